@@ -1,0 +1,66 @@
+# The commands of Peakplan; README.md shows each at work.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DATA ?= ../shared/data
+WORK ?= runs/qp-smollm2-135m
+MODEL ?= models/qp-smollm2-135m
+
+# The allocator's defaults give big tensors back to the system at every training step, which costs a third of its time.
+TRAINING_ENVIRONMENT := MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_=100000000000 MALLOC_TOP_PAD_=268435456
+
+.PHONY: help serve test test-fast check format train eval bench figures clean
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
+
+serve: $(VENV)/service.stamp ## serve the planner on 127.0.0.1:8080 (PORT= and HOST= move it)
+	@exec $(BIN)/python -m service
+
+test: $(VENV)/test.stamp ## every test, fast ones first
+	$(BIN)/python -m pytest
+
+test-fast: $(VENV)/test.stamp ## every test that takes seconds
+	$(BIN)/python -m pytest -m "not slow"
+
+check: $(VENV)/test.stamp ## lint, types, stale figures
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m benchmarks.readme --check
+
+format: $(VENV)/test.stamp ## let ruff format and fix what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+train: $(VENV)/training.stamp ## make a model from DATA=../shared/data (restartable; hours on a CPU)
+	$(TRAINING_ENVIRONMENT) $(BIN)/python -m training --data $(DATA) --work $(WORK) --output $(MODEL)
+
+eval: $(VENV)/training.stamp ## quality on dev questions of DATA into docs/figures/quality.json
+	$(BIN)/python -m training.evaluate --data $(DATA) --model $(MODEL)
+	$(BIN)/python -m benchmarks.readme
+
+bench: $(VENV)/training.stamp ## speed beside greedy decoding and Hugging Face's generate into docs/figures/decoding.json
+	$(BIN)/python -m benchmarks.decoding --model $(MODEL)
+	$(BIN)/python -m benchmarks.readme
+
+clean: ## forget the virtual environment and what tools cached here
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(VENV)/pip.stamp:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Peakplan needs Python 3.11 or newer; name one with PYTHON=")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip==26.3
+	@touch $@
+
+$(VENV)/service.stamp: requirements.txt $(VENV)/pip.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+$(VENV)/training.stamp: requirements-training.txt requirements.txt $(VENV)/pip.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-training.txt
+	@touch $@ $(VENV)/service.stamp
+
+$(VENV)/test.stamp: requirements-test.txt requirements-training.txt requirements.txt $(VENV)/pip.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-test.txt
+	@touch $@ $(VENV)/service.stamp $(VENV)/training.stamp

@@ -1,0 +1,154 @@
+"""Speed of decoding strategies side by side in one run: `make bench` writes docs/figures/decoding.json and .png.
+
+Every question is planned by every strategy before the next question, in an order that rotates, on the same weights,
+dtype and threads as a replica in service. Peers: greedy decoding under the same grammar without and with fast-forward, and
+Hugging Face's `generate` on the same tuned weights (which knows no grammar). Then the real server is asked over HTTP.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import describe_machine
+from benchmarks.peers import HuggingFaceGenerate
+from benchmarks.plot import plot_decoding
+from benchmarks.questions import dev_questions, has_dev_data, own_questions
+from benchmarks.serving import measure_service
+from service.api.app import torch_source
+from service.engines.protocol import GenerationRequest, GenerationResult, Strategy
+from service.engines.torch_engine import TorchModel, load
+from service.planner.grammar import plan_grammar
+from service.planner.prompt import render_prompt
+from service.planner.question import Question
+from service.settings import Settings
+
+FIGURE = Path("docs/figures/decoding.json")
+WARM_UP = 5
+
+
+@dataclass(slots=True)
+class Series:
+    """What one strategy did, question by question."""
+
+    milliseconds: list[float] = field(default_factory=list)
+    forwards: list[int] = field(default_factory=list)
+    decisions: list[int] = field(default_factory=list)
+    forced: list[int] = field(default_factory=list)
+    tokens: list[tuple[int, ...]] = field(default_factory=list)
+
+    def summary(self) -> dict[str, Any]:
+        return {
+            "p50_ms": round(statistics.median(self.milliseconds), 1),
+            "p99_ms": round(quantile(self.milliseconds, 0.99), 1),
+            "forwards": round(statistics.fmean(self.forwards), 2),
+            "decisions": round(statistics.fmean(self.decisions), 2),
+            "forced_tokens": round(statistics.fmean(self.forced), 2),
+            "tokens": round(statistics.fmean(map(len, self.tokens)), 2),
+            "tokens_per_forward": round(sum(map(len, self.tokens)) / sum(self.forwards), 2),
+        }
+
+
+def quantile(values: Sequence[float], share: float) -> float:
+    """Nearest-rank quantile: the smallest value that `share` of all do not exceed."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
+
+
+def our_strategy(model: TorchModel, strategy: Strategy, *, fast_forward: bool) -> Callable[[Question], GenerationResult]:
+    """One of our own strategies, grammar compilation included, as a replica runs it."""
+
+    def plan(question: Question) -> GenerationResult:
+        request = GenerationRequest(
+            prompt=render_prompt(question), grammar=plan_grammar(question), strategy=strategy, fast_forward=fast_forward
+        )
+        return model.generate(request)
+
+    return plan
+
+
+def interleave(
+    strategies: dict[str, Callable[[Question], GenerationResult]], questions: Sequence[Question]
+) -> dict[str, Series]:
+    """Every strategy on every question, the order rotating, so that drift of the machine meets all alike."""
+    names = list(strategies)
+    series = {name: Series() for name in names}
+    for question in questions[:WARM_UP]:
+        for name in names:
+            strategies[name](question)
+    for index, question in enumerate(questions):
+        for name in names[index % len(names) :] + names[: index % len(names)]:
+            started = time.perf_counter()
+            result = strategies[name](question)
+            one = series[name]
+            one.milliseconds.append((time.perf_counter() - started) * 1000)
+            one.forwards.append(result.forwards)
+            one.decisions.append(result.decisions)
+            one.forced.append(result.forced_tokens)
+            one.tokens.append(tuple(result.tokens))
+    return series
+
+
+def compare(series: dict[str, Series]) -> dict[str, Any]:
+    """Medusa against each peer: ratios of medians, of forwards, and how often the tokens were the same."""
+    medusa = series["medusa"]
+    greedy = series["greedy with fast-forward"]
+    same = [ours == theirs for ours, theirs in zip(medusa.tokens, greedy.tokens, strict=True)]
+    return {
+        "identical_to_greedy": round(sum(same) / len(same), 4),
+        "forwards_share_of_greedy": round(sum(medusa.forwards) / sum(greedy.forwards), 3),
+        "speedup_p50": {
+            name: round(statistics.median(one.milliseconds) / statistics.median(medusa.milliseconds), 2)
+            for name, one in series.items()
+            if name != "medusa"
+        },
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, required=True, help="model folder")
+    parser.add_argument("--questions", type=int, default=240)
+    parser.add_argument("--output", type=Path, default=FIGURE)
+    arguments = parser.parse_args()
+    settings = Settings(model_dir=arguments.model)
+    questions = dev_questions(arguments.questions) if has_dev_data() else own_questions(arguments.questions)
+    source = torch_source(settings)
+    model = load(**source.arguments)
+    strategies = {
+        "hugging face generate": HuggingFaceGenerate(arguments.model, settings).plan,
+        "greedy": our_strategy(model, "autoregressive", fast_forward=False),
+        "greedy with fast-forward": our_strategy(model, "autoregressive", fast_forward=True),
+        "medusa": our_strategy(model, "medusa", fast_forward=True),
+    }
+    series = interleave(strategies, questions)
+    del model, strategies["hugging face generate"]
+    figure = {
+        "command": "make bench",
+        "machine": describe_machine(),
+        "questions": {"count": len(questions), "from": "dev rows" if has_dev_data() else "our own questions"},
+        "dtype": settings.dtype,
+        "threads": settings.threads_per_replica,
+        "strategies": {name: one.summary() for name, one in series.items()},
+        "medusa": compare(series),
+        "service": measure_service(settings, questions),
+    }
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
+    plot_decoding(series, arguments.output.with_suffix(".png"))
+    print_table(figure)
+
+
+def print_table(figure: dict[str, Any]) -> None:
+    print(f"{'strategy':28} {'p50 ms':>8} {'p99 ms':>8} {'forwards':>9} {'tokens a forward':>17}")
+    for name, row in figure["strategies"].items():
+        print(f"{name:28} {row['p50_ms']:8} {row['p99_ms']:8} {row['forwards']:9} {row['tokens_per_forward']:17}")
+    print(json.dumps({"medusa": figure["medusa"], "service": figure["service"]}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""Write the figures of docs/figures into README.md, between their markers; `--check` fails where README.md is stale.
+
+A block starts with a line `<!-- figure: NAME -->` and ends with `<!-- end of figure -->`.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+README = Path("README.md")
+FIGURES = Path("docs/figures")
+_BLOCK = re.compile(r"(<!-- figure: (\w+) -->\n).*?(<!-- end of figure -->)", re.DOTALL)
+
+
+def render_decoding(figure: dict[str, Any]) -> str:
+    """The table of strategies and what Medusa gains."""
+    medusa, service = figure["medusa"], figure["service"]
+    rows = [
+        "| strategy | p50 ms | p99 ms | forwards a plan | tokens a forward | Medusa is faster by |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, row in figure["strategies"].items():
+        gain = medusa["speedup_p50"].get(name)
+        rows.append(
+            f"| {name} | {row['p50_ms']} | {row['p99_ms']} | {row['forwards']} | {row['tokens_per_forward']} "
+            f"| {'' if gain is None else f'{gain}x'} |"
+        )
+    one, two = service["concurrency_1"], service["concurrency_2"]
+    return "\n".join(
+        [
+            *rows,
+            "",
+            f"Medusa takes {medusa['forwards_share_of_greedy']:.0%} of the forwards of greedy with fast-forward; "
+            f"{medusa['identical_to_greedy']:.1%} of the plans have exactly its tokens in {figure['dtype']}. Over HTTP: p50 "
+            f"{one['p50_ms']} ms and p99 {one['p99_ms']} ms one request at a time, p99 {two['p99_ms']} ms two at a time; a replica "
+            f"holds {service['replica_rss_mb']} MB.",
+            "",
+            _provenance(figure, f"{figure['questions']['count']} questions ({figure['questions']['from']}), {figure['threads']} thread"),
+        ]
+    )
+
+
+def render_quality(figure: dict[str, Any]) -> str:
+    """The quality of the model's plans, with the rule fallback beside it."""
+    names = {
+        "intent": "intent accuracy, all origins",
+        "intent_keyword": "intent accuracy, keyword queries",
+        "out_of_scope_recall": "out-of-scope recall",
+        "out_of_scope_false_alarms": "out-of-scope false alarms",
+        "price_exact": "price bounds exact",
+        "vertical": "vertical accuracy, unseen leaf categories",
+        "first_source": "first source right, product questions",
+        "rewrite_exact": "misspelt queries corrected exactly",
+        "valid_plans": "valid plans",
+        "invented_facet_values": "facet values that the question does not contain",
+    }
+    model, rules = figure["model"], figure["rules"]
+    rows = ["| on dev questions never trained on | model | rule fallback |", "|---|---:|---:|"]
+    rows.append(f"| QueryNER span F1 | {model['span_f1']['queryner']} | {rules['span_f1']['queryner']} |")
+    rows += [f"| {label} | {model[key]} | {rules[key]} |" for key, label in names.items()]
+    return "\n".join([*rows, "", _provenance(figure, f"{model['questions']} questions")])
+
+
+def _provenance(figure: dict[str, Any], what: str) -> str:
+    machine = figure["machine"]
+    return f"<sub>`{figure['command']}`: {what}, {machine['cores']} cores of {machine['processor']}, torch {machine['torch']}.</sub>"
+
+
+RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {"decoding": render_decoding, "quality": render_quality}
+
+
+def rewrite(text: str, figures: Path = FIGURES) -> str:
+    """The README with every block made anew. Raises FileNotFoundError or KeyError for a block without its figure."""
+
+    def block(match: re.Match[str]) -> str:
+        figure = json.loads((figures / f"{match.group(2)}.json").read_text(encoding="utf-8"))
+        return f"{match.group(1)}{RENDERERS[match.group(2)](figure)}\n{match.group(3)}"
+
+    return _BLOCK.sub(block, text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true", help="change nothing; fail where README.md is stale")
+    arguments = parser.parse_args()
+    current = README.read_text(encoding="utf-8")
+    wanted = rewrite(current)
+    if current == wanted:
+        return
+    if arguments.check:
+        sys.exit("README.md does not show the figures of docs/figures: run `python -m benchmarks.readme`")
+    README.write_text(wanted, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""What surrounds every request: an id, safe headers, a bounded JSON body, one log line. Plain ASGI, for its price."""
+
+import asyncio
+import logging
+import re
+import time
+import uuid
+from collections.abc import Collection
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from service.api.problems import problem_response
+
+logger = logging.getLogger("service.api")
+
+_REQUEST_ID = re.compile(r"^[A-Za-z0-9._:-]{1,64}$")
+_JSON_TYPE = re.compile(r"^application/(?:[\w.-]+\+)?json\s*(?:;|$)", re.IGNORECASE)
+_QUIET_PATHS = ("/healthz", "/readyz")
+# A client that is still sending reads its answer only once it has sent all; beyond this it is cut off instead.
+_MAX_DRAINED_BYTES = 8 * 1024 * 1024
+_SAFE_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+        "font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class RequestContext:
+    """Gives a request its id and start (`request.state.request_id`, `.started`), the answer safe headers; logs both."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        started = time.monotonic()
+        given = Headers(scope=scope).get("x-request-id", "")
+        request_id = given if _REQUEST_ID.match(given) else uuid.uuid4().hex
+        state = scope.setdefault("state", {})
+        state |= {"request_id": request_id, "started": started, "log": {}}
+        status = 0
+
+        async def send_with_headers(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = MutableHeaders(scope=message)
+                headers["x-request-id"] = request_id
+                for name, value in _SAFE_HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_headers)
+        finally:
+            _log(scope, status, time.monotonic() - started)
+        return None
+
+
+def _log(scope: Scope, status: int, seconds: float) -> None:
+    """One line, without the query string: a shopper's words might stand there."""
+    level = logging.DEBUG if scope["path"] in _QUIET_PATHS and status == 200 else logging.INFO
+    if not logger.isEnabledFor(level):
+        return
+    state = scope["state"]
+    fields = {"request_id": state["request_id"], "status": status, "milliseconds": round(seconds * 1000, 2)}
+    route = scope["path"] if status not in (0, 404) else "-"  # a path that is not ours may say anything
+    logger.log(level, f"{scope['method']} {route}", extra=fields | state["log"])
+
+
+class JsonBody:
+    """Reads the whole body of a POST to `paths`; answers 408, 413 or 415 where it is no small JSON body in time."""
+
+    def __init__(self, app: ASGIApp, *, paths: Collection[str], max_bytes: int, seconds: float) -> None:
+        self._app = app
+        self._paths = frozenset(paths)
+        self._max_bytes = max_bytes
+        self._seconds = seconds
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] not in self._paths:
+            return await self._app(scope, receive, send)
+        try:
+            async with asyncio.timeout(self._seconds):
+                body = await self._read(scope, receive)
+        except TimeoutError:
+            return await self._refuse(408, "The body did not arrive in time.", scope, receive, send)
+        if body is None:
+            detail = f"The body is larger than {self._max_bytes} bytes."
+            return await self._refuse(413, detail, scope, receive, send)
+        if not _JSON_TYPE.match(Headers(scope=scope).get("content-type", "")):
+            detail = "The body must be JSON, sent with Content-Type: application/json."
+            return await self._refuse(415, detail, scope, receive, send)
+        return await self._app(scope, _replay(body, receive), send)
+
+    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
+        """The body; None when it is too large. Reads on a while then, so that the client gets to see the answer."""
+        size = 0
+        chunks: list[bytes] = []
+        declared = Headers(scope=scope).get("content-length", "")
+        too_large = declared.isdigit() and int(declared) > self._max_bytes
+        if too_large and int(declared) > _MAX_DRAINED_BYTES:
+            return None
+        while True:
+            message = await receive()
+            chunk = message.get("body", b"")
+            size += len(chunk)
+            too_large = too_large or size > self._max_bytes
+            if not too_large:
+                chunks.append(chunk)
+            if message["type"] == "http.disconnect" or not message.get("more_body") or size > _MAX_DRAINED_BYTES:
+                return None if too_large else b"".join(chunks)
+
+    async def _refuse(self, status: int, detail: str, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = {"connection": "close"} if status in (408, 413) else None
+        response = problem_response(scope["state"]["request_id"], status, detail, headers=headers)
+        await response(scope, receive, send)
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives the body once, then whatever follows: the client's leaving."""
+    given = False
+
+    async def replay() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay

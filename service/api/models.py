@@ -1,0 +1,154 @@
+"""What `POST /plan` and `POST /trace` take and answer."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator
+
+from service.engines.protocol import GenerationResult, TraceStep
+from service.planner.plan import Plan
+from service.planner.planner import Planned
+from service.planner.question import Question, clean
+
+MAX_TEXT_CHARACTERS = 512
+MAX_HISTORY = 8
+
+Utterance = Annotated[str, StringConstraints(max_length=MAX_TEXT_CHARACTERS)]
+
+
+class PlanRequest(BaseModel):
+    """A shopper's words."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        json_schema_extra={"examples": [{"query": "waterproof hiking boots under $120", "deadline_ms": 300}]},
+    )
+
+    query: str = Field(min_length=1, max_length=MAX_TEXT_CHARACTERS, description="The newest thing the shopper wrote.")
+    history: list[Utterance] = Field(
+        default_factory=list, max_length=MAX_HISTORY, description="What they wrote before, newest last."
+    )
+    deadline_ms: int = Field(default=300, ge=10, le=2000, description="The plan is answered within this time.")
+    locale: str | None = Field(default=None, max_length=35, description="A BCP 47 language tag, for the record.")
+
+    @field_validator("query")
+    @classmethod
+    def _says_something(cls, query: str) -> str:
+        if not clean(query):
+            raise ValueError("must hold at least one visible character")
+        return query
+
+    @property
+    def question(self) -> Question:
+        return Question.parse(self.query, self.history)
+
+
+class ModelInfo(BaseModel):
+    """Who made the plan."""
+
+    id: str
+    strategy: str
+
+
+class Usage(BaseModel):
+    """Tokens read and written, and forward passes of the model (the prompt's included)."""
+
+    prompt_tokens: int
+    plan_tokens: int
+    steps: int
+
+    @classmethod
+    def of(cls, result: GenerationResult | None) -> Self:
+        if result is None:
+            return cls(prompt_tokens=0, plan_tokens=0, steps=0)
+        return cls(prompt_tokens=result.prompt_tokens, plan_tokens=result.plan_tokens, steps=result.forwards)
+
+
+class Timing(BaseModel):
+    """Milliseconds: from the request's first byte to its answer, waiting for a replica, and in the model."""
+
+    total: float
+    queue: float
+    model: float
+
+
+class PlanAnswer(BaseModel):
+    """A plan and how it came about."""
+
+    request_id: str
+    plan: Plan
+    source: Literal["model", "cache", "fallback"]
+    degraded: bool
+    model: ModelInfo
+    usage: Usage
+    timing_ms: Timing
+
+    @classmethod
+    def of(cls, planned: Planned, request_id: str, total_seconds: float) -> Self:
+        result = planned.result
+        return cls(
+            request_id=request_id,
+            plan=planned.plan,
+            source=planned.source,
+            degraded=planned.degraded,
+            model=ModelInfo(id=planned.model_id, strategy=planned.strategy),
+            usage=Usage.of(result),
+            timing_ms=Timing(
+                total=milliseconds(total_seconds),
+                queue=milliseconds(result.queue_seconds if result else 0),
+                model=milliseconds(result.seconds if result else 0),
+            ),
+        )
+
+
+class Decoding(BaseModel):
+    """One strategy's way to the plan, forward pass by forward pass."""
+
+    plan: Plan
+    plan_text: str
+    steps: list[TraceStep]
+    milliseconds: float
+    usage: Usage
+    tokens_per_step: float
+
+    @classmethod
+    def of(cls, plan: Plan, result: GenerationResult) -> Self:
+        return cls(
+            plan=plan,
+            plan_text=result.text,
+            steps=result.steps,
+            milliseconds=milliseconds(result.seconds),
+            usage=Usage.of(result),
+            tokens_per_step=round(result.plan_tokens / max(result.forwards, 1), 3),
+        )
+
+
+class TraceAnswer(BaseModel):
+    """The same question decoded twice on one replica."""
+
+    request_id: str
+    question: str
+    medusa: Decoding
+    greedy: Decoding
+
+
+class Problem(BaseModel):
+    """RFC 9457 problem details."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str
+    request_id: str
+    errors: list["FieldProblem"] | None = None
+
+
+class FieldProblem(BaseModel):
+    """One field of the request and what is wrong with it."""
+
+    field: str
+    detail: str
+
+
+def milliseconds(seconds: float) -> float:
+    return round(seconds * 1000, 3)

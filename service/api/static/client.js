@@ -1,0 +1,47 @@
+// Talking to the service: one function, and errors that say in words what went wrong.
+
+const PATIENCE_MS = 30_000;
+
+/** What went wrong, in words; `retryable` where asking the same again may help, else the question is at fault. */
+export class Failure extends Error {
+  constructor(message, { retryable = false } = {}) {
+    super(message);
+    this.retryable = retryable;
+  }
+}
+
+/** POST a JSON body and return the JSON answer. Throws Failure, or AbortError when `signal` is aborted. */
+export async function post(path, body, signal) {
+  let response;
+  try {
+    response = await fetch(path, {
+      method: "POST",
+      headers: { "content-type": "application/json", accept: "application/json" },
+      body: JSON.stringify(body),
+      signal: AbortSignal.any([signal, AbortSignal.timeout(PATIENCE_MS)]),
+    });
+    if (response.ok) return await response.json();
+  } catch (error) {
+    if (signal.aborted) throw error;
+    if (error.name === "TimeoutError") {
+      throw new Failure(`The planner has not answered for ${PATIENCE_MS / 1000} seconds.`, { retryable: true });
+    }
+    if (response) throw new Failure("The planner broke off in the middle of its answer.", { retryable: true });
+    throw new Failure("The planner cannot be reached. Is the server still running?", { retryable: true });
+  }
+  throw await problemOf(response);
+}
+
+/** The Failure that an RFC 9457 problem document, or an answer that is none, stands for. */
+async function problemOf(response) {
+  const problem = await response.json().catch(() => null);
+  const retryable = [408, 429].includes(response.status) || response.status >= 500;
+  if (problem === null || typeof problem !== "object") {
+    return new Failure(`The planner answered with status ${response.status} and no reason.`, { retryable });
+  }
+  const reasons = (problem.errors ?? []).map(({ detail }) => detail.replace(/^query /, "The question "));
+  const said = reasons.join(" ") || problem.detail || problem.title || `Status ${response.status}.`;
+  const seconds = Number(response.headers.get("retry-after"));
+  const wait = retryable && seconds > 0 ? ` Try again in ${seconds === 1 ? "a second" : `${seconds} seconds`}.` : "";
+  return new Failure(`${said}${wait}`, { retryable });
+}

@@ -1,0 +1,194 @@
+// The page: takes a question, asks POST /plan, then POST /trace, and shows both answers.
+
+import { Failure, post } from "./client.js";
+import { decodingView } from "./decoding.js";
+import { element } from "./dom.js";
+import { planView, sentence } from "./plan.js";
+
+const MAX_CHARACTERS = 512;
+const MAX_HISTORY = 8;
+const EXAMPLES = [
+  { kind: "Keywords", text: "nike running shoes red size 10" },
+  { kind: "Conversation, price", text: "I need a quiet blender for smoothies, under $80 please" },
+  { kind: "Product question", text: "does the instant pot duo fit a whole chicken?" },
+  { kind: "Support", text: "where is my order? it should have come on monday" },
+  { kind: "Misspelt", text: "blutooth hedphones noise canceling" },
+  { kind: "Follow-up", text: "what about in blue?", after: "red rain jacket for women" },
+];
+
+const byId = (id) => document.getElementById(id);
+const form = byId("ask");
+const question = byId("question");
+const followUp = byId("follow-up");
+const state = {
+  thread: [], // the questions answered so far that belong together, oldest first
+  asking: null, // {key, controller} of what is under way
+};
+
+function showThread() {
+  followUp.disabled = state.thread.length === 0;
+  byId("thread").textContent = state.thread.length === 0 ? "" : `: ${state.thread.join(" → ")}`;
+}
+
+function showCounter() {
+  const characters = [...question.value].length;
+  byId("counter").hidden = characters <= 0.8 * MAX_CHARACTERS;
+  byId("counter").textContent = `${characters} of ${MAX_CHARACTERS} characters`;
+}
+
+/** Why a question cannot be sent, or null; the service checks again and has the last word. */
+function objection(text) {
+  if (text.trim() === "") return "Type a question first.";
+  const characters = [...text].length;
+  return characters > MAX_CHARACTERS
+    ? `This question has ${characters} characters; at most ${MAX_CHARACTERS} fit. Shorten it, please.`
+    : null;
+}
+
+/** The words of a failure, with a button where asking again may help; the focus then goes from it to `home`. */
+function problemView(failure, retry, home) {
+  const words = element("span", {}, failure.message);
+  if (!failure.retryable) return [words];
+  const button = element("button", { type: "button", class: "retry" }, "Try again");
+  button.addEventListener("click", () => {
+    home.focus({ preventScroll: true });
+    retry();
+  });
+  return [words, " ", button];
+}
+
+function showProblem(failure, retry) {
+  byId("question-error").replaceChildren(...problemView(failure, retry, question));
+  question.setAttribute("aria-invalid", String(!failure.retryable));
+  if (!failure.retryable) question.focus();
+}
+
+function clearProblem() {
+  byId("question-error").replaceChildren();
+  question.removeAttribute("aria-invalid");
+}
+
+/** Marks the page as busy and says so; `message` goes to the status line, which screen readers announce. */
+function setBusy(message, sections) {
+  byId("status").textContent = message;
+  form.classList.toggle("busy", sections.length > 0);
+  for (const id of ["plan", "decoding"]) byId(id).setAttribute("aria-busy", String(sections.includes(id)));
+}
+
+/** Runs `work(signal)` unless the same is under way (a double click asks once); a newer question ends an older one. */
+async function newest(key, work) {
+  if (state.asking?.key === key) return;
+  state.asking?.controller.abort();
+  const asking = { key, controller: new AbortController() };
+  state.asking = asking;
+  clearProblem();
+  try {
+    await work(asking.controller.signal);
+  } catch (error) {
+    if (asking.controller.signal.aborted) return;
+    setBusy("", []);
+    const failure = new Failure("The page cannot show this answer; the browser’s console says why.", { retryable: true });
+    showProblem(failure, () => location.reload());
+    throw error;
+  } finally {
+    if (state.asking === asking) state.asking = null;
+  }
+}
+
+function ask(body) {
+  // Not the history itself: it grows as soon as the plan is there, while the trace is still under way.
+  return newest(JSON.stringify([body.query, body.history.length > 0]), async (signal) => {
+    if (await plan(body, signal)) await trace(body, signal);
+  });
+}
+
+/** Shows the plan of a question; false where there is none, and then it says why beside the question. */
+async function plan(body, signal) {
+  setBusy("Planning…", ["plan", "decoding"]);
+  try {
+    const answer = await post("/plan", body, signal);
+    const utterances = [...body.history, body.query];
+    byId("plan-body").replaceChildren(...planView(answer, utterances));
+    byId("plan").hidden = false;
+    byId("decoding").hidden = true; // it shows another question's
+    bringIntoView(byId("plan"));
+    state.thread = utterances.slice(-MAX_HISTORY);
+    showThread();
+    byId("announcement").textContent = `Planned: ${sentence(answer.plan, utterances).join(", ")}.`;
+    return true;
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    setBusy("", []);
+    showProblem(error, () => ask(body));
+    return false;
+  }
+}
+
+/** Shows how a question is decoded. Asked for after the plan, so as not to slow the plan whose time the page shows. */
+async function trace(body, signal) {
+  setBusy("Tracing the decoding…", ["decoding"]);
+  try {
+    const answer = await post("/trace", body, signal);
+    byId("decoding-body").replaceChildren(...decodingView(answer));
+    setBusy("The plan and its decoding are below.", []);
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    const retry = () => newest(`trace ${JSON.stringify(body)}`, (again) => trace(body, again));
+    const view = problemView(error, retry, byId("decoding-title"));
+    byId("decoding-body").replaceChildren(element("div", { class: "problem" }, ...view));
+    setBusy(`The plan is below; its decoding could not be traced. ${error.message}`, []);
+  }
+  byId("decoding").hidden = false;
+}
+
+/** On a small screen the answer starts below the fold; a large one is left where it is. */
+function bringIntoView(section) {
+  if (section.getBoundingClientRect().top > 0.75 * innerHeight) section.scrollIntoView();
+}
+
+function submit() {
+  const query = question.value.trim();
+  const wrong = objection(question.value);
+  if (wrong) showProblem(new Failure(wrong));
+  else ask({ query, history: followUp.checked ? state.thread : [] });
+}
+
+function tryExample({ text, after }) {
+  if (after) state.thread = [after];
+  showThread();
+  followUp.checked = Boolean(after);
+  question.value = text;
+  showCounter();
+  submit();
+}
+
+function showExamples() {
+  for (const example of EXAMPLES) {
+    const kind = example.after ? `${example.kind} to “${example.after}”` : example.kind;
+    const button = element(
+      "button",
+      { type: "button" },
+      element("span", { class: "kind" }, kind),
+      element("span", {}, example.text),
+    );
+    button.addEventListener("click", () => tryExample(example));
+    byId("examples").append(element("li", {}, button));
+  }
+}
+
+form.addEventListener("submit", (event) => {
+  event.preventDefault();
+  submit();
+});
+question.addEventListener("input", () => {
+  showCounter();
+  clearProblem();
+});
+question.addEventListener("keydown", (event) => {
+  if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+  event.preventDefault();
+  form.requestSubmit();
+});
+showExamples();
+showThread();
+showCounter();

@@ -1,0 +1,115 @@
+"""Where a grammar stands while tokens are decoded: what is legal, what is forced, and the way back.
+
+llguidance does the parsing (https://github.com/guidance-ai/llguidance). It tokenizes forced strings canonically: the
+last token before a free boundary is held back until the boundary is decided, for it could be part of a longer one.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from numpy.typing import NDArray
+
+_BITS_A_WORD = 32
+_NOTHING: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+_SILENT = 0
+_LIMITS = LLParserLimits(verbose_errors=False)  # errors that quote neither grammar nor state: both quote the shopper
+
+
+class GrammarError(ValueError):
+    """A grammar that does not compile, or a token that it does not allow."""
+
+
+class Constraint(Protocol):
+    """A position in a grammar. Every accepted token can be taken back."""
+
+    def legal(self) -> NDArray[np.int64]:
+        """Ids of the tokens that may come next, ascending; empty when finished."""
+        ...
+
+    def forced(self) -> list[int]:
+        """Tokens that must come next, whatever the model says; empty when a decision is due or all is finished."""
+        ...
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        """Move on past these tokens. Raises GrammarError for one that is not legal."""
+        ...
+
+    def rollback(self, count: int) -> None:
+        """Take the last `count` accepted tokens back."""
+        ...
+
+    def finished(self) -> bool:
+        """Whether nothing may follow."""
+        ...
+
+
+class GrammarCompiler:
+    """Compiles grammars against one tokenizer, whose prefix tree is built once (0.2 s)."""
+
+    def __init__(self, tokenizer_json: str, eos_token: int) -> None:
+        """`tokenizer_json` is the text of a Hugging Face tokenizer.json."""
+        self._tokenizer = LLTokenizer(tokenizer_json, eos_token=eos_token)
+        self._eos_token = eos_token
+
+    def compile(self, lark: str) -> "GrammarConstraint":
+        """The start of a grammar in llguidance's Lark dialect (1-2 ms). Raises GrammarError with the reason."""
+        matcher = LLMatcher(self._tokenizer, lark, log_level=_SILENT, limits=_LIMITS)
+        if matcher.is_error():
+            raise GrammarError(matcher.get_error())
+        return GrammarConstraint(matcher, self._tokenizer.vocab_size, self._eos_token)
+
+
+class GrammarConstraint:
+    """A `Constraint` over an llguidance matcher.
+
+    Where a grammar may end but may also go on, the end-of-sequence token is legal, and a decision like any other. Where
+    nothing else is legal the grammar is finished, and that token is not asked for.
+    """
+
+    def __init__(self, matcher: LLMatcher, vocab_size: int, eos_token: int) -> None:
+        self._matcher = matcher
+        self._eos_token = eos_token
+        self._mask = np.zeros(-(-vocab_size // _BITS_A_WORD), dtype=np.int32)
+        self._mask_address: int = self._mask.ctypes.data
+        self._legal: NDArray[np.int64] | None = None  # of the present position
+
+    def legal(self) -> NDArray[np.int64]:
+        if self._legal is None:
+            self._legal = self._read_mask()
+        return self._legal
+
+    def forced(self) -> list[int]:
+        if self.finished():
+            return []
+        forced: list[int] = self._matcher.compute_ff_tokens()
+        if forced:
+            return forced
+        legal = self.legal()
+        return legal.tolist() if legal.size == 1 else []
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        self._legal = None
+        if not self._matcher.consume_tokens(list(tokens)):
+            raise GrammarError(self._matcher.get_error())
+
+    def rollback(self, count: int) -> None:
+        if count:
+            self._legal = None
+            if not self._matcher.rollback(count):
+                raise GrammarError(self._matcher.get_error())
+
+    def finished(self) -> bool:
+        return self._matcher.is_stopped() or (self._matcher.is_accepting() and not self.legal().size)
+
+    def _read_mask(self) -> NDArray[np.int64]:
+        if self._matcher.is_stopped():
+            return _NOTHING
+        self._matcher.unsafe_compute_mask_ptr(self._mask_address, self._mask.nbytes)
+        # Most grammar positions leave a few of the vocabulary's words of 32 tokens: only those are unpacked.
+        words = np.flatnonzero(self._mask)
+        bits = np.unpackbits(self._mask[words].view(np.uint8).reshape(-1, 4), axis=1, bitorder="little")
+        rows, columns = np.nonzero(bits)
+        legal: NDArray[np.int64] = words[rows] * _BITS_A_WORD + columns
+        return _NOTHING if legal.size == 1 and legal[0] == self._eos_token else legal

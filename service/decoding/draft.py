@@ -1,0 +1,145 @@
+"""One step's draft: a tree of tokens grown from the heads' guesses, as far as the grammar allows."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from service.decoding.constraint import Constraint
+from service.decoding.heads import MedusaHeads
+from service.decoding.lm_head import LmHead, Scores
+from service.decoding.tree import NO_NODE, ROOT, MedusaTree, ancestor_mask
+
+# Forced runs add nodes that the tree's shape did not count. No device gains from more than this in one forward.
+MOST_DRAFTED_NODES = 128
+
+
+class TokenTree:
+    """The nodes of one forward, parents before children.
+
+    The first `run` nodes are a chain of tokens already emitted that the model has not read; what is drafted hangs from
+    the last of them. `legal` holds the legal tokens after a node where drafting has looked.
+    """
+
+    def __init__(self, run: Sequence[int]) -> None:
+        self.run = len(run)
+        self.tokens = list(run)
+        self.parents = list(range(NO_NODE, len(run) - 1))
+        self.depths = list(range(len(run)))
+        self.forced: set[int] = set()
+        self.legal: dict[int, NDArray[np.int64]] = {}
+        self._children: dict[int, dict[int, int]] = {}
+
+    @property
+    def root(self) -> int:
+        """The last node of the run."""
+        return self.run - 1
+
+    def add(self, parent: int, token: int, *, forced: bool) -> int:
+        node = len(self.tokens)
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.depths.append(self.depths[parent] + 1)
+        self._children.setdefault(parent, {})[token] = node
+        if forced:
+            self.forced.add(node)
+        return node
+
+    def child(self, node: int, token: int) -> int | None:
+        return self._children.get(node, {}).get(token)
+
+    def forced_child(self, node: int) -> int | None:
+        """The only child of a node after which the grammar leaves no choice."""
+        child = next(iter(self._children.get(node, {}).values()), None)
+        return child if child in self.forced else None
+
+    def tensors(self, start: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Tokens [N], positions [N] counted from `start`, and the mask [N, N], None for a chain."""
+        is_chain = self.depths[-1] == len(self.depths) - 1
+        return (
+            torch.tensor(self.tokens, device=device),
+            torch.tensor(self.depths, device=device) + start,
+            None if is_chain else ancestor_mask(self.parents).to(device),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Drafter:
+    """Grows drafts of one tree's shape from one set of heads."""
+
+    heads: MedusaHeads
+    tree: MedusaTree
+    lm_head: LmHead
+
+    def grow(self, nodes: TokenTree, hidden: Tensor, constraint: Constraint, *, deepest: int, room: int) -> None:
+        """Hang guesses from the root of `nodes`, where the constraint stands (it returns there).
+
+        `hidden` [H] belongs to the position before the first node; `deepest` bounds the depth of nodes, `room` their
+        number.
+        """
+        scores = self.heads.scores(self.lm_head, hidden)
+        most = len(nodes.tokens) + min(room, MOST_DRAFTED_NODES)
+        growth = _Growth(self.tree, self.heads.num_heads, nodes, constraint, scores, deepest, most)
+        growth.expand(nodes.root, ROOT)
+
+
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    tree: MedusaTree
+    num_heads: int
+    nodes: TokenTree
+    constraint: Constraint
+    scores: Scores
+    deepest: int
+    most_nodes: int
+
+    def expand(self, node: int, choice: int) -> None:
+        """Add what the tree hangs from `choice` to `node`, after which nothing is forced."""
+        branches = self.tree.branches[choice]
+        head = self.nodes.depths[node]  # the head that guesses the token after a node of this depth
+        if not branches or head >= self.num_heads:
+            return
+        legal = self.constraint.legal()
+        self.nodes.legal[node] = legal
+        ranked = best(self.scores.of(head, legal), branches[-1][0] + 1)
+        for rank, child in branches:
+            if rank < ranked.size:
+                self._branch(node, int(legal[ranked[rank]]), child)
+
+    def _branch(self, parent: int, token: int, choice: int) -> None:
+        """Add a guess, with what it forces, and go on from there."""
+        room = min(self.most_nodes - len(self.nodes.tokens), self.deepest - self.nodes.depths[parent])
+        if room <= 0:
+            return
+        self.constraint.accept([token])
+        run = [token, *accept_forced(self.constraint, room)]
+        # Where the grammar ends, the parent decides the guess and nothing would read what follows.
+        if not self.constraint.finished():
+            node = parent
+            for position, each in enumerate(run[:room]):
+                node = self.nodes.add(node, each, forced=position > 0)
+            if len(run) <= room:
+                self.expand(node, choice)
+        self.constraint.rollback(len(run))
+
+
+def accept_forced(constraint: Constraint, limit: int) -> list[int]:
+    """Move the constraint on past all that it forces, `limit` tokens at most, and return them."""
+    run: list[int] = []
+    while len(run) < limit and (forced := constraint.forced()[: limit - len(run)]):
+        constraint.accept(forced)
+        run += forced
+    return run
+
+
+def best(scores: NDArray[np.float32], count: int) -> NDArray[np.intp]:
+    """Indices of the `count` highest scores (fewer if there are fewer), best first."""
+    if count == 1:
+        return np.array([scores.argmax()])
+    if count >= scores.size:
+        return np.argsort(-scores)
+    highest = np.argpartition(scores, -count)[-count:]
+    return highest[np.argsort(-scores[highest])]

@@ -1,0 +1,46 @@
+"""The keys and values of what the model has read, in one block that is allocated once."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class KVCache:
+    """`length` positions are kept; a forward writes its nodes after them, and `keep` decides which of those stay.
+
+    `data` is [layers, 2 (keys, values), kv heads, positions, head_dim].
+    """
+
+    def __init__(self, data: Tensor) -> None:
+        self.data = data
+        self.length = 0
+
+    @property
+    def capacity(self) -> int:
+        return self.data.shape[3]
+
+    def window(self, count: int) -> list[tuple[Tensor, Tensor]]:
+        """For each layer, what `count` new nodes may read, [2, kv heads, length + count, D], and where they write."""
+        end = self.length + count
+        visible = self.data[:, :, :, :end].unbind(0)
+        new = self.data[:, :, :, self.length : end].unbind(0)
+        return list(zip(visible, new, strict=True))
+
+    @torch.inference_mode()
+    def keep(self, offsets: Sequence[int]) -> None:
+        """Of the nodes just written, keep these (ascending offsets from `length`), compacted; the rest is forgotten."""
+        if any(later <= earlier for earlier, later in zip((-1, *offsets), offsets, strict=False)):
+            raise ValueError(f"offsets {list(offsets)} do not ascend from 0")
+        if offsets and self.length + offsets[-1] >= self.capacity:
+            raise ValueError(f"offset {offsets[-1]} after {self.length} positions overflows a cache of {self.capacity}")
+        in_place = next((index for index, offset in enumerate(offsets) if offset != index), len(offsets))
+        if in_place < len(offsets):
+            source = torch.tensor([self.length + offset for offset in offsets[in_place:]], device=self.data.device)
+            target = slice(self.length + in_place, self.length + len(offsets))
+            self.data[:, :, :, target] = self.data.index_select(3, source)
+        self.length += len(offsets)
+
+    def reset(self) -> None:
+        """Forget everything; the memory stays."""
+        self.length = 0

@@ -1,0 +1,201 @@
+"""One forward of a Llama-architecture model over a static K/V cache, batch 1, any tree of new positions.
+
+Knows tokens and tensors; nothing of grammars, heads or text. Each layer is about fifteen torch operators: at these
+sizes calling them costs as much as some of them compute.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor
+
+from service.decoding.kv_cache import KVCache
+from service.decoding.linear import Linear, linear
+from service.decoding.lm_head import LmHead
+
+DEFAULT_ROPE_THETA = 10_000.0
+
+
+@dataclass(frozen=True)
+class LlamaConfig:
+    """The shape of a Llama model; the names are Hugging Face's, less their prefixes."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    rms_norm_eps: float
+    rope_theta: float
+    max_position_embeddings: int
+    tie_word_embeddings: bool
+
+    @classmethod
+    def from_dict(cls, config: Mapping[str, Any]) -> "LlamaConfig":
+        """Read a Hugging Face config.json. Raises ValueError for what this forward does not compute."""
+        _refuse_unsupported(config)
+        rope: Mapping[str, Any] = config.get("rope_parameters") or {}
+        heads = config["num_attention_heads"]
+        return cls(
+            hidden_size=config["hidden_size"],
+            intermediate_size=config["intermediate_size"],
+            num_layers=config["num_hidden_layers"],
+            num_heads=heads,
+            num_kv_heads=config.get("num_key_value_heads") or heads,
+            head_dim=config.get("head_dim") or config["hidden_size"] // heads,
+            vocab_size=config["vocab_size"],
+            rms_norm_eps=config["rms_norm_eps"],
+            rope_theta=config.get("rope_theta") or rope.get("rope_theta") or DEFAULT_ROPE_THETA,
+            max_position_embeddings=config["max_position_embeddings"],
+            tie_word_embeddings=config.get("tie_word_embeddings", False),
+        )
+
+
+def _refuse_unsupported(config: Mapping[str, Any]) -> None:
+    rope: Mapping[str, Any] = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    checks = {
+        f"rotary embedding of type {kind!r}": kind != "default",
+        f"activation {config.get('hidden_act')!r}": config.get("hidden_act", "silu") != "silu",
+        "a bias in attention": bool(config.get("attention_bias")),
+        "a bias in the MLP": bool(config.get("mlp_bias")),
+    }
+    for feature, is_present in checks.items():
+        if is_present:
+            raise ValueError(f"this Llama forward does not support {feature}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    attention_norm: Tensor  # [H]
+    qkv: Linear  # [heads + 2 kv heads, head_dim] rows, in this order
+    output: Linear
+    mlp_norm: Tensor  # [H]
+    gate_up: Linear  # [2 x intermediate] rows, the gate first
+    down: Linear
+
+
+class Llama:
+    """The weights, fused and laid out for this machine; runs on the device that holds the given weights."""
+
+    def __init__(self, config: LlamaConfig, weights: Mapping[str, Tensor], dtype: torch.dtype) -> None:
+        """`weights` have Hugging Face's parameter names; raises KeyError for one that is missing."""
+        self.config = config
+        self.dtype = dtype
+        self._embedding = weights["model.embed_tokens.weight"].to(dtype)  # [V, H]
+        self.device = self._embedding.device
+        self._layers = [_load_layer(weights, f"model.layers.{index}.", dtype) for index in range(config.num_layers)]
+        self._norm = weights["model.norm.weight"].to(dtype)
+        self.lm_head = LmHead(self._embedding if config.tie_word_embeddings else weights["lm_head.weight"].to(dtype))
+        self._rotary = _rotary_table(config, self.device)
+
+    def new_cache(self, max_positions: int) -> KVCache:
+        """An empty cache for `max_positions` tokens, prompt and tree nodes included."""
+        shape = (self.config.num_layers, 2, self.config.num_kv_heads, max_positions, self.config.head_dim)
+        return KVCache(torch.zeros(shape, dtype=self.dtype, device=self.device))
+
+    @torch.inference_mode()
+    def forward(self, tokens: Tensor, positions: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
+        """Hidden states [N, H], after the final norm, of N new nodes.
+
+        `tokens` and `positions` are [N] int64. `mask` [N, N] bool says which new nodes each node sees (itself
+        included); the cached prefix is always visible; None is causal. Keys and values are written after the cached
+        ones, and stay invisible to later calls until `cache.keep`. Raises ValueError when the cache is full.
+        """
+        count = tokens.shape[0]
+        if cache.length + count > cache.capacity:
+            raise ValueError(f"{count} nodes after {cache.length} positions overflow a cache of {cache.capacity}")
+        # Rows of padding cost nothing where they make the products cheaper. Their keys are never written.
+        padding = max(0, self._layers[0].qkv.cheapest_rows - count) if self._layers else 0
+        if padding:
+            tokens, positions = F.pad(tokens, (0, padding)), F.pad(positions, (0, padding))
+        cosine, sine = self._rotation(positions)
+        bias = self._attention_bias(mask, count, padding, cache.length)
+        hidden = self._embedding.index_select(0, tokens)  # [rows, H]
+        shape = (self.config.hidden_size,)
+        for layer, slots in zip(self._layers, cache.window(count), strict=True):
+            normed = F.rms_norm(hidden, shape, layer.attention_norm, self.config.rms_norm_eps)
+            attended = self._attend(layer.qkv(normed), cosine, sine, bias, slots, count)
+            hidden = layer.output.add_to(hidden, attended)
+            normed = F.rms_norm(hidden, shape, layer.mlp_norm, self.config.rms_norm_eps)
+            gate, up = layer.gate_up(normed).chunk(2, dim=1)
+            hidden = layer.down.add_to(hidden, F.silu(gate).mul_(up))
+        return F.rms_norm(hidden[:count], shape, self._norm, self.config.rms_norm_eps)
+
+    def logits(self, hidden: Tensor, token_ids: Tensor | None = None) -> Tensor:
+        """Logits, float32: [N, V], or [N, M] of the M `token_ids` alone (see `LmHead.logits`)."""
+        return self.lm_head.logits(hidden, token_ids)
+
+    def _attend(
+        self, qkv: Tensor, cosine: Tensor, sine: Tensor, bias: Tensor | None, slots: tuple[Tensor, Tensor], count: int
+    ) -> Tensor:
+        """Attention of all heads, [rows, heads x head_dim], after writing the new keys and values.
+
+        The query heads that share a K/V head are stacked as rows: one product a K/V head, and no key is repeated.
+        """
+        heads, kv_heads, width = self.config.num_heads, self.config.num_kv_heads, self.config.head_dim
+        rows = qkv.shape[0]
+        qkv = qkv.view(rows, heads + 2 * kv_heads, width)
+        # Rotary embedding of queries and keys in one go; the tables hold 1 and 0 for the values.
+        qkv = torch.addcmul(qkv * cosine, qkv.roll(width // 2, -1), sine)
+        visible, new = slots
+        new.copy_(qkv[:count, heads:].view(count, 2, kv_heads, width).permute(1, 2, 0, 3))
+        query = qkv[:, :heads].view(rows, kv_heads, -1, width).permute(1, 2, 0, 3).reshape(1, kv_heads, -1, width)
+        attended = F.scaled_dot_product_attention(query, visible[:1], visible[1:], bias)
+        return attended.view(heads, rows, width).transpose(0, 1).reshape(rows, heads * width)
+
+    def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and signed sines, [rows, heads + 2 kv heads, head_dim] each."""
+        rotated = self.config.num_heads + self.config.num_kv_heads
+        shape = (positions.shape[0], rotated + self.config.num_kv_heads, self.config.head_dim)
+        table = self._rotary.index_select(0, positions).to(self.dtype)  # [rows, 2, head_dim]
+        cosine = torch.ones(shape, dtype=self.dtype, device=self.device)
+        sine = torch.zeros(shape, dtype=self.dtype, device=self.device)
+        cosine[:, :rotated] = table[:, :1]
+        sine[:, :rotated] = table[:, 1:]
+        return cosine, sine
+
+    def _attention_bias(self, mask: Tensor | None, count: int, padding: int, cached: int) -> Tensor | None:
+        """What is added to the scores, [heads a K/V head x rows, cached + count]; None where all see all."""
+        if count == 1:
+            return None
+        if mask is None:
+            mask = torch.ones((count, count), dtype=torch.bool, device=self.device).tril()
+        bias = torch.zeros((count + padding, cached + count), dtype=self.dtype, device=self.device)
+        bias[:count, cached:].masked_fill_(mask.logical_not(), float("-inf"))
+        return bias.repeat(self.config.num_heads // self.config.num_kv_heads, 1)
+
+
+def _load_layer(weights: Mapping[str, Tensor], prefix: str, dtype: torch.dtype) -> _Layer:
+    def weight(name: str) -> Tensor:
+        return weights[f"{prefix}{name}.weight"].to(dtype)
+
+    def fused(*names: str) -> Linear:
+        return linear(torch.cat([weight(name) for name in names]))
+
+    return _Layer(
+        attention_norm=weight("input_layernorm"),
+        qkv=fused("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        output=fused("self_attn.o_proj"),
+        mlp_norm=weight("post_attention_layernorm"),
+        gate_up=fused("mlp.gate_proj", "mlp.up_proj"),
+        down=fused("mlp.down_proj"),
+    )
+
+
+def _rotary_table(config: LlamaConfig, device: torch.device) -> Tensor:
+    """Cosine and sine of every position's angles, [positions, 2, head_dim] float32 (RoFormer, arXiv 2104.09864).
+
+    Llama pairs dimension i with i + head_dim / 2. Rolling a head by half its width brings each one's partner into
+    place, so the sines of the first half carry the minus sign of the rotation.
+    """
+    exponents = torch.arange(0, config.head_dim, 2, dtype=torch.float32, device=device) / config.head_dim
+    positions = torch.arange(config.max_position_embeddings, dtype=torch.float32, device=device)
+    angles = torch.outer(positions, config.rope_theta**-exponents)
+    cosine, sine = angles.cos(), angles.sin()
+    return torch.stack((torch.cat((cosine, cosine), 1), torch.cat((-sine, sine), 1)), 1)

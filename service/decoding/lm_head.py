@@ -1,0 +1,68 @@
+"""From hidden states to logits, reading as little of the vocabulary as the grammar leaves open."""
+
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from service.decoding.linear import linear
+
+# Up to this many tokens their rows are gathered and multiplied in float32; beyond, the whole product is cheaper
+# (49,152 rows: 2.6 ms at one thread; gathering 4,000 of them: 0.7 ms).
+MOST_GATHERED_TOKENS = 8192
+# A whole product comes out rounded to the weights' dtype. So many of the best are computed again in float32: far more
+# than can tie within that rounding.
+REFINED_TOKENS = 16
+
+
+class LmHead:
+    """The output embedding, a weight [V, H]."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self._weight = weight
+        self._product = linear(weight)
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor, token_ids: Tensor | None = None) -> Tensor:
+        """Logits of hidden states [N, H], float32: [N, M] of M `token_ids` (int64), or [N, V].
+
+        Given tokens are multiplied in float32 whatever the weights' dtype; a whole row is rounded to that dtype.
+        """
+        if token_ids is None:
+            return self._product(hidden.to(self._weight.dtype)).float()
+        rows = self._weight.index_select(0, token_ids.to(self._weight.device)).float()  # [M, H]
+        return hidden.float() @ rows.T
+
+
+class Scores(Protocol):
+    """The logits of some rows, asked for one row and its legal tokens at a time."""
+
+    def of(self, row: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32]: ...
+
+
+class HiddenScores:
+    """`Scores` of hidden states [N, H] through one LM head; whole rows are computed together, and only when needed."""
+
+    def __init__(self, lm_head: LmHead, hidden: Tensor) -> None:
+        self._lm_head = lm_head
+        self._hidden = hidden
+        self._whole: NDArray[np.float32] | None = None  # [N, V]
+
+    def of(self, row: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Logits of `token_ids` (ascending) in `row`, as many as there are tokens."""
+        if token_ids.size <= MOST_GATHERED_TOKENS:
+            return self._gathered(row, token_ids)
+        if self._whole is None:
+            self._whole = self._lm_head.logits(self._hidden).cpu().numpy()
+        scores: NDArray[np.float32] = self._whole[row, token_ids]
+        best = np.argpartition(scores, -REFINED_TOKENS)[-REFINED_TOKENS:]
+        scores[best] = self._gathered(row, token_ids[best])
+        return scores
+
+    def _gathered(self, row: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        logits: NDArray[np.float32] = (
+            self._lm_head.logits(self._hidden[row : row + 1], torch.from_numpy(token_ids))[0].cpu().numpy()
+        )
+        return logits

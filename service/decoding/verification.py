@@ -1,0 +1,52 @@
+"""The judgement on a draft: follow the model's own greedy choices down the tree as long as they were drafted."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from service.decoding.constraint import Constraint, GrammarError
+from service.decoding.draft import TokenTree
+from service.decoding.lm_head import Scores
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the model makes of a draft.
+
+    `path`: the accepted nodes after the run, in order. `sampled`: the model's choice after the last of them, which no
+    node carries; None where a forced run was cut and no choice is due. `decisions`: choices among several tokens.
+    """
+
+    path: list[int]
+    sampled: int | None
+    decisions: int
+
+
+def verify(nodes: TokenTree, scores: Scores, constraint: Constraint, *, fast_forward: bool = True) -> Verdict:
+    """Walk from the root of `nodes`, moving the constraint along.
+
+    `scores` has a row for the root and one for each node after it. Ties go to the lowest token id, always.
+    """
+    node, path, decisions = nodes.root, list[int](), 0
+    while True:
+        forced = nodes.forced_child(node)
+        if forced is not None:
+            constraint.accept([nodes.tokens[forced]])
+            path.append(forced)
+            node = forced
+            continue
+        legal = nodes.legal.get(node)
+        if legal is None:
+            if fast_forward and constraint.forced():
+                return Verdict(path, None, decisions)
+            legal = constraint.legal()
+        if not legal.size:
+            raise GrammarError("the grammar has come to a dead end: it allows no token and may not end")
+        decisions += legal.size > 1
+        token = int(legal[np.argmax(scores.of(node - nodes.root, legal)) if legal.size > 1 else 0])
+        constraint.accept([token])
+        child = nodes.child(node, token)
+        if child is None:
+            return Verdict(path, token, decisions)
+        path.append(child)
+        node = child

@@ -1,0 +1,114 @@
+"""Messages between the server and a replica process: pickles with a length before them, over one stream socket.
+
+Both ends are our own processes and the socket has no name, so the pickles are trusted.
+"""
+
+import pickle
+import socket
+import struct
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from service.engines.protocol import GenerationRequest, GenerationResult
+
+_LENGTH = struct.Struct("!I")
+_READ_BYTES = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """How a replica gets its model: `loader` is "module:function", called there with `arguments` by name.
+
+    A name and not the function itself, so that the server never imports torch to say which model it wants.
+    """
+
+    loader: str
+    arguments: Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The first message to a replica: what to load, and whose child it is."""
+
+    source: ModelSource
+    parent_pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The model is loaded and has answered once."""
+
+    model_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop the current generation; its result still follows, cut short."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """No model, or no result. `refused` marks a request that no replica would take."""
+
+    reason: str
+    refused: bool = False
+
+
+Message = Hello | Ready | Cancel | Failure | GenerationRequest | GenerationResult
+
+
+def encode(message: Message) -> bytes:
+    """The bytes of one message."""
+    body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    return _LENGTH.pack(len(body)) + body
+
+
+class Decoder:
+    """Collects bytes and gives back whole messages, whatever the pieces they come in."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Message]:
+        """The messages that `data` completes, in order."""
+        self._buffer += data
+        messages: list[Message] = []
+        while len(self._buffer) >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(self._buffer)
+            end = _LENGTH.size + length
+            if len(self._buffer) < end:
+                break
+            messages.append(pickle.loads(self._buffer[_LENGTH.size : end]))
+            del self._buffer[:end]
+        return messages
+
+
+class Channel:
+    """The replica's blocking end of the socket."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+        self._decoder = Decoder()
+        self._waiting: list[Message] = []
+
+    def send(self, message: Message) -> None:
+        self._stream.sendall(encode(message))
+
+    def receive(self) -> Message | None:
+        """The next message; None once the other end is gone."""
+        while not self._waiting:
+            data = self._stream.recv(_READ_BYTES)
+            if not data:
+                return None
+            self._waiting += self._decoder.feed(data)
+        return self._waiting.pop(0)
+
+    def interrupted(self) -> bool:
+        """Whether anything has come in, or the other end has gone, since the last `receive`. Never blocks or reads."""
+        if self._waiting:
+            return True
+        try:
+            self._stream.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        return True

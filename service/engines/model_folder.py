@@ -1,0 +1,139 @@
+"""Read a model folder: what we trained (adapter, heads, tree) and the base that it was trained on.
+
+    model.json                  id, base (a known name, or a folder in Hugging Face's layout), special tokens, limits
+    adapter_model.safetensors   optional, PEFT's LoRA layout, with adapter_config.json; merged into the base at load
+    medusa_heads.safetensors    optional, `{i}.0.linear.weight` ... as FasterDecoding and TGI name them
+    medusa_tree.json            the tree as NxDI lists it: one list of ranks a node
+
+Your own model needs a folder like this one; an adapter, heads and tree are optional.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from service.decoding.heads import MedusaHeads
+from service.decoding.llama import LlamaConfig
+from service.engines.base_weights import BASE_NAME, ensure_base_weights
+
+_ADAPTER_PREFIX = "base_model.model."
+
+
+class ModelFolderError(RuntimeError):
+    """A model folder cannot be used; the message names the file and what to do."""
+
+
+class ModelCard(BaseModel):
+    """model.json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str = Field(min_length=1)
+    base: str = Field(description=f"{BASE_NAME!r}, or a folder (absolute, or relative to the model folder)")
+    bos_token_id: int = Field(ge=0)
+    eos_token_id: int = Field(ge=0)
+    max_tokens: int = Field(ge=8, le=512, description="the longest plan text")
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """All that an engine needs. `weights` are Hugging Face's parameter names, the adapter merged, in float32."""
+
+    id: str
+    config: LlamaConfig
+    weights: dict[str, Tensor]
+    heads: MedusaHeads | None
+    tree: list[list[int]]
+    tokenizer: Tokenizer
+    bos_token_id: int
+    eos_token_id: int
+    max_tokens: int
+
+
+def load_model(model_dir: Path, cache_dir: Path) -> LoadedModel:
+    """Load a model folder and its base. Raises ModelFolderError, or BaseWeightsError for the default base."""
+    card = read_card(model_dir)
+    base = base_folder(card, model_dir, cache_dir)
+    try:
+        config = LlamaConfig.from_dict(json.loads(_existing(base / "config.json").read_text(encoding="utf-8")))
+        weights = {name: tensor.float() for name, tensor in _base_weights(base).items()}
+        tokenizer = Tokenizer.from_file(str(_existing(base / "tokenizer.json")))
+        if (model_dir / "adapter_model.safetensors").is_file():
+            merge_adapter(weights, model_dir)
+        heads_path = model_dir / "medusa_heads.safetensors"
+        heads = MedusaHeads.load(heads_path) if heads_path.is_file() else None
+        tree_path = model_dir / "medusa_tree.json"
+        tree = json.loads(tree_path.read_text(encoding="utf-8")) if tree_path.is_file() else []
+    except (KeyError, ValueError, SafetensorError) as error:  # JSON errors are ValueErrors
+        raise ModelFolderError(f"The model in {model_dir} (base {base}) cannot be read: {error}") from error
+    return LoadedModel(
+        id=card.id,
+        config=config,
+        weights=weights,
+        heads=heads,
+        tree=tree,
+        tokenizer=tokenizer,
+        bos_token_id=card.bos_token_id,
+        eos_token_id=card.eos_token_id,
+        max_tokens=card.max_tokens,
+    )
+
+
+def read_card(model_dir: Path) -> ModelCard:
+    """model.json. Raises ModelFolderError naming the field that is wrong."""
+    path = _existing(model_dir / "model.json")
+    try:
+        return ModelCard.model_validate_json(path.read_text(encoding="utf-8"))
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'file'}: {item['msg']}" for item in error.errors())
+        raise ModelFolderError(f"{path} is not a model card: {problems}") from error
+
+
+def base_folder(card: ModelCard, model_dir: Path, cache_dir: Path) -> Path:
+    """Where the base lies; the default one is fetched when it is not there yet."""
+    if card.base == BASE_NAME:
+        return ensure_base_weights(cache_dir)
+    folder = (model_dir / card.base).resolve()
+    if not folder.is_dir():
+        raise ModelFolderError(f"{model_dir / 'model.json'} names the base {card.base!r}, and {folder} is no folder")
+    return folder
+
+
+def merge_adapter(weights: dict[str, Tensor], model_dir: Path) -> None:
+    """Add a LoRA adapter to the weights in place: W += alpha / r * B @ A, in float32 (Hu et al., 2021)."""
+    config = json.loads(_existing(model_dir / "adapter_config.json").read_text(encoding="utf-8"))
+    adapter = load_file(model_dir / "adapter_model.safetensors")
+    scale = config["lora_alpha"] / config["r"]
+    for name, down in adapter.items():
+        if not name.endswith(".lora_A.weight"):
+            continue
+        module = name.removeprefix(_ADAPTER_PREFIX).removesuffix(".lora_A.weight")
+        up = adapter[name.replace(".lora_A.", ".lora_B.")]
+        target = f"{module}.weight"
+        if target not in weights or weights[target].shape != (up.shape[0], down.shape[1]):
+            raise ValueError(f"the adapter's {module} does not fit the base")
+        weights[target] = torch.addmm(weights[target], up.float(), down.float(), alpha=scale)
+
+
+def _base_weights(base: Path) -> Mapping[str, Tensor]:
+    """One safetensors file, or the shards that an index lists."""
+    index = base / "model.safetensors.index.json"
+    if not index.is_file():
+        return load_file(_existing(base / "model.safetensors"))
+    shards: dict[str, Any] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+    return {name: tensor for shard in sorted(set(shards.values())) for name, tensor in load_file(base / shard).items()}
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise ModelFolderError(f"{path} is missing. Point PEAKPLAN_MODEL_DIR at a model folder; `make train` writes one.")
+    return path

@@ -1,0 +1,101 @@
+"""What every engine speaks: one request in, one result out. Plain picklable data; imports no model library."""
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+Strategy = Literal["medusa", "autoregressive"]
+StopReason = Literal["finished", "length", "cancelled"]
+NodeStatus = Literal["accepted", "rejected", "forced", "sampled"]
+
+
+class EngineError(Exception):
+    """An engine gave no result. The message is fit for a log line: it never quotes the prompt."""
+
+
+class EngineUnavailableError(EngineError):
+    """The engine is not started, has died or broke off; the same request may succeed elsewhere or later."""
+
+
+class RequestRefusedError(EngineError):
+    """The engine will never answer this request: its prompt is too long, or its grammar does not compile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRequest:
+    """One prompt to be continued under one grammar (llguidance's Lark dialect).
+
+    `max_tokens` None means the model's own limit. `deadline` is on this host's `time.monotonic` clock, in seconds: the
+    engine gives up within one forward pass of it. `fast_forward` False makes even forced tokens cost a pass each.
+    """
+
+    prompt: str
+    grammar: str
+    max_tokens: int | None = None
+    strategy: Strategy = "medusa"
+    fast_forward: bool = True
+    trace: bool = False
+    deadline: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceNode:
+    """One token of a step's tree. `parent` indexes the step's nodes (-1: none); `depth` counts from the first node."""
+
+    token_text: str
+    parent: int
+    depth: int
+    status: NodeStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceStep:
+    """One forward pass: the tree it verified, the token texts it emitted, and how long it took."""
+
+    nodes: list[TraceNode]
+    emitted: list[str]
+    milliseconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationResult:
+    """What a generation gave and what it cost. `forwards` counts the prefill; the gateway fills `queue_seconds`."""
+
+    text: str
+    tokens: list[int]
+    stop_reason: StopReason
+    prompt_tokens: int
+    plan_tokens: int
+    forwards: int
+    decisions: int
+    forced_tokens: int
+    seconds: float
+    accepted_per_step: list[int] = field(default_factory=list)
+    steps: list[TraceStep] = field(default_factory=list)
+    queue_seconds: float = 0.0
+
+
+class Engine(Protocol):
+    """One place where the model runs. It answers one request at a time."""
+
+    @property
+    def model_id(self) -> str:
+        """The model's name, known once started."""
+
+    @property
+    def available(self) -> bool:
+        """Started and, as far as is known, able to answer."""
+
+    async def start(self) -> None:
+        """Load the model; again after a failure. Raises EngineError with what to mend."""
+
+    async def generate(self, request: GenerationRequest) -> GenerationResult:
+        """Answer one request. Returns or raises only when the engine is free again, also when it is cancelled.
+
+        Raises RequestRefusedError or EngineUnavailableError.
+        """
+
+    async def failed(self) -> None:
+        """Return once the engine can answer no more until it is started again."""
+
+    async def close(self) -> None:
+        """Free everything; never raises. No other call may follow."""

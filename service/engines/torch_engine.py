@@ -1,0 +1,139 @@
+"""The model on PyTorch, inside a replica's process: text in, text out, one request at a time.
+
+It knows tokenizers, grammars and decoding loops; what the text means is the planner's business.
+"""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from service.decoding.constraint import GrammarCompiler, GrammarConstraint, GrammarError
+from service.decoding.draft import MOST_DRAFTED_NODES
+from service.decoding.generation import generate_autoregressive, generate_medusa
+from service.decoding.llama import Llama
+from service.decoding.statistics import Generation
+from service.decoding.trace import NodeTrace, StepTrace
+from service.decoding.tree import MedusaTree
+from service.engines.model_folder import LoadedModel, ModelFolderError, load_model
+from service.engines.protocol import (
+    GenerationRequest,
+    GenerationResult,
+    RequestRefusedError,
+    Strategy,
+    TraceNode,
+    TraceStep,
+)
+
+_WARM_UP_GRAMMAR = r"start: /( [a-z]{1,6}){4,12}/"
+_WARM_UP_WORDS = (4, 16, 48)  # prompt lengths: the first product of each shape pays for choosing its kernel
+
+
+class TorchModel:
+    """A loaded model with its tokenizer, and one K/V cache that every generation uses again."""
+
+    def __init__(self, loaded: LoadedModel, dtype: torch.dtype, max_prompt_tokens: int) -> None:
+        """Raises ModelFolderError when tree and heads do not fit each other."""
+        self.id = loaded.id
+        self._tokenizer = loaded.tokenizer
+        self._bos_token_id = loaded.bos_token_id
+        self._max_tokens = loaded.max_tokens
+        self._max_prompt_tokens = max_prompt_tokens
+        self._compiler = GrammarCompiler(loaded.tokenizer.to_str(), loaded.eos_token_id)
+        self._llama = Llama(loaded.config, loaded.weights, dtype)
+        self._heads = loaded.heads
+        try:
+            self._tree = MedusaTree.from_choices(loaded.tree, loaded.heads.num_heads if loaded.heads else 0)
+        except ValueError as error:
+            raise ModelFolderError(
+                f"medusa_tree.json of model {loaded.id!r} does not fit its heads: {error}"
+            ) from error
+        self._cache = self._llama.new_cache(max_prompt_tokens + loaded.max_tokens + MOST_DRAFTED_NODES)
+
+    @property
+    def strategies(self) -> tuple[Strategy, ...]:
+        """The ways in which this model can decode."""
+        return ("autoregressive",) if self._heads is None else ("autoregressive", "medusa")
+
+    def generate(self, request: GenerationRequest, cancelled: Callable[[], bool] = lambda: False) -> GenerationResult:
+        """Continue the prompt under the grammar until that is finished, the deadline passes or `cancelled` says so.
+
+        Raises RequestRefusedError for a prompt that is too long, a grammar that does not compile, or heads that the
+        model does not have.
+        """
+        started = time.monotonic()
+        prompt = [self._bos_token_id, *self._tokenizer.encode(request.prompt, add_special_tokens=False).ids]
+        if len(prompt) > self._max_prompt_tokens:
+            raise RequestRefusedError(
+                f"its prompt has {len(prompt)} tokens, and {self._max_prompt_tokens} are the most"
+            )
+
+        def stop() -> bool:
+            return cancelled() or (request.deadline is not None and time.monotonic() >= request.deadline)
+
+        generation = self._generate(request, prompt, stop)
+        return self._result(generation, request, time.monotonic() - started)
+
+    def _generate(self, request: GenerationRequest, prompt: list[int], stop: Callable[[], bool]) -> Generation:
+        constraint = self._compile(request.grammar)
+        max_tokens = min(request.max_tokens or self._max_tokens, self._max_tokens)
+        if request.strategy == "medusa":
+            if self._heads is None:
+                raise RequestRefusedError(f"the model {self.id} has no Medusa heads")
+            run = partial(generate_medusa, self._llama, self._heads, self._tree)
+        else:
+            run = partial(generate_autoregressive, self._llama, fast_forward=request.fast_forward)
+        return run(prompt, constraint, max_tokens=max_tokens, trace=request.trace, cancelled=stop, cache=self._cache)
+
+    def _compile(self, grammar: str) -> GrammarConstraint:
+        try:
+            return self._compiler.compile(grammar)
+        except GrammarError:  # its message quotes the grammar, and so the shopper
+            raise RequestRefusedError("its grammar does not compile") from None
+
+    def _result(self, generation: Generation, request: GenerationRequest, seconds: float) -> GenerationResult:
+        statistics = generation.statistics
+        return GenerationResult(
+            text=self._tokenizer.decode(generation.tokens),
+            tokens=generation.tokens,
+            stop_reason=generation.stop_reason,
+            prompt_tokens=statistics.prompt_tokens,
+            plan_tokens=statistics.plan_tokens,
+            forwards=statistics.forwards,
+            decisions=statistics.decisions,
+            forced_tokens=statistics.forced_tokens,
+            seconds=seconds,
+            accepted_per_step=statistics.accepted_per_step,
+            steps=[self._trace_step(step) for step in generation.steps] if request.trace else [],
+        )
+
+    def _trace_step(self, step: StepTrace) -> TraceStep:
+        return TraceStep(
+            nodes=[self._trace_node(node) for node in step.nodes],
+            emitted=[self._tokenizer.decode([token]) for token in step.emitted],
+            milliseconds=round(step.milliseconds, 3),
+        )
+
+    def _trace_node(self, node: NodeTrace) -> TraceNode:
+        text = self._tokenizer.decode([node.token])
+        return TraceNode(token_text=text, parent=node.parent, depth=node.depth, status=node.status)
+
+
+def load(
+    model_dir: Path, cache_dir: Path, dtype: str, threads: int, strategy: Strategy, max_prompt_tokens: int
+) -> TorchModel:
+    """Load a model folder and let it generate once, so that a replica that says it is ready has proven it.
+
+    Raises ModelFolderError or BaseWeightsError with what to mend.
+    """
+    torch.set_num_threads(threads)
+    model = TorchModel(load_model(model_dir, cache_dir), getattr(torch, dtype), max_prompt_tokens)
+    if strategy not in model.strategies:
+        raise ModelFolderError(f"{model_dir} has no Medusa heads: set PEAKPLAN_STRATEGY=autoregressive, or train some")
+    for possible in model.strategies:
+        for words in _WARM_UP_WORDS:
+            prompt = " red shoes" * (words // 2)
+            model.generate(GenerationRequest(prompt=prompt, grammar=_WARM_UP_GRAMMAR, strategy=possible))
+    return model

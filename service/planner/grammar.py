@@ -1,0 +1,88 @@
+"""The grammar of plan text for one question, in llguidance's Lark dialect.
+
+Right-linear over the question's words, so it grows linearly with them and compiles in about a millisecond. After word
+`i` three rules say what may follow: `s<i>` a new section, `p<i>` a span that starts at word `i` or later, `c<i>` the
+same span going on with word `i`. A facet value can therefore only be a run of the question's own words, in order, and
+a bound only a number that the question names. https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md
+"""
+
+import json
+from collections.abc import Iterable
+
+from service.planner.numbers import format_number
+from service.planner.question import Question
+from service.planner.vocabulary import (
+    FACET_WORDS,
+    FIXED_SOURCES,
+    INTENT_WORDS,
+    MAX_PRICE_WORD,
+    MIN_PRICE_WORD,
+    NO_VERTICAL_WORD,
+    REWRITE_WORD,
+    SOURCE_WORDS,
+    VERTICAL_WORDS,
+)
+
+MAX_REWRITE_WORDS = 8
+MAX_REWRITE_WORD_CHARACTERS = 20
+
+
+def plan_grammar(question: Question) -> str:
+    """The Lark grammar that admits exactly the valid plan texts of this question."""
+    return "\n".join((*_fixed_rules(), *_price_rules(question), *_span_rules(question)))
+
+
+def _fixed_rules() -> Iterable[str]:
+    fixed = [INTENT_WORDS[intent] for intent in FIXED_SOURCES]
+    yield "start: FIXED | find s0 | ask s0"
+    yield f"FIXED: {_either((*fixed, *(word.capitalize() for word in fixed)))}"
+    yield f"find: {_word_rule('find_product')} {_source('reviews')}?"
+    yield f"ask: {_word_rule('ask_product')} (catalog | reviews | qa)"
+    names = ("catalog", "reviews", "qa")
+    for first, second, third in (names, names[1:] + names[:1], names[2:] + names[:2]):
+        # Every order of one to three sources, none twice.
+        yield (
+            f"{first}: {_source(first)} ({_source(second)} {_source(third)}? | {_source(third)} {_source(second)}?)?"
+        )
+    yield f"FACET: {_either(FACET_WORDS.values())}"
+    yield f"tail: price ({_word(REWRITE_WORD)} REWRITE{{1,{MAX_REWRITE_WORDS}}})? VERTICAL"
+    yield rf"REWRITE: / [a-z0-9][a-z0-9'&.\-]{{0,{MAX_REWRITE_WORD_CHARACTERS - 1}}}/"
+    yield f"VERTICAL: {_either((*VERTICAL_WORDS.values(), NO_VERTICAL_WORD))}"
+
+
+def _price_rules(question: Question) -> Iterable[str]:
+    if not question.numbers:
+        yield 'price: ""'
+        return
+    yield f"price: ({_word(MIN_PRICE_WORD)} NUMBER)? ({_word(MAX_PRICE_WORD)} NUMBER)?"
+    yield f"NUMBER: {_either(map(format_number, question.numbers))}"
+
+
+def _span_rules(question: Question) -> Iterable[str]:
+    words = question.words
+    for index, word in enumerate(words):
+        is_final = index == len(words) - 1
+        ends_utterance = is_final or words[index + 1].utterance != word.utterance
+        then = f"s{index + 1}" if ends_utterance else f"c{index + 1}"
+        yield f"s{index}: FACET p{index} | tail"
+        yield f"p{index}: {_word(word.text)} {then}" + ("" if is_final else f" | p{index + 1}")
+        yield f"c{index}: {_word(word.text)} {then} | s{index}"
+    yield f"s{len(words)}: tail"
+
+
+def _word_rule(intent: str) -> str:
+    word = INTENT_WORDS[intent]
+    return f"({_word(word)} | {_word(word.capitalize())})"
+
+
+def _source(source: str) -> str:
+    return f"({_word(SOURCE_WORDS[source])})"
+
+
+def _either(words: Iterable[str]) -> str:
+    return " | ".join(map(_word, words))
+
+
+def _word(word: str) -> str:
+    """A literal of one word with the space before it."""
+    return json.dumps(f" {word}", ensure_ascii=False)

@@ -1,0 +1,66 @@
+"""The numbers that a text names, in digits or in words: the only numbers a price bound may take."""
+
+import re
+
+_DIGITS = re.compile(r"(?<![\w.])[$£€¥]?(\d{1,3}(?:,\d{3})+|\d{1,9})(\.\d{1,2})?(k\b)?", re.IGNORECASE)
+_UNITS = {
+    word: value
+    for value, word in enumerate(
+        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+        "seventeen eighteen nineteen".split()
+    )
+}
+_TENS = {
+    word: 10 * value
+    for value, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), start=2)
+}
+_SCALES = {"hundred": 100, "thousand": 1000, "grand": 1000}
+_WORD = re.compile(r"[a-z]+")
+NUMBER_WORDS = frozenset({*_UNITS, *_TENS, *_SCALES})
+_MAX_NUMBER = 10_000_000
+
+
+def find_numbers(text: str) -> list[float]:
+    """Every number named in the text, in order: "$1,200.50", "1.5k", "$20-$40", "fifty", "two hundred"."""
+    found = [(match.start(), _digits_value(match)) for match in _DIGITS.finditer(text)]
+    found += _spelled_numbers(text.lower())
+    return [value for _, value in sorted(found) if value <= _MAX_NUMBER]
+
+
+def format_number(number: float) -> str:
+    """Digits without trailing zeros: 40.0 is "40", 19.5 is "19.5"."""
+    return f"{number:.2f}".rstrip("0").rstrip(".")
+
+
+def _digits_value(match: re.Match[str]) -> float:
+    value = float(match.group(1).replace(",", "") + (match.group(2) or ""))
+    return value * 1000 if match.group(3) else value
+
+
+def _spelled_numbers(text: str) -> list[tuple[int, float]]:
+    """Runs of number words, "a hundred" and "twenty five" included; a lone "one" or "a" names no price."""
+    found: list[tuple[int, float]] = []
+    total, current, start, previous_end = 0, 0, -1, -1
+
+    def flush() -> None:
+        if start >= 0 and total + current > 1:
+            found.append((start, float(total + current)))
+
+    for match in _WORD.finditer(text):
+        word = match.group()
+        adjacent = start >= 0 and not text[previous_end : match.start()].strip(" -")
+        is_number = word in _UNITS or word in _TENS or word in _SCALES
+        if not (adjacent and is_number):
+            flush()
+            total, current, start = 0, 0, -1
+        if is_number:
+            start = match.start() if start < 0 else start
+            previous_end = match.end()
+            if word in _SCALES:
+                current = max(current, 1) * _SCALES[word]
+                if _SCALES[word] > 100:
+                    total, current = total + current, 0
+            else:
+                current += _UNITS.get(word, _TENS.get(word, 0))
+    flush()
+    return found

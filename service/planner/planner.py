@@ -1,0 +1,100 @@
+"""From a question to its plan: prompt and grammar to an engine, plan text back, a plan made of both.
+
+`plan_with_model` asks the engine and raises what it raises: benchmarks, evaluation and traces want nothing else. `plan`
+never fails for want of a model: rules answer instead, and say so.
+"""
+
+import logging
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from service.engines.protocol import EngineError, GenerationRequest, GenerationResult, Strategy
+from service.planner.fallback import fallback_plan
+from service.planner.grammar import plan_grammar
+from service.planner.plan import Plan
+from service.planner.plan_text import PlanTextError, parse
+from service.planner.prompt import render_prompt
+from service.planner.queries import complete_plan
+from service.planner.question import Question
+from service.telemetry.logs import whereabouts
+
+logger = logging.getLogger(__name__)
+
+RULES_ID = "peakplan-rules"
+
+
+class Generator(Protocol):
+    """What a planner needs of an engine or a pool of them."""
+
+    @property
+    def model_id(self) -> str: ...
+
+    async def generate(self, request: GenerationRequest) -> GenerationResult: ...
+
+
+class IncompletePlanError(EngineError):
+    """The model's text broke off before it was a whole plan."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A plan and how it came about. `result` is None where no model took part."""
+
+    plan: Plan
+    source: Literal["model", "fallback"]
+    model_id: str
+    strategy: str
+    result: GenerationResult | None = None
+    reason: str | None = None
+
+    @property
+    def degraded(self) -> bool:
+        return self.source == "fallback"
+
+
+class Planner:
+    """Plans questions on one engine, with one decoding strategy by default."""
+
+    def __init__(self, engine: Generator, strategy: Strategy = "medusa") -> None:
+        self._engine = engine
+        self._strategy = strategy
+
+    async def plan(self, question: Question, deadline: float | None = None) -> Planned:
+        """The model's plan if it comes before `deadline` (on the `time.monotonic` clock, seconds), else the rules'."""
+        try:
+            return await self.plan_with_model(question, deadline=deadline)
+        except EngineError as error:
+            reason = type(error).__name__
+            log = logger.warning if isinstance(error, IncompletePlanError) else logger.debug
+            log("fell back to rules", extra={"reason": reason, "detail": str(error)})
+        except PlanTextError as error:  # the grammar let through what the parser does not know: a bug of ours
+            reason = type(error).__name__
+            logger.error("plan text did not parse", extra={"exception": whereabouts(error)})
+        return Planned(
+            plan=fallback_plan(question), source="fallback", model_id=RULES_ID, strategy="rules", reason=reason
+        )
+
+    async def plan_with_model(
+        self,
+        question: Question,
+        *,
+        strategy: Strategy | None = None,
+        fast_forward: bool = True,
+        deadline: float | None = None,
+        trace: bool = False,
+    ) -> Planned:
+        """The model's plan. Raises EngineError (IncompletePlanError when cut short), PlanTextError on a bug of ours."""
+        chosen = strategy or self._strategy
+        request = GenerationRequest(
+            prompt=render_prompt(question),
+            grammar=plan_grammar(question),
+            strategy=chosen,
+            fast_forward=fast_forward,
+            trace=trace,
+            deadline=deadline,
+        )
+        result = await self._engine.generate(request)
+        if result.stop_reason != "finished":
+            raise IncompletePlanError(f"{result.stop_reason} after {result.plan_tokens} tokens")
+        plan = complete_plan(parse(result.text, question), question)
+        return Planned(plan=plan, source="model", model_id=self._engine.model_id, strategy=chosen, result=result)

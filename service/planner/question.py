@@ -1,0 +1,112 @@
+"""A shopper's question as words, with where each stands in the text and the numbers it names."""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.planner.numbers import find_numbers
+
+# Bounds on what the model reads. They keep the prompt, and so the prefill, short: a plan must fit 300 ms.
+MAX_QUESTION_WORDS = 96
+MAX_HISTORY_WORDS = 48
+MAX_WORD_CHARACTERS = 48
+MAX_NUMBERS = 12
+
+_TRAILING = ",;:?!"
+_OPENING = "\"'([{“‘"
+_CLOSING = "\"')]}”’"
+_LONG_ENOUGH_TO_END_A_SENTENCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Word:
+    """One word: `text` as the model sees it, [start, end) where it stands in utterance number `utterance`."""
+
+    text: str
+    utterance: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The newest utterance and what of the history is kept, oldest first.
+
+    `utterances` are cleaned texts, the question last; `words` runs over all of them in order; `numbers` are the
+    distinct numbers that they name, in order.
+    """
+
+    utterances: tuple[str, ...]
+    words: tuple[Word, ...]
+    numbers: tuple[float, ...]
+
+    @property
+    def text(self) -> str:
+        return self.utterances[-1]
+
+    @property
+    def own_words(self) -> tuple[Word, ...]:
+        """The words of the newest utterance alone."""
+        return tuple(word for word in self.words if word.utterance == len(self.utterances) - 1)
+
+    def surface(self, first: int, last: int) -> str:
+        """The text from word `first` to word `last` (inclusive, same utterance) exactly as the shopper wrote it."""
+        return self.utterances[self.words[first].utterance][self.words[first].start : self.words[last].end]
+
+    @classmethod
+    def parse(cls, query: str, history: Sequence[str] = ()) -> "Question":
+        """Split a query and its history (newest last) into words; the history keeps its newest words only."""
+        newest = clean(query)
+        kept: list[str] = []
+        budget = MAX_HISTORY_WORDS
+        for utterance in reversed([clean(text) for text in history]):
+            budget -= len(utterance.split())
+            if budget < 0:
+                break
+            if utterance:
+                kept.insert(0, utterance)
+        utterances = (*kept, newest)
+        words = tuple(word for index, text in enumerate(utterances) for word in _words(text, index))
+        numbers = tuple(dict.fromkeys(number for text in utterances for number in find_numbers(text)))
+        return cls(utterances, words, numbers[-MAX_NUMBERS:])
+
+
+def clean(text: str) -> str:
+    """Collapse white space and drop control, format and unassigned characters; keep everything else as it is."""
+    kept = (" " if character.isspace() else character for character in text if _is_kept(character))
+    return " ".join("".join(kept).split())
+
+
+def _is_kept(character: str) -> bool:
+    return character.isspace() or unicodedata.category(character) not in ("Cc", "Cf", "Cn", "Cs", "Co")
+
+
+def _words(text: str, utterance: int) -> list[Word]:
+    found = [match for match in re.finditer(r"\S+", text)][:MAX_QUESTION_WORDS]
+    words = []
+    for position, match in enumerate(found):
+        start, end = _trim(match.group(), is_last=position == len(found) - 1)
+        end = min(end, start + MAX_WORD_CHARACTERS)
+        surface = match.group()[start:end]
+        words.append(Word(surface.lower(), utterance, match.start() + start, match.start() + end))
+    return words
+
+
+def _trim(word: str, *, is_last: bool) -> tuple[int, int]:
+    """Where the word itself stands inside its punctuation; a token of punctuation alone stays whole."""
+    start, end = 0, len(word)
+    while start < end and word[start] in _OPENING:
+        start += 1
+    while end > start and _is_trailing(word, start, end, is_last=is_last):
+        end -= 1
+    return (start, end) if end > start else (0, len(word))
+
+
+def _is_trailing(word: str, start: int, end: int, *, is_last: bool) -> bool:
+    last = word[end - 1]
+    if last == ".":  # "st." and "oz." keep theirs
+        return is_last or end - start > _LONG_ENOUGH_TO_END_A_SENTENCE
+    if last in "\"'”’" and end - start > 1 and word[end - 2].isdigit():  # 10" and 6' are sizes
+        return False
+    return last in _TRAILING or last in _CLOSING

@@ -1,0 +1,42 @@
+"""The closed vocabularies of a plan, and the one word that stands for each entry in plan text.
+
+`vocabulary.json` is their only source. Every word is a single token of the default model's tokenizer when it follows a
+space, so that naming an intent or a facet costs one decoding decision (`tests/planner/test_vocabulary.py` proves it).
+"""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+VOCABULARY_PATH = Path(__file__).with_name("vocabulary.json")
+NO_VERTICAL_WORD = "Any"
+MIN_PRICE_WORD = "Over"
+MAX_PRICE_WORD = "Under"
+REWRITE_WORD = "Try"
+
+
+@cache
+def _vocabulary() -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads(VOCABULARY_PATH.read_text(encoding="utf-8"))
+    return loaded
+
+
+MODES: tuple[str, ...] = tuple(_vocabulary()["modes"])
+INTENTS: tuple[str, ...] = tuple(_vocabulary()["intents"])
+VERTICALS: dict[str, str] = {key: entry["name"] for key, entry in _vocabulary()["verticals"].items()}
+FACETS: tuple[str, ...] = tuple(_vocabulary()["facets"])
+SOURCES: tuple[str, ...] = tuple(_vocabulary()["sources"])
+
+INTENT_WORDS: dict[str, str] = {key: entry["word"] for key, entry in _vocabulary()["intents"].items()}
+VERTICAL_WORDS: dict[str, str] = {key: entry["word"] for key, entry in _vocabulary()["verticals"].items()}
+FACET_WORDS: dict[str, str] = {key: entry["word"] for key, entry in _vocabulary()["facets"].items()}
+SOURCE_WORDS: dict[str, str] = {
+    key: entry["word"] for key, entry in _vocabulary()["sources"].items() if "word" in entry
+}
+
+# Intents whose sources follow from the intent alone; the model writes no sources and no facets for them.
+FIXED_SOURCES: dict[str, tuple[str, ...]] = {
+    key: tuple(entry["sources"]) for key, entry in _vocabulary()["intents"].items() if "sources" in entry
+}
+PRODUCT_INTENTS: tuple[str, ...] = tuple(intent for intent in INTENTS if intent not in FIXED_SOURCES)

@@ -1,0 +1,25 @@
+"""An app over engines inside the test, spoken to without a network."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+
+from service.api.app import create_app, wire
+from service.gateway.pool import ReplicaPool
+from service.settings import Settings
+from tests.fake_engines import FakeEngine
+
+
+@contextlib.asynccontextmanager
+async def talking_to(*engines: Any, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of a service over these engines."""
+    chosen = Settings(replicas=1, **settings)
+    pool = ReplicaPool(engines or [FakeEngine()])
+    await pool.start()
+    services = wire(pool, chosen)
+    transport = httpx.ASGITransport(create_app(services, chosen), raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        yield client
+    await pool.close()

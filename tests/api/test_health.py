@@ -1,0 +1,83 @@
+import pytest
+
+from tests.api.conftest import talking_to
+from tests.api.test_bad_input import assert_problem
+from tests.fake_engines import FakeEngine
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_alive_says_nothing_of_the_model() -> None:
+    engine = FakeEngine()
+    async with talking_to(engine) as client:
+        engine.start_failures = 100
+        engine.fail()
+        assert (await client.get("/healthz")).json() == {"status": "alive"}
+
+
+async def test_ready_is_proven_by_a_real_inference_and_proven_again() -> None:
+    engine = FakeEngine()
+    async with talking_to(engine, proof_seconds=1e-6) as client:
+        for count in (1, 2):
+            assert (await client.get("/readyz")).json() == {"status": "ready", "model": "fake"}
+            assert len(engine.served) == count
+
+
+async def test_recent_traffic_is_proof_enough() -> None:
+    engine = FakeEngine()
+    async with talking_to(engine, proof_seconds=60) as client:
+        await client.post("/plan", json={"query": "shoes"})
+        assert (await client.get("/readyz")).status_code == 200
+    assert len(engine.served) == 1
+
+
+async def test_not_ready_while_every_replica_is_down() -> None:
+    engine = FakeEngine()
+    async with talking_to(engine, proof_seconds=60) as client:
+        assert (await client.get("/readyz")).status_code == 200
+        engine.start_failures = 100
+        engine.fail()
+        response = await client.get("/readyz")
+    assert "no replica" in assert_problem(response, 503)["detail"]
+    assert response.headers["retry-after"] == "1"
+
+
+async def test_not_ready_when_the_model_answers_nonsense() -> None:
+    async with talking_to(FakeEngine(text=" gibberish")) as client:
+        assert "trial plan failed" in assert_problem(await client.get("/readyz"), 503)["detail"]
+
+
+async def test_the_openapi_document_describes_the_contract() -> None:
+    async with talking_to() as client:
+        document = (await client.get("/openapi.json")).json()
+    post = document["paths"]["/plan"]["post"]
+    request = document["components"]["schemas"]["PlanRequest"]
+    assert request["additionalProperties"] is False
+    assert request["properties"]["deadline_ms"] | {"description": "", "title": ""} == {
+        "type": "integer",
+        "minimum": 10,
+        "maximum": 2000,
+        "default": 300,
+        "description": "",
+        "title": "",
+    }
+    assert set(post["responses"]) == {"200", "400", "408", "413", "415", "422"}
+    assert "find_product" in document["components"]["schemas"]["Plan"]["properties"]["intent"]["enum"]
+    reference = post["responses"]["422"]["content"]["application/problem+json"]["schema"]["$ref"]
+    assert "errors" in document["components"]["schemas"][reference.rpartition("/")[2]]["properties"]
+
+
+async def test_every_answer_carries_safe_headers() -> None:
+    async with talking_to() as client:
+        for path in ("/", "/healthz", "/nothing"):
+            headers = (await client.get(path)).headers
+            assert "default-src 'none'" in headers["content-security-policy"]
+            assert headers["x-content-type-options"] == "nosniff"
+
+
+async def test_the_page_is_served_and_revalidated() -> None:
+    async with talking_to() as client:
+        page = await client.get("/")
+        assert page.headers["content-type"].startswith("text/html")
+        again = await client.get("/", headers={"if-none-match": page.headers["etag"]})
+    assert again.status_code == 304

@@ -1,0 +1,308 @@
+"""The page in a real browser, against the real service with a tiny random model; canned answers where words matter."""
+
+import copy
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from service.planner.vocabulary import FACETS, INTENTS, MODES, SOURCES, VERTICALS
+from tests.api.test_page_visit import ANSWERS, CHROMIUM, CHROMIUM_OPTIONS, CONTRAST, Visit, needs_chromium
+from tests.server_process import serving
+
+pytest.importorskip("playwright.sync_api")
+from playwright.sync_api import Browser, Route, expect, sync_playwright
+
+pytestmark = needs_chromium
+
+MARKUP = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+INLINE_SCRIPT = """() => {
+    const script = document.createElement("script");
+    script.textContent = "document.title = 'owned'";
+    document.body.append(script);
+}"""
+REFUSED_LOAD = "Failed to load resource"  # Chromium's own line for every answer of 400 or more
+NO_PRICE = {"min": None, "max": None}
+KINDS = 6
+
+
+@pytest.fixture(scope="module")
+def service_url(tiny_model_dir: Path) -> Iterator[str]:
+    """The real service, with patience: on a busy machine, browser and model wait for each other."""
+    with serving(PEAKPLAN_MODEL_DIR=tiny_model_dir, PEAKPLAN_REPLICAS=1, PEAKPLAN_TRACE_DEADLINE_MS=30_000) as server:
+        yield server.url
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_OPTIONS)
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture
+def visit(browser: Browser, service_url: str, request: pytest.FixtureRequest) -> Iterator[Visit]:
+    """The page, freshly opened; at the end it must have complained of nothing and asked no other host."""
+    page = browser.new_page(**getattr(request, "param", {}))
+    visit = Visit(page, service_url)
+    page.set_default_timeout(60_000)  # milliseconds; only a failure waits that long
+    page.on("console", lambda message: visit.complaints.append(message.text) if message.type == "error" else None)
+    page.on("pageerror", lambda error: visit.complaints.append(str(error)))
+    page.on("request", lambda sent: visit.requests.append(sent))
+    page.goto(service_url)
+    yield visit
+    strangers = [sent.url for sent in visit.requests if not sent.url.startswith(service_url)]
+    page.close()
+    assert strangers == []
+    assert [text for text in visit.complaints if not text.startswith(REFUSED_LOAD)] == []
+
+
+def test_question_becomes_plan_and_decoding(visit: Visit) -> None:
+    with visit.page.expect_response("**/plan") as planned, visit.page.expect_response("**/trace") as traced:
+        visit.ask("nike running shoes red size 10")
+    plan, trace = planned.value.json(), traced.value.json()
+    expect(visit.plan.locator(".asked")).to_have_text("nike running shoes red size 10")
+    expect(visit.plan.locator(".queries li")).to_have_text(plan["plan"]["queries"])
+    chips = [value for values in plan["plan"]["facets"].values() for value in values]
+    expect(visit.plan.locator(".chip-value")).to_have_count(len(chips) + (plan["plan"]["price"] != NO_PRICE))
+    for name in ("medusa", "greedy"):
+        expect(visit.decoding.locator(f".run-{name} .step")).to_have_count(len(trace[name]["steps"]))
+    nodes = sum(len(step["nodes"]) for step in trace["medusa"]["steps"])
+    expect(visit.decoding.locator(".tree .token")).to_have_count(nodes)
+    expect(visit.decoding).to_contain_text("Both wrote the same")
+    expect(visit.page.locator("#status")).to_have_text("The plan and its decoding are below.")
+    assert visit.complaints == []
+
+
+def test_every_example_is_answered(visit: Visit) -> None:
+    examples = visit.page.get_by_role("region", name="Or try one of these").get_by_role("button")
+    expect(examples).to_have_count(KINDS)
+    for example in examples.all():
+        with visit.page.expect_response("**/trace") as traced:
+            example.click()
+        assert traced.value.ok
+        expect(visit.plan.locator(".asked")).to_contain_text(visit.question.input_value())
+        expect(visit.decoding).to_contain_text("Both wrote the same")
+    assert visit.posted[-1][1]["history"] == ["red rain jacket for women"]
+    assert visit.complaints == []
+
+
+def test_follow_up_carries_the_questions_before_it(visit: Visit) -> None:
+    follow_up = visit.page.get_by_label("Follow up on the last question")
+    expect(follow_up).to_be_disabled()
+    visit.ask("red rain jacket")
+    expect(visit.decoding).to_be_visible()
+    follow_up.check()
+    visit.ask("in blue")
+    expect(visit.plan.locator(".asked")).to_have_text("red rain jacket → in blue")
+    visit.ask("for women")
+    expect(visit.plan.locator(".asked")).to_have_text("red rain jacket → in blue → for women")
+    follow_up.uncheck()
+    visit.ask("garden hose")
+    expect(visit.plan.locator(".asked")).to_have_text("garden hose")
+    histories = [body["history"] for path, body in visit.posted if path == "/plan"]
+    assert histories == [[], ["red rain jacket"], ["red rain jacket", "in blue"], []]
+
+
+def test_keyboard_alone(visit: Visit) -> None:
+    keyboard = visit.page.keyboard
+    keyboard.press("Tab")
+    expect(visit.question).to_be_focused()
+    keyboard.type("garden")
+    keyboard.press("Shift+Enter")
+    keyboard.type("hose")
+    assert visit.posted == []
+    keyboard.press("Tab")
+    focused = visit.page.get_by_role("button", name="Plan it")
+    expect(focused).to_be_focused()
+    assert focused.evaluate("button => getComputedStyle(button).outlineStyle") == "solid"
+    keyboard.press("Space")
+    expect(visit.decoding).to_be_visible()
+    assert visit.posted[0] == ("/plan", {"query": "garden\nhose", "history": []})
+    keyboard.press("Tab")
+    keyboard.press("Space")
+    expect(visit.page.get_by_label("Follow up on the last question")).to_be_checked()
+    for _ in range(KINDS + 1):
+        keyboard.press("Tab")
+    keyboard.press("Enter")
+    expect(visit.plan.get_by_role("region", name="The answer as JSON")).to_contain_text('"request_id"')
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [("", "Type a question first."), ("  ", "Type a question first."), ("a " * 300, "600 characters")],
+)
+def test_question_that_cannot_be_sent(visit: Visit, query: str, words: str) -> None:
+    visit.ask(query)
+    expect(visit.error).to_contain_text(words)
+    expect(visit.question).to_be_focused()
+    expect(visit.question).to_have_attribute("aria-invalid", "true")
+    expect(visit.question).to_have_accessible_description(re.compile(re.escape(words)))
+    assert visit.posted == []
+    visit.question.press_sequentially("b")
+    expect(visit.error).to_be_empty()
+    expect(visit.question).not_to_have_attribute("aria-invalid", "true")
+
+
+def test_refusal_of_the_service_is_said_in_its_words(visit: Visit) -> None:
+    visit.page.route("**/plan", lambda route: route.continue_(post_data=json.dumps({"query": "a" * 600})))
+    with visit.page.expect_response("**/plan") as refused:
+        visit.ask("looks fine from here")
+    assert refused.value.status == 422
+    expect(visit.error).to_have_text("The question must have at most 512 characters.")
+    expect(visit.question).to_be_focused()
+
+
+def test_plan_as_people_read_it(visit: Visit) -> None:
+    visit.answer_with()
+    visit.ask(ANSWERS["query"])
+    expect(visit.plan.locator(".sentence")).to_have_text(
+        "Looking for running shoes · brand nike · colour red · under $100"
+    )
+    chips = ["brand: nike", "type: running shoes", "colour: red", "price: under $100"]
+    expect(visit.plan.locator(".chip")).to_have_text(chips)
+    expect(visit.plan.locator(".queries li")).to_have_text(["nike running shoes in red", "nike running shoes"])
+    expect(visit.plan.locator(".sources li")).to_have_text(["Catalogue", "Reviews"])
+    expect(visit.plan.locator(".facts")).to_contain_text("Apparel & Accessories")
+    expect(visit.plan.locator(".origin")).to_have_text(
+        "Model canned-model with Medusa heads: 41.3 ms in all, 40.0 ms in the model, 0.5 ms waiting; "
+        "11 tokens in 3 forwards after 9 of prompt"
+    )
+
+
+def test_degraded_plan_says_why(visit: Visit) -> None:
+    visit.answer_with({**ANSWERS["plan"], "source": "fallback", "degraded": True})
+    visit.ask("running shoes")
+    expect(visit.plan.locator(".degraded")).to_contain_text(
+        "The model did not answer in time, so rules wrote this plan."
+    )
+    expect(visit.plan.locator(".badge")).to_have_text("Rules")
+
+
+def test_trees_tell_their_tokens_apart_without_colour(visit: Visit) -> None:
+    visit.answer_with()
+    visit.ask(ANSWERS["query"])
+    tree = visit.decoding.locator(".run-medusa .step").nth(1).locator(".tree")
+    expect(tree.locator(":scope > ul > li > .row")).to_have_text(re.compile(r"find\s+sampled"))
+    branches = tree.locator(":scope > ul > li > ul > li")
+    expect(branches).to_have_text(
+        [re.compile(r"^Brand accepted.*nike forced.*Type accepted"), re.compile("Type rejected")]
+    )
+    wrote = visit.decoding.locator(".run-medusa .step").nth(1).locator(".wrote .token")
+    expect(wrote).to_have_text(list(map(re.compile, ("accepted", "forced", "accepted", "sampled", "forced"))))
+    looks = set()
+    for status in ("accepted", "rejected", "forced", "sampled"):
+        token = visit.decoding.locator(f".tree .token-{status}").first
+        expect(token.locator("use")).to_have_attribute("href", f"#mark-{status}")
+        looks.add(token.evaluate("t => [getComputedStyle(t).borderStyle, getComputedStyle(t).borderRadius].join()"))
+    assert len(looks) == 4
+
+
+def test_both_runs_are_compared(visit: Visit) -> None:
+    visit.answer_with()
+    visit.ask(ANSWERS["query"])
+    expect(visit.decoding.locator(".verdict")).to_have_text(
+        "Medusa wrote the plan in 3 forwards, greedy in 9; 40.0 ms against 100 ms, 2.5 times as fast."
+    )
+    expect(visit.decoding.locator(".same")).to_have_text("Both wrote the same 11 tokens.")
+    rows = visit.decoding.get_by_role("table", name="In total").get_by_role("row")
+    expect(rows.nth(1)).to_have_text("Forwards of the model39")
+    expect(visit.decoding.locator(".lane-medusa .block")).to_have_text(["1", "5", "5"])
+
+
+def test_different_tokens_are_admitted(visit: Visit) -> None:
+    trace = copy.deepcopy(ANSWERS["trace"])
+    trace["greedy"]["steps"][1]["emitted"] = [" Type", " nike"]
+    visit.answer_with(trace=trace)
+    visit.ask(ANSWERS["query"])
+    expect(visit.decoding.locator(".same")).to_have_text("They wrote different tokens, from token 2 on.")
+
+
+def test_markup_is_shown_as_text(visit: Visit) -> None:
+    visit.ask(MARKUP)
+    expect(visit.decoding).to_be_visible()
+    answers = json.loads(json.dumps(ANSWERS).replace("nike", MARKUP.replace('"', '\\"')))
+    visit.answer_with(answers["plan"], answers["trace"])
+    visit.ask(f"again {MARKUP}")
+    expect(visit.plan.locator(".asked")).to_have_text(f"again {MARKUP}")
+    expect(visit.plan.locator(".chip-value").first).to_have_text(MARKUP)
+    expect(visit.decoding.locator(".plan-text").first).to_contain_text(MARKUP)
+    assert visit.page.locator("main img, main script").count() == 0
+    assert visit.page.title() == "Peakplan"
+
+
+def test_inline_script_is_not_run(visit: Visit) -> None:
+    visit.page.evaluate(INLINE_SCRIPT)
+    assert visit.page.title() == "Peakplan"
+    assert any("Content Security Policy" in complaint for complaint in visit.complaints)
+    visit.complaints.clear()
+
+
+def test_dead_server_offers_to_try_again(visit: Visit) -> None:
+    visit.page.route("**/plan", lambda route: route.abort())
+    visit.ask("garden hose")
+    expect(visit.error).to_contain_text("The planner cannot be reached.")
+    visit.page.unroute("**/plan")
+    visit.error.get_by_role("button", name="Try again").click()
+    expect(visit.question).to_be_focused()
+    expect(visit.decoding).to_be_visible()
+    expect(visit.error).to_be_empty()
+
+
+def test_failed_trace_leaves_the_plan_and_offers_to_try_again(visit: Visit) -> None:
+    problem = {"title": "Service Unavailable", "status": 503, "detail": "Every replica is busy."}
+    visit.page.route("**/trace", lambda route: route.fulfill(status=503, json=problem, headers={"retry-after": "2"}))
+    visit.ask("garden hose")
+    expect(visit.decoding).to_contain_text("Every replica is busy. Try again in 2 seconds.")
+    expect(visit.plan).to_be_visible()
+    visit.page.unroute("**/trace")
+    visit.decoding.get_by_role("button", name="Try again").click()
+    expect(visit.decoding).to_contain_text("Both wrote the same")
+    assert [path for path, _ in visit.posted] == ["/plan", "/trace", "/trace"]
+
+
+def test_double_submit_asks_once_and_the_newest_question_wins(visit: Visit) -> None:
+    def answer_only_the_newest(route: Route) -> None:
+        if "gnome" in (route.request.post_data or ""):
+            route.fulfill(json=ANSWERS["plan"])
+
+    visit.page.route("**/plan", answer_only_the_newest)
+    visit.ask("garden hose")
+    visit.page.get_by_role("button", name="Plan it").dblclick()
+    visit.ask("garden gnome")
+    expect(visit.decoding).to_be_visible()
+    expect(visit.plan.locator(".asked")).to_have_text("garden gnome")
+    assert [body["query"] for path, body in visit.posted if path == "/plan"] == ["garden hose", "garden gnome"]
+
+
+def test_labels_cover_the_closed_vocabularies(visit: Visit) -> None:
+    labels = visit.page.evaluate(
+        "import(document.querySelector('[href$=\"vocabulary.js\"]').href).then((module) => ({ ...module }))"
+    )
+    known = {"MODES": MODES, "INTENTS": INTENTS, "VERTICALS": VERTICALS, "FACETS": FACETS, "SOURCES": SOURCES}
+    assert {name: list(labels[name]) for name in known} == {name: list(entries) for name, entries in known.items()}
+    assert labels["VERTICALS"] == VERTICALS
+
+
+@pytest.mark.parametrize(
+    "visit",
+    [
+        {"color_scheme": scheme, "viewport": {"width": width, "height": 800}}
+        for scheme in ("light", "dark")
+        for width in (360, 1280)
+    ],
+    indirect=True,
+)
+def test_everything_can_be_read(visit: Visit) -> None:
+    visit.answer_with({**ANSWERS["plan"], "degraded": True})
+    visit.ask("a " * 300)
+    seen = [visit.page.evaluate(CONTRAST)]
+    visit.ask(f"{ANSWERS['query']} {'unbreakable' * 20}")
+    expect(visit.decoding).to_be_visible()
+    seen.append(visit.page.evaluate(CONTRAST))
+    assert [result["faint"] for result in seen] == [[], []]
+    assert seen[1]["texts"] > 60
+    assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -1,0 +1,71 @@
+"""What the page's tests share: where Chromium is, the canned answers, a page that is open in it. No tests in here."""
+
+import json
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -r requirements-test.txt")
+from playwright.sync_api import Locator, Page, Request, expect
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM_OPTIONS = [
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+needs_chromium = pytest.mark.skipif(
+    CHROMIUM is None, reason="Chromium is not installed: apt-get install -y --no-install-recommends chromium"
+)
+expect.set_options(timeout=60_000)  # milliseconds; only a failure waits that long
+
+_HERE = Path(__file__).parent
+ANSWERS: dict[str, Any] = json.loads((_HERE / "test_page_answers.json").read_text(encoding="utf-8"))
+CONTRAST = (_HERE / "test_page_contrast.js").read_text(encoding="utf-8")
+
+
+@dataclass
+class Visit:
+    """A page that is open in the browser, and what it did."""
+
+    page: Page
+    url: str
+    complaints: list[str] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
+
+    @property
+    def question(self) -> Locator:
+        return self.page.get_by_label("What is the shopper asking?")
+
+    @property
+    def error(self) -> Locator:
+        return self.page.locator("#question-error")
+
+    @property
+    def plan(self) -> Locator:
+        return self.page.get_by_role("region", name="The plan")
+
+    @property
+    def decoding(self) -> Locator:
+        return self.page.get_by_role("region", name="How it was decoded")
+
+    @property
+    def posted(self) -> list[tuple[str, Any]]:
+        """Path and body of every POST, in order."""
+        posts = [request for request in self.requests if request.method == "POST"]
+        return [(request.url.removeprefix(self.url.rstrip("/")), request.post_data_json) for request in posts]
+
+    def ask(self, query: str) -> None:
+        self.question.fill(query)
+        self.question.press("Enter")
+
+    def answer_with(self, plan: Any = ANSWERS["plan"], trace: Any = ANSWERS["trace"]) -> None:
+        """From now on the service is not asked: these are its answers."""
+        self.page.route("**/plan", lambda route: route.fulfill(json=plan))
+        self.page.route("**/trace", lambda route: route.fulfill(json=trace))

@@ -1,0 +1,170 @@
+"""The service as it really runs: a process, a port, replicas, signals."""
+
+import json
+import os
+import signal
+import socket
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.planner.plan import Plan
+from tests.api.test_bad_input import ODD_QUERIES, assert_problem
+from tests.processes import children_of, eventually, is_alive
+from tests.server_process import ServerProcess, serving
+from tests.tiny_model import MODEL_ID
+
+PATIENT = {"deadline_ms": 2000}  # a loaded machine must not turn a model's plan into a fallback
+
+
+def test_a_plan_comes_from_the_model(server: ServerProcess) -> None:
+    response = server.post("/plan", {"query": "waterproof hiking boots under $120", **PATIENT})
+    answer = response.json()
+    assert response.status_code == 200
+    assert (answer["source"], answer["model"]) == ("model", {"id": MODEL_ID, "strategy": "medusa"})
+    assert answer["usage"]["steps"] > 1
+    assert answer["usage"]["plan_tokens"] > 1
+    Plan.model_validate(answer["plan"])
+
+
+def test_it_is_ready_only_once_it_can_plan(server: ServerProcess) -> None:
+    assert server.get("/readyz").json() == {"status": "ready", "model": MODEL_ID}
+
+
+def test_trace_decodes_twice_with_the_same_tokens(server: ServerProcess) -> None:
+    answer = server.post("/trace", {"query": "what about in red?", "history": ["running shoes size 10"]}).json()
+    medusa, greedy = answer["medusa"], answer["greedy"]
+    assert medusa["plan"] == greedy["plan"]
+    assert [t for s in medusa["steps"] for t in s["emitted"]] == [t for s in greedy["steps"] for t in s["emitted"]]
+    assert len(medusa["steps"]) == medusa["usage"]["steps"] <= greedy["usage"]["steps"] == len(greedy["steps"])
+    assert any(node["status"] == "rejected" for step in medusa["steps"] for node in step["nodes"])
+    assert medusa["tokens_per_step"] >= greedy["tokens_per_step"]
+
+
+@pytest.mark.parametrize("query", ODD_QUERIES)
+def test_odd_words_get_a_valid_plan(server: ServerProcess, query: str) -> None:
+    response = server.post("/plan", {"query": query, **PATIENT})
+    assert response.status_code == 200
+    Plan.model_validate(response.json()["plan"])
+
+
+def test_a_prompt_too_long_for_the_model_is_planned_by_rule_and_cannot_be_traced(server: ServerProcess) -> None:
+    body = {"query": "👟" * 512}
+    assert server.post("/plan", body).json()["source"] == "fallback"
+    assert "tokens" in assert_problem(server.post("/trace", body), 422)["detail"]
+
+
+def test_a_large_body_gets_its_answer_before_the_connection_ends(server: ServerProcess) -> None:
+    for content in (b"x" * 1_000_000, iter([b"x" * 1000] * 1000)):
+        headers = {"content-type": "application/json"}
+        assert_problem(httpx.post(f"{server.url}/plan", content=content, headers=headers, timeout=60), 413)
+
+
+def test_many_at_once_are_all_answered(server: ServerProcess) -> None:
+    def plan(number: int) -> httpx.Response:
+        return server.post("/plan", {"query": f"red shoes size {number} under ${number}", "deadline_ms": 300})
+
+    with ThreadPoolExecutor(16) as threads:
+        answers = [response.json() for response in threads.map(plan, range(1, 65))]
+    assert {answer["source"] for answer in answers} <= {"model", "fallback"}
+    assert len({answer["request_id"] for answer in answers}) == 64
+
+
+def test_the_model_runs_in_a_child_and_the_server_never_loads_torch(server: ServerProcess) -> None:
+    (replica,) = children_of(server.process.pid)
+    assert "libtorch" in Path(f"/proc/{replica}/maps").read_text(encoding="utf-8")
+    assert "libtorch" not in Path(f"/proc/{server.process.pid}/maps").read_text(encoding="utf-8")
+
+
+def test_a_killed_replica_comes_back_and_plans_go_on_meanwhile(server: ServerProcess) -> None:
+    (replica,) = children_of(server.process.pid)
+    os.kill(replica, signal.SIGKILL)
+    eventually(lambda: server.get("/readyz").status_code == 503, "the loss of the replica went unnoticed")
+    meanwhile = server.post("/plan", {"query": "where is my package"})
+    assert (meanwhile.status_code, meanwhile.json()["source"]) == (200, "fallback")
+    eventually(lambda: server.get("/readyz").status_code == 200, "the replica did not come back", seconds=300)
+    assert server.post("/plan", {"query": "red shoes", **PATIENT}).json()["source"] == "model"
+    assert children_of(server.process.pid) != [replica]
+
+
+def test_logs_are_json_lines_without_the_shoppers_words(server: ServerProcess) -> None:
+    server.post("/plan", {"query": "xylophone zebra", "history": ["quetzal"], **PATIENT})
+    server.get("/xylophone?zebra")
+    server.post("/plan", {"query": "xylophone", "zebra": 1})
+    eventually(lambda: sum(e["event"] == "POST /plan" for e in server.events()) >= 2, "the requests were not logged")
+    line = next(event for event in server.events() if event["event"] == "POST /plan" and event["status"] == 200)
+    assert {"request_id", "source", "intent", "milliseconds", "queue_ms", "model_ms", "steps"} <= set(line)
+    assert not any(word in text for text in server.lines for word in ("xylophone", "zebra", "quetzal"))
+
+
+def test_sigterm_lets_requests_finish_then_ends_everything(tiny_model_dir: Path) -> None:
+    with serving(PEAKPLAN_MODEL_DIR=tiny_model_dir, PEAKPLAN_REPLICAS=1) as server:
+        (replica,) = children_of(server.process.pid)
+        os.kill(replica, signal.SIGSTOP)  # now the request below takes its whole deadline
+        answers: list[httpx.Response] = []
+        body = {"query": "red shoes", "deadline_ms": 2000}
+        request = threading.Thread(target=lambda: answers.append(server.post("/plan", body)))
+        request.start()
+        threading.Event().wait(0.7)
+        server.process.send_signal(signal.SIGTERM)
+        request.join()
+        assert (answers[0].status_code, answers[0].json()["source"]) == (200, "fallback")
+        assert server.stop() == 0
+        assert not is_alive(replica)
+        assert [event["event"] for event in server.events()][-1] == "stopped"
+
+
+def test_ctrl_c_ends_it_without_a_traceback(tiny_model_dir: Path) -> None:
+    with serving(PEAKPLAN_MODEL_DIR=tiny_model_dir, PEAKPLAN_REPLICAS=1) as server:
+        assert server.stop(signal.SIGINT) == 0
+        assert "Traceback" not in "".join(server.lines)
+
+
+def test_replicas_die_with_a_killed_server(tiny_model_dir: Path) -> None:
+    with serving(PEAKPLAN_MODEL_DIR=tiny_model_dir, PEAKPLAN_REPLICAS=1) as server:
+        replicas = children_of(server.process.pid)
+        server.process.kill()
+        eventually(lambda: not any(map(is_alive, replicas)), "a replica outlived its server")
+
+
+def _refusal(**environment: object) -> str:
+    server = ServerProcess(**environment)
+    try:
+        assert server.wait() == 1
+    finally:
+        server.process.kill()
+    (line,) = [line for line in server.lines if not line.startswith("{")]
+    assert line.startswith("peakplan cannot start: ")
+    return line
+
+
+def test_a_taken_port_is_said_in_one_line(tiny_model_dir: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert f"127.0.0.1:{port}: Address already in use" in _refusal(PORT=port, PEAKPLAN_MODEL_DIR=tiny_model_dir)
+
+
+def test_a_missing_model_is_said_in_one_line(tmp_path: Path) -> None:
+    line = _refusal(PEAKPLAN_MODEL_DIR=tmp_path / "nowhere", PEAKPLAN_REPLICAS=1)
+    assert "model.json is missing" in line
+
+
+@pytest.mark.parametrize(
+    ("environment", "words"),
+    [
+        ({"PORT": "70000"}, "PORT"),
+        ({"PORT": "tcp://10.0.0.1:80"}, "PORT"),
+        ({"HOST": "http://here"}, "must be a host name"),
+        ({"PEAKPLAN_DTYPE": "int4"}, "dtype"),
+        ({"PEAKPLAN_REPLICAS": "200"}, "PEAKPLAN_OVERSUBSCRIBE=1"),
+    ],
+)
+def test_settings_that_cannot_be_are_said_in_one_line(environment: dict[str, str], words: str) -> None:
+    assert words in _refusal(**environment)
+
+
+def test_the_openapi_document_is_json(server: ServerProcess) -> None:
+    assert json.loads(server.get("/openapi.json").text)["openapi"].startswith("3.")

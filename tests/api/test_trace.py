@@ -1,0 +1,49 @@
+import asyncio
+
+import pytest
+
+from tests.api.conftest import talking_to
+from tests.api.test_bad_input import assert_problem
+from tests.fake_engines import FakeEngine, settle
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_both_strategies_run_on_one_replica_with_their_steps() -> None:
+    engines = [FakeEngine(text=" Find Type shoes Any"), FakeEngine(text=" Find Type shoes Any")]
+    async with talking_to(*engines) as client:
+        answer = (await client.post("/trace", json={"query": "any shoes?"})).json()
+    assert sorted(len(engine.served) for engine in engines) == [0, 2]
+    served = next(engine.served for engine in engines if engine.served)
+    assert [(request.strategy, request.trace) for request in served] == [("medusa", True), ("autoregressive", True)]
+    assert answer["question"] == "any shoes?"
+    for way in ("medusa", "greedy"):
+        assert answer[way]["plan"]["facets"] == {"type": ["shoes"]}
+        assert answer[way] | {"plan": None} == {
+            "plan": None,
+            "plan_text": " Find Type shoes Any",
+            "steps": [{"nodes": [], "emitted": [" Find Type shoes Any"], "milliseconds": 1.0}],
+            "milliseconds": 1.0,
+            "usage": {"prompt_tokens": 3, "plan_tokens": 2, "steps": 2},
+            "tokens_per_step": 1.0,
+        }
+
+
+async def test_no_replica_in_time_is_a_503_that_says_when_to_come_back() -> None:
+    engine = FakeEngine(hold=True)
+    async with talking_to(engine, trace_deadline_ms=200) as client:
+        busy = asyncio.create_task(client.post("/plan", json={"query": "shoes", "deadline_ms": 2000}))
+        await settle()
+        response = await client.post("/trace", json={"query": "shoes"})
+        engine.let_go()
+        await busy
+    assert_problem(response, 503)
+    assert response.headers["retry-after"] == "1"
+
+
+async def test_no_replica_at_all_is_a_503() -> None:
+    engine = FakeEngine()
+    async with talking_to(engine) as client:
+        engine.start_failures = 100
+        engine.fail()
+        assert_problem(await client.post("/trace", json={"query": "shoes"}), 503)

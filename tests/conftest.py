@@ -1,0 +1,32 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server_process import ServerProcess, serving
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Asynchronous tests run on asyncio, as the service does."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder that loads in a blink; its plans are random and valid."""
+    from tests.tiny_model import write_tiny_model  # imports torch, which most tests do without
+
+    return write_tiny_model(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(scope="session")
+def server(tiny_model_dir: Path) -> Iterator[ServerProcess]:
+    """The real service over one replica of the tiny model. Shared: leave it as you found it."""
+    with serving(PEAKPLAN_MODEL_DIR=tiny_model_dir, PEAKPLAN_REPLICAS=1) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def service_url(server: ServerProcess) -> str:
+    return server.url

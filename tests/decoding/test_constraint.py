@@ -1,0 +1,124 @@
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.decoding.constraint import GrammarConstraint, GrammarError
+from service.decoding.draft import accept_forced
+from tests.decoding.tiny import ALPHABET, EOS, compile_grammar, encode, grammars, ids, tokenizer
+
+
+def test_a_forced_string_comes_in_its_canonical_tokens() -> None:
+    constraint = compile_grammar('start: " abcd ef" (" a" | " c")')
+
+    assert constraint.forced() == encode(" abcd ef")
+    constraint.accept(constraint.forced())
+    assert constraint.forced() == []
+
+
+def test_a_token_that_could_go_on_is_held_back_at_the_boundary() -> None:
+    constraint = compile_grammar('start: "e" "ab" ("c" | "f")')
+
+    # "ab" is certain, but its token is "ab" before "f" and "abc" before "c".
+    assert constraint.forced() == ids("e")
+    constraint.accept(ids("e"))
+    assert constraint.forced() == []
+    assert {*ids("ab"), *ids("abc")} <= {*constraint.legal().tolist()}
+    constraint.accept(ids("abc"))
+    assert constraint.finished()
+
+
+def test_the_only_legal_token_is_forced() -> None:
+    constraint = compile_grammar('start: "a" "d"?')
+
+    assert constraint.legal().tolist() == ids("a")
+    assert constraint.forced() == ids("a")
+
+
+def test_bad_grammars_and_illegal_tokens_are_refused() -> None:
+    with pytest.raises(GrammarError, match="lexer error"):
+        compile_grammar("start: 'a'")
+    with pytest.raises(GrammarError, match="start"):
+        compile_grammar('begin: "a"')
+    constraint = compile_grammar('start: "ab"')
+    with pytest.raises(GrammarError):
+        constraint.accept(ids("e"))
+    with pytest.raises(GrammarError):
+        compile_grammar('start: "ab"').rollback(1)
+
+
+def test_the_end_is_a_decision_where_the_grammar_leaves_it_open() -> None:
+    constraint = compile_grammar("start: /a{1,3}/")
+    constraint.accept(ids("a"))
+
+    assert not constraint.finished()
+    assert constraint.legal().tolist() == [EOS, *ids("a")]
+    constraint.accept([EOS])
+    assert constraint.finished()
+    constraint.rollback(1)
+    assert not constraint.finished()
+
+
+def test_nothing_is_asked_for_once_nothing_may_follow() -> None:
+    empty = compile_grammar('start: ""')
+    whole = compile_grammar('start: "ab" | "ef"')
+    whole.accept(ids("ef"))
+
+    for constraint in (empty, whole):
+        assert constraint.finished()
+        assert constraint.legal().size == 0
+        assert constraint.forced() == []
+
+
+@given(st.text(ALPHABET, min_size=1, max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_a_grammar_of_one_string_is_forced_to_its_canonical_tokens(text: str) -> None:
+    constraint = compile_grammar(f"start: {json.dumps(text)}")
+
+    assert accept_forced(constraint, limit=100) == encode(text)
+    assert constraint.finished()
+
+
+def describe(constraint: GrammarConstraint) -> tuple[list[int], list[int], bool]:
+    return constraint.forced(), constraint.legal().tolist(), constraint.finished()
+
+
+@given(grammars(), st.data())
+@settings(max_examples=80, deadline=None)
+def test_rollback_restores_every_position(grammar: str, data: st.DataObject) -> None:
+    constraint = compile_grammar(grammar)
+    seen = [describe(constraint)]
+    taken = 0
+    while not constraint.finished() and taken < 12:
+        legal = constraint.legal()
+        assert legal.size
+        assert (np.diff(legal) > 0).all()
+        assert legal[-1] < tokenizer().get_vocab_size()
+        constraint.accept([int(data.draw(st.sampled_from(legal.tolist())))])
+        seen.append(describe(constraint))
+        taken += 1
+
+    back = data.draw(st.integers(0, taken))
+    constraint.rollback(back)
+
+    assert describe(constraint) == seen[taken - back]
+    constraint.rollback(taken - back)
+    assert describe(constraint) == seen[0]
+
+
+@given(grammars(), st.data())
+@settings(max_examples=80, deadline=None)
+def test_forced_runs_are_legal_one_by_one_and_leave_no_rival(grammar: str, data: st.DataObject) -> None:
+    constraint = compile_grammar(grammar)
+    for _ in range(12):
+        forced = constraint.forced()
+        for token in forced:
+            assert constraint.legal().tolist() == [token]
+            constraint.accept([token])
+        if constraint.finished():
+            return
+        if not constraint.forced():
+            assert constraint.legal().size > 1
+            constraint.accept([int(data.draw(st.sampled_from(constraint.legal().tolist())))])

@@ -1,0 +1,336 @@
+import json
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from torch import Tensor
+
+from service.decoding import draft
+from service.decoding.constraint import GrammarError
+from service.decoding.generation import generate_autoregressive, generate_medusa
+from service.decoding.kv_cache import KVCache
+from service.decoding.lm_head import LmHead
+from service.decoding.statistics import Generation
+from service.decoding.tree import MedusaTree
+from tests.decoding.tiny import (
+    CONFIG,
+    UNTIED,
+    choices,
+    compile_grammar,
+    encode,
+    forward_all,
+    grammars,
+    ids,
+    prompts,
+    random_heads,
+    random_model,
+    reference_greedy,
+)
+
+CHAIN = [[0], [0, 0], [0, 0, 0]]
+WIDE = [[rank] for rank in range(12)]
+DEEP = [[0] * depth for depth in range(1, 7)]
+FREE = "start: /[a-g ]{30}/"
+
+
+def check_statistics(generation: Generation) -> None:
+    statistics = generation.statistics
+    assert statistics.plan_tokens == len(generation.tokens)
+    assert statistics.decisions + statistics.forced_tokens == statistics.plan_tokens
+    assert len(statistics.accepted_per_step) == statistics.forwards
+    assert sum(statistics.accepted_per_step) == (statistics.plan_tokens if statistics.forwards else 0)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[int, list[list[int]], str, list[int], int]:
+    """Number of heads, choices, grammar, prompt, seed."""
+    num_heads = draw(st.integers(1, 6))
+    return num_heads, draw(choices(num_heads)), draw(grammars()), draw(prompts()), draw(st.integers(0, 7))
+
+
+@given(cases(), st.integers(1, 40), st.booleans())
+@settings(max_examples=250, deadline=None)
+def test_medusa_is_greedy_whatever_the_tree_the_heads_and_the_grammar(
+    case: tuple[int, list[list[int]], str, list[int], int], max_tokens: int, tied: bool
+) -> None:
+    num_heads, chosen, grammar, prompt, seed = case
+    model = random_model(seed, CONFIG if tied else UNTIED)
+    tree = MedusaTree.from_choices(chosen, num_heads)
+    expected, decisions = reference_greedy(model, prompt, compile_grammar(grammar), max_tokens)
+
+    greedy = generate_autoregressive(model, prompt, compile_grammar(grammar), max_tokens=max_tokens)
+    medusa = generate_medusa(
+        model, random_heads(seed, num_heads), tree, prompt, compile_grammar(grammar), max_tokens=max_tokens
+    )
+
+    assert greedy.tokens == expected
+    assert medusa.tokens == expected
+    assert greedy.statistics.decisions == medusa.statistics.decisions == decisions
+    assert greedy.statistics.forwards == decisions
+    assert medusa.statistics.forwards <= decisions
+    assert greedy.stop_reason == medusa.stop_reason
+    check_statistics(greedy)
+    check_statistics(medusa)
+
+
+@given(grammars(), prompts(), st.integers(0, 7))
+@settings(max_examples=80, deadline=None)
+def test_fast_forward_saves_forwards_and_changes_nothing(grammar: str, prompt: list[int], seed: int) -> None:
+    model = random_model(seed)
+
+    fast = generate_autoregressive(model, prompt, compile_grammar(grammar), max_tokens=30)
+    slow = generate_autoregressive(model, prompt, compile_grammar(grammar), max_tokens=30, fast_forward=False)
+
+    assert slow.tokens == fast.tokens
+    assert slow.statistics.forwards == len(slow.tokens)
+    assert slow.statistics.decisions == fast.statistics.decisions
+    check_statistics(slow)
+
+
+@pytest.mark.parametrize("chosen", [[], CHAIN, WIDE, DEEP], ids=["empty", "chain", "wide", "deep"])
+def test_an_open_grammar_decodes_alike_with_any_tree(chosen: list[list[int]]) -> None:
+    model, heads = random_model(5), random_heads(5, 6)
+    expected, _ = reference_greedy(model, [3, 4], compile_grammar(FREE), 40)
+
+    medusa = generate_medusa(
+        model, heads, MedusaTree.from_choices(chosen, 6), [3, 4], compile_grammar(FREE), max_tokens=40
+    )
+
+    assert medusa.tokens == expected
+
+
+class Oracle:
+    """Heads that know the continuation: head i of position t scores token t + 2 + i highest."""
+
+    def __init__(self, sequence: list[int], num_heads: int, cache: KVCache) -> None:
+        self.num_heads = num_heads
+        self._sequence = sequence
+        self._cache = cache
+
+    def scores(self, lm_head: LmHead, hidden: Tensor) -> "Oracle":
+        del lm_head, hidden
+        return self
+
+    def of(self, row: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        position = self._cache.length - 1
+        known = self._sequence[position + 2 + row : position + 3 + row]
+        return np.isin(token_ids, known).astype(np.float32)
+
+
+def with_oracle(grammar: str, prompt: list[int], chosen: list[list[int]], num_heads: int, seed: int) -> Generation:
+    model = random_model(seed)
+    tokens, _ = reference_greedy(model, prompt, compile_grammar(grammar), 40)
+    cache = model.new_cache(200)
+    oracle = Oracle(prompt + tokens, num_heads, cache)
+    tree = MedusaTree.from_choices(chosen, num_heads)
+    # Drafting asks no more of heads than what the oracle has.
+    generation = generate_medusa(
+        model,
+        oracle,
+        tree,
+        prompt,
+        compile_grammar(grammar),
+        max_tokens=40,
+        trace=True,
+        cache=cache,  # type: ignore[arg-type]
+    )
+    assert generation.tokens == tokens
+    return generation
+
+
+@pytest.mark.parametrize("num_heads", [1, 2, 4, 6])
+def test_perfect_heads_bring_one_token_each_and_one_more(num_heads: int) -> None:
+    chain = [[0] * depth for depth in range(1, num_heads + 1)]
+
+    generation = with_oracle(FREE, [3, 1], chain, num_heads, seed=1)
+
+    *whole, last = generation.statistics.accepted_per_step[1:]
+    assert generation.statistics.accepted_per_step[0] == 1
+    assert all(accepted == num_heads + 1 for accepted in whole)
+    assert 1 <= last <= num_heads + 1
+
+
+@given(grammars(), prompts(), st.integers(1, 6), st.integers(0, 7))
+@settings(max_examples=100, deadline=None)
+def test_perfect_heads_are_never_rejected(grammar: str, prompt: list[int], num_heads: int, seed: int) -> None:
+    """Positions are right: a guess that rides behind forced tokens is made by the head of its own position."""
+    generation = with_oracle(grammar, prompt, [[0] * depth for depth in range(1, num_heads + 1)], num_heads, seed)
+
+    statuses = [node.status for step in generation.steps for node in step.nodes]
+    assert "rejected" not in statuses
+
+
+def test_a_forced_plan_costs_no_forward() -> None:
+    generation = generate_autoregressive(random_model(0), [1, 2], compile_grammar('start: " abcd ef"'), max_tokens=9)
+
+    assert generation.tokens == encode(" abcd ef")
+    assert generation.statistics.forwards == generation.statistics.decisions == 0
+    assert generation.statistics.forced_tokens == len(generation.tokens)
+    assert generation.stop_reason == "finished"
+
+
+def test_forced_runs_cost_no_decision() -> None:
+    grammar = 'start: " abcd" ("e" | "f") " abcd abcd" ("a" | "g") "gg"'
+
+    for chosen in ([], CHAIN):
+        tree = MedusaTree.from_choices(chosen, 3)
+        generation = generate_medusa(
+            random_model(4), random_heads(4, 3), tree, [5], compile_grammar(grammar), max_tokens=20
+        )
+        assert generation.statistics.decisions == 2
+        assert generation.statistics.forwards <= 2
+        assert generation.statistics.forced_tokens == len(generation.tokens) - 2
+        assert generation.statistics.accepted_per_step[0] >= len(encode(" abcd"))
+
+
+def test_a_run_before_the_first_decision_uses_up_head_positions() -> None:
+    """Three tokens are forced after each choice: two heads cannot see past them, four can."""
+    grammar = 'start: ("a" | "c") " abcd ef ef" ("a" | "c") " abcd ef ef" ("a" | "c") "gg"'
+    blind = with_oracle(grammar, [3], [[0], [0, 0]], 2, seed=2)
+    seeing = with_oracle(grammar, [3], [[0], [0, 0]], 4, seed=2)
+
+    assert blind.statistics.forwards == blind.statistics.decisions == 3
+    assert seeing.statistics.forwards == 2
+
+
+@given(st.integers(0, 6), st.sampled_from([[], CHAIN, WIDE]))
+@settings(max_examples=20, deadline=None)
+def test_max_tokens_cuts_the_same_sequence(max_tokens: int, chosen: list[list[int]]) -> None:
+    model, heads, tree = random_model(6), random_heads(6, 3), MedusaTree.from_choices(chosen, 3)
+    grammar = 'start: "a" ("b" | "c") " ef ef" /[a-g]{20}/'
+    whole, _ = reference_greedy(model, [2], compile_grammar(grammar), 40)
+
+    generation = generate_medusa(model, heads, tree, [2], compile_grammar(grammar), max_tokens=max_tokens)
+
+    assert generation.tokens == whole[:max_tokens]
+    assert generation.stop_reason == "length"
+    check_statistics(generation)
+
+
+def test_finishing_with_the_last_allowed_token_is_finishing() -> None:
+    grammar = 'start: "a" ("b" | "c")'
+
+    generation = generate_autoregressive(random_model(1), [2], compile_grammar(grammar), max_tokens=2)
+
+    assert len(generation.tokens) <= 2
+    assert generation.stop_reason == "finished"
+
+
+@pytest.mark.parametrize("allowed", [0, 1, 3])
+def test_cancelling_stops_before_the_next_forward(allowed: int) -> None:
+    answers: Iterator[bool] = iter([False] * allowed + [True])
+
+    generation = generate_autoregressive(
+        random_model(1), [2], compile_grammar(FREE), max_tokens=30, cancelled=lambda: next(answers)
+    )
+
+    assert generation.stop_reason == "cancelled"
+    assert generation.statistics.forwards == allowed
+    check_statistics(generation)
+
+
+def test_a_cache_is_used_again_without_a_trace() -> None:
+    model, heads, tree = random_model(3), random_heads(3, 3), MedusaTree.from_choices([*CHAIN, [1]], 3)
+    cache = model.new_cache(80)
+    prompts_in_turn = [[1, 2, 3, 4, 5, 6], [7], [1, 2, 3, 4, 5, 6]]
+
+    for prompt in prompts_in_turn:
+        alone = generate_medusa(model, heads, tree, prompt, compile_grammar(FREE), max_tokens=30)
+        reused = generate_medusa(model, heads, tree, prompt, compile_grammar(FREE), max_tokens=30, cache=cache)
+        assert reused.tokens == alone.tokens
+
+
+def test_afterwards_the_cache_holds_what_was_read_of_the_result() -> None:
+    model, heads, tree = random_model(3), random_heads(3, 6), MedusaTree.from_choices(WIDE + DEEP[1:], 6)
+    cache = model.new_cache(120)
+
+    generation = generate_medusa(model, heads, tree, [4, 4], compile_grammar(FREE), max_tokens=40, cache=cache)
+
+    read = [4, 4, *generation.tokens][: cache.length]
+    fresh = model.new_cache(len(read))
+    forward_all(model, read)
+    model.forward(*_chain(read), fresh)
+    np.testing.assert_allclose(cache.data[:, :, :, : cache.length], fresh.data, rtol=1e-4, atol=1e-4)
+
+
+def _chain(tokens: list[int]) -> tuple[Tensor, Tensor]:
+    return Tensor(tokens).long(), Tensor(range(len(tokens))).long()
+
+
+def test_a_tight_cache_drafts_less_and_decodes_the_same() -> None:
+    model, heads, tree = random_model(3), random_heads(3, 3), MedusaTree.from_choices(WIDE, 3)
+    expected = generate_autoregressive(model, [1, 2], compile_grammar(FREE), max_tokens=30).tokens
+
+    for spare in (0, 1, 5):
+        cache = model.new_cache(2 + 30 + spare)
+        generation = generate_medusa(model, heads, tree, [1, 2], compile_grammar(FREE), max_tokens=30, cache=cache)
+        assert generation.tokens == expected
+
+
+@given(cases(), st.integers(1, 6))
+@settings(max_examples=60, deadline=None)
+def test_drafts_cut_anywhere_decode_the_same(
+    case: tuple[int, list[list[int]], str, list[int], int], most_nodes: int
+) -> None:
+    num_heads, chosen, grammar, prompt, seed = case
+    model, heads, tree = random_model(seed), random_heads(seed, num_heads), MedusaTree.from_choices(chosen, num_heads)
+    expected, decisions = reference_greedy(model, prompt, compile_grammar(grammar), 30)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(draft, "MOST_DRAFTED_NODES", most_nodes)
+        medusa = generate_medusa(model, heads, tree, prompt, compile_grammar(grammar), max_tokens=30)
+
+    assert medusa.tokens == expected
+    assert medusa.statistics.decisions == decisions
+    check_statistics(medusa)
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    model = random_model(0)
+
+    with pytest.raises(ValueError, match="the prompt is empty"):
+        generate_autoregressive(model, [], compile_grammar(FREE), max_tokens=4)
+    with pytest.raises(ValueError, match="200 prompt tokens and 57 more do not fit"):
+        generate_autoregressive(model, [1] * 200, compile_grammar(FREE), max_tokens=57)
+    with pytest.raises(ValueError, match="3 prompt tokens and 4 more do not fit"):
+        generate_autoregressive(model, [1] * 3, compile_grammar(FREE), max_tokens=4, cache=model.new_cache(6))
+
+
+class DeadEnd:
+    def legal(self) -> NDArray[np.int64]:
+        return np.empty(0, dtype=np.int64)
+
+    def forced(self) -> list[int]:
+        return []
+
+    def accept(self, tokens: list[int]) -> None:
+        raise AssertionError(tokens)
+
+    def rollback(self, count: int) -> None:
+        raise AssertionError(count)
+
+    def finished(self) -> bool:
+        return False
+
+
+def test_a_dead_end_is_an_error_not_a_loop() -> None:
+    with pytest.raises(GrammarError, match="dead end"):
+        generate_autoregressive(random_model(0), ids("a"), DeadEnd(), max_tokens=4)
+
+
+def test_canonical_tokens_come_out_where_strings_are_forced() -> None:
+    """Forced text between decisions has the tokens that encoding the whole text would give it."""
+    for text in (" abcd ef abcd", "gg abcd", " ab ab"):
+        grammar = f'start: ("e" | "f") {json.dumps(text)} " " ("d" | "f")'
+        generation = generate_medusa(
+            random_model(7),
+            random_heads(7, 3),
+            MedusaTree.from_choices(CHAIN, 3),
+            [1],
+            compile_grammar(grammar),
+            max_tokens=30,
+        )
+        assert generation.tokens[1:-1][: len(encode(text))] == encode(text)

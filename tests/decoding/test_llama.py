@@ -1,0 +1,156 @@
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import LlamaConfig as TransformersConfig
+from transformers import LlamaForCausalLM
+
+from service.decoding.llama import Llama, LlamaConfig
+from service.decoding.tree import ancestor_mask, path_to
+from tests.decoding.tiny import CONFIG, UNTIED, forward_all, random_model, random_weights
+
+TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
+
+
+def hugging_face_config(config: LlamaConfig) -> dict[str, object]:
+    renamed = {
+        "num_layers": "num_hidden_layers",
+        "num_heads": "num_attention_heads",
+        "num_kv_heads": "num_key_value_heads",
+    }
+    return {renamed.get(name, name): value for name, value in asdict(config).items()}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        CONFIG,
+        UNTIED,
+        replace(CONFIG, num_kv_heads=4),
+        replace(CONFIG, num_kv_heads=1),
+        replace(CONFIG, head_dim=16, num_layers=3, rope_theta=50.0),
+    ],
+    ids=["tied", "untied", "no-grouping", "one-kv-head", "wide-heads"],
+)
+def test_agrees_with_transformers(config: LlamaConfig) -> None:
+    weights = random_weights(config, seed=1)
+    reference = LlamaForCausalLM(TransformersConfig(**hugging_face_config(config))).eval()
+    missing, unexpected = reference.load_state_dict(weights, strict=False)
+    assert not unexpected
+    assert missing in ([], ["lm_head.weight"])
+    model = Llama(config, weights, torch.float32)
+
+    with torch.inference_mode():
+        expected = reference(torch.tensor([TOKENS])).logits[0]
+
+    torch.testing.assert_close(model.logits(forward_all(model, TOKENS)), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_reads_the_config_that_transformers_writes() -> None:
+    written = TransformersConfig(**hugging_face_config(CONFIG)).to_dict()
+
+    assert LlamaConfig.from_dict(written) == CONFIG
+
+
+def test_config_defaults_follow_llama() -> None:
+    minimal = hugging_face_config(CONFIG)
+    for optional in ("num_key_value_heads", "head_dim", "rope_theta", "tie_word_embeddings"):
+        del minimal[optional]
+
+    assert LlamaConfig.from_dict(minimal) == replace(UNTIED, num_kv_heads=4, rope_theta=10_000.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rotary embedding of type 'llama3'"),
+        ({"hidden_act": "gelu"}, "activation 'gelu'"),
+        ({"attention_bias": True}, "a bias in attention"),
+        ({"mlp_bias": True}, "a bias in the MLP"),
+    ],
+)
+def test_refuses_what_it_does_not_compute(change: dict[str, object], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        LlamaConfig.from_dict({**hugging_face_config(CONFIG), **change})
+
+
+def test_bfloat16_stays_near_float32() -> None:
+    exact = random_model(2)
+    rounded = random_model(2, dtype=torch.bfloat16)
+
+    hidden, expected = forward_all(rounded, TOKENS), forward_all(exact, TOKENS)
+
+    assert hidden.dtype is torch.bfloat16
+    assert torch.nn.functional.cosine_similarity(hidden.float(), expected).min() > 0.99
+
+
+@given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=5), seed=st.integers(0, 3))
+@settings(max_examples=40, deadline=None)
+def test_reading_in_pieces_equals_reading_at_once(sizes: list[int], seed: int) -> None:
+    model = random_model(seed)
+    tokens = [(7 * index + seed) % CONFIG.vocab_size for index in range(sum(sizes))]
+    cache = model.new_cache(len(tokens))
+    pieces = []
+    for size in sizes:
+        start = cache.length
+        pieces.append(
+            model.forward(torch.tensor(tokens[start : start + size]), torch.arange(start, start + size), cache)
+        )
+        cache.keep(range(size))
+
+    torch.testing.assert_close(torch.cat(pieces), forward_all(model, tokens), rtol=1e-4, atol=1e-4)
+
+
+@st.composite
+def parents(draw: st.DrawFn) -> list[int]:
+    """Any tree of up to nine nodes, parents first."""
+    return [draw(st.integers(-1, node - 1)) if node else -1 for node in range(draw(st.integers(1, 9)))]
+
+
+@given(parents=parents(), prefix=st.integers(0, 5), seed=st.integers(0, 3))
+@settings(max_examples=80, deadline=None)
+def test_every_node_of_a_tree_reads_its_own_path_alone(parents: list[int], prefix: int, seed: int) -> None:
+    model = random_model(seed)
+    before = TOKENS[:prefix]
+    tokens = [(5 * node + seed) % CONFIG.vocab_size for node in range(len(parents))]
+    depths = [len(path_to(node, parents)) - 1 for node in range(len(parents))]
+    cache = model.new_cache(prefix + len(parents))
+    if before:
+        model.forward(torch.tensor(before), torch.arange(prefix), cache)
+        cache.keep(range(prefix))
+
+    hidden = model.forward(torch.tensor(tokens), torch.tensor(depths) + prefix, cache, ancestor_mask(parents))
+
+    for node in range(len(parents)):
+        path = [tokens[ancestor] for ancestor in path_to(node, parents)]
+        alone = forward_all(model, before + path)[-1]
+        torch.testing.assert_close(hidden[node], alone, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_of_padding_leave_no_trace() -> None:
+    model = random_model(0)
+    cache = model.new_cache(6)
+
+    hidden = model.forward(torch.tensor([3]), torch.tensor([0]), cache)
+
+    assert hidden.shape == (1, CONFIG.hidden_size)
+    assert cache.data[:, :, :, 1:].count_nonzero() == 0
+
+
+def test_a_full_cache_is_refused() -> None:
+    model = random_model(0)
+    cache = model.new_cache(4)
+    cache.length = 3
+
+    with pytest.raises(ValueError, match="2 nodes after 3 positions overflow a cache of 4"):
+        model.forward(torch.tensor([1, 2]), torch.tensor([3, 4]), cache)
+
+
+def test_missing_weights_are_named() -> None:
+    weights = random_weights(CONFIG, seed=0)
+    del weights["model.layers.1.mlp.up_proj.weight"]
+
+    with pytest.raises(KeyError, match=r"model\.layers\.1\.mlp\.up_proj\.weight"):
+        Llama(CONFIG, weights, torch.float32)

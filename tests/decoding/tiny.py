@@ -1,0 +1,179 @@
+"""Random models of two thin layers, a tokenizer of a few merges, and grammars over it."""
+
+import json
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import torch
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
+
+from service.decoding.constraint import Constraint, GrammarCompiler, GrammarConstraint
+from service.decoding.heads import MedusaHeads
+from service.decoding.llama import Llama, LlamaConfig
+
+EOS = 0
+ALPHABET = "abcdefg "
+# "Ġ" is the byte-level name of a space.
+MERGES = [
+    ("a", "b"),
+    ("ab", "c"),
+    ("c", "d"),
+    ("Ġ", "a"),
+    ("Ġ", "ab"),
+    ("Ġab", "cd"),
+    ("e", "f"),
+    ("Ġ", "ef"),
+    ("g", "g"),
+]
+
+
+@cache
+def tokenizer() -> Tokenizer:
+    symbols = [character.replace(" ", "Ġ") for character in ALPHABET]
+    words = ["<eos>", *symbols, *(left + right for left, right in MERGES)]
+    vocabulary = {word: index for index, word in enumerate(words)}
+    made = Tokenizer(models.BPE(vocab=vocabulary, merges=MERGES))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens(["<eos>"])
+    return made
+
+
+@cache
+def compiler() -> GrammarCompiler:
+    return GrammarCompiler(tokenizer().to_str(), EOS)
+
+
+def compile_grammar(lark: str) -> GrammarConstraint:
+    return compiler().compile(lark)
+
+
+def encode(text: str) -> list[int]:
+    return list(tokenizer().encode(text, add_special_tokens=False).ids)
+
+
+def ids(*words: str) -> list[int]:
+    """Ids of tokens by their text."""
+    found = [tokenizer().token_to_id(word.replace(" ", "Ġ")) for word in words]
+    assert None not in found, words
+    return found
+
+
+CONFIG = LlamaConfig(
+    hidden_size=32,
+    intermediate_size=48,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=8,
+    vocab_size=tokenizer().get_vocab_size(),
+    rms_norm_eps=1e-5,
+    rope_theta=1000.0,
+    max_position_embeddings=256,
+    tie_word_embeddings=True,
+)
+UNTIED = replace(CONFIG, tie_word_embeddings=False)
+
+
+def random_weights(config: LlamaConfig, seed: int) -> dict[str, Tensor]:
+    """Weights with Hugging Face's names, large enough for every layer to matter."""
+    generator = torch.Generator().manual_seed(seed)
+    hidden, width = config.hidden_size, config.head_dim
+    shapes = {"model.embed_tokens": (config.vocab_size, hidden), "model.norm": (hidden,)}
+    if not config.tie_word_embeddings:
+        shapes["lm_head"] = (config.vocab_size, hidden)
+    for layer in range(config.num_layers):
+        layer_shapes = {
+            "self_attn.q_proj": (config.num_heads * width, hidden),
+            "self_attn.k_proj": (config.num_kv_heads * width, hidden),
+            "self_attn.v_proj": (config.num_kv_heads * width, hidden),
+            "self_attn.o_proj": (hidden, config.num_heads * width),
+            "mlp.gate_proj": (config.intermediate_size, hidden),
+            "mlp.up_proj": (config.intermediate_size, hidden),
+            "mlp.down_proj": (hidden, config.intermediate_size),
+            "input_layernorm": (hidden,),
+            "post_attention_layernorm": (hidden,),
+        }
+        shapes |= {f"model.layers.{layer}.{name}": shape for name, shape in layer_shapes.items()}
+    return {
+        f"{name}.weight": torch.randn(shape, generator=generator) * (2 / shape[-1] ** 0.5 if len(shape) > 1 else 1)
+        for name, shape in shapes.items()
+    }
+
+
+@cache
+def random_model(seed: int, config: LlamaConfig = CONFIG, dtype: torch.dtype = torch.float32) -> Llama:
+    return Llama(config, random_weights(config, seed), dtype)
+
+
+@cache
+def random_heads(seed: int, count: int, config: LlamaConfig = CONFIG) -> MedusaHeads:
+    generator = torch.Generator().manual_seed(seed)
+    hidden = config.hidden_size
+    return MedusaHeads(
+        torch.randn((count, hidden, hidden), generator=generator) / hidden**0.5,
+        torch.randn((count, hidden), generator=generator),
+    )
+
+
+def forward_all(model: Llama, tokens: list[int]) -> Tensor:
+    """Hidden states [N, H] of a sequence read at once into a fresh cache."""
+    return model.forward(torch.tensor(tokens), torch.arange(len(tokens)), model.new_cache(len(tokens)))
+
+
+def reference_greedy(model: Llama, prompt: list[int], constraint: Constraint, max_tokens: int) -> tuple[list[int], int]:
+    """Greedy decoding as a textbook has it: the whole sequence read again for every decision. Tokens and decisions."""
+    tokens: list[int] = []
+    decisions = 0
+    while not constraint.finished() and len(tokens) < max_tokens:
+        step = constraint.forced()[: max_tokens - len(tokens)]
+        if not step:
+            legal = constraint.legal()
+            logits = model.logits(forward_all(model, prompt + tokens)[-1:])[0].numpy()
+            step = [int(legal[np.argmax(logits[legal])])]
+            decisions += 1
+        constraint.accept(step)
+        tokens += step
+    return tokens, decisions
+
+
+def literals() -> st.SearchStrategy[str]:
+    return st.text(ALPHABET, min_size=1, max_size=7).map(json.dumps)
+
+
+def _regexes() -> st.SearchStrategy[str]:
+    return st.sampled_from(["/[a-d]{1,4}/", "/( [abe]+){1,3}/", "/g*e?f{2,5}/", "/( [a-g]{1,3}){2}/", "/[ab ]{5}/"])
+
+
+def _compound(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    some = st.lists(parts, min_size=2, max_size=4)
+    return st.one_of(
+        some.map(lambda chosen: f"({' '.join(chosen)})"),
+        some.map(lambda chosen: f"({' | '.join(chosen)})"),
+        parts.map(lambda part: f"({part})?"),
+        parts.map(lambda part: f"({part}){{1,3}}"),
+    )
+
+
+def grammars() -> st.SearchStrategy[str]:
+    """Lark grammars of finite languages: literals to force, alternatives to decide, regexes of every tokenization."""
+    rules = st.recursive(st.one_of(literals(), _regexes()), _compound, max_leaves=8)
+    return st.tuples(literals(), rules, literals()).map(lambda parts: f"start: {' '.join(parts)}")
+
+
+def prompts() -> st.SearchStrategy[list[int]]:
+    return st.lists(st.integers(1, CONFIG.vocab_size - 1), min_size=1, max_size=12)
+
+
+def choices(num_heads: int) -> st.SearchStrategy[list[list[int]]]:
+    """Prefix-closed lists of choices: empty, chains, wide and deep ones, in any order."""
+    paths = st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=num_heads), max_size=6)
+
+    def close(chosen: list[list[int]]) -> list[list[int]]:
+        prefixes = {tuple(path[:length]) for path in chosen for length in range(1, len(path) + 1)}
+        return [list(path) for path in prefixes]
+
+    return paths.map(close).flatmap(st.permutations)

@@ -1,0 +1,92 @@
+"""Models for replica processes that need no weights: named by `ModelSource.loader`, made inside the child."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from service.engines.frames import ModelSource
+from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError, TraceStep
+
+VALID_FOR_EVERY_QUESTION = " find Any"
+
+
+def fake_source(name: str = "prompt_answer", **arguments: object) -> ModelSource:
+    return ModelSource(f"tests.fake_models:{name}", arguments)
+
+
+def result(
+    text: str = VALID_FOR_EVERY_QUESTION, *, seconds: float = 0.001, cancelled: bool = False
+) -> GenerationResult:
+    steps = [TraceStep(nodes=[], emitted=[text], milliseconds=1.0)]
+    return GenerationResult(
+        text=text,
+        tokens=[1, 2],
+        stop_reason="cancelled" if cancelled else "finished",
+        prompt_tokens=3,
+        plan_tokens=2,
+        forwards=2,
+        decisions=1,
+        forced_tokens=1,
+        seconds=seconds,
+        accepted_per_step=[1, 1],
+        steps=steps,
+    )
+
+
+@dataclass
+class FakeModel:
+    """Answers every request with the same text after `seconds`, unless cancelled or past its deadline."""
+
+    text: str = VALID_FOR_EVERY_QUESTION
+    seconds: float = 0.0
+    id: str = "fake"
+
+    def generate(self, request: GenerationRequest, cancelled: Callable[[], bool]) -> GenerationResult:
+        started = time.monotonic()
+        while time.monotonic() - started < self.seconds:
+            if cancelled() or (request.deadline is not None and time.monotonic() > request.deadline):
+                return result("", seconds=time.monotonic() - started, cancelled=True)
+            time.sleep(0.002)
+        return result(self.text, seconds=max(time.monotonic() - started, 1e-6))
+
+
+class PromptModel(FakeModel):
+    """Does what the prompt says: dies, hangs, refuses, fails, sleeps; else answers."""
+
+    def generate(self, request: GenerationRequest, cancelled: Callable[[], bool]) -> GenerationResult:
+        match request.prompt.split():
+            case ["die"]:
+                os.kill(os.getpid(), signal.SIGKILL)
+            case ["hang"]:
+                time.sleep(60)
+            case ["refuse"]:
+                raise RequestRefusedError("no")
+            case ["fail"]:
+                raise ValueError("secret words of a shopper")
+            case ["sleep", seconds]:
+                return FakeModel(seconds=float(seconds)).generate(request, cancelled)
+        return super().generate(request, cancelled)
+
+
+def fixed_answer(text: str = VALID_FOR_EVERY_QUESTION, seconds: float = 0.0) -> FakeModel:
+    return FakeModel(text, seconds)
+
+
+def prompt_answer() -> FakeModel:
+    return PromptModel()
+
+
+def failing(reason: str) -> FakeModel:
+    raise ValueError(reason)
+
+
+def die_at_load() -> FakeModel:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("unreachable")
+
+
+def hang_at_load() -> FakeModel:
+    time.sleep(60)
+    raise AssertionError("unreachable")

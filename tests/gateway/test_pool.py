@@ -1,0 +1,229 @@
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from service.engines.protocol import EngineUnavailableError, GenerationRequest
+from service.gateway import pool as pool_module
+from service.gateway.pool import CapacityError, ReplicaPool
+from tests.fake_engines import FakeEngine, settle
+
+pytestmark = pytest.mark.anyio
+LONG = 30.0
+
+
+def request(seconds: float = LONG, prompt: str = "") -> GenerationRequest:
+    return GenerationRequest(prompt=prompt, grammar="", deadline=time.monotonic() + seconds)
+
+
+@pytest.fixture
+async def started() -> AsyncIterator[Callable[..., ReplicaPool]]:
+    pools: list[ReplicaPool] = []
+
+    async def start(*engines: FakeEngine) -> ReplicaPool:
+        pools.append(ReplicaPool(engines))
+        await pools[-1].start()
+        return pools[-1]
+
+    yield start
+    for pool in pools:
+        await pool.close()
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+async def test_requests_spread_over_idle_replicas(started) -> None:
+    engines = [FakeEngine(hold=True), FakeEngine(hold=True)]
+    pool = await started(*engines)
+    work = [asyncio.create_task(pool.generate(request())) for _ in range(2)]
+    await settle()
+    assert [len(engine.served) for engine in engines] == [1, 1]
+    for engine in engines:
+        engine.let_go()
+    assert {(await task).stop_reason for task in work} == {"finished"}
+
+
+async def test_the_line_is_first_come_first_served(started) -> None:
+    engine = FakeEngine(hold=True)
+    pool = await started(engine)
+    work = [asyncio.create_task(pool.generate(request(prompt=str(number)))) for number in range(4)]
+    await settle()
+    engine.let_go()
+    await asyncio.gather(*work)
+    assert [served.prompt for served in engine.served] == ["0", "1", "2", "3"]
+
+
+async def test_waiting_is_measured(started) -> None:
+    engine = FakeEngine(hold=True)
+    pool = await started(engine)
+    first, second = (asyncio.create_task(pool.generate(request())) for _ in range(2))
+    await asyncio.sleep(0.03)
+    engine.let_go()
+    assert (await first).queue_seconds < 0.03 <= (await second).queue_seconds
+
+
+async def test_who_would_wait_too_long_learns_it_before_the_deadline(started) -> None:
+    engine = FakeEngine(hold=True)
+    pool = await started(engine)
+    busy = asyncio.create_task(pool.generate(request()))
+    await settle()
+    hasty = request(seconds=pool.expected_seconds + 0.02)
+    with pytest.raises(CapacityError, match="too late"):
+        await pool.generate(hasty)
+    assert hasty.deadline is not None
+    assert time.monotonic() < hasty.deadline
+    engine.let_go()
+    await busy
+
+
+async def test_a_hopelessly_long_line_refuses_at_once(started) -> None:
+    engine = FakeEngine(hold=True)
+    pool = await started(engine)
+    line = [asyncio.create_task(pool.generate(request())) for _ in range(200)]
+    await settle()
+    with pytest.raises(CapacityError, match="busy past the deadline"):
+        await pool.generate(request(seconds=1.0))
+    engine.let_go()
+    await asyncio.gather(*line)
+
+
+async def test_an_idle_replica_is_tried_even_when_time_is_short(started) -> None:
+    pool = await started(FakeEngine())
+    assert pool.expected_seconds > 0.05
+    assert (await pool.generate(request(seconds=0.05))).stop_reason == "finished"
+
+
+async def test_the_caller_leaves_at_the_deadline_and_the_generation_is_cancelled(started) -> None:
+    engine = FakeEngine(hold=True)
+    pool = await started(engine)
+    with pytest.raises(CapacityError, match="deadline passed"):
+        await pool.generate(request(seconds=0.03))
+    await until(lambda: engine.cancelled == 1)
+    engine.let_go()
+    assert (await pool.generate(request())).stop_reason == "finished"
+
+
+async def test_a_caller_that_leaves_frees_its_replica(started) -> None:
+    engine = FakeEngine(hold=True)
+    pool = await started(engine)
+    work = asyncio.create_task(pool.generate(request()))
+    await settle()
+    work.cancel()
+    await until(lambda: engine.cancelled == 1)
+    engine.let_go()
+    assert (await pool.generate(request())).stop_reason == "finished"
+
+
+async def test_a_caller_that_leaves_the_line_takes_no_replica_along(started) -> None:
+    engine = FakeEngine(hold=True)
+    pool = await started(engine)
+    first = asyncio.create_task(pool.generate(request()))
+    await settle()
+    leaving = asyncio.create_task(pool.generate(request()))
+    await settle()
+    engine.let_go()
+    await first
+    leaving.cancel()  # in the very moment that the replica is handed over
+    await asyncio.wait({leaving})
+    assert (await pool.generate(request(seconds=2.0))).stop_reason == "finished"
+
+
+async def test_a_lost_request_is_tried_once_on_another_replica(started) -> None:
+    first, second = FakeEngine(hold=True), FakeEngine()
+    pool = await started(first, second)
+    work = asyncio.create_task(pool.generate(request()))
+    await settle()
+    first.fail()
+    assert (await work).stop_reason == "finished"
+    assert len(second.served) == 1
+
+
+async def test_a_request_that_kills_every_replica_is_given_up(started) -> None:
+    engines = [FakeEngine(hold=True) for _ in range(3)]
+    pool = await started(*engines)
+    work = asyncio.create_task(pool.generate(request()))
+    for _ in range(2):
+        await settle()
+        next(engine for engine in engines if engine.available and engine.served).fail()
+    with pytest.raises(EngineUnavailableError):
+        await work
+    assert sum(len(engine.served) for engine in engines) == 2
+
+
+async def test_a_dead_replica_is_started_again_however_often_that_fails(
+    started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "_MIN_BACKOFF", 0.001)
+    engine = FakeEngine()
+    pool = await started(engine)
+    engine.start_failures = 3
+    engine.fail()
+    with pytest.raises(CapacityError, match="no replica is up"):
+        await pool.generate(request())
+    await until(lambda: pool.available)
+    assert engine.starts == 5
+    assert (await pool.generate(request())).stop_reason == "finished"
+
+
+async def test_with_one_replica_down_the_others_go_on(started, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "_MIN_BACKOFF", LONG)
+    dead, well = FakeEngine(), FakeEngine()
+    pool = await started(dead, well)
+    dead.fail()
+    for _ in range(5):
+        assert (await pool.generate(request())).stop_reason == "finished"
+    assert (len(dead.served), len(well.served)) == (0, 5)
+
+
+async def test_a_lease_keeps_others_off_its_replica(started) -> None:
+    engine = FakeEngine()
+    pool = await started(engine)
+    async with pool.lease() as leased:
+        assert leased is engine
+        waiting = asyncio.create_task(pool.generate(request()))
+        await settle()
+        assert engine.served == []
+        await leased.generate(request(prompt="mine"))
+    await waiting
+    assert [served.prompt for served in engine.served] == ["mine", ""]
+
+
+async def test_the_expectation_follows_what_generations_take(started) -> None:
+    pool = await started(FakeEngine())
+    before = pool.expected_seconds
+    assert pool.last_success == float("-inf")
+    await pool.generate(request())
+    assert pool.expected_seconds < before
+    assert pool.last_success > 0
+
+
+async def test_start_begins_with_one_replica_and_closes_all_when_one_fails() -> None:
+    engines = [FakeEngine(), FakeEngine("second"), FakeEngine()]
+    engines[1].start_failures = 1
+    with pytest.raises(EngineUnavailableError, match="second does not start"):
+        await ReplicaPool(engines).start()
+    assert all(engine.closed for engine in engines)
+
+
+async def test_close_refuses_the_line_and_cancels_what_runs() -> None:
+    engine = FakeEngine(hold=True)
+    pool = ReplicaPool([engine])
+    await pool.start()
+    running, waiting = (asyncio.create_task(pool.generate(request())) for _ in range(2))
+    await settle()
+    await pool.close()
+    outcomes = await asyncio.gather(running, waiting, return_exceptions=True)
+    assert all(isinstance(outcome, CapacityError | EngineUnavailableError) for outcome in outcomes)
+    assert engine.closed
+    with pytest.raises(CapacityError):
+        await pool.generate(request())
+
+
+def test_a_pool_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one"):
+        ReplicaPool([])

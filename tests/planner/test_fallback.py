@@ -1,0 +1,113 @@
+import pytest
+from hypothesis import given
+
+from service.planner.fallback import fallback_draft, fallback_plan
+from service.planner.plan import Plan
+from service.planner.plan_text import parse, render
+from service.planner.price_phrases import price_bounds
+from service.planner.question import Question
+from tests.planner.walks import questions
+
+
+@given(questions)
+def test_every_question_gets_a_valid_plan_in_its_own_words(question: Question) -> None:
+    plan = fallback_plan(question)
+    Plan.model_validate_json(plan.model_dump_json())
+    for values in plan.facets.values():
+        assert all(any(value in utterance for utterance in question.utterances) for value in values)
+    assert {plan.price.min, plan.price.max} - {None} <= set(question.numbers)
+
+
+@given(questions)
+def test_the_rules_say_nothing_that_plan_text_could_not(question: Question) -> None:
+    draft = fallback_draft(question)
+    spans = [question.surface(span.first, span.last) for span in draft.spans]
+    read = parse(render(draft, question), question)
+    assert [question.surface(span.first, span.last).lower() for span in read.spans] == [span.lower() for span in spans]
+
+
+@pytest.mark.parametrize(
+    ("query", "intent", "sources"),
+    [
+        ("nike running shoes mens under 100", "find_product", ["catalog"]),
+        ("do you have vegan leather bags?", "find_product", ["catalog"]),
+        ("how do these work on cookware?", "ask_product", ["catalog", "qa"]),
+        ("is this jacket warm?", "ask_product", ["reviews", "qa"]),
+        ("where is my package", "order_status", ["orders"]),
+        ("track order 12345", "order_status", ["orders"]),
+        ("please cancel my order", "order_change", ["orders", "help"]),
+        ("return policy", "returns_refunds", ["help", "orders"]),
+        ("I want my money back", "returns_refunds", ["help", "orders"]),
+        ("where is my invoice", "payment_billing", ["orders", "help"]),
+        ("shipping options", "policy_help", ["help"]),
+        ("I forgot my password", "account", ["help"]),
+        ("can I talk to a human", "contact_agent", ["help"]),
+        ("I want to file a complaint", "feedback", ["help"]),
+        ("what's the weather like tomorrow?", "out_of_scope", []),
+    ],
+)
+def test_intents(query: str, intent: str, sources: list[str]) -> None:
+    plan = fallback_plan(Question.parse(query))
+    assert (plan.intent, plan.sources) == (intent, sources)
+
+
+@pytest.mark.parametrize(
+    ("query", "facets"),
+    [
+        ("white duvet cover queen", {"color": ["white"], "type": ["duvet cover"], "size": ["queen"]}),
+        ("men's boots size 10", {"audience": ["men's"], "type": ["boots"], "size": ["size 10"]}),
+        ("looking for navy blue socks, pack of 6", {"color": ["navy blue"], "type": ["socks"], "count": ["pack of 6"]}),
+        ("stainless steel bottle 32oz", {"material": ["stainless steel"], "type": ["bottle"], "size": ["32oz"]}),
+        ("couch not leather", {"type": ["couch"], "material": ["not leather"]}),
+        ("case without buckle", {"type": ["case"], "condition": ["without buckle"]}),
+        ("toys for kids", {"type": ["toys"], "audience": ["for kids"]}),
+        ("shirt with pockets", {"type": ["shirt"], "feature": ["with pockets"]}),
+    ],
+)
+def test_facets(query: str, facets: dict[str, list[str]]) -> None:
+    assert fallback_plan(Question.parse(query)).facets == facets
+
+
+def test_a_follow_up_changes_what_it_names_and_keeps_the_rest() -> None:
+    question = Question.parse("what about in red, under $50?", ["blue running shoes size 10 under $80"])
+    plan = fallback_plan(question)
+    assert plan.facets == {"type": ["running shoes"], "size": ["size 10"], "color": ["red"]}
+    assert plan.price.max == 50.0
+    assert plan.intent == "find_product"
+
+
+@pytest.mark.parametrize(
+    ("query", "low", "high"),
+    [
+        ("shoes under $50", None, 50),
+        ("shoes under 50 dollars", None, 50),
+        ("lamp between 15 and 37", 15, 37),
+        ("between 37 and 15 bucks", 15, 37),
+        ("lamp $20-$40", 20, 40),
+        ("20 to 40 dollar lamp", 20, 40),
+        ("tv 200 bucks or less", None, 200),
+        ("over a hundred dollars but under two hundred dollars", 100, 200),
+        ("max 1.5k laptop", None, 1500),
+        ("not over 30", None, 30),
+        ("$50 and up", 50, None),
+        ("from $30", 30, None),
+        ("$10 candles", None, 10),
+        ("knife under 5 inches", None, None),
+        ("weights over 50 pounds", None, None),
+        ("toys for 3-5 years", None, None),
+        ("shoes from 1990", None, None),
+        ("iphone 11 max case", None, None),
+        ("size 10 shoes", None, None),
+        ("no numbers under anything", None, None),
+    ],
+)
+def test_price_bounds(query: str, low: float | None, high: float | None) -> None:
+    assert price_bounds(Question.parse(query)) == (low, high)
+
+
+@pytest.mark.parametrize(
+    "piece", ["1", "1,", "a ", "one ", "$", "1-", "under ", "1.1.", "$1 ", "from 1 ", ",1", "not ", "for "]
+)
+def test_repetition_does_not_make_it_slow(piece: str) -> None:
+    """A search that backtracks quadratically would not come to an end here for minutes."""
+    fallback_plan(Question.parse((piece * 20_000)[:20_000]))

@@ -1,0 +1,30 @@
+"""Looking at processes and waiting for things, in tests."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; a zombie does not."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+def children_of(pid: int) -> list[int]:
+    """Process ids of the direct children."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        found += map(int, (task / "children").read_text(encoding="ascii").split())
+    return found
+
+
+def eventually(holds: Callable[[], bool], complaint: str, seconds: float = 20.0) -> None:
+    """Wait until something holds; a generous limit that only a failure reaches."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, complaint
+        time.sleep(0.01)

@@ -1,0 +1,80 @@
+"""The real service as a process of its own, on a free port of the loopback."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+REPOSITORY = Path(__file__).parents[1]
+START_SECONDS = 300.0  # a limit that only a server that never starts reaches
+
+
+class ServerProcess:
+    """`python -m service`, its log as it comes, and its address once it is ready."""
+
+    def __init__(self, **environment: object) -> None:
+        variables = {name: value for name, value in os.environ.items() if not name.startswith("PEAKPLAN_")}
+        variables |= {"HOST": "127.0.0.1", "PORT": "0"} | {name: str(value) for name, value in environment.items()}
+        command = [sys.executable, "-m", "service"]
+        self.process = subprocess.Popen(command, cwd=REPOSITORY, env=variables, stderr=subprocess.PIPE, text=True)
+        self.lines: list[str] = []
+        self.url = ""
+        self._ready_or_ended = threading.Event()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line.rstrip("\n"))
+            if line.startswith("{") and (event := json.loads(line))["event"] == "ready":
+                self.url = event["url"]
+                self._ready_or_ended.set()
+        self._ready_or_ended.set()
+
+    def wait_until_ready(self) -> "ServerProcess":
+        assert self._ready_or_ended.wait(START_SECONDS), "the server neither started nor ended"
+        assert self.url, "the server ended:\n" + "\n".join(self.lines)
+        return self
+
+    def events(self) -> list[dict[str, Any]]:
+        """What it has logged; every line must be JSON."""
+        return [json.loads(line) for line in self.lines]
+
+    def post(self, path: str, body: object, **more: Any) -> httpx.Response:
+        return httpx.post(self.url + path, json=body, timeout=60, **more)
+
+    def get(self, path: str) -> httpx.Response:
+        return httpx.get(self.url + path, timeout=60)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Signal it and wait for its end; returns the exit code."""
+        self.process.send_signal(number)
+        return self.wait()
+
+    def wait(self) -> int:
+        """Wait for its end and its last words; returns the exit code."""
+        code = self.process.wait(START_SECONDS)
+        self._reader.join()
+        if self.process.stderr is not None:
+            self.process.stderr.close()
+        return code
+
+
+@contextmanager
+def serving(**environment: object) -> Iterator[ServerProcess]:
+    """A server that is ready, ended at the end whatever happens."""
+    server = ServerProcess(**environment)
+    try:
+        yield server.wait_until_ready()
+    finally:
+        server.process.kill()
+        server.wait()

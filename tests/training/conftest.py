@@ -1,0 +1,48 @@
+import pytest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers.pre_tokenizers import ByteLevel
+
+from service.planner import vocabulary
+
+
+def _byte_level(words: list[str]) -> Tokenizer:
+    """A byte-level BPE tokenizer to which each of `words` (after a space) is one token."""
+    alphabet = sorted(ByteLevel.alphabet())
+    vocab = {token: index for index, token in enumerate(["<|endoftext|>", "<|im_start|>", "<|im_end|>", *alphabet])}
+    merges: list[tuple[str, str]] = []
+    for word in words:
+        left = "Ġ"
+        for character in word:
+            if left + character not in vocab:
+                vocab[left + character] = len(vocab)
+                merges.append((left, character))
+            left += character
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<|endoftext|>", "<|im_start|>", "<|im_end|>"])
+    return tokenizer
+
+
+@pytest.fixture(scope="session")
+def plan_tokenizer() -> Tokenizer:
+    """Every plan word, and the few words of these tests, are one token after a space."""
+    words = [
+        *vocabulary.FACET_WORDS.values(),
+        *vocabulary.SOURCE_WORDS.values(),
+        *vocabulary.VERTICAL_WORDS.values(),
+        *(word for intent in vocabulary.INTENT_WORDS.values() for word in (intent, intent.capitalize())),
+        vocabulary.NO_VERTICAL_WORD,
+        vocabulary.MIN_PRICE_WORD,
+        vocabulary.MAX_PRICE_WORD,
+        vocabulary.REWRITE_WORD,
+        "red",
+        "shoes",
+    ]
+    return _byte_level(words)
+
+
+@pytest.fixture(scope="session")
+def splitting_tokenizer() -> Tokenizer:
+    """Knows bytes alone, so that every plan word is many tokens."""
+    return _byte_level([])

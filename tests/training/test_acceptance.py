@@ -1,0 +1,38 @@
+"""Which nodes a tree gets, and how large it grows for a machine's costs."""
+
+from collections import Counter
+
+from training.acceptance import Acceptance, choose_tree
+from training.tree import interpolate
+
+SEEN = Acceptance(Counter({(0,): 80, (1,): 10, (0, 0): 60, (0, 1): 9, (0, 0, 0): 40, (1, 0): 8}), starts=100)
+
+
+def test_the_best_tree_takes_the_most_accepted_paths_and_is_closed_under_prefixes() -> None:
+    tree = SEEN.best_tree(4)
+
+    assert tree == [[0], [1], [0, 0], [0, 0, 0]]
+    for size in range(1, 7):
+        nodes = {tuple(path) for path in SEEN.best_tree(size)}
+        assert all(path[:-1] in nodes or len(path) == 1 for path in nodes)
+
+
+def test_accepted_tokens_add_up_over_nodes() -> None:
+    assert SEEN.accepted([[0], [0, 0]]) == (80 + 60) / 100
+
+
+def test_a_flat_cost_wants_the_largest_tree_and_a_steep_one_the_smallest() -> None:
+    flat, _ = choose_tree(SEEN, lambda rows: 15.0, range(1, 7), 0.0)
+    steep, table = choose_tree(SEEN, lambda rows: 10.0 * rows, range(1, 7), 0.0)
+
+    assert len(flat) == 6
+    assert steep == [[0]]
+    assert [row["nodes"] for row in table] == [1, 2, 3, 4, 5, 6]
+
+
+def test_costs_between_measured_sizes_are_interpolated() -> None:
+    costs = {1: 10.0, 3: 14.0}
+
+    assert interpolate(costs, 2) == 12.0
+    assert interpolate(costs, 3) == 14.0
+    assert interpolate(costs, 9) == 14.0

@@ -1,0 +1,78 @@
+"""What is supervised: known fields are targets, unknown ones context, and "the facets end here" is a set of tokens."""
+
+import pytest
+from tokenizers import Tokenizer
+
+from service.planner.plan_text import FacetSpan, PlanDraft
+from training.data.examples import IGNORED, Example, MarkedText, TargetSet, encode, target_sets
+
+BOS, EOS = 1, 2
+
+
+def _texts(tokenizer: Tokenizer, targets: list[int]) -> list[str | int]:
+    return [target if target < 0 else tokenizer.decode([target], skip_special_tokens=False) for target in targets]
+
+
+def test_labelled_query_supervises_every_word_and_ends_with_any_vertical(plan_tokenizer: Tokenizer) -> None:
+    draft = PlanDraft("keyword", "find_product", ["catalog"], [FacetSpan("color", 0, 0), FacetSpan("type", 1, 1)])
+    encoded = encode(Example("red shoes", draft), plan_tokenizer, BOS, EOS)
+
+    assert encoded.tokens[0] == BOS
+    assert len(encoded.targets) == len(encoded.tokens)
+    assert encoded.targets[: encoded.prompt_length - 1] == [IGNORED] * (encoded.prompt_length - 1)
+    written = _texts(plan_tokenizer, encoded.targets[encoded.prompt_length - 1 :])
+    assert written == [" find", " Color", " red", " Type", " shoes", TargetSet.ENDS_FACETS]
+
+
+def test_every_target_is_the_next_token(plan_tokenizer: Tokenizer) -> None:
+    draft = PlanDraft("keyword", "find_product", ["catalog"], [FacetSpan("type", 1, 1)], None, 40.0)
+    encoded = encode(Example("red shoes under $40", draft), plan_tokenizer, BOS, EOS)
+
+    for position, target in enumerate(encoded.targets[:-1]):
+        assert target in (IGNORED, encoded.tokens[position + 1])
+
+
+def test_templated_rows_supervise_intent_price_and_vertical_but_not_their_facets(plan_tokenizer: Tokenizer) -> None:
+    draft = PlanDraft("keyword", "find_product", ["catalog"], [FacetSpan("type", 1, 1)], None, 40.0, vertical="aa")
+    example = Example("red shoes under $40", draft, knows_facets=False, knows_vertical=True)
+    encoded = encode(example, plan_tokenizer, BOS, EOS)
+
+    written = _texts(plan_tokenizer, encoded.targets[encoded.prompt_length - 1 :])
+    assert written[0] == " find"
+    assert written[1:3] == [IGNORED, IGNORED]
+    assert written[3] == " Under"
+    assert written[-2:] == [" Fashion", plan_tokenizer.decode([EOS], skip_special_tokens=False)]
+
+
+def test_fixed_intents_are_one_word(plan_tokenizer: Tokenizer) -> None:
+    encoded = encode(Example("where is it?", PlanDraft("conversational", "order_status")), plan_tokenizer, BOS, EOS)
+
+    assert len(encoded.tokens) == encoded.prompt_length + 1
+    assert encoded.targets[-1] == EOS
+
+
+def test_unlabelled_product_questions_supervise_sources_and_that_they_end(plan_tokenizer: Tokenizer) -> None:
+    draft = PlanDraft("conversational", "ask_product", ["reviews", "qa"])
+    encoded = encode(Example("is it any good?", draft, knows_facets=False), plan_tokenizer, BOS, EOS)
+
+    written = _texts(plan_tokenizer, encoded.targets[encoded.prompt_length - 1 :])
+    assert written == [" Ask", " reviews", " answers", TargetSet.ENDS_SOURCES]
+
+
+def test_possible_misspelling_leaves_the_rewrite_open(plan_tokenizer: Tokenizer) -> None:
+    draft = PlanDraft("keyword", "find_product", ["catalog"], [FacetSpan("type", 1, 1)])
+    encoded = encode(Example("rde shoes", draft, may_be_misspelt=True), plan_tokenizer, BOS, EOS)
+
+    assert encoded.targets[-1] == TargetSet.ENDS_FACETS_OR_REWRITES
+
+
+def test_target_sets_refuse_a_tokenizer_that_splits_plan_words(splitting_tokenizer: Tokenizer) -> None:
+    with pytest.raises(ValueError, match="is 2 tokens|is \\d+ tokens"):
+        target_sets(splitting_tokenizer)
+
+
+def test_marked_texts_add_up() -> None:
+    joined = MarkedText.plain("show me") + MarkedText(("red", "shoes"), (FacetSpan("color", 0, 0),))
+
+    assert str(joined) == "show me red shoes"
+    assert joined.spans == (FacetSpan("color", 2, 2),)

@@ -1,0 +1,77 @@
+"""`make train`: from the data folder to a model folder, in stages that are each kept and not done twice.
+
+    adapter    fine-tune the base                                  WORK/adapter
+    positions  the tuned model's own plans and hidden states       WORK/positions
+    heads      four Medusa heads on the frozen tuned model         WORK/model
+    tree       calibrated on dev plans and this machine's costs    WORK/model
+    export     what the project ships                              OUTPUT
+"""
+
+import argparse
+import json
+import os
+import shutil
+from pathlib import Path
+
+from service.engines.base_weights import BASE_NAME, ensure_base_weights
+from service.settings import Settings
+from training.export import export_model
+from training.finetune import finetune
+from training.heads import check_heads, train_heads
+from training.positions import collect
+from training.settings import TrainingSettings
+from training.tree import calibrate
+
+BOS, EOS = 1, 2  # <|im_start|> and <|im_end|> of the base
+MODEL_ID = "qp-smollm2-135m"
+MAX_PLAN_TOKENS = 96
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with the training data")
+    parser.add_argument("--work", type=Path, required=True, help="checkpoints and intermediate results")
+    parser.add_argument("--output", type=Path, required=True, help="model folder to write")
+    parser.add_argument("--seed", type=int, default=TrainingSettings.seed)
+    arguments = parser.parse_args()
+    settings = TrainingSettings(
+        data=arguments.data,
+        cache=Settings().cache_dir,
+        work=arguments.work,
+        output=arguments.output,
+        seed=arguments.seed,
+        processes=len(os.sched_getaffinity(0)),
+    )
+    train(settings)
+
+
+def train(settings: TrainingSettings) -> None:
+    """Every stage in order; each is skipped where its result lies there already."""
+    check_heads(settings.heads.heads)  # before hours are spent
+    base = ensure_base_weights(settings.cache)
+    adapter = finetune(settings, base, BOS, EOS)
+    model = settings.work / "model"
+    if not (model / "model.json").is_file():
+        model.mkdir(parents=True, exist_ok=True)
+        for name in ("adapter_model.safetensors", "adapter_config.json"):
+            shutil.copy(adapter / name, model / name)
+        card = {
+            "id": MODEL_ID,
+            "base": BASE_NAME,
+            "bos_token_id": BOS,
+            "eos_token_id": EOS,
+            "max_tokens": MAX_PLAN_TOKENS,
+        }
+        (model / "model.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+    if not (model / "medusa_heads.safetensors").is_file():
+        train_heads(collect(settings, model), settings, model)
+    if not (model / "medusa_tree.json").is_file():
+        calibrate(settings, model)
+    export_model(
+        model, settings.output, seed=settings.seed, rank=settings.adapter.rank, epochs=settings.adapter.epochs
+    )
+    print(f"{settings.output} is ready; `make eval` and `make bench` measure it")
+
+
+if __name__ == "__main__":
+    main()

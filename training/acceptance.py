@@ -1,0 +1,109 @@
+"""Choose the tree: which ranks at which depth are worth verifying, on this model's own plans and this machine's costs.
+
+For every position of the model's greedy plans we note at which rank, among the tokens that the grammar allows there, each
+head saw the token that came. A node is accepted where its ranks are a prefix of those, so counting prefixes gives every
+node's acceptance; the most accepted nodes form the best tree of each size (a parent is never rarer than its child). The
+size is the one with the most tokens a millisecond, for measured costs of a forward (the sequoia of Chen et al., 2024,
+with measured instead of assumed acceptance).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from service.decoding.constraint import Constraint
+from service.decoding.heads import MedusaHeads
+from service.decoding.lm_head import LmHead
+
+_MAX_RANK = 10  # NxDI's on-device sampling keeps ten candidates a node
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptance:
+    """How often each path of ranks came true, over `starts` positions where a step could have begun."""
+
+    paths: Counter[tuple[int, ...]]
+    starts: int
+
+    def add(self, other: "Acceptance") -> "Acceptance":
+        return Acceptance(self.paths + other.paths, self.starts + other.starts)
+
+    def best_tree(self, nodes: int) -> list[list[int]]:
+        """The `nodes` most accepted paths, in NxDI's list format: shorter first, then by rank."""
+        chosen = sorted(self.paths, key=lambda path: (-self.paths[path], len(path), path))[:nodes]
+        return [list(path) for path in sorted(chosen, key=lambda path: (len(path), path))]
+
+    def accepted(self, tree: Sequence[Sequence[int]]) -> float:
+        """Tokens beyond the sampled one that a step with this tree accepts on average, forced ones not counted."""
+        return sum(self.paths[tuple(path)] for path in tree) / max(1, self.starts)
+
+
+def plan_acceptance(
+    heads: MedusaHeads, lm_head: LmHead, constraint: Constraint, tokens: Sequence[int], hidden: Tensor
+) -> Acceptance:
+    """Count one plan's rank paths.
+
+    `tokens` [P] are the plan, `hidden` [P, H] the post-norm states that predict each of them, so that head i on hidden[p]
+    foresees tokens[p + 1 + i].
+    """
+    legal, forced = _decisions(constraint, tokens)
+    paths: Counter[tuple[int, ...]] = Counter()
+    starts = 0
+    for position in range(len(tokens) - 1):
+        if forced[position]:
+            continue  # a step begins where a decision was made
+        starts += 1
+        scores = heads.scores(lm_head, hidden[position])
+        path: tuple[int, ...] = ()
+        for head, target in enumerate(range(position + 1, min(position + 1 + heads.num_heads, len(tokens)))):
+            if forced[target]:
+                continue
+            rank = _rank(scores.of(head, legal[target]), legal[target], tokens[target])
+            if rank >= _MAX_RANK:
+                break
+            path = (*path, rank)
+            paths[path] += 1
+    return Acceptance(paths, starts)
+
+
+def choose_tree(
+    acceptance: Acceptance, cost: Callable[[int], float], sizes: Sequence[int], forced_nodes: float
+) -> tuple[list[list[int]], list[dict[str, float]]]:
+    """The tree with the most decided tokens a millisecond, and the table it was chosen from.
+
+    `cost` gives the milliseconds of a forward of n rows; a step's rows are the sampled token, the tree and, on average,
+    `forced_nodes` forced ones.
+    """
+    table = []
+    best: tuple[float, list[list[int]]] = (0.0, [])
+    for size in sizes:
+        tree = acceptance.best_tree(size)
+        tokens = 1 + acceptance.accepted(tree)
+        milliseconds = cost(round(1 + size + forced_nodes))
+        table.append({"nodes": size, "tokens_a_step": round(tokens, 3), "milliseconds": round(milliseconds, 2)})
+        if tokens / milliseconds > best[0]:
+            best = (tokens / milliseconds, tree)
+    return best[1], table
+
+
+def _decisions(constraint: Constraint, tokens: Sequence[int]) -> tuple[list[NDArray[np.int64]], list[bool]]:
+    """For each token of the plan the legal ids before it and whether the grammar forced it."""
+    legal, forced = [], []
+    pending: list[int] = []
+    for token in tokens:
+        pending = pending or list(constraint.forced())
+        forced.append(bool(pending))
+        legal.append(constraint.legal())
+        if pending:
+            pending.pop(0)
+        constraint.accept([token])
+    return legal, forced
+
+
+def _rank(scores: NDArray[np.float32], legal: NDArray[np.int64], token: int) -> int:
+    """How many legal tokens score higher than the one that came."""
+    return int((scores > scores[np.searchsorted(legal, token)]).sum())

@@ -1,0 +1,203 @@
+"""Turn labelled queries into the other forms in which shoppers say the same: sentences, prices, slips, follow-ups.
+
+Every function takes a query with gold spans and returns an example whose spans are gold too, so that the model learns
+sentences from real labels rather than from templated ones.
+"""
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+from service.planner.plan_text import FacetSpan, PlanDraft
+from service.planner.queries import search_queries
+from service.planner.question import Question
+from training.data.examples import Example, MarkedText, shift
+from training.data.phrases import expand, misspell, phrases, split_templates, spoken_price, wrap
+from training.data.rows import LabelledQuery, Split
+
+_MAX_REWRITE_WORDS = 8
+_REWRITABLE = re.compile(r"^[a-z0-9][a-z0-9'&.-]{0,19}$")
+
+
+def keyword(query: LabelledQuery, *, misspelt: bool = False) -> Example:
+    """The query as it was typed."""
+    return _product(query.text, "keyword", price_max=query.price_max, may_be_misspelt=misspelt, origin="queryner")
+
+
+def sentence(query: LabelledQuery, rng: random.Random) -> Example:
+    """The query inside a request; one in five asks for advice, which reviews help to give."""
+    advice = rng.random() < 0.2
+    template = rng.choice(phrases()["advice_wrappers" if advice else "find_wrappers"])
+    sources = ["catalog", "reviews"] if advice else ["catalog"]
+    return _product(
+        wrap(template, query.text), "conversational", sources=sources, price_max=query.price_max, origin="sentence"
+    )
+
+
+def product_question(query: LabelledQuery, rng: random.Random) -> Example:
+    """A question about the thing: how it does in use (reviews, answers) or what it is (catalogue)."""
+    about_use = rng.random() < 0.5
+    template = rng.choice(phrases()["ask_reviews_wrappers" if about_use else "ask_spec_wrappers"])
+    text = wrap(template, query.text)
+    mode = "keyword" if template in ("X reviews", "reviews of X") else "conversational"
+    sources = ["reviews", "qa"] if about_use else ["catalog"]
+    return _product(text, mode, "ask_product", sources, origin="ask")
+
+
+def with_price(query: LabelledQuery, rng: random.Random) -> Example:
+    """The query with a price bound, before or after it, as keywords or as a sentence; sometimes a number that is none."""
+    kind = rng.choices(("price_max", "price_min", "price_range", "not_price"), (9, 4, 6, 2))[0]
+    if query.price_max is not None:
+        return keyword(query)
+    template = rng.choice(phrases()[kind])
+    low_text, low = spoken_price(rng)
+    high_text, high = spoken_price(rng, at_least=low)
+    if kind == "price_range" and rng.random() < 0.4:  # "$20-$40", "20 to 40 dollars"
+        low_text = low_text.split()[0].strip("$") if "-" not in template else low_text
+    phrase = re.sub(r"\bM\b", high_text, re.sub(r"\bN\b", low_text, template))
+    text = query.text + (_measure(phrase) if kind == "not_price" else MarkedText.plain(phrase))
+    mode = "keyword"
+    if rng.random() < 0.45:
+        mode = "conversational"
+        text = wrap(rng.choice(phrases()["find_wrappers"]), text)
+    bounds = {"price_max": (None, low), "price_min": (low, None), "price_range": (low, high), "not_price": (None, None)}
+    price_min, price_max = bounds[kind]
+    example = _product(text, mode, price_min=price_min, price_max=price_max, origin="price")
+    named = example.question().numbers
+    if all(bound is None or bound in named for bound in (price_min, price_max)):
+        return example
+    return keyword(query)
+
+
+def _measure(phrase: str) -> MarkedText:
+    """A bound on something else than the price."""
+    facet = "audience" if re.search(r"kids|50s|years", phrase) else "feature" if "pockets" in phrase else "size"
+    text = MarkedText.plain(phrase)
+    return replace(text, spans=(FacetSpan(facet, 0, len(text.words) - 1),))
+
+
+def with_negation(query: LabelledQuery, other: str, rng: random.Random) -> Example:
+    """ "not leather" is a feature that keeps its "not", so that retrieval never searches for leather."""
+    phrase = MarkedText.plain(rng.choice(phrases()["negations"]).replace("X", other))
+    start = 1 if phrase.words[0] in ("but", "anything") else 0
+    phrase = replace(phrase, spans=(FacetSpan("feature", start, len(phrase.words) - 1),))
+    text = query.text + phrase
+    if rng.random() < 0.5:
+        return _product(wrap(rng.choice(phrases()["find_wrappers"]), text), "conversational", origin="negation")
+    return _product(text, "keyword", price_max=query.price_max, origin="negation")
+
+
+def with_slip(query: LabelledQuery, rng: random.Random) -> Example:
+    """One word misspelt; the plan rewrites the strict query as it was meant."""
+    candidates = [i for i, word in enumerate(query.text.words) if len(word) >= 5 and word.isalpha()]
+    if not candidates:
+        return keyword(query)
+    at = rng.choice(candidates)
+    words = list(query.text.words)
+    words[at] = misspell(words[at], rng)
+    wrapped = wrap(rng.choice(phrases()["find_wrappers"]), query.text) if rng.random() < 0.3 else None
+    if wrapped is None:
+        meant = keyword(query)
+        slipped = replace(meant, query=" ".join(words))
+    else:
+        meant = _product(wrapped, "conversational", price_max=query.price_max)
+        slipped = replace(meant, query=str(wrapped).replace(query.text.words[at], words[at], 1))
+    rewrite = search_queries(meant.draft, meant.question())[0].split()
+    if slipped.query == meant.query or not 0 < len(rewrite) <= _MAX_REWRITE_WORDS:
+        return meant
+    if not all(_REWRITABLE.match(word) for word in rewrite):
+        return meant
+    return replace(slipped, draft=replace(meant.draft, rewrite=" ".join(rewrite)), origin="slip")
+
+
+def follow_up(query: LabelledQuery, values: dict[str, list[str]], rng: random.Random) -> Example:
+    """The query was asked before; now the shopper changes one facet of it, or the price, or asks about it."""
+    before = query.text if rng.random() < 0.5 else wrap(rng.choice(phrases()["find_wrappers"]), query.text)
+    roll = rng.random()
+    if roll < 0.2:
+        return _priced_follow_up(query, before, rng)
+    if roll < 0.4:
+        about = rng.choice(("reviews", "catalog"))
+        sources = ["reviews", "qa"] if about == "reviews" else ["catalog"]
+        question = rng.choice(phrases()["ask_follow_ups"][about])
+        return _after([before], MarkedText.plain(question), "conversational", "ask_product", sources)
+    named = [span.facet for span in query.text.spans if span.facet in phrases()["follow_ups"]]
+    facet = rng.choice([*named, *named, *phrases()["follow_ups"]])
+    new = MarkedText.plain(rng.choice(values[facet]))
+    new = replace(new, spans=(FacetSpan(facet, 0, len(new.words) - 1),))
+    template = rng.choice(phrases()["follow_ups"][facet])
+    kept = tuple(span for span in before.spans if span.facet != facet)
+    mode = "conversational" if re.search(r"\b(what|do|how|they|i|show|you)\b", template) else "keyword"
+    return _after([replace(before, spans=kept)], wrap(template, new), mode)
+
+
+def new_topic(example: Example, earlier: Sequence[MarkedText], rng: random.Random) -> Example:
+    """The same example after an unrelated conversation, of which nothing is kept."""
+    history = tuple(str(text) for text in earlier[: rng.choice((1, 1, 2, 3))])
+    offset = _words_before(example.query, history)
+    draft = replace(example.draft, spans=list(shift(example.draft.spans, offset)))
+    return replace(example, history=history, draft=draft, origin="new_topic")
+
+
+def _priced_follow_up(query: LabelledQuery, before: MarkedText, rng: random.Random) -> Example:
+    kind = rng.choice(("price_max", "price_min"))
+    text, value = spoken_price(rng)
+    lead = rng.choice(("", "", "anything", "what about", "only", "do you have any"))
+    question = MarkedText.plain(f"{lead} {rng.choice(phrases()[kind]).replace('N', text)}")
+    mode = "conversational" if lead.startswith(("what", "do")) else "keyword"
+    bounds = {"price_min": value} if kind == "price_min" else {"price_max": value}
+    example = _after([before], question, mode, **bounds)
+    return example if value in example.question().numbers else keyword(query)
+
+
+def _after(
+    earlier: Sequence[MarkedText],
+    newest: MarkedText,
+    mode: str,
+    intent: str = "find_product",
+    sources: Sequence[str] = ("catalog",),
+    **price: float,
+) -> Example:
+    history = tuple(str(text) for text in earlier)
+    spans, offset = [], 0
+    for text in (*earlier, newest):
+        spans += shift(text.spans, offset)
+        offset += len(text.words)
+    draft = PlanDraft(mode, intent, list(sources), spans, **price)
+    if len(Question.parse(str(newest), history).utterances) != len(history) + 1:
+        return replace(_product(newest, mode, intent, list(sources)), knows_facets=False)
+    return Example(str(newest), draft, history, origin="follow_up")
+
+
+def _words_before(query: str, history: tuple[str, ...]) -> int:
+    question = Question.parse(query, history)
+    return len(question.words) - len(question.own_words)
+
+
+def _product(
+    text: MarkedText,
+    mode: str,
+    intent: str = "find_product",
+    sources: Sequence[str] = ("catalog",),
+    *,
+    price_min: float | None = None,
+    price_max: float | None = None,
+    may_be_misspelt: bool = False,
+    origin: str = "",
+) -> Example:
+    draft = PlanDraft(mode, intent, list(sources), list(text.spans), price_min, price_max)
+    return Example(str(text), draft, may_be_misspelt=may_be_misspelt, origin=origin)
+
+
+def support(intent: str, mode: str, rng: random.Random, split: Split = "train") -> Example:
+    """A support question from our templates, in keywords or as a sentence; every sixth template is for dev alone."""
+    template = rng.choice(split_templates(phrases()[f"support_{mode}"][intent], split))
+    return Example(expand(template, rng), PlanDraft(mode, intent), origin=f"support_{mode}")
+
+
+def out_of_scope(rng: random.Random, split: Split = "train") -> Example:
+    """A question that no shop answers, from our templates."""
+    text = expand(rng.choice(split_templates(phrases()["out_of_scope"], split)), rng)
+    mode = "conversational" if re.search(r"\b(i|me|you|my|what|how|who|is|do|write|help)\b", text) else "keyword"
+    return Example(text, PlanDraft(mode, "out_of_scope"), origin="out_of_scope")

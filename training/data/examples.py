@@ -1,0 +1,155 @@
+"""A training example: a question, its plan as far as it is known, and the token targets that this gives.
+
+Targets mark what is supervised. Where a field is unknown its text is context only; where only "the facets end here" is
+known, the target is a *set* of tokens and the loss is the negative log of their summed probability.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+from tokenizers import Tokenizer
+
+from service.planner.plan_text import FacetSpan, PlanDraft, intent_word, render
+from service.planner.prompt import render_prompt
+from service.planner.question import Question
+from service.planner.vocabulary import (
+    FACET_WORDS,
+    FIXED_SOURCES,
+    MAX_PRICE_WORD,
+    MIN_PRICE_WORD,
+    NO_VERTICAL_WORD,
+    REWRITE_WORD,
+    SOURCE_WORDS,
+    VERTICAL_WORDS,
+)
+
+IGNORED = -100
+
+
+class TargetSet(IntEnum):
+    """Targets that stand for any token of a set (below zero, so that no token id collides)."""
+
+    ENDS_FACETS = -2  # a vertical word
+    ENDS_FACETS_OR_REWRITES = -3  # the question may hold a misspelling that nobody labelled
+    ENDS_SOURCES = -4  # anything that may follow the sources
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedText:
+    """A text as words, with the facet spans that lie on them (indices into `words`)."""
+
+    words: tuple[str, ...]
+    spans: tuple[FacetSpan, ...] = ()
+
+    @classmethod
+    def plain(cls, text: str) -> "MarkedText":
+        return cls(tuple(text.split()))
+
+    def __add__(self, other: "MarkedText") -> "MarkedText":
+        return MarkedText(self.words + other.words, self.spans + shift(other.spans, len(self.words)))
+
+    def __str__(self) -> str:
+        return " ".join(self.words)
+
+
+def shift(spans: Sequence[FacetSpan], by: int) -> tuple[FacetSpan, ...]:
+    return tuple(replace(span, first=span.first + by, last=span.last + by) for span in spans)
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One question with what is known of its plan. `draft.spans` index the words of the whole `Question`."""
+
+    query: str
+    draft: PlanDraft
+    history: tuple[str, ...] = ()
+    knows_sources: bool = True
+    knows_facets: bool = True
+    knows_vertical: bool = False
+    may_be_misspelt: bool = False
+    origin: str = ""
+
+    def question(self) -> Question:
+        return Question.parse(self.query, self.history)
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedExample:
+    """Token ids of prompt and plan, and the target of each position (what should come *next*), same length."""
+
+    tokens: list[int]
+    targets: list[int]
+    prompt_length: int
+    origin: str = ""
+
+
+@dataclass(slots=True)
+class _Builder:
+    tokenizer: Tokenizer
+    tokens: list[int]
+    targets: list[int] = field(default_factory=list)
+
+    def extend(self, text: str, *, supervised: bool) -> None:
+        for token in self.tokenizer.encode(text, add_special_tokens=False).ids:
+            self.targets.append(token if supervised else IGNORED)
+            self.tokens.append(token)
+
+
+def target_sets(tokenizer: Tokenizer) -> dict[int, list[int]]:
+    """Token ids behind each TargetSet."""
+    verticals = _ids(tokenizer, [*VERTICAL_WORDS.values(), NO_VERTICAL_WORD])
+    after_sources = _ids(tokenizer, [*FACET_WORDS.values(), MIN_PRICE_WORD, MAX_PRICE_WORD, REWRITE_WORD])
+    return {
+        TargetSet.ENDS_FACETS: verticals,
+        TargetSet.ENDS_FACETS_OR_REWRITES: [*verticals, *_ids(tokenizer, [REWRITE_WORD])],
+        TargetSet.ENDS_SOURCES: [*verticals, *after_sources],
+    }
+
+
+def encode(example: Example, tokenizer: Tokenizer, bos: int, eos: int) -> EncodedExample:
+    """Tokens and next-token targets of one example."""
+    question = example.question()
+    prompt = [bos, *tokenizer.encode(render_prompt(question), add_special_tokens=False).ids]
+    builder = _Builder(tokenizer, list(prompt), [IGNORED] * (len(prompt) - 1))
+    last = _write_plan(builder, example, question, eos)
+    builder.targets.append(last)
+    return EncodedExample(builder.tokens, builder.targets, len(prompt), example.origin)
+
+
+def _write_plan(builder: _Builder, example: Example, question: Question, eos: int) -> int:
+    """Append the known plan text; returns the target of the last position."""
+    draft = example.draft
+    builder.extend(f" {intent_word(draft.mode, draft.intent)}", supervised=True)
+    if draft.intent in FIXED_SOURCES:
+        return eos
+    for source in draft.sources:
+        if draft.intent != "find_product" or source != "catalog":
+            builder.extend(f" {SOURCE_WORDS[source]}", supervised=example.knows_sources)
+    if not example.knows_facets and not draft.spans and not example.knows_vertical:
+        return TargetSet.ENDS_SOURCES if example.knows_sources else IGNORED
+    text = render(draft, question)
+    spans_start = text.index(f" {FACET_WORDS[draft.spans[0].facet]}") if draft.spans else None
+    rest_start = len(render(replace(draft, price_min=None, price_max=None, rewrite=None, vertical=None), question))
+    rest_start -= len(NO_VERTICAL_WORD) + 1
+    if spans_start is not None:
+        builder.extend(text[spans_start:rest_start], supervised=example.knows_facets)
+    rest, vertical_word = text[rest_start:].rsplit(" ", 1)
+    builder.extend(rest, supervised=True)
+    if example.knows_vertical:
+        builder.extend(f" {vertical_word}", supervised=True)
+        return eos
+    if not example.knows_facets:
+        return IGNORED
+    unsure = example.may_be_misspelt and draft.rewrite is None
+    return TargetSet.ENDS_FACETS_OR_REWRITES if unsure else TargetSet.ENDS_FACETS
+
+
+def _ids(tokenizer: Tokenizer, words: Sequence[str]) -> list[int]:
+    ids = []
+    for word in words:
+        encoded = tokenizer.encode(f" {word}", add_special_tokens=False).ids
+        if len(encoded) != 1:
+            raise ValueError(f"plan word {word!r} is {len(encoded)} tokens for this tokenizer; choose another word")
+        ids.append(encoded[0])
+    return ids

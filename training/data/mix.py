@@ -1,0 +1,202 @@
+"""The training mix: what one epoch is made of, drawn anew each epoch, and the dev sets that quality is measured on."""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from service.planner.plan_text import FacetSpan, PlanDraft
+from service.planner.queries import FUNCTION_WORDS
+from service.planner.vocabulary import FIXED_SOURCES
+from training.data import augment, rows
+from training.data.examples import Example, MarkedText
+from training.data.phrases import phrases
+
+_RARE = 3  # a word seen fewer times may be a misspelling
+_SUPPORT_INTENTS = tuple(intent for intent in FIXED_SOURCES if intent != "out_of_scope")
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How many examples of each kind an epoch holds; a real query also appears as it was typed."""
+
+    sentence: float = 0.32  # shares of the labelled queries
+    product_question: float = 0.08
+    price: float = 0.16
+    slip: float = 0.1
+    follow_up: float = 0.13
+    new_topic: float = 0.04
+    negation: float = 0.04
+    webshop: int = 400  # counts
+    pqa: int = 1000
+    bitext: int = 800
+    bitext_keywords: int = 250
+    clinc: int = 900
+    clinc_keywords: int = 250
+    taxonomy: int = 2800
+    categories: int = 1200
+    support: int = 900
+    out_of_scope: int = 200
+
+
+class Mix:
+    """Reads the data folder once and draws epochs from it."""
+
+    def __init__(self, data: Path, shares: Shares | None = None) -> None:
+        self.shares = shares or Shares()
+        self.queries = rows.queryner(data, "train")
+        real = list(rows.real_rows(data, "train"))
+        self.by_origin = {
+            origin: [example for example in real if example.origin == origin] for origin in ("webshop", "pqa", "bitext")
+        }
+        self.clinc = list(rows.clinc_rows(data, "train"))
+        self.taxonomy = list(rows.taxonomy_rows(data, "train"))
+        self.categories = rows.category_names(data)
+        self.values = _facet_values(self.queries)
+        self.known_words = _known_words([*self.queries, *self.taxonomy, *real])
+
+    def epoch(self, rng: random.Random) -> list[Example]:
+        """One epoch, shuffled. The same generator state gives the same epoch."""
+        examples = [*self._labelled(rng), *self._support(rng), *self._taxonomy(rng)]
+        rng.shuffle(examples)
+        return examples
+
+    def _labelled(self, rng: random.Random) -> Iterator[Example]:
+        shares = self.shares
+        forms: tuple[tuple[float, Callable[[rows.LabelledQuery], Example]], ...] = (
+            (shares.sentence, lambda query: augment.sentence(query, rng)),
+            (shares.product_question, lambda query: augment.product_question(query, rng)),
+            (shares.price, lambda query: augment.with_price(query, rng)),
+            (shares.slip, lambda query: augment.with_slip(query, rng)),
+            (shares.follow_up, lambda query: augment.follow_up(query, self.values, rng)),
+            (shares.new_topic, lambda query: self._new_topic(query, rng)),
+            (shares.negation, lambda query: augment.with_negation(query, self._negated(rng), rng)),
+        )
+        for query in self.queries:
+            yield augment.keyword(query, misspelt=self._may_be_misspelt(query))
+            for share, make in forms:
+                if rng.random() < share:
+                    yield make(query)
+
+    def _support(self, rng: random.Random) -> Iterator[Example]:
+        shares = self.shares
+        for origin, count in (("webshop", shares.webshop), ("pqa", shares.pqa), ("bitext", shares.bitext)):
+            yield from rng.sample(self.by_origin[origin], min(count, len(self.by_origin[origin])))
+        yield from rng.sample(self.clinc, min(shares.clinc, len(self.clinc)))
+        yield from self._keywords(self.by_origin["bitext"], shares.bitext_keywords, rng)
+        yield from self._keywords(self.clinc, shares.clinc_keywords, rng)
+        for index in range(shares.support):
+            mode = "keyword" if rng.random() < 0.6 else "conversational"
+            example = augment.support(_SUPPORT_INTENTS[index % len(_SUPPORT_INTENTS)], mode, rng)
+            yield augment.new_topic(example, [self._a_query(rng)], rng) if rng.random() < 0.1 else example
+        for _ in range(shares.out_of_scope):
+            yield augment.out_of_scope(rng)
+
+    def _taxonomy(self, rng: random.Random) -> Iterator[Example]:
+        yield from rng.sample(self.taxonomy, min(self.shares.taxonomy, len(self.taxonomy)))
+        for name, vertical in rng.sample(self.categories, min(self.shares.categories, len(self.categories))):
+            yield _category_query(name, vertical, self.values, rng)
+
+    def _keywords(self, examples: list[Example], count: int, rng: random.Random) -> Iterator[Example]:
+        for example in rng.sample(examples, min(count, len(examples))):
+            short = keyword_form(example)
+            if short is not None:
+                yield short
+
+    def _new_topic(self, query: rows.LabelledQuery, rng: random.Random) -> Example:
+        example = augment.keyword(query) if rng.random() < 0.5 else augment.sentence(query, rng)
+        return augment.new_topic(example, [self._a_query(rng) for _ in range(3)], rng)
+
+    def _a_query(self, rng: random.Random) -> MarkedText:
+        return rng.choice(self.queries).text
+
+    def _negated(self, rng: random.Random) -> str:
+        return rng.choice(self.values[rng.choice(("material", "material", "color", "brand", "feature", "shape"))])
+
+    def _may_be_misspelt(self, query: rows.LabelledQuery) -> bool:
+        return any(word.isalpha() and word not in self.known_words for word in query.text.words)
+
+
+def keyword_form(example: Example) -> Example | None:
+    """A sentence's content words as somebody would type them into a search box; None where too few are left."""
+    words = [word.text for word in example.question().words if word.text not in FUNCTION_WORDS]
+    if not 2 <= len(words) <= 5:
+        return None
+    return replace(
+        example,
+        query=" ".join(words),
+        draft=replace(example.draft, mode="keyword"),
+        origin=f"{example.origin}_keyword",
+    )
+
+
+def dev_sets(data: Path, seed: int = 0) -> dict[str, list[Example]]:
+    """Dev examples by origin, none of which training sees in any form."""
+    rng = random.Random(seed)
+    real = list(rows.real_rows(data, "dev"))
+    queries = rows.queryner(data, "dev")
+    clinc = list(rows.clinc_rows(data, "dev"))
+    seen = {(name, vertical) for name, vertical in rows.category_names(data)}
+    taxonomy = [example for example in rows.taxonomy_rows(data, "dev") if not _leaf_is_known(example, seen)]
+    bitext = [example for example in real if example.origin == "bitext"]
+    short = [form for form in map(keyword_form, [*bitext, *clinc]) if form is not None]
+    support = [
+        augment.support(intent, mode, rng, "dev")
+        for intent in _SUPPORT_INTENTS
+        for mode in ("keyword", "conversational")
+        if any(index % 6 == 5 for index in range(len(phrases()[f"support_{mode}"][intent])))
+        for _ in range(8)
+    ]
+    values = _facet_values(queries)
+    return {
+        "queryner": [augment.keyword(query) for query in queries],
+        "sentence": [augment.sentence(query, rng) for query in queries],
+        "price": [augment.with_price(query, rng) for query in queries],
+        "follow_up": [augment.follow_up(query, values, rng) for query in queries],
+        "slip": [augment.with_slip(query, rng) for query in queries],
+        "taxonomy": taxonomy,
+        "webshop": [example for example in real if example.origin == "webshop"],
+        "pqa": [example for example in real if example.origin == "pqa"],
+        "bitext": bitext,
+        "clinc": clinc,
+        "keywords": short,
+        "support": list({example.query: example for example in support}.values()),
+        "out_of_scope": list({e.query: e for e in (augment.out_of_scope(rng, "dev") for _ in range(60))}.values()),
+    }
+
+
+def _leaf_is_known(example: Example, seen: set[tuple[str, str]]) -> bool:
+    types = [span for span in example.draft.spans if span.facet == "type"]
+    words = example.question().words
+    return any((" ".join(w.text for w in words[s.first : s.last + 1]), example.draft.vertical) in seen for s in types)
+
+
+def _facet_values(queries: list[rows.LabelledQuery]) -> dict[str, list[str]]:
+    values: dict[str, list[str]] = {}
+    for query in queries:
+        for span in query.text.spans:
+            values.setdefault(span.facet, []).append(" ".join(query.text.words[span.first : span.last + 1]))
+    return values
+
+
+def _known_words(sources: list[rows.LabelledQuery | Example]) -> frozenset[str]:
+    counts: Counter[str] = Counter()
+    for source in sources:
+        counts.update(source.text.words if isinstance(source, rows.LabelledQuery) else source.query.lower().split())
+    return frozenset(word for word, count in counts.items() if count >= _RARE)
+
+
+def _category_query(name: str, vertical: str, values: dict[str, list[str]], rng: random.Random) -> Example:
+    """A category name as a query, alone or after a colour, brand or material."""
+    text = MarkedText.plain(name.replace(",", "").replace("&", "and"))
+    text = replace(text, spans=(FacetSpan("type", 0, len(text.words) - 1),))
+    if rng.random() < 0.4:
+        facet = rng.choice(("color", "brand", "material", "audience"))
+        front = MarkedText.plain(rng.choice(values[facet]))
+        text = replace(front, spans=(FacetSpan(facet, 0, len(front.words) - 1),)) + text
+    mode = "keyword"
+    if rng.random() < 0.3:
+        mode, text = "conversational", augment.wrap(rng.choice(phrases()["find_wrappers"]), text)
+    draft = PlanDraft(mode, "find_product", ["catalog"], list(text.spans), vertical=vertical)
+    return Example(str(text), draft, knows_facets=False, knows_vertical=True, origin="category")

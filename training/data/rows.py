@@ -1,0 +1,170 @@
+"""Read the data folder's rows as examples, split into train and dev.
+
+QueryNER, WebShop and the taxonomy rows come with a split. The others do not: a tenth is held out by a stable hash, for
+CLINC by whole intents, so that out-of-scope recall is measured on kinds of question that training never saw.
+"""
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from service.planner.numbers import find_numbers
+from service.planner.plan_text import FacetSpan, PlanDraft
+from service.planner.question import Question
+from service.planner.vocabulary import FACETS, FIXED_SOURCES, VERTICALS
+from training.data.examples import Example, MarkedText
+
+Split = Literal["train", "dev"]
+Row = dict[str, Any]
+_SENTENCE = re.compile(
+    r"\b(i|i'm|im|my|me|you|your|u|we|can|could|how|what|whats|what's|where|when|why|who|do|does|is|are|please|need|"
+    r"want|help|would|there|tell|have)\b",
+    re.IGNORECASE,
+)
+QUERYNER_FACETS = {
+    "core_product_type": "type", "creator": "brand", "product_name": "line", "product_number": "model",
+    "color": "color", "material": "material", "UoM": "size", "quantity": "count", "department": "audience",
+    "shape": "shape", "condition": "condition", "occasion": "occasion", "content": "theme", "origin": "origin",
+    "time": "time", "modifier": "feature",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledQuery:
+    """A real search query with its spans, the raw material of most augmentation."""
+
+    text: MarkedText
+    price_max: float | None = None
+
+    def values(self, facet: str) -> list[FacetSpan]:
+        return [span for span in self.text.spans if span.facet == facet]
+
+
+def read_rows(path: Path) -> list[Row]:
+    """The JSON lines of a gzip file. Raises FileNotFoundError with the folder that was expected."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing; DATA= must name the folder with the training data")
+    with gzip.open(path, "rt", encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def held_out(text: str, share: int = 10) -> bool:
+    """True for a stable one in `share` of all texts."""
+    return zlib.crc32(text.encode()) % share == 0
+
+
+def looks_conversational(text: str) -> bool:
+    """Mode of the support rows, which carry none: a sentence to somebody, or bare keywords."""
+    return bool(_SENTENCE.search(text)) or text.endswith("?")
+
+
+def queryner(data: Path, split: Split) -> list[LabelledQuery]:
+    """Real queries with their spans."""
+    labelled = []
+    for row in read_rows(data / f"queryner_{split}.jsonl.gz"):
+        words = tuple(row["query"].split())
+        spans = tuple(
+            FacetSpan(QUERYNER_FACETS[kind], first, end - 1)
+            for kind, _, first, end in row["spans"]
+            if kind in QUERYNER_FACETS
+        )
+        prices = [text for kind, text, _, _ in row["spans"] if kind == "price"]
+        numbers = [number for text in prices for number in find_numbers(text)]
+        labelled.append(LabelledQuery(MarkedText(words, spans), numbers[0] if len(numbers) == 1 else None))
+    return labelled
+
+
+def real_rows(data: Path, split: Split) -> Iterator[Example]:
+    """WebShop, PQA and Bitext rows: intent, mode and sources are known, facets are not."""
+    for row in read_rows(data / "plan_real_partial.jsonl.gz"):
+        origin, plan, text = row["origin"], row["plan"], row["text"]
+        if origin in ("queryner", "clinc") or "sources" not in row["supervised"]:
+            continue
+        if _split_of(row) != split:
+            continue
+        mode = plan["mode"] if "mode" in row["supervised"] else ("keyword", "conversational")[looks_conversational(text)]
+        draft = PlanDraft(mode, plan["intent"], _sources(plan))
+        yield Example(text, draft, knows_facets=False, origin=origin.split("_")[0])
+
+
+def clinc_rows(data: Path, split: Split) -> Iterator[Example]:
+    """Out-of-scope and order-status utterances; dev holds whole intents that train does not have."""
+    for row in read_rows(data / "clinc_train_sample.jsonl.gz"):
+        if ("dev" if _clinc_is_dev(row) else "train") == split:
+            mode = ("keyword", "conversational")[looks_conversational(row["text"])]
+            yield Example(row["text"], PlanDraft(mode, row["label"]), origin="clinc")
+
+
+def taxonomy_rows(data: Path, split: Split) -> Iterator[Example]:
+    """Rows written by templates: vertical and prices are trusted, facets only as context."""
+    for row in read_rows(data / "plan_synth_taxonomy.jsonl.gz"):
+        if row["split"] == split:
+            yield synthetic_example(row)
+
+
+def synthetic_example(row: Row) -> Example:
+    """One templated row. Facets outside the vocabulary become features; those that are no span are dropped."""
+    plan = row["plan"]
+    facets, prices = plan["facets"], {key: plan["facets"].get(key) for key in ("price_min", "price_max")}
+    question = Question.parse(row["text"])
+    spans: list[FacetSpan] = []
+    for key, values in facets.items():
+        facet = key if key in FACETS else "feature" if key.startswith("attr:") else None
+        for value in values if facet and isinstance(values, list) else ():
+            first = find_words(question, str(value).lower().split())
+            if first is not None and facet is not None:
+                spans.append(FacetSpan(facet, first, first + len(str(value).split()) - 1))
+    draft = PlanDraft(plan["mode"], plan["intent"], _sources(plan), _apart(spans), vertical=plan["vertical"], **prices)
+    if any(price is not None and price not in question.numbers for price in prices.values()):
+        draft = replace(draft, price_min=None, price_max=None)
+    return Example(row["text"], draft, knows_facets=False, knows_vertical=True, origin=row["origin"])
+
+
+def category_names(data: Path) -> list[tuple[str, str]]:
+    """(leaf name, vertical) of every taxonomy category that no dev row uses."""
+    dev = {row["plan"]["category"] for row in read_rows(data / "plan_synth_taxonomy.jsonl.gz") if row["split"] == "dev"}
+    names = []
+    for row in read_rows(data / "taxonomy_categories.jsonl.gz"):
+        vertical = row["id"].split("-")[0]
+        if row["path"] not in dev and " > " in row["path"] and vertical in VERTICALS:
+            names.append((row["path"].rsplit(" > ", 1)[1].lower(), vertical))
+    return names
+
+
+def find_words(question: Question, value: list[str], start: int = 0) -> int | None:
+    """Index of the first run of the question's words that equals `value`."""
+    texts = [word.text for word in question.words]
+    for first in range(start, len(texts) - len(value) + 1):
+        if value and texts[first : first + len(value)] == value:
+            return first
+    return None
+
+
+def _apart(spans: list[FacetSpan]) -> list[FacetSpan]:
+    """In question order; of two that overlap the later is dropped."""
+    kept: list[FacetSpan] = []
+    for span in sorted(spans, key=lambda span: span.first):
+        if not kept or span.first > kept[-1].last:
+            kept.append(span)
+    return kept
+
+
+def _split_of(row: Row) -> Split:
+    if row["origin"] == "webshop":
+        return "dev" if row["split"] == "dev" else "train"
+    return "dev" if held_out(row["text"]) else "train"
+
+
+def _clinc_is_dev(row: Row) -> bool:
+    """A seventh of the intents, and of the mixed "oos" and "order_status" ones a seventh of the rows."""
+    mixed = row["clinc_intent"] in ("oos", "order_status")
+    return held_out(row["text"] if mixed else row["clinc_intent"], 7)
+
+
+def _sources(plan: Row) -> list[str]:
+    return [] if plan["intent"] in FIXED_SOURCES else list(plan["sources"])

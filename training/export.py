@@ -1,0 +1,64 @@
+"""Write the model folder that the project ships: trained parts and a model card whose figures come from files."""
+
+import json
+import shutil
+from pathlib import Path
+
+PARTS = ("model.json", "adapter_model.safetensors", "adapter_config.json", "medusa_heads.safetensors", "medusa_tree.json")
+MAX_MEGABYTES = 25
+
+_CARD = """# qp-smollm2-135m
+
+Turns a shopper's question into the compact plan text of `service/planner/plan_text.py`. It is not a chat model and
+answers nothing; without the grammar of `service/planner/grammar.py` its output is not guaranteed to be a plan.
+
+| part | what | size |
+|---|---|---:|
+{parts}
+
+The base, SmolLM2-135M-Instruct (Apache-2.0, Hugging Face), is fetched at the first start and is not in this folder.
+
+## Training
+
+`make train DATA=../shared/data`, seed {seed}: a LoRA adapter of rank {rank} on every linear layer, {epochs} epochs of the mix in
+`training/data/mix.py`; then four Medusa heads (one residual block each, LM head shared) on the frozen tuned model's own
+greedy plans; then a tree of {nodes} nodes, calibrated on dev plans and the costs of the machine that trained it.
+
+Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI queries (Apache-2.0), WebShop instructions
+(MIT), questions of contextual-product-qa (CDLA-Sharing-1.0), Bitext customer support (CDLA-Sharing-1.0), CLINC150
+(CC BY 3.0), the Shopify product taxonomy (MIT), and our own templates (`training/data/phrases.json`).
+
+## Quality and speed
+
+`docs/figures/quality.json` (`make eval`) and `docs/figures/decoding.json` (`make bench`); README.md shows both.
+
+## Limits
+
+- English. Other languages give valid plans of little use.
+- Facet spans follow QueryNER's labels, on which human annotators agree only in part (span F1 0.73 to the adjudicated label).
+- Verticals were learnt from templated questions over the taxonomy; on real queries they are a guess that retrieval should use
+  softly.
+- The first source of a product question is mostly the catalogue: the labels behind it are noisy.
+- Prices are plain numbers; currencies are not told apart.
+"""
+
+
+def export_model(model: Path, output: Path, *, seed: int, rank: int, epochs: int) -> None:
+    """Copy the parts and write the card. Raises ValueError when the folder would outgrow what a repository should hold."""
+    output.mkdir(parents=True, exist_ok=True)
+    for name in PARTS:
+        shutil.copy(model / name, output / name)
+    sizes = {name: (output / name).stat().st_size for name in PARTS}
+    if sum(sizes.values()) > MAX_MEGABYTES * 1_000_000:
+        raise ValueError(f"{output} holds {sum(sizes.values()) / 1e6:.0f} MB, over the {MAX_MEGABYTES} MB that the project ships")
+    what = {
+        "model.json": "id, base, special tokens, limits",
+        "adapter_model.safetensors": "LoRA adapter (PEFT layout, bfloat16)",
+        "adapter_config.json": "its settings",
+        "medusa_heads.safetensors": "four Medusa heads (FasterDecoding and TGI names, bfloat16)",
+        "medusa_tree.json": "the tree, in NxDI's list format",
+    }
+    parts = "\n".join(f"| `{name}` | {what[name]} | {sizes[name] / 1e6:.2f} MB |" for name in PARTS)
+    nodes = len(json.loads((output / "medusa_tree.json").read_text(encoding="utf-8")))
+    card = _CARD.format(parts=parts, seed=seed, rank=rank, epochs=epochs, nodes=nodes)
+    (output / "README.md").write_text(card, encoding="utf-8")

@@ -1,0 +1,202 @@
+"""Fine-tune the base for planning: a LoRA adapter, trained on the plan fields that are known.
+
+Seeded, and restartable: a checkpoint holds adapter, average, optimiser, schedule and position, and each epoch is drawn
+from a generator seeded by (seed, epoch), so that a resumed run sees the same batches in the same order.
+"""
+
+import json
+import math
+import os
+import random
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import save_file
+from tokenizers import Tokenizer
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from service.engines.replica_process import die_with_parent
+from training.batches import Batch, batches, collate, plan_loss
+from training.data.examples import IGNORED, EncodedExample, encode, target_sets
+from training.data.mix import Mix
+from training.settings import AdapterSettings, TrainingSettings
+
+LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+_ADAPTER_PREFIX = "base_model.model."
+
+
+@dataclass(slots=True)
+class _Run:
+    """What changes while training; everything a checkpoint holds."""
+
+    model: Any
+    parameters: dict[str, Tensor]
+    average: dict[str, Tensor]
+    optimizer: torch.optim.Optimizer
+    step: int = 0
+
+
+def finetune(settings: TrainingSettings, base: Path, bos: int, eos: int) -> Path:
+    """Train the adapter, or go on from the last checkpoint; returns the folder of the finished adapter.
+
+    On a CPU each core runs a process of its own with one thread and a share of every batch: that keeps its pace beside
+    other work, where two threads of one process would wait for each other at every operation.
+    """
+    finished = finished_folder(settings)
+    if (finished / "adapter_model.safetensors").is_file():
+        return finished
+    settings.work.mkdir(parents=True, exist_ok=True)
+    world = 1 if torch.cuda.is_available() else settings.processes
+    rendezvous = settings.work / f"rendezvous-{os.getpid()}"
+    torch.multiprocessing.spawn(_work, (world, rendezvous, settings, base, bos, eos), nprocs=world)
+    return finished
+
+
+def _work(
+    rank: int, world: int, rendezvous: Path, settings: TrainingSettings, base: Path, bos: int, eos: int
+) -> None:
+    """One process of the run; rank 0 writes the log, the checkpoints and the result."""
+    die_with_parent(os.getppid())
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.type == "cpu":
+        torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world)
+    torch.manual_seed(settings.seed)
+    tokenizer = Tokenizer.from_file(str(base / "tokenizer.json"))
+    run = _start(settings.adapter, base, device)
+    checkpoint = settings.work / "adapter_checkpoint.pt"
+    if checkpoint.is_file():
+        _load(run, checkpoint)
+    sets = {code: torch.tensor(ids, device=device) for code, ids in target_sets(tokenizer).items()}
+    started, seen = time.monotonic(), 0
+    for step, total, examples in _all_batches(settings, tokenizer, bos, eos):
+        if step < run.step:
+            continue
+        batch = collate(examples[rank::world] or examples[:1], eos).to(device)
+        loss = _train_step(run, batch, sets, _learning_rate(settings.adapter, step, total), settings.adapter)
+        seen += sum(len(example.tokens) for example in examples)
+        if rank == 0 and step % 25 == 0:
+            rate = seen / (time.monotonic() - started)
+            print(f"step {step}/{total} loss {loss:.4f} {rate:.0f} tokens/s", flush=True)
+        if rank == 0 and run.step % settings.adapter.checkpoint_every == 0:
+            _save(run, checkpoint)
+    if rank == 0:
+        _export(run, settings.adapter, finished_folder(settings))
+    torch.distributed.destroy_process_group()
+
+
+def finished_folder(settings: TrainingSettings) -> Path:
+    return settings.work / "adapter"
+
+
+def _start(settings: AdapterSettings, base: Path, device: torch.device) -> _Run:
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16).to(device)
+    lora = LoraConfig(
+        r=settings.rank, lora_alpha=settings.alpha, lora_dropout=settings.dropout, target_modules=LINEARS, task_type="CAUSAL_LM"
+    )
+    tuned = get_peft_model(model, lora)
+    tuned.train()
+    parameters = {name: value for name, value in tuned.named_parameters() if value.requires_grad}
+    optimizer = torch.optim.AdamW(parameters.values(), betas=(0.9, 0.99), weight_decay=settings.weight_decay, fused=True)
+    return _Run(tuned, parameters, {name: value.detach().clone() for name, value in parameters.items()}, optimizer)
+
+
+def _all_batches(
+    settings: TrainingSettings, tokenizer: Tokenizer, bos: int, eos: int
+) -> Iterator[tuple[int, int, Sequence[EncodedExample]]]:
+    """(step, total steps, examples of the batch) over all epochs, the same for the same seed."""
+    mix = Mix(settings.data, settings.shares)
+    step = 0
+    for epoch in range(settings.adapter.epochs):
+        rng = random.Random(f"{settings.seed}/{epoch}")
+        encoded = [encode(example, tokenizer, bos, eos) for example in mix.epoch(rng)]
+        an_epoch = math.ceil(len(encoded) / settings.adapter.batch_size)
+        for examples in batches(encoded, settings.adapter.batch_size, rng):
+            yield step, an_epoch * settings.adapter.epochs, examples
+            step += 1
+
+
+def _train_step(
+    run: _Run, batch: Batch, sets: dict[int, Tensor], learning_rate: float, settings: AdapterSettings
+) -> float:
+    for group in run.optimizer.param_groups:
+        group["lr"] = learning_rate
+    device_type = batch.tokens.device.type
+    with torch.autocast(device_type, dtype=torch.bfloat16):
+        causal = run.model.get_base_model()
+        hidden = causal.model(input_ids=batch.tokens, attention_mask=batch.mask.long(), use_cache=False)
+        supervised = batch.targets != IGNORED
+        logits = causal.lm_head(hidden.last_hidden_state[supervised])  # [P, V]
+    loss = plan_loss(logits, batch.targets[supervised], sets)
+    run.optimizer.zero_grad(set_to_none=True)
+    loss.backward()  # type: ignore[no-untyped-call]
+    _average_gradients(run)
+    torch.nn.utils.clip_grad_norm_(run.parameters.values(), settings.max_gradient_norm)
+    run.optimizer.step()
+    run.step += 1
+    decay = min(settings.average_decay, run.step / (run.step + 10))
+    torch._foreach_lerp_(list(run.average.values()), [value.detach() for value in run.parameters.values()], 1 - decay)
+    return float(loss.detach())
+
+
+def _average_gradients(run: _Run) -> None:
+    if torch.distributed.get_world_size() == 1:
+        return
+    gradients = [value.grad for value in run.parameters.values() if value.grad is not None]
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    torch.distributed.all_reduce(flat)
+    flat /= torch.distributed.get_world_size()
+    for gradient, averaged in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
+        gradient.copy_(averaged.view_as(gradient))
+
+
+def _learning_rate(settings: AdapterSettings, step: int, total: int) -> float:
+    """Linear warm-up, then cosine to a twentieth."""
+    if step < settings.warmup_steps:
+        return settings.learning_rate * (step + 1) / settings.warmup_steps
+    progress = min(1.0, (step - settings.warmup_steps) / max(1, total - settings.warmup_steps))
+    return settings.learning_rate * (0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * progress)))
+
+
+def _save(run: _Run, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    state = {
+        "step": run.step,
+        "parameters": {name: value.detach() for name, value in run.parameters.items()},
+        "average": run.average,
+        "optimizer": run.optimizer.state_dict(),
+    }
+    partial = path.with_suffix(".partial")
+    torch.save(state, partial)
+    partial.replace(path)
+
+
+def _load(run: _Run, path: Path) -> None:
+    state = torch.load(path, map_location="cpu", weights_only=True)
+    run.step = state["step"]
+    with torch.no_grad():
+        for name, value in run.parameters.items():
+            value.copy_(state["parameters"][name])
+            run.average[name].copy_(state["average"][name])
+    run.optimizer.load_state_dict(state["optimizer"])
+    print(f"going on from step {run.step}", flush=True)
+
+
+def _export(run: _Run, settings: AdapterSettings, folder: Path) -> None:
+    """Write the averaged adapter in PEFT's layout, in bfloat16."""
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {name.replace(".default.", "."): value.to(torch.bfloat16).contiguous() for name, value in run.average.items()}
+    if not all(name.startswith(_ADAPTER_PREFIX) for name in weights):
+        raise ValueError("adapter parameters do not have PEFT's names; did peft change its layout?")
+    config = {
+        "peft_type": "LORA", "task_type": "CAUSAL_LM", "r": settings.rank, "lora_alpha": settings.alpha,
+        "lora_dropout": settings.dropout, "target_modules": LINEARS, "bias": "none", "inference_mode": True,
+    }  # fmt: skip
+    (folder / "adapter_config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    save_file(weights, folder / "adapter_model.safetensors", metadata={"format": "pt"})

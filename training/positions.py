@@ -1,0 +1,85 @@
+"""What the heads learn from: the tuned model's own greedy plans, with its hidden state at every position.
+
+Medusa heads must foresee what the model will write, not what annotators wrote (Cai et al., 2024, "self-distillation"), so
+the questions are real and the plans are the model's. Work is shared by one process a core; finished shards are kept.
+"""
+
+import os
+import random
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from service.engines.replica_process import die_with_parent
+from service.planner.question import Question
+from training.data.examples import Example
+from training.data.mix import Mix
+from training.settings import TrainingSettings
+from training.tuned import TunedModel
+
+_SHARD = 250  # questions
+
+
+@dataclass(frozen=True, slots=True)
+class Positions:
+    """Plans laid end to end: P positions, of which each plan's first is the last of its prompt."""
+
+    hidden: Tensor  # [P, H] after the final norm, bfloat16
+    tokens: Tensor  # [P] the token that the model writes after each position
+    lengths: list[int]  # of the plans, in positions; they sum to P
+
+    @classmethod
+    def join(cls, parts: list["Positions"]) -> "Positions":
+        return cls(
+            torch.cat([part.hidden for part in parts]),
+            torch.cat([part.tokens for part in parts]),
+            [length for part in parts for length in part.lengths],
+        )
+
+
+def collect(settings: TrainingSettings, model_dir: Path) -> Positions:
+    """Greedy plans of the training questions, or what is already there of them."""
+    folder = settings.work / "positions"
+    folder.mkdir(parents=True, exist_ok=True)
+    epoch = Mix(settings.data, settings.shares).epoch(random.Random(f"{settings.seed}/heads"))
+    questions = [example.question() for example in epoch[: settings.heads.questions]]
+    shards = [questions[start : start + _SHARD] for start in range(0, len(questions), _SHARD)]
+    processes = settings.processes
+    torch.multiprocessing.spawn(_collect_shards, (processes, shards, model_dir, settings.cache, folder), nprocs=processes)
+    return Positions.join([_load(folder / f"{index}.pt") for index in range(len(shards))])
+
+
+def sample_questions(sets: dict[str, list[Example]], count: int, seed: int) -> list[Question]:
+    """Equally many questions of every origin."""
+    rng = random.Random(seed)
+    each = -(-count // len(sets))
+    return [example.question() for examples in sets.values() for example in rng.sample(examples, min(each, len(examples)))]
+
+
+def _collect_shards(
+    rank: int, processes: int, shards: list[list[Question]], model_dir: Path, cache: Path, folder: Path
+) -> None:
+    die_with_parent(os.getppid())
+    torch.set_num_threads(1)
+    model = TunedModel(model_dir, cache)
+    for index in range(rank, len(shards), processes):
+        path = folder / f"{index}.pt"
+        if path.is_file():
+            continue
+        plans = [plan for plan in map(model.greedy, shards[index]) if plan is not None]
+        kept = Positions(
+            torch.cat([plan.hidden for plan in plans]).to(torch.bfloat16),
+            torch.tensor([token for plan in plans for token in plan.tokens]),
+            [len(plan.tokens) for plan in plans],
+        )
+        unfinished = path.with_suffix(".partial")
+        torch.save({"hidden": kept.hidden, "tokens": kept.tokens, "lengths": kept.lengths}, unfinished)
+        unfinished.replace(path)
+        print(f"positions: shard {index + 1}/{len(shards)}", flush=True)
+
+
+def _load(path: Path) -> Positions:
+    state = torch.load(path, weights_only=True)
+    return Positions(state["hidden"], state["tokens"], state["lengths"])

@@ -1,0 +1,57 @@
+"""Every number that a training run depends on."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from training.data.mix import Shares
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSettings:
+    """LoRA (Hu et al., 2021) on every linear layer of the frozen base."""
+
+    rank: int = 16
+    alpha: int = 32
+    dropout: float = 0.0  # dropout on every linear input would cost a third of a CPU step
+    epochs: int = 3
+    batch_size: int = 32
+    learning_rate: float = 6e-4
+    warmup_steps: int = 100
+    weight_decay: float = 0.0
+    max_gradient_norm: float = 1.0
+    average_decay: float = 0.998  # exponential moving average of the adapter: what is kept is the average
+    checkpoint_every: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class HeadSettings:
+    """Medusa-1 heads (Cai et al., 2024): the tuned model is frozen, each head is one residual block before the LM head."""
+
+    heads: int = 4
+    epochs: int = 6
+    batch_size: int = 512  # positions
+    learning_rate: float = 1e-3
+    loss_decay: float = 0.8  # weight of head i is decay**i, as in the paper
+    questions: int = 9000  # of which the tuned model writes its own plans to learn from
+
+
+@dataclass(frozen=True, slots=True)
+class TreeSettings:
+    """The tree is grown greedily on dev plans and its size chosen by the measured cost of a forward."""
+
+    max_nodes: int = 16
+    questions: int = 300
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSettings:
+    data: Path
+    cache: Path
+    work: Path
+    output: Path
+    seed: int = 7
+    processes: int = 2  # on a CPU; one thread each
+    shares: Shares = field(default_factory=Shares)
+    adapter: AdapterSettings = field(default_factory=AdapterSettings)
+    heads: HeadSettings = field(default_factory=HeadSettings)
+    tree: TreeSettings = field(default_factory=TreeSettings)
