@@ -28,7 +28,7 @@ def main() -> int:
     try:
         settings = Settings()
     except ValidationError as error:
-        return _fail("; ".join(f"{item['loc'][0]} {item['msg']}" for item in error.errors()))
+        return _fail("; ".join(_setting_problem(item["loc"], item["msg"]) for item in error.errors()))
     configure_logging(settings.log_level)
     try:
         with bind(settings.host, settings.port) as listener:
@@ -110,6 +110,10 @@ def bind(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+def _setting_problem(path: tuple[int | str, ...], message: str) -> str:
+    return " ".join([*map(str, path), message.removeprefix("Value error, ")])
 
 
 def _fail(reason: str) -> int:

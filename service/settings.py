@@ -32,22 +32,24 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="PEAKPLAN_", frozen=True, populate_by_name=True)
 
-    host: str = Field("127.0.0.1", min_length=1, validation_alias=AliasChoices("PEAKPLAN_HOST", "HOST"))
-    port: int = Field(8080, ge=0, le=65535, validation_alias=AliasChoices("PEAKPLAN_PORT", "PORT"))
+    host: str = Field(default="127.0.0.1", min_length=1, validation_alias=AliasChoices("PEAKPLAN_HOST", "HOST"))
+    port: int = Field(default=8080, ge=0, le=65535, validation_alias=AliasChoices("PEAKPLAN_PORT", "PORT"))
     model_dir: Path = _SOURCE_ROOT / "models" / "qp-smollm2-135m"
     cache_dir: Path = Field(default_factory=_default_cache_dir)
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
     strategy: Strategy = "medusa"
-    replicas: int = Field(0, ge=0, le=256, description="0: as many as the cores carry")
-    threads_per_replica: int = Field(1, ge=1, le=64)
-    oversubscribe: bool = Field(False, description="allow more model threads than cores; ruins the p99")
-    max_prompt_tokens: int = Field(384, ge=64, le=4096)
-    max_body_bytes: int = Field(16 * 1024, ge=1024, le=1024 * 1024)
-    body_seconds: float = Field(10.0, gt=0, le=60, description="patience for a request's body")
-    trace_deadline_ms: int = Field(5000, ge=100, le=30_000)
-    proof_seconds: float = Field(2.0, gt=0, le=60, description="how long a real inference proves readiness")
-    drain_seconds: float = Field(0.0, ge=0, le=300, description="serve on after SIGTERM, not ready, for the balancer")
-    shutdown_seconds: int = Field(10, ge=3, le=300, description="then in-flight requests get this long")
+    replicas: int = Field(default=0, ge=0, le=256, description="0: as many as the cores carry")
+    threads_per_replica: int = Field(default=1, ge=1, le=64)
+    oversubscribe: bool = Field(default=False, description="allow more model threads than cores; ruins the p99")
+    max_prompt_tokens: int = Field(default=384, ge=64, le=4096)
+    max_body_bytes: int = Field(default=16 * 1024, ge=1024, le=1024 * 1024)
+    body_seconds: float = Field(default=10.0, gt=0, le=60, description="patience for a request's body")
+    trace_deadline_ms: int = Field(default=5000, ge=100, le=30_000)
+    proof_seconds: float = Field(default=2.0, gt=0, le=60, description="how long a real inference proves readiness")
+    drain_seconds: float = Field(
+        default=0.0, ge=0, le=300, description="serve on after SIGTERM, not ready, for the balancer"
+    )
+    shutdown_seconds: int = Field(default=10, ge=3, le=300, description="then in-flight requests get this long")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
 
     @field_validator("host")

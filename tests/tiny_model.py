@@ -118,4 +118,4 @@ _NORMS = ("input_layernorm", "post_attention_layernorm")
 
 
 def _random(shape: tuple[int, int], generator: torch.Generator) -> torch.Tensor:
-    return torch.randn(shape, generator=generator) / shape[1] ** 0.5
+    return torch.randn(shape, generator=generator).mul(shape[1] ** -0.5)

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from service.decoding.constraint import Constraint
 from service.decoding.heads import MedusaHeads
 from service.decoding.lm_head import LmHead
+from training.tuned import GreedyPlan
 
+_OPENING_DEPTH = 3
+_MOST_OPENING_NODES = 12
 _MAX_RANK = 10  # NxDI's on-device sampling keeps ten candidates a node
 
 
@@ -43,26 +44,23 @@ class Acceptance:
 
 
 def plan_acceptance(
-    heads: MedusaHeads, lm_head: LmHead, constraint: Constraint, tokens: Sequence[int], hidden: Tensor
+    heads: MedusaHeads, lm_head: LmHead, plan: GreedyPlan
 ) -> Acceptance:
-    """Count one plan's rank paths.
-
-    `tokens` [P] are the plan, `hidden` [P, H] the post-norm states that predict each of them, so that head i on hidden[p]
-    foresees tokens[p + 1 + i].
-    """
-    legal, forced = _decisions(constraint, tokens)
+    """Count one plan's rank paths: head i on the state that wrote token p foresees token p + 1 + i."""
+    tokens, legal = plan.tokens, plan.legal
     paths: Counter[tuple[int, ...]] = Counter()
     starts = 0
     for position in range(len(tokens) - 1):
-        if forced[position]:
+        if legal[position] is None:
             continue  # a step begins where a decision was made
         starts += 1
-        scores = heads.scores(lm_head, hidden[position])
+        scores = heads.scores(lm_head, plan.hidden[position])
         path: tuple[int, ...] = ()
         for head, target in enumerate(range(position + 1, min(position + 1 + heads.num_heads, len(tokens)))):
-            if forced[target]:
+            choices = legal[target]
+            if choices is None:
                 continue
-            rank = _rank(scores.of(head, legal[target]), legal[target], tokens[target])
+            rank = _rank(scores.of(head, choices), choices, tokens[target])
             if rank >= _MAX_RANK:
                 break
             path = (*path, rank)
@@ -90,18 +88,33 @@ def choose_tree(
     return best[1], table
 
 
-def _decisions(constraint: Constraint, tokens: Sequence[int]) -> tuple[list[NDArray[np.int64]], list[bool]]:
-    """For each token of the plan the legal ids before it and whether the grammar forced it."""
-    legal, forced = [], []
-    pending: list[int] = []
-    for token in tokens:
-        pending = pending or list(constraint.forced())
-        forced.append(bool(pending))
-        legal.append(constraint.legal())
-        if pending:
-            pending.pop(0)
-        constraint.accept([token])
-    return legal, forced
+def beginnings(plan: GreedyPlan) -> list[tuple[int, ...]]:
+    """The prefixes of a plan that were all decisions, up to the depth at which the question takes over."""
+    decided = 0
+    while decided < min(len(plan.tokens) - 1, _OPENING_DEPTH) and plan.legal[decided] is not None:
+        decided += 1
+    return [tuple(plan.tokens[: length + 1]) for length in range(decided)]
+
+
+def choose_opening(
+    seen: Counter[tuple[int, ...]],
+    plans: int,
+    cost: Callable[[int], float],
+    prompt_rows: int,
+    milliseconds_a_token: float,
+) -> list[list[int]]:
+    """The beginnings worth a row each beside the prompt: what they cost there against the steps that they save.
+
+    `milliseconds_a_token` is what a token costs once the heads are at work.
+    """
+    ranked = sorted(seen, key=lambda path: (-seen[path], len(path), path))[:_MOST_OPENING_NODES]
+    best, chosen = 0.0, 0
+    for size in range(1, len(ranked) + 1):
+        saved = sum(seen[path] for path in ranked[:size]) / plans * milliseconds_a_token
+        gain = saved - (cost(prompt_rows + size) - cost(prompt_rows))
+        if gain > best:
+            best, chosen = gain, size
+    return [list(path) for path in ranked[:chosen]]
 
 
 def _rank(scores: NDArray[np.float32], legal: NDArray[np.int64], token: int) -> int:

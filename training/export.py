@@ -4,7 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
-PARTS = ("model.json", "adapter_model.safetensors", "adapter_config.json", "medusa_heads.safetensors", "medusa_tree.json")
+PARTS = ("model.json", "adapter_model.safetensors", "adapter_config.json", "medusa_heads.safetensors", "medusa_tree.json", "opening.json")
 MAX_MEGABYTES = 25
 
 _CARD = """# qp-smollm2-135m
@@ -57,6 +57,7 @@ def export_model(model: Path, output: Path, *, seed: int, rank: int, epochs: int
         "adapter_config.json": "its settings",
         "medusa_heads.safetensors": "four Medusa heads (FasterDecoding and TGI names, bfloat16)",
         "medusa_tree.json": "the tree, in NxDI's list format",
+        "opening.json": "beginnings that are drafted while the prompt is read",
     }
     parts = "\n".join(f"| `{name}` | {what[name]} | {sizes[name] / 1e6:.2f} MB |" for name in PARTS)
     nodes = len(json.loads((output / "medusa_tree.json").read_text(encoding="utf-8")))

@@ -1,10 +1,11 @@
 """Train Medusa heads on the frozen tuned model (Medusa-1 of Cai et al., 2024, https://arxiv.org/abs/2401.10774).
 
 Head i reads the hidden state of position t, whose own next token is t + 1, and predicts token t + 2 + i. The LM head is
-shared and frozen; the loss runs over the draft vocabulary, the tokens that plans really use.
+shared and frozen; the loss runs over the tokens that the grammar allowed, for a head only ever ranks those.
 """
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -43,20 +44,14 @@ class TrainableHeads(nn.Module):
         return named
 
 
-def head_labels(tokens: Tensor, lengths: list[int], heads: int) -> Tensor:
-    """Labels [P, heads]: for head i at position p the token i + 1 places after the one that position p predicts.
+def head_targets(lengths: Tensor, heads: int) -> Tensor:
+    """[P, heads]: the position whose token each head foretells, IGNORED past the plan's end.
 
-    `tokens[p]` is what position p predicts (t + 1), so head i's label is `tokens[p + 1 + i]` of the same plan, IGNORED past
-    its end.
+    Position p itself writes token p (t + 1), so head i at p foretells token p + 1 + i of the same plan.
     """
-    labels = torch.full((len(tokens), heads), IGNORED)
-    start = 0
-    for length in lengths:
-        for head in range(heads):
-            kept = max(0, length - head - 1)
-            labels[start : start + kept, head] = tokens[start + head + 1 : start + head + 1 + kept]
-        start += length
-    return labels
+    ends = torch.repeat_interleave(torch.cumsum(lengths, 0), lengths)  # [P]
+    targets = torch.arange(len(ends))[:, None] + 1 + torch.arange(heads)[None]
+    return torch.where(targets < ends[:, None], targets, IGNORED)
 
 
 def check_heads(heads: int = 4) -> None:
@@ -64,42 +59,91 @@ def check_heads(heads: int = 4) -> None:
 
     Trained one place off, heads look healthy (the loss falls) and predict nothing. Raises HeadCheckError.
     """
-    lengths = [7, 3]
-    tokens = torch.tensor([*range(100, 107), *range(200, 203)])  # the token names its place
-    labels = head_labels(tokens, lengths, heads)
-    for position in range(len(tokens)):
+    lengths = torch.tensor([7, 3])
+    targets = head_targets(lengths, heads)
+    for position in range(10):
         end = 7 if position < 7 else 10
         for head in range(heads):
-            there = position + 1 + head
-            expected = int(tokens[there]) if there < end else IGNORED
-            if int(labels[position, head]) != expected:
-                raise HeadCheckError(f"head {head} at position {position}: {int(labels[position, head])}, not {expected}")
+            expected = position + 1 + head if position + 1 + head < end else IGNORED
+            if int(targets[position, head]) != expected:
+                found = int(targets[position, head])
+                raise HeadCheckError(f"head {head} at position {position} learns from {found}, not from {expected}")
     generator = torch.Generator().manual_seed(0)
     module = TrainableHeads(heads, 8)
-    matrix = torch.randn(16, 8, generator=generator)
+    tokens = torch.arange(10)
+    positions = Positions(
+        torch.randn(10, 8, generator=generator).bfloat16(), tokens, lengths, torch.zeros(10, dtype=torch.bool),
+        torch.empty(0, dtype=torch.int64), torch.zeros(10, dtype=torch.int64),
+    )  # fmt: skip
+    lm_head = torch.randn(16, 8, generator=generator)
     for head in range(heads):
         module.zero_grad()
-        only = torch.full((5, heads), IGNORED)
-        only[:, head] = torch.arange(5)
-        heads_loss(module(torch.randn(5, 8, generator=generator)), only, matrix, 0.8).backward()  # type: ignore[no-untyped-call]
+        only = torch.full_like(targets, IGNORED)
+        only[:, head] = targets[:, head]
+        choices = Choices.of(positions, only, lm_head)
+        choices.loss(module(positions.hidden.float()), 0.8).backward()  # type: ignore[no-untyped-call]
         gradient = module.weight.grad
         reached = [index for index in range(heads) if gradient is not None and bool(gradient[index].any())]
         if reached != [head]:
             raise HeadCheckError(f"the labels of head {head} give gradient to heads {reached}")
 
 
-def heads_loss(states: Tensor, labels: Tensor, matrix: Tensor, decay: float) -> Tensor:
-    """Sum over heads of decay**i times the mean cross-entropy.
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What each head must choose at a batch of positions, and among which tokens.
 
-    states [heads, B, H], labels [B, heads] as indices into the draft vocabulary, matrix [V, H] its LM-head rows.
+    A head is only ever asked to rank the tokens that the grammar allows, so it learns to rank these alone; what is forced
+    it need not learn. `matrix` [V, H] holds the LM-head rows of all tokens that occur in the batch.
     """
-    total = states.new_zeros(())
-    for head in range(states.shape[0]):
-        known = labels[:, head] != IGNORED
-        if known.any():
-            logits = states[head][known] @ matrix.T
-            total = total + decay**head * functional.cross_entropy(logits.float(), labels[known, head])
-    return total
+
+    matrix: Tensor
+    rows: list[Tensor]  # for each head the batch rows [R] where it has something to choose
+    labels: list[Tensor]  # [R] row of `matrix` that is right
+    allowed: list[Tensor]  # [R, V] bool
+
+    @classmethod
+    def of(cls, positions: Positions, targets: Tensor, lm_head: Tensor) -> "Choices":
+        """`targets` [B, heads] as `head_targets` gives them."""
+        asked = (targets != IGNORED) & ~positions.forced[targets.clamp(min=0)]
+        starts = torch.cumsum(positions.legal_counts, 0) - positions.legal_counts
+        every = targets[asked]
+        vocabulary = torch.unique(torch.cat([positions.tokens[every], _legal(positions, starts, every)[1]]))
+        rows, labels, allowed = [], [], []
+        for head in range(targets.shape[1]):
+            chosen = asked[:, head].nonzero().squeeze(1)
+            wanted = targets[chosen, head]
+            row, ids = _legal(positions, starts, wanted)
+            mask = (positions.legal_counts[wanted] == 0)[:, None].repeat(1, len(vocabulary))
+            mask[row, torch.searchsorted(vocabulary, ids)] = True
+            rows.append(chosen)
+            labels.append(torch.searchsorted(vocabulary, positions.tokens[wanted]))
+            allowed.append(mask)
+        return cls(lm_head[vocabulary].to(torch.bfloat16), rows, labels, allowed)
+
+    def to(self, device: torch.device) -> "Choices":
+        moved = ([tensor.to(device) for tensor in tensors] for tensors in (self.rows, self.labels, self.allowed))
+        return Choices(self.matrix.to(device), *moved)
+
+    def logits(self, states: Tensor, head: int) -> Tensor:
+        """[R, V], minus infinity where the grammar forbids. `states` [heads, B, H]."""
+        scores = states[head][self.rows[head]].to(self.matrix.dtype) @ self.matrix.T
+        return scores.float().masked_fill(~self.allowed[head], -torch.inf)
+
+    def loss(self, states: Tensor, decay: float) -> Tensor:
+        """Sum over heads of decay**i times the mean cross-entropy."""
+        total = states.new_zeros(())
+        for head, labels in enumerate(self.labels):
+            if len(labels):
+                total = total + decay**head * functional.cross_entropy(self.logits(states, head), labels)
+        return total
+
+
+def _legal(positions: Positions, starts: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
+    """For positions [R]: the row of each legal id, and the ids, laid end to end."""
+    counts = positions.legal_counts[wanted]
+    row = torch.repeat_interleave(torch.arange(len(wanted)), counts)
+    within = torch.arange(len(row)) - torch.repeat_interleave(torch.cumsum(counts, 0) - counts, counts)
+    return row, positions.legal[starts[wanted][row] + within]
 
 
 def train_heads(positions: Positions, settings: TrainingSettings, model_dir: Path) -> list[float]:
@@ -118,10 +162,8 @@ def _fit(
     positions: Positions, lm_head: Tensor, settings: HeadSettings, device: torch.device
 ) -> tuple[TrainableHeads, list[float]]:
     """lm_head [V, H]; returns the trained heads and their held-out accuracies."""
-    vocabulary = torch.unique(positions.tokens)
-    labels = _to_draft(head_labels(positions.tokens, positions.lengths, settings.heads), vocabulary, lm_head.shape[0])
-    matrix = lm_head[vocabulary].to(device, torch.bfloat16)
-    held_out = sum(positions.lengths[: max(1, len(positions.lengths) // 20)])
+    targets = head_targets(positions.lengths, settings.heads)
+    held_out = int(positions.lengths[: max(1, len(positions.lengths) // 20)].sum())
     module = TrainableHeads(settings.heads, lm_head.shape[1]).to(device)
     optimizer = torch.optim.AdamW(module.parameters(), lr=settings.learning_rate, weight_decay=0.0)
     count = len(positions.tokens) - held_out
@@ -131,34 +173,27 @@ def _fit(
     )
     accuracy: list[float] = []
     for epoch in range(settings.epochs):
-        order = held_out + torch.randperm(count)
         running = 0.0
-        for chosen in order.split(settings.batch_size):
-            hidden, wanted = positions.hidden[chosen].to(device).float(), labels[chosen].to(device)
-            with torch.autocast(device.type, dtype=torch.bfloat16):
-                loss = heads_loss(module(hidden), wanted, matrix, settings.loss_decay)
+        for chosen in (held_out + torch.randperm(count)).split(settings.batch_size):
+            choices = Choices.of(positions, targets[chosen], lm_head).to(device)
+            loss = choices.loss(module(positions.hidden[chosen].to(device).float()), settings.loss_decay)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
             running += float(loss.detach())
-        accuracy = _accuracy(module, positions.hidden[:held_out], labels[:held_out], matrix)
+        accuracy = _accuracy(module, positions.hidden[:held_out], Choices.of(positions, targets[:held_out], lm_head))
         print(f"heads: epoch {epoch + 1}/{settings.epochs} loss {running / steps:.4f} top-1 {accuracy}", flush=True)
     return module, accuracy
 
 
-def _to_draft(labels: Tensor, vocabulary: Tensor, size: int) -> Tensor:
-    index = torch.full((size,), IGNORED)
-    index[vocabulary] = torch.arange(len(vocabulary))
-    return torch.where(labels == IGNORED, IGNORED, index[labels.clamp(min=0)])
-
-
 @torch.inference_mode()
-def _accuracy(module: TrainableHeads, hidden: Tensor, labels: Tensor, matrix: Tensor) -> list[float]:
-    states = module(hidden.to(matrix.device).float())
-    accuracy = []
-    for head in range(states.shape[0]):
-        known = (labels[:, head] != IGNORED).to(matrix.device)
-        best = (states[head][known].to(matrix.dtype) @ matrix.T).argmax(-1)
-        accuracy.append(round(float((best == labels.to(matrix.device)[known, head]).float().mean()), 4))
-    return accuracy
+def _accuracy(module: TrainableHeads, hidden: Tensor, choices: Choices) -> list[float]:
+    """Each head's share of choices got right."""
+    device = module.weight.device
+    choices = choices.to(device)
+    states = module(hidden.to(device).float())
+    return [
+        round(float((choices.logits(states, head).argmax(-1) == labels).float().mean()), 4)
+        for head, labels in enumerate(choices.labels)
+    ]

@@ -6,10 +6,13 @@ the questions are real and the plans are the model's. Work is shared by one proc
 
 import os
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from service.engines.replica_process import die_with_parent
@@ -17,9 +20,11 @@ from service.planner.question import Question
 from training.data.examples import Example
 from training.data.mix import Mix
 from training.settings import TrainingSettings
-from training.tuned import TunedModel
+from training.tuned import GreedyPlan, TunedModel
 
 _SHARD = 250  # questions
+_NONE: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+_MANY = 2048  # where more tokens are legal (a rewrite's free words), the choice counts as open
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +33,27 @@ class Positions:
 
     hidden: Tensor  # [P, H] after the final norm, bfloat16
     tokens: Tensor  # [P] the token that the model writes after each position
-    lengths: list[int]  # of the plans, in positions; they sum to P
+    lengths: Tensor  # [plans] in positions; they sum to P
+    forced: Tensor  # [P] bool: the grammar left no choice
+    legal: Tensor  # [L] the ids that were legal, position after position
+    legal_counts: Tensor  # [P] how many of them belong to each position; 0 where forced or open
 
     @classmethod
-    def join(cls, parts: list["Positions"]) -> "Positions":
+    def of(cls, plans: Sequence[GreedyPlan]) -> "Positions":
+        choices = [ids for plan in plans for ids in plan.legal]
+        kept = [ids if ids is not None and ids.size <= _MANY else _NONE for ids in choices]
         return cls(
-            torch.cat([part.hidden for part in parts]),
-            torch.cat([part.tokens for part in parts]),
-            [length for part in parts for length in part.lengths],
+            torch.cat([plan.hidden for plan in plans]).to(torch.bfloat16),
+            torch.tensor([token for plan in plans for token in plan.tokens]),
+            torch.tensor([len(plan.tokens) for plan in plans]),
+            torch.tensor([ids is None for ids in choices]),
+            torch.from_numpy(np.concatenate([_NONE, *kept])),
+            torch.tensor([ids.size for ids in kept]),
         )
+
+    @classmethod
+    def join(cls, parts: Sequence["Positions"]) -> "Positions":
+        return cls(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
 
 def collect(settings: TrainingSettings, model_dir: Path) -> Positions:
@@ -68,18 +85,12 @@ def _collect_shards(
         path = folder / f"{index}.pt"
         if path.is_file():
             continue
-        plans = [plan for plan in map(model.greedy, shards[index]) if plan is not None]
-        kept = Positions(
-            torch.cat([plan.hidden for plan in plans]).to(torch.bfloat16),
-            torch.tensor([token for plan in plans for token in plan.tokens]),
-            [len(plan.tokens) for plan in plans],
-        )
+        kept = Positions.of([plan for plan in map(model.greedy, shards[index]) if plan is not None])
         unfinished = path.with_suffix(".partial")
-        torch.save({"hidden": kept.hidden, "tokens": kept.tokens, "lengths": kept.lengths}, unfinished)
+        torch.save({field.name: getattr(kept, field.name) for field in fields(kept)}, unfinished)
         unfinished.replace(path)
         print(f"positions: shard {index + 1}/{len(shards)}", flush=True)
 
 
 def _load(path: Path) -> Positions:
-    state = torch.load(path, weights_only=True)
-    return Positions(state["hidden"], state["tokens"], state["lengths"])
+    return Positions(**torch.load(path, weights_only=True))

@@ -28,11 +28,11 @@ class HeadSettings:
     """Medusa-1 heads (Cai et al., 2024): the tuned model is frozen, each head is one residual block before the LM head."""
 
     heads: int = 4
-    epochs: int = 6
+    epochs: int = 12
     batch_size: int = 512  # positions
     learning_rate: float = 1e-3
     loss_decay: float = 0.8  # weight of head i is decay**i, as in the paper
-    questions: int = 9000  # of which the tuned model writes its own plans to learn from
+    questions: int = 6000  # of which the tuned model writes its own plans to learn from
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,15 @@
 """The tuned model as training uses it: greedy plans together with the hidden states that wrote them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from service.decoding.constraint import GrammarCompiler, GrammarConstraint
+from service.decoding.constraint import Constraint, GrammarCompiler, GrammarConstraint
 from service.decoding.generation import generate_autoregressive
 from service.decoding.heads import MedusaHeads
 from service.decoding.llama import Llama
@@ -20,12 +23,23 @@ _MAX_PROMPT_TOKENS = 384
 
 @dataclass(frozen=True, slots=True)
 class GreedyPlan:
-    """`tokens` [P] of a whole plan, `hidden` [P, H] the post-norm state that predicts each of them."""
+    """`tokens` [P] of a whole plan, `hidden` [P, H] the post-norm state that predicts each of them.
+
+    `legal` [P]: the ids among which each token was chosen; None where the grammar forced it.
+    """
 
     tokens: list[int]
     hidden: Tensor
-    forced_tokens: int
-    decisions: int
+    legal: list[NDArray[np.int64] | None]
+    prompt_tokens: int
+
+    @property
+    def forced_tokens(self) -> int:
+        return sum(choices is None for choices in self.legal)
+
+    @property
+    def decisions(self) -> int:
+        return len(self.tokens) - self.forced_tokens
 
 
 class TunedModel:
@@ -45,6 +59,11 @@ class TunedModel:
         """The grammar of a question, at its start."""
         return self._compiler.compile(plan_grammar(question))
 
+    def text(self, tokens: Sequence[int]) -> str:
+        """What tokens say."""
+        text: str = self._tokenizer.decode(list(tokens))
+        return text
+
     def greedy(self, question: Question) -> GreedyPlan | None:
         """The greedy plan; None where it does not end, or the prompt is too long."""
         prompt = [self._bos, *self._tokenizer.encode(render_prompt(question), add_special_tokens=False).ids]
@@ -58,6 +77,17 @@ class TunedModel:
         tokens = torch.tensor([*prompt, *generation.tokens])
         self._cache.reset()
         hidden = self.llama.forward(tokens, torch.arange(len(tokens)), self._cache)
-        statistics = generation.statistics
         kept = hidden[len(prompt) - 1 : -1].clone()
-        return GreedyPlan(generation.tokens, kept, statistics.forced_tokens, statistics.decisions)
+        return GreedyPlan(generation.tokens, kept, choices_made(self.constraint(question), generation.tokens), len(prompt))
+
+
+def choices_made(constraint: Constraint, tokens: Sequence[int]) -> list[NDArray[np.int64] | None]:
+    """What was legal before each token of a plan, from the start of its grammar; None where it was forced."""
+    choices: list[NDArray[np.int64] | None] = []
+    pending: list[int] = []
+    for token in tokens:
+        pending = pending or list(constraint.forced())
+        choices.append(None if pending else constraint.legal())
+        pending = pending[1:]
+        constraint.accept([token])
+    return choices

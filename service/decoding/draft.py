@@ -1,7 +1,8 @@
 """One step's draft: a tree of tokens grown from the heads' guesses, as far as the grammar allows."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from service.decoding.constraint import Constraint
 from service.decoding.heads import MedusaHeads
 from service.decoding.lm_head import LmHead, Scores
+from service.decoding.opening import NO_OPENING, Opening
 from service.decoding.tree import NO_NODE, ROOT, MedusaTree, ancestor_mask
 
 # Forced runs add nodes that the tree's shape did not count. No device gains from more than this in one forward.
@@ -73,6 +75,12 @@ class Drafter:
     heads: MedusaHeads
     tree: MedusaTree
     lm_head: LmHead
+    opening: Opening = NO_OPENING
+
+    def open(self, nodes: TokenTree, constraint: Constraint, *, deepest: int, room: int) -> None:
+        """Hang the usual beginnings from the prompt's last token: there is no hidden state yet to guess from."""
+        branches = _Branches(nodes, constraint, deepest, len(nodes.tokens) + min(room, MOST_DRAFTED_NODES))
+        _expand_opening(branches, nodes.root, self.opening)
 
     def grow(self, nodes: TokenTree, hidden: Tensor, constraint: Constraint, *, deepest: int, room: int) -> None:
         """Hang guesses from the root of `nodes`, where the constraint stands (it returns there).
@@ -81,36 +89,27 @@ class Drafter:
         number.
         """
         scores = self.heads.scores(self.lm_head, hidden)
-        most = len(nodes.tokens) + min(room, MOST_DRAFTED_NODES)
-        growth = _Growth(self.tree, self.heads.num_heads, nodes, constraint, scores, deepest, most)
-        growth.expand(nodes.root, ROOT)
+        branches = _Branches(nodes, constraint, deepest, len(nodes.tokens) + min(room, MOST_DRAFTED_NODES))
+        _Growth(self.tree, self.heads.num_heads, branches, scores).expand(nodes.root, ROOT)
 
 
 @dataclass(frozen=True, slots=True)
-class _Growth:
-    tree: MedusaTree
-    num_heads: int
+class _Branches:
+    """Adds guesses with what the grammar forces after them, within bounds of depth and number."""
+
     nodes: TokenTree
     constraint: Constraint
-    scores: Scores
     deepest: int
     most_nodes: int
 
-    def expand(self, node: int, choice: int) -> None:
-        """Add what the tree hangs from `choice` to `node`, after which nothing is forced."""
-        branches = self.tree.branches[choice]
-        head = self.nodes.depths[node]  # the head that guesses the token after a node of this depth
-        if not branches or head >= self.num_heads:
-            return
+    def legal(self, node: int) -> NDArray[np.int64]:
+        """The legal tokens after a node, where the constraint stands; remembered for the verdict."""
         legal = self.constraint.legal()
         self.nodes.legal[node] = legal
-        ranked = best(self.scores.of(head, legal), branches[-1][0] + 1)
-        for rank, child in branches:
-            if rank < ranked.size:
-                self._branch(node, int(legal[ranked[rank]]), child)
+        return legal
 
-    def _branch(self, parent: int, token: int, choice: int) -> None:
-        """Add a guess, with what it forces, and go on from there."""
+    def add(self, parent: int, token: int, then: Callable[[int], None]) -> None:
+        """Add a guess, with what it forces, and let `then` go on from its last node."""
         room = min(self.most_nodes - len(self.nodes.tokens), self.deepest - self.nodes.depths[parent])
         if room <= 0:
             return
@@ -122,8 +121,37 @@ class _Growth:
             for position, each in enumerate(run[:room]):
                 node = self.nodes.add(node, each, forced=position > 0)
             if len(run) <= room:
-                self.expand(node, choice)
+                then(node)
         self.constraint.rollback(len(run))
+
+
+@dataclass(frozen=True, slots=True)
+class _Growth:
+    tree: MedusaTree
+    num_heads: int
+    branches: _Branches
+    scores: Scores
+
+    def expand(self, node: int, choice: int) -> None:
+        """Add what the tree hangs from `choice` to `node`, after which nothing is forced."""
+        children = self.tree.branches[choice]
+        head = self.branches.nodes.depths[node]  # the head that guesses the token after a node of this depth
+        if not children or head >= self.num_heads:
+            return
+        legal = self.branches.legal(node)
+        ranked = best(self.scores.of(head, legal), children[-1][0] + 1)
+        for rank, child in children:
+            if rank < ranked.size:
+                self.branches.add(node, int(legal[ranked[rank]]), partial(self.expand, choice=child))
+
+
+def _expand_opening(branches: _Branches, node: int, opening: Opening) -> None:
+    if not opening.branches:
+        return
+    legal = set(branches.legal(node).tolist())
+    for token, rest in opening.branches.items():
+        if token in legal:
+            branches.add(node, token, partial(_expand_opening, branches, opening=rest))
 
 
 def accept_forced(constraint: Constraint, limit: int) -> list[int]:

@@ -16,6 +16,7 @@ from service.decoding.heads import MedusaHeads
 from service.decoding.kv_cache import KVCache
 from service.decoding.llama import Llama
 from service.decoding.lm_head import HiddenScores
+from service.decoding.opening import NO_OPENING, Opening
 from service.decoding.statistics import Generation, Statistics, StopReason
 from service.decoding.trace import StepTrace, trace_nodes
 from service.decoding.tree import MedusaTree
@@ -52,12 +53,15 @@ def generate_medusa(
     trace: bool = False,
     cancelled: Callable[[], bool] | None = None,
     cache: KVCache | None = None,
+    opening: Opening = NO_OPENING,
 ) -> Generation:
     """The tokens of greedy decoding with fast-forward, in fewer forwards. Raises as `generate_autoregressive` does.
 
+    `opening` holds the beginnings to try in the forward that reads the prompt.
+
     A `cache` to reuse should have room for a tree beyond prompt and `max_tokens`: what does not fit is not drafted.
     """
-    drafter = Drafter(heads, tree, model.lm_head)
+    drafter = Drafter(heads, tree, model.lm_head, opening)
     decoding = _Decoding(model, prompt, constraint, max_tokens, cache, drafter=drafter, trace=trace)
     return decoding.run(cancelled)
 
@@ -136,11 +140,14 @@ class _Decoding:
 
     def _draft(self) -> TokenTree:
         nodes = TokenTree(self._unread)
-        if self._drafter is not None and self._hidden is not None:
+        if self._drafter is not None:
             # The token that is sampled after a node must still fit.
             deepest = nodes.depths[-1] + self._max_tokens - len(self._tokens) - 1
             room = self._cache.capacity - self._cache.length - nodes.run
-            self._drafter.grow(nodes, self._hidden, self._constraint, deepest=deepest, room=room)
+            if self._hidden is None:
+                self._drafter.open(nodes, self._constraint, deepest=deepest, room=room)
+            else:
+                self._drafter.grow(nodes, self._hidden, self._constraint, deepest=deepest, room=room)
         return nodes
 
     def _accept(self, nodes: TokenTree, hidden: Tensor, verdict: Verdict) -> list[int]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor
 
-from service.decoding.lm_head import HiddenScores, LmHead
+from service.decoding.lm_head import HiddenScores, LmHead, Scores
 
 
 class MedusaHeads:
@@ -57,7 +57,7 @@ class MedusaHeads:
         residual = F.silu(F.linear(state, self._weight, self._bias)).view(self.num_heads, -1)
         return residual.add_(state)
 
-    def scores(self, lm_head: LmHead, hidden: Tensor) -> "HeadScores":
+    def scores(self, lm_head: LmHead, hidden: Tensor) -> Scores:
         """Scores of every head for the position whose hidden state [H] is given; `lm_head` is the model's."""
         return HeadScores(self, lm_head, hidden, self._lm_heads)
 

@@ -4,6 +4,7 @@
     adapter_model.safetensors   optional, PEFT's LoRA layout, with adapter_config.json; merged into the base at load
     medusa_heads.safetensors    optional, `{i}.0.linear.weight` ... as FasterDecoding and TGI name them
     medusa_tree.json            the tree as NxDI lists it: one list of ranks a node
+    opening.json                optional, texts with which answers often begin; drafted while the prompt is read
 
 Your own model needs a folder like this one; an adapter, heads and tree are optional.
 """
@@ -23,6 +24,7 @@ from torch import Tensor
 
 from service.decoding.heads import MedusaHeads
 from service.decoding.llama import LlamaConfig
+from service.decoding.opening import Opening
 from service.engines.base_weights import BASE_NAME, ensure_base_weights
 
 _ADAPTER_PREFIX = "base_model.model."
@@ -53,6 +55,7 @@ class LoadedModel:
     weights: dict[str, Tensor]
     heads: MedusaHeads | None
     tree: list[list[int]]
+    opening: Opening
     tokenizer: Tokenizer
     bos_token_id: int
     eos_token_id: int
@@ -71,8 +74,9 @@ def load_model(model_dir: Path, cache_dir: Path) -> LoadedModel:
             merge_adapter(weights, model_dir)
         heads_path = model_dir / "medusa_heads.safetensors"
         heads = MedusaHeads.load(heads_path) if heads_path.is_file() else None
-        tree_path = model_dir / "medusa_tree.json"
-        tree = json.loads(tree_path.read_text(encoding="utf-8")) if tree_path.is_file() else []
+        tree: list[list[int]] = _optional_list(model_dir / "medusa_tree.json")
+        beginnings: list[str] = _optional_list(model_dir / "opening.json")
+        encoded = [tokenizer.encode(text, add_special_tokens=False).ids for text in beginnings]
     except (KeyError, ValueError, SafetensorError) as error:  # JSON errors are ValueErrors
         raise ModelFolderError(f"The model in {model_dir} (base {base}) cannot be read: {error}") from error
     return LoadedModel(
@@ -81,6 +85,7 @@ def load_model(model_dir: Path, cache_dir: Path) -> LoadedModel:
         weights=weights,
         heads=heads,
         tree=tree,
+        opening=Opening.from_sequences(encoded),
         tokenizer=tokenizer,
         bos_token_id=card.bos_token_id,
         eos_token_id=card.eos_token_id,
@@ -131,6 +136,15 @@ def _base_weights(base: Path) -> Mapping[str, Tensor]:
         return load_file(_existing(base / "model.safetensors"))
     shards: dict[str, Any] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
     return {name: tensor for shard in sorted(set(shards.values())) for name, tensor in load_file(base / shard).items()}
+
+
+def _optional_list(path: Path) -> list[Any]:
+    if not path.is_file():
+        return []
+    listed = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(listed, list):
+        raise ValueError(f"{path.name} holds no list")
+    return listed
 
 
 def _existing(path: Path) -> Path:

@@ -84,6 +84,7 @@ class ReplicaEngine:
         self._process: subprocess.Popen[bytes] | None = None
         self._link: ReplicaLink | None = None
         self._model_id = ""
+        self._ready = False  # between a start that succeeded and the next stop
 
     @property
     def model_id(self) -> str:
@@ -91,7 +92,7 @@ class ReplicaEngine:
 
     @property
     def available(self) -> bool:
-        return bool(self._model_id) and self._link is not None and not self._link.gone.is_set()
+        return self._ready and self._link is not None and not self._link.gone.is_set()
 
     @property
     def pid(self) -> int | None:
@@ -122,11 +123,11 @@ class ReplicaEngine:
         if not isinstance(answer, Ready):
             await self._stop()
             raise EngineUnavailableError(answer.reason if isinstance(answer, Failure) else "the replica gave no model")
-        self._model_id = answer.model_id
+        self._model_id, self._ready = answer.model_id, True
 
     async def generate(self, request: GenerationRequest) -> GenerationResult:
         """See `Engine.generate`. When cancelled it waits for the replica to stop, and kills one that does not."""
-        if self._link is None:
+        if self._link is None or not self._ready:
             raise EngineUnavailableError("the replica is not started")
         link = self._link
         answer = link.expect()
@@ -177,6 +178,7 @@ class ReplicaEngine:
             raise EngineUnavailableError(f"no process for the replica: {error}") from error
 
     async def _stop(self) -> None:
+        self._ready = False
         if self._link is not None:
             self._link.close()
         if self._process is not None:

@@ -44,6 +44,7 @@ class TorchModel:
         self._compiler = GrammarCompiler(loaded.tokenizer.to_str(), loaded.eos_token_id)
         self._llama = Llama(loaded.config, loaded.weights, dtype)
         self._heads = loaded.heads
+        self._opening = loaded.opening
         try:
             self._tree = MedusaTree.from_choices(loaded.tree, loaded.heads.num_heads if loaded.heads else 0)
         except ValueError as error:
@@ -82,7 +83,7 @@ class TorchModel:
         if request.strategy == "medusa":
             if self._heads is None:
                 raise RequestRefusedError(f"the model {self.id} has no Medusa heads")
-            run = partial(generate_medusa, self._llama, self._heads, self._tree)
+            run = partial(generate_medusa, self._llama, self._heads, self._tree, opening=self._opening)
         else:
             run = partial(generate_autoregressive, self._llama, fast_forward=request.fast_forward)
         return run(prompt, constraint, max_tokens=max_tokens, trace=request.trace, cancelled=stop, cache=self._cache)

@@ -50,9 +50,7 @@ LINKS = _words(
     "with for that which who from to of by as on at under over between in and or but when while because if so"
 )
 # Words before the thing itself that say nothing about it.
-FILLERS = _words(
-    "his her pair pairs set new good best great nice cheap really very ones also other kind type sort"
-)
+FILLERS = _words("his her pair pairs set new good best great nice cheap really very ones also other kind type sort")
 # What a question says of a thing; no part of the thing's name there.
 QUESTION_VERBS = _words("fit fits work works come comes use using used go goes last hold holds keep support supports")
 
@@ -95,8 +93,8 @@ WISH = _any_of(
     r"gift for",
 )
 FOLLOW_UP = re.compile(
-    r"^(?:(?:and|or|but|ok|okay|no|hmm|actually|then),? )*(?:what about|how about|in|with|without|under|over|"
-    r"below|above|but|and|something|anything|any|do (?:you|they) have|show me|make it|only|cheaper|bigger|smaller|larger|instead|"
+    r"^(?:(?:and|or|but|ok|okay|no|hmm|actually|then),? )*(?:(?:what|how) about|in|with|without|under|over|below|above|"
+    r"but|and|something|anything|any|do (?:you|they) have|show me|make it|only|cheaper|bigger|smaller|larger|instead|"
     r"for)\b"
 )
 REVIEW_QUESTION = _any_of(

@@ -18,11 +18,7 @@ from playwright.sync_api import Browser, Route, expect, sync_playwright
 pytestmark = needs_chromium
 
 MARKUP = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
-INLINE_SCRIPT = """() => {
-    const script = document.createElement("script");
-    script.textContent = "document.title = 'owned'";
-    document.body.append(script);
-}"""
+INLINE_SCRIPT = "document.body.append(Object.assign(document.createElement('script'), {text: 'document.title = 1'}))"
 REFUSED_LOAD = "Failed to load resource"  # Chromium's own line for every answer of 400 or more
 NO_PRICE = {"min": None, "max": None}
 KINDS = 6
@@ -46,16 +42,10 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def visit(browser: Browser, service_url: str, request: pytest.FixtureRequest) -> Iterator[Visit]:
     """The page, freshly opened; at the end it must have complained of nothing and asked no other host."""
-    page = browser.new_page(**getattr(request, "param", {}))
-    visit = Visit(page, service_url)
-    page.set_default_timeout(60_000)  # milliseconds; only a failure waits that long
-    page.on("console", lambda message: visit.complaints.append(message.text) if message.type == "error" else None)
-    page.on("pageerror", lambda error: visit.complaints.append(str(error)))
-    page.on("request", lambda sent: visit.requests.append(sent))
-    page.goto(service_url)
+    visit = Visit.open(browser, service_url, **getattr(request, "param", {}))
     yield visit
     strangers = [sent.url for sent in visit.requests if not sent.url.startswith(service_url)]
-    page.close()
+    visit.page.close()
     assert strangers == []
     assert [text for text in visit.complaints if not text.startswith(REFUSED_LOAD)] == []
 
@@ -265,9 +255,11 @@ def test_failed_trace_leaves_the_plan_and_offers_to_try_again(visit: Visit) -> N
 
 
 def test_double_submit_asks_once_and_the_newest_question_wins(visit: Visit) -> None:
+    held: list[Route] = []
+
     def answer_only_the_newest(route: Route) -> None:
-        if "gnome" in (route.request.post_data or ""):
-            route.fulfill(json=ANSWERS["plan"])
+        is_newest = "gnome" in (route.request.post_data or "")
+        route.fulfill(json=ANSWERS["plan"]) if is_newest else held.append(route)
 
     visit.page.route("**/plan", answer_only_the_newest)
     visit.ask("garden hose")
@@ -276,6 +268,7 @@ def test_double_submit_asks_once_and_the_newest_question_wins(visit: Visit) -> N
     expect(visit.decoding).to_be_visible()
     expect(visit.plan.locator(".asked")).to_have_text("garden gnome")
     assert [body["query"] for path, body in visit.posted if path == "/plan"] == ["garden hose", "garden gnome"]
+    assert [route.request.failure for route in held] == ["net::ERR_ABORTED"]
 
 
 def test_labels_cover_the_closed_vocabularies(visit: Visit) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -r requirements-test.txt")
-from playwright.sync_api import Locator, Page, Request, expect
+from playwright.sync_api import Browser, Locator, Page, Request, expect
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 CHROMIUM_OPTIONS = [
@@ -23,7 +23,8 @@ CHROMIUM_OPTIONS = [
 needs_chromium = pytest.mark.skipif(
     CHROMIUM is None, reason="Chromium is not installed: apt-get install -y --no-install-recommends chromium"
 )
-expect.set_options(timeout=60_000)  # milliseconds; only a failure waits that long
+PATIENCE_MS = 60_000  # only a failure waits that long
+expect.set_options(timeout=PATIENCE_MS)
 
 _HERE = Path(__file__).parent
 ANSWERS: dict[str, Any] = json.loads((_HERE / "test_page_answers.json").read_text(encoding="utf-8"))
@@ -38,6 +39,18 @@ class Visit:
     url: str
     complaints: list[str] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
+
+    @classmethod
+    def open(cls, browser: Browser, url: str, **options: Any) -> "Visit":
+        """Load the page in a context of its own, with Playwright's context options."""
+        page = browser.new_page(**options)
+        page.set_default_timeout(PATIENCE_MS)
+        visit = cls(page, url)
+        page.on("console", lambda message: visit.complaints.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: visit.complaints.append(str(error)))
+        page.on("request", lambda sent: visit.requests.append(sent))
+        page.goto(url)
+        return visit
 
     @property
     def question(self) -> Locator:

@@ -115,7 +115,7 @@ async def test_a_good_request_id_is_kept(given: str) -> None:
 @pytest.mark.parametrize("given", ["", "two words", "x" * 65, '"><script>', "é"])
 async def test_a_bad_request_id_is_replaced(given: str) -> None:
     async with talking_to() as client:
-        headers = {"X-Request-Id": given.encode("latin-1")}
+        headers = {b"X-Request-Id": given.encode("latin-1")}
         response = await client.post("/plan", json={"query": "shoes"}, headers=headers)
     assert response.headers["x-request-id"] == response.json()["request_id"] != given
     assert len(response.headers["x-request-id"]) == 32

@@ -1,8 +1,9 @@
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -11,6 +12,7 @@ from torch import Tensor
 from service.decoding import draft
 from service.decoding.constraint import GrammarError
 from service.decoding.generation import generate_autoregressive, generate_medusa
+from service.decoding.heads import MedusaHeads
 from service.decoding.kv_cache import KVCache
 from service.decoding.lm_head import LmHead
 from service.decoding.statistics import Generation
@@ -102,11 +104,11 @@ def test_an_open_grammar_decodes_alike_with_any_tree(chosen: list[list[int]]) ->
     assert medusa.tokens == expected
 
 
-class Oracle:
+class Oracle(MedusaHeads):
     """Heads that know the continuation: head i of position t scores token t + 2 + i highest."""
 
     def __init__(self, sequence: list[int], num_heads: int, cache: KVCache) -> None:
-        self.num_heads = num_heads
+        super().__init__(torch.zeros(num_heads, 1, 1), torch.zeros(num_heads, 1))
         self._sequence = sequence
         self._cache = cache
 
@@ -126,16 +128,8 @@ def with_oracle(grammar: str, prompt: list[int], chosen: list[list[int]], num_he
     cache = model.new_cache(200)
     oracle = Oracle(prompt + tokens, num_heads, cache)
     tree = MedusaTree.from_choices(chosen, num_heads)
-    # Drafting asks no more of heads than what the oracle has.
     generation = generate_medusa(
-        model,
-        oracle,
-        tree,
-        prompt,
-        compile_grammar(grammar),
-        max_tokens=40,
-        trace=True,
-        cache=cache,  # type: ignore[arg-type]
+        model, oracle, tree, prompt, compile_grammar(grammar), max_tokens=40, trace=True, cache=cache
     )
     assert generation.tokens == tokens
     return generation
@@ -187,10 +181,12 @@ def test_forced_runs_cost_no_decision() -> None:
 
 
 def test_a_run_before_the_first_decision_uses_up_head_positions() -> None:
-    """Three tokens are forced after each choice: two heads cannot see past them, four can."""
+    """Five tokens are forced after each choice: five heads cannot see past them, six can."""
     grammar = 'start: ("a" | "c") " abcd ef ef" ("a" | "c") " abcd ef ef" ("a" | "c") "gg"'
-    blind = with_oracle(grammar, [3], [[0], [0, 0]], 2, seed=2)
-    seeing = with_oracle(grammar, [3], [[0], [0, 0]], 4, seed=2)
+    assert len(encode(" abcd ef ef")) == 5
+
+    blind = with_oracle(grammar, [3], [[0], [0, 0]], 5, seed=2)
+    seeing = with_oracle(grammar, [3], [[0], [0, 0]], 6, seed=2)
 
     assert blind.statistics.forwards == blind.statistics.decisions == 3
     assert seeing.statistics.forwards == 2
@@ -306,7 +302,7 @@ class DeadEnd:
     def forced(self) -> list[int]:
         return []
 
-    def accept(self, tokens: list[int]) -> None:
+    def accept(self, tokens: Sequence[int]) -> None:
         raise AssertionError(tokens)
 
     def rollback(self, count: int) -> None:

@@ -18,9 +18,10 @@ def test_packed_products_equal_plain_ones(dtype: torch.dtype, rows: int) -> None
     exact = x.float() @ weight.float().T
 
     for product in (Linear(weight), PackedLinear(weight)):
-        tolerance = {"rtol": 4 * torch.finfo(dtype).eps, "atol": 16 * torch.finfo(dtype).eps}
-        torch.testing.assert_close(product(x).float(), exact, **tolerance)
-        torch.testing.assert_close(product.add_to(residual, x).float(), residual.float() + exact, **tolerance)
+        relative, absolute = 4 * torch.finfo(dtype).eps, 16 * torch.finfo(dtype).eps
+        torch.testing.assert_close(product(x).float(), exact, rtol=relative, atol=absolute)
+        total = product.add_to(residual, x).float()
+        torch.testing.assert_close(total, residual.float() + exact, rtol=relative, atol=absolute)
 
 
 def test_dtypes_without_packed_kernels_use_the_plain_ones() -> None:

@@ -1,4 +1,5 @@
 from dataclasses import asdict, replace
+from typing import Any
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from tests.decoding.tiny import CONFIG, UNTIED, forward_all, random_model, rando
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6]
 
 
-def hugging_face_config(config: LlamaConfig) -> dict[str, object]:
+def hugging_face_config(config: LlamaConfig) -> dict[str, Any]:
     renamed = {
         "num_layers": "num_hidden_layers",
         "num_heads": "num_attention_heads",
@@ -36,7 +37,7 @@ def hugging_face_config(config: LlamaConfig) -> dict[str, object]:
 )
 def test_agrees_with_transformers(config: LlamaConfig) -> None:
     weights = random_weights(config, seed=1)
-    reference = LlamaForCausalLM(TransformersConfig(**hugging_face_config(config))).eval()
+    reference = LlamaForCausalLM(TransformersConfig(**hugging_face_config(config)))
     missing, unexpected = reference.load_state_dict(weights, strict=False)
     assert not unexpected
     assert missing in ([], ["lm_head.weight"])
@@ -71,7 +72,7 @@ def test_config_defaults_follow_llama() -> None:
         ({"mlp_bias": True}, "a bias in the MLP"),
     ],
 )
-def test_refuses_what_it_does_not_compute(change: dict[str, object], reason: str) -> None:
+def test_refuses_what_it_does_not_compute(change: dict[str, Any], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         LlamaConfig.from_dict({**hugging_face_config(CONFIG), **change})
 

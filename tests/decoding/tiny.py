@@ -57,9 +57,8 @@ def encode(text: str) -> list[int]:
 
 def ids(*words: str) -> list[int]:
     """Ids of tokens by their text."""
-    found = [tokenizer().token_to_id(word.replace(" ", "Ġ")) for word in words]
-    assert None not in found, words
-    return found
+    vocabulary = tokenizer().get_vocab()
+    return [vocabulary[word.replace(" ", "Ġ")] for word in words]
 
 
 CONFIG = LlamaConfig(

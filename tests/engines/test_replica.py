@@ -105,6 +105,18 @@ async def test_death_fails_the_request_and_a_restart_mends_it(engine: ReplicaEng
     assert (await engine.generate(request())).stop_reason == "finished"
 
 
+async def test_a_replica_that_starts_again_takes_no_request_before_it_is_ready(engine: ReplicaEngine) -> None:
+    with pytest.raises(EngineUnavailableError):
+        await engine.generate(request("die"))
+    starting = asyncio.create_task(engine.start())
+    while not starting.done():
+        assert not engine.available
+        with pytest.raises(EngineUnavailableError, match="not started"):
+            await engine.generate(request())
+        await asyncio.sleep(0.001)
+    assert engine.available
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_signals_to_the_group_do_not_reach_a_replica(engine: ReplicaEngine, number: signal.Signals) -> None:
     assert engine.pid is not None

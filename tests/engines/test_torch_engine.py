@@ -1,5 +1,6 @@
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def model(tiny_model_dir: Path) -> TorchModel:
     return load(tiny_model_dir, tiny_model_dir, "float32", 1, "medusa", 384)
 
 
-def request(query: str, **more: object) -> GenerationRequest:
+def request(query: str, **more: Any) -> GenerationRequest:
     question = Question.parse(query)
     return replace(GenerationRequest(prompt=render_prompt(question), grammar=plan_grammar(question)), **more)
 

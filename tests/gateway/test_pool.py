@@ -1,6 +1,6 @@
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
@@ -11,6 +11,7 @@ from tests.fake_engines import FakeEngine, settle
 
 pytestmark = pytest.mark.anyio
 LONG = 30.0
+Starter = Callable[..., Awaitable[ReplicaPool]]
 
 
 def request(seconds: float = LONG, prompt: str = "") -> GenerationRequest:
@@ -18,7 +19,7 @@ def request(seconds: float = LONG, prompt: str = "") -> GenerationRequest:
 
 
 @pytest.fixture
-async def started() -> AsyncIterator[Callable[..., ReplicaPool]]:
+async def started() -> AsyncIterator[Starter]:
     pools: list[ReplicaPool] = []
 
     async def start(*engines: FakeEngine) -> ReplicaPool:
@@ -37,7 +38,7 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_requests_spread_over_idle_replicas(started) -> None:
+async def test_requests_spread_over_idle_replicas(started: Starter) -> None:
     engines = [FakeEngine(hold=True), FakeEngine(hold=True)]
     pool = await started(*engines)
     work = [asyncio.create_task(pool.generate(request())) for _ in range(2)]
@@ -48,7 +49,7 @@ async def test_requests_spread_over_idle_replicas(started) -> None:
     assert {(await task).stop_reason for task in work} == {"finished"}
 
 
-async def test_the_line_is_first_come_first_served(started) -> None:
+async def test_the_line_is_first_come_first_served(started: Starter) -> None:
     engine = FakeEngine(hold=True)
     pool = await started(engine)
     work = [asyncio.create_task(pool.generate(request(prompt=str(number)))) for number in range(4)]
@@ -58,7 +59,7 @@ async def test_the_line_is_first_come_first_served(started) -> None:
     assert [served.prompt for served in engine.served] == ["0", "1", "2", "3"]
 
 
-async def test_waiting_is_measured(started) -> None:
+async def test_waiting_is_measured(started: Starter) -> None:
     engine = FakeEngine(hold=True)
     pool = await started(engine)
     first, second = (asyncio.create_task(pool.generate(request())) for _ in range(2))
@@ -67,7 +68,7 @@ async def test_waiting_is_measured(started) -> None:
     assert (await first).queue_seconds < 0.03 <= (await second).queue_seconds
 
 
-async def test_who_would_wait_too_long_learns_it_before_the_deadline(started) -> None:
+async def test_who_would_wait_too_long_learns_it_before_the_deadline(started: Starter) -> None:
     engine = FakeEngine(hold=True)
     pool = await started(engine)
     busy = asyncio.create_task(pool.generate(request()))
@@ -81,7 +82,7 @@ async def test_who_would_wait_too_long_learns_it_before_the_deadline(started) ->
     await busy
 
 
-async def test_a_hopelessly_long_line_refuses_at_once(started) -> None:
+async def test_a_hopelessly_long_line_refuses_at_once(started: Starter) -> None:
     engine = FakeEngine(hold=True)
     pool = await started(engine)
     line = [asyncio.create_task(pool.generate(request())) for _ in range(200)]
@@ -92,13 +93,13 @@ async def test_a_hopelessly_long_line_refuses_at_once(started) -> None:
     await asyncio.gather(*line)
 
 
-async def test_an_idle_replica_is_tried_even_when_time_is_short(started) -> None:
+async def test_an_idle_replica_is_tried_even_when_time_is_short(started: Starter) -> None:
     pool = await started(FakeEngine())
     assert pool.expected_seconds > 0.05
     assert (await pool.generate(request(seconds=0.05))).stop_reason == "finished"
 
 
-async def test_the_caller_leaves_at_the_deadline_and_the_generation_is_cancelled(started) -> None:
+async def test_the_caller_leaves_at_the_deadline_and_the_generation_is_cancelled(started: Starter) -> None:
     engine = FakeEngine(hold=True)
     pool = await started(engine)
     with pytest.raises(CapacityError, match="deadline passed"):
@@ -108,7 +109,7 @@ async def test_the_caller_leaves_at_the_deadline_and_the_generation_is_cancelled
     assert (await pool.generate(request())).stop_reason == "finished"
 
 
-async def test_a_caller_that_leaves_frees_its_replica(started) -> None:
+async def test_a_caller_that_leaves_frees_its_replica(started: Starter) -> None:
     engine = FakeEngine(hold=True)
     pool = await started(engine)
     work = asyncio.create_task(pool.generate(request()))
@@ -119,7 +120,7 @@ async def test_a_caller_that_leaves_frees_its_replica(started) -> None:
     assert (await pool.generate(request())).stop_reason == "finished"
 
 
-async def test_a_caller_that_leaves_the_line_takes_no_replica_along(started) -> None:
+async def test_a_caller_that_leaves_the_line_takes_no_replica_along(started: Starter) -> None:
     engine = FakeEngine(hold=True)
     pool = await started(engine)
     first = asyncio.create_task(pool.generate(request()))
@@ -133,7 +134,7 @@ async def test_a_caller_that_leaves_the_line_takes_no_replica_along(started) -> 
     assert (await pool.generate(request(seconds=2.0))).stop_reason == "finished"
 
 
-async def test_a_lost_request_is_tried_once_on_another_replica(started) -> None:
+async def test_a_lost_request_is_tried_once_on_another_replica(started: Starter) -> None:
     first, second = FakeEngine(hold=True), FakeEngine()
     pool = await started(first, second)
     work = asyncio.create_task(pool.generate(request()))
@@ -143,7 +144,7 @@ async def test_a_lost_request_is_tried_once_on_another_replica(started) -> None:
     assert len(second.served) == 1
 
 
-async def test_a_request_that_kills_every_replica_is_given_up(started) -> None:
+async def test_a_request_that_kills_every_replica_is_given_up(started: Starter) -> None:
     engines = [FakeEngine(hold=True) for _ in range(3)]
     pool = await started(*engines)
     work = asyncio.create_task(pool.generate(request()))
@@ -156,7 +157,7 @@ async def test_a_request_that_kills_every_replica_is_given_up(started) -> None:
 
 
 async def test_a_dead_replica_is_started_again_however_often_that_fails(
-    started, monkeypatch: pytest.MonkeyPatch
+    started: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool_module, "_MIN_BACKOFF", 0.001)
     engine = FakeEngine()
@@ -170,7 +171,7 @@ async def test_a_dead_replica_is_started_again_however_often_that_fails(
     assert (await pool.generate(request())).stop_reason == "finished"
 
 
-async def test_with_one_replica_down_the_others_go_on(started, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_with_one_replica_down_the_others_go_on(started: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "_MIN_BACKOFF", LONG)
     dead, well = FakeEngine(), FakeEngine()
     pool = await started(dead, well)
@@ -180,7 +181,7 @@ async def test_with_one_replica_down_the_others_go_on(started, monkeypatch: pyte
     assert (len(dead.served), len(well.served)) == (0, 5)
 
 
-async def test_a_lease_keeps_others_off_its_replica(started) -> None:
+async def test_a_lease_keeps_others_off_its_replica(started: Starter) -> None:
     engine = FakeEngine()
     pool = await started(engine)
     async with pool.lease() as leased:
@@ -193,7 +194,7 @@ async def test_a_lease_keeps_others_off_its_replica(started) -> None:
     assert [served.prompt for served in engine.served] == ["mine", ""]
 
 
-async def test_the_expectation_follows_what_generations_take(started) -> None:
+async def test_the_expectation_follows_what_generations_take(started: Starter) -> None:
     pool = await started(FakeEngine())
     before = pool.expected_seconds
     assert pool.last_success == float("-inf")

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from training.acceptance import Acceptance, choose_tree
+from training.acceptance import Acceptance, choose_opening, choose_tree
 from training.tree import interpolate
 
 SEEN = Acceptance(Counter({(0,): 80, (1,): 10, (0, 0): 60, (0, 1): 9, (0, 0, 0): 40, (1, 0): 8}), starts=100)
@@ -36,3 +36,10 @@ def test_costs_between_measured_sizes_are_interpolated() -> None:
     assert interpolate(costs, 2) == 12.0
     assert interpolate(costs, 3) == 14.0
     assert interpolate(costs, 9) == 14.0
+
+
+def test_an_opening_holds_what_saves_more_than_its_row_costs() -> None:
+    seen = Counter({(5,): 80, (5, 6): 50, (7,): 15, (8,): 1})
+
+    assert choose_opening(seen, 100, lambda rows: 1.0 * rows, 10, 8.0) == [[5], [5, 6], [7]]
+    assert choose_opening(seen, 100, lambda rows: 9.0 * rows, 10, 8.0) == []

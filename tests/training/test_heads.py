@@ -5,15 +5,15 @@ import torch
 
 from training import heads
 from training.data.examples import IGNORED
-from training.heads import HeadCheckError, TrainableHeads, check_heads, head_labels
+from training.heads import Choices, HeadCheckError, TrainableHeads, check_heads, head_targets
 from training.positions import Positions
 from training.settings import HeadSettings
 
 
 def test_labels_are_shifted_by_each_heads_distance_and_stop_at_the_plans_end() -> None:
-    labels = head_labels(torch.tensor([10, 11, 12, 20, 21]), [3, 2], 2)
+    targets = head_targets(torch.tensor([3, 2]), 2)
 
-    assert labels.tolist() == [[11, 12], [12, IGNORED], [IGNORED, IGNORED], [21, IGNORED], [IGNORED, IGNORED]]
+    assert targets.tolist() == [[1, 2], [2, IGNORED], [IGNORED, IGNORED], [4, IGNORED], [IGNORED, IGNORED]]
 
 
 def test_the_check_passes() -> None:
@@ -22,8 +22,8 @@ def test_the_check_passes() -> None:
 
 @pytest.mark.parametrize("shift", [-1, 1])
 def test_the_check_finds_labels_that_are_one_place_off(monkeypatch: pytest.MonkeyPatch, shift: int) -> None:
-    right = heads.head_labels
-    monkeypatch.setattr(heads, "head_labels", lambda *arguments: right(*arguments).roll(shift, dims=0))
+    right = heads.head_targets
+    monkeypatch.setattr(heads, "head_targets", lambda *arguments: right(*arguments).roll(shift, dims=0))
 
     with pytest.raises(HeadCheckError, match="head 0"):
         check_heads(4)
@@ -47,15 +47,39 @@ def test_untrained_heads_are_the_lm_head_itself() -> None:
     assert torch.equal(TrainableHeads(2, 8)(hidden), torch.stack([hidden, hidden]))
 
 
-def test_heads_learn_what_follows() -> None:
-    """Token n is followed by n + 1: one position foresees the next ones exactly."""
-    torch.manual_seed(0)
-    vocabulary, plans, length = 12, 60, 8
-    embedding = torch.randn(vocabulary, 32)
+def _counting_plans(embedding: torch.Tensor, plans: int, length: int) -> Positions:
+    """Token n is followed by n + 1; the grammar leaves two choices at each place, the next token and one other."""
+    vocabulary = len(embedding)
     tokens = torch.stack([(torch.arange(length) + start) % vocabulary for start in range(plans)]).flatten()
-    positions = Positions(embedding[(tokens - 1) % vocabulary].bfloat16(), tokens, [length] * plans)
-    settings = HeadSettings(heads=3, epochs=40, batch_size=64, learning_rate=5e-3)
+    legal = torch.stack([tokens, (tokens + 5) % vocabulary], dim=1).sort(dim=1).values.flatten()
+    count = len(tokens)
+    return Positions(
+        hidden=embedding[(tokens - 1) % vocabulary].bfloat16(),
+        tokens=tokens,
+        lengths=torch.full((plans,), length),
+        forced=torch.zeros(count, dtype=torch.bool),
+        legal=legal,
+        legal_counts=torch.full((count,), 2),
+    )
 
-    _, accuracy = heads._fit(positions, embedding, settings, torch.device("cpu"))
+
+def test_heads_learn_what_follows() -> None:
+    torch.manual_seed(0)
+    embedding = torch.randn(12, 32)
+    settings = HeadSettings(heads=3, epochs=30, batch_size=64, learning_rate=5e-3)
+
+    _, accuracy = heads._fit(_counting_plans(embedding, 60, 8), embedding, settings, torch.device("cpu"))
 
     assert min(accuracy) > 0.95
+
+
+def test_only_legal_tokens_compete_and_forced_ones_are_not_learnt() -> None:
+    embedding = torch.randn(12, 8)
+    positions = _counting_plans(embedding, 2, 4)
+    positions.forced[2] = True
+    choices = Choices.of(positions, head_targets(positions.lengths, 1), embedding)
+
+    assert all(allowed.sum(dim=1).tolist() == [2] * len(allowed) for allowed in choices.allowed)
+    assert choices.rows[0].tolist() == [0, 2, 4, 5, 6], "position 1 would foretell the forced token"
+    right = choices.allowed[0][torch.arange(5), choices.labels[0]]
+    assert right.all()

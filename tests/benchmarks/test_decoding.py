@@ -1,0 +1,55 @@
+"""The arithmetic of the benchmark, and that no strategy is favoured by the order."""
+
+from collections.abc import Callable
+
+import pytest
+
+from benchmarks.decoding import Series, compare, interleave, quantile
+from service.engines.protocol import GenerationResult
+from service.planner.question import Question
+
+
+def _result(*tokens: int, forwards: int) -> GenerationResult:
+    return GenerationResult(
+        text="",
+        tokens=list(tokens),
+        stop_reason="finished",
+        prompt_tokens=1,
+        plan_tokens=len(tokens),
+        forwards=forwards,
+        decisions=forwards,
+        forced_tokens=0,
+        seconds=0.0,
+    )
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.5, 50), (0.99, 99), (1.0, 100), (0.001, 1)])
+def test_quantiles_are_nearest_rank(share: float, expected: int) -> None:
+    assert quantile(range(1, 101), share) == expected
+
+
+def test_every_strategy_is_first_equally_often() -> None:
+    order: list[str] = []
+
+    def strategy(name: str) -> Callable[[Question], GenerationResult]:
+        def plan(_: Question) -> GenerationResult:
+            order.append(name)
+            return _result(1, forwards=1)
+
+        return plan
+
+    questions = [Question.parse(f"lamp {index}") for index in range(9)]
+    interleave({name: strategy(name) for name in "abc"}, questions)
+    measured = order[5 * 3 :]  # after the warm-up
+    firsts = measured[::3]
+    assert [firsts.count(name) for name in "abc"] == [3, 3, 3]
+
+
+def test_comparison_counts_forwards_and_equal_tokens() -> None:
+    medusa = Series([10.0, 20.0], [2, 3], [2, 3], [0, 0], [(1, 2), (3,)])
+    greedy = Series([30.0, 40.0], [5, 5], [5, 5], [0, 0], [(1, 2), (4,)])
+    figures = compare({"greedy with fast-forward": greedy, "medusa": medusa})
+
+    assert figures["identical_to_greedy"] == 0.5
+    assert figures["forwards_share_of_greedy"] == 0.5
+    assert figures["speedup_p50"] == {"greedy with fast-forward": round(35 / 15, 2)}

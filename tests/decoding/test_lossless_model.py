@@ -1,0 +1,192 @@
+"""The shipped model: whatever the tree and the heads, Medusa decodes what greedy decoding does.
+
+In float32 exactly. In bfloat16 a forward of one row and one of eight round differently, so two tokens whose logits are
+nearer than that rounding may change places; every difference is shown to be one of those, and their rate is printed.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import pytest
+import torch
+
+from benchmarks.questions import dev_questions, has_dev_data
+from service.decoding.constraint import GrammarCompiler, GrammarConstraint
+from service.decoding.generation import generate_autoregressive, generate_medusa
+from service.decoding.heads import MedusaHeads
+from service.decoding.llama import Llama
+from service.decoding.statistics import Generation
+from service.decoding.tree import MedusaTree
+from service.engines.model_folder import LoadedModel, load_model
+from service.planner.grammar import plan_grammar
+from service.planner.prompt import render_prompt
+from service.planner.question import Question
+from service.settings import Settings
+
+pytestmark = pytest.mark.slow
+
+QUESTIONS_IN_ALL = 500
+CHUNK = 100
+QUESTIONS_A_RANDOM_TREE = 15
+MOST_THREADS = 2
+MOST_DIFFERENT = 0.02  # of the questions, in bfloat16; each of them a near tie
+
+chunks = pytest.mark.parametrize("start", range(0, QUESTIONS_IN_ALL, CHUNK))
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A loaded model in one dtype, with greedy answers kept for all tests that compare against them."""
+
+    loaded: LoadedModel
+    compiler: GrammarCompiler
+    questions: list[Question]
+    model: Llama
+    greedy: dict[int, Generation]
+
+    @cached_property
+    def shipped_tree(self) -> MedusaTree:
+        return MedusaTree.from_choices(self.loaded.tree, self.shipped_heads.num_heads)
+
+    @property
+    def shipped_heads(self) -> MedusaHeads:
+        if self.loaded.heads is None:
+            pytest.skip("the model folder has no Medusa heads yet")
+        return self.loaded.heads
+
+    def prompt(self, index: int) -> list[int]:
+        text = render_prompt(self.questions[index])
+        return [self.loaded.bos_token_id, *self.loaded.tokenizer.encode(text, add_special_tokens=False).ids]
+
+    def constraint(self, index: int) -> GrammarConstraint:
+        return self.compiler.compile(plan_grammar(self.questions[index]))
+
+    def greedy_answer(self, index: int) -> Generation:
+        if index not in self.greedy:
+            self.greedy[index] = generate_autoregressive(
+                self.model, self.prompt(index), self.constraint(index), max_tokens=self.loaded.max_tokens
+            )
+        return self.greedy[index]
+
+    def medusa_answer(self, index: int, heads: MedusaHeads, tree: MedusaTree) -> Generation:
+        return generate_medusa(
+            self.model,
+            heads,
+            tree,
+            self.prompt(index),
+            self.constraint(index),
+            max_tokens=self.loaded.max_tokens,
+            opening=self.loaded.opening,
+        )
+
+
+@pytest.fixture(scope="session")
+def loaded() -> LoadedModel:
+    settings = Settings()
+    if not (settings.model_dir / "model.json").is_file():
+        pytest.skip(f"no model in {settings.model_dir}: `make train` writes one")
+    return load_model(settings.model_dir, settings.cache_dir)
+
+
+@pytest.fixture(scope="session")
+def questions() -> list[Question]:
+    if not has_dev_data():
+        pytest.skip("needs the data folder: shared/data beside the project, or PEAKPLAN_DATA=")
+    return dev_questions(QUESTIONS_IN_ALL)
+
+
+@pytest.fixture(scope="session")
+def compiler(loaded: LoadedModel) -> GrammarCompiler:
+    return GrammarCompiler(loaded.tokenizer.to_str(), loaded.eos_token_id)
+
+
+@pytest.fixture(scope="session")
+def exact(loaded: LoadedModel, compiler: GrammarCompiler, questions: list[Question]) -> Subject:
+    return Subject(loaded, compiler, questions, Llama(loaded.config, loaded.weights, torch.float32), {})
+
+
+@pytest.fixture(scope="session")
+def rounded(loaded: LoadedModel, compiler: GrammarCompiler, questions: list[Question]) -> Subject:
+    return Subject(loaded, compiler, questions, Llama(loaded.config, loaded.weights, torch.bfloat16), {})
+
+
+@pytest.fixture(autouse=True)
+def two_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(min(MOST_THREADS, before))
+    yield
+    torch.set_num_threads(before)
+
+
+def random_heads(loaded: LoadedModel, seed: int, count: int) -> MedusaHeads:
+    generator = torch.Generator().manual_seed(seed)
+    hidden = loaded.config.hidden_size
+    weight = torch.randn((count, hidden, hidden), generator=generator) / hidden**0.5
+    return MedusaHeads(weight, torch.randn((count, hidden), generator=generator))
+
+
+def random_tree(seed: int, num_heads: int) -> MedusaTree:
+    """Up to twelve random paths and what they hang from."""
+    source = random.Random(seed)
+    paths = [[source.randrange(4) for _ in range(source.randint(1, num_heads))] for _ in range(source.randint(0, 12))]
+    closed = {tuple(path[:length]) for path in paths for length in range(1, len(path) + 1)}
+    return MedusaTree.from_choices([list(path) for path in closed], num_heads)
+
+
+@chunks
+def test_float32_is_exact_with_the_shipped_heads(exact: Subject, start: int) -> None:
+    for index in range(start, start + CHUNK):
+        medusa = exact.medusa_answer(index, exact.shipped_heads, exact.shipped_tree)
+        assert medusa.tokens == exact.greedy_answer(index).tokens, exact.questions[index].text
+        assert medusa.statistics.decisions == exact.greedy_answer(index).statistics.decisions
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_float32_is_exact_with_random_heads_and_trees(exact: Subject, seed: int) -> None:
+    num_heads = seed + 1
+    heads = random_heads(exact.loaded, seed, num_heads)
+    for index in range(seed * QUESTIONS_A_RANDOM_TREE, (seed + 1) * QUESTIONS_A_RANDOM_TREE):
+        medusa = exact.medusa_answer(index, heads, random_tree(index, num_heads))
+        assert medusa.tokens == exact.greedy_answer(index).tokens, exact.questions[index].text
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_float32_is_exact_with_the_shipped_heads_in_random_trees(exact: Subject, seed: int) -> None:
+    for index in range(100 + seed * QUESTIONS_A_RANDOM_TREE, 100 + (seed + 1) * QUESTIONS_A_RANDOM_TREE):
+        tree = random_tree(index, exact.shipped_heads.num_heads)
+        medusa = exact.medusa_answer(index, exact.shipped_heads, tree)
+        assert medusa.tokens == exact.greedy_answer(index).tokens, exact.questions[index].text
+
+
+def test_bfloat16_differs_in_near_ties_only(rounded: Subject, capsys: pytest.CaptureFixture[str]) -> None:
+    different = []
+    for index in range(QUESTIONS_IN_ALL):
+        medusa = rounded.medusa_answer(index, rounded.shipped_heads, rounded.shipped_tree).tokens
+        greedy = rounded.greedy_answer(index).tokens
+        if medusa != greedy:
+            gap, resolution = first_difference(rounded, index, greedy, medusa)
+            different.append(f"{rounded.questions[index].text!r}: gap {gap:.4f}, resolution {resolution:.4f}")
+            assert gap <= resolution, different[-1]
+    with capsys.disabled():
+        print(f"\nbfloat16: {len(different)} of {QUESTIONS_IN_ALL} plans differ, all near ties", *different, sep="\n  ")
+    assert len(different) <= MOST_DIFFERENT * QUESTIONS_IN_ALL
+
+
+def first_difference(subject: Subject, index: int, one: list[int], other: list[int]) -> tuple[float, float]:
+    """How far the two tokens' logits are apart where two answers first differ, and what the dtype can tell apart there.
+
+    The states that logits are computed from are rounded to the dtype, which moves a logit by up to eps times its size:
+    two logits nearer than twice that may come in either order.
+    """
+    position = next(place for place, (left, right) in enumerate(zip(one, other, strict=False)) if left != right)
+    read = subject.prompt(index) + one[:position]
+    model = subject.model
+    hidden = model.forward(torch.tensor(read), torch.arange(len(read)), model.new_cache(len(read)))[-1:]
+    constraint = subject.constraint(index)
+    constraint.accept(one[:position])
+    logits = model.logits(hidden, torch.from_numpy(constraint.legal()))[0]
+    first, second = logits.topk(2).values.tolist()
+    assert {one[position], other[position]} == {int(constraint.legal()[place]) for place in logits.topk(2).indices}
+    return first - second, 2 * torch.finfo(model.dtype).eps * max(abs(first), abs(second))

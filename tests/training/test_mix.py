@@ -1,0 +1,95 @@
+"""Splits never leak, epochs repeat for a seed, and every example is plan text that its question's grammar admits."""
+
+import random
+from pathlib import Path
+
+import pytest
+from tokenizers import Tokenizer
+
+from benchmarks.questions import DATA, has_dev_data
+from service.decoding.constraint import GrammarCompiler
+from service.planner.grammar import plan_grammar
+from service.planner.plan_text import render
+from tests.training.tiny_data import write_data
+from training.data import rows
+from training.data.mix import Mix, dev_sets, keyword_form
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_data(tmp_path_factory.mktemp("data") / "tiny")
+
+
+def test_an_epoch_depends_on_its_seed_alone(data: Path) -> None:
+    mix = Mix(data)
+
+    assert mix.epoch(random.Random(1)) == mix.epoch(random.Random(1))
+    assert mix.epoch(random.Random(1)) != mix.epoch(random.Random(2))
+
+
+def test_every_example_of_an_epoch_is_admitted_by_its_grammar(data: Path, plan_tokenizer: Tokenizer) -> None:
+    compiler = GrammarCompiler(plan_tokenizer.to_str(), 2)
+    for example in Mix(data).epoch(random.Random(3)):
+        question = example.question()
+        constraint = compiler.compile(plan_grammar(question))
+        text = render(example.draft, question)
+        constraint.accept(plan_tokenizer.encode(text, add_special_tokens=False).ids)
+        assert constraint.finished(), (example, text)
+
+
+def test_dev_rows_are_not_in_training(data: Path) -> None:
+    dev = {example.query for examples in dev_sets(data).values() for example in examples if example.origin != "queryner"}
+    for origin in ("webshop", "pqa", "bitext"):
+        assert not dev & {example.query for example in Mix(data).by_origin[origin]}
+    held_out = {row.query for row in rows.clinc_rows(data, "dev")}
+    assert held_out
+    assert not held_out & {row.query for row in rows.clinc_rows(data, "train")}
+
+
+def test_dev_categories_and_unknown_verticals_teach_nothing(data: Path) -> None:
+    names = dict(rows.category_names(data))
+
+    assert "vases" not in names, "a dev row uses this category"
+    assert "repair" not in names, "its vertical is not in the vocabulary"
+    assert names["lamps"] == "hg"
+
+
+def test_templated_rows_keep_only_what_the_vocabulary_knows(data: Path) -> None:
+    example = next(iter(rows.taxonomy_rows(data, "train")))
+
+    assert [span.facet for span in example.draft.spans] == ["feature", "type"]
+    assert example.draft.price_max == 30.0
+    assert example.knows_vertical
+    assert not example.knows_facets
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="DATA="):
+        Mix(tmp_path)
+
+
+def test_keyword_forms_keep_the_meaning_and_drop_the_sentence(data: Path) -> None:
+    sentence = next(example for example in Mix(data).by_origin["bitext"])
+    short = keyword_form(sentence)
+
+    assert short is not None
+    assert short.query.startswith("cancel order")
+    assert short.draft.mode == "keyword"
+
+
+@pytest.mark.skipif(not has_dev_data(), reason=f"needs the data folder ({DATA.name}/ beside the project, or PEAKPLAN_DATA)")
+def test_no_dev_question_of_the_real_data_is_trained_on() -> None:
+    mix = Mix(DATA)
+    trained = {example.query for example in mix.epoch(random.Random(0))}
+    sets = dev_sets(DATA)
+    for origin in ("webshop", "pqa", "bitext", "clinc"):
+        shared = trained & {example.query for example in sets[origin]}
+        assert len(shared) <= 0.02 * len(sets[origin]), f"{origin}: {sorted(shared)[:3]}"
+    leaves = {name for name, _ in rows.category_names(DATA)}
+    for example in sets["taxonomy"]:
+        question = example.question()
+        types = [s for s in example.draft.spans if s.facet == "type"]
+        for span in types:
+            text = " ".join(word.text for word in question.words[span.first : span.last + 1])
+            vertical_is_known = (text, example.draft.vertical) in set(rows.category_names(DATA)) if text in leaves else False
+            assert not vertical_is_known, text

@@ -1,0 +1,85 @@
+"""A data folder of a few rows in the real one's format, and a base of two layers."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+from transformers import LlamaConfig, LlamaForCausalLM
+
+
+def write_data(folder: Path) -> Path:
+    """Every file that the mix reads."""
+    folder.mkdir(parents=True)
+    queries = [
+        {"query": f"{colour} {thing}", "spans": [["color", colour, 0, 1], ["core_product_type", thing, 1, 2]]}
+        for colour in ("red", "blue", "black", "green")
+        for thing in ("shoes", "kettle", "lamp", "jacket")
+    ]
+    extra = [
+        {"query": "nike shoes wool", "spans": [["creator", "nike", 0, 1], ["material", "wool", 2, 3]]},
+        {"query": "mens tall lamp", "spans": [["department", "mens", 0, 1], ["UoM", "tall", 1, 2]]},
+        {"query": "round party lamp soft dogs", "spans": [["shape", "round", 0, 1], ["occasion", "party", 1, 2],
+         ["modifier", "soft", 3, 4], ["content", "dogs", 4, 5]]},
+    ]  # fmt: skip
+    _write(folder / "queryner_train.jsonl.gz", queries + extra)
+    _write(folder / "queryner_dev.jsonl.gz", queries[:3] + extra)
+    real = [
+        _partial(f"i want a lamp number {index}", "webshop", "find_product", ["catalog"], "train" if index % 2 else "dev")
+        for index in range(8)
+    ]
+    real += [_partial(f"is lamp {index} any good?", "pqa_hetPQA", "ask_product", ["reviews"]) for index in range(40)]
+    real += [_partial(f"how do i cancel order {index}", "bitext", "order_change", ["orders", "help"]) for index in range(40)]
+    _write(folder / "plan_real_partial.jsonl.gz", real)
+    clinc = [
+        {"text": f"{intent} question {index}", "clinc_intent": intent, "label": "out_of_scope"}
+        for intent in ("weather", "spelling", "timer", "oos", "taxes", "alarm", "recipe", "traffic")
+        for index in range(6)
+    ]
+    _write(folder / "clinc_train_sample.jsonl.gz", clinc)
+    synthetic = [_synthetic(leaf, "dev" if leaf == "vases" else "train") for leaf in ("lamps", "kettles", "vases", "rugs")]
+    _write(folder / "plan_synth_taxonomy.jsonl.gz", synthetic)
+    categories = [{"id": "hg-1", "path": f"Home & Garden > {leaf.title()}"} for leaf in ("lamps", "kettles", "vases", "rugs")]
+    _write(folder / "taxonomy_categories.jsonl.gz", [*categories, {"id": "se-1", "path": "Services > Repair"}])
+    return folder
+
+
+def write_base(folder: Path, tokenizer: Tokenizer) -> Path:
+    """A random two-layer Llama in Hugging Face's layout."""
+    config = LlamaConfig(
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=tokenizer.get_vocab_size(),
+        max_position_embeddings=256,
+        tie_word_embeddings=True,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def _partial(text: str, origin: str, intent: str, sources: list[str], split: str = "train") -> dict[str, Any]:
+    plan = {"mode": "conversational", "intent": intent, "facets": {}, "sources": sources}
+    supervised = ["mode", "intent", "sources"]
+    return {"text": text, "plan": plan, "supervised": supervised, "origin": origin, "split": split}
+
+
+def _synthetic(leaf: str, split: str) -> dict[str, Any]:
+    plan = {
+        "mode": "keyword",
+        "intent": "find_product",
+        "vertical": "hg",
+        "category": f"Home & Garden > {leaf.title()}",
+        "facets": {"type": [leaf], "attr:finish": ["matte"], "price_max": 30.0},
+        "sources": ["catalog"],
+    }
+    return {"text": f"matte {leaf} under $30", "plan": plan, "origin": "taxonomy_keyword", "split": split}
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
