@@ -1,8 +1,8 @@
 """Speed of decoding strategies side by side in one run: `make bench` writes docs/figures/decoding.json and .png.
 
 Every question is planned by every strategy before the next question, in an order that rotates, on the same weights,
-dtype and threads as a replica in service. Peers: greedy decoding under the same grammar without and with fast-forward, and
-Hugging Face's `generate` on the same tuned weights (which knows no grammar). Then the real server is asked over HTTP.
+dtype and threads as a replica in service. Peers: greedy decoding under the same grammar without and with fast-forward,
+and Hugging Face's `generate` on the same tuned weights (which knows no grammar). Then the real server is asked.
 """
 
 import argparse
@@ -59,7 +59,9 @@ def quantile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
 
 
-def our_strategy(model: TorchModel, strategy: Strategy, *, fast_forward: bool) -> Callable[[Question], GenerationResult]:
+def our_strategy(
+    model: TorchModel, strategy: Strategy, *, fast_forward: bool
+) -> Callable[[Question], GenerationResult]:
     """One of our own strategies, grammar compilation included, as a replica runs it."""
 
     def plan(question: Question) -> GenerationResult:

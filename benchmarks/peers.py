@@ -14,7 +14,7 @@ from service.settings import Settings
 
 
 class HuggingFaceGenerate:
-    """`generate` of transformers, greedy, with its own dynamic cache; it knows no grammar and stops at the end token."""
+    """`generate` of transformers, greedy, with its own cache; it knows no grammar and stops at the end token."""
 
     def __init__(self, model_dir: Path, settings: Settings) -> None:
         loaded = load_model(model_dir, settings.cache_dir)

@@ -35,11 +35,14 @@ def render_decoding(figure: dict[str, Any]) -> str:
             *rows,
             "",
             f"Medusa takes {medusa['forwards_share_of_greedy']:.0%} of the forwards of greedy with fast-forward; "
-            f"{medusa['identical_to_greedy']:.1%} of the plans have exactly its tokens in {figure['dtype']}. Over HTTP: p50 "
-            f"{one['p50_ms']} ms and p99 {one['p99_ms']} ms one request at a time, p99 {two['p99_ms']} ms two at a time; a replica "
-            f"holds {service['replica_rss_mb']} MB.",
+            f"{medusa['identical_to_greedy']:.1%} of the plans have exactly its tokens in {figure['dtype']}. "
+            f"Over HTTP: p50 {one['p50_ms']} ms and p99 {one['p99_ms']} ms one request at a time, "
+            f"p99 {two['p99_ms']} ms two at a time; a replica holds {service['replica_rss_mb']} MB.",
             "",
-            _provenance(figure, f"{figure['questions']['count']} questions ({figure['questions']['from']}), {figure['threads']} thread"),
+            _provenance(
+                figure,
+                f"{figure['questions']['count']} questions ({figure['questions']['from']}), {figure['threads']} thread",
+            ),
         ]
     )
 
@@ -67,7 +70,8 @@ def render_quality(figure: dict[str, Any]) -> str:
 
 def _provenance(figure: dict[str, Any], what: str) -> str:
     machine = figure["machine"]
-    return f"<sub>`{figure['command']}`: {what}, {machine['cores']} cores of {machine['processor']}, torch {machine['torch']}.</sub>"
+    where = f"{machine['cores']} cores of {machine['processor']}, torch {machine['torch']}"
+    return f"<sub>`{figure['command']}`: {what}, {where}.</sub>"
 
 
 RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {"decoding": render_decoding, "quality": render_quality}

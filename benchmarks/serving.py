@@ -17,6 +17,7 @@ from service.planner.question import Question
 from service.settings import Settings
 
 _START_SECONDS = 300
+_HEAD = "POST /plan HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
 
 
 def measure_service(settings: Settings, questions: Sequence[Question]) -> dict[str, Any]:
@@ -60,8 +61,10 @@ async def _ask_all(port: int, questions: Sequence[Question], concurrency: int) -
     async def client() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         for question in remaining:
-            body = json.dumps({"query": question.text, "history": question.utterances[:-1], "deadline_ms": 2000}).encode()
-            head = f"POST /plan HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+            body = json.dumps(
+                {"query": question.text, "history": question.utterances[:-1], "deadline_ms": 2000}
+            ).encode()
+            head = _HEAD.format(length=len(body))
             started = time.perf_counter()
             writer.write(head.encode() + body)
             answer = await _read_answer(reader)
@@ -97,4 +100,6 @@ def _replica_memory(server: int) -> list[int]:
     """Resident megabytes of each child of the server."""
     children = Path(f"/proc/{server}/task/{server}/children").read_text(encoding="ascii").split()
     page = os.sysconf("SC_PAGE_SIZE")
-    return [int(Path(f"/proc/{child}/statm").read_text(encoding="ascii").split()[1]) * page // 2**20 for child in children]
+    return [
+        int(Path(f"/proc/{child}/statm").read_text(encoding="ascii").split()[1]) * page // 2**20 for child in children
+    ]

@@ -1,10 +1,10 @@
 """`make train`: from the data folder to a model folder, in stages that are each kept and not done twice.
 
-    adapter    fine-tune the base                                  WORK/adapter
-    positions  the tuned model's own plans and hidden states       WORK/positions
-    heads      four Medusa heads on the frozen tuned model         WORK/model
-    tree       calibrated on dev plans and this machine's costs    WORK/model
-    export     what the project ships                              OUTPUT
+adapter    fine-tune the base                                  WORK/adapter
+positions  the tuned model's own plans and hidden states       WORK/positions
+heads      four Medusa heads on the frozen tuned model         WORK/model
+tree       calibrated on dev plans and this machine's costs    WORK/model
+export     what the project ships                              OUTPUT
 """
 
 import argparse
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with the training data")
     parser.add_argument("--work", type=Path, required=True, help="checkpoints and intermediate results")
     parser.add_argument("--output", type=Path, required=True, help="model folder to write")
-    parser.add_argument("--seed", type=int, default=TrainingSettings.seed)
+    parser.add_argument("--seed", type=int, default=7)
     arguments = parser.parse_args()
     settings = TrainingSettings(
         data=arguments.data,
@@ -67,9 +67,7 @@ def train(settings: TrainingSettings) -> None:
         train_heads(collect(settings, model), settings, model)
     if not (model / "medusa_tree.json").is_file():
         calibrate(settings, model)
-    export_model(
-        model, settings.output, seed=settings.seed, rank=settings.adapter.rank, epochs=settings.adapter.epochs
-    )
+    export_model(model, settings.output, seed=settings.seed, rank=settings.adapter.rank, epochs=settings.adapter.epochs)
     print(f"{settings.output} is ready; `make eval` and `make bench` measure it")
 
 

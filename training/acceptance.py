@@ -1,10 +1,10 @@
 """Choose the tree: which ranks at which depth are worth verifying, on this model's own plans and this machine's costs.
 
-For every position of the model's greedy plans we note at which rank, among the tokens that the grammar allows there, each
-head saw the token that came. A node is accepted where its ranks are a prefix of those, so counting prefixes gives every
-node's acceptance; the most accepted nodes form the best tree of each size (a parent is never rarer than its child). The
-size is the one with the most tokens a millisecond, for measured costs of a forward (the sequoia of Chen et al., 2024,
-with measured instead of assumed acceptance).
+For every position of the model's greedy plans we note at which rank, among the tokens that the grammar allows there,
+each head saw the token that came. A node is accepted where its ranks are a prefix of those, so counting prefixes gives
+every node's acceptance; the most accepted nodes form the best tree of each size (a parent is never rarer than its
+child). The size is the one with the most tokens a millisecond, for measured costs of a forward (Sequoia, Chen et al.,
+2024, with measured instead of assumed acceptance).
 """
 
 from collections import Counter
@@ -43,9 +43,7 @@ class Acceptance:
         return sum(self.paths[tuple(path)] for path in tree) / max(1, self.starts)
 
 
-def plan_acceptance(
-    heads: MedusaHeads, lm_head: LmHead, plan: GreedyPlan
-) -> Acceptance:
+def plan_acceptance(heads: MedusaHeads, lm_head: LmHead, plan: GreedyPlan) -> Acceptance:
     """Count one plan's rank paths: head i on the state that wrote token p foresees token p + 1 + i."""
     tokens, legal = plan.tokens, plan.legal
     paths: Counter[tuple[int, ...]] = Counter()

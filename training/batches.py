@@ -37,9 +37,7 @@ def collate(examples: Sequence[EncodedExample], padding: int) -> Batch:
     return Batch(tokens, targets, torch.arange(length)[None, :] < lengths[:, None])
 
 
-def batches(
-    examples: Sequence[EncodedExample], size: int, rng: random.Random
-) -> Iterator[Sequence[EncodedExample]]:
+def batches(examples: Sequence[EncodedExample], size: int, rng: random.Random) -> Iterator[Sequence[EncodedExample]]:
     """Shuffled batches of similar lengths: sorted inside buckets, then the batches are shuffled."""
     made: list[Sequence[EncodedExample]] = []
     span = size * _BATCHES_A_BUCKET

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.machine import describe_machine
 from service.api.app import replica_pool
 from service.engines.protocol import Engine
 from service.planner.fallback import fallback_plan
@@ -29,7 +30,6 @@ from service.planner.question import Question
 from service.settings import Settings
 from training.data.examples import Example
 from training.data.mix import dev_sets
-from benchmarks.machine import describe_machine
 
 FIGURE = Path("docs/figures/quality.json")
 SAMPLES = {"queryner": 866, "price": 600, "taxonomy": 600}
@@ -69,12 +69,18 @@ async def plan_all(engine: Engine, sets: dict[str, list[Example]], workers: int)
 
 def scores(judged: Sequence[Judged]) -> dict[str, Any]:
     """Every figure, from plans and gold."""
-    by_origin = {origin: [j for j in judged if j.origin == origin] for origin in dict.fromkeys(j.origin for j in judged)}
+    by_origin = {
+        origin: [j for j in judged if j.origin == origin] for origin in dict.fromkeys(j.origin for j in judged)
+    }
     keywords = [j for j in judged if j.example.draft.mode == "keyword" and not j.example.history]
     out = [j for j in judged if j.example.draft.intent == "out_of_scope"]
     scope = [j for j in judged if j.example.draft.intent != "out_of_scope"]
     priced = [j for j in judged if j.origin in ("price", "taxonomy")]
-    labelled = {origin: by_origin[origin] for origin in ("queryner", "sentence", "price", "follow_up", "slip") if origin in by_origin}
+    labelled = {
+        origin: by_origin[origin]
+        for origin in ("queryner", "sentence", "price", "follow_up", "slip")
+        if origin in by_origin
+    }
     return {
         "questions": len(judged),
         "valid_plans": _share(j.plan is not None for j in judged),
@@ -82,12 +88,16 @@ def scores(judged: Sequence[Judged]) -> dict[str, Any]:
         "span_f1": {origin: round(span_f1(rows), 4) for origin, rows in labelled.items()},
         "intent": _share(_intent(j) == j.example.draft.intent for j in judged),
         "intent_keyword": _share(_intent(j) == j.example.draft.intent for j in keywords),
-        "intent_by_origin": {o: _share(_intent(j) == j.example.draft.intent for j in rows) for o, rows in by_origin.items()},
+        "intent_by_origin": {
+            o: _share(_intent(j) == j.example.draft.intent for j in rows) for o, rows in by_origin.items()
+        },
         "mode": _share(j.plan is not None and j.plan.mode == j.example.draft.mode for j in judged),
         "out_of_scope_recall": _share(_intent(j) == "out_of_scope" for j in out),
         "out_of_scope_false_alarms": _share(_intent(j) == "out_of_scope" for j in scope),
         "price_exact": _share(_price_is_exact(j) for j in priced),
-        "vertical": _share(j.plan is not None and j.plan.vertical == j.example.draft.vertical for j in by_origin.get("taxonomy", [])),
+        "vertical": _share(
+            j.plan is not None and j.plan.vertical == j.example.draft.vertical for j in by_origin.get("taxonomy", [])
+        ),
         "first_source": _share(_first_source_is_right(j) for j in by_origin.get("pqa", [])),
         "rewrite_exact": _share(_is_rewritten(j) for j in by_origin.get("slip", []) if j.example.draft.rewrite),
     }
@@ -99,7 +109,9 @@ def span_f1(judged: Sequence[Judged]) -> float:
     for item in judged:
         gold = Counter(_gold_pairs(item))
         found = Counter(
-            (facet, value.lower()) for facet, values in (item.plan.facets if item.plan else {}).items() for value in values
+            (facet, value.lower())
+            for facet, values in (item.plan.facets if item.plan else {}).items()
+            for value in values
         )
         hits += sum((gold & found).values())
         wanted += sum(gold.values())

@@ -4,7 +4,14 @@ import json
 import shutil
 from pathlib import Path
 
-PARTS = ("model.json", "adapter_model.safetensors", "adapter_config.json", "medusa_heads.safetensors", "medusa_tree.json", "opening.json")
+PARTS = (
+    "model.json",
+    "adapter_model.safetensors",
+    "adapter_config.json",
+    "medusa_heads.safetensors",
+    "medusa_tree.json",
+    "opening.json",
+)
 MAX_MEGABYTES = 25
 
 _CARD = """# qp-smollm2-135m
@@ -20,8 +27,8 @@ The base, SmolLM2-135M-Instruct (Apache-2.0, Hugging Face), is fetched at the fi
 
 ## Training
 
-`make train DATA=../shared/data`, seed {seed}: a LoRA adapter of rank {rank} on every linear layer, {epochs} epochs of the mix in
-`training/data/mix.py`; then four Medusa heads (one residual block each, LM head shared) on the frozen tuned model's own
+`make train DATA=../shared/data`, seed {seed}: a LoRA adapter of rank {rank} on every linear layer, {epochs} epochs of
+the mix in `training/data/mix.py`; then four Medusa heads (one residual block each, LM head shared) on the frozen tuned model's own
 greedy plans; then a tree of {nodes} nodes, calibrated on dev plans and the costs of the machine that trained it.
 
 Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI queries (Apache-2.0), WebShop instructions
@@ -35,22 +42,24 @@ Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI qu
 ## Limits
 
 - English. Other languages give valid plans of little use.
-- Facet spans follow QueryNER's labels, on which human annotators agree only in part (span F1 0.73 to the adjudicated label).
-- Verticals were learnt from templated questions over the taxonomy; on real queries they are a guess that retrieval should use
-  softly.
+- Facet spans follow QueryNER's labels, on which annotators agree only in part (span F1 0.73 to the adjudicated label).
+- Verticals were learnt from templated questions over the taxonomy; on real queries they are a guess that retrieval
+  should use softly.
 - The first source of a product question is mostly the catalogue: the labels behind it are noisy.
 - Prices are plain numbers; currencies are not told apart.
 """
 
 
 def export_model(model: Path, output: Path, *, seed: int, rank: int, epochs: int) -> None:
-    """Copy the parts and write the card. Raises ValueError when the folder would outgrow what a repository should hold."""
+    """Copy the parts and write the card. Raises ValueError when the folder outgrows what a repository should hold."""
     output.mkdir(parents=True, exist_ok=True)
     for name in PARTS:
         shutil.copy(model / name, output / name)
     sizes = {name: (output / name).stat().st_size for name in PARTS}
     if sum(sizes.values()) > MAX_MEGABYTES * 1_000_000:
-        raise ValueError(f"{output} holds {sum(sizes.values()) / 1e6:.0f} MB, over the {MAX_MEGABYTES} MB that the project ships")
+        raise ValueError(
+            f"{output} holds {sum(sizes.values()) / 1e6:.0f} MB, over the {MAX_MEGABYTES} MB that the project ships"
+        )
     what = {
         "model.json": "id, base, special tokens, limits",
         "adapter_model.safetensors": "LoRA adapter (PEFT layout, bfloat16)",

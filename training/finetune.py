@@ -21,10 +21,10 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from service.engines.replica_process import die_with_parent
 from training.batches import Batch, batches, collate, plan_loss
 from training.data.examples import IGNORED, EncodedExample, encode, target_sets
 from training.data.mix import Mix
+from training.processes import run_processes
 from training.settings import AdapterSettings, TrainingSettings
 
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -54,18 +54,13 @@ def finetune(settings: TrainingSettings, base: Path, bos: int, eos: int) -> Path
     settings.work.mkdir(parents=True, exist_ok=True)
     world = 1 if torch.cuda.is_available() else settings.processes
     rendezvous = settings.work / f"rendezvous-{os.getpid()}"
-    torch.multiprocessing.spawn(_work, (world, rendezvous, settings, base, bos, eos), nprocs=world)
+    run_processes(_work, world, rendezvous, settings, base, bos, eos)
     return finished
 
 
-def _work(
-    rank: int, world: int, rendezvous: Path, settings: TrainingSettings, base: Path, bos: int, eos: int
-) -> None:
+def _work(rank: int, world: int, rendezvous: Path, settings: TrainingSettings, base: Path, bos: int, eos: int) -> None:
     """One process of the run; rank 0 writes the log, the checkpoints and the result."""
-    die_with_parent(os.getppid())
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if device.type == "cpu":
-        torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world)
     torch.manual_seed(settings.seed)
     tokenizer = Tokenizer.from_file(str(base / "tokenizer.json"))
@@ -96,14 +91,21 @@ def finished_folder(settings: TrainingSettings) -> Path:
 
 
 def _start(settings: AdapterSettings, base: Path, device: torch.device) -> _Run:
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16).to(device)
+    model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)
+    model = model.to(device)
     lora = LoraConfig(
-        r=settings.rank, lora_alpha=settings.alpha, lora_dropout=settings.dropout, target_modules=LINEARS, task_type="CAUSAL_LM"
+        r=settings.rank,
+        lora_alpha=settings.alpha,
+        lora_dropout=settings.dropout,
+        target_modules=LINEARS,
+        task_type="CAUSAL_LM",
     )
     tuned = get_peft_model(model, lora)
     tuned.train()
-    parameters = {name: value for name, value in tuned.named_parameters() if value.requires_grad}
-    optimizer = torch.optim.AdamW(parameters.values(), betas=(0.9, 0.99), weight_decay=settings.weight_decay, fused=True)
+    parameters: dict[str, Tensor] = {name: value for name, value in tuned.named_parameters() if value.requires_grad}
+    optimizer = torch.optim.AdamW(
+        parameters.values(), betas=(0.9, 0.99), weight_decay=settings.weight_decay, fused=True
+    )
     return _Run(tuned, parameters, {name: value.detach().clone() for name, value in parameters.items()}, optimizer)
 
 
@@ -152,7 +154,9 @@ def _average_gradients(run: _Run) -> None:
     flat = torch.cat([gradient.flatten() for gradient in gradients])
     torch.distributed.all_reduce(flat)
     flat /= torch.distributed.get_world_size()
-    for gradient, averaged in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
+    for gradient, averaged in zip(
+        gradients, torch.split(flat, [gradient.numel() for gradient in gradients]), strict=True
+    ):
         gradient.copy_(averaged.view_as(gradient))
 
 
@@ -191,7 +195,9 @@ def _load(run: _Run, path: Path) -> None:
 def _export(run: _Run, settings: AdapterSettings, folder: Path) -> None:
     """Write the averaged adapter in PEFT's layout, in bfloat16."""
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {name.replace(".default.", "."): value.to(torch.bfloat16).contiguous() for name, value in run.average.items()}
+    weights = {
+        name.replace(".default.", "."): value.to(torch.bfloat16).contiguous() for name, value in run.average.items()
+    }
     if not all(name.startswith(_ADAPTER_PREFIX) for name in weights):
         raise ValueError("adapter parameters do not have PEFT's names; did peft change its layout?")
     config = {

@@ -92,8 +92,8 @@ def check_heads(heads: int = 4) -> None:
 class Choices:
     """What each head must choose at a batch of positions, and among which tokens.
 
-    A head is only ever asked to rank the tokens that the grammar allows, so it learns to rank these alone; what is forced
-    it need not learn. `matrix` [V, H] holds the LM-head rows of all tokens that occur in the batch.
+    A head is only ever asked to rank the tokens that the grammar allows, so it learns to rank these alone; what is
+    forced it need not learn. `matrix` [V, H] holds the LM-head rows of all tokens that occur in the batch.
     """
 
     matrix: Tensor
@@ -174,7 +174,7 @@ def _fit(
     accuracy: list[float] = []
     for epoch in range(settings.epochs):
         running = 0.0
-        for chosen in (held_out + torch.randperm(count)).split(settings.batch_size):
+        for chosen in torch.split(held_out + torch.randperm(count), settings.batch_size):
             choices = Choices.of(positions, targets[chosen], lm_head).to(device)
             loss = choices.loss(module(positions.hidden[chosen].to(device).float()), settings.loss_decay)
             optimizer.zero_grad(set_to_none=True)

@@ -1,10 +1,9 @@
 """What the heads learn from: the tuned model's own greedy plans, with its hidden state at every position.
 
-Medusa heads must foresee what the model will write, not what annotators wrote (Cai et al., 2024, "self-distillation"), so
-the questions are real and the plans are the model's. Work is shared by one process a core; finished shards are kept.
+Medusa heads must foresee what the model will write, not what annotators wrote (Cai et al., 2024, "self-distillation"),
+so the questions are real and the plans are the model's. Work is shared by one process a core; finished shards are kept.
 """
 
-import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -15,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from service.engines.replica_process import die_with_parent
 from service.planner.question import Question
 from training.data.examples import Example
 from training.data.mix import Mix
+from training.processes import run_processes
 from training.settings import TrainingSettings
 from training.tuned import GreedyPlan, TunedModel
 
@@ -63,8 +62,7 @@ def collect(settings: TrainingSettings, model_dir: Path) -> Positions:
     epoch = Mix(settings.data, settings.shares).epoch(random.Random(f"{settings.seed}/heads"))
     questions = [example.question() for example in epoch[: settings.heads.questions]]
     shards = [questions[start : start + _SHARD] for start in range(0, len(questions), _SHARD)]
-    processes = settings.processes
-    torch.multiprocessing.spawn(_collect_shards, (processes, shards, model_dir, settings.cache, folder), nprocs=processes)
+    run_processes(_collect_shards, settings.processes, shards, model_dir, settings.cache, folder)
     return Positions.join([_load(folder / f"{index}.pt") for index in range(len(shards))])
 
 
@@ -72,14 +70,14 @@ def sample_questions(sets: dict[str, list[Example]], count: int, seed: int) -> l
     """Equally many questions of every origin."""
     rng = random.Random(seed)
     each = -(-count // len(sets))
-    return [example.question() for examples in sets.values() for example in rng.sample(examples, min(each, len(examples)))]
+    return [
+        example.question() for examples in sets.values() for example in rng.sample(examples, min(each, len(examples)))
+    ]
 
 
 def _collect_shards(
     rank: int, processes: int, shards: list[list[Question]], model_dir: Path, cache: Path, folder: Path
 ) -> None:
-    die_with_parent(os.getppid())
-    torch.set_num_threads(1)
     model = TunedModel(model_dir, cache)
     for index in range(rank, len(shards), processes):
         path = folder / f"{index}.pt"

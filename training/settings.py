@@ -25,7 +25,7 @@ class AdapterSettings:
 
 @dataclass(frozen=True, slots=True)
 class HeadSettings:
-    """Medusa-1 heads (Cai et al., 2024): the tuned model is frozen, each head is one residual block before the LM head."""
+    """Medusa-1 heads (Cai et al., 2024): one residual block each before the LM head of the frozen tuned model."""
 
     heads: int = 4
     epochs: int = 12

@@ -22,7 +22,7 @@ _TYPICAL_PREFIX = 24  # cached positions while a plan is written
 
 
 def calibrate(settings: TrainingSettings, model_dir: Path) -> None:
-    """Write medusa_tree.json (NxDI's list format) and opening.json to the model folder, and why these to the work folder."""
+    """Write medusa_tree.json (NxDI's list format) and opening.json; why these goes to the work folder."""
     torch.set_num_threads(1)  # a replica's share
     model = TunedModel(model_dir, settings.cache)
     questions = sample_questions(dev_sets(settings.data), settings.tree.questions, settings.seed)

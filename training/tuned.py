@@ -78,7 +78,9 @@ class TunedModel:
         self._cache.reset()
         hidden = self.llama.forward(tokens, torch.arange(len(tokens)), self._cache)
         kept = hidden[len(prompt) - 1 : -1].clone()
-        return GreedyPlan(generation.tokens, kept, choices_made(self.constraint(question), generation.tokens), len(prompt))
+        return GreedyPlan(
+            generation.tokens, kept, choices_made(self.constraint(question), generation.tokens), len(prompt)
+        )
 
 
 def choices_made(constraint: Constraint, tokens: Sequence[int]) -> list[NDArray[np.int64] | None]:

@@ -1,7 +1,7 @@
-"""How answers usually begin: a draft for the forward that reads the prompt, before heads have a hidden state to guess from.
+"""How answers usually begin: a draft for the forward that reads the prompt.
 
-Answers under one grammar begin alike. The commonest beginnings ride along with the prompt at the cost of a few rows, and
-what the model would not have chosen is dropped like any other wrong guess.
+Heads have no hidden state to guess from yet, but answers under one grammar begin alike. The commonest beginnings ride
+along with the prompt at the cost of a few rows; what the model would not have chosen is dropped like any wrong guess.
 """
 
 from collections.abc import Sequence

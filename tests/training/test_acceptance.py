@@ -22,7 +22,7 @@ def test_accepted_tokens_add_up_over_nodes() -> None:
 
 
 def test_a_flat_cost_wants_the_largest_tree_and_a_steep_one_the_smallest() -> None:
-    flat, _ = choose_tree(SEEN, lambda rows: 15.0, range(1, 7), 0.0)
+    flat, _ = choose_tree(SEEN, lambda _: 15.0, range(1, 7), 0.0)
     steep, table = choose_tree(SEEN, lambda rows: 10.0 * rows, range(1, 7), 0.0)
 
     assert len(flat) == 6

@@ -11,7 +11,9 @@ def _judged(origin: str, example: Example, plan: Plan | None) -> Judged:
 
 
 def _plan(intent: str = "find_product", **fields: object) -> Plan:
-    return Plan.model_validate({"mode": "keyword", "intent": intent, "queries": ["q"], "sources": ["catalog"], **fields})
+    return Plan.model_validate(
+        {"mode": "keyword", "intent": intent, "queries": ["q"], "sources": ["catalog"], **fields}
+    )
 
 
 SHOES = Example(

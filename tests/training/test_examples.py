@@ -67,7 +67,7 @@ def test_possible_misspelling_leaves_the_rewrite_open(plan_tokenizer: Tokenizer)
 
 
 def test_target_sets_refuse_a_tokenizer_that_splits_plan_words(splitting_tokenizer: Tokenizer) -> None:
-    with pytest.raises(ValueError, match="is 2 tokens|is \\d+ tokens"):
+    with pytest.raises(ValueError, match=r"is \d+ tokens"):
         target_sets(splitting_tokenizer)
 
 

@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
@@ -48,7 +47,6 @@ def _run(settings: TrainingSettings) -> dict[str, torch.Tensor]:
 
 
 def test_a_run_goes_on_where_it_was_interrupted(settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(finetune, "die_with_parent", lambda _: True)  # this process is pytest's
     whole = _run(settings)
 
     interrupted = replace(settings, work=settings.work.with_name("interrupted"))

@@ -38,7 +38,9 @@ def test_every_example_of_an_epoch_is_admitted_by_its_grammar(data: Path, plan_t
 
 
 def test_dev_rows_are_not_in_training(data: Path) -> None:
-    dev = {example.query for examples in dev_sets(data).values() for example in examples if example.origin != "queryner"}
+    dev = {
+        example.query for examples in dev_sets(data).values() for example in examples if example.origin != "queryner"
+    }
     for origin in ("webshop", "pqa", "bitext"):
         assert not dev & {example.query for example in Mix(data).by_origin[origin]}
     held_out = {row.query for row in rows.clinc_rows(data, "dev")}
@@ -77,7 +79,9 @@ def test_keyword_forms_keep_the_meaning_and_drop_the_sentence(data: Path) -> Non
     assert short.draft.mode == "keyword"
 
 
-@pytest.mark.skipif(not has_dev_data(), reason=f"needs the data folder ({DATA.name}/ beside the project, or PEAKPLAN_DATA)")
+@pytest.mark.skipif(
+    not has_dev_data(), reason=f"needs the data folder ({DATA.name}/ beside the project, or PEAKPLAN_DATA)"
+)
 def test_no_dev_question_of_the_real_data_is_trained_on() -> None:
     mix = Mix(DATA)
     trained = {example.query for example in mix.epoch(random.Random(0))}
@@ -91,5 +95,7 @@ def test_no_dev_question_of_the_real_data_is_trained_on() -> None:
         types = [s for s in example.draft.spans if s.facet == "type"]
         for span in types:
             text = " ".join(word.text for word in question.words[span.first : span.last + 1])
-            vertical_is_known = (text, example.draft.vertical) in set(rows.category_names(DATA)) if text in leaves else False
+            vertical_is_known = (
+                (text, example.draft.vertical) in set(rows.category_names(DATA)) if text in leaves else False
+            )
             assert not vertical_is_known, text

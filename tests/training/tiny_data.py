@@ -26,11 +26,15 @@ def write_data(folder: Path) -> Path:
     _write(folder / "queryner_train.jsonl.gz", queries + extra)
     _write(folder / "queryner_dev.jsonl.gz", queries[:3] + extra)
     real = [
-        _partial(f"i want a lamp number {index}", "webshop", "find_product", ["catalog"], "train" if index % 2 else "dev")
+        _partial(
+            f"i want a lamp number {index}", "webshop", "find_product", ["catalog"], "train" if index % 2 else "dev"
+        )
         for index in range(8)
     ]
     real += [_partial(f"is lamp {index} any good?", "pqa_hetPQA", "ask_product", ["reviews"]) for index in range(40)]
-    real += [_partial(f"how do i cancel order {index}", "bitext", "order_change", ["orders", "help"]) for index in range(40)]
+    real += [
+        _partial(f"how do i cancel order {index}", "bitext", "order_change", ["orders", "help"]) for index in range(40)
+    ]
     _write(folder / "plan_real_partial.jsonl.gz", real)
     clinc = [
         {"text": f"{intent} question {index}", "clinc_intent": intent, "label": "out_of_scope"}
@@ -38,9 +42,13 @@ def write_data(folder: Path) -> Path:
         for index in range(6)
     ]
     _write(folder / "clinc_train_sample.jsonl.gz", clinc)
-    synthetic = [_synthetic(leaf, "dev" if leaf == "vases" else "train") for leaf in ("lamps", "kettles", "vases", "rugs")]
+    synthetic = [
+        _synthetic(leaf, "dev" if leaf == "vases" else "train") for leaf in ("lamps", "kettles", "vases", "rugs")
+    ]
     _write(folder / "plan_synth_taxonomy.jsonl.gz", synthetic)
-    categories = [{"id": "hg-1", "path": f"Home & Garden > {leaf.title()}"} for leaf in ("lamps", "kettles", "vases", "rugs")]
+    categories = [
+        {"id": "hg-1", "path": f"Home & Garden > {leaf.title()}"} for leaf in ("lamps", "kettles", "vases", "rugs")
+    ]
     _write(folder / "taxonomy_categories.jsonl.gz", [*categories, {"id": "se-1", "path": "Services > Repair"}])
     return folder
 

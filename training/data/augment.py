@@ -46,7 +46,7 @@ def product_question(query: LabelledQuery, rng: random.Random) -> Example:
 
 
 def with_price(query: LabelledQuery, rng: random.Random) -> Example:
-    """The query with a price bound, before or after it, as keywords or as a sentence; sometimes a number that is none."""
+    """The query with a price bound, as keywords or as a sentence; sometimes with a number that is no price."""
     kind = rng.choices(("price_max", "price_min", "price_range", "not_price"), (9, 4, 6, 2))[0]
     if query.price_max is not None:
         return keyword(query)
@@ -146,8 +146,8 @@ def _priced_follow_up(query: LabelledQuery, before: MarkedText, rng: random.Rand
     lead = rng.choice(("", "", "anything", "what about", "only", "do you have any"))
     question = MarkedText.plain(f"{lead} {rng.choice(phrases()[kind]).replace('N', text)}")
     mode = "conversational" if lead.startswith(("what", "do")) else "keyword"
-    bounds = {"price_min": value} if kind == "price_min" else {"price_max": value}
-    example = _after([before], question, mode, **bounds)
+    price_min, price_max = (value, None) if kind == "price_min" else (None, value)
+    example = _after([before], question, mode, price_min=price_min, price_max=price_max)
     return example if value in example.question().numbers else keyword(query)
 
 
@@ -157,14 +157,17 @@ def _after(
     mode: str,
     intent: str = "find_product",
     sources: Sequence[str] = ("catalog",),
-    **price: float,
+    *,
+    price_min: float | None = None,
+    price_max: float | None = None,
 ) -> Example:
     history = tuple(str(text) for text in earlier)
-    spans, offset = [], 0
+    spans: list[FacetSpan] = []
+    offset = 0
     for text in (*earlier, newest):
         spans += shift(text.spans, offset)
         offset += len(text.words)
-    draft = PlanDraft(mode, intent, list(sources), spans, **price)
+    draft = PlanDraft(mode, intent, list(sources), spans, price_min, price_max)
     if len(Question.parse(str(newest), history).utterances) != len(history) + 1:
         return replace(_product(newest, mode, intent, list(sources)), knows_facets=False)
     return Example(str(newest), draft, history, origin="follow_up")

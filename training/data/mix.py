@@ -11,7 +11,7 @@ from service.planner.queries import FUNCTION_WORDS
 from service.planner.vocabulary import FIXED_SOURCES
 from training.data import augment, rows
 from training.data.examples import Example, MarkedText
-from training.data.phrases import phrases
+from training.data.phrases import phrases, wrap
 
 _RARE = 3  # a word seen fewer times may be a misspelling
 _SUPPORT_INTENTS = tuple(intent for intent in FIXED_SOURCES if intent != "out_of_scope")
@@ -197,6 +197,6 @@ def _category_query(name: str, vertical: str, values: dict[str, list[str]], rng:
         text = replace(front, spans=(FacetSpan(facet, 0, len(front.words) - 1),)) + text
     mode = "keyword"
     if rng.random() < 0.3:
-        mode, text = "conversational", augment.wrap(rng.choice(phrases()["find_wrappers"]), text)
+        mode, text = "conversational", wrap(rng.choice(phrases()["find_wrappers"]), text)
     draft = PlanDraft(mode, "find_product", ["catalog"], list(text.spans), vertical=vertical)
     return Example(str(text), draft, knows_facets=False, knows_vertical=True, origin="category")

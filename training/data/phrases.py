@@ -48,9 +48,9 @@ def spoken_price(rng: random.Random, at_least: float = 0) -> tuple[str, float]:
     """A price as shoppers write it, and its value (above `at_least`)."""
     roll = rng.random()
     if roll < 0.08:
-        word, value = rng.choice([*zip(_SMALL, _SMALL_VALUES, strict=True), *_HUNDREDS.items()])
-        if value > max(at_least, 4):
-            return rng.choice(("{} dollars", "{} bucks", "{}")).format(word), float(value)
+        word, spelled = rng.choice([*zip(_SMALL, _SMALL_VALUES, strict=True), *_HUNDREDS.items()])
+        if spelled > max(at_least, 4):
+            return rng.choice(("{} dollars", "{} bucks", "{}")).format(word), float(spelled)
     value = float(rng.choice([rng.randint(2, 60), 5 * rng.randint(1, 40), 50 * rng.randint(1, 40)]))
     value += at_least
     if roll > 0.9:

@@ -87,7 +87,9 @@ def real_rows(data: Path, split: Split) -> Iterator[Example]:
             continue
         if _split_of(row) != split:
             continue
-        mode = plan["mode"] if "mode" in row["supervised"] else ("keyword", "conversational")[looks_conversational(text)]
+        mode = (
+            plan["mode"] if "mode" in row["supervised"] else ("keyword", "conversational")[looks_conversational(text)]
+        )
         draft = PlanDraft(mode, plan["intent"], _sources(plan))
         yield Example(text, draft, knows_facets=False, origin=origin.split("_")[0])
 
