@@ -19,11 +19,11 @@ _PRICE_WORD = re.compile(
     r"|maximum|min|minimum|around|about|dollars?|bucks?|usd|eur|gbp|euros?|pounds?|for|at|cheaper|price|priced|budget)$"
 )
 FUNCTION_WORDS = frozenset(
-    "a about am an and any are as at be been by can could did do does for from get got has have hello help hey hi "
-    "how i i'd i'll i'm i've id if im in is it it's its itself just know let like looking made make me my need of on one or "
-    "our out please pls s say should show so some somebody tell thanks that the their them then there these they thing "
-    "this those to u up ur us want was we were what what's when where which who why will with would ya yes you your "
-    "assistance assist goddamn".split()
+    "a about am an and any are as at be been by can could did do does for from get got has have hello help hey "
+    "hi how i i'd i'll i'm i've id if im in is it it's its itself just know let like looking made make me my "
+    "need of on one or our out please pls s say should show so some somebody tell thanks that the their them "
+    "then there these they thing this those to u up ur us want was we were what what's when where which who why "
+    "will with would ya yes you your assistance assist goddamn".split()
 )
 
 
