@@ -67,7 +67,7 @@ def train(settings: TrainingSettings) -> None:
         train_heads(collect(settings, model), settings, model)
     if not (model / "medusa_tree.json").is_file():
         calibrate(settings, model)
-    export_model(model, settings.output, seed=settings.seed, rank=settings.adapter.rank, epochs=settings.adapter.epochs)
+    export_model(model, settings.output, seed=settings.seed, stages=settings.stages)
     print(f"{settings.output} is ready; `make eval` and `make bench` measure it")
 
 

@@ -2,7 +2,10 @@
 
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+
+from training.settings import Stage
 
 PARTS = (
     "model.json",
@@ -27,10 +30,10 @@ The base, SmolLM2-135M-Instruct (Apache-2.0, Hugging Face), is fetched at the fi
 
 ## Training
 
-`make train DATA=../shared/data`, seed {seed}: a LoRA adapter of rank {rank} on every linear layer, {epochs} epochs of
-the mix in `training/data/mix.py`; then four Medusa heads (one residual block each, LM head shared) on the
-frozen tuned model's own greedy plans; then a tree of {nodes} nodes and an opening, calibrated on dev plans and on what
-a forward costs on the machine that trained it.
+`make train DATA=../shared/data`, seed {seed}: a LoRA adapter of rank {rank} on every linear layer, in stages over mixes of
+`training/data/mix.py` ({stages}; `training/settings.py` has every number); then four Medusa heads (one residual block
+each, LM head shared) on the frozen tuned model's own greedy plans; then a tree of {nodes} nodes and an opening, calibrated
+on dev plans and on what a forward costs on the machine that trained it.
 
 Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI queries (Apache-2.0), WebShop instructions
 (MIT), questions of contextual-product-qa (CDLA-Sharing-1.0), Bitext customer support (CDLA-Sharing-1.0), CLINC150
@@ -51,7 +54,7 @@ Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI qu
 """
 
 
-def export_model(model: Path, output: Path, *, seed: int, rank: int, epochs: int) -> None:
+def export_model(model: Path, output: Path, *, seed: int, stages: Sequence[Stage]) -> None:
     """Copy the parts and write the card. Raises ValueError when the folder outgrows what a repository should hold."""
     output.mkdir(parents=True, exist_ok=True)
     for name in PARTS:
@@ -71,5 +74,6 @@ def export_model(model: Path, output: Path, *, seed: int, rank: int, epochs: int
     }
     parts = "\n".join(f"| `{name}` | {what[name]} | {sizes[name] / 1e6:.2f} MB |" for name in PARTS)
     nodes = len(json.loads((output / "medusa_tree.json").read_text(encoding="utf-8")))
-    card = _CARD.format(parts=parts, seed=seed, rank=rank, epochs=epochs, nodes=nodes)
+    described = ", ".join(f"{stage.name}: {stage.adapter.epochs} epochs" for stage in stages)
+    card = _CARD.format(parts=parts, seed=seed, rank=stages[0].adapter.rank, stages=described, nodes=nodes)
     (output / "README.md").write_text(card, encoding="utf-8")

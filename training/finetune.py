@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import AutoModelForCausalLM
@@ -25,10 +25,11 @@ from training.batches import Batch, batches, collate, plan_loss
 from training.data.examples import IGNORED, EncodedExample, encode, target_sets
 from training.data.mix import Mix
 from training.processes import run_processes
-from training.settings import AdapterSettings, TrainingSettings
+from training.settings import AdapterSettings, Stage, TrainingSettings
 
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 _ADAPTER_PREFIX = "base_model.model."
+_WEIGHTS = "adapter_model.safetensors"
 
 
 @dataclass(slots=True)
@@ -43,54 +44,63 @@ class _Run:
 
 
 def finetune(settings: TrainingSettings, base: Path, bos: int, eos: int) -> Path:
-    """Train the adapter, or go on from the last checkpoint; returns the folder of the finished adapter.
+    """Train every stage, or go on from the last checkpoint; returns the folder of the finished adapter.
 
     On a CPU each core runs a process of its own with one thread and a share of every batch: that keeps its pace beside
     other work, where two threads of one process would wait for each other at every operation.
     """
-    finished = finished_folder(settings)
-    if (finished / "adapter_model.safetensors").is_file():
-        return finished
-    settings.work.mkdir(parents=True, exist_ok=True)
-    world = 1 if torch.cuda.is_available() else settings.processes
-    rendezvous = settings.work / f"rendezvous-{os.getpid()}"
-    run_processes(_work, world, rendezvous, settings, base, bos, eos)
-    return finished
+    adapter: Path | None = None
+    for stage in settings.stages:
+        before, adapter = adapter, settings.work / f"adapter-{stage.name}"
+        if (adapter / _WEIGHTS).is_file():
+            continue
+        settings.work.mkdir(parents=True, exist_ok=True)
+        world = 1 if torch.cuda.is_available() else settings.processes
+        rendezvous = settings.work / f"rendezvous-{stage.name}-{os.getpid()}"
+        run_processes(_work, world, rendezvous, settings, stage, before, base, (bos, eos))
+    if adapter is None:
+        raise ValueError("there is no stage to train")
+    return adapter
 
 
-def _work(rank: int, world: int, rendezvous: Path, settings: TrainingSettings, base: Path, bos: int, eos: int) -> None:
-    """One process of the run; rank 0 writes the log, the checkpoints and the result."""
+def _work(
+    rank: int,
+    world: int,
+    rendezvous: Path,
+    settings: TrainingSettings,
+    stage: Stage,
+    before: Path | None,
+    base: Path,
+    ends: tuple[int, int],
+) -> None:
+    """One process of a stage; rank 0 writes the log, the checkpoints and the result."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world)
     torch.manual_seed(settings.seed)
     tokenizer = Tokenizer.from_file(str(base / "tokenizer.json"))
-    run = _start(settings.adapter, base, device)
-    checkpoint = settings.work / "adapter_checkpoint.pt"
+    run = _start(stage.adapter, base, before, device)
+    checkpoint = settings.work / f"checkpoint-{stage.name}.pt"
     if checkpoint.is_file():
         _load(run, checkpoint)
     sets = {code: torch.tensor(ids, device=device) for code, ids in target_sets(tokenizer).items()}
     started, seen = time.monotonic(), 0
-    for step, total, examples in _all_batches(settings, tokenizer, bos, eos):
+    for step, total, examples in _all_batches(settings, stage, tokenizer, ends):
         if step < run.step:
             continue
-        batch = collate(examples[rank::world] or examples[:1], eos).to(device)
-        loss = _train_step(run, batch, sets, _learning_rate(settings.adapter, step, total), settings.adapter)
+        batch = collate(examples[rank::world] or examples[:1], ends[1]).to(device)
+        loss = _train_step(run, batch, sets, _learning_rate(stage.adapter, step, total), stage.adapter)
         seen += sum(len(example.tokens) for example in examples)
         if rank == 0 and step % 25 == 0:
             rate = seen / (time.monotonic() - started)
-            print(f"step {step}/{total} loss {loss:.4f} {rate:.0f} tokens/s", flush=True)
-        if rank == 0 and run.step % settings.adapter.checkpoint_every == 0:
+            print(f"{stage.name}: step {step}/{total} loss {loss:.4f} {rate:.0f} tokens/s", flush=True)
+        if rank == 0 and run.step % stage.adapter.checkpoint_every == 0:
             _save(run, checkpoint)
     if rank == 0:
-        _export(run, settings.adapter, finished_folder(settings))
+        _export(run, stage.adapter, settings.work / f"adapter-{stage.name}")
     torch.distributed.destroy_process_group()
 
 
-def finished_folder(settings: TrainingSettings) -> Path:
-    return settings.work / "adapter"
-
-
-def _start(settings: AdapterSettings, base: Path, device: torch.device) -> _Run:
+def _start(settings: AdapterSettings, base: Path, before: Path | None, device: torch.device) -> _Run:
     model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)
     model = model.to(device)
     lora = LoraConfig(
@@ -102,6 +112,11 @@ def _start(settings: AdapterSettings, base: Path, device: torch.device) -> _Run:
     )
     tuned = get_peft_model(model, lora)
     tuned.train()
+    if before is not None:
+        weights = {_peft_name(name): value for name, value in load_file(before / _WEIGHTS).items()}
+        unexpected = tuned.load_state_dict(weights, strict=False).unexpected_keys
+        if unexpected:
+            raise ValueError(f"{before} does not fit the model: {unexpected[:3]}")
     parameters: dict[str, Tensor] = {name: value for name, value in tuned.named_parameters() if value.requires_grad}
     optimizer = torch.optim.AdamW(
         parameters.values(), betas=(0.9, 0.99), weight_decay=settings.weight_decay, fused=True
@@ -110,17 +125,17 @@ def _start(settings: AdapterSettings, base: Path, device: torch.device) -> _Run:
 
 
 def _all_batches(
-    settings: TrainingSettings, tokenizer: Tokenizer, bos: int, eos: int
+    settings: TrainingSettings, stage: Stage, tokenizer: Tokenizer, ends: tuple[int, int]
 ) -> Iterator[tuple[int, int, Sequence[EncodedExample]]]:
     """(step, total steps, examples of the batch) over all epochs, the same for the same seed."""
-    mix = Mix(settings.data, settings.shares)
+    mix = Mix(settings.data, stage.shares)
     step = 0
-    for epoch in range(settings.adapter.epochs):
-        rng = random.Random(f"{settings.seed}/{epoch}")
-        encoded = [encode(example, tokenizer, bos, eos) for example in mix.epoch(rng)]
-        an_epoch = math.ceil(len(encoded) / settings.adapter.batch_size)
-        for examples in batches(encoded, settings.adapter.batch_size, rng):
-            yield step, an_epoch * settings.adapter.epochs, examples
+    for epoch in range(stage.adapter.epochs):
+        rng = random.Random(f"{settings.seed}/{stage.name}/{epoch}")
+        encoded = [encode(example, tokenizer, *ends) for example in mix.epoch(rng)]
+        an_epoch = math.ceil(len(encoded) / stage.adapter.batch_size)
+        for examples in batches(encoded, stage.adapter.batch_size, rng):
+            yield step, an_epoch * stage.adapter.epochs, examples
             step += 1
 
 
@@ -192,6 +207,11 @@ def _load(run: _Run, path: Path) -> None:
     print(f"going on from step {run.step}", flush=True)
 
 
+def _peft_name(name: str) -> str:
+    """PEFT names a live adapter's weights after the adapter, and saved ones not."""
+    return name.replace(".lora_A.", ".lora_A.default.").replace(".lora_B.", ".lora_B.default.")
+
+
 def _export(run: _Run, settings: AdapterSettings, folder: Path) -> None:
     """Write the averaged adapter in PEFT's layout, in bfloat16."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -205,4 +225,4 @@ def _export(run: _Run, settings: AdapterSettings, folder: Path) -> None:
         "lora_dropout": settings.dropout, "target_modules": LINEARS, "bias": "none", "inference_mode": True,
     }  # fmt: skip
     (folder / "adapter_config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
-    save_file(weights, folder / "adapter_model.safetensors", metadata={"format": "pt"})
+    save_file(weights, folder / _WEIGHTS, metadata={"format": "pt"})

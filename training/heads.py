@@ -150,6 +150,7 @@ def train_heads(positions: Positions, settings: TrainingSettings, model_dir: Pat
     """Train and write `medusa_heads.safetensors`; returns each head's top-1 accuracy on a held-out twentieth."""
     check_heads(settings.heads.heads)
     torch.manual_seed(settings.seed)
+    torch.set_num_threads(settings.processes)  # large products: threads pay here
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     loaded = load_model(model_dir, settings.cache)
     lm_head = loaded.weights["model.embed_tokens.weight" if loaded.config.tie_word_embeddings else "lm_head.weight"]

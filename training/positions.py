@@ -59,7 +59,7 @@ def collect(settings: TrainingSettings, model_dir: Path) -> Positions:
     """Greedy plans of the training questions, or what is already there of them."""
     folder = settings.work / "positions"
     folder.mkdir(parents=True, exist_ok=True)
-    epoch = Mix(settings.data, settings.shares).epoch(random.Random(f"{settings.seed}/heads"))
+    epoch = Mix(settings.data).epoch(random.Random(f"{settings.seed}/heads"))
     questions = [example.question() for example in epoch[: settings.heads.questions]]
     shards = [questions[start : start + _SHARD] for start in range(0, len(questions), _SHARD)]
     run_processes(_collect_shards, settings.processes, shards, model_dir, settings.cache, folder)

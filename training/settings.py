@@ -24,6 +24,46 @@ class AdapterSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class Stage:
+    """One run of fine-tuning: what it reads and how; it starts from the adapter of the stage before."""
+
+    name: str
+    shares: Shares = field(default_factory=Shares)
+    adapter: AdapterSettings = field(default_factory=AdapterSettings)
+
+
+# Verticals are learnt from category names, of which there are ten thousand: the second stage sees half of them, and
+# half of the labelled queries so that nothing learnt is lost.
+STAGES = (
+    Stage("plans"),
+    Stage(
+        "verticals",
+        Shares(
+            labelled=0.5,
+            sentence=0.15,
+            product_question=0.05,
+            price=0.1,
+            slip=0.08,
+            follow_up=0.1,
+            new_topic=0.03,
+            negation=0.02,
+            webshop=60,
+            pqa=150,
+            bitext=150,
+            bitext_keywords=60,
+            clinc=200,
+            clinc_keywords=60,
+            taxonomy=3000,
+            categories=4500,
+            support=150,
+            out_of_scope=50,
+        ),
+        AdapterSettings(epochs=1, learning_rate=3e-4, warmup_steps=30, average_decay=0.99),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
 class HeadSettings:
     """Medusa-1 heads (Cai et al., 2024): one residual block each before the LM head of the frozen tuned model."""
 
@@ -32,7 +72,7 @@ class HeadSettings:
     batch_size: int = 512  # positions
     learning_rate: float = 1e-3
     loss_decay: float = 0.8  # weight of head i is decay**i, as in the paper
-    questions: int = 6000  # of which the tuned model writes its own plans to learn from
+    questions: int = 3500  # of which the tuned model writes its own plans to learn from
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +91,6 @@ class TrainingSettings:
     output: Path
     seed: int = 7
     processes: int = 2  # on a CPU; one thread each
-    shares: Shares = field(default_factory=Shares)
-    adapter: AdapterSettings = field(default_factory=AdapterSettings)
+    stages: tuple[Stage, ...] = STAGES
     heads: HeadSettings = field(default_factory=HeadSettings)
     tree: TreeSettings = field(default_factory=TreeSettings)

@@ -20,11 +20,10 @@ class KVCache:
     def capacity(self) -> int:
         return self.data.shape[3]
 
-    def window(self, count: int) -> list[tuple[Tensor, Tensor]]:
-        """For each layer, what `count` new nodes may read, [2, kv heads, length + count, D], and where they write."""
-        end = self.length + count
-        visible = self.data[:, :, :, :end].unbind(0)
-        new = self.data[:, :, :, self.length : end].unbind(0)
+    def window(self, count: int, keys: int) -> list[tuple[Tensor, Tensor]]:
+        """For each layer, the first `keys` positions, [2, kv heads, keys, D], and where `count` new nodes write."""
+        visible = self.data[:, :, :, :keys].unbind(0)
+        new = self.data[:, :, :, self.length : self.length + count].unbind(0)
         return list(zip(visible, new, strict=True))
 
     @torch.inference_mode()

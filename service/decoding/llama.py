@@ -1,7 +1,11 @@
 """One forward of a Llama-architecture model over a static K/V cache, batch 1, any tree of new positions.
 
-Knows tokens and tensors; nothing of grammars, heads or text. Each layer is about fifteen torch operators: at these
+Knows tokens and tensors; nothing of grammars, heads or text. Each layer is about twenty torch operators: at these
 sizes calling them costs as much as some of them compute.
+
+A node's hidden state does not depend on what else is read with it, to the last bit where the kernels allow it (packed
+products on a CPU): speculation that is lossless needs no luck with ties then. Products of packed weights are such by
+themselves, from two rows on. Attention is made such: see `_attend`.
 """
 
 from collections.abc import Mapping
@@ -17,6 +21,8 @@ from service.decoding.linear import Linear, linear
 from service.decoding.lm_head import LmHead
 
 DEFAULT_ROPE_THETA = 10_000.0
+# With fewer keys MKL sums their products in another order.
+FEWEST_KEYS = 16
 
 
 @dataclass(frozen=True)
@@ -95,9 +101,10 @@ class Llama:
         self._rotary = _rotary_table(config, self.device)
 
     def new_cache(self, max_positions: int) -> KVCache:
-        """An empty cache for `max_positions` tokens, prompt and tree nodes included."""
-        shape = (self.config.num_layers, 2, self.config.num_kv_heads, max_positions, self.config.head_dim)
-        return KVCache(torch.zeros(shape, dtype=self.dtype, device=self.device))
+        """An empty cache for `max_positions` tokens, prompt and tree nodes included; float32 whatever the model is."""
+        positions = max(max_positions, FEWEST_KEYS)
+        shape = (self.config.num_layers, 2, self.config.num_kv_heads, positions, self.config.head_dim)
+        return KVCache(torch.zeros(shape, device=self.device))
 
     @torch.inference_mode()
     def forward(self, tokens: Tensor, positions: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
@@ -115,10 +122,11 @@ class Llama:
         if padding:
             tokens, positions = F.pad(tokens, (0, padding)), F.pad(positions, (0, padding))
         cosine, sine = self._rotation(positions)
-        bias = self._attention_bias(mask, count, padding, cache.length)
+        keys = max(cache.length + count, FEWEST_KEYS)
+        bias = self._attention_bias(mask, count, padding, cache.length, keys)
         hidden = self._embedding.index_select(0, tokens)  # [rows, H]
         shape = (self.config.hidden_size,)
-        for layer, slots in zip(self._layers, cache.window(count), strict=True):
+        for layer, slots in zip(self._layers, cache.window(count, keys), strict=True):
             normed = F.rms_norm(hidden, shape, layer.attention_norm, self.config.rms_norm_eps)
             attended = self._attend(layer.qkv(normed), cosine, sine, bias, slots, count)
             hidden = layer.output.add_to(hidden, attended)
@@ -132,42 +140,46 @@ class Llama:
         return self.lm_head.logits(hidden, token_ids)
 
     def _attend(
-        self, qkv: Tensor, cosine: Tensor, sine: Tensor, bias: Tensor | None, slots: tuple[Tensor, Tensor], count: int
+        self, qkv: Tensor, cosine: Tensor, sine: Tensor, bias: Tensor, slots: tuple[Tensor, Tensor], count: int
     ) -> Tensor:
         """Attention of all heads, [rows, heads x head_dim], after writing the new keys and values.
 
         The query heads that share a K/V head are stacked as rows: one product a K/V head, and no key is repeated.
+
+        In float32, as no bfloat16 kernel is faster for so few rows. The softmax sums in float64: there the order of the
+        keys, which rejected nodes between them change, is lost in rounding. Masked keys have weight 0, which adds
+        nothing wherever they stand (up to 192 keys, where MKL starts to sum in blocks).
         """
         heads, kv_heads, width = self.config.num_heads, self.config.num_kv_heads, self.config.head_dim
         rows = qkv.shape[0]
-        qkv = qkv.view(rows, heads + 2 * kv_heads, width)
+        qkv = qkv.float().view(rows, heads + 2 * kv_heads, width)
         # Rotary embedding of queries and keys in one go; the tables hold 1 and 0 for the values.
         qkv = torch.addcmul(qkv * cosine, qkv.roll(width // 2, -1), sine)
         visible, new = slots
         new.copy_(qkv[:count, heads:].view(count, 2, kv_heads, width).permute(1, 2, 0, 3))
-        query = qkv[:, :heads].view(rows, kv_heads, -1, width).permute(1, 2, 0, 3).reshape(1, kv_heads, -1, width)
-        attended = F.scaled_dot_product_attention(query, visible[:1], visible[1:], bias)
-        return attended.view(heads, rows, width).transpose(0, 1).reshape(rows, heads * width)
+        query = qkv[:, :heads].view(rows, kv_heads, -1, width).permute(1, 2, 0, 3).reshape(kv_heads, -1, width)
+        scores = torch.baddbmm(bias, query, visible[0].transpose(1, 2), alpha=width**-0.5)
+        attended = torch.bmm(scores.softmax(-1, dtype=torch.float64).float(), visible[1])
+        return attended.view(heads, rows, width).transpose(0, 1).reshape(rows, heads * width).to(self.dtype)
 
     def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and signed sines, [rows, heads + 2 kv heads, head_dim] each."""
+        """Cosines and signed sines, [rows, heads + 2 kv heads, head_dim] each, float32."""
         rotated = self.config.num_heads + self.config.num_kv_heads
         shape = (positions.shape[0], rotated + self.config.num_kv_heads, self.config.head_dim)
-        table = self._rotary.index_select(0, positions).to(self.dtype)  # [rows, 2, head_dim]
-        cosine = torch.ones(shape, dtype=self.dtype, device=self.device)
-        sine = torch.zeros(shape, dtype=self.dtype, device=self.device)
+        table = self._rotary.index_select(0, positions)  # [rows, 2, head_dim]
+        cosine = torch.ones(shape, device=self.device)
+        sine = torch.zeros(shape, device=self.device)
         cosine[:, :rotated] = table[:, :1]
         sine[:, :rotated] = table[:, 1:]
         return cosine, sine
 
-    def _attention_bias(self, mask: Tensor | None, count: int, padding: int, cached: int) -> Tensor | None:
-        """What is added to the scores, [heads a K/V head x rows, cached + count]; None where all see all."""
-        if count == 1:
-            return None
+    def _attention_bias(self, mask: Tensor | None, count: int, padding: int, cached: int, keys: int) -> Tensor:
+        """What is added to the scores, [heads a K/V head x rows, keys]: 0 where a row sees a key, else -inf."""
         if mask is None:
             mask = torch.ones((count, count), dtype=torch.bool, device=self.device).tril()
-        bias = torch.zeros((count + padding, cached + count), dtype=self.dtype, device=self.device)
-        bias[:count, cached:].masked_fill_(mask.logical_not(), float("-inf"))
+        bias = torch.zeros((count + padding, keys), device=self.device)
+        bias[:count, cached : cached + count].masked_fill_(mask.logical_not(), float("-inf"))
+        bias[:, cached + count :] = float("-inf")
         return bias.repeat(self.config.num_heads // self.config.num_kv_heads, 1)
 
 

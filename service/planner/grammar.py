@@ -8,6 +8,7 @@ a bound only a number that the question names. https://github.com/guidance-ai/ll
 
 import json
 from collections.abc import Iterable
+from functools import cache
 
 from service.planner.numbers import format_number
 from service.planner.question import Question
@@ -29,7 +30,13 @@ MAX_REWRITE_WORD_CHARACTERS = 20
 
 def plan_grammar(question: Question) -> str:
     """The Lark grammar that admits exactly the valid plan texts of this question."""
-    return "\n".join((*_fixed_rules(), *_price_rules(question), *_span_rules(question)))
+    return "\n".join((_fixed_text(), *_price_rules(question), *_span_rules(question)))
+
+
+@cache
+def _fixed_text() -> str:
+    """The rules that are the same for every question."""
+    return "\n".join(_fixed_rules())
 
 
 def _fixed_rules() -> Iterable[str]:

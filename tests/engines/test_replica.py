@@ -111,7 +111,7 @@ async def test_a_replica_that_starts_again_takes_no_request_before_it_is_ready(e
     starting = asyncio.create_task(engine.start())
     while not starting.done():
         assert not engine.available
-        with pytest.raises(EngineUnavailableError, match="not started"):
+        with pytest.raises(EngineUnavailableError):
             await engine.generate(request())
         await asyncio.sleep(0.001)
     assert engine.available

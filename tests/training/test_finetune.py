@@ -11,12 +11,19 @@ from tokenizers import Tokenizer
 from tests.training.tiny_data import write_base, write_data
 from training import finetune
 from training.data.mix import Shares
-from training.settings import AdapterSettings, TrainingSettings
+from training.settings import AdapterSettings, Stage, TrainingSettings
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"),
 ]
+
+
+STAGE = Stage(
+    "tiny",
+    Shares(support=8, out_of_scope=4),
+    AdapterSettings(rank=2, epochs=2, batch_size=32, warmup_steps=2, checkpoint_every=2),
+)
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +35,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory, plan_tokenizer: Tokenizer
         work=folder / "work",
         output=folder / "model",
         processes=1,
-        shares=Shares(support=8, out_of_scope=4),
-        adapter=AdapterSettings(rank=2, epochs=2, batch_size=32, warmup_steps=2, checkpoint_every=2),
+        stages=(STAGE,),
     )
 
 
@@ -38,12 +44,13 @@ def _run(settings: TrainingSettings) -> dict[str, torch.Tensor]:
     threads = torch.get_num_threads()
     try:
         base = settings.cache / "base"
-        finetune._work(0, 1, settings.work / f"rendezvous-{os.urandom(4).hex()}", settings, base, 1, 2)
+        rendezvous = settings.work / f"rendezvous-{os.urandom(4).hex()}"
+        finetune._work(0, 1, rendezvous, settings, STAGE, None, base, (1, 2))
     finally:
         torch.set_num_threads(threads)
         if torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
-    return load_file(settings.work / "adapter" / "adapter_model.safetensors")
+    return load_file(settings.work / "adapter-tiny" / "adapter_model.safetensors")
 
 
 def test_a_run_goes_on_where_it_was_interrupted(settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,89 @@
+import logging
+
+import pytest
+
+from service.engines.protocol import EngineUnavailableError, GenerationRequest, GenerationResult, RequestRefusedError
+from service.planner.plan_text import PlanTextError
+from service.planner.planner import RULES_ID, IncompletePlanError, Planner
+from service.planner.question import Question
+from tests.fake_models import result
+
+pytestmark = pytest.mark.anyio
+
+SHOES = Question.parse("red shoes under $40")
+
+
+class Scripted:
+    """An engine that gives one result, or raises one error."""
+
+    model_id = "scripted"
+
+    def __init__(self, outcome: GenerationResult | Exception) -> None:
+        self.outcome = outcome
+        self.requests: list[GenerationRequest] = []
+
+    async def generate(self, request: GenerationRequest) -> GenerationResult:
+        self.requests.append(request)
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+async def test_the_models_text_becomes_the_plan() -> None:
+    engine = Scripted(result(" find Color red Type shoes Under 40 Fashion"))
+    planned = await Planner(engine).plan(SHOES, deadline=12.5)
+    assert (planned.source, planned.degraded, planned.model_id, planned.strategy) == (
+        "model",
+        False,
+        "scripted",
+        "medusa",
+    )
+    assert planned.plan.facets == {"color": ["red"], "type": ["shoes"]}
+    assert planned.plan.price.max == 40
+    assert planned.result is engine.outcome
+
+
+async def test_the_request_carries_prompt_grammar_and_how_to_decode() -> None:
+    engine = Scripted(result())
+    await Planner(engine, "autoregressive").plan_with_model(SHOES, fast_forward=False, deadline=12.5, trace=True)
+    (request,) = engine.requests
+    assert request.prompt == " red shoes under $40\n"
+    assert request.grammar.startswith("start: ")
+    assert '" shoes"' in request.grammar
+    assert (request.strategy, request.fast_forward, request.trace) == ("autoregressive", False, True)
+    assert (request.deadline, request.max_tokens) == (12.5, None)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        EngineUnavailableError("gone"),
+        RequestRefusedError("its prompt is too long"),
+        result(" find Color", cancelled=True),
+        result(" find Color purple Any"),
+    ],
+)
+async def test_whatever_goes_wrong_rules_answer(
+    outcome: GenerationResult | Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.DEBUG):
+        planned = await Planner(Scripted(outcome)).plan(SHOES)
+    assert (planned.source, planned.degraded, planned.model_id, planned.strategy) == (
+        "fallback",
+        True,
+        RULES_ID,
+        "rules",
+    )
+    assert planned.reason
+    assert planned.plan.facets == {"color": ["red"], "type": ["shoes"]}
+    assert planned.result is None
+    assert "purple" not in caplog.text
+
+
+async def test_without_a_net_errors_come_through() -> None:
+    with pytest.raises(IncompletePlanError, match="cancelled after 2 tokens"):
+        await Planner(Scripted(result(" find", cancelled=True))).plan_with_model(SHOES)
+    with pytest.raises(PlanTextError):
+        await Planner(Scripted(result(" find Color purple Any"))).plan_with_model(SHOES)
+    with pytest.raises(EngineUnavailableError):
+        await Planner(Scripted(EngineUnavailableError("gone"))).plan_with_model(SHOES)
