@@ -10,7 +10,6 @@ Your own model needs a folder like this one; an adapter, heads and tree are opti
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,7 @@ class ModelCard(BaseModel):
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """All that an engine needs. `weights` are Hugging Face's parameter names, the adapter merged, in float32."""
+    """All that an engine needs. `weights` have Hugging Face's parameter names, the adapter merged."""
 
     id: str
     config: LlamaConfig
@@ -62,16 +61,21 @@ class LoadedModel:
     max_tokens: int
 
 
-def load_model(model_dir: Path, cache_dir: Path) -> LoadedModel:
-    """Load a model folder and its base. Raises ModelFolderError, or BaseWeightsError for the default base."""
+def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.float32) -> LoadedModel:
+    """Load a model folder and its base, the weights in `dtype`.
+
+    Raises ModelFolderError, or BaseWeightsError for the default base.
+    """
     card = read_card(model_dir)
     base = base_folder(card, model_dir, cache_dir)
     try:
         config = LlamaConfig.from_dict(json.loads(_existing(base / "config.json").read_text(encoding="utf-8")))
-        weights = {name: tensor.float() for name, tensor in _base_weights(base).items()}
+        weights = _base_weights(base)
         tokenizer = Tokenizer.from_file(str(_existing(base / "tokenizer.json")))
         if (model_dir / "adapter_model.safetensors").is_file():
-            merge_adapter(weights, model_dir)
+            merge_adapter(weights, model_dir, dtype)
+        for name in weights:  # one by one: two copies of the whole would double a replica's peak memory
+            weights[name] = weights[name].to(dtype)
         heads_path = model_dir / "medusa_heads.safetensors"
         heads = MedusaHeads.load(heads_path) if heads_path.is_file() else None
         tree: list[list[int]] = _optional_list(model_dir / "medusa_tree.json")
@@ -113,8 +117,8 @@ def base_folder(card: ModelCard, model_dir: Path, cache_dir: Path) -> Path:
     return folder
 
 
-def merge_adapter(weights: dict[str, Tensor], model_dir: Path) -> None:
-    """Add a LoRA adapter to the weights in place: W += alpha / r * B @ A, in float32 (Hu et al., 2021)."""
+def merge_adapter(weights: dict[str, Tensor], model_dir: Path, dtype: torch.dtype = torch.float32) -> None:
+    """Add a LoRA adapter in place: W += alpha / r * B @ A in float32, kept in `dtype` (Hu et al., 2021)."""
     config = json.loads(_existing(model_dir / "adapter_config.json").read_text(encoding="utf-8"))
     adapter = load_file(model_dir / "adapter_model.safetensors")
     scale = config["lora_alpha"] / config["r"]
@@ -126,10 +130,10 @@ def merge_adapter(weights: dict[str, Tensor], model_dir: Path) -> None:
         target = f"{module}.weight"
         if target not in weights or weights[target].shape != (up.shape[0], down.shape[1]):
             raise ValueError(f"the adapter's {module} does not fit the base")
-        weights[target] = torch.addmm(weights[target], up.float(), down.float(), alpha=scale)
+        weights[target] = torch.addmm(weights[target].float(), up.float(), down.float(), alpha=scale).to(dtype)
 
 
-def _base_weights(base: Path) -> Mapping[str, Tensor]:
+def _base_weights(base: Path) -> dict[str, Tensor]:
     """One safetensors file, or the shards that an index lists."""
     index = base / "model.safetensors.index.json"
     if not index.is_file():

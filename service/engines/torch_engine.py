@@ -130,7 +130,8 @@ def load(
     Raises ModelFolderError or BaseWeightsError with what to mend.
     """
     torch.set_num_threads(threads)
-    model = TorchModel(load_model(model_dir, cache_dir), getattr(torch, dtype), max_prompt_tokens)
+    kept: torch.dtype = getattr(torch, dtype)
+    model = TorchModel(load_model(model_dir, cache_dir, kept), kept, max_prompt_tokens)
     if strategy not in model.strategies:
         raise ModelFolderError(f"{model_dir} has no Medusa heads: set PEAKPLAN_STRATEGY=autoregressive, or train some")
     for possible in model.strategies:

@@ -291,8 +291,8 @@ def test_what_does_not_fit_is_refused() -> None:
         generate_autoregressive(model, [], compile_grammar(FREE), max_tokens=4)
     with pytest.raises(ValueError, match="200 prompt tokens and 57 more do not fit"):
         generate_autoregressive(model, [1] * 200, compile_grammar(FREE), max_tokens=57)
-    with pytest.raises(ValueError, match="3 prompt tokens and 4 more do not fit"):
-        generate_autoregressive(model, [1] * 3, compile_grammar(FREE), max_tokens=4, cache=model.new_cache(6))
+    with pytest.raises(ValueError, match="17 prompt tokens and 4 more do not fit"):
+        generate_autoregressive(model, [1] * 17, compile_grammar(FREE), max_tokens=4, cache=model.new_cache(20))
 
 
 class DeadEnd:
