@@ -1,8 +1,8 @@
 """The shipped model: whatever the tree and the heads, Medusa decodes what greedy decoding does.
 
 In float32 exactly. In bfloat16 exactly too where the CPU's kernels sum a row alike whatever is read with it (see
-`service/decoding/llama.py`); elsewhere rounding may swap two tokens whose logits are nearer than it: every difference is
-shown to be such a near tie, and their rate is printed.
+`service/decoding/llama.py`). Elsewhere rounding may swap two tokens whose logits are nearer than it: every difference
+is shown to be such a near tie, and their rate is printed.
 """
 
 import random

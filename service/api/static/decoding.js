@@ -23,8 +23,12 @@ export function verdict({ medusa, greedy }) {
   const forwards = `Medusa wrote the plan in ${count(medusa.usage.steps, "forward")}, greedy in ${greedy.usage.steps}`;
   const time = `${milliseconds(medusa.milliseconds)} against ${milliseconds(greedy.milliseconds)}`;
   const times = greedy.milliseconds / medusa.milliseconds;
-  const faster = times >= 1 ? `${times.toFixed(1)} times as fast` : `${(1 / times).toFixed(1)} times as slow`;
-  return `${forwards}; ${time}, ${faster}.`;
+  return `${forwards}; ${time}, ${pace(times)}.`;
+}
+
+function pace(times) {
+  if (times > 0.95 && times < 1.05) return "as fast";
+  return times > 1 ? `${times.toFixed(1)} times as fast` : `${(1 / times).toFixed(1)} times as slow`;
 }
 
 /** The whole answer of POST /trace. */
