@@ -68,11 +68,11 @@ class HeadSettings:
     """Medusa-1 heads (Cai et al., 2024): one residual block each before the LM head of the frozen tuned model."""
 
     heads: int = 4
-    epochs: int = 12
+    epochs: int = 8
     batch_size: int = 512  # positions
     learning_rate: float = 1e-3
     loss_decay: float = 0.8  # weight of head i is decay**i, as in the paper
-    questions: int = 3500  # of which the tuned model writes its own plans to learn from
+    questions: int = 3250  # of which the tuned model writes its own plans to learn from
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,6 +121,7 @@ class _Branches:
             for position, each in enumerate(run[:room]):
                 node = self.nodes.add(node, each, forced=position > 0)
             if len(run) <= room:
+                self.legal(node)  # looked up by now; the verdict will ask for it
                 then(node)
         self.constraint.rollback(len(run))
 

@@ -20,11 +20,14 @@ class KVCache:
     def capacity(self) -> int:
         return self.data.shape[3]
 
-    def window(self, count: int, keys: int) -> list[tuple[Tensor, Tensor]]:
-        """For each layer, the first `keys` positions, [2, kv heads, keys, D], and where `count` new nodes write."""
-        visible = self.data[:, :, :, :keys].unbind(0)
-        new = self.data[:, :, :, self.length : self.length + count].unbind(0)
-        return list(zip(visible, new, strict=True))
+    def window(self, count: int, visible: int) -> list[tuple[Tensor, Tensor, Tensor]]:
+        """Views of each layer: what a forward of `count` nodes reads of the first `visible` positions, and writes.
+
+        Keys [kv heads, D, visible], values [kv heads, visible, D], and where both are written, [2, kv heads, count, D].
+        """
+        keys, values = self.data[:, :, :, :visible].unbind(1)
+        new = self.data[:, :, :, self.length : self.length + count]
+        return list(zip(keys.transpose(2, 3).unbind(0), values.unbind(0), new.unbind(0), strict=True))
 
     @torch.inference_mode()
     def keep(self, offsets: Sequence[int]) -> None:

@@ -38,13 +38,15 @@ class PackedLinear(Linear):
 
     def __init__(self, weight: Tensor) -> None:
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), CHEAPEST_ROWS)
+        self._product = torch.ops.mkldnn._linear_pointwise.default
+        self._sum = torch.ops.mkldnn._linear_pointwise.binary
 
     def __call__(self, x: Tensor) -> Tensor:
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, None, "none", [], "")
+        product: Tensor = self._product(x, self._weight, None, "none", [], "")
         return product
 
     def add_to(self, residual: Tensor, x: Tensor) -> Tensor:
-        total: Tensor = torch.ops.mkldnn._linear_pointwise.binary(x, residual, self._weight, None, "add")
+        total: Tensor = self._sum(x, residual, self._weight, None, "add")
         return total
 
 

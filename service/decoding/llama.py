@@ -78,10 +78,8 @@ def _refuse_unsupported(config: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
-    attention_norm: Tensor  # [H]
     qkv: Linear  # [heads + 2 kv heads, head_dim] rows, in this order
     output: Linear
-    mlp_norm: Tensor  # [H]
     gate_up: Linear  # [2 x intermediate] rows, the gate first
     down: Linear
 
@@ -99,6 +97,7 @@ class Llama:
         self._norm = weights["model.norm.weight"].to(dtype)
         self.lm_head = LmHead(self._embedding if config.tie_word_embeddings else weights["lm_head.weight"].to(dtype))
         self._rotary = _rotary_table(config, self.device)
+        self._least_length = torch.tensor((config.hidden_size * config.rms_norm_eps) ** 0.5, device=self.device)
 
     def new_cache(self, max_positions: int) -> KVCache:
         """An empty cache for `max_positions` tokens, prompt and tree nodes included; float32 whatever the model is."""
@@ -122,27 +121,41 @@ class Llama:
         if padding:
             tokens, positions = F.pad(tokens, (0, padding)), F.pad(positions, (0, padding))
         cosine, sine = self._rotation(positions)
-        keys = max(cache.length + count, FEWEST_KEYS)
-        bias = self._attention_bias(mask, count, padding, cache.length, keys)
+        visible = max(cache.length + count, FEWEST_KEYS)
+        bias = self._attention_bias(mask, count, padding, cache.length, visible)
         hidden = self._embedding.index_select(0, tokens)  # [rows, H]
-        shape = (self.config.hidden_size,)
-        for layer, slots in zip(self._layers, cache.window(count, keys), strict=True):
-            normed = F.rms_norm(hidden, shape, layer.attention_norm, self.config.rms_norm_eps)
-            attended = self._attend(layer.qkv(normed), cosine, sine, bias, slots, count)
-            hidden = layer.output.add_to(hidden, attended)
-            normed = F.rms_norm(hidden, shape, layer.mlp_norm, self.config.rms_norm_eps)
-            gate, up = layer.gate_up(normed).chunk(2, dim=1)
+        for layer, (keys, values, new) in zip(self._layers, cache.window(count, visible), strict=True):
+            query, fresh = self._rotate(layer.qkv(self._normalise(hidden)), cosine, sine)
+            new.copy_(fresh[:count].permute(1, 2, 0, 3))
+            hidden = layer.output.add_to(hidden, self._attend(query, keys, values, bias))
+            gate, up = layer.gate_up(self._normalise(hidden)).chunk(2, dim=1)
             hidden = layer.down.add_to(hidden, F.silu(gate).mul_(up))
-        return F.rms_norm(hidden[:count], shape, self._norm, self.config.rms_norm_eps)
+        return F.rms_norm(hidden[:count], self._norm.shape, self._norm, self.config.rms_norm_eps)
 
     def logits(self, hidden: Tensor, token_ids: Tensor | None = None) -> Tensor:
         """Logits, float32: [N, V], or [N, M] of the M `token_ids` alone (see `LmHead.logits`)."""
         return self.lm_head.logits(hidden, token_ids)
 
-    def _attend(
-        self, qkv: Tensor, cosine: Tensor, sine: Tensor, bias: Tensor, slots: tuple[Tensor, Tensor], count: int
-    ) -> Tensor:
-        """Attention of all heads, [rows, heads x head_dim], after writing the new keys and values.
+    def _normalise(self, hidden: Tensor) -> Tensor:
+        """RMSNorm [rows, H] but for its weight, which the next product has taken in (see `_load_layer`).
+
+        A row's root mean square is its length over the root of H, so x / rms(x) is x / |x| but for a constant; `hypot`
+        adds the epsilon. Four operators where `rms_norm` is ten: it was the largest cost after the products.
+        """
+        length = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True, dtype=torch.float32)
+        return hidden.div(length.hypot_(self._least_length)).to(self.dtype)
+
+    def _rotate(self, qkv: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
+        """Queries [rows, heads, D] with their positions' rotation; keys, too, and values, [rows, 2, kv heads, D]."""
+        heads, kv_heads = self.config.num_heads, self.config.num_kv_heads
+        qkv = qkv.float().view(-1, heads + 2 * kv_heads, self.config.head_dim)
+        # All in one go: the tables hold 1 and 0 for the values.
+        rotated = torch.addcmul(qkv * cosine, qkv.roll(self.config.head_dim // 2, -1), sine)
+        query, fresh = rotated.split_with_sizes((heads, 2 * kv_heads), 1)
+        return query, fresh.view(-1, 2, kv_heads, self.config.head_dim)
+
+    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
+        """Attention of all heads, [rows, heads x head_dim].
 
         The query heads that share a K/V head are stacked as rows: one product a K/V head, and no key is repeated.
 
@@ -150,17 +163,13 @@ class Llama:
         keys, which rejected nodes between them change, is lost in rounding. Masked keys have weight 0, which adds
         nothing wherever they stand (up to 192 keys, where MKL starts to sum in blocks).
         """
-        heads, kv_heads, width = self.config.num_heads, self.config.num_kv_heads, self.config.head_dim
-        rows = qkv.shape[0]
-        qkv = qkv.float().view(rows, heads + 2 * kv_heads, width)
-        # Rotary embedding of queries and keys in one go; the tables hold 1 and 0 for the values.
-        qkv = torch.addcmul(qkv * cosine, qkv.roll(width // 2, -1), sine)
-        visible, new = slots
-        new.copy_(qkv[:count, heads:].view(count, 2, kv_heads, width).permute(1, 2, 0, 3))
-        query = qkv[:, :heads].view(rows, kv_heads, -1, width).permute(1, 2, 0, 3).reshape(kv_heads, -1, width)
-        scores = torch.baddbmm(bias, query, visible[0].transpose(1, 2), alpha=width**-0.5)
-        attended = torch.bmm(scores.softmax(-1, dtype=torch.float64).float(), visible[1])
-        return attended.view(heads, rows, width).transpose(0, 1).reshape(rows, heads * width).to(self.dtype)
+        rows, heads, width = query.shape
+        kv_heads = self.config.num_kv_heads
+        stacked = query.view(rows, kv_heads, -1, width).permute(1, 2, 0, 3).reshape(kv_heads, -1, width)
+        scores = torch.baddbmm(bias, stacked, keys, alpha=width**-0.5)
+        attended = torch.bmm(scores.softmax(-1, dtype=torch.float64).float(), values)
+        by_row = attended.view(heads, rows, width).transpose(0, 1)
+        return by_row.to(self.dtype, memory_format=torch.contiguous_format).reshape(rows, heads * width)
 
     def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and signed sines, [rows, heads + 2 kv heads, head_dim] each, float32."""
@@ -185,18 +194,18 @@ class Llama:
 
 def _load_layer(weights: Mapping[str, Tensor], prefix: str, dtype: torch.dtype) -> _Layer:
     def weight(name: str) -> Tensor:
-        return weights[f"{prefix}{name}.weight"].to(dtype)
+        return weights[f"{prefix}{name}.weight"].float()
 
-    def fused(*names: str) -> Linear:
-        return linear(torch.cat([weight(name) for name in names]))
+    def after_norm(norm: str, *names: str) -> Linear:
+        """Products of one normalised input, fused, with the norm's weight and the root of H multiplied in."""
+        scale = weight(norm) * weight(norm).shape[0] ** 0.5
+        return linear((torch.cat([weight(name) for name in names]) * scale).to(dtype))
 
     return _Layer(
-        attention_norm=weight("input_layernorm"),
-        qkv=fused("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-        output=fused("self_attn.o_proj"),
-        mlp_norm=weight("post_attention_layernorm"),
-        gate_up=fused("mlp.gate_proj", "mlp.up_proj"),
-        down=fused("mlp.down_proj"),
+        qkv=after_norm("input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+        output=linear(weight("self_attn.o_proj").to(dtype)),
+        gate_up=after_norm("post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj"),
+        down=linear(weight("mlp.down_proj").to(dtype)),
     )
 
 
