@@ -114,7 +114,7 @@ def compare(series: dict[str, Series]) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, required=True, help="model folder")
-    parser.add_argument("--questions", type=int, default=240)
+    parser.add_argument("--questions", type=int, default=200)
     parser.add_argument("--output", type=Path, default=FIGURE)
     arguments = parser.parse_args()
     settings = Settings(model_dir=arguments.model)

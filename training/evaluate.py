@@ -32,8 +32,8 @@ from training.data.examples import Example
 from training.data.mix import dev_sets
 
 FIGURE = Path("docs/figures/quality.json")
-SAMPLES = {"queryner": 866, "price": 400, "taxonomy": 400}
-DEFAULT_SAMPLE = 250
+SAMPLES = {"queryner": 866, "price": 300, "taxonomy": 400}
+DEFAULT_SAMPLE = 150
 
 
 @dataclass(frozen=True, slots=True)

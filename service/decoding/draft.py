@@ -108,20 +108,20 @@ class _Branches:
         self.nodes.legal[node] = legal
         return legal
 
-    def add(self, parent: int, token: int, then: Callable[[int], None]) -> None:
+    def add(self, parent: int, token: int, then: Callable[[int], None], *, forced: bool = False) -> None:
         """Add a guess, with what it forces, and let `then` go on from its last node."""
         room = min(self.most_nodes - len(self.nodes.tokens), self.deepest - self.nodes.depths[parent])
         if room <= 0:
             return
         self.constraint.accept([token])
-        run = [token, *accept_forced(self.constraint, room)]
+        # Most guesses are leaves that are never accepted: what follows them is not looked up.
+        run = [token, *accept_forced(self.constraint, room, look=False)]
         # Where the grammar ends, the parent decides the guess and nothing would read what follows.
         if not self.constraint.finished():
             node = parent
             for position, each in enumerate(run[:room]):
-                node = self.nodes.add(node, each, forced=position > 0)
+                node = self.nodes.add(node, each, forced=forced or position > 0)
             if len(run) <= room:
-                self.legal(node)  # looked up by now; the verdict will ask for it
                 then(node)
         self.constraint.rollback(len(run))
 
@@ -140,6 +140,9 @@ class _Growth:
         if not children or head >= self.num_heads:
             return
         legal = self.branches.legal(node)
+        if legal.size == 1:
+            self.branches.add(node, int(legal[0]), partial(self.expand, choice=choice), forced=True)
+            return
         ranked = best(self.scores.of(head, legal), children[-1][0] + 1)
         for rank, child in children:
             if rank < ranked.size:
@@ -155,10 +158,10 @@ def _expand_opening(branches: _Branches, node: int, opening: Opening) -> None:
             branches.add(node, token, partial(_expand_opening, branches, opening=rest))
 
 
-def accept_forced(constraint: Constraint, limit: int) -> list[int]:
+def accept_forced(constraint: Constraint, limit: int, *, look: bool = True) -> list[int]:
     """Move the constraint on past all that it forces, `limit` tokens at most, and return them."""
     run: list[int] = []
-    while len(run) < limit and (forced := constraint.forced()[: limit - len(run)]):
+    while len(run) < limit and (forced := constraint.forced(look=look)[: limit - len(run)]):
         constraint.accept(forced)
         run += forced
     return run

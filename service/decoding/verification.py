@@ -37,7 +37,7 @@ def verify(nodes: TokenTree, scores: Scores, constraint: Constraint, *, fast_for
             continue
         legal = nodes.legal.get(node)
         if legal is None:
-            if fast_forward and constraint.forced():
+            if fast_forward and constraint.forced(look=False):
                 return Verdict(path, None, decisions)
             legal = constraint.legal()
         if not legal.size:

@@ -299,7 +299,8 @@ class DeadEnd:
     def legal(self) -> NDArray[np.int64]:
         return np.empty(0, dtype=np.int64)
 
-    def forced(self) -> list[int]:
+    def forced(self, *, look: bool = True) -> list[int]:
+        del look
         return []
 
     def accept(self, tokens: Sequence[int]) -> None:
