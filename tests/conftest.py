@@ -6,6 +6,11 @@ import pytest
 from tests.server_process import ServerProcess, serving
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Fast tests first: what fails in seconds is known in seconds."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """Asynchronous tests run on asyncio, as the service does."""
