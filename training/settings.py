@@ -32,33 +32,34 @@ class Stage:
     adapter: AdapterSettings = field(default_factory=AdapterSettings)
 
 
-# Verticals are learnt from category names, of which there are ten thousand: the second stage sees half of them, and
-# half of the labelled queries so that nothing learnt is lost.
+# Verticals are learnt from category names, of which there are ten thousand: the second stage sees half of them in every
+# epoch, beside all that the first has taught and queries put together from the values of several.
 STAGES = (
     Stage("plans"),
     Stage(
         "verticals",
         Shares(
-            labelled=0.5,
-            sentence=0.15,
-            product_question=0.05,
-            price=0.1,
-            slip=0.08,
-            follow_up=0.1,
+            sentence=0.2,
+            product_question=0.06,
+            price=0.14,
+            slip=0.16,
+            mention=0.4,
+            follow_up=0.12,
             new_topic=0.03,
-            negation=0.02,
-            webshop=60,
-            pqa=150,
-            bitext=150,
-            bitext_keywords=60,
-            clinc=200,
-            clinc_keywords=60,
-            taxonomy=3000,
-            categories=4500,
-            support=150,
-            out_of_scope=50,
+            negation=0.03,
+            webshop=150,
+            pqa=700,
+            bitext=500,
+            bitext_keywords=200,
+            clinc=600,
+            clinc_keywords=200,
+            taxonomy=4500,
+            categories=5000,
+            retail=500,
+            support=700,
+            out_of_scope=120,
         ),
-        AdapterSettings(epochs=1, learning_rate=3e-4, warmup_steps=30, average_decay=0.99),
+        AdapterSettings(learning_rate=5e-4, warmup_steps=50),
     ),
 )
 

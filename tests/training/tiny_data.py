@@ -50,6 +50,8 @@ def write_data(folder: Path) -> Path:
         {"id": "hg-1", "path": f"Home & Garden > {leaf.title()}"} for leaf in ("lamps", "kettles", "vases", "rugs")
     ]
     _write(folder / "taxonomy_categories.jsonl.gz", [*categories, {"id": "se-1", "path": "Services > Repair"}])
+    products = [{"name": "Rustic Charm Boots", "category": "footwear"}, {"name": "Easter Set", "category": "seasonal"}]
+    _write(folder / "aws_retail_products.jsonl.gz", products)
     return folder
 
 

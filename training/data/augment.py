@@ -111,17 +111,51 @@ def with_slip(query: LabelledQuery, rng: random.Random) -> Example:
     return replace(slipped, draft=replace(meant.draft, rewrite=" ".join(rewrite)), origin="slip")
 
 
+def with_other_values(query: LabelledQuery, values: dict[str, list[str]], rng: random.Random) -> Example:
+    """Some values replaced by those of other queries ("mention replacement", Dai & Adel, arXiv 2010.11683)."""
+    words: list[str] = []
+    spans: list[FacetSpan] = []
+    position = 0
+    for span in sorted(query.text.spans, key=lambda span: span.first):
+        words += query.text.words[position : span.first]
+        value = list(query.text.words[span.first : span.last + 1])
+        if rng.random() < 0.5:
+            value = rng.choice(values[span.facet]).split()
+        spans.append(FacetSpan(span.facet, len(words), len(words) + len(value) - 1))
+        words += value
+        position = span.last + 1
+    words += query.text.words[position:]
+    return _product(MarkedText(tuple(words), tuple(spans)), "keyword", price_max=query.price_max, origin="mention")
+
+
+def cut_otherwise(example: Example, rng: random.Random) -> Example:
+    """A row whose facets are only context, half the time with its type cut as a model might: the vertical that comes
+    after them has to be right whatever they say."""
+    spans: list[FacetSpan] = []
+    for span in example.draft.spans:
+        if span.facet == "type" and span.last > span.first and rng.random() < 0.5:
+            cut = rng.randrange(span.first, span.last)
+            front = rng.choice(("feature", "feature", "type", "line", "brand", "theme", "material"))
+            spans += [FacetSpan(front, span.first, cut), replace(span, first=cut + 1)]
+        else:
+            spans.append(span)
+    return replace(example, draft=replace(example.draft, spans=spans))
+
+
 def follow_up(query: LabelledQuery, values: dict[str, list[str]], rng: random.Random) -> Example:
     """The query was asked before; now the shopper changes one facet of it, or the price, or asks about it."""
     before = query.text if rng.random() < 0.5 else wrap(rng.choice(phrases()["find_wrappers"]), query.text)
     roll = rng.random()
     if roll < 0.2:
         return _priced_follow_up(query, before, rng)
+    price: dict[str, float | None] = {"price_max": query.price_max}
+    if query.price_max is None and rng.random() < 0.3:
+        before, price = _with_a_bound(before, rng)
     if roll < 0.4:
         about = rng.choice(("reviews", "catalog"))
         sources = ["reviews", "qa"] if about == "reviews" else ["catalog"]
         question = rng.choice(phrases()["ask_follow_ups"][about])
-        return _after([before], MarkedText.plain(question), "conversational", "ask_product", sources)
+        return _after([before], MarkedText.plain(question), "conversational", "ask_product", sources, **price)
     named = [span.facet for span in query.text.spans if span.facet in phrases()["follow_ups"]]
     facet = rng.choice([*named, *named, *phrases()["follow_ups"]])
     new = MarkedText.plain(rng.choice(values[facet]))
@@ -129,7 +163,15 @@ def follow_up(query: LabelledQuery, values: dict[str, list[str]], rng: random.Ra
     template = rng.choice(phrases()["follow_ups"][facet])
     kept = tuple(span for span in before.spans if span.facet != facet)
     mode = "conversational" if re.search(r"\b(what|do|how|they|i|show|you)\b", template) else "keyword"
-    return _after([replace(before, spans=kept)], wrap(template, new), mode)
+    return _after([replace(before, spans=kept)], wrap(template, new), mode, **price)
+
+
+def _with_a_bound(before: MarkedText, rng: random.Random) -> tuple[MarkedText, dict[str, float | None]]:
+    """An earlier question with a price bound after it, which stays in force."""
+    kind = rng.choice(("price_max", "price_max", "price_min"))
+    text, value = spoken_price(rng)
+    priced = before + MarkedText.plain(rng.choice(phrases()[kind]).replace("N", text))
+    return (priced, {kind: value}) if value in Question.parse(str(priced)).numbers else (before, {})
 
 
 def new_topic(example: Example, earlier: Sequence[MarkedText], rng: random.Random) -> Example:
@@ -142,6 +184,8 @@ def new_topic(example: Example, earlier: Sequence[MarkedText], rng: random.Rando
 
 def _priced_follow_up(query: LabelledQuery, before: MarkedText, rng: random.Random) -> Example:
     kind = rng.choice(("price_max", "price_min"))
+    if query.price_max is None and rng.random() < 0.3:  # another bound takes the place of the first
+        before = before + MarkedText.plain(rng.choice(phrases()[kind]).replace("N", spoken_price(rng)[0]))
     text, value = spoken_price(rng)
     lead = rng.choice(("", "", "anything", "what about", "only", "do you have any"))
     question = MarkedText.plain(f"{lead} {rng.choice(phrases()[kind]).replace('N', text)}")

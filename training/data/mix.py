@@ -26,6 +26,7 @@ class Shares:
     product_question: float = 0.08
     price: float = 0.16
     slip: float = 0.1
+    mention: float = 0.0
     follow_up: float = 0.13
     new_topic: float = 0.04
     negation: float = 0.04
@@ -37,6 +38,7 @@ class Shares:
     clinc_keywords: int = 250
     taxonomy: int = 2800
     categories: int = 1200
+    retail: int = 0
     support: int = 900
     out_of_scope: int = 200
 
@@ -54,6 +56,7 @@ class Mix:
         self.clinc = list(rows.clinc_rows(data, "train"))
         self.taxonomy = list(rows.taxonomy_rows(data, "train"))
         self.categories = rows.category_names(data)
+        self.retail = rows.retail_products(data)
         self.values = _facet_values(self.queries)
         self.known_words = _known_words([*self.queries, *self.taxonomy, *real])
 
@@ -70,6 +73,7 @@ class Mix:
             (shares.product_question, lambda query: augment.product_question(query, rng)),
             (shares.price, lambda query: augment.with_price(query, rng)),
             (shares.slip, lambda query: augment.with_slip(query, rng)),
+            (shares.mention, lambda query: augment.with_other_values(query, self.values, rng)),
             (shares.follow_up, lambda query: augment.follow_up(query, self.values, rng)),
             (shares.new_topic, lambda query: self._new_topic(query, rng)),
             (shares.negation, lambda query: augment.with_negation(query, self._negated(rng), rng)),
@@ -95,9 +99,12 @@ class Mix:
             yield augment.out_of_scope(rng)
 
     def _taxonomy(self, rng: random.Random) -> Iterator[Example]:
-        yield from rng.sample(self.taxonomy, min(self.shares.taxonomy, len(self.taxonomy)))
+        for example in rng.sample(self.taxonomy, min(self.shares.taxonomy, len(self.taxonomy))):
+            yield augment.cut_otherwise(example, rng)
         for name, vertical in rng.sample(self.categories, min(self.shares.categories, len(self.categories))):
-            yield _category_query(name, vertical, self.values, rng)
+            yield augment.cut_otherwise(_category_query(name, vertical, self.values, rng), rng)
+        for name, vertical in rng.sample(self.retail, min(self.shares.retail, len(self.retail))):
+            yield _product_name(name, vertical)
 
     def _keywords(self, examples: list[Example], count: int, rng: random.Random) -> Iterator[Example]:
         for example in rng.sample(examples, min(count, len(examples))):
@@ -196,8 +203,21 @@ def _category_query(name: str, vertical: str, values: dict[str, list[str]], rng:
         facet = rng.choice(("color", "brand", "material", "audience"))
         front = MarkedText.plain(rng.choice(values[facet]))
         text = replace(front, spans=(FacetSpan(facet, 0, len(front.words) - 1),)) + text
-    mode = "keyword"
-    if rng.random() < 0.3:
+    mode, intent, sources = "keyword", "find_product", ["catalog"]
+    roll = rng.random()
+    if roll < 0.25:
         mode, text = "conversational", wrap(rng.choice(phrases()["find_wrappers"]), text)
-    draft = PlanDraft(mode, "find_product", ["catalog"], list(text.spans), vertical=vertical)
-    return Example(str(text), draft, knows_facets=False, knows_vertical=True, origin="category")
+    elif roll < 0.4:
+        mode, intent = "conversational", "ask_product"
+        about, sources = rng.choice((("reviews", ["reviews", "qa"]), ("spec", ["catalog"])))
+        text = wrap(rng.choice(phrases()[f"ask_{about}_wrappers"]), text)
+    draft = PlanDraft(mode, intent, sources, list(text.spans), vertical=vertical)
+    return Example(str(text), draft, knows_sources=False, knows_facets=False, knows_vertical=True, origin="category")
+
+
+def _product_name(name: str, vertical: str) -> Example:
+    """A product of the retail catalogue asked for by its name, whose facets nobody labelled but its kind at the end."""
+    text = MarkedText.plain(name)
+    text = replace(text, spans=(FacetSpan("type", len(text.words) - 1, len(text.words) - 1),))
+    draft = PlanDraft("keyword", "find_product", ["catalog"], list(text.spans), vertical=vertical)
+    return Example(name, draft, knows_facets=False, knows_vertical=True, origin="retail")

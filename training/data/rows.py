@@ -26,6 +26,12 @@ _SENTENCE = re.compile(
     r"want|help|would|there|tell|have)\b",
     re.IGNORECASE,
 )
+# The departments of the small retail catalogue whose every product belongs to one vertical.
+_RETAIL_VERTICALS = {
+    "apparel": "aa", "footwear": "aa", "jewelry": "aa", "furniture": "fr", "housewares": "hg", "homedecor": "hg",
+    "groceries": "fb", "salty snacks": "fb", "food service": "fb", "instruments": "ae", "electronics": "el",
+    "beauty": "hb", "tools": "ha",
+}  # fmt: skip
 QUERYNER_FACETS = {
     "core_product_type": "type", "creator": "brand", "product_name": "line", "product_number": "model",
     "color": "color", "material": "material", "UoM": "size", "quantity": "count", "department": "audience",
@@ -136,6 +142,15 @@ def category_names(data: Path) -> list[tuple[str, str]]:
         if row["path"] not in dev and " > " in row["path"] and vertical in VERTICALS:
             names.append((row["path"].rsplit(" > ", 1)[1].lower(), vertical))
     return names
+
+
+def retail_products(data: Path) -> list[tuple[str, str]]:
+    """(product name, vertical) of the retail catalogue, where the department says which."""
+    return [
+        (row["name"].lower(), _RETAIL_VERTICALS[row["category"]])
+        for row in read_rows(data / "aws_retail_products.jsonl.gz")
+        if row["category"] in _RETAIL_VERTICALS
+    ]
 
 
 def find_words(question: Question, value: list[str], start: int = 0) -> int | None:
