@@ -59,7 +59,7 @@ STAGES = (
             support=700,
             out_of_scope=120,
         ),
-        AdapterSettings(learning_rate=5e-4, warmup_steps=50),
+        AdapterSettings(epochs=2, learning_rate=5e-4, warmup_steps=50),
     ),
 )
 
