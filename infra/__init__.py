@@ -1,0 +1,1 @@
+"""The AWS fleet that the planner runs on: what is wanted (fleet), and what builds it (constructs, stacks)."""

@@ -1,0 +1,40 @@
+"""The Neuron instance types a fleet may run on; instances.json is their only source."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+Chip = Literal["inf2", "trn1"]
+
+_CATALOGUE = Path(__file__).with_name("instances.json")
+
+
+class InstanceType(BaseModel):
+    """What one instance type offers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    cores: int
+    device_gib: int
+    vcpus: int
+
+
+class Catalogue(BaseModel):
+    """Every instance type that is known, and where the numbers come from."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str
+    date: str
+    tensor_parallel: dict[Chip, tuple[int, ...]]
+    cores_per_chip: int
+    types: dict[str, InstanceType]
+
+
+@cache
+def catalogue() -> Catalogue:
+    """The catalogue of instances.json."""
+    return Catalogue.model_validate(json.loads(_CATALOGUE.read_text(encoding="utf-8")))

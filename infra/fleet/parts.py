@@ -1,0 +1,194 @@
+"""The parts of a fleet file, each refusing what it can judge alone; rules.py judges the whole."""
+
+import json
+from datetime import datetime
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from infra.fleet.instances import Chip, InstanceType, catalogue
+
+REPOSITORY_ROOT = Path(__file__).parents[2]
+
+# Names end up in host names, stack names and metric dimensions: what all of them accept.
+Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$", max_length=32)]
+
+
+class Part(BaseModel):
+    """A frozen part of the settings that knows every one of its keys: a misspelt key is an error, not a default."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Group(Part):
+    """One Auto Scaling group in every cell: one instance type, because warm pools refuse a mix of them."""
+
+    instance_type: str = Field(description="an inf2 or trn1 type of infra/fleet/instances.json")
+    minimum: int = Field(ge=0, description="instances, at least; the scaling law raises it to what the load needs")
+    maximum: int = Field(ge=1, description="instances, at most")
+    capacity_reservation_id: str | None = Field(default=None, pattern=r"^cr-[0-9a-f]+$")
+
+    @field_validator("instance_type")
+    @classmethod
+    def _known(cls, instance_type: str) -> str:
+        known = catalogue().types
+        if instance_type not in known:
+            raise ValueError(
+                f"{instance_type!r} is not known; known are {', '.join(known)} (infra/fleet/instances.json)"
+            )
+        return instance_type
+
+    @property
+    def chip(self) -> Chip:
+        """The accelerator family: inf2 or trn1. It names the group inside its cell."""
+        return "inf2" if self.instance_type.startswith("inf2.") else "trn1"
+
+    @property
+    def instance(self) -> InstanceType:
+        """What one instance of this group offers."""
+        return catalogue().types[self.instance_type]
+
+
+class Slo(Part):
+    """What callers were promised; also what latency policies and burn-rate alarms are derived from."""
+
+    p99_ms: int = Field(default=300, ge=20, le=10_000, description="milliseconds from POST /plan to the whole plan")
+    goal: float = Field(
+        default=0.999, gt=0.5, lt=1, description="share of requests answered well: in time and not shed, over 28 days"
+    )
+
+
+class ServiceTime(Part):
+    """How long one replica is busy with one plan. Everything that sizes the fleet starts here."""
+
+    mean_ms: float = Field(gt=0)
+    p99_ms: float = Field(gt=0)
+    source: str = Field(min_length=12, description="who measured it, on what; or 'stated:' and the reasoning")
+
+    @model_validator(mode="after")
+    def _tail_is_beyond_the_mean(self) -> Self:
+        if self.p99_ms < self.mean_ms:
+            raise ValueError(f"p99_ms {self.p99_ms} is below mean_ms {self.mean_ms}: a 99th percentile cannot be")
+        return self
+
+
+def _medusa_choices(tree: object) -> object:
+    """A tree given as a path (from the repository's root) is read; a list is taken as it is."""
+    if not isinstance(tree, str):
+        return tree
+    path = REPOSITORY_ROOT / tree
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"no tree file at {tree} (paths start at the repository's root)") from error
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{tree} is not JSON: {error}") from error
+
+
+class Model(Part):
+    """The model that every replica serves, how it was compiled for Neuron, and the SDK that compiled it."""
+
+    id: Name
+    folder: str = Field(description="model folder, from the repository's root; `make deploy` puts it into the bucket")
+    vocabulary: int = Field(gt=0, description="tokens; the Medusa heads are not padded, so it must divide by tp")
+    strategy: Literal["medusa", "autoregressive"] = "medusa"
+    heads: int = Field(default=4, ge=0, le=8)
+    tree: list[list[int]] = Field(
+        default=[],
+        description="NxDI choices list, or the path of a JSON file that holds one",
+        json_schema_extra={"anyOf": [{"type": "string"}, {"type": "array"}]},
+    )
+    speculation_length: int = Field(default=0, ge=0, description="tree nodes + 1")
+    sequence_length: int = Field(default=512, ge=64, description="positions in the key/value cache")
+    max_prompt_tokens: int = Field(default=320, ge=1)
+    max_plan_tokens: int = Field(default=96, ge=1)
+    tensor_parallel: int = Field(default=2, ge=1, description="NeuronCores a replica spans; 2 is one chip")
+    batch_size: int = Field(default=1, ge=1)
+    async_mode: bool = False
+    sdk: str = Field(default="2.28", pattern=r"^\d+\.\d+$", description="Neuron SDK")
+    image: str = Field(description="container image, pinned by tag, whose tag names the SDK")
+    service_time: ServiceTime
+
+    _read_tree = field_validator("tree", mode="before")(_medusa_choices)
+
+
+class Traffic(Part):
+    """What the whole fleet is asked on an ordinary day, at that day's own peak."""
+
+    plans_per_minute: int = Field(gt=0)
+
+
+class Event(Part):
+    """A known peak: capacity for `multiplier` times the ordinary traffic stands ready `lead_minutes` before it."""
+
+    name: Name
+    start: AwareDatetime
+    end: AwareDatetime
+    multiplier: float = Field(ge=1, le=100)
+    lead_minutes: int = Field(default=60, ge=15, le=24 * 60)
+
+    @model_validator(mode="after")
+    def _ends_after_it_starts(self) -> Self:
+        if self.end <= self.start:
+            raise ValueError(f"event {self.name!r} ends ({self.end.isoformat()}) before it starts")
+        return self
+
+    def covers(self, moment: datetime) -> bool:
+        """Whether `moment` lies within the event."""
+        return self.start <= moment < self.end
+
+
+def _private(network: IPv4Network) -> IPv4Network:
+    if not network.is_private:
+        raise ValueError(f"{network} is not a private (RFC 1918) range: the VPC's addresses must not be routed outside")
+    return network
+
+
+class NetworkSettings(Part):
+    """The VPC. Endpoints stand in for NAT unless a NAT is asked for."""
+
+    cidr: Annotated[IPv4Network, AfterValidator(_private)] = IPv4Network("10.40.0.0/16")
+    nat: bool = Field(default=False, description="NAT gateways, for models or tools fetched from the internet at boot")
+    domain: str = Field(default="planner.internal", pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)+$", description="private DNS")
+    cell_weights: tuple[int, ...] = Field(default=(), description="DNS weight of each cell, 0..255; equal when empty")
+
+
+class Authentication(Part):
+    """How the load balancer knows its callers: mutual TLS against a trust store, or a JWT of a named issuer."""
+
+    method: Literal["none", "mtls", "jwt"] = "none"
+    trust_bundle: str | None = Field(
+        default=None, pattern=r"^s3://[a-z0-9.-]+/.+$", description="mtls: certificates of trusted authorities, PEM"
+    )
+    issuer: str | None = Field(default=None, pattern=r"^https://", description="jwt: the issuer's URL")
+    jwks: str | None = Field(default=None, pattern=r"^https://", description="jwt: where its public keys are")
+
+    @model_validator(mode="after")
+    def _has_what_its_method_needs(self) -> Self:
+        needed = {"none": (), "mtls": ("trust_bundle",), "jwt": ("issuer", "jwks")}[self.method]
+        missing = [field for field in needed if getattr(self, field) is None]
+        if missing:
+            raise ValueError(f"method {self.method!r} needs {' and '.join(missing)}")
+        return self
+
+
+class LoadBalancer(Part):
+    """The door of each cell."""
+
+    scheme: Literal["internal", "internet-facing"] = "internal"
+    authentication: Authentication = Authentication()
+    certificate_parameter: str = Field(
+        default="/peakplan/certificate-arn",
+        pattern=r"^/.+",
+        description="SSM parameter that holds the certificate's ARN",
+    )
+    reserve_capacity: bool = Field(default=True, description="reserve LCUs for the event's peak, so ALB need not ramp")
+
+
+class Caller(Part):
+    """Someone who may call, and from where. Named callers get DNS names over a shuffle-sharded part of the cells."""
+
+    name: Name
+    cidrs: tuple[IPv4Network, ...] = Field(min_length=1)

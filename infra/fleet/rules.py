@@ -1,0 +1,271 @@
+"""Rules over several fields of a fleet file: each refuses one unsafe or impossible combination and names its source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from infra.fleet import sizing
+from infra.fleet.instances import catalogue
+
+if TYPE_CHECKING:
+    from infra.fleet.settings import FleetSettings
+
+# NxDI releases after SDK 2.28 run on Trn2 and newer only.
+NEWEST_SDK = (2, 28)
+# NxDI's Medusa buffers hard-code TOPK = 10.
+MEDUSA_RANKS = 10
+# "Targets per Application Load Balancer", default quota.
+BALANCER_TARGETS = 1000
+LOG_RETENTION_DAYS = frozenset(
+    {1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653}
+)
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One broken rule: where in the file, what it says and what to do, and the rule's source."""
+
+    field: str
+    problem: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.problem} [source: {self.source}]"
+
+
+Rule = Callable[["FleetSettings"], Iterator[Violation]]
+
+
+def _sdk_runs_on_the_chip(fleet: FleetSettings) -> Iterator[Violation]:
+    source = "AWS Neuron release notes, components/nxd-inference: pin 2.28 for Trn1/Inf2"
+    major, minor = (int(part) for part in fleet.model.sdk.split("."))
+    if (major, minor) > NEWEST_SDK:
+        yield Violation(
+            "model.sdk", f"{fleet.model.sdk} does not run on inf2 or trn1: NxDI of 2.29 needs Trn2; use 2.28", source
+        )
+    if f"sdk{fleet.model.sdk}." not in fleet.model.image:
+        yield Violation(
+            "model.image",
+            f"its tag must name SDK {fleet.model.sdk} (sdk{fleet.model.sdk}.x): "
+            f"{fleet.model.image!r} would be another SDK's or an unpinned image",
+            source,
+        )
+
+
+def _medusa_decodes_one_at_a_time(fleet: FleetSettings) -> Iterator[Violation]:
+    if fleet.model.strategy != "medusa":
+        return
+    source = "neuronx-distributed-inference 0.8, NeuronConfig with is_medusa"
+    if fleet.model.batch_size > 1:
+        yield Violation(
+            "model.batch_size", f"{fleet.model.batch_size} with Medusa: NxDI decodes Medusa at batch 1; use 1", source
+        )
+    if fleet.model.async_mode:
+        yield Violation("model.async_mode", "on with Medusa: NxDI's Medusa loop is synchronous; use false", source)
+
+
+def _tensor_parallel_exists(fleet: FleetSettings) -> Iterator[Violation]:
+    tensor_parallel = fleet.model.tensor_parallel
+    for group in fleet.groups:
+        valid = [degree for degree in catalogue().tensor_parallel[group.chip] if degree <= group.instance.cores]
+        if tensor_parallel not in valid:
+            yield Violation(
+                "model.tensor_parallel",
+                f"{tensor_parallel} is not possible on {group.instance_type}; possible: {', '.join(map(str, valid))}",
+                catalogue().source,
+            )
+    if fleet.model.vocabulary % tensor_parallel:
+        yield Violation(
+            "model.vocabulary",
+            f"{fleet.model.vocabulary} does not divide by tensor_parallel {tensor_parallel}: the heads are not padded",
+            "neuronx-distributed-inference, NeuronLlama's Medusa heads",
+        )
+
+
+def _tree_fits_the_heads(fleet: FleetSettings) -> Iterator[Violation]:
+    model = fleet.model
+    if model.strategy != "medusa":
+        return
+    source = "neuronx-distributed-inference, modules/generation: Medusa buffers from the choices list"
+    depth = max((len(path) for path in model.tree), default=0)
+    if not depth:
+        yield Violation("model.tree", "is empty: Medusa needs one; name the model's medusa_tree.json", source)
+        return
+    if depth > model.heads:
+        yield Violation("model.heads", f"{model.heads} heads cannot fill a tree of depth {depth}", source)
+    if model.speculation_length != len(model.tree) + 1:
+        yield Violation(
+            "model.speculation_length",
+            f"{model.speculation_length}, but the tree has {len(model.tree)} nodes: it must be {len(model.tree) + 1}",
+            source,
+        )
+    choices = {tuple(path) for path in model.tree}
+    for path in model.tree:
+        if any(rank < 0 or rank >= MEDUSA_RANKS for rank in path):
+            yield Violation("model.tree", f"{path} has a rank outside 0..{MEDUSA_RANKS - 1}", source)
+        if len(path) > 1 and tuple(path[:-1]) not in choices:
+            yield Violation("model.tree", f"{path} hangs in the air: its parent {path[:-1]} is not in the tree", source)
+
+
+def _sequence_has_room(fleet: FleetSettings) -> Iterator[Violation]:
+    model = fleet.model
+    speculation = model.heads + model.speculation_length if model.strategy == "medusa" else 0
+    needed = model.max_prompt_tokens + model.max_plan_tokens + 1 + speculation
+    if model.sequence_length < needed:
+        yield Violation(
+            "model.sequence_length",
+            f"{model.sequence_length} is short of prompt + plan + heads + 1 + speculation length = {needed}",
+            "neuronx-distributed-inference: the key/value write position is not bounded",
+        )
+
+
+def _groups_are_sane(fleet: FleetSettings) -> Iterator[Violation]:
+    source = "Amazon EC2 Auto Scaling, MinSize and MaxSize"
+    for index, group in enumerate(fleet.groups):
+        if group.minimum > group.maximum:
+            yield Violation(
+                f"groups.{index}.minimum",
+                f"{group.minimum} is above maximum {group.maximum}; swap or raise them",
+                source,
+            )
+    chips = [group.chip for group in fleet.groups]
+    if len(set(chips)) < len(chips):
+        yield Violation(
+            "groups",
+            f"two groups of {chips[0]}: one group a chip family; raise its maximum instead",
+            "docs/decisions: one instance type per group",
+        )
+
+
+def _cell_stays_small(fleet: FleetSettings) -> Iterator[Violation]:
+    size = sum(group.maximum for group in fleet.groups)
+    if size > fleet.maximum_cell_instances:
+        yield Violation(
+            "groups",
+            f"{size} instances a cell are more than maximum_cell_instances {fleet.maximum_cell_instances}: "
+            "add cells instead of growing them",
+            "AWS Well-Architected, Reducing the scope of impact with cell-based architecture: a fixed maximum size",
+        )
+    if fleet.maximum_cell_instances > BALANCER_TARGETS:
+        yield Violation(
+            "maximum_cell_instances",
+            f"{fleet.maximum_cell_instances} is above the {BALANCER_TARGETS} targets that a load balancer takes",
+            "Elastic Load Balancing quotas, targets per Application Load Balancer",
+        )
+
+
+def _slo_can_be_met(fleet: FleetSettings) -> Iterator[Violation]:
+    utilisation = sizing.target_utilisation(fleet)
+    if utilisation < sizing.LOWEST_UTILISATION:
+        yield Violation(
+            "model.service_time",
+            f"mean {fleet.model.service_time.mean_ms} ms and p99 {fleet.model.service_time.p99_ms} ms leave replicas "
+            f"only {utilisation:.0%} busy inside an SLO of {fleet.slo.p99_ms} ms: a faster model or a longer SLO is needed",
+            "infra/fleet/sizing.py, target_utilisation",
+        )
+
+
+def _ordinary_days_and_events_have_capacity(fleet: FleetSettings) -> Iterator[Violation]:
+    if sizing.target_utilisation(fleet) < sizing.LOWEST_UTILISATION or not _replicas_fit(fleet):
+        return  # another rule says so; there is nothing to divide by
+    days = [("traffic.plans_per_minute", "an ordinary day", 1.0)]
+    days += [(f"events.{index}", f"event {event.name!r}", event.multiplier) for index, event in enumerate(fleet.events)]
+    for field, what, multiplier in days:
+        for group in fleet.groups:
+            wanted = sizing.instances_wanted(fleet, group, multiplier)
+            if wanted > group.maximum:
+                yield Violation(
+                    field,
+                    f"{what} needs {wanted} {group.instance_type} a cell, one zone's loss included, but the group's "
+                    f"maximum is {group.maximum}: raise it, or the number of cells",
+                    "infra/fleet/sizing.py; AWS Builders' Library, Static stability using Availability Zones",
+                )
+
+
+def _replicas_fit(fleet: FleetSettings) -> bool:
+    return all(sizing.replicas_per_instance(group, fleet.model.tensor_parallel) for group in fleet.groups)
+
+
+def _events_do_not_overlap(fleet: FleetSettings) -> Iterator[Violation]:
+    ordered = sorted(fleet.events, key=lambda event: event.start)
+    for earlier, later in pairwise(ordered):
+        if later.start < earlier.end:
+            yield Violation(
+                "events",
+                f"{earlier.name!r} and {later.name!r} overlap: the end of one would take the other's capacity; merge",
+                "Amazon EC2 Auto Scaling, scheduled actions: the last one to run wins",
+            )
+
+
+def _public_doors_are_locked(fleet: FleetSettings) -> Iterator[Violation]:
+    balancer = fleet.load_balancer
+    if balancer.scheme == "internet-facing" and balancer.authentication.method == "none":
+        yield Violation(
+            "load_balancer.authentication",
+            "none on an internet-facing load balancer: use mtls or jwt, or make it internal",
+            "AWS Security Hub, and this project's rule: nothing public without authentication",
+        )
+
+
+def _callers_are_named_networks(fleet: FleetSettings) -> Iterator[Violation]:
+    for index, caller in enumerate(fleet.callers):
+        for cidr in caller.cidrs:
+            if cidr.prefixlen < (8 if cidr.is_private else 16):
+                yield Violation(
+                    f"callers.{index}.cidrs",
+                    f"{cidr} is nearly everyone; name the networks that call",
+                    "AWS Security Hub EC2.18: no unrestricted ingress",
+                )
+    names = [caller.name for caller in fleet.callers]
+    if len(set(names)) < len(names):
+        yield Violation("callers", "two callers have one name; names become DNS names", "infra/constructs/edge.py")
+    if fleet.caller_shard_cells > fleet.cells:
+        yield Violation(
+            "caller_shard_cells",
+            f"{fleet.caller_shard_cells} of {fleet.cells} cells; use at most that many",
+            "AWS Builders' Library, Workload isolation using shuffle-sharding",
+        )
+
+
+def _names_and_counts_agree(fleet: FleetSettings) -> Iterator[Violation]:
+    for zone in fleet.availability_zones:
+        if not zone.startswith(fleet.region):
+            yield Violation("availability_zones", f"{zone} is not in {fleet.region}", "Amazon EC2, zone names")
+    if len(set(fleet.availability_zones)) < len(fleet.availability_zones):
+        yield Violation("availability_zones", "a zone is named twice", "Amazon EC2, zone names")
+    weights = fleet.network.cell_weights
+    if weights and (
+        len(weights) != fleet.cells or any(not 0 <= weight <= 255 for weight in weights) or not any(weights)
+    ):
+        yield Violation(
+            "network.cell_weights",
+            f"give one weight of 0..255 for each of the {fleet.cells} cells, not all 0",
+            "Amazon Route 53, weighted records",
+        )
+    if fleet.retention_days not in LOG_RETENTION_DAYS:
+        yield Violation(
+            "retention_days",
+            f"{fleet.retention_days} is not a period CloudWatch Logs offers; it offers "
+            f"{', '.join(map(str, sorted(LOG_RETENTION_DAYS)))}",
+            "CloudWatch Logs, PutRetentionPolicy",
+        )
+
+
+RULES: tuple[Rule, ...] = (
+    _sdk_runs_on_the_chip,
+    _medusa_decodes_one_at_a_time,
+    _tensor_parallel_exists,
+    _tree_fits_the_heads,
+    _sequence_has_room,
+    _groups_are_sane,
+    _cell_stays_small,
+    _slo_can_be_met,
+    _ordinary_days_and_events_have_capacity,
+    _events_do_not_overlap,
+    _public_doors_are_locked,
+    _callers_are_named_networks,
+    _names_and_counts_agree,
+)

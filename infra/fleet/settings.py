@@ -1,0 +1,98 @@
+"""One fleet's settings, read from one YAML file in infra/fleets; unsafe or impossible values are refused in words."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from infra.fleet import rules
+from infra.fleet.parts import Caller, Event, Group, LoadBalancer, Model, Name, NetworkSettings, Part, Slo, Traffic
+
+FLEETS = Path(__file__).parents[1] / "fleets"
+
+
+class FleetFileError(Exception):
+    """A fleet file that cannot be used; the message names each field, what is wrong and what to do. For people."""
+
+
+class FleetSettings(Part):
+    """Everything that may differ between fleets."""
+
+    name: Name
+    region: str = Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")
+    account: str | None = Field(default=None, pattern=r"^\d{12}$", description="left out: whoever deploys")
+    availability_zones: tuple[str, ...] = Field(min_length=2, max_length=6)
+    cells: int = Field(ge=1, le=64, description="standing alone, identical")
+    maximum_cell_instances: int = Field(default=200, ge=1, description="the size a cell was tested at")
+    groups: tuple[Group, ...] = Field(min_length=1, max_length=2, description="in every cell")
+    traffic: Traffic
+    slo: Slo = Slo()
+    surge_factor: float = Field(
+        default=1.5, ge=1, le=4, description="load beyond what was scheduled that warm instances absorb"
+    )
+    boot_seconds: int = Field(default=600, ge=30, le=7200, description="launch to proven ready, cold")
+    warm_start_seconds: int = Field(default=90, ge=5, le=7200, description="warm pool to proven ready")
+    drain_seconds: int = Field(default=30, ge=5, le=300, description="in-flight requests get this long")
+    events: tuple[Event, ...] = ()
+    model: Model
+    network: NetworkSettings = NetworkSettings()
+    load_balancer: LoadBalancer = LoadBalancer()
+    callers: tuple[Caller, ...] = Field(min_length=1, description="who may call; nobody else reaches a cell")
+    caller_shard_cells: int = Field(default=2, ge=1, description="cells that one named caller is spread over")
+    retention_days: int = Field(default=30, ge=1, le=3653, description="logs, access logs, flow logs")
+    on_call: Annotated[str, Field(pattern=r"^(arn:aws:sns:.+|[^@\s]+@[^@\s]+\.[^@\s]+)$")] = Field(
+        description="an e-mail address, or the ARN of an SNS topic"
+    )
+    cost_center: str = Field(default="peakplan", description="the tag that bills are split by")
+
+    @model_validator(mode="after")
+    def _obeys_every_rule(self) -> Self:
+        broken = [violation for rule in rules.RULES for violation in rule(self)]
+        if broken:
+            raise ValueError("\n".join(str(violation) for violation in broken))
+        return self
+
+    @property
+    def cell_names(self) -> tuple[str, ...]:
+        """cell-1 ... cell-n."""
+        return tuple(f"cell-{number}" for number in range(1, self.cells + 1))
+
+    @classmethod
+    def from_yaml(cls, path: Path) -> Self:
+        """The settings in `path`.
+
+        Raises:
+            FleetFileError: the file is missing, is not YAML, or breaks a rule; the message is for people.
+        """
+        try:
+            content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+        except OSError as error:
+            known = ", ".join(sorted(file.stem for file in FLEETS.glob("*.yaml")))
+            raise FleetFileError(f"{path}: cannot be read ({error.strerror}). Fleets that ship: {known}") from error
+        except yaml.YAMLError as error:
+            raise FleetFileError(f"{path}: not YAML: {error}") from error
+        if not isinstance(content, dict):
+            raise FleetFileError(f"{path}: expected keys like `name:` and `region:`; see infra/fleets/dev.yaml")
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            raise FleetFileError(_for_people(path, error)) from error
+
+
+def _for_people(path: Path, error: ValidationError) -> str:
+    """Every finding on a line of its own: where in the file, and what is wrong there."""
+    lines = []
+    for finding in error.errors():
+        where = ".".join(str(part) for part in finding["loc"])
+        what = finding["msg"].removeprefix("Value error, ")
+        # A rule over several fields names its field itself.
+        lines += [f"{where}: {what}"] if where else what.splitlines()
+    return "\n  ".join([f"{path}: {len(lines)} value(s) cannot be used", *lines])
+
+
+def json_schema() -> str:
+    """The JSON Schema that editors complete and check fleet files with."""
+    schema = FleetSettings.model_json_schema()
+    return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema, indent=1) + "\n"
