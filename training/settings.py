@@ -13,7 +13,7 @@ class AdapterSettings:
     rank: int = 16
     alpha: int = 32
     dropout: float = 0.0  # dropout on every linear input would cost a third of a CPU step
-    epochs: int = 3
+    epochs: int = 2
     batch_size: int = 32
     learning_rate: float = 6e-4
     warmup_steps: int = 100
@@ -32,36 +32,9 @@ class Stage:
     adapter: AdapterSettings = field(default_factory=AdapterSettings)
 
 
-# Verticals are learnt from category names, of which there are ten thousand: the second stage sees half of them in every
-# epoch, beside all that the first has taught and queries put together from the values of several.
-STAGES = (
-    Stage("plans"),
-    Stage(
-        "verticals",
-        Shares(
-            sentence=0.2,
-            product_question=0.06,
-            price=0.14,
-            slip=0.16,
-            mention=0.4,
-            follow_up=0.12,
-            new_topic=0.03,
-            negation=0.03,
-            webshop=150,
-            pqa=700,
-            bitext=500,
-            bitext_keywords=200,
-            clinc=600,
-            clinc_keywords=200,
-            taxonomy=4500,
-            categories=5000,
-            retail=500,
-            support=700,
-            out_of_scope=120,
-        ),
-        AdapterSettings(epochs=2, learning_rate=5e-4, warmup_steps=50),
-    ),
-)
+# One stage: category names, which teach the verticals, are in the mix from the start, and two epochs do not yet learn
+# the labelled queries by heart (three, with few new values, came to a span F1 of 0.86 on them and 0.65 on dev).
+STAGES = (Stage("plans"),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,7 +111,7 @@ def with_slip(query: LabelledQuery, rng: random.Random) -> Example:
     return replace(slipped, draft=replace(meant.draft, rewrite=" ".join(rewrite)), origin="slip")
 
 
-def with_other_values(query: LabelledQuery, values: dict[str, list[str]], rng: random.Random) -> Example:
+def with_other_values(query: LabelledQuery, values: dict[str, list[str]], rng: random.Random) -> LabelledQuery:
     """Some values replaced by those of other queries ("mention replacement", Dai & Adel, arXiv 2010.11683)."""
     words: list[str] = []
     spans: list[FacetSpan] = []
@@ -125,7 +125,7 @@ def with_other_values(query: LabelledQuery, values: dict[str, list[str]], rng: r
         words += value
         position = span.last + 1
     words += query.text.words[position:]
-    return _product(MarkedText(tuple(words), tuple(spans)), "keyword", price_max=query.price_max, origin="mention")
+    return replace(query, text=MarkedText(tuple(words), tuple(spans)))
 
 
 def cut_otherwise(example: Example, rng: random.Random) -> Example:

@@ -21,26 +21,25 @@ _SUPPORT_INTENTS = tuple(intent for intent in FIXED_SOURCES if intent != "out_of
 class Shares:
     """How many examples of each kind an epoch holds; a real query also appears as it was typed."""
 
-    labelled: float = 1.0  # shares of the labelled queries
-    sentence: float = 0.32
-    product_question: float = 0.08
-    price: float = 0.16
-    slip: float = 0.1
-    mention: float = 0.0
+    sentence: float = 0.24  # shares of the labelled queries, each of which is there once as it was typed
+    product_question: float = 0.07
+    price: float = 0.15
+    slip: float = 0.14
+    mention: float = 0.4
     follow_up: float = 0.13
     new_topic: float = 0.04
     negation: float = 0.04
-    webshop: int = 400  # counts
-    pqa: int = 1000
-    bitext: int = 800
-    bitext_keywords: int = 250
-    clinc: int = 900
-    clinc_keywords: int = 250
-    taxonomy: int = 2800
-    categories: int = 1200
-    retail: int = 0
-    support: int = 900
-    out_of_scope: int = 200
+    webshop: int = 200  # counts
+    pqa: int = 700
+    bitext: int = 500
+    bitext_keywords: int = 200
+    clinc: int = 700
+    clinc_keywords: int = 200
+    taxonomy: int = 4000
+    categories: int = 4500
+    retail: int = 500
+    support: int = 800
+    out_of_scope: int = 150
 
 
 class Mix:
@@ -73,16 +72,16 @@ class Mix:
             (shares.product_question, lambda query: augment.product_question(query, rng)),
             (shares.price, lambda query: augment.with_price(query, rng)),
             (shares.slip, lambda query: augment.with_slip(query, rng)),
-            (shares.mention, lambda query: augment.with_other_values(query, self.values, rng)),
+            (shares.mention, lambda query: augment.keyword(query)),
             (shares.follow_up, lambda query: augment.follow_up(query, self.values, rng)),
             (shares.new_topic, lambda query: self._new_topic(query, rng)),
             (shares.negation, lambda query: augment.with_negation(query, self._negated(rng), rng)),
         )
-        for query in rng.sample(self.queries, round(shares.labelled * len(self.queries))):
+        for query in self.queries:
             yield augment.keyword(query, misspelt=self._may_be_misspelt(query))
             for share, make in forms:
-                if rng.random() < share:
-                    yield make(query)
+                if rng.random() < share:  # mostly from new values: the same few thousand are learnt by heart otherwise
+                    yield make(augment.with_other_values(query, self.values, rng) if rng.random() < 0.7 else query)
 
     def _support(self, rng: random.Random) -> Iterator[Example]:
         shares = self.shares
