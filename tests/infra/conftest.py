@@ -1,0 +1,3 @@
+"""Fixtures of the infrastructure tests."""
+
+from tests.infra.moto_server import moto_server as moto_server

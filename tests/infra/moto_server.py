@@ -1,0 +1,93 @@
+"""A moto server with our models, a process of its own on a free port of the loopback; `moto_server` is its fixture."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+START_SECONDS = 120.0  # a limit that only a server that never starts reaches
+REGION, ACCOUNT = "us-east-1", "123456789012"
+
+
+@dataclass(frozen=True)
+class MotoServer:
+    """Where the server listens, and what a child process or a client needs to reach it."""
+
+    url: str  # says localhost: the CDK CLI addresses buckets by host name, which an IP address does not carry
+
+    def environment(self) -> dict[str, str]:
+        """Environment variables for the CDK CLI or any AWS SDK."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        return kept | {
+            "AWS_ACCESS_KEY_ID": "testing",
+            "AWS_SECRET_ACCESS_KEY": "testing",
+            "AWS_SESSION_TOKEN": "testing",
+            "AWS_REGION": REGION,
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+
+    def client(self, service: str, region: str = REGION) -> Any:
+        """A boto3 client of the server."""
+        return boto3.client(
+            service,
+            region_name=region,
+            endpoint_url=self.url,
+            aws_access_key_id="testing",
+            aws_secret_access_key="testing",
+        )
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+    return port
+
+
+def _answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/moto-api/data.json", timeout=5):
+            return True
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return False
+
+
+@contextmanager
+def running_moto(log: Path) -> Iterator[MotoServer]:
+    """A server that answers, ended at the end whatever happens; its log goes to the file."""
+    port = _free_port()
+    url = f"http://localhost:{port}"
+    with log.open("w") as output:
+        command = [sys.executable, "-m", "tests.infra.moto_models", str(port)]
+        process = subprocess.Popen(command, cwd=REPOSITORY, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        end = time.monotonic() + START_SECONDS
+        while not _answers(url):
+            assert process.poll() is None, f"the moto server ended:\n{log.read_text()}"
+            assert time.monotonic() < end, f"the moto server does not answer:\n{log.read_text()}"
+            time.sleep(0.1)
+        yield MotoServer(url)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="session")
+def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
+    """One server for the test run: name your stacks and resources so that tests do not meet."""
+    with running_moto(tmp_path_factory.mktemp("moto") / "server.log") as server:
+        yield server
