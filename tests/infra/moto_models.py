@@ -1,8 +1,9 @@
 """A moto server whose CloudFormation also makes what moto 5.2 silently leaves out, so that boto3 reads it back.
 
-Left out without this: scaling policies, lifecycle hooks, warm pools, alarms and composite alarms, egress rules, policies
-of buckets and topics, topic subscriptions, attributes of load balancers and target groups; and an update of an Auto
-Scaling group loses its warm pool and, when unnamed, its name. `python -m tests.infra.moto_models PORT` runs the server.
+Left out without this: scaling policies, lifecycle hooks, warm pools, alarms and composite alarms, egress rules,
+policies of buckets and topics, topic subscriptions, attributes of load balancers and target groups; and an update of an
+Auto Scaling group loses its warm pool and, when unnamed, its name. `python -m tests.infra.moto_models PORT` runs the
+server.
 
 What moto's own API drops stays dropped: role and notification target of a lifecycle hook, for one.
 """
