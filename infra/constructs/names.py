@@ -1,0 +1,15 @@
+"""What other stacks may know of a cell: plain strings, so that no cell refers to another."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CellNames:
+    """The names under which AWS publishes one cell's metrics; at synth they may be tokens of the cell's own stack."""
+
+    cell: str  # cell-1 ...
+    load_balancer: str  # its full name, app/NAME/ID
+    target_groups: tuple[str, ...]  # their full names, targetgroup/NAME/ID
+    auto_scaling_groups: tuple[str, ...]

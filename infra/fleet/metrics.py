@@ -1,0 +1,91 @@
+"""The metrics of a fleet: names, namespaces, dimensions and units, read from metrics.json beside this file.
+
+The data file is the one source: alarms, dashboard and scaling policies take their names from here, and the service's
+emitter ships a copy of the same file (docs/decisions/0008-metric-names.md). A name that the file does not hold is an
+error at synth, not an alarm that waits for ever.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+FILE = Path(__file__).with_name("metrics.json")
+
+
+class MetricNameError(Exception):
+    """A metric, or a set of its dimensions, that metrics.json does not hold. For people."""
+
+
+class Source(BaseModel):
+    """Who publishes a metric, and where that is written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    namespace: str
+    publisher: str
+    document: str
+
+
+class Metric(BaseModel):
+    """One metric. Each of its sets of dimensions is a metric of its own to CloudWatch, which never sums over them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    source: str
+    unit: str = Field(description="CloudWatch's unit; None where the publisher gives none")
+    statistic: str = Field(description="the statistic that makes sense of it: Sum, Average, Minimum, Maximum or pNN")
+    dimensions: tuple[tuple[str, ...], ...] = Field(min_length=1)
+    values: dict[str, tuple[str, ...]] = Field(
+        default={}, description="the values of dimensions that its publisher owns"
+    )
+    resolution_seconds: int = Field(default=60, description="1 where policies look every 10 seconds")
+    description: str
+
+
+class Metrics(BaseModel):
+    """All of metrics.json; consistent in itself."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sources: dict[str, Source]
+    dimensions: dict[str, str]
+    rungs: tuple[str, ...]
+    properties: dict[str, str]
+    metrics: dict[str, Metric]
+
+    @model_validator(mode="after")
+    def _names_are_known(self) -> Metrics:
+        for name, metric in self.metrics.items():
+            if metric.source not in self.sources:
+                raise ValueError(f"{name}: source {metric.source!r} is not one of {', '.join(self.sources)}")
+            unknown = {part for chosen in metric.dimensions for part in chosen} - set(self.dimensions)
+            if unknown:
+                raise ValueError(f"{name}: dimensions {sorted(unknown)} are not described under `dimensions`")
+        return self
+
+    def metric(self, name: str, dimensions: tuple[str, ...] | None = None) -> Metric:
+        """The metric of that name, published under that set of dimensions.
+
+        Raises:
+            MetricNameError: nobody publishes it, or not under these dimensions.
+        """
+        if name not in self.metrics:
+            raise MetricNameError(f"no metric {name!r} in {FILE.name}; known: {', '.join(self.metrics)}")
+        metric = self.metrics[name]
+        if dimensions is not None and dimensions not in metric.dimensions:
+            known = " or ".join("/".join(chosen) for chosen in metric.dimensions)
+            raise MetricNameError(f"{name} is published under {known}, not {'/'.join(dimensions)} ({FILE.name})")
+        return metric
+
+    def namespace(self, name: str) -> str:
+        """The CloudWatch namespace of a metric. Raises MetricNameError for an unknown one."""
+        return self.sources[self.metric(name).source].namespace
+
+
+@cache
+def metrics() -> Metrics:
+    """metrics.json, read once."""
+    return Metrics.model_validate_json(FILE.read_text(encoding="utf-8"))
