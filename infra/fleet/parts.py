@@ -114,6 +114,19 @@ class Model(Part):
     _read_tree = field_validator("tree", mode="before")(_medusa_choices)
 
 
+class MachineImage(Part):
+    """Where the ids of machine images are kept: SSM parameters, so that no account's id is in a fleet file."""
+
+    base_parameter: str = Field(
+        default="/peakplan/neuron-base-image",
+        pattern=r"^/.+",
+        description="AMI with the driver of the pinned SDK; by you",
+    )
+    parameter: str = Field(
+        default="/peakplan/machine-image", pattern=r"^/.+", description="AMI that cells boot; by the image pipeline"
+    )
+
+
 class Traffic(Part):
     """What the whole fleet is asked on an ordinary day, at that day's own peak."""
 
@@ -151,6 +164,10 @@ class NetworkSettings(Part):
 
     cidr: Annotated[IPv4Network, AfterValidator(_private)] = IPv4Network("10.40.0.0/16")
     nat: bool = Field(default=False, description="NAT gateways, for models or tools fetched from the internet at boot")
+    endpoints: tuple[str, ...] = Field(
+        default=("ecr.api", "ecr.dkr", "logs", "monitoring", "ssm", "ssmmessages", "autoscaling"),
+        description="AWS services reached through interface endpoints; S3 has a gateway endpoint in any case",
+    )
     domain: str = Field(default="planner.internal", pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)+$", description="private DNS")
     cell_weights: tuple[int, ...] = Field(default=(), description="DNS weight of each cell, 0..255; equal when empty")
 

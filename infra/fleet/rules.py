@@ -163,7 +163,7 @@ def _slo_can_be_met(fleet: FleetSettings) -> Iterator[Violation]:
         yield Violation(
             "model.service_time",
             f"mean {fleet.model.service_time.mean_ms} ms and p99 {fleet.model.service_time.p99_ms} ms leave replicas "
-            f"only {utilisation:.0%} busy inside an SLO of {fleet.slo.p99_ms} ms: a faster model or a longer SLO is needed",
+            f"only {utilisation:.0%} busy inside an SLO of {fleet.slo.p99_ms} ms: use a faster model or a longer SLO",
             "infra/fleet/sizing.py, target_utilisation",
         )
 
@@ -197,6 +197,16 @@ def _events_do_not_overlap(fleet: FleetSettings) -> Iterator[Violation]:
                 "events",
                 f"{earlier.name!r} and {later.name!r} overlap: the end of one would take the other's capacity; merge",
                 "Amazon EC2 Auto Scaling, scheduled actions: the last one to run wins",
+            )
+
+
+def _events_leave_time_to_boot(fleet: FleetSettings) -> Iterator[Violation]:
+    for index, event in enumerate(fleet.events):
+        if event.lead_minutes * 60 < 2 * fleet.boot_seconds:
+            yield Violation(
+                f"events.{index}.lead_minutes",
+                f"{event.lead_minutes} is less than two boots of {fleet.boot_seconds} s: the second is for what fails",
+                "infra/fleet/scaling.py: capacity stands ready before an event",
             )
 
 
@@ -265,6 +275,7 @@ RULES: tuple[Rule, ...] = (
     _slo_can_be_met,
     _ordinary_days_and_events_have_capacity,
     _events_do_not_overlap,
+    _events_leave_time_to_boot,
     _public_doors_are_locked,
     _callers_are_named_networks,
     _names_and_counts_agree,

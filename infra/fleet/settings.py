@@ -8,7 +8,19 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from infra.fleet import rules
-from infra.fleet.parts import Caller, Event, Group, LoadBalancer, Model, Name, NetworkSettings, Part, Slo, Traffic
+from infra.fleet.parts import (
+    Caller,
+    Event,
+    Group,
+    LoadBalancer,
+    MachineImage,
+    Model,
+    Name,
+    NetworkSettings,
+    Part,
+    Slo,
+    Traffic,
+)
 
 FLEETS = Path(__file__).parents[1] / "fleets"
 
@@ -37,6 +49,7 @@ class FleetSettings(Part):
     drain_seconds: int = Field(default=30, ge=5, le=300, description="in-flight requests get this long")
     events: tuple[Event, ...] = ()
     model: Model
+    machine_image: MachineImage = MachineImage()
     network: NetworkSettings = NetworkSettings()
     load_balancer: LoadBalancer = LoadBalancer()
     callers: tuple[Caller, ...] = Field(min_length=1, description="who may call; nobody else reaches a cell")

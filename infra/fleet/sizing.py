@@ -77,3 +77,29 @@ def with_one_zone_lost(settings: FleetSettings, instances: int) -> int:
 def instances_wanted(settings: FleetSettings, group: Group, multiplier: float = 1.0) -> int:
     """Instances of one cell's `group` for `multiplier` times the ordinary traffic, one zone's loss included."""
     return with_one_zone_lost(settings, instances_for(settings, group, group_rate(settings, group, multiplier)))
+
+
+# Request and answer with headers and TLS framing, stated: a plan is some 700 bytes, a question 100.
+BYTES_PER_PLAN = 2500
+# One load balancer capacity unit moves a gigabyte an hour; the other dimensions are slack with kept-alive connections.
+BYTES_PER_UNIT_HOUR = 1e9
+# The least that can be reserved. Source: Elastic Load Balancing user guide, LCU reservation.
+LEAST_RESERVED_UNITS = 100
+
+
+def balancer_units(settings: FleetSettings, multiplier: float = 1.0) -> int:
+    """Load balancer capacity units (LCU) that one cell's traffic takes."""
+    rate = fleet_rate(settings, multiplier) / settings.cells
+    return math.ceil(rate * BYTES_PER_PLAN * 3600 / BYTES_PER_UNIT_HOUR)
+
+
+def reserved_units(settings: FleetSettings) -> int:
+    """Units to reserve in each cell for the biggest load that is scheduled; 0 where nothing is reserved."""
+    if not settings.load_balancer.reserve_capacity:
+        return 0
+    return max(LEAST_RESERVED_UNITS, balancer_units(settings, peak_multiplier(settings)))
+
+
+def peak_multiplier(settings: FleetSettings) -> float:
+    """The biggest multiple of ordinary traffic that is scheduled."""
+    return max((event.multiplier for event in settings.events), default=1.0)

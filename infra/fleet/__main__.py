@@ -1,0 +1,46 @@
+"""`python -m infra.fleet cost|check|schema`: what a fleet costs, whether its file is sound, the schema for editors."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from infra.fleet.cost import PRICES, Prices, report
+from infra.fleet.settings import FLEETS, FleetFileError, FleetSettings, json_schema
+
+SCHEMA = Path(__file__).with_name("schema.json")
+
+
+def fleet_file(fleet: str) -> Path:
+    """The file of a fleet that ships (prime-day), or a path as it is (my/fleet.yaml)."""
+    return Path(fleet) if fleet.endswith((".yaml", ".yml")) else FLEETS / f"{fleet}.yaml"
+
+
+def _run(arguments: argparse.Namespace) -> str:
+    if arguments.command == "schema":
+        SCHEMA.write_text(json_schema(), encoding="utf-8")
+        return f"wrote {SCHEMA.relative_to(Path.cwd()) if SCHEMA.is_relative_to(Path.cwd()) else SCHEMA}"
+    settings = FleetSettings.from_yaml(fleet_file(arguments.fleet))
+    if arguments.command == "check":
+        return f"fleet {settings.name} is sound"
+    return report(settings, Prices.from_json(arguments.prices))
+
+
+def main(words: list[str] | None = None) -> int:
+    """The command line; 0, or 2 when a file cannot be used."""
+    parser = argparse.ArgumentParser(prog="python -m infra.fleet", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, purpose in (("cost", "hourly and per million plans"), ("check", "is the file sound?")):
+        command = commands.add_parser(name, help=purpose)
+        command.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
+        command.add_argument("--prices", type=Path, default=PRICES, help="another price file")
+    commands.add_parser("schema", help="write the JSON Schema of fleet files")
+    try:
+        print(_run(parser.parse_args(words)))
+    except FleetFileError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+"""A fleet file that would hurt is refused in words a person can act on: one test a rule."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.fleet.settings import FLEETS, FleetFileError, FleetSettings, json_schema
+from tests.infra.fleet.fleets import dev_with
+
+EVENT = {"name": "sale", "start": "2027-07-13T07:00:00Z", "end": "2027-07-14T07:00:00Z", "multiplier": 1.5}
+CHAIN = [[0], [0, 0], [0, 0, 0], [0, 0, 0, 0]]
+
+
+def refusal(tmp_path: Path, changes: dict[str, Any]) -> str:
+    """What a person reads who tries the dev fleet with `changes`."""
+    file = tmp_path / "broken.yaml"
+    file.write_text(yaml.safe_dump(dev_with(changes)), encoding="utf-8")
+    with pytest.raises(FleetFileError) as refused:
+        FleetSettings.from_yaml(file)
+    assert str(file) in str(refused.value)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["dev", "prime-day"])
+def test_fleets_that_ship_are_accepted(name: str) -> None:
+    assert FleetSettings.from_yaml(FLEETS / f"{name}.yaml").name == name
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "words"),
+    [
+        pytest.param({"model.sdk": "2.29"}, "model.sdk", "use 2.28", id="sdk of Trn2"),
+        pytest.param({"model.sdk": "2.32"}, "model.sdk", "use 2.28", id="sdk without NxDI"),
+        pytest.param({"model.image": "neuron:latest"}, "model.image", "name SDK 2.28", id="image not pinned"),
+        pytest.param({"model.batch_size": 4}, "model.batch_size", "use 1", id="batch with medusa"),
+        pytest.param({"model.async_mode": True}, "model.async_mode", "use false", id="async with medusa"),
+        pytest.param({"model.tensor_parallel": 3}, "model.tensor_parallel", "possible: 1, 2", id="tp of no chip"),
+        pytest.param({"model.tensor_parallel": 8}, "model.tensor_parallel", "possible: 1, 2", id="tp over the cores"),
+        pytest.param({"model.vocabulary": 49153}, "model.vocabulary", "does not divide", id="vocabulary over tp"),
+        pytest.param({"model.heads": 2}, "model.heads", "depth 3", id="fewer heads than depth"),
+        pytest.param(
+            {"model.speculation_length": 64}, "model.speculation_length", "must be 6", id="length of the tree"
+        ),
+        pytest.param({"model.tree": []}, "model.tree", "is empty", id="no tree"),
+        pytest.param({"model.tree": [[0], [12]]}, "model.tree", "outside 0..9", id="rank beyond the buffers"),
+        pytest.param({"model.tree": [[0], [1, 0]]}, "model.tree", "hangs in the air", id="orphan in the tree"),
+        pytest.param({"model.tree": "models/nowhere.json"}, "model.tree", "no tree file", id="tree file missing"),
+        pytest.param({"model.sequence_length": 480}, "model.sequence_length", "= 491", id="sequence too short"),
+        pytest.param({"groups.0.minimum": 7}, "groups.0.minimum", "above maximum 6", id="min over max"),
+        pytest.param({"groups.1.instance_type": "inf2.8xlarge"}, "groups", "one group a chip", id="chip twice"),
+        pytest.param({"groups.0.instance_type": "g5.xlarge"}, "groups.0.instance_type", "not known", id="no Neuron"),
+        pytest.param({"maximum_cell_instances": 9}, "groups", "add cells", id="cell over its size"),
+        pytest.param({"maximum_cell_instances": 1001}, "maximum_cell_instances", "1000 targets", id="over the quota"),
+        pytest.param({"slo.p99_ms": 100}, "model.service_time", "faster model", id="slo out of reach"),
+        pytest.param({"traffic.plans_per_minute": 90000}, "traffic", "raise it", id="day without capacity"),
+        pytest.param({"events": [EVENT | {"multiplier": 9}]}, "events.0", "raise it", id="event without capacity"),
+        pytest.param({"events": [EVENT, EVENT | {"name": "b"}]}, "events", "overlap", id="events overlap"),
+        pytest.param({"events": [EVENT | {"lead_minutes": 15}]}, "events.0.lead_minutes", "two boots", id="late lead"),
+        pytest.param({"events": [EVENT | {"end": EVENT["start"]}]}, "events.0", "before it starts", id="no duration"),
+        pytest.param(
+            {"load_balancer.scheme": "internet-facing"}, "load_balancer.authentication", "mtls or jwt", id="open door"
+        ),
+        pytest.param({"load_balancer.authentication": {"method": "mtls"}}, "load_balancer", "trust_bundle", id="mtls"),
+        pytest.param({"load_balancer.authentication": {"method": "jwt"}}, "load_balancer", "issuer and jwks", id="jwt"),
+        pytest.param({"callers.0.cidrs": ["0.0.0.0/0"]}, "callers.0.cidrs", "nearly everyone", id="the whole internet"),
+        pytest.param({"callers.0.cidrs": ["8.0.0.0/8"]}, "callers.0.cidrs", "nearly everyone", id="wide public range"),
+        pytest.param({"callers": []}, "callers", "at least 1", id="nobody may call"),
+        pytest.param({"caller_shard_cells": 2}, "caller_shard_cells", "2 of 1 cells", id="more shards than cells"),
+        pytest.param({"availability_zones": ["us-east-1a"]}, "availability_zones", "at least 2", id="one zone"),
+        pytest.param({"availability_zones.0": "eu-west-1a"}, "availability_zones", "not in us-east-1", id="far zone"),
+        pytest.param({"availability_zones.0": "us-east-1b"}, "availability_zones", "named twice", id="zone twice"),
+        pytest.param({"network.cell_weights": [0]}, "network.cell_weights", "not all 0", id="no cell has weight"),
+        pytest.param({"network.cidr": "8.8.0.0/16"}, "network.cidr", "RFC 1918", id="public VPC"),
+        pytest.param({"retention_days": 8}, "retention_days", "offers 1, 3, 5, 7", id="odd retention"),
+        pytest.param({"on_call": "nobody"}, "on_call", "pattern", id="nobody on call"),
+        pytest.param({"model.service_time.p99_ms": 10}, "model.service_time", "below mean_ms", id="tail before mean"),
+        pytest.param({"surge": 2}, "surge", "not permitted", id="misspelt key"),
+    ],
+)
+def test_a_broken_rule_names_field_and_remedy(tmp_path: Path, changes: dict[str, Any], field: str, words: str) -> None:
+    message = refusal(tmp_path, changes)
+    assert any(line.strip().startswith(field) and words in line for line in message.splitlines()), message
+
+
+def test_a_chain_of_four_heads_fits_nxdi() -> None:
+    FleetSettings.model_validate(dev_with({"model.tree": CHAIN, "model.speculation_length": 5}))
+
+
+def test_rules_over_several_fields_name_their_source(tmp_path: Path) -> None:
+    message = refusal(tmp_path, {"model.sdk": "2.29", "model.batch_size": 2})
+    assert "release notes" in message
+    assert "2.28" in message
+    assert "model.batch_size" in message, "every broken rule is named at once"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("a: [", "not YAML"), ("- a", "expected keys"), ("", "expected keys")],
+    ids=["yaml", "list", "no"],
+)
+def test_what_is_no_fleet_file_is_refused(tmp_path: Path, text: str, words: str) -> None:
+    file = tmp_path / "fleet.yaml"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(FleetFileError, match=words):
+        FleetSettings.from_yaml(file)
+
+
+def test_a_missing_file_says_which_fleets_ship(tmp_path: Path) -> None:
+    with pytest.raises(FleetFileError, match="dev, prime-day"):
+        FleetSettings.from_yaml(tmp_path / "none.yaml")
+
+
+def test_the_committed_json_schema_is_current() -> None:
+    committed = (FLEETS.parent / "fleet" / "schema.json").read_text(encoding="utf-8")
+    assert committed == json_schema(), "stale: run `make schema`"
