@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -90,3 +91,15 @@ def die_at_load() -> FakeModel:
 def hang_at_load() -> FakeModel:
     time.sleep(60)
     raise AssertionError("unreachable")
+
+
+def garbling() -> FakeModel:
+    return Garbling()
+
+
+class Garbling(FakeModel):
+    """Answers with bytes that are no answer, as a replica with bad memory might."""
+
+    def generate(self, request: GenerationRequest, cancelled: Callable[[], bool]) -> GenerationResult:
+        os.write(int(sys.argv[1]), b"\xff" * 64)
+        return super().generate(request, cancelled)

@@ -1,29 +1,38 @@
-"""Messages between the server and a replica process: pickles with a length before them, over one stream socket.
+"""Messages between the server and a replica process: pickles with length and checksum before them, over one socket.
 
-Both ends are our own processes and the socket has no name, so the pickles are trusted.
+Both ends are our own processes and the socket has no name, so the pickles are trusted. The checksum is for a replica
+whose memory or device has gone bad: bytes that are not what was written are no answer.
 """
 
 import pickle
 import socket
 import struct
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from service.engines.protocol import GenerationRequest, GenerationResult
 
-_LENGTH = struct.Struct("!I")
+_HEAD = struct.Struct("!II")  # length of the body, its CRC-32
+_MAX_BODY_BYTES = 16 * 1024 * 1024
 _READ_BYTES = 65536
+
+
+class FrameError(Exception):
+    """What came in is no message: its length is absurd, its checksum wrong, or it does not unpickle."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
     """How a replica gets its model: `loader` is "module:function", called there with `arguments` by name.
 
-    A name and not the function itself, so that the server never imports torch to say which model it wants.
+    A name and not the function itself, so that the server never imports torch to say which model it wants. Sources of
+    equal `version` give equal answers: plans that one made may be kept and given in the name of the other.
     """
 
     loader: str
     arguments: Mapping[str, object]
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +69,7 @@ Message = Hello | Ready | Cancel | Failure | GenerationRequest | GenerationResul
 def encode(message: Message) -> bytes:
     """The bytes of one message."""
     body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-    return _LENGTH.pack(len(body)) + body
+    return _HEAD.pack(len(body), zlib.crc32(body)) + body
 
 
 class Decoder:
@@ -70,17 +79,29 @@ class Decoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Message]:
-        """The messages that `data` completes, in order."""
+        """The messages that `data` completes, in order. Raises FrameError; the rest of the stream is lost then."""
         self._buffer += data
         messages: list[Message] = []
-        while len(self._buffer) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._buffer)
-            end = _LENGTH.size + length
+        while len(self._buffer) >= _HEAD.size:
+            length, checksum = _HEAD.unpack_from(self._buffer)
+            if length > _MAX_BODY_BYTES:
+                raise FrameError(f"a message of {length} bytes")
+            end = _HEAD.size + length
             if len(self._buffer) < end:
                 break
-            messages.append(pickle.loads(self._buffer[_LENGTH.size : end]))
+            messages.append(_decode(bytes(self._buffer[_HEAD.size : end]), checksum))
             del self._buffer[:end]
         return messages
+
+
+def _decode(body: bytes, checksum: int) -> Message:
+    if zlib.crc32(body) != checksum:
+        raise FrameError("a message with a wrong checksum")
+    try:
+        message: Message = pickle.loads(body)
+    except Exception as error:  # a pickle may raise anything
+        raise FrameError(f"a message that does not unpickle: {type(error).__name__}") from error
+    return message
 
 
 class Channel:

@@ -58,7 +58,11 @@ class TraceStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationResult:
-    """What a generation gave and what it cost. `forwards` counts the prefill; the gateway fills `queue_seconds`."""
+    """What a generation gave and what it cost. `forwards` counts the prefill.
+
+    The gateway fills in how long the request waited and which model answered: while a new one is being rolled out,
+    two models answer side by side.
+    """
 
     text: str
     tokens: list[int]
@@ -72,6 +76,8 @@ class GenerationResult:
     accepted_per_step: list[int] = field(default_factory=list)
     steps: list[TraceStep] = field(default_factory=list)
     queue_seconds: float = 0.0
+    model_id: str = ""
+    model_version: str = ""
 
 
 class Engine(Protocol):

@@ -6,6 +6,7 @@ event loop nothing. A replica that does not answer a cancellation within `grace`
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import subprocess
@@ -13,13 +14,15 @@ import sys
 from pathlib import Path
 
 import service
-from service.engines.frames import Cancel, Decoder, Failure, Hello, Message, ModelSource, Ready, encode
+from service.engines.frames import Cancel, Decoder, Failure, FrameError, Hello, Message, ModelSource, Ready, encode
 from service.engines.protocol import (
     EngineUnavailableError,
     GenerationRequest,
     GenerationResult,
     RequestRefusedError,
 )
+
+logger = logging.getLogger(__name__)
 
 START_SECONDS = 1800.0  # the first start fetches the base weights
 GRACE_SECONDS = 2.0
@@ -40,9 +43,15 @@ class ReplicaLink(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        for message in self._decoder.feed(data):
+        try:
+            messages = self._decoder.feed(data)
+        except FrameError as error:
+            logger.error("a replica answered with bytes that are no answer", extra={"reason": str(error)})
+            return self.close()
+        for message in messages:
             if self._awaited is not None and not self._awaited.done():
                 self._awaited.set_result(message)
+        return None
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.gone.set()
@@ -142,7 +151,10 @@ class ReplicaEngine:
             return message
         if isinstance(message, Failure) and message.refused:
             raise RequestRefusedError(message.reason)
-        raise EngineUnavailableError(message.reason if isinstance(message, Failure) else "the replica lost its way")
+        if isinstance(message, Failure):
+            raise EngineUnavailableError(message.reason)
+        link.close()
+        raise EngineUnavailableError("the replica lost its way")
 
     async def failed(self) -> None:
         if self._link is not None:

@@ -8,9 +8,10 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import math
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, TypeVar
 
 from service.engines.protocol import (
@@ -20,48 +21,83 @@ from service.engines.protocol import (
     GenerationRequest,
     GenerationResult,
 )
+from service.gateway.admission import Admission
+from service.gateway.line import CapacityError, Order
+from service.gateway.slot import Slot
+
+__all__ = ["CapacityError", "ReplicaPool"]
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
+Check = Callable[[GenerationResult], bool]
 
-_MEMORY = 0.1  # weight of the newest generation in the expected one
-_FIRST_EXPECTATION = 0.15  # seconds; replaced by the first generation
-_MIN_BACKOFF = 0.05
-_MAX_BACKOFF = 30.0
-_STABLE_SECONDS = 60.0  # a replica that lived this long died of something new
-
-
-class CapacityError(EngineError):
-    """No replica can answer before the deadline."""
+ADMISSION_QUANTILE = 0.9
+HANG_SECONDS = 1.5
+_LAG_FACTOR = 2.5
+_LAG_COUNT = 6
 
 
 class ReplicaPool:
-    """Engines side by side behind one line of waiting requests, first come, first served."""
+    """Engines side by side behind one line of waiting requests."""
 
-    def __init__(self, engines: Sequence[Engine]) -> None:
+    def __init__(
+        self,
+        engines: Sequence[Engine],
+        *,
+        version: str = "",
+        order: Order = "adaptive",
+        quantile: float = ADMISSION_QUANTILE,
+        hang_seconds: float = HANG_SECONDS,
+    ) -> None:
+        """`quantile`: a request waits only while this share of generations would still finish before its deadline."""
         if not engines:
             raise ValueError("a pool needs at least one engine")
-        self._engines = list(engines)
-        self._idle: deque[Engine] = deque()
-        self._busy: set[Engine] = set()
-        self._waiting: deque[asyncio.Future[Engine]] = deque()
-        self._expected_seconds = 0.0
+        self._slots = [Slot(engine, version) for engine in engines]
+        self._admission = Admission(self._slots, order, quantile)
+        self._hang_seconds = hang_seconds
         self._last_success = float("-inf")
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._closing = False
+        self._keepers: dict[Slot, asyncio.Task[None]] = {}
+        self._reloading = asyncio.Lock()
+        self._counts: Counter[str] = Counter()
 
     @property
     def model_id(self) -> str:
-        return self._engines[0].model_id
+        return self._slots[0].engine.model_id
+
+    @property
+    def version(self) -> str:
+        """The version of the model that the pool serves; of the older one until a reload is through."""
+        return self._slots[-1].version
 
     @property
     def available(self) -> bool:
-        return any(engine.available for engine in self._engines)
+        return any(slot.usable for slot in self._slots)
+
+    @property
+    def usable_count(self) -> int:
+        """Replicas that are up and trusted."""
+        return self._admission.usable_count
+
+    @property
+    def replica_count(self) -> int:
+        return len(self._slots)
+
+    @property
+    def outstanding(self) -> int:
+        """Requests that wait for a replica or have one."""
+        return self._admission.waiting + sum(slot.busy for slot in self._slots)
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What has happened since the start: admitted, retried, hung, corrupt, restarts, refused_busy/late/down."""
+        refused = {f"refused_{reason}": count for reason, count in self._admission.counts.items()}
+        return Counter({**self._counts, **refused, "restarts": sum(slot.restarts for slot in self._slots)})
 
     @property
     def expected_seconds(self) -> float:
-        """How long a generation is expected to take, from those before it."""
-        return self._expected_seconds or _FIRST_EXPECTATION
+        """How long a generation takes on average, from those before it."""
+        return self._admission.expected_seconds
 
     @property
     def last_success(self) -> float:
@@ -73,7 +109,7 @@ class ReplicaPool:
 
         Raises EngineError, with everything closed again, when one does not start.
         """
-        first, *rest = self._engines
+        first, *rest = [slot.engine for slot in self._slots]
         try:
             await first.start()
             outcomes = await asyncio.gather(*(engine.start() for engine in rest), return_exceptions=True)
@@ -83,148 +119,139 @@ class ReplicaPool:
         except BaseException:
             await self.close()
             raise
-        for engine in self._engines:
-            self._offer(engine)
-            self._track(asyncio.create_task(self._keep_alive(engine)))
+        for slot in self._slots:
+            self._supervise(slot)
 
     async def close(self) -> None:
         """Refuse who waits, stop what runs, close every engine."""
-        self._closing = True
-        for waiter in self._waiting:
-            if not waiter.done():
-                waiter.set_exception(EngineUnavailableError("the service is shutting down"))
+        self._admission.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(engine.close() for engine in self._engines))
+        await asyncio.gather(*(slot.engine.close() for slot in self._slots))
 
     async def failed(self) -> None:
         """Return once no engine is left; the pool restarts them by itself all the same."""
         while self.available:
-            await asyncio.gather(*(engine.failed() for engine in self._engines if engine.available))
+            await asyncio.gather(*(slot.engine.failed() for slot in self._slots if slot.usable))
+
+    async def reload(self, make_engine: Callable[[], Engine], version: str = "") -> None:
+        """Put a new engine in every slot, one after another, each started before the old one stops: nothing is dropped.
+
+        One more model than usual is in memory meanwhile. Raises EngineError when a new engine does not start; those
+        already replaced stay.
+        """
+        async with self._reloading:
+            for slot in self._slots:
+                await self._replace(slot, make_engine(), version)
 
     async def generate(self, request: GenerationRequest) -> GenerationResult:
-        """Run a request on the next free replica, once more on another one if its replica dies.
+        """Run a request on the next free replica, once more on another one if its replica dies or hangs.
 
         Returns at the deadline at the latest, though the replica may then be busy for one more forward pass. Raises
         CapacityError when the deadline passes or surely would; RequestRefusedError; EngineUnavailableError.
         """
+        return await self.generate_checked(request, lambda _: True)
+
+    async def generate_checked(self, request: GenerationRequest, is_sound: Check) -> GenerationResult:
+        """`generate`, with a second opinion on a whole answer that is not sound.
+
+        When a second try is sound, the first replica is corrupt and is taken out. When it is not either, the request is
+        to blame: the second answer is returned as it is, and one odd request cannot take out one replica after another.
+        """
         started = time.monotonic()
+        doubted: Slot | None = None
         for attempt in (1, 2):
-            engine = await self._acquire(request.deadline)
+            slot = await self._admission.acquire(request.deadline, avoid=doubted)
             queue_seconds = time.monotonic() - started
             try:
-                result = await self._run(engine, request)
+                result = await self._run(slot, request)
             except EngineUnavailableError as error:
+                slot.failed(str(error))
                 logger.warning("replica lost a request", extra={"attempt": attempt, "reason": str(error)})
                 if attempt == 2:
                     raise
             else:
-                return dataclasses.replace(result, queue_seconds=queue_seconds)
+                sound = result.stop_reason != "finished" or is_sound(result)
+                if sound:
+                    self._settle_doubt(doubted)
+                if sound or attempt == 2:
+                    return dataclasses.replace(result, queue_seconds=queue_seconds)
+                self._counts["corrupt"] += 1
+                doubted = slot
+            self._counts["retried"] += 1
         raise AssertionError("unreachable")
 
     @contextlib.asynccontextmanager
     async def lease(self, deadline: float | None = None) -> AsyncIterator[Engine]:
         """One replica for several requests in a row. Raises CapacityError, EngineUnavailableError."""
-        engine = await self._acquire(deadline)
+        slot = await self._admission.acquire(deadline)
         try:
-            yield engine
+            yield slot.engine
         finally:
-            self._release(engine)
+            self._admission.release(slot)
 
-    async def _run(self, engine: Engine, request: GenerationRequest) -> GenerationResult:
+    async def _run(self, slot: Slot, request: GenerationRequest) -> GenerationResult:
         """Generate in a task of its own: the caller leaves at the deadline, the engine is offered once free."""
-        work = self._track(asyncio.create_task(engine.generate(request)))
-        work.add_done_callback(lambda done: self._finish(engine, done))
-        timeout = None if request.deadline is None else max(request.deadline - time.monotonic(), 0)
+        self._counts["admitted"] += 1
+        started = time.monotonic()
+        model_id, version = slot.engine.model_id, slot.version  # a reload may change them before the answer is here
+        work = self._track(asyncio.create_task(slot.engine.generate(request)))
+        work.add_done_callback(lambda done: self._finish(slot, done, time.monotonic() - started))
+        remaining = math.inf if request.deadline is None else request.deadline - started
         try:
-            await asyncio.wait({work}, timeout=timeout)
+            await asyncio.wait({work}, timeout=max(min(remaining, self._hang_seconds), 0))
         finally:
             if not work.done():
                 work.cancel()
-        if not work.done() or work.cancelled():
-            raise CapacityError("the deadline passed during the generation")
-        result = work.result()
-        if result.stop_reason == "cancelled":
-            raise CapacityError("the deadline passed during the generation")
-        return result
+        if work.done() and not work.cancelled():
+            result = work.result()
+            if result.stop_reason != "cancelled":
+                return dataclasses.replace(result, model_id=model_id, model_version=version)
+        elif not work.done() and remaining > self._hang_seconds:
+            self._counts["hung"] += 1
+            slot.condemn("it hangs")
+            raise EngineUnavailableError(f"no answer within {self._hang_seconds:g} s")
+        raise CapacityError("the deadline passed during the generation", "late")
 
-    def _finish(self, engine: Engine, work: asyncio.Task[GenerationResult]) -> None:
-        if not work.cancelled() and work.exception() is None and work.result().stop_reason != "cancelled":
+    def _finish(self, slot: Slot, work: asyncio.Task[GenerationResult], seconds: float) -> None:
+        whole = not work.cancelled() and work.exception() is None and work.result().stop_reason != "cancelled"
+        if whole:
             self._last_success = time.monotonic()
-            seconds = work.result().seconds
-            self._expected_seconds += (seconds - self._expected_seconds) * (_MEMORY if self._expected_seconds else 1)
-        self._release(engine)
+            slot.succeeded()
+        if whole or work.cancelled() or work.exception() is None:  # a crash says nothing of how long answers take
+            slot.times.add(seconds, whole=whole)
+            self._admission.times.add(seconds, whole=whole)
+        if self._lags(slot):
+            slot.condemn("it is far slower than the others")
+        self._admission.release(slot)
 
-    async def _acquire(self, deadline: float | None) -> Engine:
-        """The next free engine; the caller must `_release` it."""
-        if not self.available or self._closing:
-            raise CapacityError("no replica is up")
-        while self._idle:
-            engine = self._idle.popleft()
-            if engine.available:
-                self._busy.add(engine)
-                return engine
-        patience = None if deadline is None else deadline - self.expected_seconds - time.monotonic()
-        if patience is not None and self._surely_waits() > patience:
-            raise CapacityError("every replica is busy past the deadline")
-        waiter: asyncio.Future[Engine] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
+    def _lags(self, slot: Slot) -> bool:
+        """Whether its last answers all took far longer than those of every other replica."""
+        others = [other.times.quantile(0.5) for other in self._slots if other is not slot and other.usable]
+        return bool(others) and slot.times.fastest_of_last(_LAG_COUNT) > _LAG_FACTOR * max(others) > 0
+
+    def _settle_doubt(self, doubted: Slot | None) -> None:
+        if doubted is not None:
+            doubted.condemn("its answer was corrupt, another replica's was sound")
+            self._admission.lost_one()
+
+    def _supervise(self, slot: Slot) -> None:
+        self._keepers[slot] = self._track(
+            asyncio.create_task(slot.keep_alive(self._admission.lost_one, self._admission.offer))
+        )
+        self._admission.offer(slot)
+
+    async def _replace(self, slot: Slot, engine: Engine, version: str) -> None:
         try:
-            async with asyncio.timeout(patience):
-                return await self._handed_over(waiter)
-        except TimeoutError:
-            raise CapacityError("every replica stayed busy until it was too late") from None
-
-    def _surely_waits(self) -> float:
-        """Seconds that the line alone takes, were every running generation to end now."""
-        ready = sum(engine.available for engine in self._engines)
-        return len(self._waiting) // max(ready, 1) * self.expected_seconds
-
-    async def _handed_over(self, waiter: asyncio.Future[Engine]) -> Engine:
-        try:
-            return await waiter
-        except BaseException:
-            with contextlib.suppress(ValueError):
-                self._waiting.remove(waiter)
-            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                self._release(waiter.result())  # handed over in the very moment of giving up
+            await engine.start()
+            self._keepers[slot].cancel()
+            await asyncio.gather(self._keepers[slot], return_exceptions=True)
+            await slot.replace(engine, version)
+        except EngineError:
+            await engine.close()
             raise
-
-    def _release(self, engine: Engine) -> None:
-        self._busy.discard(engine)
-        self._offer(engine)
-
-    def _offer(self, engine: Engine) -> None:
-        """Hand a free engine to who has waited longest."""
-        if self._closing or not engine.available or engine in self._busy or engine in self._idle:
-            return
-        while self._waiting:
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                self._busy.add(engine)
-                waiter.set_result(engine)
-                return
-        self._idle.append(engine)
-
-    async def _keep_alive(self, engine: Engine) -> None:
-        """Start an engine again whenever it fails, ever more patiently while it fails soon after its start."""
-        backoff = _MIN_BACKOFF
-        while True:
-            started = time.monotonic()
-            await engine.failed()
-            lived = time.monotonic() - started
-            backoff = _MIN_BACKOFF if lived > _STABLE_SECONDS else min(backoff * 2, _MAX_BACKOFF)
-            logger.error("replica down", extra={"lived_seconds": round(lived, 3), "backoff_seconds": backoff})
-            while not engine.available:
-                await asyncio.sleep(backoff)
-                try:
-                    await engine.start()
-                except EngineError as error:
-                    backoff = min(backoff * 2, _MAX_BACKOFF)
-                    logger.error("replica restart failed", extra={"reason": str(error), "backoff_seconds": backoff})
-            logger.info("replica up again")
-            self._offer(engine)
+        self._supervise(slot)
 
     def _track(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
         """Hold on to a task until it is done, so that `close` can end it."""

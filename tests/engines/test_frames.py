@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.engines.frames import Cancel, Channel, Decoder, Failure, Message, Ready, encode
+from service.engines.frames import Cancel, Channel, Decoder, Failure, FrameError, Message, Ready, encode
 from service.engines.protocol import GenerationRequest
 
 MESSAGES: list[Message] = [
@@ -45,3 +45,11 @@ def test_a_message_survives_the_channel(message: Message) -> None:
     with ours, theirs:
         Channel(ours).send(message)
         assert Channel(theirs).receive() == message
+
+
+def test_bytes_that_are_no_message_are_noticed() -> None:
+    whole = encode(Failure("reason"))
+    flipped = whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:]
+    for data in (flipped, b"\xff" * 64, b"HTTP/1.1 200 OK\r\n\r\n"):
+        with pytest.raises(FrameError):
+            Decoder().feed(data)

@@ -105,6 +105,16 @@ async def test_death_fails_the_request_and_a_restart_mends_it(engine: ReplicaEng
     assert (await engine.generate(request())).stop_reason == "finished"
 
 
+async def test_bytes_that_are_no_answer_end_the_replica() -> None:
+    engine = ReplicaEngine(fake_source("garbling"))
+    await engine.start()
+    with pytest.raises(EngineUnavailableError):
+        await engine.generate(request())
+    await asyncio.wait_for(engine.failed(), 5)
+    assert not engine.available
+    await engine.close()
+
+
 async def test_a_replica_that_starts_again_takes_no_request_before_it_is_ready(engine: ReplicaEngine) -> None:
     with pytest.raises(EngineUnavailableError):
         await engine.generate(request("die"))

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from service.engines.protocol import EngineUnavailableError, GenerationRequest
-from service.gateway import pool as pool_module
+from service.gateway import slot as slot_module
 from service.gateway.pool import CapacityError, ReplicaPool
 from tests.fake_engines import FakeEngine, settle
 
@@ -73,7 +73,7 @@ async def test_who_would_wait_too_long_learns_it_before_the_deadline(started: St
     pool = await started(engine)
     busy = asyncio.create_task(pool.generate(request()))
     await settle()
-    hasty = request(seconds=pool.expected_seconds + 0.02)
+    hasty = request(seconds=pool.expected_seconds + 0.1)
     with pytest.raises(CapacityError, match="too late"):
         await pool.generate(hasty)
     assert hasty.deadline is not None
@@ -159,7 +159,7 @@ async def test_a_request_that_kills_every_replica_is_given_up(started: Starter) 
 async def test_a_dead_replica_is_started_again_however_often_that_fails(
     started: Starter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool_module, "_MIN_BACKOFF", 0.001)
+    monkeypatch.setattr(slot_module, "MIN_BACKOFF", 0.001)
     engine = FakeEngine()
     pool = await started(engine)
     engine.start_failures = 3
@@ -172,7 +172,7 @@ async def test_a_dead_replica_is_started_again_however_often_that_fails(
 
 
 async def test_with_one_replica_down_the_others_go_on(started: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool_module, "_MIN_BACKOFF", LONG)
+    monkeypatch.setattr(slot_module, "MIN_BACKOFF", LONG)
     dead, well = FakeEngine(), FakeEngine()
     pool = await started(dead, well)
     dead.fail()

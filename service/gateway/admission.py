@@ -1,0 +1,106 @@
+"""Who gets which replica when: an idle one at once, a place in line, or a refusal before anything is wasted."""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+from service.gateway.line import CapacityError, Order, WaitingLine
+from service.gateway.slot import Slot
+from service.gateway.times import ServiceTimes
+
+_FIRST_EXPECTATION = 0.15  # seconds; replaced by the first generation
+_HOPELESS_QUANTILE = 0.05  # an idle replica is not even tried when so few generations are that fast
+
+
+class Admission:
+    """Gives out slots. It knows what generations take and what deadlines leave, not what is done in between."""
+
+    def __init__(self, slots: Sequence[Slot], order: Order, quantile: float) -> None:
+        self._slots = slots
+        self._idle: list[Slot] = []  # longest idle first
+        self._line: WaitingLine[Slot] = WaitingLine(order)
+        self._quantile = quantile
+        self.times = ServiceTimes()  # of all replicas
+        self.closing = False
+        self.counts: Counter[str] = Counter()
+
+    @property
+    def waiting(self) -> int:
+        """Requests in line."""
+        return len(self._line)
+
+    @property
+    def usable_count(self) -> int:
+        """Replicas that are up and trusted."""
+        return sum(slot.usable for slot in self._slots)
+
+    @property
+    def expected_seconds(self) -> float:
+        """How long a generation takes on average, from those before it."""
+        return self.times.mean or _FIRST_EXPECTATION
+
+    async def acquire(self, deadline: float | None, avoid: Slot | None = None) -> Slot:
+        """The next free replica, another than `avoid` if there is one; the caller must `release` it.
+
+        Raises CapacityError as soon as it is known that the deadline would pass.
+        """
+        try:
+            return await self._admit(math.inf if deadline is None else deadline, avoid)
+        except CapacityError as error:
+            self.counts[error.refusal] += 1
+            raise
+
+    def release(self, slot: Slot) -> None:
+        """Give a replica back."""
+        slot.free()
+        self.offer(slot)
+
+    def offer(self, slot: Slot) -> None:
+        """Hand a free replica to whose turn it is."""
+        if self.closing or not slot.usable or slot.busy or slot in self._idle:
+            return
+        if (turn := self._line.next()) is None:
+            self._idle.append(slot)
+        else:
+            slot.take()
+            turn.set_result(slot)
+
+    def lost_one(self) -> None:
+        """With no replica left, who waits had better know now."""
+        if not self.usable_count:
+            self._line.refuse_all(CapacityError("no replica is up", "down"))
+
+    def close(self) -> None:
+        """Give out nothing more; send everybody in line away."""
+        self.closing = True
+        self._line.refuse_all(CapacityError("the service is shutting down", "closing"))
+
+    async def _admit(self, deadline: float, avoid: Slot | None) -> Slot:
+        usable = self.usable_count
+        if not usable or self.closing:
+            raise CapacityError("no replica is up", "closing" if self.closing else "down")
+        if (slot := self._take_idle(avoid)) is not None:
+            if deadline - time.monotonic() >= slot.times.quantile(_HOPELESS_QUANTILE):
+                return slot
+            self.release(slot)
+            raise CapacityError("there is too little time left for any generation", "late")
+        needed = self.times.quantile(self._quantile) or _FIRST_EXPECTATION
+        waiter = self._line.join(deadline - needed, self.expected_seconds / usable)
+        try:
+            return await waiter.turn
+        except BaseException:
+            self._line.leave(waiter)
+            if waiter.turn.done() and not waiter.turn.cancelled() and waiter.turn.exception() is None:
+                self.release(waiter.turn.result())  # handed over in the very moment of giving up
+            raise
+
+    def _take_idle(self, avoid: Slot | None) -> Slot | None:
+        """The longest idle replica that is not markedly slow, else any."""
+        self._idle = [slot for slot in self._idle if slot.usable]
+        usual = self.times.mean
+        chosen = min(self._idle, key=lambda slot: (slot is avoid, slot.times.mean > 2 * usual), default=None)
+        if chosen is not None:
+            self._idle.remove(chosen)
+            chosen.take()
+        return chosen

@@ -1,0 +1,212 @@
+"""Replicas that hang, answer nonsense or lag: noticed, taken out, replaced; and reloads."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from service.engines.protocol import EngineError, EngineUnavailableError, GenerationRequest, GenerationResult
+from service.gateway import slot as slot_module
+from service.gateway.pool import CapacityError, ReplicaPool
+from tests.fake_engines import FakeEngine, settle
+from tests.gateway.test_pool import request, until
+
+pytestmark = pytest.mark.anyio
+Starter = Callable[..., Awaitable[ReplicaPool]]
+
+
+@pytest.fixture
+async def started(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Starter]:
+    monkeypatch.setattr(slot_module, "MIN_BACKOFF", 0.001)
+    pools: list[ReplicaPool] = []
+
+    async def start(*engines: FakeEngine, **options: Any) -> ReplicaPool:
+        pools.append(ReplicaPool(engines, **options))
+        await pools[-1].start()
+        return pools[-1]
+
+    yield start
+    for pool in pools:
+        await pool.close()
+
+
+def is_plan(result: GenerationResult) -> bool:
+    return result.text != "nonsense"
+
+
+async def test_a_hung_replica_is_taken_out_and_its_request_tried_on_another(started: Starter) -> None:
+    hung, well = FakeEngine(hold=True), FakeEngine(text="well")
+    pool = await started(hung, well, hang_seconds=0.05)
+    assert (await pool.generate(request())).text == "well"
+    assert hung.cancelled == 1
+    await until(lambda: pool.usable_count == 2)
+    assert hung.starts == 2
+    assert (pool.counts["hung"], pool.counts["retried"], pool.counts["restarts"]) == (1, 1, 1)
+
+
+async def test_a_short_deadline_ends_a_request_before_its_replica_counts_as_hung(started: Starter) -> None:
+    pool = await started(FakeEngine(hold=True), hang_seconds=5.0)
+    with pytest.raises(CapacityError, match="deadline passed"):
+        await pool.generate(request(seconds=0.03))
+    assert pool.counts["hung"] == 0
+
+
+async def test_a_corrupt_answer_is_replaced_by_anothers_and_its_replica_by_a_new_one(started: Starter) -> None:
+    bad, well = FakeEngine(text="nonsense"), FakeEngine(text="well")
+    pool = await started(bad, well)
+    assert (await pool.generate_checked(request(), is_plan)).text == "well"
+    await until(lambda: pool.usable_count == 2)
+    assert (bad.starts, well.starts) == (2, 1)
+    assert pool.counts["corrupt"] == 1
+
+
+async def test_a_request_that_no_replica_answers_soundly_takes_out_none(started: Starter) -> None:
+    engines = [FakeEngine(text="nonsense"), FakeEngine(text="nonsense")]
+    pool = await started(*engines)
+    assert (await pool.generate_checked(request(), is_plan)).text == "nonsense"
+    await settle()
+    assert [engine.starts for engine in engines] == [1, 1]
+    assert [len(engine.served) for engine in engines] == [1, 1]
+
+
+async def test_a_lone_replica_is_asked_twice(started: Starter) -> None:
+    engine = FakeEngine(text="nonsense")
+    pool = await started(engine)
+    assert (await pool.generate_checked(request(), is_plan)).text == "nonsense"
+    assert len(engine.served) == 2
+
+
+class Failing(FakeEngine):
+    """Fails every request and lives on, until it is started again."""
+
+    async def generate(self, request: GenerationRequest) -> GenerationResult:
+        self.served.append(request)
+        if self.starts == 1:
+            raise EngineUnavailableError("out of memory")
+        return await super().generate(request)
+
+
+async def test_failures_in_a_row_take_a_replica_out(started: Starter) -> None:
+    bad, well = Failing(), FakeEngine()
+    pool = await started(bad, well)
+    for _ in range(6):
+        assert (await pool.generate(request())).stop_reason == "finished"
+    await until(lambda: bad.starts == 2)
+
+
+class Slow(FakeEngine):
+    """Slow until it is started again."""
+
+    async def generate(self, request: GenerationRequest) -> GenerationResult:
+        await asyncio.sleep(0.06 if self.starts == 1 else 0.002)
+        return await super().generate(request)
+
+
+class Quick(FakeEngine):
+    async def generate(self, request: GenerationRequest) -> GenerationResult:
+        await asyncio.sleep(0.002)
+        return await super().generate(request)
+
+
+async def test_a_replica_far_slower_than_the_others_is_started_anew(started: Starter) -> None:
+    slow, quick = Slow(), Quick()
+    pool = await started(slow, quick)
+
+    async def load() -> None:
+        while slow.starts == 1:
+            await pool.generate(request())
+
+    async with asyncio.timeout(20):
+        await asyncio.gather(load(), load())
+    assert quick.starts == 1
+
+
+async def test_who_waits_learns_at_once_that_the_last_replica_died(started: Starter) -> None:
+    engine = FakeEngine(hold=True)
+    pool = await started(engine)
+    engine.start_failures = 1000
+    running, waiting = (asyncio.create_task(pool.generate(request())) for _ in range(2))
+    await settle()
+    engine.fail()
+    for work in (running, waiting):
+        with pytest.raises(EngineError):
+            await work
+
+
+async def test_a_result_says_which_model_made_it(started: Starter) -> None:
+    pool = await started(FakeEngine(), version="v1")
+    result = await pool.generate(request())
+    assert (result.model_id, result.model_version) == ("fake", "v1")
+
+
+async def test_an_idle_replica_is_not_tried_when_nothing_was_ever_that_fast(started: Starter) -> None:
+    engine = Slow()
+    pool = await started(engine)
+    for _ in range(3):
+        await pool.generate(request())
+    with pytest.raises(CapacityError, match="any generation"):
+        await pool.generate(request(seconds=0.02))
+    assert (await pool.generate(request())).stop_reason == "finished"
+
+
+async def test_under_overload_the_newest_are_answered_and_the_oldest_told_early(started: Starter) -> None:
+    engine = FakeEngine(hold=True)
+    pool = await started(engine, order="newest")
+    line = [asyncio.create_task(pool.generate(request(seconds=1.0, prompt=str(number)))) for number in range(20)]
+    await settle()
+    refused = [index for index, work in enumerate(line) if work.done()]
+    assert refused == list(range(1, 1 + len(refused)))  # 0 has the replica
+    assert 10 < len(refused) < 18
+    engine.let_go()
+    outcomes = await asyncio.gather(*line, return_exceptions=True)
+    assert [served.prompt for served in engine.served[:2]] == ["0", "19"]
+    assert all(isinstance(outcome, GenerationResult | CapacityError) for outcome in outcomes)
+    assert pool.counts["refused_busy"] == len(refused)
+
+
+async def test_reload_replaces_every_engine_and_drops_nothing(started: Starter) -> None:
+    old = [Quick(text="old"), Quick(text="old")]
+    pool = await started(*old, version="v1")
+    fresh: list[FakeEngine] = []
+
+    def make() -> FakeEngine:
+        fresh.append(Quick(text="new"))
+        return fresh[-1]
+
+    answers: list[GenerationResult] = []
+
+    async def load(until_time: float) -> None:
+        while time.monotonic() < until_time:
+            answers.append(await pool.generate(request()))
+
+    clients = [asyncio.create_task(load(time.monotonic() + 0.3)) for _ in range(4)]
+    await asyncio.sleep(0.05)
+    await pool.reload(make, "v2")
+    await asyncio.gather(*clients)
+    assert {(answer.text, answer.model_version) for answer in answers} == {("old", "v1"), ("new", "v2")}
+    assert (answers[0].text, answers[-1].text, pool.version) == ("old", "new", "v2")
+    assert all(engine.closed for engine in old)
+    assert [engine.closed for engine in fresh] == [False, False]
+
+
+async def test_a_reload_that_fails_leaves_the_old_model_serving(started: Starter) -> None:
+    old = FakeEngine(text="old")
+    pool = await started(old, version="v1")
+    broken = FakeEngine()
+    broken.start_failures = 1
+    with pytest.raises(EngineUnavailableError):
+        await pool.reload(lambda: broken, "v2")
+    assert broken.closed
+    assert (await pool.generate(request())).text == "old"
+    assert pool.version == "v1"
+
+
+async def test_a_reloaded_replica_is_restarted_when_it_dies(started: Starter) -> None:
+    pool = await started(FakeEngine())
+    fresh = FakeEngine()
+    await pool.reload(lambda: fresh, "v2")
+    fresh.fail()
+    await until(lambda: fresh.starts == 2 and pool.available)
+    assert (await pool.generate(request())).model_version == "v2"
