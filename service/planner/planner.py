@@ -5,8 +5,9 @@ never fails for want of a model: rules answer instead, and say so.
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from service.engines.protocol import EngineError, GenerationRequest, GenerationResult, Strategy
 from service.planner.fallback import fallback_plan
@@ -32,6 +33,15 @@ class Generator(Protocol):
     async def generate(self, request: GenerationRequest) -> GenerationResult: ...
 
 
+@runtime_checkable
+class CheckingGenerator(Generator, Protocol):
+    """A generator that can ask again elsewhere when a whole answer is not sound."""
+
+    async def generate_checked(
+        self, request: GenerationRequest, is_sound: Callable[[GenerationResult], bool]
+    ) -> GenerationResult: ...
+
+
 class IncompletePlanError(EngineError):
     """The model's text broke off before it was a whole plan."""
 
@@ -41,7 +51,7 @@ class Planned:
     """A plan and how it came about. `result` is None where no model took part."""
 
     plan: Plan
-    source: Literal["model", "fallback"]
+    source: Literal["model", "cache", "fallback"]
     model_id: str
     strategy: str
     result: GenerationResult | None = None
@@ -57,21 +67,29 @@ class Planner:
 
     def __init__(self, engine: Generator, strategy: Strategy = "medusa") -> None:
         self._engine = engine
+        self._checking = engine if isinstance(engine, CheckingGenerator) else None
         self._strategy = strategy
 
     async def plan(self, question: Question, deadline: float | None = None) -> Planned:
         """The model's plan if it comes before `deadline` (on the `time.monotonic` clock, seconds), else the rules'."""
         try:
             return await self.plan_with_model(question, deadline=deadline)
-        except EngineError as error:
-            reason = type(error).__name__
-            log = logger.warning if isinstance(error, IncompletePlanError) else logger.debug
-            log("fell back to rules", extra={"reason": reason, "detail": str(error)})
-        except PlanTextError as error:  # the grammar let through what the parser does not know: a bug of ours
-            reason = type(error).__name__
+        except (EngineError, PlanTextError) as error:
+            return self.plan_by_rule(question, error)
+
+    def plan_by_rule(self, question: Question, error: EngineError | PlanTextError) -> Planned:
+        """What rules make of the question, since `error` kept the model from it."""
+        if isinstance(error, PlanTextError):  # the grammar let through what the parser does not know: a bug of ours
             logger.error("plan text did not parse", extra={"exception": whereabouts(error)})
+        else:
+            log = logger.warning if isinstance(error, IncompletePlanError) else logger.debug
+            log("fell back to rules", extra={"reason": type(error).__name__, "detail": str(error)})
         return Planned(
-            plan=fallback_plan(question), source="fallback", model_id=RULES_ID, strategy="rules", reason=reason
+            plan=fallback_plan(question),
+            source="fallback",
+            model_id=RULES_ID,
+            strategy="rules",
+            reason=getattr(error, "refusal", None) or type(error).__name__,
         )
 
     async def plan_with_model(
@@ -93,8 +111,27 @@ class Planner:
             trace=trace,
             deadline=deadline,
         )
-        result = await self._engine.generate(request)
+        result = await self._generate(request, question)
         if result.stop_reason != "finished":
             raise IncompletePlanError(f"{result.stop_reason} after {result.plan_tokens} tokens")
-        plan = complete_plan(parse(result.text, question), question)
-        return Planned(plan=plan, source="model", model_id=self._engine.model_id, strategy=chosen, result=result)
+        plan = plan_from_text(result.text, question)
+        model_id = result.model_id or self._engine.model_id
+        return Planned(plan=plan, source="model", model_id=model_id, strategy=chosen, result=result)
+
+    async def _generate(self, request: GenerationRequest, question: Question) -> GenerationResult:
+        if self._checking is not None:
+            return await self._checking.generate_checked(request, lambda result: _is_plan(result.text, question))
+        return await self._engine.generate(request)
+
+
+def plan_from_text(text: str, question: Question) -> Plan:
+    """The plan that the model's text means for this question. Raises PlanTextError when it means none."""
+    return complete_plan(parse(text, question), question)
+
+
+def _is_plan(text: str, question: Question) -> bool:
+    try:
+        parse(text, question)
+    except PlanTextError:
+        return False
+    return True

@@ -1,0 +1,83 @@
+"""The rungs of a plan: remembered, made by the model (once for all who ask at the same time), made by rule.
+
+`Planner` knows models; this knows what need not be asked of one.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+
+from service.engines.protocol import EngineError
+from service.planner.flight import SingleFlight
+from service.planner.memory import PlanMemory, Remembered, SharedMemory, memory_key
+from service.planner.plan_text import PlanTextError
+from service.planner.planner import Planned, Planner, plan_from_text
+from service.planner.question import Question
+
+
+class CachingPlanner:
+    """Plans questions within deadlines, whatever happens to models and caches."""
+
+    def __init__(
+        self, planner: Planner, version: Callable[[], str], memory: PlanMemory, shared: SharedMemory | None = None
+    ) -> None:
+        """`version` names the model that answers now: what another one wrote is not remembered."""
+        self._planner = planner
+        self._version = version
+        self._memory = memory
+        self._shared = shared
+        self._flights: SingleFlight[Planned] = SingleFlight()
+        self.counts: Counter[str] = Counter()  # hits, shared_hits, joined, misses
+
+    async def plan(self, question: Question, deadline: float | None = None) -> Planned:
+        """The best plan that comes before `deadline` (on the `time.monotonic` clock, seconds). Never fails."""
+        key = memory_key(question, self._version())
+        if (known := await self._recall(key, question)) is not None:
+            return known
+        try:
+            planned, shared = await self._flights.share(key, deadline, lambda: self._ask_model(key, question, deadline))
+            if not shared:
+                self.counts["misses"] += 1
+                return planned
+            self.counts["joined"] += 1
+            return _remembered_plan(_memorable(planned), question)
+        except (EngineError, PlanTextError) as error:
+            self.counts["misses"] += 1
+            return self._planner.plan_by_rule(question, error)
+
+    async def _recall(self, key: str, question: Question) -> Planned | None:
+        if (remembered := self._memory.get(key)) is not None:
+            level = "hits"
+        elif self._shared is not None and (remembered := await self._shared.get(key)) is not None:
+            level = "shared_hits"
+        else:
+            return None
+        try:
+            planned = _remembered_plan(remembered, question)
+        except PlanTextError:  # of a shared cache anybody may have written to
+            self._memory.forget(key)
+            return None
+        if level == "shared_hits":
+            self._memory.put(key, remembered)
+        self.counts[level] += 1
+        return planned
+
+    async def _ask_model(self, key: str, question: Question, deadline: float | None) -> Planned:
+        planned = await self._planner.plan_with_model(question, deadline=deadline)
+        assert planned.result is not None
+        if planned.result.model_version != self._version():  # a reload is under way: it is another model's answer
+            key = memory_key(question, planned.result.model_version)
+        self._memory.put(key, _memorable(planned))
+        if self._shared is not None:
+            self._shared.put(key, _memorable(planned))
+        return planned
+
+
+def _memorable(planned: Planned) -> Remembered:
+    assert planned.result is not None
+    return Remembered(planned.result.text, planned.model_id, planned.strategy)
+
+
+def _remembered_plan(remembered: Remembered, question: Question) -> Planned:
+    """Raises PlanTextError when the text is none for this question."""
+    plan = plan_from_text(remembered.text, question)
+    return Planned(plan=plan, source="cache", model_id=remembered.model_id, strategy=remembered.strategy)

@@ -1,0 +1,159 @@
+"""What is asked of a model, and what is remembered: the rungs above and below it."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.engines.protocol import EngineUnavailableError, GenerationRequest, GenerationResult
+from service.planner.caching import CachingPlanner
+from service.planner.memory import PlanMemory, Remembered, memory_key
+from service.planner.planner import Planner
+from service.planner.question import Question
+from tests.fake_models import result
+
+pytestmark = pytest.mark.anyio
+TEXT = " find Color red Type shoes Any"
+
+
+class Engine:
+    """Answers with one text under one version, and counts."""
+
+    model_id = "scripted"
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.text = TEXT
+        self.version = "v1"
+        self.error: Exception | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def generate(self, request: GenerationRequest) -> GenerationResult:  # noqa: ARG002
+        self.calls += 1
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        return replace(result(self.text), model_version=self.version)
+
+
+class Shared(dict[str, Remembered]):
+    """A second level in a dictionary."""
+
+    async def get(self, key: str) -> Remembered | None:  # type: ignore[override]
+        return super().get(key)
+
+    def put(self, key: str, remembered: Remembered) -> None:
+        self[key] = remembered
+
+
+def planner(engine: Engine, shared: Shared | None = None, entries: int = 100) -> CachingPlanner:
+    return CachingPlanner(Planner(engine), lambda: engine.version, PlanMemory(entries, 60.0), shared)
+
+
+async def test_a_question_is_asked_once_and_keeps_its_shoppers_spelling() -> None:
+    engine = Engine()
+    caching = planner(engine)
+    first = await caching.plan(Question.parse("red shoes"))
+    again = await caching.plan(Question.parse("  RED   Shoes "))
+    assert (first.source, again.source, again.degraded) == ("model", "cache", False)
+    assert again.plan.facets == {"color": ["RED"], "type": ["Shoes"]}
+    assert (again.model_id, again.strategy, again.result) == ("scripted", "medusa", None)
+    assert engine.calls == 1
+    assert caching.counts == {"misses": 1, "hits": 1}
+
+
+async def test_other_words_history_and_models_are_other_questions() -> None:
+    engine = Engine()
+    caching = planner(engine)
+    await caching.plan(Question.parse("red shoes"))
+    await caching.plan(Question.parse("red shoes", ["for women"]))
+    engine.version = "v2"
+    await caching.plan(Question.parse("red shoes"))
+    assert engine.calls == 3
+
+
+async def test_identical_questions_in_flight_share_one_generation() -> None:
+    engine = Engine()
+    engine.gate.clear()
+    caching = planner(engine)
+    asked = [
+        asyncio.create_task(caching.plan(Question.parse(text))) for text in ("red shoes", "Red shoes", "RED SHOES")
+    ]
+    while not engine.calls:
+        await asyncio.sleep(0)
+    engine.gate.set()
+    planned = await asyncio.gather(*asked)
+    assert engine.calls == 1
+    assert [one.source for one in planned] == ["model", "cache", "cache"]
+    assert planned[2].plan.facets == {"color": ["RED"], "type": ["SHOES"]}
+    assert caching.counts == {"misses": 1, "joined": 2}
+
+
+async def test_failures_are_planned_by_rule_and_not_remembered() -> None:
+    engine = Engine()
+    engine.error = EngineUnavailableError("gone")
+    caching = planner(engine)
+    assert (await caching.plan(Question.parse("red shoes"))).source == "fallback"
+    engine.error = None
+    assert (await caching.plan(Question.parse("red shoes"))).source == "model"
+
+
+async def test_an_answer_of_the_next_model_is_kept_under_its_own_name() -> None:
+    engine = Engine()
+    caching = CachingPlanner(Planner(engine), lambda: "v1", PlanMemory(10, 60.0))
+    engine.version = "v2"
+    for _ in range(2):
+        assert (await caching.plan(Question.parse("red shoes"))).source == "model"
+
+
+async def test_another_process_has_asked_already() -> None:
+    shared, first, second = Shared(), Engine(), Engine()
+    await planner(first, shared).plan(Question.parse("red shoes"))
+    caching = planner(second, shared)
+    for _ in range(2):
+        assert (await caching.plan(Question.parse("red shoes"))).source == "cache"
+    assert second.calls == 0
+    assert caching.counts == {"shared_hits": 1, "hits": 1}
+
+
+@pytest.mark.parametrize("text", ["", " find Brand nike Any", "nonsense", " find Type credit card number Any"])
+async def test_a_poisoned_entry_is_no_plan(text: str) -> None:
+    shared, engine = Shared(), Engine()
+    question = Question.parse("red shoes")
+    shared.put(memory_key(question, "v1"), Remembered(text, "scripted", "medusa"))
+    assert (await planner(engine, shared).plan(question)).source == "model"
+
+
+async def test_memory_is_bounded_and_forgets() -> None:
+    now = 0.0
+    memory = PlanMemory(2, 10.0, lambda: now)
+    entries = {key: Remembered(key, "m", "s") for key in "abc"}
+    memory.put("a", entries["a"])
+    memory.put("b", entries["b"])
+    assert memory.get("a") == entries["a"]
+    memory.put("c", entries["c"])
+    assert (memory.get("b"), memory.get("a"), len(memory)) == (None, entries["a"], 2)
+    now = 10.0
+    assert memory.get("a") is None
+    assert len(memory) == 1
+
+
+async def test_without_room_nothing_is_remembered() -> None:
+    engine = Engine()
+    caching = planner(engine, entries=0)
+    for _ in range(2):
+        assert (await caching.plan(Question.parse("red shoes"))).source == "model"
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_equal_keys_mean_equal_prompts_and_numbers(one: str, other: str) -> None:
+    from service.planner.grammar import plan_grammar
+    from service.planner.prompt import render_prompt
+
+    questions = [Question.parse(text) for text in (one, other)]
+    same_key = memory_key(questions[0], "v") == memory_key(questions[1], "v")
+    seen = [(render_prompt(question), plan_grammar(question)) for question in questions]
+    assert same_key == (seen[0] == seen[1])
