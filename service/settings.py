@@ -4,10 +4,12 @@ import os
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import AliasChoices, Field, field_validator, model_validator
+from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from service.engines.precision import Precision
 from service.engines.protocol import Strategy
+from service.gateway.line import Order
 
 _SOURCE_ROOT = Path(__file__).parents[1]
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
@@ -36,7 +38,7 @@ class Settings(BaseSettings):
     port: int = Field(default=8080, ge=0, le=65535, validation_alias=AliasChoices("PEAKPLAN_PORT", "PORT"))
     model_dir: Path = _SOURCE_ROOT / "models" / "qp-smollm2-135m"
     cache_dir: Path = Field(default_factory=_default_cache_dir)
-    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    dtype: Precision = "auto"
     strategy: Strategy = "medusa"
     replicas: int = Field(default=0, ge=0, le=256, description="0: as many as the cores carry")
     threads_per_replica: int = Field(default=1, ge=1, le=64)
@@ -51,6 +53,41 @@ class Settings(BaseSettings):
     )
     shutdown_seconds: int = Field(default=10, ge=3, le=300, description="then in-flight requests get this long")
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_text: bool = Field(default=False, description="let shoppers' words into the log; for debugging alone")
+
+    # The gateway
+    order: Order = Field(default="adaptive", description="who of those that wait goes first")
+    admission_quantile: float = Field(
+        default=0.9, gt=0, lt=1, description="wait only while this share of generations would still end in time"
+    )
+    hang_seconds: float = Field(default=1.5, gt=0, le=60, description="a generation that lasts longer is a hang")
+    grace_seconds: float = Field(default=1.0, gt=0, le=60, description="for a cancelled replica to be free again")
+    min_replicas: int = Field(default=1, ge=1, le=256, description="with fewer up the service is not ready")
+    backlog_ms: int = Field(default=100, ge=10, le=2000, description="work of the gateway itself; beyond it is 503")
+
+    # The plan cache
+    cache_entries: int = Field(default=20_000, ge=0, le=10_000_000, description="0 remembers nothing")
+    cache_seconds: float = Field(default=900.0, gt=0, le=86_400)
+    cache_url: SecretStr | None = Field(default=None, description="redis://... of a second level that hosts share")
+    cache_wait_ms: float = Field(default=5.0, gt=0, le=100, description="what the second level may cost a request")
+
+    # Access
+    tokens: SecretStr = Field(default=SecretStr(""), description="lines of: name, SHA-256 of a token, its rate")
+    tokens_file: Path | None = Field(default=None, description="the same in a file, read again when it changes")
+    rate: float = Field(default=0.0, ge=0, le=1e6, description="requests a second a caller may send; 0: any number")
+    max_head_bytes: int = Field(default=16 * 1024, ge=1024, le=256 * 1024)
+    head_seconds: float = Field(default=10.0, gt=0, le=120, description="patience for a request's head")
+
+    # Telemetry
+    fleet: str = Field(default="", max_length=100, description="names the fleet, and turns on metrics on stdout")
+    cell: str = Field(default="cell-1", min_length=1, max_length=100)
+    group: str = Field(default="", max_length=100, description="chip family of the Auto Scaling group")
+    slo_ms: int = Field(default=300, ge=10, le=10_000)
+    otlp_endpoint: str = Field(
+        default="",
+        validation_alias=AliasChoices("PEAKPLAN_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"),
+        description="an OpenTelemetry collector's HTTP address, http://host:4318; traces go there",
+    )
 
     @field_validator("host")
     @classmethod
@@ -58,6 +95,21 @@ class Settings(BaseSettings):
         if "/" in host or any(character.isspace() for character in host):
             raise ValueError("must be a host name or an address alone, like 127.0.0.1")
         return host
+
+    @field_validator("cache_url")
+    @classmethod
+    def _cache_url_of_redis(cls, url: SecretStr | None) -> SecretStr | None:
+        known = ("redis://", "rediss://", "unix://")
+        if url is not None and not url.get_secret_value().startswith(known):
+            raise ValueError(f"must start with one of {' '.join(known)}")  # without the URL: it may hold a password
+        return url
+
+    @field_validator("otlp_endpoint")
+    @classmethod
+    def _endpoint_over_http(cls, endpoint: str) -> str:
+        if endpoint and not endpoint.startswith(("http://", "https://")):
+            raise ValueError("must be an http:// or https:// address")
+        return endpoint.rstrip("/")
 
     @model_validator(mode="after")
     def _threads_fit_the_cores(self) -> Self:
@@ -68,6 +120,12 @@ class Settings(BaseSettings):
                 "are here: the slowest answers would take seconds. Lower PEAKPLAN_REPLICAS or "
                 "PEAKPLAN_THREADS_PER_REPLICA, or set PEAKPLAN_OVERSUBSCRIBE=1 if you mean it"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _readiness_can_be_reached(self) -> Self:
+        if self.min_replicas > self.replica_count:
+            raise ValueError(f"PEAKPLAN_MIN_REPLICAS={self.min_replicas}, but only {self.replica_count} are to run")
         return self
 
     @property
