@@ -33,7 +33,8 @@ class HuggingFaceGenerate:
             max_position_embeddings=shape.max_position_embeddings,
             tie_word_embeddings=shape.tie_word_embeddings,
         )
-        self._model = LlamaForCausalLM(config).to(getattr(torch, settings.dtype)).eval()
+        dtype = torch.float32 if settings.dtype == "float32" else torch.bfloat16  # its fastest on a CPU
+        self._model = LlamaForCausalLM(config).to(dtype).eval()
         missing, unexpected = self._model.load_state_dict(loaded.weights, strict=False)
         if unexpected or set(missing) - {"lm_head.weight"}:
             raise ValueError(f"weights do not fit transformers' Llama: missing {missing}, unexpected {unexpected}")

@@ -12,8 +12,9 @@ from torch import Tensor
 from service.decoding.constraint import Constraint, GrammarCompiler, GrammarConstraint
 from service.decoding.generation import generate_autoregressive
 from service.decoding.heads import MedusaHeads
-from service.decoding.llama import Llama
+from service.engines.forwards import build_forward, kept_dtype
 from service.engines.model_folder import load_model
+from service.engines.precision import Precision
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
@@ -43,11 +44,11 @@ class GreedyPlan:
 
 
 class TunedModel:
-    """A model folder on the CPU, in the dtype that it is served in."""
+    """A model folder on the CPU, in the precision that it is served in."""
 
-    def __init__(self, model_dir: Path, cache_dir: Path) -> None:
-        loaded = load_model(model_dir, cache_dir)
-        self.llama = Llama(loaded.config, loaded.weights, torch.bfloat16)
+    def __init__(self, model_dir: Path, cache_dir: Path, precision: Precision = "auto") -> None:
+        loaded = load_model(model_dir, cache_dir, kept_dtype(precision))
+        self.llama = build_forward(loaded, precision, cache_dir)
         self.heads: MedusaHeads | None = loaded.heads
         self._tokenizer = loaded.tokenizer
         self._bos = loaded.bos_token_id

@@ -14,8 +14,8 @@ from service.decoding.constraint import Constraint
 from service.decoding.draft import MOST_DRAFTED_NODES, Drafter, TokenTree, accept_forced
 from service.decoding.heads import MedusaHeads
 from service.decoding.kv_cache import KVCache
-from service.decoding.llama import Llama
 from service.decoding.lm_head import HiddenScores
+from service.decoding.model import Model
 from service.decoding.opening import NO_OPENING, Opening
 from service.decoding.statistics import Generation, Statistics, StopReason
 from service.decoding.trace import StepTrace, trace_nodes
@@ -24,7 +24,7 @@ from service.decoding.verification import Verdict, verify
 
 
 def generate_autoregressive(
-    model: Llama,
+    model: Model,
     prompt: Sequence[int],
     constraint: Constraint,
     *,
@@ -43,7 +43,7 @@ def generate_autoregressive(
 
 
 def generate_medusa(
-    model: Llama,
+    model: Model,
     heads: MedusaHeads,
     tree: MedusaTree,
     prompt: Sequence[int],
@@ -71,7 +71,7 @@ class _Decoding:
 
     def __init__(
         self,
-        model: Llama,
+        model: Model,
         prompt: Sequence[int],
         constraint: Constraint,
         max_tokens: int,

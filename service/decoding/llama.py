@@ -96,7 +96,7 @@ class Llama:
         self._layers = [_load_layer(weights, f"model.layers.{index}.", dtype) for index in range(config.num_layers)]
         self._norm = weights["model.norm.weight"].to(dtype)
         self.lm_head = LmHead(self._embedding if config.tie_word_embeddings else weights["lm_head.weight"].to(dtype))
-        self._rotary = _rotary_table(config, self.device)
+        self._rotary = rotary_table(config, self.device)
         self._least_length = torch.tensor((config.hidden_size * config.rms_norm_eps) ** 0.5, device=self.device)
 
     def new_cache(self, max_positions: int) -> KVCache:
@@ -209,7 +209,7 @@ def _load_layer(weights: Mapping[str, Tensor], prefix: str, dtype: torch.dtype) 
     )
 
 
-def _rotary_table(config: LlamaConfig, device: torch.device) -> Tensor:
+def rotary_table(config: LlamaConfig, device: torch.device) -> Tensor:
     """Cosine and sine of every position's angles, [positions, 2, head_dim] float32 (RoFormer, arXiv 2104.09864).
 
     Llama pairs dimension i with i + head_dim / 2. Rolling a head by half its width brings each one's partner into

@@ -1,5 +1,6 @@
 """From hidden states to logits, reading as little of the vocabulary as the grammar leaves open."""
 
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -7,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from service.decoding.linear import linear
+from service.decoding.linear import Linear, linear
 
 # Up to this many tokens their rows are gathered and multiplied in float32; beyond, the whole product is cheaper
 # (49,152 rows: 2.6 ms at one thread; gathering 4,000 of them: 0.7 ms).
@@ -22,7 +23,11 @@ class LmHead:
 
     def __init__(self, weight: Tensor) -> None:
         self._weight = weight
-        self._product = linear(weight)
+
+    @cached_property
+    def _product(self) -> Linear:
+        """Laid out anew, and so a second copy, only once a grammar leaves so much open that whole rows are wanted."""
+        return linear(self._weight)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor, token_ids: Tensor | None = None) -> Tensor:

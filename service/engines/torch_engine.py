@@ -3,6 +3,7 @@
 It knows tokenizers, grammars and decoding loops; what the text means is the planner's business.
 """
 
+import ctypes
 import time
 from collections.abc import Callable
 from functools import partial
@@ -13,11 +14,13 @@ import torch
 from service.decoding.constraint import GrammarCompiler, GrammarConstraint, GrammarError
 from service.decoding.draft import MOST_DRAFTED_NODES
 from service.decoding.generation import generate_autoregressive, generate_medusa
-from service.decoding.llama import Llama
+from service.decoding.model import Model
 from service.decoding.statistics import Generation
 from service.decoding.trace import NodeTrace, StepTrace
 from service.decoding.tree import MedusaTree
+from service.engines.forwards import build_forward, kept_dtype
 from service.engines.model_folder import LoadedModel, ModelFolderError, load_model
+from service.engines.precision import Precision
 from service.engines.protocol import (
     GenerationRequest,
     GenerationResult,
@@ -34,15 +37,15 @@ _WARM_UP_WORDS = (4, 16, 48)  # prompt lengths: the first product of each shape 
 class TorchModel:
     """A loaded model with its tokenizer, and one K/V cache that every generation uses again."""
 
-    def __init__(self, loaded: LoadedModel, dtype: torch.dtype, max_prompt_tokens: int) -> None:
-        """Raises ModelFolderError when tree and heads do not fit each other."""
+    def __init__(self, loaded: LoadedModel, forward: Model, max_prompt_tokens: int) -> None:
+        """`forward` computes the loaded weights. Raises ModelFolderError when tree and heads do not fit each other."""
         self.id = loaded.id
         self._tokenizer = loaded.tokenizer
         self._bos_token_id = loaded.bos_token_id
         self._max_tokens = loaded.max_tokens
         self._max_prompt_tokens = max_prompt_tokens
         self._compiler = GrammarCompiler(loaded.tokenizer.to_str(), loaded.eos_token_id)
-        self._llama = Llama(loaded.config, loaded.weights, dtype)
+        self._llama = forward
         self._heads = loaded.heads
         self._opening = loaded.opening
         try:
@@ -123,15 +126,17 @@ class TorchModel:
 
 
 def load(
-    model_dir: Path, cache_dir: Path, dtype: str, threads: int, strategy: Strategy, max_prompt_tokens: int
+    model_dir: Path, cache_dir: Path, dtype: Precision, threads: int, strategy: Strategy, max_prompt_tokens: int
 ) -> TorchModel:
     """Load a model folder and let it generate once, so that a replica that says it is ready has proven it.
 
     Raises ModelFolderError or BaseWeightsError with what to mend.
     """
     torch.set_num_threads(threads)
-    kept: torch.dtype = getattr(torch, dtype)
-    model = TorchModel(load_model(model_dir, cache_dir, kept), kept, max_prompt_tokens)
+    loaded = load_model(model_dir, cache_dir, kept_dtype(dtype))
+    model = TorchModel(loaded, build_forward(loaded, dtype, cache_dir), max_prompt_tokens)
+    del loaded
+    _return_free_memory()
     if strategy not in model.strategies:
         raise ModelFolderError(f"{model_dir} has no Medusa heads: set PEAKPLAN_STRATEGY=autoregressive, or train some")
     for possible in model.strategies:
@@ -139,3 +144,10 @@ def load(
             prompt = " red shoes" * (words // 2)
             model.generate(GenerationRequest(prompt=prompt, grammar=_WARM_UP_GRAMMAR, strategy=possible))
     return model
+
+
+def _return_free_memory() -> None:
+    """Give what loading needed back to the system, where the C library can: it is more than the model itself."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

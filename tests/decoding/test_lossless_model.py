@@ -1,6 +1,6 @@
 """The shipped model: whatever the tree and the heads, Medusa decodes what greedy decoding does.
 
-In float32 exactly. In bfloat16 exactly too where the CPU's kernels sum a row alike whatever is read with it (see
+In float32 exactly, and in int8 by our own kernels. In bfloat16 exactly too where the CPU's kernels sum a row alike whatever is read with it (see
 `service/decoding/llama.py`). Elsewhere rounding may swap two tokens whose logits are nearer than it: every difference
 is shown to be such a near tie, and their rate is printed.
 """
@@ -18,6 +18,9 @@ from service.decoding.constraint import GrammarCompiler, GrammarConstraint
 from service.decoding.generation import generate_autoregressive, generate_medusa
 from service.decoding.heads import MedusaHeads
 from service.decoding.llama import Llama
+from service.decoding.model import Model
+from service.decoding.native.library import NativeUnavailableError, load_library
+from service.decoding.native_llama import NativeLlama
 from service.decoding.statistics import Generation
 from service.decoding.tree import MedusaTree
 from service.engines.model_folder import LoadedModel, load_model
@@ -44,7 +47,7 @@ class Subject:
     loaded: LoadedModel
     compiler: GrammarCompiler
     questions: list[Question]
-    model: Llama
+    model: Model
     greedy: dict[int, Generation]
 
     @cached_property
@@ -113,6 +116,15 @@ def rounded(loaded: LoadedModel, compiler: GrammarCompiler, questions: list[Ques
     return Subject(loaded, compiler, questions, Llama(loaded.config, loaded.weights, torch.bfloat16), {})
 
 
+@pytest.fixture(scope="session")
+def native(loaded: LoadedModel, compiler: GrammarCompiler, questions: list[Question]) -> Subject:
+    try:
+        library = load_library(Settings().cache_dir)
+    except NativeUnavailableError as error:
+        pytest.skip(f"the int8 kernels cannot run here: {error}")
+    return Subject(loaded, compiler, questions, NativeLlama(loaded.config, loaded.weights, library), {})
+
+
 @pytest.fixture(autouse=True)
 def two_threads() -> Iterator[None]:
     before = torch.get_num_threads()
@@ -138,10 +150,28 @@ def random_tree(seed: int, num_heads: int) -> MedusaTree:
 
 @chunks
 def test_float32_is_exact_with_the_shipped_heads(exact: Subject, start: int) -> None:
-    for index in range(start, start + CHUNK):
-        medusa = exact.medusa_answer(index, exact.shipped_heads, exact.shipped_tree)
-        assert medusa.tokens == exact.greedy_answer(index).tokens, exact.questions[index].text
-        assert medusa.statistics.decisions == exact.greedy_answer(index).statistics.decisions
+    assert_exact(exact, range(start, start + CHUNK))
+
+
+@chunks
+def test_int8_is_exact_with_the_shipped_heads(native: Subject, start: int) -> None:
+    assert_exact(native, range(start, start + CHUNK))
+
+
+def assert_exact(subject: Subject, indices: range) -> None:
+    for index in indices:
+        medusa = subject.medusa_answer(index, subject.shipped_heads, subject.shipped_tree)
+        assert medusa.tokens == subject.greedy_answer(index).tokens, subject.questions[index].text
+        assert medusa.statistics.decisions == subject.greedy_answer(index).statistics.decisions
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_int8_is_exact_with_random_heads_and_trees(native: Subject, seed: int) -> None:
+    num_heads = seed + 1
+    heads = random_heads(native.loaded, seed, num_heads)
+    for index in range(seed * CHUNK, (seed + 1) * CHUNK):
+        medusa = native.medusa_answer(index, heads, random_tree(index, num_heads))
+        assert medusa.tokens == native.greedy_answer(index).tokens, native.questions[index].text
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -190,4 +220,4 @@ def first_difference(subject: Subject, index: int, one: list[int], other: list[i
     logits = model.logits(hidden, torch.from_numpy(constraint.legal()))[0]
     first, second = logits.topk(2).values.tolist()
     assert {one[position], other[position]} == {int(constraint.legal()[place]) for place in logits.topk(2).indices}
-    return first - second, 2 * torch.finfo(model.dtype).eps * max(abs(first), abs(second))
+    return first - second, 2 * torch.finfo(torch.bfloat16).eps * max(abs(first), abs(second))

@@ -1,0 +1,29 @@
+"""What the decoding loops need of a model."""
+
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from service.decoding.kv_cache import KVCache
+from service.decoding.llama import LlamaConfig
+from service.decoding.lm_head import LmHead
+
+
+class Model(Protocol):
+    """A causal language model that can read a tree of new positions: `Llama` or `NativeLlama`."""
+
+    @property
+    def config(self) -> LlamaConfig: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def lm_head(self) -> LmHead: ...
+
+    def new_cache(self, max_positions: int) -> KVCache: ...
+
+    def forward(self, tokens: Tensor, positions: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor: ...
+
+    def logits(self, hidden: Tensor, token_ids: Tensor | None = None) -> Tensor: ...

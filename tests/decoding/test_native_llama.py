@@ -1,0 +1,182 @@
+"""The int8 forward: close to float32, the same bits however rows are read together, clear where it cannot run."""
+
+import ctypes
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F  # noqa: N812
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from service.decoding.generation import generate_autoregressive, generate_medusa
+from service.decoding.llama import Llama, LlamaConfig, rotary_table
+from service.decoding.native.library import NativeUnavailableError, load_library
+from service.decoding.native_llama import NativeLlama
+from service.decoding.tree import MedusaTree, ancestor_mask
+from service.settings import Settings
+from tests.decoding.tiny import CONFIG, compile_grammar, encode, forward_all, random_heads, random_weights
+
+NARROW = replace(CONFIG, hidden_size=128, intermediate_size=192, num_heads=4, num_kv_heads=2, head_dim=32, num_layers=3)
+TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
+
+
+@pytest.fixture(scope="session")
+def library() -> ctypes.CDLL:
+    try:
+        return load_library(Settings().cache_dir)
+    except NativeUnavailableError as error:
+        pytest.skip(f"the int8 kernels cannot run here: {error}")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        NARROW,
+        replace(NARROW, tie_word_embeddings=False),
+        replace(NARROW, num_heads=2, num_kv_heads=1, head_dim=64),
+        replace(NARROW, num_heads=4, num_kv_heads=4, head_dim=48, hidden_size=192),
+        replace(NARROW, num_heads=1, num_kv_heads=1, head_dim=128),
+    ],
+    ids=["two-registers", "untied", "four-registers", "any-width", "eight-registers"],
+)
+def test_computes_the_quantised_model(library: ctypes.CDLL, config: LlamaConfig) -> None:
+    """As a plain forward does whose weights and activations are rounded as the kernels say; near float32's, too."""
+    weights = random_weights(config, seed=3)
+    exact = forward_all(Llama(config, weights, torch.float32), TOKENS)
+
+    computed = forward_all(NativeLlama(config, weights, library), TOKENS)
+
+    assert (computed - reference_forward(config, weights, TOKENS)).norm() / exact.norm() < 0.02  # roundings flip
+    assert (computed - exact).norm() / exact.norm() < 0.15
+
+
+def rounded_product(x: Tensor, weight: Tensor) -> Tensor:
+    """x [N, in] with a scale a row and 64 inputs, times weight [out, in] with a scale an output, both in int8."""
+    groups = x.unflatten(1, (-1, 64))
+    scale = groups.abs().amax(-1, keepdim=True).clamp(min=1e-30) / 127
+    weight_scale = weight.abs().amax(1, keepdim=True) / 127
+    return ((groups / scale).round() * scale).flatten(1) @ ((weight / weight_scale).round() * weight_scale).T
+
+
+def reference_forward(config: LlamaConfig, weights: dict[str, Tensor], tokens: list[int]) -> Tensor:
+    """Hidden states [N, H], causal, from float64 operators of torch alone."""
+    weights = {name: value.double() for name, value in weights.items()}
+    rotary = rotary_table(config, torch.device("cpu"))[: len(tokens), :, None].double()  # [N, 2, 1, D]
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return F.rms_norm(x, x.shape[1:], weights[f"{name}.weight"], config.rms_norm_eps)
+
+    def rotate(x: Tensor) -> Tensor:
+        return x * rotary[:, 0] + x.roll(config.head_dim // 2, -1) * rotary[:, 1]
+
+    hidden = weights["model.embed_tokens.weight"].bfloat16().double()[torch.tensor(tokens)]
+    for index in range(config.num_layers):
+        prefix = f"model.layers.{index}."
+        product = partial(_product, weights, prefix)
+        x = norm(hidden, f"{prefix}input_layernorm")
+        query, key, value = (product(x, f"self_attn.{name}_proj").unflatten(1, (-1, config.head_dim)) for name in "qkv")
+        mixed = F.scaled_dot_product_attention(
+            rotate(query).transpose(0, 1)[None], rotate(key).transpose(0, 1)[None], value.transpose(0, 1)[None],
+            is_causal=True, enable_gqa=True,
+        )  # fmt: skip
+        hidden = hidden + product(mixed[0].transpose(0, 1).flatten(1), "self_attn.o_proj")
+        x = norm(hidden, f"{prefix}post_attention_layernorm")
+        hidden = hidden + product(F.silu(product(x, "mlp.gate_proj")) * product(x, "mlp.up_proj"), "mlp.down_proj")
+    return norm(hidden, "model.norm").float()
+
+
+def _product(weights: dict[str, Tensor], prefix: str, x: Tensor, name: str) -> Tensor:
+    return rounded_product(x, weights[f"{prefix}{name}.weight"])
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), count=st.integers(1, 27))
+def test_a_node_depends_on_its_path_alone(library: ctypes.CDLL, data: st.DataObject, count: int) -> None:
+    """A node of any tree has the bits that it has when its path is read one token at a time."""
+    model = NativeLlama(NARROW, random_weights(NARROW, seed=4), library)
+    parents = [-1] + [data.draw(st.integers(0, node - 1)) for node in range(1, count)]
+    tokens = data.draw(st.lists(st.integers(1, NARROW.vocab_size - 1), min_size=count, max_size=count))
+    prefix = data.draw(st.lists(st.integers(1, NARROW.vocab_size - 1), min_size=1, max_size=20))
+    path = [count - 1]
+    while parents[path[0]] >= 0:
+        path.insert(0, parents[path[0]])
+    depths = [0] * count
+    for node in range(1, count):
+        depths[node] = depths[parents[node]] + 1
+
+    cache = model.new_cache(len(prefix) + count)
+    model.forward(torch.tensor(prefix), torch.arange(len(prefix)), cache)
+    cache.keep(range(len(prefix)))
+    positions = torch.tensor(depths) + len(prefix)
+    tree = model.forward(torch.tensor(tokens), positions, cache, ancestor_mask(parents))
+
+    one_by_one = model.new_cache(len(prefix) + count)
+    for position, token in enumerate([*prefix, *(tokens[node] for node in path)]):
+        alone = model.forward(torch.tensor([token]), torch.tensor([position]), one_by_one)
+        one_by_one.keep([0])
+    assert torch.equal(tree[-1], alone[0])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_medusa_writes_exactly_what_greedy_writes(library: ctypes.CDLL, seed: int) -> None:
+    model = NativeLlama(NARROW, random_weights(NARROW, seed=seed), library)
+    heads = random_heads(seed, 3, NARROW)
+    tree = MedusaTree.from_choices([[0], [1], [0, 0], [0, 1], [0, 0, 0]], 3)
+    grammar = r"start: /( ?[a-g]{1,4}){2,8}/"
+    prompt = encode("abcd efg ab")
+
+    greedy = generate_autoregressive(model, prompt, compile_grammar(grammar), max_tokens=20)
+    medusa = generate_medusa(model, heads, tree, prompt, compile_grammar(grammar), max_tokens=20)
+
+    assert medusa.tokens == greedy.tokens
+
+
+def test_a_full_cache_is_refused(library: ctypes.CDLL) -> None:
+    model = NativeLlama(NARROW, random_weights(NARROW, seed=1), library)
+
+    with pytest.raises(ValueError, match="overflow a cache of 3"):
+        model.forward(torch.tensor([1, 2, 3, 4]), torch.arange(4), model.new_cache(3))
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [(replace(NARROW, intermediate_size=100), "multiples of 64"), (replace(NARROW, num_heads=16, head_dim=8), "of 16")],
+)
+def test_other_shapes_are_refused(library: ctypes.CDLL, config: LlamaConfig, message: str) -> None:
+    with pytest.raises(NativeUnavailableError, match=message):
+        NativeLlama(config, random_weights(config, seed=1), library)
+
+
+def test_a_processor_without_the_instructions_is_named(tmp_path: Path) -> None:
+    cpu_info = tmp_path / "cpuinfo"
+    cpu_info.write_text("processor: 0\nflags\t\t: fpu avx2 avx512f avx512bw avx512vl\n")
+
+    with pytest.raises(NativeUnavailableError, match="no avx512_vnni"):
+        load_library(tmp_path, cpu_info)
+
+
+@pytest.mark.usefixtures("library")
+def test_a_missing_or_failing_compiler_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "false")
+    with pytest.raises(NativeUnavailableError, match="cannot compile"):
+        load_library(tmp_path)
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NativeUnavailableError, match="apt install"):
+        load_library(tmp_path)
+
+
+@pytest.mark.usefixtures("library")
+def test_a_spoilt_library_is_named(tmp_path: Path) -> None:
+    load_library(tmp_path / "good")
+    built = next((tmp_path / "good" / "native").glob("*.so"))
+    spoilt = tmp_path / "spoilt" / "native" / built.name
+    spoilt.parent.mkdir(parents=True)
+    spoilt.write_bytes(b"not a library")
+
+    with pytest.raises(NativeUnavailableError, match="delete it"):
+        load_library(tmp_path / "spoilt")
