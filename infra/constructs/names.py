@@ -12,4 +12,4 @@ class CellNames:
     cell: str  # cell-1 ...
     load_balancer: str  # its full name, app/NAME/ID
     target_groups: tuple[str, ...]  # their full names, targetgroup/NAME/ID
-    auto_scaling_groups: tuple[str, ...]
+    auto_scaling_groups: tuple[str, ...]  # in the order of the settings' groups

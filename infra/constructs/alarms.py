@@ -1,0 +1,94 @@
+"""The alarms of one cell in CloudWatch, rendered from infra/fleet/alarms.py, which decides all of them."""
+
+from __future__ import annotations
+
+from aws_cdk import aws_cloudwatch as cloudwatch
+from constructs import Construct
+
+from infra.constructs.names import CellNames
+from infra.constructs.readings import NamedMetric, expand_all
+from infra.fleet.alarm_kinds import CompositeAlarm, MetricAlarm, Severity
+from infra.fleet.alarms import SUPPRESSION_SECONDS, alarm_name, cell_alarms
+from infra.fleet.settings import FleetSettings
+
+_Query = cloudwatch.CfnAlarm.MetricDataQueryProperty
+
+
+class CellAlarms(Construct):
+    """Every alarm of one cell. Pages and tickets notify `topic_arn`; the parts of composite alarms notify nobody."""
+
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, names: CellNames, topic_arn: str) -> None:
+        super().__init__(scope, id)
+        self._settings, self._names, self._topic_arn = settings, names, topic_arn
+        self._made: dict[str, cloudwatch.CfnAlarm | cloudwatch.CfnCompositeAlarm] = {}
+        for alarm in cell_alarms(settings):
+            made = self._metric(alarm) if isinstance(alarm, MetricAlarm) else self._composite(alarm)
+            self._made[alarm.key] = made
+
+    def name(self, key: str) -> str:
+        """The CloudWatch name of this cell's alarm."""
+        return alarm_name(self._settings.name, self._names.cell, key)
+
+    def _metric(self, alarm: MetricAlarm) -> cloudwatch.CfnAlarm:
+        metrics, expression = expand_all(alarm.readings, alarm.expression, self._settings.name, self._names)
+        queries = [_query(metric, alarm.period_seconds, returned=metric.id == expression) for metric in metrics]
+        if not any(metric.id == expression for metric in metrics):
+            queries.append(_Query(id="value", expression=expression, label=alarm.key, return_data=True))
+        # A page reaches a person through the page alarm alone, which a deploy may hold back.
+        tells = alarm.severity is Severity.TICKET
+        return cloudwatch.CfnAlarm(
+            self,
+            _camel(alarm.key),
+            alarm_name=self.name(alarm.key),
+            alarm_description=_description(alarm),
+            metrics=queries,
+            comparison_operator=alarm.comparison,
+            threshold=alarm.line,
+            evaluation_periods=alarm.periods,
+            datapoints_to_alarm=alarm.breaching,
+            treat_missing_data=alarm.missing,
+            alarm_actions=[self._topic_arn] if tells else [],
+            ok_actions=[self._topic_arn] if tells else [],
+        )
+
+    def _composite(self, alarm: CompositeAlarm) -> cloudwatch.CfnCompositeAlarm:
+        tells = alarm.severity is Severity.TICKET or alarm.key == "page"
+        held = bool(alarm.suppressed_by)
+        made = cloudwatch.CfnCompositeAlarm(
+            self,
+            _camel(alarm.key),
+            alarm_name=self.name(alarm.key),
+            alarm_description=_description(alarm),
+            alarm_rule=alarm.rule(self.name),
+            alarm_actions=[self._topic_arn] if tells else [],
+            ok_actions=[self._topic_arn] if tells else [],
+            actions_suppressor=self._made[alarm.suppressed_by].attr_arn if held else None,
+            actions_suppressor_wait_period=SUPPRESSION_SECONDS if held else None,
+            actions_suppressor_extension_period=SUPPRESSION_SECONDS if held else None,
+        )
+        for key in alarm.parts:  # the rule names them, which CloudFormation cannot see
+            made.add_dependency(self._made[key])
+        return made
+
+
+def _description(alarm: MetricAlarm | CompositeAlarm) -> str:
+    return f"[{alarm.severity}] {alarm.meaning} Runbook: docs/runbooks/{alarm.runbook}.md"
+
+
+def _query(metric: NamedMetric, period: int, *, returned: bool) -> cloudwatch.CfnAlarm.MetricDataQueryProperty:
+    dimensions = [cloudwatch.CfnAlarm.DimensionProperty(name=name, value=value) for name, value in metric.dimensions]
+    return _Query(
+        id=metric.id,
+        return_data=returned,
+        metric_stat=cloudwatch.CfnAlarm.MetricStatProperty(
+            metric=cloudwatch.CfnAlarm.MetricProperty(
+                namespace=metric.namespace, metric_name=metric.name, dimensions=dimensions
+            ),
+            period=period,
+            stat=metric.statistic,
+        ),
+    )
+
+
+def _camel(key: str) -> str:
+    return "".join(word.capitalize() for word in key.split("-"))

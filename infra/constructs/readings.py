@@ -1,0 +1,67 @@
+"""From a reading of a cell, as infra/fleet names it, to the CloudWatch metrics behind it. Knows no aws_cdk."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import product
+
+from infra.constructs.names import CellNames
+from infra.fleet.alarm_kinds import Reading
+
+
+@dataclass(frozen=True)
+class NamedMetric:
+    """One CloudWatch metric under an id that metric math can use."""
+
+    id: str
+    namespace: str
+    name: str
+    dimensions: tuple[tuple[str, str], ...]
+    statistic: str
+
+
+def dimension_values(fleet: str, names: CellNames) -> dict[str, tuple[str, ...]]:
+    """What the dimensions of a cell's metrics are called in this cell."""
+    return {
+        "Fleet": (fleet,),
+        "Cell": (names.cell,),
+        "LoadBalancer": (names.load_balancer,),
+        "TargetGroup": names.target_groups,
+        "AutoScalingGroupName": names.auto_scaling_groups,
+    }
+
+
+def expand(identifier: str, reading: Reading, fleet: str, names: CellNames) -> list[NamedMetric]:
+    """The metrics whose sum is `reading`: one for every target group or Auto Scaling group where it is about these."""
+    known = dimension_values(fleet, names) | {name: (value,) for name, value in reading.fixed}
+    combinations = list(product(*(known[name] for name in reading.dimensions)))
+    several = len(combinations) > 1
+    return [
+        NamedMetric(
+            id=f"{identifier}{number}" if several else identifier,
+            namespace=reading.namespace,
+            name=reading.metric,
+            dimensions=tuple(zip(reading.dimensions, values, strict=True)),
+            statistic=reading.statistic,
+        )
+        for number, values in enumerate(combinations, start=1)
+    ]
+
+
+def expand_all(
+    readings: Mapping[str, Reading], expression: str, fleet: str, names: CellNames
+) -> tuple[list[NamedMetric], str]:
+    """Every metric behind the readings, and the expression over these metrics' ids."""
+    parts = {identifier: expand(identifier, reading, fleet, names) for identifier, reading in readings.items()}
+
+    def term(match: re.Match[str]) -> str:
+        identifier = match.group()
+        if identifier not in parts:
+            return identifier  # a function of metric math
+        filled = "FILL({}, 0)" if readings[identifier].none_is_zero else "{}"
+        terms = [filled.format(metric.id) for metric in parts[identifier]]
+        return terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"
+
+    return [metric for each in parts.values() for metric in each], re.sub(r"[A-Za-z_]\w*", term, expression)

@@ -1,0 +1,142 @@
+"""The alarms follow from the settings: the arithmetic of burn rates, whom each tells, and what a deploy holds back."""
+
+import re
+from typing import Any
+
+import pytest
+
+from infra.constructs.names import CellNames
+from infra.constructs.readings import expand_all
+from infra.fleet.alarm_kinds import Alarm, CompositeAlarm, MetricAlarm, Reading, Severity
+from infra.fleet.alarms import alarm_name, cell_alarms, saturated_outstanding
+from infra.fleet.burn import FAST, SLOW
+from infra.fleet.metrics import MetricNameError
+from infra.fleet.settings import FLEETS, FleetSettings
+
+# Source: CloudWatch user guide, quotas: metrics in one alarm, characters of an expression.
+MOST_METRICS, LONGEST_EXPRESSION = 10, 1024
+NAMES = CellNames("cell-1", "app/a/1", ("targetgroup/a/1", "targetgroup/b/2"), ("inf2-group", "trn1-group"))
+
+
+def fleet(**slo: Any) -> FleetSettings:
+    """The prime-day fleet, with another SLO where one is given."""
+    settings = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
+    return settings.model_copy(update={"slo": settings.slo.model_copy(update=slo)})
+
+
+def by_key(settings: FleetSettings) -> dict[str, Alarm]:
+    return {alarm.key: alarm for alarm in cell_alarms(settings)}
+
+
+def test_every_alarm_of_the_issue_is_there() -> None:
+    assert set(by_key(fleet())) >= {
+        "fast-burn", "slow-burn", "p99", "saturation", "unhealthy-hosts", "launch-failures", "neuron-hardware",
+        "neuron-runtime", "deploy-health", "degraded-share", "page",
+    }  # fmt: skip
+
+
+def test_burn_rates_are_those_that_spend_the_stated_share_of_28_days() -> None:
+    assert pytest.approx(13.44) == FAST.rate  # 2% of 672 hours in one
+    assert pytest.approx(5.6) == SLOW.rate  # 5% of 672 hours in six
+    assert FAST.bad_percent(fleet(goal=0.999)) == pytest.approx(1.344)
+    assert FAST.bad_percent(fleet(goal=0.99)) == pytest.approx(13.44)
+
+
+def test_a_lax_goal_still_has_a_line_that_an_outage_reaches() -> None:
+    assert FAST.bad_percent(fleet(goal=0.6)) == 50.0
+
+
+def test_a_burn_alarm_needs_its_long_and_its_short_window() -> None:
+    fast = by_key(fleet())["fast-burn"]
+
+    assert isinstance(fast, CompositeAlarm)
+    assert fast.rule(lambda key: key) == 'ALARM("fast-burn-long") AND ALARM("fast-burn-short")'
+
+
+def test_lines_follow_the_slo() -> None:
+    strict, lax = by_key(fleet(p99_ms=300)), by_key(fleet(p99_ms=900))
+
+    assert isinstance(strict["p99"], MetricAlarm)
+    assert strict["p99"].line == 0.3
+    assert isinstance(lax["p99"], MetricAlarm)
+    assert lax["p99"].line == 0.9
+    assert saturated_outstanding(fleet(p99_ms=900)) > saturated_outstanding(fleet(p99_ms=300))
+
+
+def test_losing_one_zone_pages_nobody_and_losing_more_does() -> None:
+    alarm = by_key(fleet())["unhealthy-hosts"]
+
+    assert isinstance(alarm, MetricAlarm)
+    assert 100 / 3 < alarm.line < 200 / 3
+    assert alarm.missing == "breaching"
+
+
+def test_only_the_page_alarm_holds_its_actions_back_and_never_while_shoppers_are_hurt() -> None:
+    alarms = by_key(fleet())
+    page, quiet = alarms["page"], alarms["quiet"]
+
+    assert isinstance(page, CompositeAlarm)
+    assert isinstance(quiet, CompositeAlarm)
+    assert page.suppressed_by == "quiet"
+    assert set(page.any_of) == {key for key, a in alarms.items() if a.severity is Severity.PAGE and key != "page"}
+    assert quiet.all_of == ("deploying",)
+    assert {"fast-burn", "mostly-degraded"} <= set(quiet.none_of)
+
+
+def test_parts_come_before_what_is_made_of_them() -> None:
+    seen: set[str] = set()
+    for alarm in cell_alarms(fleet()):
+        assert not isinstance(alarm, CompositeAlarm) or {*alarm.parts, alarm.suppressed_by} <= seen | {""}
+        assert alarm.key not in seen
+        seen.add(alarm.key)
+
+
+def test_every_expression_is_within_cloudwatchs_limits_and_names_only_its_readings() -> None:
+    functions = {"IF", "FILL", "AND"}
+    for alarm in cell_alarms(fleet()):
+        if isinstance(alarm, MetricAlarm):
+            metrics, expression = expand_all(alarm.readings, alarm.expression, "prime-day", NAMES)
+            identifiers = {metric.id for metric in metrics}
+            assert len(metrics) <= MOST_METRICS, alarm.key
+            assert len(expression) <= LONGEST_EXPRESSION, alarm.key
+            assert set(re.findall(r"[A-Za-z_]\w*", expression)) - functions == identifiers, alarm.key
+            assert all(re.fullmatch(r"[a-z][A-Za-z0-9_]*", each) for each in identifiers), alarm.key
+            assert alarm.period_seconds * alarm.periods <= 86_400, alarm.key
+
+
+def _value(alarm: Alarm, **readings: float) -> float:
+    """The alarm's expression computed as CloudWatch would, for one moment."""
+    assert isinstance(alarm, MetricAlarm)
+    python = alarm.expression.replace(" AND ", " and ").replace("IF(", "choose(")
+    known = dict.fromkeys(alarm.readings, 0.0) | readings
+    return float(eval(python, {"choose": lambda condition, then, other: then if condition else other}, known))
+
+
+def test_expressions_compute_what_the_alarms_mean() -> None:
+    alarms = by_key(fleet())
+
+    assert _value(alarms["fast-burn-long"], good=990, late=5, refused=5) == pytest.approx(1.0)
+    assert _value(alarms["fast-burn-long"], good=0, late=3) == 0  # three requests are no share
+    assert _value(alarms["fast-burn-long"]) == 0  # nor is a quiet night a division by zero
+    assert _value(alarms["unhealthy-hosts"], healthy=6, unhealthy=3) == pytest.approx(33.33, abs=0.01)
+    assert _value(alarms["unhealthy-hosts"]) == 100
+    assert _value(alarms["launch-failures"], wanted=9, running=7) == 2
+    assert _value(alarms["degraded-share"], degraded=6, requests=100) == 6
+    assert _value(alarms["neuron-runtime"], timed_out=5, completed=995) == pytest.approx(0.5)
+    assert _value(alarms["neuron-runtime"], timed_out=1) == 0
+    assert _value(alarms["deploy-health"], good=100) == 0
+    assert _value(alarms["deploy-health"], restarts=3) == 1
+    assert _value(alarms["deploy-health"], good=50, late=50) == 1
+    assert _value(alarms["telemetry-silent"], passed=100) == 1
+    assert _value(alarms["telemetry-silent"], passed=100, good=1) == 0
+
+
+def test_a_reading_of_what_nobody_publishes_is_refused() -> None:
+    with pytest.raises(MetricNameError, match="no metric 'Sloth'"):
+        Reading("Sloth")
+    with pytest.raises(ValueError, match="event_type=bit_rot is not among"):
+        Reading("hardware_ecc_events_total", ("Fleet", "Cell", "event_type"), (("event_type", "bit_rot"),))
+
+
+def test_names_are_the_same_at_every_synth() -> None:
+    assert alarm_name("prime-day", "cell-2", "deploy-health") == "peakplan-prime-day-cell-2-deploy-health"
