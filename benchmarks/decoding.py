@@ -19,7 +19,6 @@ from benchmarks.peers import HuggingFaceGenerate
 from benchmarks.plot import plot_decoding
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
 from benchmarks.serving import measure_service
-from service.api.app import torch_source
 from service.engines.protocol import GenerationRequest, GenerationResult, Strategy
 from service.engines.torch_engine import TorchModel, load
 from service.planner.grammar import plan_grammar
@@ -119,8 +118,14 @@ def main() -> None:
     arguments = parser.parse_args()
     settings = Settings(model_dir=arguments.model)
     questions = dev_questions(arguments.questions) if has_dev_data() else own_questions(arguments.questions)
-    source = torch_source(settings)
-    model = load(**source.arguments)
+    model = load(
+        settings.model_dir,
+        settings.cache_dir,
+        settings.dtype,
+        settings.threads_per_replica,
+        settings.strategy,
+        settings.max_prompt_tokens,
+    )
     strategies = {
         "hugging face generate": HuggingFaceGenerate(arguments.model, settings).plan,
         "greedy": our_strategy(model, "autoregressive", fast_forward=False),

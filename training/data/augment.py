@@ -16,6 +16,7 @@ from training.data.examples import Example, MarkedText, shift
 from training.data.phrases import expand, misspell, phrases, split_templates, spoken_price, wrap
 from training.data.rows import LabelledQuery, Split
 
+Bounds = tuple[float | None, float | None]  # least and greatest price
 _MAX_REWRITE_WORDS = 8
 _REWRITABLE = re.compile(r"^[a-z0-9][a-z0-9'&.-]{0,19}$")
 
@@ -148,14 +149,14 @@ def follow_up(query: LabelledQuery, values: dict[str, list[str]], rng: random.Ra
     roll = rng.random()
     if roll < 0.2:
         return _priced_follow_up(query, before, rng)
-    price: dict[str, float | None] = {"price_max": query.price_max}
+    bounds: Bounds = (None, query.price_max)
     if query.price_max is None and rng.random() < 0.3:
-        before, price = _with_a_bound(before, rng)
+        before, bounds = _with_a_bound(before, rng)
     if roll < 0.4:
         about = rng.choice(("reviews", "catalog"))
         sources = ["reviews", "qa"] if about == "reviews" else ["catalog"]
         question = rng.choice(phrases()["ask_follow_ups"][about])
-        return _after([before], MarkedText.plain(question), "conversational", "ask_product", sources, **price)
+        return _after([before], MarkedText.plain(question), "conversational", "ask_product", sources, bounds=bounds)
     named = [span.facet for span in query.text.spans if span.facet in phrases()["follow_ups"]]
     facet = rng.choice([*named, *named, *phrases()["follow_ups"]])
     new = MarkedText.plain(rng.choice(values[facet]))
@@ -163,15 +164,17 @@ def follow_up(query: LabelledQuery, values: dict[str, list[str]], rng: random.Ra
     template = rng.choice(phrases()["follow_ups"][facet])
     kept = tuple(span for span in before.spans if span.facet != facet)
     mode = "conversational" if re.search(r"\b(what|do|how|they|i|show|you)\b", template) else "keyword"
-    return _after([replace(before, spans=kept)], wrap(template, new), mode, **price)
+    return _after([replace(before, spans=kept)], wrap(template, new), mode, bounds=bounds)
 
 
-def _with_a_bound(before: MarkedText, rng: random.Random) -> tuple[MarkedText, dict[str, float | None]]:
+def _with_a_bound(before: MarkedText, rng: random.Random) -> tuple[MarkedText, Bounds]:
     """An earlier question with a price bound after it, which stays in force."""
     kind = rng.choice(("price_max", "price_max", "price_min"))
     text, value = spoken_price(rng)
     priced = before + MarkedText.plain(rng.choice(phrases()[kind]).replace("N", text))
-    return (priced, {kind: value}) if value in Question.parse(str(priced)).numbers else (before, {})
+    if value not in Question.parse(str(priced)).numbers:
+        return before, (None, None)
+    return priced, (value, None) if kind == "price_min" else (None, value)
 
 
 def new_topic(example: Example, earlier: Sequence[MarkedText], rng: random.Random) -> Example:
@@ -190,8 +193,8 @@ def _priced_follow_up(query: LabelledQuery, before: MarkedText, rng: random.Rand
     lead = rng.choice(("", "", "anything", "what about", "only", "do you have any"))
     question = MarkedText.plain(f"{lead} {rng.choice(phrases()[kind]).replace('N', text)}")
     mode = "conversational" if lead.startswith(("what", "do")) else "keyword"
-    price_min, price_max = (value, None) if kind == "price_min" else (None, value)
-    example = _after([before], question, mode, price_min=price_min, price_max=price_max)
+    bounds = (value, None) if kind == "price_min" else (None, value)
+    example = _after([before], question, mode, bounds=bounds)
     return example if value in example.question().numbers else keyword(query)
 
 
@@ -202,8 +205,7 @@ def _after(
     intent: str = "find_product",
     sources: Sequence[str] = ("catalog",),
     *,
-    price_min: float | None = None,
-    price_max: float | None = None,
+    bounds: Bounds = (None, None),
 ) -> Example:
     history = tuple(str(text) for text in earlier)
     spans: list[FacetSpan] = []
@@ -211,7 +213,7 @@ def _after(
     for text in (*earlier, newest):
         spans += shift(text.spans, offset)
         offset += len(text.words)
-    draft = PlanDraft(mode, intent, list(sources), spans, price_min, price_max)
+    draft = PlanDraft(mode, intent, list(sources), spans, *bounds)
     if len(Question.parse(str(newest), history).utterances) != len(history) + 1:
         return replace(_product(newest, mode, intent, list(sources)), knows_facets=False)
     return Example(str(newest), draft, history, origin="follow_up")
