@@ -1,0 +1,99 @@
+"""Graphs of a CloudWatch dashboard as the JSON that CloudWatch reads. Knows no aws_cdk, nor what is worth showing.
+
+Source: CloudWatch API reference, Dashboard body structure and syntax.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from infra.constructs.names import CellNames
+from infra.constructs.readings import expand_all
+from infra.fleet.alarm_kinds import Reading
+
+Json = dict[str, Any]
+WIDTH = 24  # columns of a dashboard
+
+
+class Graph:
+    """One widget under construction: curves over readings of cells, and lines that should not be crossed."""
+
+    def __init__(self, title: str, *, fleet: str, region: str, period: int = 60, number: bool = False) -> None:
+        """`number` shows a single value over the time range that the viewer picked, instead of curves."""
+        self.title, self._fleet, self._region, self._period, self._number = title, fleet, region, period, number
+        self._metrics: list[list[Any]] = []
+        self._lines: dict[str, list[Any]] = {"horizontal": [], "vertical": []}
+        self._curves = 0
+
+    def curve(
+        self,
+        label: str,
+        expression: str,
+        readings: Mapping[str, Reading],
+        cells: Sequence[CellNames],
+        *,
+        right: bool = False,
+    ) -> Self:
+        """A curve of metric math over the readings, each summed over the cells."""
+        self._curves += 1
+        terms: dict[str, str] = {}
+        for identifier, reading in readings.items():
+            sums = []
+            for number, names in enumerate(cells, start=1):
+                own = f"c{self._curves}_{number}_{identifier}"
+                metrics, term = expand_all({own: reading}, own, self._fleet, names)
+                sums.append(term)
+                for metric in metrics:
+                    dimensions = [part for pair in metric.dimensions for part in pair]
+                    options = {"id": metric.id, "stat": metric.statistic, "visible": False}
+                    self._metrics.append([metric.namespace, metric.name, *dimensions, options])
+            terms[identifier] = f"s{self._curves}_{identifier}"
+            total = {"expression": " + ".join(sums), "id": terms[identifier], "visible": False}
+            self._metrics.append([total])  # named once, because CloudWatch bounds an expression's length
+        math = re.sub(r"[A-Za-z_]\w*", lambda match: terms.get(match.group(), match.group()), expression)
+        shown = {"expression": math, "id": f"curve{self._curves}", "label": label}
+        self._metrics.append([shown | ({"yAxis": "right"} if right else {})])
+        return self
+
+    def line(self, label: str, value: float, *, right: bool = False) -> Self:
+        """A horizontal line to compare with."""
+        self._lines["horizontal"].append(
+            {"label": label, "value": value, "color": "#d13212"} | ({"yAxis": "right"} if right else {})
+        )
+        return self
+
+    def span(self, label: str, start: str, end: str) -> Self:
+        """A band between two moments in ISO 8601."""
+        self._lines["vertical"].append([{"label": label, "value": start}, {"value": end}])
+        return self
+
+    def widget(self, x: int, y: int, width: int, height: int) -> Json:
+        """The widget at its place, in grid units."""
+        properties: Json = {
+            "title": self.title,
+            "region": self._region,
+            "metrics": self._metrics,
+            "period": self._period,
+            "view": "singleValue" if self._number else "timeSeries",
+            "yAxis": {"left": {"min": 0, "showUnits": False}, "right": {"min": 0, "showUnits": False}},
+        }
+        if self._number:
+            properties |= {"setPeriodToTimeRange": True}
+        if lines := {kind: found for kind, found in self._lines.items() if found}:
+            properties["annotations"] = lines
+        return place("metric", properties, x, y, width, height)
+
+
+def place(kind: str, properties: Json, x: int, y: int, width: int, height: int) -> Json:
+    """A widget of any kind at its place."""
+    return {"type": kind, "x": x, "y": y, "width": width, "height": height, "properties": properties}
+
+
+def row(graphs: Sequence[Graph], y: int, height: int) -> list[Json]:
+    """The graphs side by side over the whole width. Raises ValueError where they cannot share it evenly."""
+    if WIDTH % len(graphs):
+        raise ValueError(f"{len(graphs)} graphs do not share {WIDTH} columns evenly")
+    width = WIDTH // len(graphs)
+    return [graph.widget(number * width, y, width, height) for number, graph in enumerate(graphs)]

@@ -1,0 +1,224 @@
+"""The observability stack as CloudFormation gets it, and the dashboard as CloudWatch gets it."""
+
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from itertools import combinations
+from typing import Any
+
+import aws_cdk
+import pytest
+from aws_cdk.assertions import Template
+from cdk_nag import AwsSolutionsChecks
+
+from infra.constructs.dashboard import dashboard_body
+from infra.constructs.names import CellNames
+from infra.fleet.alarm_kinds import Severity
+from infra.fleet.alarms import cell_alarms
+from infra.fleet.metrics import metrics
+from infra.fleet.settings import FLEETS, FleetSettings
+from infra.stacks.observability import ObservabilityStack
+
+Resource = dict[str, Any]
+
+
+@cache
+def fleet() -> FleetSettings:
+    return FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
+
+
+def names() -> list[CellNames]:
+    """Two cells as their stacks would name them."""
+    return [
+        CellNames(cell, f"app/{cell}/1", (f"targetgroup/{cell}/1",), (f"{cell}-inf2", f"{cell}-trn1"))
+        for cell in ("cell-1", "cell-2")
+    ]
+
+
+@cache
+def stack(on_call: str = "night@example.com") -> ObservabilityStack:
+    settings = fleet().model_copy(update={"on_call": on_call})
+    app = aws_cdk.App(analytics_reporting=False)
+    return ObservabilityStack(app, "Observability", settings=settings, cells=names())
+
+
+@cache
+def resources(on_call: str = "night@example.com") -> dict[str, Resource]:
+    found: dict[str, Resource] = Template.from_stack(stack(on_call)).to_json()["Resources"]
+    return found
+
+
+def of_type(kind: str) -> list[Resource]:
+    return [found["Properties"] for found in resources().values() if found["Type"] == f"AWS::{kind}"]
+
+
+def alarms() -> dict[str, Resource]:
+    return {
+        found["AlarmName"]: found for kind in ("Alarm", "CompositeAlarm") for found in of_type(f"CloudWatch::{kind}")
+    }
+
+
+def test_every_cell_has_every_alarm_under_a_name_that_says_which() -> None:
+    wanted = {f"peakplan-prime-day-{cell.cell}-{alarm.key}" for cell in names() for alarm in cell_alarms(fleet())}
+
+    assert set(alarms()) == wanted
+
+
+def test_every_notification_says_what_it_means_and_links_its_runbook() -> None:
+    for name, alarm in alarms().items():
+        assert re.search(
+            r"^\[(page|ticket|part)\] .+ Runbook: docs/runbooks/[a-z0-9-]+\.md$", alarm["AlarmDescription"]
+        ), name
+
+
+def test_pages_and_tickets_notify_and_parts_and_pages_inputs_do_not() -> None:
+    by_key = {alarm.key: alarm for alarm in cell_alarms(fleet())}
+    for name, alarm in alarms().items():
+        definition = by_key[name.removeprefix("peakplan-prime-day-cell-1-").removeprefix("peakplan-prime-day-cell-2-")]
+        notifies = definition.severity is Severity.TICKET or definition.key == "page"
+        assert bool(alarm.get("AlarmActions")) is notifies, name
+        assert bool(alarm.get("OKActions")) is notifies, name
+
+
+def test_a_deploy_holds_the_page_back_through_the_quiet_alarm() -> None:
+    found = resources()
+    for cell in ("cell-1", "cell-2"):
+        page = alarms()[f"peakplan-prime-day-{cell}-page"]
+        suppressor = page["ActionsSuppressor"]["Fn::GetAtt"][0]
+        assert found[suppressor]["Properties"]["AlarmName"] == f"peakplan-prime-day-{cell}-quiet"
+        assert page["ActionsSuppressorWaitPeriod"] == page["ActionsSuppressorExtensionPeriod"] == 60
+
+
+def test_a_composite_alarm_waits_for_the_alarms_it_names() -> None:
+    names_of = {logical: found["Properties"].get("AlarmName") for logical, found in resources().items()}
+    for found in resources().values():
+        if found["Type"] == "AWS::CloudWatch::CompositeAlarm":
+            named = set(re.findall(r'ALARM\("([^"]+)"\)', found["Properties"]["AlarmRule"]))
+            assert named <= {names_of[logical] for logical in found["DependsOn"]}
+
+
+def test_alarm_metrics_are_those_of_the_data_file_with_all_their_dimensions() -> None:
+    for alarm in of_type("CloudWatch::Alarm"):
+        returned = [query for query in alarm["Metrics"] if query["ReturnData"]]
+        assert len(returned) == 1, alarm["AlarmName"]
+        for query in alarm["Metrics"]:
+            if "MetricStat" in query:
+                metric = query["MetricStat"]["Metric"]
+                dimensions = tuple(dimension["Name"] for dimension in metric["Dimensions"])
+                metrics().metric(metric["MetricName"], dimensions)
+                assert metric["Namespace"] == metrics().namespace(metric["MetricName"])
+
+
+def test_the_topic_is_encrypted_with_a_rotated_key_that_alarms_of_this_account_may_use() -> None:
+    (topic,), (key,) = of_type("SNS::Topic"), of_type("KMS::Key")
+    statements = key["KeyPolicy"]["Statement"]
+    alarms_may = [each for each in statements if each["Principal"] == {"Service": "cloudwatch.amazonaws.com"}]
+
+    assert "KmsMasterKeyId" in topic
+    assert key["EnableKeyRotation"] is True
+    assert [each["Condition"] for each in alarms_may] == [
+        {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
+    ]
+    assert of_type("SNS::Subscription")[0]["Endpoint"] == "night@example.com"
+
+
+def test_a_team_with_a_topic_of_its_own_gets_no_other() -> None:
+    theirs = "arn:aws:sns:us-east-1:123456789012:pager"
+    found = resources(theirs)
+
+    assert not [each for each in found.values() if each["Type"].startswith("AWS::SNS")]
+    told = [each["Properties"]["AlarmActions"] for each in found.values() if each["Properties"].get("AlarmActions")]
+    assert told
+    assert all(actions == [theirs] for actions in told)
+
+
+def test_cdk_nag_finds_nothing() -> None:
+    assert [each.rule_name for each in AwsSolutionsChecks(stack()).validate_scope(stack()).violations] == []
+
+
+# The dashboard.
+
+
+@pytest.fixture(scope="module")
+def board() -> dict[str, Any]:
+    return dashboard_body(fleet(), names(), lambda name: f"arn:aws:cloudwatch:us-east-1:123456789012:alarm:{name}")
+
+
+def entries(board: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+    """Every line of every graph, with its graph's title."""
+    for widget in board["widgets"]:
+        for entry in widget["properties"].get("metrics", []):
+            yield widget["properties"]["title"], entry
+
+
+def test_the_stack_carries_this_dashboard(board: dict[str, Any]) -> None:
+    (found,) = of_type("CloudWatch::Dashboard")
+    parts = found["DashboardBody"]["Fn::Join"][1]
+    text = "".join(part if isinstance(part, str) else "arn" for part in parts)
+
+    assert len(json.loads(text)["widgets"]) == len(board["widgets"])
+
+
+def test_widgets_fill_their_rows_and_never_overlap(board: dict[str, Any]) -> None:
+    def cells(widget: dict[str, Any]) -> set[tuple[int, int]]:
+        xs = range(widget["x"], widget["x"] + widget["width"])
+        return {(x, y) for x in xs for y in range(widget["y"], widget["y"] + widget["height"])}
+
+    taken = [cells(widget) for widget in board["widgets"]]
+
+    assert all(one.isdisjoint(other) for one, other in combinations(taken, 2))
+    bottom = max(y for each in taken for _, y in each) + 1
+    assert set().union(*taken) == {(x, y) for x in range(24) for y in range(bottom)}
+
+
+def test_one_row_a_cell_with_everything_on_call_asks_for(board: dict[str, Any]) -> None:
+    for cell in ("cell-1", "cell-2"):
+        row = [widget for widget in board["widgets"] if widget["properties"].get("title", "").startswith(f"{cell} ")]
+        labels = {
+            entry[0]["label"] for widget in row for entry in widget["properties"]["metrics"] if "label" in entry[0]
+        }
+        assert len({widget["y"] for widget in row}) == 1
+        assert labels >= {
+            "good %", "burn", "p50", "p90", "p99", "requests", "degraded %", "shed %", "cache hits %", "outstanding",
+            "tokens a step", "in service", "wanted", "warm", "busy %", "hardware", "runtime", "$ inf2",
+        }  # fmt: skip
+
+
+def test_every_metric_shown_is_in_the_data_file(board: dict[str, Any]) -> None:
+    shown = 0
+    for title, entry in entries(board):
+        if isinstance(entry[0], str):
+            namespace, name, *dimensions, options = entry
+            metrics().metric(name, tuple(dimensions[::2]))
+            assert namespace == metrics().namespace(name), title
+            assert options["visible"] is False
+            shown += 1
+    assert shown > 100
+
+
+def test_every_curve_is_math_over_ids_of_its_own_graph(board: dict[str, Any]) -> None:
+    for widget in board["widgets"]:
+        lines = widget["properties"].get("metrics", [])
+        known = [line[-1]["id"] for line in lines]
+        assert len(known) == len(set(known)), widget["properties"]["title"]
+        for line in lines:
+            if "expression" in line[0]:
+                used = set(re.findall(r"[A-Za-z_]\w*", line[0]["expression"])) - {"IF", "FILL"}
+                assert used <= set(known), widget["properties"]["title"]
+                assert len(line[0]["expression"]) <= 1024
+
+
+def test_the_alarm_widget_shows_what_notifies(board: dict[str, Any]) -> None:
+    (widget,) = [widget for widget in board["widgets"] if widget["type"] == "alarm"]
+
+    assert len(widget["properties"]["alarms"]) <= 100
+    assert any(arn.endswith("cell-2-page") for arn in widget["properties"]["alarms"])
+
+
+def test_many_cells_still_fit_the_alarm_widget() -> None:
+    many = [CellNames(f"cell-{n}", "app/a/1", ("targetgroup/a/1",), ("a", "b")) for n in range(1, 65)]
+    board = dashboard_body(fleet(), many, lambda name: name)
+    (widget,) = [widget for widget in board["widgets"] if widget["type"] == "alarm"]
+
+    assert widget["properties"]["alarms"] == [f"peakplan-prime-day-cell-{n}-page" for n in range(1, 65)]
