@@ -123,7 +123,9 @@ class MachineImage(Part):
         description="AMI with the driver of the pinned SDK; by you",
     )
     parameter: str = Field(
-        default="/peakplan/machine-image", pattern=r"^/.+", description="AMI that cells boot; by the image pipeline"
+        default="/imagebuilder/peakplan/machine-image",
+        pattern=r"^/imagebuilder/.+",
+        description="AMI that cells boot; by the image pipeline, whose service-linked role writes under /imagebuilder/",
     )
 
 
@@ -165,8 +167,8 @@ class NetworkSettings(Part):
     cidr: Annotated[IPv4Network, AfterValidator(_private)] = IPv4Network("10.40.0.0/16")
     nat: bool = Field(default=False, description="NAT gateways, for models or tools fetched from the internet at boot")
     endpoints: tuple[str, ...] = Field(
-        default=("ecr.api", "ecr.dkr", "logs", "monitoring", "ssm", "ssmmessages", "autoscaling"),
-        description="AWS services reached through interface endpoints; S3 has a gateway endpoint in any case",
+        default=("s3", "ecr.api", "ecr.dkr", "logs", "monitoring", "ssm", "ssmmessages", "autoscaling"),
+        description="AWS services that cells reach through interface endpoints",
     )
     domain: str = Field(default="planner.internal", pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)+$", description="private DNS")
     cell_weights: tuple[int, ...] = Field(default=(), description="DNS weight of each cell, 0..255; equal when empty")

@@ -55,6 +55,7 @@ class FleetSettings(Part):
     callers: tuple[Caller, ...] = Field(min_length=1, description="who may call; nobody else reaches a cell")
     caller_shard_cells: int = Field(default=2, ge=1, description="cells that one named caller is spread over")
     retention_days: int = Field(default=30, ge=1, le=3653, description="logs, access logs, flow logs")
+    deletion_protection: bool = Field(default=True, description="off only where losing everything is fine")
     on_call: Annotated[str, Field(pattern=r"^(arn:aws:sns:.+|[^@\s]+@[^@\s]+\.[^@\s]+)$")] = Field(
         description="an e-mail address, or the ARN of an SNS topic"
     )

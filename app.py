@@ -1,0 +1,33 @@
+"""The CDK app: reads one fleet file, composes the stacks; nothing else. `make synth FLEET=dev`."""
+
+import os
+import sys
+
+from infra.fleet.__main__ import fleet_file
+from infra.fleet.settings import FleetFileError, FleetSettings
+from infra.node import use_packaged_node
+
+use_packaged_node()
+
+from aws_cdk import App  # noqa: E402  # jsii starts its Node at this import
+
+from infra.stacks.fleet import compose  # noqa: E402
+
+
+def main() -> int:
+    """Synthesise the fleet that `-c fleet=` or FLEET names; 2 when its file cannot be used."""
+    app = App()
+    fleet = app.node.try_get_context("fleet") or os.environ.get("FLEET")
+    if not fleet:
+        print("Which fleet? make synth FLEET=dev, or cdk -c fleet=dev", file=sys.stderr)
+        return 2
+    try:
+        compose(app, FleetSettings.from_yaml(fleet_file(str(fleet))))
+    except FleetFileError as error:
+        print(error, file=sys.stderr)
+        return 2
+    app.synth()
+    return 0
+
+
+sys.exit(main())

@@ -1,0 +1,76 @@
+"""One cell: a door and the hosts behind it, standing alone. Whatever happens to it, no other cell notices."""
+
+from __future__ import annotations
+
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from infra.constructs.door import SERVICE_PORT, Door
+from infra.constructs.host import HostGroup
+from infra.constructs.names import CellNames
+from infra.constructs.network import HTTPS, removal, retention
+from infra.constructs.scaling import GroupScaling
+from infra.fleet.scaling import ScalingLaw
+from infra.fleet.settings import FleetSettings
+
+
+class Cell(Construct):
+    """`name` (cell-1), `load_balancer`, `target_group` and `groups`; `names` is what other stacks may know of it."""
+
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, name: str, vpc: ec2.IVpc) -> None:
+        super().__init__(scope, id)
+        self.name = name
+        door = Door(self, "Door", settings=settings, vpc=vpc)
+        self.load_balancer, self.target_group = door.load_balancer, door.target_group
+        guard = self._host_guard(settings, vpc, door)
+        log_group = logs.LogGroup(
+            self,
+            "Logs",
+            log_group_name=f"/peakplan/{settings.name}/{name}",
+            retention=retention(settings.retention_days),
+            removal_policy=removal(settings),
+        )
+        self.groups = []
+        for group in settings.groups:
+            law = ScalingLaw.for_group(settings, group)
+            hosts = HostGroup(
+                self,
+                group.chip.capitalize(),
+                settings=settings,
+                cell=name,
+                group=group,
+                law=law,
+                vpc=vpc,
+                guard=guard,
+                log_group=log_group,
+            )
+            hosts.group.attach_to_application_target_group(self.target_group)
+            GroupScaling(
+                hosts,
+                "Scaling",
+                law=law,
+                group=hosts.group,
+                group_name=hosts.name,
+                dimensions={"Fleet": settings.name, "Cell": name, "Group": group.chip},
+                balancer=self.load_balancer.load_balancer_full_name,
+            )
+            self.groups.append(hosts)
+        self.names = CellNames(
+            cell=name,
+            load_balancer=self.load_balancer.load_balancer_full_name,
+            target_groups=(self.target_group.target_group_full_name,),
+            auto_scaling_groups=tuple(hosts.name for hosts in self.groups),
+        )
+
+    def _host_guard(self, settings: FleetSettings, vpc: ec2.IVpc, door: Door) -> ec2.SecurityGroup:
+        guard = ec2.SecurityGroup(self, "Hosts", vpc=vpc, description=f"Hosts of {self.name}", allow_all_outbound=False)
+        service = ec2.Port.tcp(SERVICE_PORT)
+        guard.add_ingress_rule(door.guard, service, "Plans and health checks")
+        door.guard.add_egress_rule(guard, service, "Plans and health checks")
+        guard.add_egress_rule(
+            ec2.Peer.ipv4(str(settings.network.cidr)), ec2.Port.tcp(HTTPS), "AWS through the endpoints"
+        )
+        if settings.network.nat:
+            guard.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "The internet, which network.nat asks for")
+        return guard

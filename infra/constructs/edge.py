@@ -1,0 +1,61 @@
+"""Private names over the cells: every cell under one name, and a shuffle-sharded part of them for each caller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_elasticloadbalancingv2 as elb
+from aws_cdk import aws_route53 as route53
+from constructs import Construct
+
+from infra.fleet.settings import FleetSettings
+from infra.fleet.shards import shard
+
+EVERYONE = "plan"
+
+
+class Edge(Construct):
+    """A private hosted zone. `names` are the host names under which plans can be asked for."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        settings: FleetSettings,
+        vpc: ec2.IVpc,
+        balancers: Mapping[str, elb.IApplicationLoadBalancer],
+    ) -> None:
+        """`balancers`: each cell's load balancer by the cell's name."""
+        super().__init__(scope, id)
+        self._settings, self._balancers = settings, balancers
+        self._zone = route53.PrivateHostedZone(
+            self, "Zone", vpc=vpc, zone_name=settings.network.domain, comment=f"Peakplan {settings.name}"
+        )
+        self.names = [self._spread(EVERYONE, settings.cell_names)]
+        self.names += [
+            self._spread(f"{caller.name}.{EVERYONE}", shard(settings, caller.name)) for caller in settings.callers
+        ]
+
+    def _spread(self, label: str, cells: Sequence[str]) -> str:
+        """One weighted record a cell; a cell whose targets are all unhealthy gets no new callers."""
+        name = f"{label}.{self._settings.network.domain}"
+        weights = self._settings.network.cell_weights or (1,) * self._settings.cells
+        for cell in cells:
+            balancer = self._balancers[cell]
+            route53.CfnRecordSet(
+                self,
+                f"{label}-{cell}",
+                hosted_zone_id=self._zone.hosted_zone_id,
+                name=name,
+                type="A",
+                set_identifier=cell,
+                weight=weights[self._settings.cell_names.index(cell)],
+                alias_target=route53.CfnRecordSet.AliasTargetProperty(
+                    dns_name=balancer.load_balancer_dns_name,
+                    hosted_zone_id=balancer.load_balancer_canonical_hosted_zone_id,
+                    evaluate_target_health=True,
+                ),
+            )
+        return name

@@ -1,0 +1,244 @@
+"""One kind of host of a cell: launch template, role, Auto Scaling group, hooks, refresh; scaling.py renders its law."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aws_cdk import Duration, Stack, Token
+from aws_cdk import aws_autoscaling as autoscaling
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
+from constructs import Construct
+
+from infra.constructs.accepted import accept
+from infra.constructs.network import cell_subnets
+from infra.constructs.scaling import scaling_alarm_name
+from infra.fleet.cost import volume_gib
+from infra.fleet.metrics import metrics
+from infra.fleet.parts import Group
+from infra.fleet.scaling import ScalingLaw
+from infra.fleet.settings import FleetSettings
+
+# Readiness is proven within the boot time; what takes this much longer is given up and launched anew.
+HOOK_PATIENCE_SECONDS = 300
+LAUNCH_HOOK, TERMINATE_HOOK = "prove-ready", "drain"
+# Two minutes for the last answers and logs after the balancer has drained an instance.
+TERMINATE_PATIENCE_SECONDS = 120
+
+
+def group_name(settings: FleetSettings, cell: str, group: Group) -> str:
+    """The Auto Scaling group's name in AWS."""
+    return f"peakplan-{settings.name}-{cell}-{group.chip}"
+
+
+def host_role(scope: Construct, name: str, log_group: logs.ILogGroup) -> iam.Role:
+    """What a host of group `name` may do: report, be managed, and move its own group's lifecycle on."""
+    stack = Stack.of(scope)
+    role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"), description=f"Hosts of {name}")
+    arn = f"arn:{stack.partition}:autoscaling:{stack.region}:{stack.account}:autoScalingGroup"
+    role.add_to_policy(
+        iam.PolicyStatement(
+            sid="Lifecycle",
+            actions=["autoscaling:CompleteLifecycleAction", "autoscaling:RecordLifecycleActionHeartbeat"],
+            resources=[f"{arn}:*:autoScalingGroupName/{name}"],  # the star is the id that AWS gives it
+        )
+    )
+    role.add_to_policy(
+        iam.PolicyStatement(
+            sid="Logs",
+            actions=["logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams"],
+            resources=[log_group.log_group_arn],
+        )
+    )
+    namespaces = sorted(
+        {source.namespace for source in metrics().sources.values() if not source.namespace.startswith("AWS/")}
+    )
+    role.add_to_policy(
+        iam.PolicyStatement(
+            sid="Metrics",
+            actions=["cloudwatch:PutMetricData"],
+            resources=["*"],
+            conditions={"StringEquals": {"cloudwatch:namespace": namespaces}},
+        )
+    )
+    role.add_to_policy(
+        iam.PolicyStatement(
+            sid="SessionManager",
+            actions=[
+                "ssm:UpdateInstanceInformation",
+                "ssmmessages:CreateControlChannel",
+                "ssmmessages:CreateDataChannel",
+                "ssmmessages:OpenControlChannel",
+                "ssmmessages:OpenDataChannel",
+            ],
+            resources=["*"],
+        )
+    )
+    finding = "AwsSolutions::AwsSolutions-IAM5[Resource::{}]"
+    account = "<AWS::AccountId>" if Token.is_unresolved(stack.account) else stack.account
+    group_arn = f"arn:aws:autoscaling:{stack.region}:{account}:autoScalingGroup:*:autoScalingGroupName/{name}"
+    accept(role, finding.format(group_arn), "The star is an id that AWS invents; the group's name is exact")
+    accept(
+        role,
+        finding.format("*"),
+        "PutMetricData takes no resource and is held to our namespaces; Session Manager's actions take no resource",
+    )
+    return role
+
+
+def user_data(environment: Mapping[str, str]) -> ec2.UserData:
+    """Tell the host who it is, then start what the image holds. Everything else was baked."""
+    data = ec2.UserData.for_linux()
+    data.add_commands("install -d -m 0755 /etc/peakplan", "cat > /etc/peakplan/host.env <<'END'")
+    data.add_commands(*(f"{name}={value}" for name, value in environment.items()), "END")
+    data.add_commands("systemctl start --no-block peakplan.target")
+    return data
+
+
+class HostGroup(Construct):
+    """The Auto Scaling group of one chip family in one cell; `group` is it, `name` its name."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        settings: FleetSettings,
+        cell: str,
+        group: Group,
+        law: ScalingLaw,
+        vpc: ec2.IVpc,
+        guard: ec2.ISecurityGroup,
+        log_group: logs.ILogGroup,
+    ) -> None:
+        super().__init__(scope, id)
+        self._settings, self._group = settings, group
+        self.name = group_name(settings, cell, group)
+        role = host_role(self, self.name, log_group)
+        environment = {
+            "PEAKPLAN_FLEET": settings.name,
+            "PEAKPLAN_CELL": cell,
+            "PEAKPLAN_GROUP": group.chip,
+            "PEAKPLAN_AUTO_SCALING_GROUP": self.name,
+            "PEAKPLAN_LOG_GROUP": log_group.log_group_name,
+            "PEAKPLAN_LAUNCH_HOOK": LAUNCH_HOOK,
+            "PEAKPLAN_TERMINATE_HOOK": TERMINATE_HOOK,
+            "PEAKPLAN_DRAIN_SECONDS": str(settings.drain_seconds),
+        }
+        template = self._launch_template(role, guard, environment)
+        self.group = self._auto_scaling_group(vpc, template, law)
+        self._what_only_l1_knows()
+
+    def _launch_template(
+        self, role: iam.IRole, guard: ec2.ISecurityGroup, environment: Mapping[str, str]
+    ) -> ec2.LaunchTemplate:
+        return ec2.LaunchTemplate(
+            self,
+            "Template",
+            launch_template_name=self.name,
+            # Read when CloudFormation deploys, so that a new image is a deploy with a refresh, never a surprise.
+            machine_image=ec2.MachineImage.from_ssm_parameter(
+                self._settings.machine_image.parameter, os=ec2.OperatingSystemType.LINUX
+            ),
+            instance_type=ec2.InstanceType(self._group.instance_type),
+            role=role,
+            security_group=guard,
+            user_data=user_data(environment),
+            http_tokens=ec2.LaunchTemplateHttpTokens.REQUIRED,
+            http_put_response_hop_limit=1,
+            require_imdsv2=True,
+            associate_public_ip_address=False,
+            detailed_monitoring=True,
+            ebs_optimized=True,
+            block_devices=[
+                ec2.BlockDevice(
+                    device_name="/dev/sda1",
+                    volume=ec2.BlockDeviceVolume.ebs(
+                        volume_gib(self._group), encrypted=True, volume_type=ec2.EbsDeviceVolumeType.GP3
+                    ),
+                )
+            ],
+        )
+
+    def _auto_scaling_group(
+        self, vpc: ec2.IVpc, template: ec2.LaunchTemplate, law: ScalingLaw
+    ) -> autoscaling.AutoScalingGroup:
+        settings = self._settings
+        return autoscaling.AutoScalingGroup(
+            self,
+            "Group",
+            auto_scaling_group_name=self.name,
+            vpc=vpc,
+            vpc_subnets=cell_subnets(settings),
+            launch_template=template,
+            min_capacity=law.minimum,  # and no desired capacity: a deploy must not undo what scaling decided
+            max_capacity=law.maximum,
+            default_instance_warmup=Duration.seconds(settings.warm_start_seconds),
+            group_metrics=[autoscaling.GroupMetrics.all()],
+            health_checks=autoscaling.HealthChecks.with_additional_checks(
+                additional_types=[
+                    autoscaling.AdditionalHealthCheckType.ELB,
+                    autoscaling.AdditionalHealthCheckType.EBS,
+                ],
+                grace_period=Duration.seconds(settings.warm_start_seconds),
+            ),
+            min_healthy_percentage=100,
+            max_healthy_percentage=110,
+            update_policy=self._refresh(),
+        )
+
+    def _refresh(self) -> autoscaling.UpdatePolicy:
+        """A new launch template replaces instances in steps; these alarms of the group's own stop it and roll back."""
+        names = [scaling_alarm_name(self.name, policy) for policy in ("p99", "degraded")]
+        return autoscaling.UpdatePolicy.instance_refresh(
+            strategy=autoscaling.InstanceRefreshStrategy.ROLLING,
+            checkpoint_percentages=[10, 50, 100],
+            checkpoint_delay=Duration.minutes(10),
+            bake_time=Duration.minutes(10),
+            min_healthy_percentage=100,
+            max_healthy_percentage=110,
+            skip_matching=True,
+            alarms=[cloudwatch.Alarm.from_alarm_name(self, f"Stops-{name}", name) for name in names],
+        )
+
+    def _what_only_l1_knows(self) -> None:
+        group, settings = self.group.node.default_child, self._settings
+        accept(
+            self.group,
+            "AwsSolutions::AwsSolutions-AS3",
+            "Alarms on launches and health tell people what needs them; every scaling event at a sale's peak would not",
+        )
+        assert isinstance(group, autoscaling.CfnAutoScalingGroup)
+        hook = autoscaling.CfnAutoScalingGroup.LifecycleHookSpecificationProperty
+        # In the group itself, so that its very first instances too wait for them.
+        group.lifecycle_hook_specification_list = [
+            hook(
+                lifecycle_hook_name=LAUNCH_HOOK,
+                lifecycle_transition="autoscaling:EC2_INSTANCE_LAUNCHING",
+                heartbeat_timeout=settings.boot_seconds + HOOK_PATIENCE_SECONDS,
+                default_result="ABANDON",
+            ),
+            hook(
+                lifecycle_hook_name=TERMINATE_HOOK,
+                lifecycle_transition="autoscaling:EC2_INSTANCE_TERMINATING",
+                heartbeat_timeout=settings.drain_seconds + TERMINATE_PATIENCE_SECONDS,
+                default_result="CONTINUE",
+            ),
+        ]
+        group.availability_zone_impairment_policy = (
+            autoscaling.CfnAutoScalingGroup.AvailabilityZoneImpairmentPolicyProperty(
+                zonal_shift_enabled=True, impaired_zone_health_check_behavior="IgnoreUnhealthy"
+            )
+        )
+        if self._group.capacity_reservation_id:
+            reservation = autoscaling.CfnAutoScalingGroup.CapacityReservationTargetProperty(
+                capacity_reservation_ids=[self._group.capacity_reservation_id]
+            )
+            group.capacity_reservation_specification = (
+                autoscaling.CfnAutoScalingGroup.CapacityReservationSpecificationProperty(
+                    capacity_reservation_preference="capacity-reservations-first",
+                    capacity_reservation_target=reservation,
+                )
+            )

@@ -1,0 +1,264 @@
+"""How hosts come to be: where artifacts are kept, and the pipeline that bakes machine images from ami/."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import yaml
+from aws_cdk import CfnElement, Duration, IgnoreMode, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_ecr as ecr
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_imagebuilder as imagebuilder
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_s3_assets as assets
+from aws_cdk import aws_ssm as ssm
+from constructs import Construct
+
+from infra.constructs.accepted import accept
+from infra.constructs.network import HTTPS, flow_logs, removal
+from infra.fleet.parts import REPOSITORY_ROOT
+from infra.fleet.settings import FleetSettings
+
+AMI = REPOSITORY_ROOT / "ami"
+# Release files that make no difference to what runs; without them an asset's hash follows the sources alone.
+_NOT_SHIPPED = ["**/__pycache__", "**/*.pyc", "**/.*"]
+_ROOT_GIB = 100
+_MANAGED = ("AmazonSSMManagedInstanceCore", "EC2InstanceProfileForImageBuilder")
+
+
+class Artifacts(Construct):
+    """Where images and compiled models are kept."""
+
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
+        super().__init__(scope, id)
+        self.repository = ecr.Repository(
+            self,
+            "Service",
+            repository_name=f"peakplan-{settings.name}/service",
+            image_scan_on_push=True,
+            image_tag_mutability=ecr.TagMutability.IMMUTABLE,
+            encryption=ecr.RepositoryEncryption.KMS,
+            lifecycle_rules=[
+                ecr.LifecycleRule(
+                    description="Untagged layers", tag_status=ecr.TagStatus.UNTAGGED, max_image_age=Duration.days(7)
+                ),
+                ecr.LifecycleRule(description="The last releases", max_image_count=50),
+            ],
+            removal_policy=removal(settings),
+        )
+        self.bucket = s3.Bucket(
+            self,
+            "Models",
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            enforce_ssl=True,
+            versioned=True,  # a compiled model that was overwritten can be had back
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    noncurrent_version_expiration=Duration.days(90),
+                    abort_incomplete_multipart_upload_after=Duration.days(1),
+                )
+            ],
+            removal_policy=removal(settings),
+        )
+        accept(self.bucket, "AwsSolutions::AwsSolutions-S1", "Builds alone read and write it; CloudTrail records them")
+
+
+class ImagePipeline(Construct):
+    """Image Builder over the documents in ami/, on the pinned Neuron base image. Started by people, not by a clock."""
+
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, artifacts: Artifacts) -> None:
+        super().__init__(scope, id)
+        self._settings = settings
+        release = self._release()
+        role = self._role(release, artifacts)
+        profile = iam.CfnInstanceProfile(self, "Profile", roles=[role.role_name])
+        self.pipeline = imagebuilder.CfnImagePipeline(
+            self,
+            "Pipeline",
+            name=f"peakplan-{settings.name}",
+            description=f"Machine image of {settings.name}: {settings.model.id} on Neuron SDK {settings.model.sdk}",
+            image_recipe_arn=self._recipe(release).attr_arn,
+            infrastructure_configuration_arn=self._infrastructure(profile, artifacts).attr_arn,
+            distribution_configuration_arn=self._distribution().attr_arn,
+            enhanced_image_metadata_enabled=True,
+            image_tests_configuration=imagebuilder.CfnImagePipeline.ImageTestsConfigurationProperty(
+                image_tests_enabled=True, timeout_minutes=90
+            ),
+        )
+
+    def _release(self) -> dict[str, assets.Asset]:
+        """What is baked: the service, the model's trained parts, the host's scripts and units."""
+        sources = {
+            "service": (REPOSITORY_ROOT, ["*", "!service", "!service/**", "!requirements.txt", *_NOT_SHIPPED]),
+            "model": (REPOSITORY_ROOT / self._settings.model.folder, _NOT_SHIPPED),
+            "host": (AMI, ["components", *_NOT_SHIPPED]),
+        }
+        return {
+            name: assets.Asset(self, name.capitalize(), path=str(folder), exclude=excluded, ignore_mode=IgnoreMode.GIT)
+            for name, (folder, excluded) in sources.items()
+        }
+
+    def _role(self, release: dict[str, assets.Asset], artifacts: Artifacts) -> iam.Role:
+        role = iam.Role(
+            self,
+            "Builder",
+            assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
+            description=f"Bakes the machine image of {self._settings.name}",
+            managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in _MANAGED],
+        )
+        bucket = next(iter(release.values())).bucket  # of `cdk bootstrap`: one for all
+        role.add_to_policy(
+            iam.PolicyStatement(
+                sid="Release",
+                actions=["s3:GetObject"],
+                resources=[bucket.arn_for_objects(asset.s3_object_key) for asset in release.values()],
+            )
+        )
+        role.add_to_policy(
+            iam.PolicyStatement(
+                sid="ModelsAndLogs",
+                actions=["s3:GetObject", "s3:PutObject"],
+                resources=[artifacts.bucket.arn_for_objects("*")],
+            )
+        )
+        role.add_to_policy(
+            iam.PolicyStatement(sid="Bucket", actions=["s3:ListBucket"], resources=[artifacts.bucket.bucket_arn])
+        )
+        for policy in _MANAGED:
+            accept(
+                role,
+                f"AwsSolutions::AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/{policy}]",
+                "What Image Builder's documentation asks of the role of a build, kept current by AWS",
+            )
+        child = artifacts.bucket.node.default_child
+        bucket_id = Stack.of(self).get_logical_id(child) if isinstance(child, CfnElement) else ""
+        accept(
+            role,
+            f"AwsSolutions::AwsSolutions-IAM5[Resource::<{bucket_id}.Arn>/*]",
+            "The bucket is for what builds read and write, and nothing else",
+        )
+        return role
+
+    def _recipe(self, release: dict[str, assets.Asset]) -> imagebuilder.CfnImageRecipe:
+        settings = self._settings
+        known = {
+            "SDK": settings.model.sdk,
+            "CONTAINER": settings.model.image,
+        }
+        known |= {name.upper(): asset.s3_object_url for name, asset in release.items()}
+        # A version may never change what it holds, so it follows the contents.
+        contents = [asset.asset_hash for asset in release.values()] + [settings.model_dump_json(include={"model"})]
+        documents = sorted((AMI / "components").glob("*.yaml"))
+        components = {path: self._component(path, contents) for path in documents}
+        configured = imagebuilder.CfnImageRecipe.ComponentConfigurationProperty
+        parameter = imagebuilder.CfnImageRecipe.ComponentParameterProperty
+        return imagebuilder.CfnImageRecipe(
+            self,
+            "Recipe",
+            name=f"peakplan-{settings.name}",
+            version=_version(*contents, *(component.version for component in components.values())),
+            parent_image=ssm.StringParameter.value_for_string_parameter(self, settings.machine_image.base_parameter),
+            components=[
+                configured(
+                    component_arn=component.attr_arn,
+                    parameters=[parameter(name=name, value=[known[name]]) for name in _declared(path)] or None,
+                )
+                for path, component in components.items()
+            ],
+            block_device_mappings=[
+                imagebuilder.CfnImageRecipe.InstanceBlockDeviceMappingProperty(
+                    device_name="/dev/sda1",
+                    ebs=imagebuilder.CfnImageRecipe.EbsInstanceBlockDeviceSpecificationProperty(
+                        encrypted=True, volume_size=_ROOT_GIB, volume_type="gp3", delete_on_termination=True
+                    ),
+                )
+            ],
+        )
+
+    def _component(self, document: Path, contents: list[str]) -> imagebuilder.CfnComponent:
+        text = document.read_text(encoding="utf-8")
+        return imagebuilder.CfnComponent(
+            self,
+            f"Component-{document.stem}",
+            name=f"peakplan-{self._settings.name}-{document.stem}",
+            platform="Linux",
+            version=_version(text, *contents),
+            data=text,
+        )
+
+    def _infrastructure(
+        self, profile: iam.CfnInstanceProfile, artifacts: Artifacts
+    ) -> imagebuilder.CfnInfrastructureConfiguration:
+        """An instance with the chip, because the model is proven by a plan; it has the internet, which cells do not."""
+        vpc = ec2.Vpc(
+            self,
+            "BuildNetwork",
+            vpc_name=f"peakplan-{self._settings.name}-image",
+            max_azs=1,
+            nat_gateways=1,
+            subnet_configuration=[
+                ec2.SubnetConfiguration(name="Build", subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS),
+                ec2.SubnetConfiguration(name="Nat", subnet_type=ec2.SubnetType.PUBLIC, map_public_ip_on_launch=False),
+            ],
+            restrict_default_security_group=False,
+        )
+        flow_logs(self, vpc, self._settings)
+        guard = ec2.SecurityGroup(self, "BuildGuard", vpc=vpc, description="Image builds", allow_all_outbound=False)
+        guard.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "Packages, containers and AWS")
+        return imagebuilder.CfnInfrastructureConfiguration(
+            self,
+            "Infrastructure",
+            name=f"peakplan-{self._settings.name}",
+            instance_profile_name=profile.ref,
+            instance_types=[self._settings.groups[0].instance_type],
+            subnet_id=vpc.private_subnets[0].subnet_id,
+            security_group_ids=[guard.security_group_id],
+            instance_metadata_options=imagebuilder.CfnInfrastructureConfiguration.InstanceMetadataOptionsProperty(
+                http_tokens="required", http_put_response_hop_limit=1
+            ),
+            terminate_instance_on_failure=True,
+            logging=imagebuilder.CfnInfrastructureConfiguration.LoggingProperty(
+                s3_logs=imagebuilder.CfnInfrastructureConfiguration.S3LogsProperty(
+                    s3_bucket_name=artifacts.bucket.bucket_name, s3_key_prefix="image-builds"
+                )
+            ),
+        )
+
+    def _distribution(self) -> imagebuilder.CfnDistributionConfiguration:
+        """The finished image's id goes into the parameter that cells read at their next deploy."""
+        settings, kind = self._settings, imagebuilder.CfnDistributionConfiguration
+        return kind(
+            self,
+            "Distribution",
+            name=f"peakplan-{settings.name}",
+            distributions=[
+                kind.DistributionProperty(
+                    region=settings.region,
+                    ami_distribution_configuration={
+                        "Name": f"peakplan-{settings.name}-{{{{ imagebuilder:buildDate }}}}",
+                        "AmiTags": {"peakplan:fleet": settings.name, "peakplan:model": settings.model.id},
+                    },
+                    ssm_parameter_configurations=[
+                        kind.SsmParameterConfigurationProperty(
+                            parameter_name=settings.machine_image.parameter, data_type="aws:ec2:image"
+                        )
+                    ],
+                )
+            ],
+        )
+
+
+def _declared(document: Path) -> list[str]:
+    """The parameters that a component's document declares; Image Builder refuses any other."""
+    content = yaml.safe_load(document.read_text(encoding="utf-8"))
+    return [name for parameter in content.get("parameters", []) for name in parameter]
+
+
+def _version(*contents: str) -> str:
+    """A semantic version that says which contents: 1.0.n with n of their hash."""
+    digest = hashlib.sha256("\n".join(contents).encode()).hexdigest()
+    return f"1.0.{int(digest[:7], 16)}"

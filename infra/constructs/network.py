@@ -1,0 +1,165 @@
+"""The network of a fleet: private subnets in every zone, endpoints instead of NAT, flow logs of everything."""
+
+from __future__ import annotations
+
+from aws_cdk import RemovalPolicy, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_ssm as ssm
+from constructs import Construct
+
+from infra.constructs.accepted import accept
+from infra.fleet.settings import FleetSettings
+
+HTTPS = 443
+
+
+_RETENTION = {
+    1: logs.RetentionDays.ONE_DAY,
+    3: logs.RetentionDays.THREE_DAYS,
+    5: logs.RetentionDays.FIVE_DAYS,
+    7: logs.RetentionDays.ONE_WEEK,
+    14: logs.RetentionDays.TWO_WEEKS,
+    30: logs.RetentionDays.ONE_MONTH,
+    60: logs.RetentionDays.TWO_MONTHS,
+    90: logs.RetentionDays.THREE_MONTHS,
+    120: logs.RetentionDays.FOUR_MONTHS,
+    150: logs.RetentionDays.FIVE_MONTHS,
+    180: logs.RetentionDays.SIX_MONTHS,
+    365: logs.RetentionDays.ONE_YEAR,
+    400: logs.RetentionDays.THIRTEEN_MONTHS,
+    545: logs.RetentionDays.EIGHTEEN_MONTHS,
+    731: logs.RetentionDays.TWO_YEARS,
+    1096: logs.RetentionDays.THREE_YEARS,
+    1827: logs.RetentionDays.FIVE_YEARS,
+    2192: logs.RetentionDays.SIX_YEARS,
+    2557: logs.RetentionDays.SEVEN_YEARS,
+    2922: logs.RetentionDays.EIGHT_YEARS,
+    3288: logs.RetentionDays.NINE_YEARS,
+    3653: logs.RetentionDays.TEN_YEARS,
+}
+
+
+def retention(days: int) -> logs.RetentionDays:
+    """CDK's name of a retention; infra/fleet/rules.py admitted only those that exist."""
+    return _RETENTION[days]
+
+
+def removal(settings: FleetSettings) -> RemovalPolicy:
+    """What becomes of data and logs when their stack goes."""
+    return RemovalPolicy.RETAIN if settings.deletion_protection else RemovalPolicy.DESTROY
+
+
+def flow_logs(scope: Construct, vpc: ec2.IVpc, settings: FleetSettings) -> None:
+    """Log every accepted and refused flow of `vpc`."""
+    group = logs.LogGroup(
+        scope, "FlowLogs", retention=retention(settings.retention_days), removal_policy=removal(settings)
+    )
+    ec2.FlowLog(
+        scope,
+        "FlowLog",
+        resource_type=ec2.FlowLogResourceType.from_vpc(vpc),
+        destination=ec2.FlowLogDestination.to_cloud_watch_logs(group),
+        traffic_type=ec2.FlowLogTrafficType.ALL,
+    )
+
+
+def parameter_name(settings: FleetSettings, name: str) -> str:
+    """Where the network tells cells about itself: cells import nothing from another stack."""
+    return f"/peakplan/{settings.name}/network/{name}"
+
+
+class Network(Construct):
+    """The VPC and what it publishes for cells."""
+
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
+        super().__init__(scope, id)
+        self._settings = settings
+        wanted = settings.network
+        public = wanted.nat or settings.load_balancer.scheme == "internet-facing"
+        private = ec2.SubnetType.PRIVATE_WITH_EGRESS if wanted.nat else ec2.SubnetType.PRIVATE_ISOLATED
+        subnets = [ec2.SubnetConfiguration(name="Cells", subnet_type=private, cidr_mask=20)]
+        if public:
+            subnets.append(
+                ec2.SubnetConfiguration(
+                    name="Public", subnet_type=ec2.SubnetType.PUBLIC, cidr_mask=24, map_public_ip_on_launch=False
+                )
+            )
+        self.vpc = ec2.Vpc(
+            self,
+            "Vpc",
+            vpc_name=f"peakplan-{settings.name}",
+            ip_addresses=ec2.IpAddresses.cidr(str(wanted.cidr)),
+            availability_zones=list(settings.availability_zones),
+            nat_gateways=len(settings.availability_zones) if wanted.nat else 0,
+            subnet_configuration=subnets,
+            # The alternative is a custom resource with a Lambda; nothing here uses the default group.
+            restrict_default_security_group=False,
+        )
+        flow_logs(self, self.vpc, settings)
+        self._endpoints()
+        self._publish(private, public)
+
+    def _endpoints(self) -> None:
+        cidr = str(self._settings.network.cidr)
+        guard = ec2.SecurityGroup(
+            self, "Endpoints", vpc=self.vpc, description="Interface endpoints", allow_all_outbound=False
+        )
+        guard.add_ingress_rule(ec2.Peer.ipv4(cidr), ec2.Port.tcp(HTTPS), "Everything in this VPC")
+        for service in self._settings.network.endpoints:
+            self.vpc.add_interface_endpoint(
+                "".join(part.capitalize() for part in service.split(".")),
+                service=ec2.InterfaceVpcEndpointAwsService(service),
+                security_groups=[guard],
+                open=False,
+                subnets=ec2.SubnetSelection(subnet_group_name="Cells"),
+                private_dns_enabled=True,
+            )
+
+    def _publish(self, private: ec2.SubnetType, public: bool) -> None:
+        cells = self.vpc.select_subnets(subnet_type=private).subnet_ids
+        doors = self.vpc.public_subnets if public else []
+        values = {"vpc-id": self.vpc.vpc_id}
+        values |= {f"cell-subnet-{number}": subnet for number, subnet in enumerate(cells, start=1)}
+        values |= {f"public-subnet-{number}": door.subnet_id for number, door in enumerate(doors, start=1)}
+        for name, value in values.items():
+            ssm.StringParameter(
+                self,
+                f"{name}-parameter",
+                parameter_name=parameter_name(self._settings, name),
+                string_value=value,
+                description=f"{name} of the network of {Stack.of(self).stack_name}",
+            )
+
+
+def published_vpc(scope: Construct, settings: FleetSettings, *, subnets: bool = True) -> ec2.IVpc:
+    """The fleet's VPC as another stack sees it: by parameters read at deploy, without an import."""
+
+    def read(name: str) -> str:
+        return ssm.StringParameter.value_for_string_parameter(scope, parameter_name(settings, name))
+
+    def each(name: str) -> list[str]:
+        return [read(f"{name}-{number}") for number in range(1, len(settings.availability_zones) + 1)]
+
+    cells = each("cell-subnet") if subnets else None
+    public = subnets and settings.load_balancer.scheme == "internet-facing"
+    vpc = ec2.Vpc.from_vpc_attributes(
+        scope,
+        "Network",
+        vpc_id=read("vpc-id"),
+        availability_zones=list(settings.availability_zones),
+        vpc_cidr_block=str(settings.network.cidr),
+        private_subnet_ids=cells if settings.network.nat else None,
+        isolated_subnet_ids=None if settings.network.nat else cells,
+        public_subnet_ids=each("public-subnet") if public else None,
+    )
+    accept(scope, "Annotation::@aws-cdk/aws-ec2:noSubnetRouteTableId", "Nothing asks an imported subnet for its routes")
+    return vpc
+
+
+def cell_subnets(settings: FleetSettings) -> ec2.SubnetSelection:
+    """The private subnets, one a zone, that cells live in."""
+    nat = settings.network.nat
+    return ec2.SubnetSelection(
+        subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS if nat else ec2.SubnetType.PRIVATE_ISOLATED
+    )
