@@ -28,6 +28,7 @@ check: $(VENV)/test.stamp ## lint, types, stale figures
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m benchmarks.readme --check
+	$(BIN)/python -m infra.fleet.alarm_table --check
 
 format: $(VENV)/test.stamp ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix .

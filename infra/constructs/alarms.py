@@ -67,7 +67,7 @@ class CellAlarms(Construct):
             actions_suppressor_extension_period=SUPPRESSION_SECONDS if held else None,
         )
         for key in alarm.parts:  # the rule names them, which CloudFormation cannot see
-            made.add_dependency(self._made[key])
+            made.add_resource_dependency(self._made[key])
         return made
 
 

@@ -52,7 +52,7 @@ def dashboard_body(settings: FleetSettings, cells: Sequence[CellNames], arn: Cal
     widgets += row(_fleet_graphs(settings, cells), y=5, height=6)
     for number, names in enumerate(cells):
         top = 11 + 7 * number
-        title = {"markdown": f"### {names.cell} — replies late? latency, work, capacity, then Neuron, left to right"}
+        title = {"markdown": f"### {names.cell}: the goal, latency, traffic, work, capacity, Neuron"}
         widgets.append(place("text", title, 0, top, WIDTH, 1))
         widgets += row(_cell_graphs(settings, names), y=top + 1, height=6)
     return {"start": "-PT3H", "periodOverride": "inherit", "widgets": widgets}
@@ -115,6 +115,8 @@ def _cell_graphs(settings: FleetSettings, names: CellNames) -> list[Graph]:
     goal = graph("SLO: good % | burn (right)", 300)
     goal.curve("good %", f"100 - {percent(BAD_ONES, ALL, 1)}", _ANSWERS, cell)
     goal.curve("burn", _burn_rate(settings), _ANSWERS, cell, right=True)
+    # Ten times the budget fills the axis: what is worse is bad enough to read elsewhere.
+    goal.between(max(0, round(100 - 1000 * (1 - settings.slo.goal), 3)), 100)
     goal.line("goal", 100 * settings.slo.goal).line("fast burn", round(FAST.rate, 2), right=True)
     latency = graph("latency, s")
     for statistic in ("p50", "p90", "p99"):

@@ -23,6 +23,7 @@ class Graph:
     def __init__(self, title: str, *, fleet: str, region: str, period: int = 60, number: bool = False) -> None:
         """`number` shows a single value over the time range that the viewer picked, instead of curves."""
         self.title, self._fleet, self._region, self._period, self._number = title, fleet, region, period, number
+        self._axis: Json = {"min": 0}
         self._metrics: list[list[Any]] = []
         self._lines: dict[str, list[Any]] = {"horizontal": [], "vertical": []}
         self._curves = 0
@@ -64,6 +65,11 @@ class Graph:
         )
         return self
 
+    def between(self, least: float, most: float) -> Self:
+        """Show this part of the left axis alone."""
+        self._axis = {"min": least, "max": most}
+        return self
+
     def span(self, label: str, start: str, end: str) -> Self:
         """A band between two moments in ISO 8601."""
         self._lines["vertical"].append([{"label": label, "value": start}, {"value": end}])
@@ -77,7 +83,7 @@ class Graph:
             "metrics": self._metrics,
             "period": self._period,
             "view": "singleValue" if self._number else "timeSeries",
-            "yAxis": {"left": {"min": 0, "showUnits": False}, "right": {"min": 0, "showUnits": False}},
+            "yAxis": {"left": self._axis | {"showUnits": False}, "right": {"min": 0, "showUnits": False}},
         }
         if self._number:
             properties |= {"setPeriodToTimeRange": True}

@@ -80,7 +80,8 @@ class MetricAlarm:
         whole = _duration(self.period_seconds * self.periods)
         if self.periods == 1:
             return f"{line} over {whole}"
-        return f"{line} for {whole}" if self.breaching == self.periods else f"{line} in {self.breaching} of {whole}"
+        part = _duration(self.period_seconds * self.breaching)
+        return f"{line} for {whole}" if part == whole else f"{line} in {part} of {whole}"
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,7 @@ class CompositeAlarm:
     any_of: tuple[str, ...] = ()
     none_of: tuple[str, ...] = ()
     suppressed_by: str = ""  # the key of the alarm that holds this one's actions back
+    words: str = ""  # the condition in words, where the keys of its parts say little
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -104,6 +106,8 @@ class CompositeAlarm:
     @property
     def when(self) -> str:
         """The condition in words."""
+        if self.words:
+            return self.words
         words = [
             " and ".join(self.all_of),
             " or ".join(self.any_of),
@@ -124,6 +128,7 @@ Alarm = MetricAlarm | CompositeAlarm
 
 
 def _duration(seconds: int) -> str:
+    """The largest unit that comes out even."""
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds % size == 0:
             return f"{seconds // size} {unit}"

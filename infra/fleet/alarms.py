@@ -165,7 +165,7 @@ def _deploy_health(settings: FleetSettings) -> MetricAlarm:
     burning = f"{percent(BAD_ONES, ALL, FEWEST_REQUESTS)} > {FAST.bad_percent(settings):g}"
     return MetricAlarm(
         key="deploy-health",
-        meaning="What runs now hurts: answers are bad or replicas crash. A deploy that sees this stops and rolls back.",
+        meaning="What runs now hurts: answers are bad or replicas crash. A deploy that sees this stops.",
         readings={"good": GOOD, **BAD, "restarts": Reading("ReplicaRestarts")},
         expression=f"IF({burning}, 1, 0) + IF(restarts >= {DEPLOY_RESTARTS}, 1, 0)",
         line=1,

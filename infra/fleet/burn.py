@@ -71,13 +71,13 @@ def burn_alarms(settings: FleetSettings, burn: Burn) -> tuple[MetricAlarm | Comp
         )
 
     long, short = window(burn.long_seconds, "long"), window(burn.short_seconds, "short")
-    hours = f"{burn.long_seconds // 3600} h"
+    hours, minutes = f"{burn.long_seconds // 3600} h", f"{burn.short_seconds // 60} min"
     both = CompositeAlarm(
         key=burn.key,
-        meaning=f"At this rate {burn.budget_share:.0%} of 28 days' error budget goes in {hours}, and it still burns: "
-        f"more than {burn.bad_percent(settings):g}% of answers are late, refused or failed.",
+        meaning=f"At this rate {burn.budget_share:.0%} of 28 days' error budget goes in {hours}, and it still burns.",
         severity=burn.severity,
         runbook=burn.key,
         all_of=(long.key, short.key),
+        words=f"> {burn.bad_percent(settings):g} % bad answers over {hours} and over {minutes}",
     )
     return long, short, both

@@ -1,0 +1,118 @@
+"""`python -m infra.deploying --fleet NAME --cell cell-1 -- COMMAND` marks a cell as deploying while a command runs.
+
+Every minute it publishes DeployInProgress, which lets the cell's page alarm tell a deploy's noise from harm. Then the
+cell bakes: the marker goes on for `--bake` minutes, and the command fails as soon as the cell's deploy-health alarm
+fires, so that whatever deploys cell after cell stops there. A deploy that dies silences nothing: its marker is soon
+forgotten. Answers 1 where the bake saw harm, 2 where AWS cannot be reached, else the command's own code.
+
+Not run in a real account.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+from infra.fleet.alarms import alarm_name
+from infra.fleet.metrics import metrics
+
+MARKER = "DeployInProgress"
+SECONDS = 60.0  # between markers; the alarm forgives two lost ones
+
+
+class HarmSeenError(Exception):
+    """The cell's deploy-health alarm fired while it baked. For people."""
+
+
+def publish(cloudwatch: Any, fleet: str, cell: str) -> None:
+    """One marker. Raises botocore's errors where CloudWatch refuses or cannot be reached."""
+    values = {"Fleet": fleet, "Cell": cell}
+    (names,) = metrics().metric(MARKER).dimensions
+    cloudwatch.put_metric_data(
+        Namespace=metrics().namespace(MARKER),
+        MetricData=[
+            {
+                "MetricName": MARKER,
+                "Dimensions": [{"Name": name, "Value": values[name]} for name in names],
+                "Value": 1,
+                "Unit": metrics().metric(MARKER).unit,
+            }
+        ],
+    )
+
+
+@contextmanager
+def marked(cloudwatch: Any, fleet: str, cell: str, seconds: float = SECONDS) -> Iterator[None]:
+    """Publish the marker now and every `seconds` until the end. Only a failure of the first is raised."""
+    over = threading.Event()
+    publish(cloudwatch, fleet, cell)
+
+    def go_on() -> None:
+        while not over.wait(seconds):
+            try:
+                publish(cloudwatch, fleet, cell)
+            except (BotoCoreError, ClientError) as error:  # a lost marker must not end a deploy half way
+                print(f"{cell}: marker lost: {error}", file=sys.stderr)
+
+    thread = threading.Thread(target=go_on, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def bake(cloudwatch: Any, fleet: str, cell: str, minutes: float, sleep: Callable[[float], None] = time.sleep) -> None:
+    """Watch the deploy-health alarm for so long. Raises HarmSeenError as soon as it fires."""
+    name = alarm_name(fleet, cell, "deploy-health")
+    end = time.monotonic() + 60 * minutes
+    while True:
+        found = cloudwatch.describe_alarms(AlarmNames=[name])["MetricAlarms"]
+        if any(alarm["StateValue"] == "ALARM" for alarm in found):
+            raise HarmSeenError(
+                f"{cell}: {name} fired, so no further cell is deployed. See docs/runbooks/deploy-health.md"
+            )
+        if (left := end - time.monotonic()) <= 0:
+            return
+        sleep(min(15.0, left))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command under the marker, then bake."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fleet", required=True)
+    parser.add_argument("--cell", required=True)
+    parser.add_argument("--region", default=None, help="the fleet's; AWS_REGION where it is left out")
+    parser.add_argument("--bake", type=float, default=10.0, metavar="MINUTES", help="how long to watch afterwards")
+    parser.add_argument("command", nargs="+")
+    given = parser.parse_args(arguments)
+    try:
+        cloudwatch = boto3.client("cloudwatch", region_name=given.region)
+        with marked(cloudwatch, given.fleet, given.cell):
+            code = subprocess.run(given.command, check=False).returncode
+            if code == 0:
+                bake(cloudwatch, given.fleet, given.cell, given.bake)
+    except HarmSeenError as harm:
+        print(harm, file=sys.stderr)
+        return 1
+    except (BotoCoreError, ClientError) as error:
+        print(f"{given.cell}: CloudWatch cannot be reached as this user: {error}", file=sys.stderr)
+        return 2
+    except FileNotFoundError:
+        print(f"{given.command[0]}: no such command", file=sys.stderr)
+        return 127
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
