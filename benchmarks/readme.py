@@ -57,7 +57,7 @@ def render_quality(figure: dict[str, Any]) -> str:
         "price_exact": "price bounds exact",
         "vertical": "vertical accuracy, unseen leaf categories",
         "first_source": "first source right, product questions",
-        "rewrite_exact": "misspelt queries corrected exactly",
+        "corrected": "misspelt words corrected exactly",
         "valid_plans": "valid plans",
         "invented_facet_values": "facet values that the question does not contain",
     }

@@ -26,6 +26,7 @@ from service.planner.fallback import fallback_plan
 from service.planner.plan import Plan
 from service.planner.plan_text import FacetSpan
 from service.planner.planner import Planner
+from service.planner.queries import search_queries
 from service.planner.question import Question
 from service.settings import Settings
 from training.data.examples import Example
@@ -99,7 +100,7 @@ def scores(judged: Sequence[Judged]) -> dict[str, Any]:
             j.plan is not None and j.plan.vertical == j.example.draft.vertical for j in by_origin.get("taxonomy", [])
         ),
         "first_source": _share(_first_source_is_right(j) for j in by_origin.get("pqa", [])),
-        "rewrite_exact": _share(_is_rewritten(j) for j in by_origin.get("slip", []) if j.example.draft.rewrite),
+        "corrected": _share(_is_corrected(j) for j in by_origin.get("slip", []) if j.example.draft.correction),
     }
 
 
@@ -145,8 +146,9 @@ def _first_source_is_right(item: Judged) -> bool:
     return item.plan is not None and item.plan.sources[:1] != [] and item.plan.sources[0] in item.example.draft.sources
 
 
-def _is_rewritten(item: Judged) -> bool:
-    return item.plan is not None and item.example.draft.rewrite in item.plan.queries
+def _is_corrected(item: Judged) -> bool:
+    wanted = search_queries(item.example.draft, item.question)[1]
+    return item.plan is not None and wanted in item.plan.queries
 
 
 def _share(outcomes: Any) -> float | None:

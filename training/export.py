@@ -13,7 +13,7 @@ PARTS = (
     "adapter_config.json",
     "medusa_heads.safetensors",
     "medusa_tree.json",
-    "opening.json",
+    "drafting.json",
 )
 MAX_MEGABYTES = 25
 
@@ -70,7 +70,7 @@ def export_model(model: Path, output: Path, *, seed: int, stages: Sequence[Stage
         "adapter_config.json": "its settings",
         "medusa_heads.safetensors": "four Medusa heads (FasterDecoding and TGI names, bfloat16)",
         "medusa_tree.json": "the tree, in NxDI's list format",
-        "opening.json": "beginnings that are drafted while the prompt is read",
+        "drafting.json": "beginnings drafted while the prompt is read; how likely a node must be to be drafted",
     }
     parts = "\n".join(f"| `{name}` | {what[name]} | {sizes[name] / 1e6:.2f} MB |" for name in PARTS)
     nodes = len(json.loads((output / "medusa_tree.json").read_text(encoding="utf-8")))

@@ -23,7 +23,7 @@ from training.tuned import GreedyPlan, TunedModel
 
 _SHARD = 250  # questions
 _NONE: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-_MANY = 2048  # where more tokens are legal (a rewrite's free words), the choice counts as open
+_MANY = 2048  # where more tokens are legal (a correction's letters), the choice counts as open
 
 
 @dataclass(frozen=True, slots=True)

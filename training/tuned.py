@@ -49,7 +49,7 @@ class TunedModel:
     def __init__(self, model_dir: Path, cache_dir: Path, precision: Precision = "auto") -> None:
         loaded = load_model(model_dir, cache_dir, kept_dtype(precision))
         self.llama = build_forward(loaded, precision, cache_dir)
-        self.heads: MedusaHeads | None = loaded.heads
+        self.heads: MedusaHeads | None = loaded.heads.with_products(self.llama.linear) if loaded.heads else None
         self._tokenizer = loaded.tokenizer
         self._bos = loaded.bos_token_id
         self._max_tokens = loaded.max_tokens

@@ -1,5 +1,6 @@
 """One step's draft: a tree of tokens grown from the heads' guesses, as far as the grammar allows."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -108,8 +109,10 @@ class _Branches:
         self.nodes.legal[node] = legal
         return legal
 
-    def add(self, parent: int, token: int, then: Callable[[int], None], *, forced: bool = False) -> None:
-        """Add a guess, with what it forces, and let `then` go on from its last node."""
+    def add(
+        self, parent: int, token: int, then: Callable[[int], None], *, forced: bool = False, most_rows: float = math.inf
+    ) -> None:
+        """Add a guess, with what it forces, and let `then` go on from its last node; not if it needs too many rows."""
         room = min(self.most_nodes - len(self.nodes.tokens), self.deepest - self.nodes.depths[parent])
         if room <= 0:
             return
@@ -117,7 +120,7 @@ class _Branches:
         # Most guesses are leaves that are never accepted: what follows them is not looked up.
         run = [token, *accept_forced(self.constraint, room, look=False)]
         # Where the grammar ends, the parent decides the guess and nothing would read what follows.
-        if not self.constraint.finished():
+        if len(run) <= most_rows and not self.constraint.finished():
             node = parent
             for position, each in enumerate(run[:room]):
                 node = self.nodes.add(node, each, forced=forced or position > 0)
@@ -133,20 +136,33 @@ class _Growth:
     branches: _Branches
     scores: Scores
 
-    def expand(self, node: int, choice: int) -> None:
-        """Add what the tree hangs from `choice` to `node`, after which nothing is forced."""
+    def expand(self, node: int, choice: int, probability: float = 1.0) -> None:
+        """Add what the tree hangs from `choice` to `node`, after which nothing is forced.
+
+        `probability` is what the heads gave the path to `node`.
+        """
         children = self.tree.branches[choice]
         head = self.branches.nodes.depths[node]  # the head that guesses the token after a node of this depth
         if not children or head >= self.num_heads:
             return
         legal = self.branches.legal(node)
         if legal.size == 1:
-            self.branches.add(node, int(legal[0]), partial(self.expand, choice=choice), forced=True)
+            then = partial(self.expand, choice=choice, probability=probability)
+            self.branches.add(node, int(legal[0]), then, forced=True, most_rows=self._most_rows(probability))
             return
-        ranked = best(self.scores.of(head, legal), children[-1][0] + 1)
+        scores = self.scores.of(head, legal)
+        ranked = best(scores, children[-1][0] + 1)
+        shares = probability * _softmax(scores, ranked)
         for rank, child in children:
-            if rank < ranked.size:
-                self.branches.add(node, int(legal[ranked[rank]]), partial(self.expand, choice=child))
+            if rank < ranked.size and shares[rank] >= self.tree.least_probability:
+                then = partial(self.expand, choice=child, probability=float(shares[rank]))
+                most_rows = self._most_rows(float(shares[rank]))
+                self.branches.add(node, int(legal[ranked[rank]]), then, most_rows=most_rows)
+
+    def _most_rows(self, probability: float) -> float:
+        """What a guess may cost: accepted, it saves one forward however many rows the grammar's forced tokens add."""
+        least = self.tree.least_probability
+        return probability / least if least else math.inf
 
 
 def _expand_opening(branches: _Branches, node: int, opening: Opening) -> None:
@@ -165,6 +181,13 @@ def accept_forced(constraint: Constraint, limit: int, *, look: bool = True) -> l
         constraint.accept(forced)
         run += forced
     return run
+
+
+def _softmax(scores: NDArray[np.float32], chosen: NDArray[np.intp]) -> NDArray[np.float32]:
+    """The probabilities of the chosen ones among all scores."""
+    raised = np.exp(scores - scores[chosen[0]])
+    probabilities: NDArray[np.float32] = raised[chosen] / raised.sum()
+    return probabilities
 
 
 def best(scores: NDArray[np.float32], count: int) -> NDArray[np.intp]:

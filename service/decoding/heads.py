@@ -3,7 +3,8 @@
 Head i reads the hidden state of position t and predicts token t + 2 + i; token t + 1 is the LM head's own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor
 
-from service.decoding.linear import linear
+from service.decoding.linear import Linear, linear
 from service.decoding.lm_head import HiddenScores, LmHead, Scores
 
 
@@ -26,7 +27,7 @@ class MedusaHeads:
         The heads compute in the dtype of `weight`: in bfloat16 they take half the time, most of which is reading them.
         """
         self.num_heads = weight.shape[0]
-        self._dtype = weight.dtype
+        self._weight = weight
         self._product = linear(weight.reshape(-1, weight.shape[-1]))  # every head at once
         self._bias = bias.reshape(-1).float()
         self._lm_heads = lm_heads
@@ -55,10 +56,16 @@ class MedusaHeads:
             [LmHead(state[f"{head}.1.weight"]) for head in heads] if own <= set(state) else None,
         )
 
+    def with_products(self, make: Callable[[Tensor], Linear]) -> "MedusaHeads":
+        """The same heads, their product [num_heads x H, H] made by `make`, such as `Model.linear`."""
+        made = copy(self)
+        made._product = make(self._weight.reshape(-1, self._weight.shape[-1]))
+        return made
+
     @torch.inference_mode()
     def hidden(self, hidden: Tensor) -> Tensor:
         """Each head's state [num_heads, H], float32, from one position's [H]."""
-        block = F.silu(self._product(hidden.to(self._dtype)[None]).float().add(self._bias))
+        block = F.silu(self._product(hidden.to(self._product.dtype)[None]).float().add(self._bias))
         return block.view(self.num_heads, -1).add_(hidden.float())
 
     def scores(self, lm_head: LmHead, hidden: Tensor) -> Scores:

@@ -17,6 +17,7 @@ class Linear:
     cheapest_rows = 1
 
     def __init__(self, weight: Tensor) -> None:
+        self.dtype = weight.dtype  # of what it multiplies
         self._weight = weight.contiguous()
 
     def __call__(self, x: Tensor) -> Tensor:  # [rows, in] -> [rows, out]
@@ -37,6 +38,7 @@ class PackedLinear(Linear):
     cheapest_rows = CHEAPEST_ROWS
 
     def __init__(self, weight: Tensor) -> None:
+        self.dtype = weight.dtype
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), CHEAPEST_ROWS)
         self._product = torch.ops.mkldnn._linear_pointwise.default
         self._sum = torch.ops.mkldnn._linear_pointwise.binary

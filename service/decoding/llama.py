@@ -132,6 +132,10 @@ class Llama:
             hidden = layer.down.add_to(hidden, F.silu(gate).mul_(up))
         return F.rms_norm(hidden[:count], self._norm.shape, self._norm, self.config.rms_norm_eps)
 
+    def linear(self, weight: Tensor) -> Linear:
+        """A product with another weight [out, in], such as the heads', in that weight's dtype."""
+        return linear(weight)
+
     def logits(self, hidden: Tensor, token_ids: Tensor | None = None) -> Tensor:
         """Logits, float32: [N, V], or [N, M] of the M `token_ids` alone (see `LmHead.logits`)."""
         return self.lm_head.logits(hidden, token_ids)

@@ -40,6 +40,11 @@ class LmHead:
         rows = self._weight.index_select(0, token_ids.to(self._weight.device)).float()  # [M, H]
         return hidden.float() @ rows.T
 
+    def of_tokens(self, hidden: Tensor, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Logits of one hidden state [H] for `token_ids` alone, as many as there are tokens."""
+        logits: NDArray[np.float32] = self.logits(hidden[None], torch.from_numpy(token_ids))[0].cpu().numpy()
+        return logits
+
 
 class Scores(Protocol):
     """The logits of some rows, asked for one row and its legal tokens at a time."""
@@ -58,16 +63,10 @@ class HiddenScores:
     def of(self, row: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
         """Logits of `token_ids` (ascending) in `row`, as many as there are tokens."""
         if token_ids.size <= MOST_GATHERED_TOKENS:
-            return self._gathered(row, token_ids)
+            return self._lm_head.of_tokens(self._hidden[row], token_ids)
         if self._whole is None:
             self._whole = self._lm_head.logits(self._hidden).cpu().numpy()
         scores: NDArray[np.float32] = self._whole[row, token_ids]
         best = np.argpartition(scores, -REFINED_TOKENS)[-REFINED_TOKENS:]
-        scores[best] = self._gathered(row, token_ids[best])
+        scores[best] = self._lm_head.of_tokens(self._hidden[row], token_ids[best])
         return scores
-
-    def _gathered(self, row: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        logits: NDArray[np.float32] = (
-            self._lm_head.logits(self._hidden[row : row + 1], torch.from_numpy(token_ids))[0].cpu().numpy()
-        )
-        return logits

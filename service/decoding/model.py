@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from service.decoding.kv_cache import KVCache
+from service.decoding.linear import Linear
 from service.decoding.llama import LlamaConfig
 from service.decoding.lm_head import LmHead
 
@@ -25,5 +26,7 @@ class Model(Protocol):
     def new_cache(self, max_positions: int) -> KVCache: ...
 
     def forward(self, tokens: Tensor, positions: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor: ...
+
+    def linear(self, weight: Tensor) -> Linear: ...
 
     def logits(self, hidden: Tensor, token_ids: Tensor | None = None) -> Tensor: ...

@@ -13,9 +13,11 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from service.decoding.kv_cache import KVCache
+from service.decoding.linear import Linear
 from service.decoding.llama import LlamaConfig, rotary_table
 from service.decoding.lm_head import LmHead
 from service.decoding.native.library import NativeUnavailableError, Shape
+from service.decoding.native_products import NativeLinear, NativeLmHead
 
 _GROUP = 64  # inputs that share a scale, as in native/int8_matrix.h
 _LANES = 16
@@ -55,7 +57,8 @@ class NativeLlama:
         norm = weights["model.norm.weight"].float().contiguous()
         library.peakplan_set_norm(self._model, norm.data_ptr())
         self._embedding = weights["model.embed_tokens.weight"].bfloat16()  # [V, H]
-        self.lm_head = LmHead(self._embedding if config.tie_word_embeddings else weights["lm_head.weight"].bfloat16())
+        output = self._embedding if config.tie_word_embeddings else weights["lm_head.weight"]
+        self.lm_head: LmHead = NativeLmHead(output, library)
         self._rotary = rotary_table(config, self.device)
 
     def new_cache(self, max_positions: int) -> KVCache:
@@ -86,6 +89,10 @@ class NativeLlama:
         if failed:
             raise MemoryError(f"no memory for a forward of {count} nodes")
         return hidden
+
+    def linear(self, weight: Tensor) -> Linear:
+        """A product with another weight [out, in], such as the heads', as this model computes its own."""
+        return NativeLinear(weight, self._library)
 
     def logits(self, hidden: Tensor, token_ids: Tensor | None = None) -> Tensor:
         """Logits, float32: [N, V], or [N, M] of the M `token_ids` alone (see `LmHead.logits`)."""

@@ -4,7 +4,8 @@
     adapter_model.safetensors   optional, PEFT's LoRA layout, with adapter_config.json; merged into the base at load
     medusa_heads.safetensors    optional, `{i}.0.linear.weight` ... as FasterDecoding and TGI name them
     medusa_tree.json            the tree as NxDI lists it: one list of ranks a node
-    opening.json                optional, texts with which answers often begin; drafted while the prompt is read
+    drafting.json               optional, what is worth drafting on a device that takes forwards of any size: texts with
+                                which answers often begin, and how likely a node of the tree must be
 
 Your own model needs a folder like this one; an adapter, heads and tree are optional.
 """
@@ -45,6 +46,15 @@ class ModelCard(BaseModel):
     max_tokens: int = Field(ge=8, le=512, description="the longest plan text")
 
 
+class Drafting(BaseModel):
+    """drafting.json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    opening: list[str] = Field(default=[], description="beginnings of answers, drafted while the prompt is read")
+    least_probability: float = Field(default=0.0, ge=0, lt=1, description="of a node by the heads, to be drafted")
+
+
 @dataclass(frozen=True)
 class LoadedModel:
     """All that an engine needs. `weights` have Hugging Face's parameter names, the adapter merged."""
@@ -54,6 +64,7 @@ class LoadedModel:
     weights: dict[str, Tensor]
     heads: MedusaHeads | None
     tree: list[list[int]]
+    least_probability: float
     opening: Opening
     tokenizer: Tokenizer
     bos_token_id: int
@@ -79,8 +90,9 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
         heads_path = model_dir / "medusa_heads.safetensors"
         heads = MedusaHeads.load(heads_path) if heads_path.is_file() else None
         tree: list[list[int]] = _optional_list(model_dir / "medusa_tree.json")
-        beginnings: list[str] = _optional_list(model_dir / "opening.json")
-        encoded = [tokenizer.encode(text, add_special_tokens=False).ids for text in beginnings]
+        path = model_dir / "drafting.json"
+        drafting = Drafting.model_validate_json(path.read_text(encoding="utf-8")) if path.is_file() else Drafting()
+        encoded = [tokenizer.encode(text, add_special_tokens=False).ids for text in drafting.opening]
     except (KeyError, ValueError, SafetensorError) as error:  # JSON errors are ValueErrors
         raise ModelFolderError(f"The model in {model_dir} (base {base}) cannot be read: {error}") from error
     return LoadedModel(
@@ -89,6 +101,7 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
         weights=weights,
         heads=heads,
         tree=tree,
+        least_probability=drafting.least_probability,
         opening=Opening.from_sequences(encoded),
         tokenizer=tokenizer,
         bos_token_id=card.bos_token_id,

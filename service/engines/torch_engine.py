@@ -46,10 +46,11 @@ class TorchModel:
         self._max_prompt_tokens = max_prompt_tokens
         self._compiler = GrammarCompiler(loaded.tokenizer.to_str(), loaded.eos_token_id)
         self._llama = forward
-        self._heads = loaded.heads
+        self._heads = loaded.heads.with_products(forward.linear) if loaded.heads else None
         self._opening = loaded.opening
         try:
-            self._tree = MedusaTree.from_choices(loaded.tree, loaded.heads.num_heads if loaded.heads else 0)
+            num_heads = loaded.heads.num_heads if loaded.heads else 0
+            self._tree = MedusaTree.from_choices(loaded.tree, num_heads, loaded.least_probability)
         except ValueError as error:
             raise ModelFolderError(
                 f"medusa_tree.json of model {loaded.id!r} does not fit its heads: {error}"

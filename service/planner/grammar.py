@@ -13,24 +13,25 @@ from functools import cache
 from service.planner.numbers import format_number
 from service.planner.question import Question
 from service.planner.vocabulary import (
+    CORRECTION_WORD,
     FACET_WORDS,
     FIXED_SOURCES,
     INTENT_WORDS,
     MAX_PRICE_WORD,
     MIN_PRICE_WORD,
     NO_VERTICAL_WORD,
-    REWRITE_WORD,
     SOURCE_WORDS,
     VERTICAL_WORDS,
 )
 
-MAX_REWRITE_WORDS = 8
-MAX_REWRITE_WORD_CHARACTERS = 20
+# Shorter words are not corrected: few are misspelt, and fewer still are worth the tokens.
+SHORTEST_CORRECTED_WORD = 4
+MAX_CORRECTION_CHARACTERS = 20
 
 
 def plan_grammar(question: Question) -> str:
     """The Lark grammar that admits exactly the valid plan texts of this question."""
-    return "\n".join((_fixed_text(), *_price_rules(question), *_span_rules(question)))
+    return "\n".join((_fixed_text(), *_price_rules(question), *_correction_rules(question), *_span_rules(question)))
 
 
 @cache
@@ -52,8 +53,7 @@ def _fixed_rules() -> Iterable[str]:
             f"{first}: {_source(first)} ({_source(second)} {_source(third)}? | {_source(third)} {_source(second)}?)?"
         )
     yield f"FACET: {_either(FACET_WORDS.values())}"
-    yield f"tail: price ({_word(REWRITE_WORD)} REWRITE{{1,{MAX_REWRITE_WORDS}}})? VERTICAL"
-    yield rf"REWRITE: / [a-z0-9][a-z0-9'&.\-]{{0,{MAX_REWRITE_WORD_CHARACTERS - 1}}}/"
+    yield "tail: price correction VERTICAL"
     yield f"VERTICAL: {_either((*VERTICAL_WORDS.values(), NO_VERTICAL_WORD))}"
 
 
@@ -63,6 +63,21 @@ def _price_rules(question: Question) -> Iterable[str]:
         return
     yield f"price: ({_word(MIN_PRICE_WORD)} NUMBER)? ({_word(MAX_PRICE_WORD)} NUMBER)?"
     yield f"NUMBER: {_either(map(format_number, question.numbers))}"
+
+
+def _correction_rules(question: Question) -> Iterable[str]:
+    words = sorted({word.text for word in question.words if is_correctable(word.text)})
+    if not words:
+        yield 'correction: ""'
+        return
+    yield f"correction: ({_word(CORRECTION_WORD)} WRONG MEANT)?"
+    yield f"WRONG: {_either(words)}"
+    yield rf"MEANT: / [a-z0-9][a-z0-9'&.\-]{{0,{MAX_CORRECTION_CHARACTERS - 1}}}/"
+
+
+def is_correctable(word: str) -> bool:
+    """Whether a plan may say what a word of the question was meant to be."""
+    return len(word) >= SHORTEST_CORRECTED_WORD and any(character.isalpha() for character in word)
 
 
 def _span_rules(question: Question) -> Iterable[str]:

@@ -5,7 +5,7 @@
     status
 
     text      = INTENT-WORD                                 for intents whose sources are fixed
-              | INTENT-WORD SOURCE* (FACET-WORD span)* ["Over" n] ["Under" n] ["Try" words] VERTICAL-WORD
+              | INTENT-WORD SOURCE* (FACET-WORD span)* ["Over" n] ["Under" n] ["Try" wrong meant] VERTICAL-WORD
 
 The intent word is lower-case for a keyword query and capitalised for a conversational one, so mode and intent cost one
 token. Facets follow the question's own order and never overlap, so most words after a facet word are forced. What is
@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 from service.planner.numbers import format_number
 from service.planner.question import Question
 from service.planner.vocabulary import (
+    CORRECTION_WORD,
     FACET_WORDS,
     INTENT_WORDS,
     MAX_PRICE_WORD,
     MIN_PRICE_WORD,
     NO_VERTICAL_WORD,
     PRODUCT_INTENTS,
-    REWRITE_WORD,
     SOURCE_WORDS,
     VERTICAL_WORDS,
 )
@@ -40,7 +40,7 @@ _VERTICAL_OF_WORD: dict[str, str | None] = {
     **{word: vertical for vertical, word in VERTICAL_WORDS.items()},
     NO_VERTICAL_WORD: None,
 }
-_SECTION_WORDS = frozenset({*_FACET_OF_WORD, *_VERTICAL_OF_WORD, MIN_PRICE_WORD, MAX_PRICE_WORD, REWRITE_WORD})
+_SECTION_WORDS = frozenset({*_FACET_OF_WORD, *_VERTICAL_OF_WORD, MIN_PRICE_WORD, MAX_PRICE_WORD, CORRECTION_WORD})
 
 
 class PlanTextError(ValueError):
@@ -56,6 +56,14 @@ class FacetSpan:
     last: int
 
 
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """The question's word `wrong` was meant to be `meant` (both lower-case)."""
+
+    wrong: str
+    meant: str
+
+
 @dataclass(slots=True)
 class PlanDraft:
     """What plan text says, before search queries are derived from it."""
@@ -66,7 +74,7 @@ class PlanDraft:
     spans: list[FacetSpan] = field(default_factory=list)
     price_min: float | None = None
     price_max: float | None = None
-    rewrite: str | None = None
+    correction: Correction | None = None
     vertical: str | None = None
 
 
@@ -88,8 +96,8 @@ def render(draft: PlanDraft, question: Question) -> str:
         parts += [MIN_PRICE_WORD, format_number(draft.price_min)]
     if draft.price_max is not None:
         parts += [MAX_PRICE_WORD, format_number(draft.price_max)]
-    if draft.rewrite is not None:
-        parts += [REWRITE_WORD, draft.rewrite]
+    if draft.correction is not None:
+        parts += [CORRECTION_WORD, draft.correction.wrong, draft.correction.meant]
     parts.append(NO_VERTICAL_WORD if draft.vertical is None else VERTICAL_WORDS[draft.vertical])
     return "".join(f" {part}" for part in parts)
 
@@ -114,8 +122,8 @@ def parse(text: str, question: Question) -> PlanDraft:
             draft.spans.append(FacetSpan(_FACET_OF_WORD[section], first, next_word - 1))
         elif section in (MIN_PRICE_WORD, MAX_PRICE_WORD):
             _set_price(draft, section, value, text)
-        elif section == REWRITE_WORD:
-            draft.rewrite = " ".join(value)
+        elif section == CORRECTION_WORD:
+            draft.correction = _correction(value, question, text)
         else:
             draft.vertical = _VERTICAL_OF_WORD[section]
     _order_price(draft)
@@ -143,6 +151,14 @@ def _find_span(question: Question, value: list[str], start: int, text: str) -> i
         if [word.text for word in window] == value and window[0].utterance == window[-1].utterance:
             return first
     raise PlanTextError(f"{' '.join(value)!r} is no span of the question after word {start} in {text!r}")
+
+
+def _correction(value: list[str], question: Question, text: str) -> Correction:
+    if len(value) != 2 or value[0] not in {word.text for word in question.words}:
+        raise PlanTextError(
+            f"{' '.join(value)!r} corrects no word of the question in {text!r}"
+        )
+    return Correction(*value)
 
 
 def _set_price(draft: PlanDraft, section: str, value: list[str], text: str) -> None:

@@ -1,14 +1,14 @@
 """From plan text to the plan: the search queries follow from the spans that the model named, at no decoding cost.
 
-The first query is strict and made of the question's words; then comes the model's own rewrite (a correction or a
-synonym), then a wider one that keeps only what the thing is.
+The first query is strict and made of the question's words; then comes the same with the model's correction of
+a word, then a wider one that keeps only what the thing is.
 """
 
 import re
 
 from service.planner.numbers import NUMBER_WORDS
 from service.planner.plan import MAX_QUERIES, Plan, Price
-from service.planner.plan_text import FacetSpan, PlanDraft
+from service.planner.plan_text import Correction, FacetSpan, PlanDraft
 from service.planner.question import Question, Word
 from service.planner.vocabulary import FIXED_SOURCES
 
@@ -48,7 +48,8 @@ def search_queries(draft: PlanDraft, question: Question) -> list[str]:
         return []
     if draft.intent in FIXED_SOURCES:
         return [_content(question.own_words)]
-    candidates = [_strict(draft, question), draft.rewrite or "", _wide(draft, question)]
+    strict = _strict(draft, question)
+    candidates = [strict, _corrected(strict, draft.correction), _wide(draft, question)]
     distinct = dict.fromkeys(query for query in candidates if query)
     return list(distinct)[:MAX_QUERIES]
 
@@ -63,6 +64,12 @@ def _strict(draft: PlanDraft, question: Question) -> str:
         has_price = draft.price_min is not None or draft.price_max is not None
         return _join(_without_price(words) if has_price else words) or _content(question.own_words)
     return _span_words(spans, question) or _content(question.own_words)
+
+
+def _corrected(query: str, correction: Correction | None) -> str:
+    if correction is None:
+        return ""
+    return " ".join(correction.meant if word == correction.wrong else word for word in query.split())
 
 
 def _wide(draft: PlanDraft, question: Question) -> str:

@@ -13,7 +13,7 @@ VOCABULARY_PATH = Path(__file__).with_name("vocabulary.json")
 NO_VERTICAL_WORD = "Any"
 MIN_PRICE_WORD = "Over"
 MAX_PRICE_WORD = "Under"
-REWRITE_WORD = "Try"
+CORRECTION_WORD = "Try"
 
 
 @cache

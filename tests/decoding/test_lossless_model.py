@@ -1,8 +1,8 @@
 """The shipped model: whatever the tree and the heads, Medusa decodes what greedy decoding does.
 
-In float32 exactly, and in int8 by our own kernels. In bfloat16 exactly too where the CPU's kernels sum a row alike whatever is read with it (see
-`service/decoding/llama.py`). Elsewhere rounding may swap two tokens whose logits are nearer than it: every difference
-is shown to be such a near tie, and their rate is printed.
+In float32 exactly, and in int8 by our own kernels. In bfloat16 exactly too where the CPU's kernels sum a row alike
+whatever is read with it (see `service/decoding/llama.py`). Elsewhere rounding may swap two tokens whose logits are
+nearer than it: every difference is shown to be such a near tie, and their rate is printed.
 """
 
 import random
@@ -52,7 +52,7 @@ class Subject:
 
     @cached_property
     def shipped_tree(self) -> MedusaTree:
-        return MedusaTree.from_choices(self.loaded.tree, self.shipped_heads.num_heads)
+        return MedusaTree.from_choices(self.loaded.tree, self.shipped_heads.num_heads, self.loaded.least_probability)
 
     @property
     def shipped_heads(self) -> MedusaHeads:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -133,6 +134,20 @@ def test_medusa_writes_exactly_what_greedy_writes(library: ctypes.CDLL, seed: in
     medusa = generate_medusa(model, heads, tree, prompt, compile_grammar(grammar), max_tokens=20)
 
     assert medusa.tokens == greedy.tokens
+
+
+def test_heads_and_logits_are_those_of_torch(library: ctypes.CDLL) -> None:
+    weights = random_weights(NARROW, seed=5)
+    model, reference = NativeLlama(NARROW, weights, library), Llama(NARROW, weights, torch.bfloat16)
+    hidden = torch.randn(NARROW.hidden_size, generator=torch.Generator().manual_seed(6))
+    tokens = np.array([0, 3, NARROW.vocab_size - 1])
+    heads = random_heads(5, 3, NARROW)
+
+    np.testing.assert_allclose(
+        model.lm_head.of_tokens(hidden, tokens), reference.lm_head.of_tokens(hidden, tokens), rtol=1e-5, atol=1e-5
+    )
+    ours, exact = heads.with_products(model.linear).hidden(hidden), heads.hidden(hidden)
+    assert (ours - exact).norm() / exact.norm() < 0.02
 
 
 def test_a_full_cache_is_refused(library: ctypes.CDLL) -> None:

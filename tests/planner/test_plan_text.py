@@ -1,6 +1,6 @@
 import pytest
 
-from service.planner.plan_text import FacetSpan, PlanDraft, PlanTextError, parse, render
+from service.planner.plan_text import Correction, FacetSpan, PlanDraft, PlanTextError, parse, render
 from service.planner.question import Question
 
 SHOES = Question.parse("Nike running shoes under $100 or over 50")
@@ -11,14 +11,14 @@ EVERYTHING = PlanDraft(
     spans=[FacetSpan("brand", 0, 0), FacetSpan("type", 1, 2)],
     price_min=50.0,
     price_max=100.0,
-    rewrite="jogging shoes",
+    correction=Correction("running", "jogging"),
     vertical="sg",
 )
 
 
 def test_every_field_is_written_and_read_back() -> None:
     text = render(EVERYTHING, SHOES)
-    assert text == " Ask reviews answers Brand nike Type running shoes Over 50 Under 100 Try jogging shoes Sports"
+    assert text == " Ask reviews answers Brand nike Type running shoes Over 50 Under 100 Try running jogging Sports"
     assert parse(text, SHOES) == EVERYTHING
 
 

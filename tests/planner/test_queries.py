@@ -13,7 +13,7 @@ from service.planner.question import Question
         ("tv 20 to 40 dollars wall", [], " find Type tv Over 20 Under 40 Any", ["tv wall", "tv"]),
         ("I want some red shoes", [], " Find Color red Type shoes Any", ["red shoes", "shoes"]),
         ("couch not leather", [], " find Type couch Material not leather Any", ["couch"]),
-        ("sneakrs", [], " find Type sneakrs Try sneakers Fashion", ["sneakrs", "sneakers"]),
+        ("sneakrs", [], " find Type sneakrs Try sneakrs sneakers Fashion", ["sneakrs", "sneakers"]),
         (
             "in red?",
             ["running shoes"],

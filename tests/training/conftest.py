@@ -35,7 +35,7 @@ def plan_tokenizer() -> Tokenizer:
         vocabulary.NO_VERTICAL_WORD,
         vocabulary.MIN_PRICE_WORD,
         vocabulary.MAX_PRICE_WORD,
-        vocabulary.REWRITE_WORD,
+        vocabulary.CORRECTION_WORD,
         "red",
         "shoes",
     ]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from service.planner.plan_text import FacetSpan, parse, render
-from service.planner.queries import complete_plan
+from service.planner.queries import complete_plan, search_queries
 from training.data import augment
 from training.data.examples import Example, MarkedText
 from training.data.phrases import expand, misspell, phrases, split_templates, spoken_price, wrap
@@ -71,14 +71,14 @@ def test_a_new_topic_keeps_nothing_of_the_history() -> None:
     assert all(question.words[span.first].utterance == len(question.utterances) - 1 for span in example.draft.spans)
 
 
-def test_a_slip_is_rewritten_to_what_was_meant() -> None:
-    rewritten = [augment.with_slip(QUERY, random.Random(seed)) for seed in range(40)]
-    slipped = [example for example in rewritten if example.draft.rewrite]
+def test_a_slip_is_corrected_to_what_was_meant() -> None:
+    examples = [augment.with_slip(QUERY, random.Random(seed)) for seed in range(40)]
+    slipped = [example for example in examples if example.draft.correction]
 
     assert slipped
     for example in slipped:
         assert example.query != " ".join(QUERY.text.words)
-        assert "running shoes" in (example.draft.rewrite or "")
+        assert "running shoes" in search_queries(example.draft, example.question())[1]
 
 
 def test_spoken_prices_name_their_value() -> None:

@@ -59,11 +59,11 @@ def test_unlabelled_product_questions_supervise_sources_and_that_they_end(plan_t
     assert written == [" Ask", " reviews", " answers", TargetSet.ENDS_SOURCES]
 
 
-def test_possible_misspelling_leaves_the_rewrite_open(plan_tokenizer: Tokenizer) -> None:
+def test_possible_misspelling_leaves_the_correction_open(plan_tokenizer: Tokenizer) -> None:
     draft = PlanDraft("keyword", "find_product", ["catalog"], [FacetSpan("type", 1, 1)])
     encoded = encode(Example("rde shoes", draft, may_be_misspelt=True), plan_tokenizer, BOS, EOS)
 
-    assert encoded.targets[-1] == TargetSet.ENDS_FACETS_OR_REWRITES
+    assert encoded.targets[-1] == TargetSet.ENDS_FACETS_OR_CORRECTS
 
 
 def test_target_sets_refuse_a_tokenizer_that_splits_plan_words(splitting_tokenizer: Tokenizer) -> None:

@@ -9,16 +9,14 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from service.planner.plan_text import FacetSpan, PlanDraft
-from service.planner.queries import search_queries
+from service.planner.plan_text import Correction, FacetSpan, PlanDraft
 from service.planner.question import Question
 from training.data.examples import Example, MarkedText, shift
 from training.data.phrases import expand, misspell, phrases, split_templates, spoken_price, wrap
 from training.data.rows import LabelledQuery, Split
 
 Bounds = tuple[float | None, float | None]  # least and greatest price
-_MAX_REWRITE_WORDS = 8
-_REWRITABLE = re.compile(r"^[a-z0-9][a-z0-9'&.-]{0,19}$")
+_CORRECTABLE = re.compile(r"^[A-Za-z]{1,19}$")
 
 
 def keyword(query: LabelledQuery, *, misspelt: bool = False) -> Example:
@@ -90,8 +88,8 @@ def with_negation(query: LabelledQuery, other: str, rng: random.Random) -> Examp
 
 
 def with_slip(query: LabelledQuery, rng: random.Random) -> Example:
-    """One word misspelt; the plan rewrites the strict query as it was meant."""
-    candidates = [i for i, word in enumerate(query.text.words) if len(word) >= 5 and word.isalpha()]
+    """One word misspelt; the plan says what it was meant to be."""
+    candidates = [i for i, word in enumerate(query.text.words) if len(word) >= 5 and _CORRECTABLE.match(word)]
     if not candidates:
         return keyword(query)
     at = rng.choice(candidates)
@@ -104,12 +102,10 @@ def with_slip(query: LabelledQuery, rng: random.Random) -> Example:
     else:
         meant = _product(wrapped, "conversational", price_max=query.price_max)
         slipped = replace(meant, query=str(wrapped).replace(query.text.words[at], words[at], 1))
-    rewrite = search_queries(meant.draft, meant.question())[0].split()
-    if slipped.query == meant.query or not 0 < len(rewrite) <= _MAX_REWRITE_WORDS:
+    if slipped.query == meant.query:
         return meant
-    if not all(_REWRITABLE.match(word) for word in rewrite):
-        return meant
-    return replace(slipped, draft=replace(meant.draft, rewrite=" ".join(rewrite)), origin="slip")
+    correction = Correction(words[at].lower(), query.text.words[at].lower())
+    return replace(slipped, draft=replace(meant.draft, correction=correction), origin="slip")
 
 
 def with_other_values(query: LabelledQuery, values: dict[str, list[str]], rng: random.Random) -> LabelledQuery:

@@ -14,12 +14,12 @@ from service.planner.plan_text import FacetSpan, PlanDraft, intent_word, render
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.planner.vocabulary import (
+    CORRECTION_WORD,
     FACET_WORDS,
     FIXED_SOURCES,
     MAX_PRICE_WORD,
     MIN_PRICE_WORD,
     NO_VERTICAL_WORD,
-    REWRITE_WORD,
     SOURCE_WORDS,
     VERTICAL_WORDS,
 )
@@ -31,7 +31,7 @@ class TargetSet(IntEnum):
     """Targets that stand for any token of a set (below zero, so that no token id collides)."""
 
     ENDS_FACETS = -2  # a vertical word
-    ENDS_FACETS_OR_REWRITES = -3  # the question may hold a misspelling that nobody labelled
+    ENDS_FACETS_OR_CORRECTS = -3  # the question may hold a misspelling that nobody labelled
     ENDS_SOURCES = -4  # anything that may follow the sources
 
 
@@ -99,10 +99,10 @@ class _Builder:
 def target_sets(tokenizer: Tokenizer) -> dict[int, list[int]]:
     """Token ids behind each TargetSet."""
     verticals = _ids(tokenizer, [*VERTICAL_WORDS.values(), NO_VERTICAL_WORD])
-    after_sources = _ids(tokenizer, [*FACET_WORDS.values(), MIN_PRICE_WORD, MAX_PRICE_WORD, REWRITE_WORD])
+    after_sources = _ids(tokenizer, [*FACET_WORDS.values(), MIN_PRICE_WORD, MAX_PRICE_WORD, CORRECTION_WORD])
     return {
         TargetSet.ENDS_FACETS: verticals,
-        TargetSet.ENDS_FACETS_OR_REWRITES: [*verticals, *_ids(tokenizer, [REWRITE_WORD])],
+        TargetSet.ENDS_FACETS_OR_CORRECTS: [*verticals, *_ids(tokenizer, [CORRECTION_WORD])],
         TargetSet.ENDS_SOURCES: [*verticals, *after_sources],
     }
 
@@ -130,7 +130,7 @@ def _write_plan(builder: _Builder, example: Example, question: Question, eos: in
         return TargetSet.ENDS_SOURCES if example.knows_sources else IGNORED
     text = render(draft, question)
     spans_start = text.index(f" {FACET_WORDS[draft.spans[0].facet]}") if draft.spans else None
-    rest_start = len(render(replace(draft, price_min=None, price_max=None, rewrite=None, vertical=None), question))
+    rest_start = len(render(replace(draft, price_min=None, price_max=None, correction=None, vertical=None), question))
     rest_start -= len(NO_VERTICAL_WORD) + 1
     if spans_start is not None:
         builder.extend(text[spans_start:rest_start], supervised=example.knows_facets)
@@ -141,8 +141,8 @@ def _write_plan(builder: _Builder, example: Example, question: Question, eos: in
         return eos
     if not example.knows_facets:
         return IGNORED
-    unsure = example.may_be_misspelt and draft.rewrite is None
-    return TargetSet.ENDS_FACETS_OR_REWRITES if unsure else TargetSet.ENDS_FACETS
+    unsure = example.may_be_misspelt and draft.correction is None
+    return TargetSet.ENDS_FACETS_OR_CORRECTS if unsure else TargetSet.ENDS_FACETS
 
 
 def _ids(tokenizer: Tokenizer, words: Sequence[str]) -> list[int]:

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <vector>
 
 #include "attention.h"
@@ -191,4 +192,36 @@ int peakplan_forward(void* model, float* hidden, int rows, const float* rotary, 
 }
 
 void peakplan_destroy(void* model) { delete static_cast<Model*>(model); }
+
+// A matrix of its own, for products beside the model's, such as its Medusa heads.
+void* peakplan_matrix_create(int outputs, int inputs, const float* weights) {
+  try {
+    auto matrix = std::make_unique<peakplan::Matrix>(outputs, inputs);
+    matrix->set_rows(0, outputs, weights);
+    return matrix.release();
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+int peakplan_matrix_multiply(const void* matrix, const float* x, int rows, float* out) {
+  try {
+    const auto& weights = *static_cast<const peakplan::Matrix*>(matrix);
+    peakplan::Activations activations;
+    activations.quantise(x, weights.inputs(), rows, weights.inputs());
+    weights.multiply(activations, rows, out, false);
+    return 0;
+  } catch (const std::exception&) {
+    return -1;
+  }
+}
+
+void peakplan_matrix_destroy(void* matrix) { delete static_cast<peakplan::Matrix*>(matrix); }
+
+// Products of one float32 row [width] with `count` rows, by index, of a bfloat16 weight [any, width]: an LM head's
+// logits of some tokens. `width` is a multiple of 16.
+void peakplan_scores(const uint16_t* weight, int width, const float* row, const int64_t* indices, long count,
+                     float* out) {
+  for (long i = 0; i < count; ++i) out[i] = peakplan::dot_bfloat16(row, weight + indices[i] * width, width);
+}
 }

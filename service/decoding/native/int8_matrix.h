@@ -23,8 +23,11 @@ namespace peakplan {
 
 constexpr int kGroup = 64;       // inputs that share an activation scale
 constexpr int kDepth = 4;        // inputs that one VNNI instruction sums in each of its lanes
-constexpr int kMostRows = 10;    // rows of a tile; with two blocks of channels their sums just fit the registers
+constexpr int kMostRows = 10;    // rows of a tile: their sums just fit the registers
 constexpr int kBestRows = 6;     // rows of each of several tiles: their scaled sums fit, too
+constexpr int kFewRows = 6;      // up to these, the hardware reads ahead fast enough by itself
+constexpr int kStrip = 32;       // outputs whose weights lie together: two registers
+constexpr size_t kAhead = 2048;  // bytes of weights fetched before they are wanted, for more rows than a few
 constexpr size_t kHugePage = size_t{2} << 20;
 
 // Memory on huge pages where the system grants them: a forward reads all weights, and page walks would cost a tenth.
@@ -96,11 +99,12 @@ class Activations {
   std::vector<int32_t> offsets_;
 };
 
-// A weight [outputs, inputs], stored as unsigned bytes (integer + 128) in blocks of 16 outputs: [block][inputs / 4][16][4].
+// A weight [outputs, inputs], stored as unsigned bytes (integer + 128) in strips of 32 outputs, [strip][inputs / 4][32][4]:
+// a product reads each strip from its first byte to its last, as fast as memory gives it.
 class Matrix {
  public:
   Matrix() = default;
-  // `outputs` is a multiple of 16, `inputs` one of 64.
+  // `outputs` is a multiple of 32, `inputs` one of 64.
   Matrix(int outputs, int inputs)
       : outputs_(outputs),
         inputs_(inputs),
@@ -114,22 +118,16 @@ class Matrix {
 
   // out[row] (+)= activations[row] @ weights.T; `out` has `outputs` columns.
   void multiply(const Activations& activations, int rows, float* out, bool add) const {
-    const int blocks = outputs_ / kLanes;
     const int tiles = rows <= kMostRows ? 1 : (rows + kBestRows - 1) / kBestRows;  // of nearly the same height
-    const int wide = (rows + tiles - 1) / tiles <= 3 ? 4 : 2;
-    for (int block = 0; block < blocks;) {
-      const int width = blocks - block >= wide ? wide : 1;
+    for (int strip = 0; strip < outputs_ / kStrip; ++strip)
       for (int tile = 0, row = 0; tile < tiles; ++tile) {
         const int height = rows / tiles + (tile < rows % tiles);
-        const bool is_last = tile + 1 == tiles;
-        multiply_tile(height, {activations, row, block, width, is_last && block + width < blocks, out, add});
+        multiply_tile(height, {activations, row, strip, rows > kFewRows && tile + 1 == tiles, out, add});
         row += height;
       }
-      block += width;
-    }
   }
 
-  int outputs() const { return outputs_; }
+  int inputs() const { return inputs_; }
 
  private:
   void set_row(int output, const float* weights) {
@@ -137,73 +135,58 @@ class Matrix {
     for (int i = 0; i < inputs_; ++i) most = std::max(most, std::fabs(weights[i]));
     const float inverse = most > 0 ? 127.0f / most : 0.0f;
     scales_[output] = most / 127.0f;
-    uint8_t* block = weights_.get() + static_cast<size_t>(output / kLanes) * inputs_ * kLanes;
+    uint8_t* strip = weights_.get() + static_cast<size_t>(output / kStrip) * inputs_ * kStrip;
     for (int i = 0; i < inputs_; ++i) {
       const int integer = static_cast<int>(std::lrint(weights[i] * inverse));
-      block[(i / kDepth * kLanes + output % kLanes) * kDepth + i % kDepth] = static_cast<uint8_t>(integer + 128);
+      strip[(i / kDepth * kStrip + output % kStrip) * kDepth + i % kDepth] = static_cast<uint8_t>(integer + 128);
     }
   }
 
-  // What a tile multiplies, and whether it is to fetch the weights of the blocks after its own.
+  // What a tile multiplies: some rows and one strip of outputs; only the last of a strip's tiles reads on into the next.
   struct Tile {
     const Activations& activations;
-    int row, block, width;
-    bool fetch_next;
+    int row, strip;
+    bool reads_ahead;
     float* out;
     bool add;
   };
 
-  template <int Rows, int Blocks>
-  void multiply(const Tile& tile) const {
+  template <int Rows>
+  void multiply_rows(const Tile& tile) const {
     const Activations& activations = tile.activations;
-    const size_t block_bytes = static_cast<size_t>(inputs_) * kLanes;
-    const uint8_t* weights = weights_.get() + tile.block * block_bytes;
-    // The hardware follows a stream of reads only while it lasts; rows that find their weights in the cache break it.
-    const size_t ahead = tile.fetch_next ? Blocks * block_bytes : 0;
-    __m512 total[Rows][Blocks];
-    for (auto& each : total)
-      for (__m512& sum : each) sum = _mm512_setzero_ps();
+    const uint8_t* line = weights_.get() + static_cast<size_t>(tile.strip) * inputs_ * kStrip;
+    const size_t ahead = tile.reads_ahead ? kAhead : 0;
+    __m512 total[Rows][2];
+    for (auto& pair : total) pair[0] = pair[1] = _mm512_setzero_ps();
     for (int group = 0; group < activations.groups(); ++group) {
-      __m512i sums[Rows][Blocks];
-      for (int r = 0; r < Rows; ++r)
-        for (int b = 0; b < Blocks; ++b) sums[r][b] = _mm512_set1_epi32(activations.offsets(tile.row + r)[group]);
-      for (int k = group * kGroup; k < (group + 1) * kGroup; k += kDepth) {
-        __m512i weight[Blocks];
-        for (int b = 0; b < Blocks; ++b) {
-          const uint8_t* line = weights + b * block_bytes + k * kLanes;
-          _mm_prefetch(reinterpret_cast<const char*>(line + ahead), _MM_HINT_T0);
-          weight[b] = _mm512_load_si512(line);
-        }
+      __m512i sums[Rows][2];
+      for (int r = 0; r < Rows; ++r) sums[r][0] = sums[r][1] = _mm512_set1_epi32(activations.offsets(tile.row + r)[group]);
+      for (int k = group * kGroup; k < (group + 1) * kGroup; k += kDepth, line += kStrip * kDepth) {
+        _mm_prefetch(reinterpret_cast<const char*>(line + ahead), _MM_HINT_T0);
+        _mm_prefetch(reinterpret_cast<const char*>(line + ahead + 64), _MM_HINT_T0);
+        const __m512i low = _mm512_load_si512(line), high = _mm512_load_si512(line + 64);
         for (int r = 0; r < Rows; ++r) {
           int32_t four;
           std::memcpy(&four, activations.integers(tile.row + r) + k, kDepth);
           const __m512i value = _mm512_set1_epi32(four);
-          for (int b = 0; b < Blocks; ++b) sums[r][b] = _mm512_dpbusd_epi32(sums[r][b], weight[b], value);
+          sums[r][0] = _mm512_dpbusd_epi32(sums[r][0], low, value);
+          sums[r][1] = _mm512_dpbusd_epi32(sums[r][1], high, value);
         }
       }
       for (int r = 0; r < Rows; ++r) {
         const __m512 scale = _mm512_set1_ps(activations.scales(tile.row + r)[group]);
-        for (int b = 0; b < Blocks; ++b)
-          total[r][b] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[r][b]), scale, total[r][b]);
+        for (int half = 0; half < 2; ++half)
+          total[r][half] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[r][half]), scale, total[r][half]);
       }
     }
     for (int r = 0; r < Rows; ++r)
-      for (int b = 0; b < Blocks; ++b) {
-        const int channel = (tile.block + b) * kLanes;
+      for (int half = 0; half < 2; ++half) {
+        const int channel = tile.strip * kStrip + half * kLanes;
         float* target = tile.out + static_cast<size_t>(tile.row + r) * outputs_ + channel;
-        __m512 result = _mm512_mul_ps(total[r][b], _mm512_loadu_ps(scales_.data() + channel));
+        __m512 result = _mm512_mul_ps(total[r][half], _mm512_loadu_ps(scales_.data() + channel));
         if (tile.add) result = _mm512_add_ps(result, _mm512_loadu_ps(target));
         _mm512_storeu_ps(target, result);
       }
-  }
-
-  template <int Rows>
-  void multiply_rows(const Tile& tile) const {
-    if constexpr (Rows <= 3) {
-      if (tile.width == 4) return multiply<Rows, 4>(tile);
-    }
-    if (tile.width == 2) return multiply<Rows, 2>(tile);
-    multiply<Rows, 1>(tile);
   }
 
   void multiply_tile(int height, const Tile& tile) const {

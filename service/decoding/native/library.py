@@ -104,6 +104,10 @@ def _bind(library: ctypes.CDLL) -> ctypes.CDLL:
         "peakplan_set_norm": (None, [pointer, pointer]),
         "peakplan_forward": (number, [pointer, pointer, number, pointer, pointer, pointer, slot, slot]),
         "peakplan_destroy": (None, [pointer]),
+        "peakplan_matrix_create": (pointer, [number, number, pointer]),
+        "peakplan_matrix_multiply": (number, [pointer, pointer, number, pointer]),
+        "peakplan_matrix_destroy": (None, [pointer]),
+        "peakplan_scores": (None, [pointer, number, pointer, pointer, slot, pointer]),
     }
     for name, (result, arguments) in signatures.items():
         function = getattr(library, name)

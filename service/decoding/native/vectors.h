@@ -18,6 +18,17 @@ inline float dot(const float* left, const float* right, int width) {
   return _mm512_reduce_add_ps(sum);
 }
 
+// The same with the right hand side in bfloat16, the upper half of a float32.
+inline float dot_bfloat16(const float* left, const uint16_t* right, int width) {
+  __m512 sum = _mm512_setzero_ps();
+  for (int i = 0; i < width; i += kLanes) {
+    const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(right + i));
+    const __m512 whole = _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+    sum = _mm512_fmadd_ps(_mm512_loadu_ps(left + i), whole, sum);
+  }
+  return _mm512_reduce_add_ps(sum);
+}
+
 // e^x to two units in the last place: 2^n times a polynomial in the rest (Cephes expf's range reduction).
 inline __m512 exponential(__m512 x) {
   x = _mm512_min_ps(_mm512_max_ps(x, _mm512_set1_ps(-87.0f)), _mm512_set1_ps(88.0f));
