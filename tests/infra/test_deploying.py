@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from infra import deploying
 from infra.fleet.alarms import alarm_name
@@ -75,7 +76,7 @@ class Recorder:
     def put_metric_data(self, **_: object) -> None:
         self.markers += 1
         if self.markers == 2:
-            raise deploying.ClientError({"Error": {"Code": "Throttling", "Message": "slowly"}}, "PutMetricData")
+            raise ClientError({"Error": {"Code": "Throttling", "Message": "slowly"}}, "PutMetricData")
 
 
 def test_a_lost_marker_does_not_end_a_deploy(capsys: pytest.CaptureFixture[str]) -> None:
