@@ -9,10 +9,14 @@ import sys
 from collections.abc import Iterator
 
 import uvicorn
+import uvloop
 from pydantic import ValidationError
 
 from service.api.app import create_app, replica_pool, wire
-from service.api.readiness import Readiness
+from service.api.protocol import HttpProtocol
+from service.api.services import Services
+from service.api.tokens import TokensError
+from service.engines.frames import ModelSource
 from service.engines.protocol import EngineError
 from service.settings import Settings
 from service.telemetry.logs import configure_logging
@@ -32,24 +36,31 @@ def main() -> int:
     configure_logging(settings.log_level)
     try:
         with bind(settings.host, settings.port) as listener:
-            asyncio.run(serve(settings, listener))
+            uvloop.run(serve(settings, listener))
     except OSError as error:
         return _fail(f"{settings.host}:{settings.port}: {error.strerror}. PORT= and HOST= choose another address")
-    except EngineError as error:
+    except (EngineError, TokensError) as error:
         return _fail(str(error))
     except KeyboardInterrupt:  # while starting; a running server stops in an orderly way
         return 130
     return 0
 
 
-async def serve(settings: Settings, listener: socket.socket) -> None:
-    """Start the replicas, then answer on `listener` until SIGTERM or SIGINT. Raises EngineError, OSError."""
-    pool = replica_pool(settings)
-    services = wire(pool, settings)
+async def serve(settings: Settings, listener: socket.socket, source: ModelSource | None = None) -> None:
+    """Start the replicas, then answer on `listener` until SIGTERM or SIGINT.
+
+    `source` is another model than the settings'. Raises EngineError, TokensError, OSError.
+    """
+    pool = replica_pool(settings, source)
+    services = wire(pool, settings, source)
+    app = create_app(services, settings)
     await pool.start()
+    services.start()
     try:
         config = uvicorn.Config(
-            create_app(services, settings),
+            app,
+            http=HttpProtocol.limited(settings.max_head_bytes, settings.head_seconds),
+            loop="none",  # this one runs already
             lifespan="off",
             ws="none",
             log_config=None,
@@ -58,22 +69,23 @@ async def serve(settings: Settings, listener: socket.socket) -> None:
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=settings.shutdown_seconds,
         )
-        await Server(config, services.readiness, settings.drain_seconds).serve(sockets=[listener])
+        await Server(config, services).serve(sockets=[listener])
     finally:
-        await pool.close()
+        await services.close()
     logger.info("stopped")
 
 
 class Server(uvicorn.Server):
-    """Uvicorn, which on the first signal says it is not ready, serves on for `drain_seconds`, and lets requests finish.
+    """Uvicorn, which on the first signal drains and lets requests finish, and on SIGHUP rolls over to a new model.
 
     A second signal ends the drain. Uvicorn's own handlers would raise the signal again at the end: no orderly exit.
     """
 
-    def __init__(self, config: uvicorn.Config, readiness: Readiness, drain_seconds: float) -> None:
+    def __init__(self, config: uvicorn.Config, services: Services) -> None:
         super().__init__(config)
-        self._readiness = readiness
-        self._drain_seconds = drain_seconds
+        self._drain = services.drain
+        self._reloader = services.reloader
+        self._drain.on_stop(lambda: setattr(self, "should_exit", True))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -84,19 +96,20 @@ class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop)
+        handlers = {signal.SIGTERM: self._end, signal.SIGINT: self._end, signal.SIGHUP: self._reloader.request}
+        for number, handler in handlers.items():
+            loop.add_signal_handler(number, handler)
         try:
             yield
         finally:
-            for number in (signal.SIGTERM, signal.SIGINT):
+            for number in handlers:
                 loop.remove_signal_handler(number)
 
-    def _stop(self) -> None:
-        logger.info("stopping", extra={"drain_seconds": self._drain_seconds})
-        patience = 0.0 if self._readiness.draining else self._drain_seconds
-        self._readiness.draining = True
-        asyncio.get_running_loop().call_later(patience, setattr, self, "should_exit", True)
+    def _end(self) -> None:
+        if self._drain.draining:
+            self._drain.end()
+        else:
+            self._drain.begin()
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -60,7 +60,9 @@ class Settings(BaseSettings):
     admission_quantile: float = Field(
         default=0.9, gt=0, lt=1, description="wait only while this share of generations would still end in time"
     )
-    hang_seconds: float = Field(default=1.5, gt=0, le=60, description="a generation that lasts longer is a hang")
+    hang_seconds: float = Field(
+        default=1.0, gt=0, le=60, description="what lasts longer, and 8 times longer than generations do, is a hang"
+    )
     grace_seconds: float = Field(default=1.0, gt=0, le=60, description="for a cancelled replica to be free again")
     min_replicas: int = Field(default=1, ge=1, le=256, description="with fewer up the service is not ready")
     backlog_ms: int = Field(default=100, ge=10, le=2000, description="work of the gateway itself; beyond it is 503")

@@ -6,21 +6,37 @@ from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 from starlette.types import ASGIApp
 
+from service.api.access import Access
 from service.api.middleware import JsonBody, RequestContext
 from service.api.models import Problem
+from service.api.observation import PLAN_PATH, Observer
+from service.api.operations import LOCAL_PATHS, METRICS_PATH
+from service.api.operations import router as operations_router
 from service.api.page import page_routes
 from service.api.problems import REFERENCE, install_problem_handlers
 from service.api.readiness import Readiness
-from service.api.routes import JSON_PATHS, Services, router
+from service.api.reload import Reloader
+from service.api.routes import JSON_PATHS, router
+from service.api.services import Services
+from service.api.tokens import Tokens
 from service.engines.frames import ModelSource
 from service.engines.replica import ReplicaEngine
+from service.engines.version import folder_version
+from service.gateway.door import Door
+from service.gateway.drain import Drain
 from service.gateway.pool import ReplicaPool
+from service.planner.caching import CachingPlanner
+from service.planner.memory import PlanMemory
 from service.planner.planner import Planner
+from service.planner.redis_memory import RedisMemory
 from service.settings import Settings
+from service.telemetry.emf import EmfCollector
+from service.telemetry.metrics import Metrics, Reading
+from service.telemetry.traces import make_tracer
 
 
 def torch_source(settings: Settings) -> ModelSource:
-    """The model that the settings name, on this machine's CPU."""
+    """The model that the settings name, on this machine's CPU, as its folder stands now."""
     return ModelSource(
         "service.engines.torch_engine:load",
         {
@@ -31,21 +47,71 @@ def torch_source(settings: Settings) -> ModelSource:
             "strategy": settings.strategy,
             "max_prompt_tokens": settings.max_prompt_tokens,
         },
+        version=folder_version(settings.model_dir, settings.dtype),
     )
+
+
+def replica_engine(settings: Settings, source: ModelSource) -> ReplicaEngine:
+    """One replica of a model, not started yet."""
+    return ReplicaEngine(source, threads=settings.threads_per_replica, grace_seconds=settings.grace_seconds)
 
 
 def replica_pool(settings: Settings, source: ModelSource | None = None) -> ReplicaPool:
     """The replicas that the settings ask for, not started yet."""
     source = source or torch_source(settings)
-    count, threads = settings.replica_count, settings.threads_per_replica
-    return ReplicaPool([ReplicaEngine(source, threads=threads) for _ in range(count)])
+    return ReplicaPool(
+        [replica_engine(settings, source) for _ in range(settings.replica_count)],
+        version=source.version,
+        order=settings.order,
+        quantile=settings.admission_quantile,
+        hang_seconds=settings.hang_seconds,
+    )
 
 
-def wire(pool: ReplicaPool, settings: Settings) -> Services:
-    """Everything that handlers use, around one pool."""
-    planner = Planner(pool, settings.strategy)
-    readiness = Readiness(pool, planner, settings.proof_seconds)
-    return Services(pool, planner, readiness, settings.trace_deadline_ms / 1000)
+def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = None) -> Services:
+    """Everything that handlers use, around one pool. `source` is what a reload loads, else the settings' model."""
+    planner, drain = Planner(pool, settings.strategy), Drain(settings.drain_seconds)
+    shared = _shared_memory(settings)
+    memory = PlanMemory(settings.cache_entries, settings.cache_seconds)
+    caching = CachingPlanner(planner, lambda: pool.version, memory, shared)
+    emf = EmfCollector({"Fleet": settings.fleet, "Cell": settings.cell, "Group": settings.group})
+    metrics = Metrics(lambda: _reading(pool, caching), settings.slo_ms, emf if settings.fleet else None)
+    tracer = make_tracer(settings.otlp_endpoint)
+    return Services(
+        pool=pool,
+        planner=caching,
+        readiness=Readiness(pool, planner, drain, settings.proof_seconds, settings.min_replicas),
+        drain=drain,
+        door=Door(settings.backlog_ms / 1000),
+        metrics=metrics,
+        observer=Observer(metrics, tracer, log_text=settings.log_text),
+        reloader=Reloader(pool, lambda: source or torch_source(settings), lambda new: replica_engine(settings, new)),
+        trace_seconds=settings.trace_deadline_ms / 1000,
+        shared_memory=shared,
+        tracer=tracer,
+    )
+
+
+def _shared_memory(settings: Settings) -> RedisMemory | None:
+    if settings.cache_url is None or not settings.cache_entries:
+        return None
+    url = settings.cache_url.get_secret_value()
+    return RedisMemory(url, patience=settings.cache_wait_ms / 1000, seconds=settings.cache_seconds)
+
+
+def _reading(pool: ReplicaPool, planner: CachingPlanner) -> Reading:
+    counts, cache = pool.counts, planner.counts
+    return Reading(
+        totals={
+            "Admitted": counts["admitted"],
+            "ReplicaRestarts": counts["restarts"],
+            "CacheHits": cache["hits"] + cache["shared_hits"] + cache["joined"],
+            "CacheMisses": cache["misses"],
+        },
+        outstanding=pool.outstanding,
+        replicas=pool.usable_count,
+        model_version=pool.version,
+    )
 
 
 class Api(FastAPI):
@@ -71,6 +137,16 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
     )
     api.state.services = services
     api.include_router(router)
+    api.include_router(operations_router)
     install_problem_handlers(api)
     body = JsonBody(api, paths=JSON_PATHS, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds)
-    return RequestContext(body)
+    access = Access(
+        body,
+        tokens=Tokens(settings.tokens.get_secret_value(), settings.tokens_file),
+        rate=settings.rate,
+        door=services.door,
+        guarded=(*JSON_PATHS, METRICS_PATH),
+        limited=(PLAN_PATH,),
+        local=LOCAL_PATHS,
+    )
+    return RequestContext(access, services.observer, services.drain)

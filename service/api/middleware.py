@@ -1,7 +1,6 @@
-"""What surrounds every request: an id, safe headers, a bounded JSON body, one log line. Plain ASGI, for its price."""
+"""What surrounds every request: an id, safe headers, a bounded JSON body. Plain ASGI, for its price."""
 
 import asyncio
-import logging
 import re
 import time
 import uuid
@@ -10,13 +9,12 @@ from collections.abc import Collection
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from service.api.observation import Observer
 from service.api.problems import problem_response
-
-logger = logging.getLogger("service.api")
+from service.gateway.drain import Drain
 
 _REQUEST_ID = re.compile(r"^[A-Za-z0-9._:-]{1,64}$")
 _JSON_TYPE = re.compile(r"^application/(?:[\w.-]+\+)?json\s*(?:;|$)", re.IGNORECASE)
-_QUIET_PATHS = ("/healthz", "/readyz")
 # A client that is still sending reads its answer only once it has sent all; beyond this it is cut off instead.
 _MAX_DRAINED_BYTES = 8 * 1024 * 1024
 _SAFE_HEADERS = {
@@ -27,14 +25,22 @@ _SAFE_HEADERS = {
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
     "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=()",
+    "cache-control": "no-store",  # an answer may hold a shopper's words
 }
 
 
 class RequestContext:
-    """Gives a request its id and start (`request.state.request_id`, `.started`), the answer safe headers; logs both."""
+    """Gives a request its id and start (`request.state.request_id`, `.started`), the answer safe headers; tells both.
 
-    def __init__(self, app: ASGIApp) -> None:
+    While the service drains, every answer also ends its connection: callers come back on one to another host.
+    """
+
+    def __init__(self, app: ASGIApp, observer: Observer, drain: Drain) -> None:
         self._app = app
+        self._observer = observer
+        self._drain = drain
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -50,28 +56,22 @@ class RequestContext:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = MutableHeaders(scope=message)
-                headers["x-request-id"] = request_id
-                for name, value in _SAFE_HEADERS.items():
-                    headers.setdefault(name, value)
+                self._add_headers(MutableHeaders(scope=message), request_id)
             await send(message)
 
+        self._observer.began(scope)
         try:
             await self._app(scope, receive, send_with_headers)
         finally:
-            _log(scope, status, time.monotonic() - started)
+            self._observer.ended(scope, status, time.monotonic() - started)
         return None
 
-
-def _log(scope: Scope, status: int, seconds: float) -> None:
-    """One line, without the query string: a shopper's words might stand there."""
-    level = logging.DEBUG if scope["path"] in _QUIET_PATHS and status == 200 else logging.INFO
-    if not logger.isEnabledFor(level):
-        return
-    state = scope["state"]
-    fields = {"request_id": state["request_id"], "status": status, "milliseconds": round(seconds * 1000, 2)}
-    route = scope["path"] if status not in (0, 404) else "-"  # a path that is not ours may say anything
-    logger.log(level, f"{scope['method']} {route}", extra=fields | state["log"])
+    def _add_headers(self, headers: MutableHeaders, request_id: str) -> None:
+        headers["x-request-id"] = request_id
+        for name, value in _SAFE_HEADERS.items():
+            headers.setdefault(name, value)
+        if self._drain.draining:
+            headers["connection"] = "close"
 
 
 class JsonBody:

@@ -4,6 +4,7 @@ import asyncio
 import time
 
 from service.engines.protocol import EngineError
+from service.gateway.drain import Drain
 from service.gateway.pool import ReplicaPool
 from service.planner.planner import Planner
 from service.planner.question import Question
@@ -15,12 +16,15 @@ _PROBE_SECONDS = 2.0
 class Readiness:
     """Says why not, or None. Traffic that succeeds is proof enough, so a busy service probes nothing."""
 
-    def __init__(self, pool: ReplicaPool, planner: Planner, fresh_seconds: float) -> None:
+    def __init__(
+        self, pool: ReplicaPool, planner: Planner, drain: Drain, fresh_seconds: float, min_replicas: int = 1
+    ) -> None:
         self._pool = pool
         self._planner = planner
+        self._drain = drain
         self._fresh_seconds = fresh_seconds
+        self._min_replicas = min_replicas
         self._proving = asyncio.Lock()
-        self.draining = False
 
     async def why_not(self) -> str | None:
         """None when a plan would be made now by a model; at most one probe runs at a time."""
@@ -36,9 +40,13 @@ class Readiness:
         return self._known_reason()
 
     def _known_reason(self) -> str | None:
-        if self.draining:
+        if self._drain.draining:
             return "the service is shutting down"
-        return None if self._pool.available else "no replica of the model is up"
+        if not (usable := self._pool.usable_count):
+            return "no replica of the model is up"
+        if usable < self._min_replicas:
+            return f"only {usable} of {self._pool.replica_count} replicas are up, and {self._min_replicas} must be"
+        return None
 
     def _is_fresh(self) -> bool:
         return time.monotonic() - self._pool.last_success < self._fresh_seconds

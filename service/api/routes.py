@@ -1,20 +1,19 @@
-"""The service's addresses. Handlers are coroutines: FastAPI would queue plain functions behind a small thread pool."""
+"""Where plans are made. Handlers are coroutines: FastAPI would queue plain functions behind a small thread pool."""
 
 import asyncio
 import time
 from collections.abc import Coroutine
-from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from service.api.models import Decoding, PlanAnswer, PlanRequest, Problem, TraceAnswer
-from service.api.problems import MEDIA_TYPE, REFERENCE, problem_response
-from service.api.readiness import Readiness
+from service.api.models import Decoding, PlanAnswer, PlanRequest, TraceAnswer
+from service.api.observation import CLIENT_CLOSED_REQUEST
+from service.api.problems import problem_response
+from service.api.services import Services, Use, problems
 from service.engines.protocol import EngineError, RequestRefusedError, Strategy
-from service.gateway.pool import ReplicaPool
 from service.planner.planner import Planned, Planner
 from service.planner.question import Question
 
@@ -22,7 +21,6 @@ T = TypeVar("T")
 
 JSON_PATHS = ("/plan", "/trace")
 REPLY_SECONDS = 0.005  # kept back from the deadline to write the answer and send it
-_CLIENT_CLOSED_REQUEST = 499  # nginx's number for it; it goes to the log alone
 _RETRY_AFTER = {"Retry-After": "1"}
 
 
@@ -30,32 +28,10 @@ class ClientLeftError(Exception):
     """Nobody waits for the answer any more."""
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
-    """What the handlers work with."""
-
-    pool: ReplicaPool
-    planner: Planner
-    readiness: Readiness
-    trace_seconds: float
-
-
-async def _services(request: Request) -> Services:
-    services: Services = request.app.state.services
-    return services
-
-
-Use = Annotated[Services, Depends(_services)]
 router = APIRouter()
 
 
-def _problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What OpenAPI says of the errors of an address."""
-    content = {MEDIA_TYPE: {"schema": {"$ref": REFERENCE.format(model=Problem.__name__)}}}
-    return {status: {"description": "What is wrong, in words.", "content": content} for status in statuses}
-
-
-@router.post("/plan", response_model=PlanAnswer, responses=_problems(400, 408, 413, 415, 422))
+@router.post("/plan", response_model=PlanAnswer, responses=problems(400, 401, 408, 413, 415, 422, 429, 503))
 async def plan(body: PlanRequest, request: Request, use: Use) -> Response:
     """Plan a shopper's question, within the deadline whatever happens: rules answer when no model can in time."""
     state = request.state
@@ -63,28 +39,20 @@ async def plan(body: PlanRequest, request: Request, use: Use) -> Response:
     try:
         planned = await _unless_client_leaves(request, use.planner.plan(body.question, deadline))
     except ClientLeftError:
-        return Response(status_code=_CLIENT_CLOSED_REQUEST)
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
+    use.observer.planned(state, body.question, planned)
     answer = PlanAnswer.of(planned, state.request_id, time.monotonic() - state.started)
-    state.log |= {
-        "source": answer.source,
-        "intent": answer.plan.intent,
-        "queue_ms": answer.timing_ms.queue,
-        "model_ms": answer.timing_ms.model,
-        "steps": answer.usage.steps,
-        "plan_tokens": answer.usage.plan_tokens,
-        **({"reason": planned.reason} if planned.reason else {}),
-    }
     return Response(answer.model_dump_json(), media_type="application/json")
 
 
-@router.post("/trace", response_model=TraceAnswer, responses=_problems(400, 408, 413, 415, 422, 503))
+@router.post("/trace", response_model=TraceAnswer, responses=problems(400, 401, 408, 413, 415, 422, 429, 503))
 async def trace(body: PlanRequest, request: Request, use: Use) -> Response:
     """Decode a question twice on one replica, with Medusa and greedily, and show each step. Ignores `deadline_ms`."""
     question, request_id = body.question, request.state.request_id
     try:
         medusa, greedy = await _unless_client_leaves(request, _decode_twice(use, question))
     except ClientLeftError:
-        return Response(status_code=_CLIENT_CLOSED_REQUEST)
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
     except RequestRefusedError as error:
         return problem_response(request_id, 422, f"The model does not take this question: {error}.")
     except EngineError as error:
@@ -92,21 +60,6 @@ async def trace(body: PlanRequest, request: Request, use: Use) -> Response:
         return problem_response(request_id, 503, detail, headers=_RETRY_AFTER)
     answer = TraceAnswer(request_id=request_id, question=question.text, medusa=medusa, greedy=greedy)
     return Response(answer.model_dump_json(), media_type="application/json")
-
-
-@router.get("/healthz")
-async def healthz() -> JSONResponse:
-    """Whether the process is alive; says nothing about the model."""
-    return JSONResponse({"status": "alive"})
-
-
-@router.get("/readyz", responses=_problems(503))
-async def readyz(request: Request, use: Use) -> Response:
-    """Whether a model would plan a question now, as proven by a real inference no older than a few seconds."""
-    reason = await use.readiness.why_not()
-    if reason is not None:
-        return problem_response(request.state.request_id, 503, f"Not ready: {reason}.", headers=_RETRY_AFTER)
-    return JSONResponse({"status": "ready", "model": use.pool.model_id})
 
 
 async def _decode_twice(use: Services, question: Question) -> tuple[Decoding, Decoding]:

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import service
 from service.engines.frames import Cancel, Decoder, Failure, FrameError, Hello, Message, ModelSource, Ready, encode
@@ -39,8 +40,7 @@ class ReplicaLink(asyncio.Protocol):
         self._awaited: asyncio.Future[Message] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of it
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -32,7 +32,9 @@ T = TypeVar("T")
 Check = Callable[[GenerationResult], bool]
 
 ADMISSION_QUANTILE = 0.9
-HANG_SECONDS = 1.5
+HANG_SECONDS = 1.0
+_HANG_FACTOR = 8  # times what nearly all generations take; a busy machine makes all of them slow
+_HANG_KNOWN = 20  # generations before which nothing counts as a hang but a cancellation without an answer
 _LAG_FACTOR = 2.5
 _LAG_COUNT = 6
 
@@ -49,7 +51,10 @@ class ReplicaPool:
         quantile: float = ADMISSION_QUANTILE,
         hang_seconds: float = HANG_SECONDS,
     ) -> None:
-        """`quantile`: a request waits only while this share of generations would still finish before its deadline."""
+        """`quantile`: a request waits only while this share of generations would still finish before its deadline.
+
+        `hang_seconds`: what lasts longer, and far longer than generations do, is a hang.
+        """
         if not engines:
             raise ValueError("a pool needs at least one engine")
         self._slots = [Slot(engine, version) for engine in engines]
@@ -199,8 +204,9 @@ class ReplicaPool:
         work = self._track(asyncio.create_task(slot.engine.generate(request)))
         work.add_done_callback(lambda done: self._finish(slot, done, time.monotonic() - started))
         remaining = math.inf if request.deadline is None else request.deadline - started
+        patience = self._patience()
         try:
-            await asyncio.wait({work}, timeout=max(min(remaining, self._hang_seconds), 0))
+            await asyncio.wait({work}, timeout=_timeout(min(remaining, patience)))
         finally:
             if not work.done():
                 work.cancel()
@@ -208,11 +214,18 @@ class ReplicaPool:
             result = work.result()
             if result.stop_reason != "cancelled":
                 return dataclasses.replace(result, model_id=model_id, model_version=version)
-        elif not work.done() and remaining > self._hang_seconds:
+        elif not work.done() and remaining > patience:
             self._counts["hung"] += 1
             slot.condemn("it hangs")
-            raise EngineUnavailableError(f"no answer within {self._hang_seconds:g} s")
+            raise EngineUnavailableError(f"no answer within {patience:.3g} s")
         raise CapacityError("the deadline passed during the generation", "late")
+
+    def _patience(self) -> float:
+        """How long a generation may last before its replica counts as hung."""
+        times = self._admission.times
+        if len(times) < _HANG_KNOWN:
+            return math.inf
+        return max(self._hang_seconds, _HANG_FACTOR * times.quantile(0.99))
 
     def _finish(self, slot: Slot, work: asyncio.Task[GenerationResult], seconds: float) -> None:
         whole = not work.cancelled() and work.exception() is None and work.result().stop_reason != "cancelled"
@@ -258,3 +271,8 @@ class ReplicaPool:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+
+def _timeout(seconds: float) -> float | None:
+    """What `asyncio.wait` takes."""
+    return None if seconds == math.inf else max(seconds, 0)

@@ -1,7 +1,6 @@
 """One replica's place in the pool: what it is known to take, whether it is trusted, and its restarts."""
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -111,5 +110,3 @@ class Slot:
         finally:
             for end in ends:
                 end.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.gather(*ends, return_exceptions=True)

@@ -22,4 +22,4 @@ async def talking_to(*engines: Any, **settings: Any) -> AsyncIterator[httpx.Asyn
     transport = httpx.ASGITransport(create_app(services, chosen), raise_app_exceptions=False)
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
         yield client
-    await pool.close()
+    await services.close()

@@ -61,7 +61,7 @@ async def test_the_openapi_document_describes_the_contract() -> None:
         "description": "",
         "title": "",
     }
-    assert set(post["responses"]) == {"200", "400", "408", "413", "415", "422"}
+    assert set(post["responses"]) == {"200", "400", "401", "408", "413", "415", "422", "429", "503"}
     assert "find_product" in document["components"]["schemas"]["Plan"]["properties"]["intent"]["enum"]
     reference = post["responses"]["422"]["content"]["application/problem+json"]["schema"]["$ref"]
     assert "errors" in document["components"]["schemas"][reference.rpartition("/")[2]]["properties"]

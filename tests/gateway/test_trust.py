@@ -37,8 +37,11 @@ def is_plan(result: GenerationResult) -> bool:
 
 
 async def test_a_hung_replica_is_taken_out_and_its_request_tried_on_another(started: Starter) -> None:
-    hung, well = FakeEngine(hold=True), FakeEngine(text="well")
+    hung, well = FakeEngine(), FakeEngine(text="well")
     pool = await started(hung, well, hang_seconds=0.05)
+    for _ in range(24):  # what generations take must be known
+        await pool.generate(request())
+    hung.hold()
     assert (await pool.generate(request())).text == "well"
     assert hung.cancelled == 1
     await until(lambda: pool.usable_count == 2)
@@ -47,7 +50,11 @@ async def test_a_hung_replica_is_taken_out_and_its_request_tried_on_another(star
 
 
 async def test_a_short_deadline_ends_a_request_before_its_replica_counts_as_hung(started: Starter) -> None:
-    pool = await started(FakeEngine(hold=True), hang_seconds=5.0)
+    engine = FakeEngine()
+    pool = await started(engine, hang_seconds=5.0)
+    for _ in range(24):
+        await pool.generate(request())
+    engine.hold()
     with pytest.raises(CapacityError, match="deadline passed"):
         await pool.generate(request(seconds=0.03))
     assert pool.counts["hung"] == 0

@@ -1,0 +1,111 @@
+"""What a finished request tells logs, metrics and traces. Never a shopper's word, unless `log_text` asks for it."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.types import Scope
+
+from service.api.models import milliseconds
+from service.planner.planner import Planned
+from service.planner.question import Question
+from service.telemetry.metrics import Metrics, Outcome
+from service.telemetry.traces import Tracer
+
+logger = logging.getLogger("service.api")
+
+PLAN_PATH = "/plan"
+CLIENT_CLOSED_REQUEST = 499  # nginx's number for it; it goes to the log alone
+_QUIET_PATHS = ("/healthz", "/readyz", "/metrics")
+
+
+class Observer:
+    """Told of every request's beginning and end."""
+
+    def __init__(self, metrics: Metrics, tracer: Tracer | None = None, *, log_text: bool = False) -> None:
+        self._metrics = metrics
+        self._tracer = tracer
+        self._log_text = log_text
+
+    def began(self, scope: Scope) -> None:
+        if scope["path"] == PLAN_PATH:
+            self._metrics.arrived()
+
+    def planned(self, state: Any, question: Question, planned: Planned) -> None:
+        """A handler has its plan; `state` is the request's own."""
+        state.planned = planned
+        state.log |= _described(planned)
+        if self._log_text:
+            state.log["text"] = list(question.utterances)
+
+    def ended(self, scope: Scope, status: int, seconds: float) -> None:
+        """The last byte of the answer is out, or the client is gone (status 0 or 499)."""
+        planned: Planned | None = scope["state"].get("planned")
+        if scope["path"] == PLAN_PATH:
+            self._count(status, seconds, planned)
+        _log(scope, status, seconds)
+        if self._tracer is not None and scope["path"] not in _QUIET_PATHS:
+            self._trace(self._tracer, scope, status, seconds, planned)
+
+    def _count(self, status: int, seconds: float, planned: Planned | None) -> None:
+        if status == 200 and planned is not None:
+            self._metrics.planned(_outcome(planned, seconds))
+        elif status in (429, 503):
+            self._metrics.shed()
+        elif status == 500:
+            self._metrics.failed()
+
+    @staticmethod
+    def _trace(tracer: Tracer, scope: Scope, status: int, seconds: float, planned: Planned | None) -> None:
+        state = scope["state"]
+        attributes: dict[str, str | int | float | bool] = {
+            "http.request.method": scope["method"],
+            "http.response.status_code": status,
+            "peakplan.request_id": state["request_id"],
+            **{f"peakplan.{name}": value for name, value in state["log"].items() if name != "text"},
+        }
+        result = planned.result if planned else None
+        parts = {"queue": result.queue_seconds, "model": result.seconds} if result else {}
+        tracer.record(f"{scope['method']} {_route(scope, status)}", seconds, attributes, parts, Headers(scope=scope))
+
+
+def _described(planned: Planned) -> Mapping[str, str | int | float]:
+    result = planned.result
+    fields: dict[str, str | int | float] = {"source": planned.source, "intent": planned.plan.intent}
+    fields |= {
+        "queue_ms": milliseconds(result.queue_seconds if result else 0),
+        "model_ms": milliseconds(result.seconds if result else 0),
+        "steps": result.forwards if result else 0,
+        "plan_tokens": result.plan_tokens if result else 0,
+    }
+    return fields | ({"reason": planned.reason} if planned.reason else {})
+
+
+def _outcome(planned: Planned, seconds: float) -> Outcome:
+    result = planned.result
+    if result is None:
+        return Outcome(rung=planned.source, milliseconds=seconds * 1000, degraded=planned.degraded)
+    return Outcome(
+        rung=planned.source,
+        milliseconds=seconds * 1000,
+        degraded=planned.degraded,
+        queue_milliseconds=result.queue_seconds * 1000,
+        tokens_per_step=result.plan_tokens / max(result.forwards, 1),
+        forced_percent=100 * result.forced_tokens / max(result.plan_tokens, 1),
+    )
+
+
+def _log(scope: Scope, status: int, seconds: float) -> None:
+    """One line, without the query string: a shopper's words might stand there."""
+    level = logging.DEBUG if scope["path"] in _QUIET_PATHS and status == 200 else logging.INFO
+    if not logger.isEnabledFor(level):
+        return
+    state = scope["state"]
+    fields = {"request_id": state["request_id"], "status": status, "milliseconds": round(seconds * 1000, 2)}
+    logger.log(level, f"{scope['method']} {_route(scope, status)}", extra=fields | state["log"])
+
+
+def _route(scope: Scope, status: int) -> str:
+    """The path, if it is one of ours: any other may say anything."""
+    return "-" if status in (0, 404) else str(scope["path"])

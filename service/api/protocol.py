@@ -1,0 +1,79 @@
+"""Uvicorn's fast HTTP protocol with what it lacks: a bound on a request's head, in bytes and in time.
+
+Without them a caller could hold a connection for ever by sending a head slowly, or grow one without end.
+"""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """One connection. A head that is too large is answered 431, one that takes too long ends the connection."""
+
+    max_head_bytes = 16 * 1024
+    head_seconds = 10.0
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._in_head = True
+        self._head_bytes = 0
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    def limited(cls, max_head_bytes: int, head_seconds: float) -> type["HttpProtocol"]:
+        """The class with these limits; uvicorn makes the instances."""
+        return type("LimitedHttpProtocol", (cls,), {"max_head_bytes": max_head_bytes, "head_seconds": head_seconds})
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > self.max_head_bytes:
+                self._refuse()
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if not self._in_head:  # the next request of this connection
+            self._expect_head()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._stop_timer()
+        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+        if size > self.max_head_bytes:
+            self._refuse()
+        else:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self.transport.is_closing():
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self.transport.is_closing():
+            super().on_message_complete()
+
+    def _expect_head(self) -> None:
+        self._in_head, self._head_bytes = True, 0
+        self._stop_timer()
+        self._head_timer = self.loop.call_later(self.head_seconds, self.transport.close)
+
+    def _stop_timer(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _refuse(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.write(b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n\r\n")
+            self.transport.close()

@@ -1,0 +1,30 @@
+"""How many requests a caller may send: a token bucket each."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+
+_MOST_CALLERS = 10_000  # that are remembered; who was silent longest is forgotten, which costs them nothing
+_BURST_SECONDS = 1.0
+
+
+class RateLimiter:
+    """Buckets that fill at each caller's rate and hold a second's worth, at least one request."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # (filled to, when)
+
+    def wait_seconds(self, caller: str, rate: float) -> float:
+        """0 when the caller may send a request now, and it is counted; else how long until they may."""
+        if rate <= 0:
+            return 0.0
+        now, size = self._clock(), max(rate * _BURST_SECONDS, 1.0)
+        level, before = self._buckets.get(caller, (size, now))
+        level = min(level + (now - before) * rate, size)
+        allowed = level >= 1.0
+        self._buckets[caller] = (level - 1.0 if allowed else level, now)
+        self._buckets.move_to_end(caller)
+        if len(self._buckets) > _MOST_CALLERS:
+            self._buckets.popitem(last=False)
+        return 0.0 if allowed else (1.0 - level) / rate

@@ -1,0 +1,58 @@
+"""Rolling the replicas over to what the model folder holds now."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from service.engines.frames import ModelSource
+from service.engines.protocol import Engine, EngineError
+from service.gateway.pool import ReplicaPool
+
+logger = logging.getLogger(__name__)
+
+
+class ReloadBusyError(Exception):
+    """A reload is under way already."""
+
+
+class Reloader:
+    """One reload at a time, each replica replaced once its successor is up."""
+
+    def __init__(
+        self, pool: ReplicaPool, find: Callable[[], ModelSource], make_engine: Callable[[ModelSource], Engine]
+    ) -> None:
+        """`find` reads which model there is to serve; it may take a while and is called in a thread."""
+        self._pool = pool
+        self._find = find
+        self._make_engine = make_engine
+        self._task: asyncio.Task[None] | None = None
+
+    async def reload(self) -> str:
+        """The version that serves now. Raises ReloadBusyError, EngineError when the new model does not start."""
+        if self._task is not None and not self._task.done():
+            raise ReloadBusyError
+        self._task = asyncio.create_task(self._reload())
+        await asyncio.shield(self._task)  # who asked may leave; half a reload is worse than none
+        return self._pool.version
+
+    def request(self) -> None:
+        """Reload in the background; on SIGHUP."""
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._reload())
+            self._task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    async def close(self) -> None:
+        """Break off."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _reload(self) -> None:
+        source = await asyncio.to_thread(self._find)
+        logger.info("reloading", extra={"version": source.version})
+        try:
+            await self._pool.reload(lambda: self._make_engine(source), source.version)
+        except EngineError as error:
+            logger.error("reload failed: the old model stays", extra={"reason": str(error)})
+            raise
+        logger.info("reloaded", extra={"version": source.version})

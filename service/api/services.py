@@ -1,0 +1,72 @@
+"""What the handlers work with, and how a handler gets at it."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+from fastapi import Depends
+from starlette.requests import Request
+
+from service.api.models import Problem
+from service.api.observation import Observer
+from service.api.problems import MEDIA_TYPE, REFERENCE
+from service.api.readiness import Readiness
+from service.api.reload import Reloader
+from service.gateway.door import Door
+from service.gateway.drain import Drain
+from service.gateway.pool import ReplicaPool
+from service.planner.caching import CachingPlanner
+from service.planner.redis_memory import RedisMemory
+from service.telemetry.metrics import Metrics, write_to_stdout
+from service.telemetry.traces import Tracer
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    """The parts of one running service. Whoever made them starts and closes them; the pool is started before."""
+
+    pool: ReplicaPool
+    planner: CachingPlanner
+    readiness: Readiness
+    drain: Drain
+    door: Door
+    metrics: Metrics
+    observer: Observer
+    reloader: Reloader
+    trace_seconds: float
+    shared_memory: RedisMemory | None = None
+    tracer: Tracer | None = None
+    _publishing: list[asyncio.Task[None]] = field(default_factory=list)
+
+    def start(self, write: Callable[[bytes], None] = write_to_stdout) -> None:
+        """Connect to the shared cache, begin to publish metrics with `write`."""
+        if self.shared_memory is not None:
+            self.shared_memory.start()
+        self._publishing.append(asyncio.create_task(self.metrics.publish_for_ever(write)))
+
+    async def close(self) -> None:
+        """End everything in the background, then the pool."""
+        await self.reloader.close()
+        await self.pool.close()
+        for task in self._publishing:
+            task.cancel()
+        await asyncio.gather(*self._publishing, return_exceptions=True)
+        if self.shared_memory is not None:
+            await self.shared_memory.close()
+        if self.tracer is not None:
+            await asyncio.to_thread(self.tracer.close)
+
+
+async def _services(request: Request) -> Services:
+    services: Services = request.app.state.services
+    return services
+
+
+Use = Annotated[Services, Depends(_services)]
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What OpenAPI says of the errors of an address."""
+    content = {MEDIA_TYPE: {"schema": {"$ref": REFERENCE.format(model=Problem.__name__)}}}
+    return {status: {"description": "What is wrong, in words.", "content": content} for status in statuses}

@@ -1,0 +1,140 @@
+"""What the service measures about itself, for CloudWatch (EMF) and Prometheus alike.
+
+A request costs a handful of additions here. What the gateway and the cache count themselves is read off them every
+few seconds.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from service.telemetry.emf import EmfCollector
+from service.telemetry.prometheus import PrometheusMeters
+
+logger = logging.getLogger(__name__)
+
+FLUSH_SECONDS = 10.0
+_FLUSHES_A_MINUTE = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """One request that got a plan. Times in milliseconds; the model's share of it is None where no model took part."""
+
+    rung: str
+    milliseconds: float
+    degraded: bool
+    queue_milliseconds: float | None = None
+    tokens_per_step: float | None = None
+    forced_percent: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What gateway and cache say of themselves: counts since the start by metric name, and how busy they are now."""
+
+    totals: Mapping[str, int] = field(default_factory=dict)
+    outstanding: int = 0
+    replicas: int = 0
+    model_version: str = ""
+
+
+class Metrics:
+    """Everything that is measured. `read` is asked at every flush and every scrape."""
+
+    def __init__(self, read: Callable[[], Reading], slo_milliseconds: float, emf: EmfCollector | None = None) -> None:
+        self._read = read
+        self._slo = slo_milliseconds
+        self._emf = emf
+        self._prometheus = PrometheusMeters()
+        self._seen: Counter[str] = Counter()
+        self._flushes = 0
+
+    def arrived(self) -> None:
+        """A request for a plan came in."""
+        self._add("Requests", 1)
+
+    def planned(self, outcome: Outcome) -> None:
+        """It got its plan."""
+        rung = outcome.rung
+        self._add("Answered", 1, rung)
+        self._add("Latency", outcome.milliseconds, rung)
+        if outcome.degraded:
+            self._add("Degraded", 1)
+        if outcome.queue_milliseconds is not None:
+            self._add("QueueTime", outcome.queue_milliseconds)
+        if outcome.tokens_per_step is not None:
+            self._add("TokensPerStep", outcome.tokens_per_step)
+        if outcome.forced_percent is not None:
+            self._add("ForcedShare", outcome.forced_percent)
+        self._add("SloGood" if outcome.milliseconds <= self._slo else "SloBad", 1)
+
+    def shed(self) -> None:
+        """It was refused with 429 or 503."""
+        self._add("Shed", 1)
+        self._add("SloBad", 1)
+
+    def failed(self) -> None:
+        """A bug of ours kept it from its plan."""
+        self._add("SloBad", 1)
+
+    def exposition(self) -> bytes:
+        """For Prometheus, as of now."""
+        self._take_reading(self._read())
+        return self._prometheus.text()
+
+    def lines(self) -> list[str]:
+        """What has come together for CloudWatch since the last call; nothing where EMF is off."""
+        reading = self._read()
+        self._take_reading(reading)
+        if self._emf is None:
+            return []
+        self._emf.add("OutstandingPerReplica", reading.outstanding / max(reading.replicas, 1))
+        if self._flushes % _FLUSHES_A_MINUTE == 0:
+            self._emf.add("ReplicasInService", reading.replicas)
+        self._flushes += 1
+        return self._emf.lines({"ModelVersion": reading.model_version})
+
+    async def publish_for_ever(self, write: Callable[[bytes], None], seconds: float = FLUSH_SECONDS) -> None:
+        """Write lines every few seconds until cancelled, and once more then.
+
+        They are written in a thread: who reads them may stall, and the service must not. What cannot be written is
+        lost.
+        """
+        try:
+            while True:
+                await asyncio.sleep(seconds)
+                await asyncio.to_thread(_write_if_possible, write, self.lines())
+        finally:
+            _write_if_possible(write, self.lines())
+
+    def _take_reading(self, reading: Reading) -> None:
+        """Add what the totals have grown by, and set what is true now."""
+        for name, total in reading.totals.items():
+            if grown := total - self._seen[name]:
+                self._add(name, grown)
+                self._seen[name] = total
+        self._prometheus.add("OutstandingPerReplica", reading.outstanding / max(reading.replicas, 1))
+        self._prometheus.add("ReplicasInService", reading.replicas)
+
+    def _add(self, name: str, value: float, rung: str | None = None) -> None:
+        self._prometheus.add(name, value, rung)
+        if self._emf is not None:
+            self._emf.add(name, value, rung)
+
+
+def write_to_stdout(data: bytes) -> None:
+    """All of it, past Python's buffer: what a full disk refuses must not come up again at exit. Raises OSError."""
+    while data:
+        data = data[os.write(sys.stdout.fileno(), data) :]
+
+
+def _write_if_possible(write: Callable[[bytes], None], lines: list[str]) -> None:
+    try:
+        write("".join(f"{line}\n" for line in lines).encode())
+    except OSError as error:  # a full disk, a closed pipe
+        logger.warning("metrics not written", extra={"reason": error.strerror or type(error).__name__})

@@ -1,0 +1,60 @@
+"""The metrics that the service publishes, read from metrics.json beside this file: a copy of the fleet's own list.
+
+The fleet's alarms and policies wait for exactly these names, so nothing is published that the file does not hold.
+"""
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+FILE = Path(__file__).with_name("metrics.json")
+_SOURCE = "service"
+
+
+@dataclass(frozen=True, slots=True)
+class MetricName:
+    """One metric: its name, CloudWatch's unit and statistic, its sets of dimensions, its resolution in seconds."""
+
+    name: str
+    unit: str
+    statistic: str
+    dimensions: tuple[tuple[str, ...], ...]
+    resolution: int
+    description: str
+
+
+@cache
+def namespace() -> str:
+    """The CloudWatch namespace of everything that the service publishes."""
+    return str(_document()["sources"][_SOURCE]["namespace"])
+
+
+@cache
+def metric_names() -> dict[str, MetricName]:
+    """Every metric of the service, by name."""
+    return {
+        name: MetricName(
+            name=name,
+            unit=metric["unit"],
+            statistic=metric["statistic"],
+            dimensions=tuple(map(tuple, metric["dimensions"])),
+            resolution=metric.get("resolution_seconds", 60),
+            description=metric["description"],
+        )
+        for name, metric in _document()["metrics"].items()
+        if metric["source"] == _SOURCE
+    }
+
+
+@cache
+def rungs() -> tuple[str, ...]:
+    """What may answer a request, best first."""
+    return tuple(_document()["rungs"])
+
+
+@cache
+def _document() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    return document
