@@ -1,14 +1,13 @@
-"""Choose the tree: which ranks at which depth are worth verifying, on this model's own plans and this machine's costs.
+"""Which ranks at which depth are worth verifying, on this model's own plans.
 
 For every position of the model's greedy plans we note at which rank, among the tokens that the grammar allows there,
 each head saw the token that came. A node is accepted where its ranks are a prefix of those, so counting prefixes gives
 every node's acceptance; the most accepted nodes form the best tree of each size (a parent is never rarer than its
-child). The size is the one with the most tokens a millisecond, for measured costs of a forward (Sequoia, Chen et al.,
-2024, with measured instead of assumed acceptance).
+child; Sequoia, Chen et al., 2024, with measured instead of assumed acceptance). `tree.py` measures which size is best.
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,10 +37,6 @@ class Acceptance:
         chosen = sorted(self.paths, key=lambda path: (-self.paths[path], len(path), path))[:nodes]
         return [list(path) for path in sorted(chosen, key=lambda path: (len(path), path))]
 
-    def accepted(self, tree: Sequence[Sequence[int]]) -> float:
-        """Tokens beyond the sampled one that a step with this tree accepts on average, forced ones not counted."""
-        return sum(self.paths[tuple(path)] for path in tree) / max(1, self.starts)
-
 
 def plan_acceptance(heads: MedusaHeads, lm_head: LmHead, plan: GreedyPlan) -> Acceptance:
     """Count one plan's rank paths: head i on the state that wrote token p foresees token p + 1 + i."""
@@ -64,26 +59,6 @@ def plan_acceptance(heads: MedusaHeads, lm_head: LmHead, plan: GreedyPlan) -> Ac
             path = (*path, rank)
             paths[path] += 1
     return Acceptance(paths, starts)
-
-
-def choose_tree(
-    acceptance: Acceptance, cost: Callable[[int], float], sizes: Sequence[int], forced_nodes: float
-) -> tuple[list[list[int]], list[dict[str, float]]]:
-    """The tree with the most decided tokens a millisecond, and the table it was chosen from.
-
-    `cost` gives the milliseconds of a forward of n rows; a step's rows are the sampled token, the tree and, on average,
-    `forced_nodes` forced ones.
-    """
-    table = []
-    best: tuple[float, list[list[int]]] = (0.0, [])
-    for size in sizes:
-        tree = acceptance.best_tree(size)
-        tokens = 1 + acceptance.accepted(tree)
-        milliseconds = cost(round(1 + size + forced_nodes))
-        table.append({"nodes": size, "tokens_a_step": round(tokens, 3), "milliseconds": round(milliseconds, 2)})
-        if tokens / milliseconds > best[0]:
-            best = (tokens / milliseconds, tree)
-    return best[1], table
 
 
 def beginnings(plan: GreedyPlan) -> list[tuple[int, ...]]:

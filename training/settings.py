@@ -42,19 +42,21 @@ class HeadSettings:
     """Medusa-1 heads (Cai et al., 2024): one residual block each before the LM head of the frozen tuned model."""
 
     heads: int = 4
-    epochs: int = 8
+    epochs: int = 10
     batch_size: int = 512  # positions
     learning_rate: float = 1e-3
     loss_decay: float = 0.8  # weight of head i is decay**i, as in the paper
-    questions: int = 3250  # of which the tuned model writes its own plans to learn from
+    questions: int = 10_000  # of which the tuned model writes its own plans to learn from
 
 
 @dataclass(frozen=True, slots=True)
 class TreeSettings:
-    """The tree is grown greedily on dev plans and its size chosen by the measured cost of a forward."""
+    """The tree is grown greedily on dev plans; how much of it is drafted is chosen by the time that plans take."""
 
-    max_nodes: int = 16
+    sizes: tuple[int, ...] = (3, 4, 6, 8, 12)
+    least_probabilities: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3)
     questions: int = 300
+    measured_share: int = 4  # one in so many of them is timed in every shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,48 +1,109 @@
 """Calibrate tree and opening: acceptance measured on dev plans, cost measured on this machine, written with both."""
 
 import json
+import math
 import statistics
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
 
+from service.decoding.tree import MedusaTree
 from service.planner.question import Question
-from training.acceptance import Acceptance, beginnings, choose_opening, choose_tree, plan_acceptance
+from training.acceptance import Acceptance, beginnings, choose_opening, plan_acceptance
 from training.data.mix import dev_sets
 from training.positions import sample_questions
-from training.settings import TrainingSettings
+from training.settings import TrainingSettings, TreeSettings
 from training.tuned import TunedModel
 
 _COST_ROWS = (1, 2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64)
 _COST_REPEATS = 15
+_MOST_DEPTH = 16  # deeper than any number of heads that a tree is grown from
 _TYPICAL_PREFIX = 24  # cached positions while a plan is written
 
 
 def calibrate(settings: TrainingSettings, model_dir: Path) -> None:
-    """Write medusa_tree.json (NxDI's list format) and opening.json; why these goes to the work folder."""
+    """Write medusa_tree.json (NxDI's list format) and drafting.json; why these goes to the work folder."""
     torch.set_num_threads(1)  # a replica's share
     model = TunedModel(model_dir, settings.cache)
     questions = sample_questions(dev_sets(settings.data), settings.tree.questions, settings.seed)
     seen = observe(model, questions)
+    table = measure_shapes(model, shapes(seen.acceptance, settings.tree), questions[:: settings.tree.measured_share])
+    chosen = min(table, key=lambda row: row.milliseconds)
     costs = measure_costs(model)
-
-    def cost(rows: int) -> float:
-        return interpolate(costs, rows)
-
-    tree, table = choose_tree(seen.acceptance, cost, range(1, settings.tree.max_nodes + 1), seen.forced_share)
-    chosen = table[len(tree) - 1]
     opening = choose_opening(
-        seen.beginnings, seen.plans, cost, seen.prompt_rows, chosen["milliseconds"] / chosen["tokens_a_step"]
+        seen.beginnings,
+        seen.plans,
+        lambda rows: interpolate(costs, rows),
+        seen.prompt_rows,
+        chosen.milliseconds / seen.decisions * seen.plans,
     )
-    texts = [model.text(tokens) for tokens in opening]
+    drafting = {
+        "opening": [model.text(tokens) for tokens in opening],
+        "least_probability": chosen.shape.least_probability,
+    }
+    tree = seen.acceptance.best_tree(chosen.shape.nodes)
     (model_dir / "medusa_tree.json").write_text(json.dumps(tree) + "\n", encoding="utf-8")
-    (model_dir / "opening.json").write_text(json.dumps(texts) + "\n", encoding="utf-8")
-    report = {"questions": seen.plans, "forward_ms": costs, "trees": table, "tree": chosen, "opening": texts}
+    (model_dir / "drafting.json").write_text(json.dumps(drafting) + "\n", encoding="utf-8")
+    report = {
+        "questions": seen.plans,
+        "forward_ms": costs,
+        "shapes": [{**asdict(row.shape), "milliseconds": row.milliseconds, "forwards": row.forwards} for row in table],
+        "tree": tree,
+        **drafting,
+    }
     (settings.work / "tree_calibration.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(f"tree: {len(tree)} nodes, {chosen['tokens_a_step']} decided tokens a step; opening {texts}", flush=True)
+    print(
+        f"tree: {chosen.shape}, {chosen.forwards} forwards and {chosen.milliseconds} ms a plan; {drafting}", flush=True
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How much is drafted: the most accepted nodes, less those that the heads hold unlikely."""
+
+    nodes: int
+    least_probability: float
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Mean milliseconds and forwards of a plan."""
+
+    shape: Shape
+    milliseconds: float
+    forwards: float
+
+
+def shapes(acceptance: Acceptance, settings: TreeSettings) -> dict[Shape, MedusaTree]:
+    """Every shape that is tried."""
+    return {
+        Shape(nodes, least): MedusaTree.from_choices(acceptance.best_tree(nodes), _MOST_DEPTH, least)
+        for nodes in settings.sizes
+        for least in settings.least_probabilities
+    }
+
+
+def measure_shapes(model: TunedModel, trees: dict[Shape, MedusaTree], questions: list[Question]) -> list[Measured]:
+    """Plan the questions in every shape, in turns, so that drift of the machine meets all alike; the faster of two."""
+    seconds, forwards = dict.fromkeys(trees, 0.0), dict.fromkeys(trees, 0)
+    for question in questions:
+        best = dict.fromkeys(trees, math.inf)
+        for _ in range(2):
+            for shape, tree in trees.items():
+                started = time.perf_counter()
+                generation = model.medusa(question, tree)
+                best[shape] = min(best[shape], time.perf_counter() - started)
+                forwards[shape] += generation.statistics.forwards
+        for shape, fastest in best.items():
+            seconds[shape] += fastest
+    count = len(questions)
+    return [
+        Measured(shape, round(seconds[shape] / count * 1000, 2), round(forwards[shape] / 2 / count, 3))
+        for shape in trees
+    ]
 
 
 @dataclass(slots=True)
@@ -52,14 +113,8 @@ class Observed:
     acceptance: Acceptance = field(default_factory=lambda: Acceptance(Counter(), 0))
     beginnings: Counter[tuple[int, ...]] = field(default_factory=Counter)
     plans: int = 0
-    forced: int = 0
     decisions: int = 0
     prompts: list[int] = field(default_factory=list)
-
-    @property
-    def forced_share(self) -> float:
-        """Forced tokens that come with each decision."""
-        return self.forced / max(1, self.decisions)
 
     @property
     def prompt_rows(self) -> int:
@@ -76,7 +131,6 @@ def observe(model: TunedModel, questions: list[Question]) -> Observed:
         if plan is None:
             continue
         seen.plans += 1
-        seen.forced += plan.forced_tokens
         seen.decisions += plan.decisions
         seen.prompts.append(plan.prompt_tokens)
         seen.beginnings.update(beginnings(plan))

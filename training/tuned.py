@@ -10,8 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from service.decoding.constraint import Constraint, GrammarCompiler, GrammarConstraint
-from service.decoding.generation import generate_autoregressive
+from service.decoding.generation import generate_autoregressive, generate_medusa
 from service.decoding.heads import MedusaHeads
+from service.decoding.opening import NO_OPENING, Opening
+from service.decoding.statistics import Generation
+from service.decoding.tree import MedusaTree
 from service.engines.forwards import build_forward, kept_dtype
 from service.engines.model_folder import load_model
 from service.engines.precision import Precision
@@ -65,9 +68,28 @@ class TunedModel:
         text: str = self._tokenizer.decode(list(tokens))
         return text
 
+    def prompt(self, question: Question) -> list[int]:
+        """The prompt's tokens."""
+        return [self._bos, *self._tokenizer.encode(render_prompt(question), add_special_tokens=False).ids]
+
+    def medusa(self, question: Question, tree: MedusaTree, opening: Opening = NO_OPENING) -> Generation:
+        """The plan as it is decoded in service. Raises ValueError where there are no heads."""
+        if self.heads is None:
+            raise ValueError("the model folder has no Medusa heads")
+        return generate_medusa(
+            self.llama,
+            self.heads,
+            tree,
+            self.prompt(question),
+            self.constraint(question),
+            max_tokens=self._max_tokens,
+            cache=self._cache,
+            opening=opening,
+        )
+
     def greedy(self, question: Question) -> GreedyPlan | None:
         """The greedy plan; None where it does not end, or the prompt is too long."""
-        prompt = [self._bos, *self._tokenizer.encode(render_prompt(question), add_special_tokens=False).ids]
+        prompt = self.prompt(question)
         if len(prompt) > _MAX_PROMPT_TOKENS:
             return None
         generation = generate_autoregressive(

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from training.acceptance import Acceptance, choose_opening, choose_tree
+from training.acceptance import Acceptance, choose_opening
 from training.tree import interpolate
 
 SEEN = Acceptance(Counter({(0,): 80, (1,): 10, (0, 0): 60, (0, 1): 9, (0, 0, 0): 40, (1, 0): 8}), starts=100)
@@ -15,19 +15,6 @@ def test_the_best_tree_takes_the_most_accepted_paths_and_is_closed_under_prefixe
     for size in range(1, 7):
         nodes = {tuple(path) for path in SEEN.best_tree(size)}
         assert all(path[:-1] in nodes or len(path) == 1 for path in nodes)
-
-
-def test_accepted_tokens_add_up_over_nodes() -> None:
-    assert SEEN.accepted([[0], [0, 0]]) == (80 + 60) / 100
-
-
-def test_a_flat_cost_wants_the_largest_tree_and_a_steep_one_the_smallest() -> None:
-    flat, _ = choose_tree(SEEN, lambda _: 15.0, range(1, 7), 0.0)
-    steep, table = choose_tree(SEEN, lambda rows: 10.0 * rows, range(1, 7), 0.0)
-
-    assert len(flat) == 6
-    assert steep == [[0]]
-    assert [row["nodes"] for row in table] == [1, 2, 3, 4, 5, 6]
 
 
 def test_costs_between_measured_sizes_are_interpolated() -> None:
