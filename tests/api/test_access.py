@@ -1,0 +1,146 @@
+"""Who gets in, and how the service bounds what they may ask."""
+
+import asyncio
+import hashlib
+import logging
+from typing import Any
+
+import httpx
+import pytest
+
+from service.api.app import create_app, wire
+from service.gateway.door import Door
+from service.gateway.pool import ReplicaPool
+from service.settings import Settings
+from tests.api.conftest import talking_to
+from tests.api.test_bad_input import assert_problem
+from tests.fake_engines import FakeEngine
+
+pytestmark = pytest.mark.anyio
+BODY = {"query": "red shoes"}
+
+
+def listed(**tokens: str) -> str:
+    return "".join(f"{name} {hashlib.sha256(token.encode()).hexdigest()}\n" for name, token in tokens.items())
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {token}"}
+
+
+async def test_where_tokens_are_asked_for_only_their_callers_get_plans() -> None:
+    engine = FakeEngine()
+    async with talking_to(engine, tokens=listed(search="one")) as client:
+        for headers in ({}, bearer("two"), {"authorization": "Basic one"}):
+            problem = assert_problem(await client.post("/plan", json=BODY, headers=headers), 401)
+            assert "one" not in problem["detail"]
+        assert (await client.get("/metrics")).status_code == 401
+        assert engine.served == []
+        assert (await client.post("/plan", json=BODY, headers=bearer("one"))).status_code == 200
+        for path in ("/", "/healthz", "/readyz", "/openapi.json"):
+            assert (await client.get(path)).status_code == 200
+
+
+async def test_the_log_names_the_caller_and_no_token(caplog: pytest.LogCaptureFixture) -> None:
+    async with talking_to(tokens=listed(search="very-secret")) as client:
+        with caplog.at_level(logging.INFO, "service.api"):
+            await client.post("/plan", json=BODY, headers=bearer("very-secret"))
+    assert caplog.records[-1].__dict__["caller"] == "search"
+    assert not any("very-secret" in repr(vars(record)) for record in caplog.records)
+
+
+async def test_a_caller_that_asks_too_often_is_told_when_to_come_back() -> None:
+    engine = FakeEngine()
+    async with talking_to(engine, rate=2.0, tokens=listed(a="one", b="two")) as client:
+        answers = [await client.post("/plan", json=BODY, headers=bearer("one")) for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [200, 200, 429]
+        assert_problem(answers[2], 429)
+        assert answers[2].headers["retry-after"] == "1"
+        assert (await client.post("/plan", json=BODY, headers=bearer("two"))).status_code == 200
+
+
+async def test_past_the_last_rung_requests_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with talking_to() as client:
+        monkeypatch.setattr(Door, "is_open", False)
+        response = await client.post("/plan", json=BODY)
+        assert_problem(response, 503)
+        assert response.headers["retry-after"] == "1"
+        assert (await client.get("/healthz")).status_code == 200
+        monkeypatch.undo()
+        metrics = (await client.get("/metrics")).text
+    assert "peakplan_shed_total 1.0" in metrics
+    assert "peakplan_slo_bad_total 1.0" in metrics
+
+
+@pytest.mark.parametrize("path", ["/drain", "/reload"])
+@pytest.mark.parametrize(
+    ("address", "headers"),
+    [("10.0.0.5", {}), ("127.0.0.1", {"X-Forwarded-For": "1.2.3.4"}), ("127.0.0.1", {"Forwarded": "for=1.2.3.4"})],
+)
+async def test_the_hosts_own_addresses_answer_nobody_else(path: str, address: str, headers: dict[str, str]) -> None:
+    pool = ReplicaPool([FakeEngine()])
+    await pool.start()
+    settings = Settings(replicas=1)
+    services = wire(pool, settings)
+    transport = httpx.ASGITransport(create_app(services, settings), client=(address, 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        assert_problem(await client.post(path, headers=headers), 403)
+    assert not services.drain.draining
+    await services.close()
+
+
+async def test_drain_flips_readiness_and_goes_on_serving() -> None:
+    async with talking_to(drain_seconds=60) as client:
+        assert (await client.get("/readyz")).status_code == 200
+        response = await client.post("/drain")
+        assert (response.status_code, response.json()) == (202, {"status": "draining", "seconds": 60.0})
+        assert "shutting down" in assert_problem(await client.get("/readyz"), 503)["detail"]
+        planned = await client.post("/plan", json=BODY)
+        assert (planned.status_code, planned.headers["connection"]) == (200, "close")
+
+
+async def test_too_few_replicas_are_not_ready() -> None:
+    engines = [FakeEngine(), FakeEngine()]
+    async with talking_to(*engines, proof_seconds=60, min_replicas=1) as client:
+        engines[0].start_failures = 1000
+        engines[0].fail()
+        await asyncio.sleep(0.01)
+        assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_metrics_tell_of_rungs_and_cache() -> None:
+    async with talking_to() as client:
+        for _ in range(2):
+            await client.post("/plan", json=BODY)
+        text = (await client.get("/metrics")).text
+    assert 'peakplan_answered_total{rung="model"} 1.0' in text
+    assert 'peakplan_answered_total{rung="cache"} 1.0' in text
+    assert "peakplan_cache_hits_total 1.0" in text
+    assert "peakplan_cache_misses_total 1.0" in text
+    assert "shoes" not in text
+
+
+async def test_the_second_time_a_plan_comes_from_the_cache() -> None:
+    engine = FakeEngine()
+    async with talking_to(engine) as client:
+        first, second = [(await client.post("/plan", json=BODY)).json() for _ in range(2)]
+    assert (first["source"], second["source"]) == ("model", "cache")
+    assert first["plan"] == second["plan"]
+    assert second["degraded"] is False
+    assert len(engine.served) == 1
+
+
+async def test_answers_are_kept_by_nobody_on_the_way() -> None:
+    async with talking_to() as client:
+        response = await client.post("/plan", json=BODY)
+    assert response.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("log_text", [False, True])
+async def test_shoppers_words_are_logged_only_when_asked_for(caplog: pytest.LogCaptureFixture, log_text: bool) -> None:
+    async with talking_to(log_text=log_text) as client:
+        with caplog.at_level(logging.DEBUG, "service"):
+            await client.post("/plan", json={"query": "xylophone zebra"})
+            await client.post("/plan", json={"query": "xylophone", "zebra": 1})
+    logged: list[Any] = [vars(record) for record in caplog.records]
+    assert ("zebra" in repr(logged)) is log_text

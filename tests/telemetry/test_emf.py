@@ -1,0 +1,160 @@
+"""EMF lines against AWS's schema, and against what the schema cannot say."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.telemetry.emf import EmfCollector
+from service.telemetry.metrics import Metrics, Outcome, Reading
+from service.telemetry.names import metric_names, rungs
+
+SCHEMA = json.loads(Path(__file__).with_name("emf_schema.json").read_text(encoding="utf-8"))
+WHO = {"Fleet": "dev", "Cell": "cell-1", "Group": ""}
+
+
+def documents(collector: EmfCollector) -> list[dict[str, Any]]:
+    """The lines, each checked: the schema, and a value for every metric and dimension that is named."""
+    found = [json.loads(line) for line in collector.lines({"ModelVersion": "v1"})]
+    for document in found:
+        jsonschema.validate(document, SCHEMA)
+        for directive in document["_aws"]["CloudWatchMetrics"]:
+            assert directive["Dimensions"]
+            for name in (metric["Name"] for metric in directive["Metrics"]):
+                values = document[name] if isinstance(document[name], list) else [document[name]]
+                assert 1 <= len(values) <= 100
+                assert all(isinstance(value, int | float) for value in values)
+            for dimension in (name for chosen in directive["Dimensions"] for name in chosen):
+                assert 1 <= len(document[dimension]) <= 1024
+    return found
+
+
+def of(found: list[dict[str, Any]], name: str, rung: str | None = None) -> list[float]:
+    values: list[float] = []
+    for document in found:
+        if name in document and (rung is None or document.get("Rung") == rung):
+            values += document[name] if isinstance(document[name], list) else [document[name]]
+    return values
+
+
+def directive_of(document: dict[str, Any], name: str) -> dict[str, Any]:
+    (found,) = (
+        directive
+        for directive in document["_aws"]["CloudWatchMetrics"]
+        if name in {metric["Name"] for metric in directive["Metrics"]}
+    )
+    return dict(found)
+
+
+def test_latency_comes_by_rung_with_every_value_and_counts_as_sums() -> None:
+    collector = EmfCollector(WHO)
+    for milliseconds in range(250):
+        collector.add("Latency", milliseconds, "model")
+        collector.add("Answered", 1, "model")
+    collector.add("Latency", 1.5, "cache")
+    collector.add("Requests", 1)
+    found = documents(collector)
+    assert sorted(of(found, "Latency", "model")) == list(range(250))
+    assert of(found, "Latency", "cache") == [1.5]
+    assert of(found, "Answered", "model") == [250]
+    assert of(found, "Requests") == [1]
+    latency = directive_of(next(document for document in found if document.get("Rung") == "model"), "Latency")
+    assert latency["Namespace"] == "Peakplan"
+    assert latency["Dimensions"] == [["Fleet", "Cell"], ["Fleet", "Cell", "Rung"]]
+    assert all(document["ModelVersion"] == "v1" for document in found)
+    assert documents(collector) == []
+
+
+def test_without_a_group_its_dimension_is_left_out_and_with_one_it_is_there() -> None:
+    for group, expected in (("", [["Fleet", "Cell"]]), ("inf2", [["Fleet", "Cell"], ["Fleet", "Cell", "Group"]])):
+        collector = EmfCollector(WHO | {"Group": group})
+        collector.add("Requests", 3)
+        (document,) = documents(collector)
+        directive = directive_of(document, "Requests")
+        assert directive["Dimensions"] == expected
+        assert directive["Metrics"] == [{"Name": "Requests", "Unit": "Count", "StorageResolution": 1}]
+
+
+def test_a_metric_that_the_fleet_does_not_know_is_an_error() -> None:
+    with pytest.raises(KeyError):
+        EmfCollector(WHO).add("Requets", 1)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(sorted(metric_names())),
+            st.floats(0, 1e6, allow_nan=False),
+            st.sampled_from([None, *rungs()]),
+        ),
+        max_size=300,
+    )
+)
+def test_whatever_is_measured_is_a_valid_document(values: list[tuple[str, float, str | None]]) -> None:
+    collector = EmfCollector(WHO | {"Group": "inf2"})
+    for name, value, rung in values:
+        collector.add(name, value, rung)
+    documents(collector)
+
+
+def metrics_of(reading: Reading) -> tuple[Metrics, EmfCollector]:
+    collector = EmfCollector(WHO)
+    return Metrics(lambda: reading, 300.0, collector), collector
+
+
+def test_a_request_becomes_its_metrics() -> None:
+    metrics, _ = metrics_of(Reading(totals={"Admitted": 2, "CacheHits": 1}, outstanding=3, replicas=2))
+    for _ in range(4):
+        metrics.arrived()
+    metrics.planned(
+        Outcome(
+            rung="model",
+            milliseconds=120.5,
+            degraded=False,
+            queue_milliseconds=10,
+            tokens_per_step=2.5,
+            forced_percent=40,
+        )
+    )
+    metrics.planned(Outcome(rung="fallback", milliseconds=301, degraded=True))
+    metrics.shed()
+    metrics.failed()
+    found = [json.loads(line) for line in metrics.lines()]
+    for document in found:
+        jsonschema.validate(document, SCHEMA)
+    expected = {
+        "Requests": [4], "Answered": [1, 1], "Degraded": [1], "Shed": [1], "SloGood": [1], "SloBad": [3],
+        "QueueTime": [10], "TokensPerStep": [2.5], "ForcedShare": [40], "Admitted": [2], "CacheHits": [1],
+        "OutstandingPerReplica": [1.5], "ReplicasInService": [2],
+    }  # fmt: skip
+    assert {name: of(found, name) for name in expected} == expected
+
+
+def test_totals_are_counted_once_and_replicas_once_a_minute() -> None:
+    metrics, _ = metrics_of(Reading(totals={"ReplicaRestarts": 3}, replicas=2))
+    first, *rest = [[json.loads(line) for line in metrics.lines()] for _ in range(7)]
+    assert (of(first, "ReplicaRestarts"), of(first, "ReplicasInService")) == ([3], [2])
+    assert [of(found, "ReplicaRestarts") for found in rest] == [[]] * 6
+    assert [of(found, "ReplicasInService") for found in rest] == [[]] * 5 + [[2]]
+
+
+def test_prometheus_tells_the_same() -> None:
+    metrics, _ = metrics_of(Reading(totals={"Admitted": 2}, outstanding=3, replicas=2))
+    metrics.arrived()
+    metrics.planned(Outcome(rung="model", milliseconds=120.5, degraded=False, queue_milliseconds=10))
+    text = metrics.exposition().decode()
+    for line in (
+        "peakplan_requests_total 1.0",
+        'peakplan_answered_total{rung="model"} 1.0',
+        'peakplan_answered_total{rung="fallback"} 0.0',
+        'peakplan_latency_seconds_bucket{le="0.15",rung="model"} 1.0',
+        'peakplan_latency_seconds_bucket{le="0.1",rung="model"} 0.0',
+        "peakplan_admitted_total 2.0",
+        "peakplan_outstanding_per_replica 1.5",
+        "peakplan_slo_good_total 1.0",
+    ):
+        assert line in text.splitlines(), line
