@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.forwards import measure_forwards
 from benchmarks.machine import describe_machine
 from benchmarks.peers import HuggingFaceGenerate
 from benchmarks.plot import plot_decoding
@@ -133,15 +134,17 @@ def main() -> None:
         "medusa": our_strategy(model, "medusa", fast_forward=True),
     }
     series = interleave(strategies, questions)
+    precision = model.precision
     del model, strategies["hugging face generate"]
     figure = {
         "command": "make bench",
         "machine": describe_machine(),
         "questions": {"count": len(questions), "from": "dev rows" if has_dev_data() else "our own questions"},
-        "dtype": settings.dtype,
+        "dtype": precision,
         "threads": settings.threads_per_replica,
         "strategies": {name: one.summary() for name, one in series.items()},
         "medusa": compare(series),
+        "forward_ms": measure_forwards(arguments.model, settings.cache_dir),
         "service": measure_service(settings, questions),
     }
     arguments.output.parent.mkdir(parents=True, exist_ok=True)

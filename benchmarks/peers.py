@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -34,7 +35,7 @@ class HuggingFaceGenerate:
             tie_word_embeddings=shape.tie_word_embeddings,
         )
         dtype = torch.float32 if settings.dtype == "float32" else torch.bfloat16  # its fastest on a CPU
-        self._model = LlamaForCausalLM(config).to(dtype).eval()
+        self._model: Any = LlamaForCausalLM(config).to(dtype).eval()  # type: ignore[arg-type]  # its stub is wrong
         missing, unexpected = self._model.load_state_dict(loaded.weights, strict=False)
         if unexpected or set(missing) - {"lm_head.weight"}:
             raise ValueError(f"weights do not fit transformers' Llama: missing {missing}, unexpected {unexpected}")

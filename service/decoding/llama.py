@@ -91,6 +91,7 @@ class Llama:
         """`weights` have Hugging Face's parameter names; raises KeyError for one that is missing."""
         self.config = config
         self.dtype = dtype
+        self.precision = str(dtype).removeprefix("torch.")
         self._embedding = weights["model.embed_tokens.weight"].to(dtype)  # [V, H]
         self.device = self._embedding.device
         self._layers = [_load_layer(weights, f"model.layers.{index}.", dtype) for index in range(config.num_layers)]

@@ -18,6 +18,10 @@ class Model(Protocol):
     def config(self) -> LlamaConfig: ...
 
     @property
+    def precision(self) -> str:
+        """The number format of its products: "int8", "bfloat16", ..."""
+
+    @property
     def device(self) -> torch.device: ...
 
     @property

@@ -37,6 +37,7 @@ class NativeLlama:
         """
         _refuse_unsupported(config)
         self.config = config
+        self.precision = "int8"
         self.device = torch.device("cpu")
         self._library = library
         shape = Shape(

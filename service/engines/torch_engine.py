@@ -58,6 +58,11 @@ class TorchModel:
         self._cache = self._llama.new_cache(max_prompt_tokens + loaded.max_tokens + MOST_DRAFTED_NODES)
 
     @property
+    def precision(self) -> str:
+        """The number format of the model's products."""
+        return self._llama.precision
+
+    @property
     def strategies(self) -> tuple[Strategy, ...]:
         """The ways in which this model can decode."""
         return ("autoregressive",) if self._heads is None else ("autoregressive", "medusa")

@@ -1,0 +1,49 @@
+"""Milliseconds of one forward by precision and by the number of positions it reads, interleaved."""
+
+import statistics
+import time
+from pathlib import Path
+
+import torch
+
+from service.decoding.model import Model
+from service.engines.forwards import build_forward, kept_dtype
+from service.engines.model_folder import ModelFolderError, load_model
+from service.engines.precision import Precision
+
+ROWS = (1, 4, 8, 16, 32)
+_REPEATS = 15
+_PREFIX = 24  # cached positions while a plan is written
+_PRECISIONS: tuple[Precision, ...] = ("int8", "bfloat16", "float32")
+
+
+def measure_forwards(model_dir: Path, cache_dir: Path) -> dict[str, dict[int, float]]:
+    """Medians on one thread; a precision that this machine does not have is left out."""
+    torch.set_num_threads(1)
+    models = _models(model_dir, cache_dir)
+    caches = {precision: model.new_cache(_PREFIX + max(ROWS)) for precision, model in models.items()}
+    for precision, model in models.items():
+        model.forward(torch.arange(_PREFIX), torch.arange(_PREFIX), caches[precision])
+        caches[precision].keep(range(_PREFIX))
+    times: dict[tuple[str, int], list[float]] = {}
+    for _ in range(_REPEATS):
+        for rows in ROWS:
+            for precision, model in models.items():
+                started = time.perf_counter()
+                model.forward(torch.arange(rows), torch.arange(rows) + _PREFIX, caches[precision])
+                times.setdefault((precision, rows), []).append((time.perf_counter() - started) * 1000)
+    return {
+        precision: {rows: round(statistics.median(times[precision, rows]), 2) for rows in ROWS} for precision in models
+    }
+
+
+def _models(model_dir: Path, cache_dir: Path) -> dict[str, Model]:
+    models: dict[str, Model] = {}
+    for precision in _PRECISIONS:
+        try:
+            models[precision] = build_forward(
+                load_model(model_dir, cache_dir, kept_dtype(precision)), precision, cache_dir
+            )
+        except ModelFolderError as error:
+            print(error)
+    return models
