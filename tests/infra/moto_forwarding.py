@@ -7,6 +7,7 @@ understand.
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import boto3
@@ -32,6 +33,7 @@ class Forwarded:
     ref: str = ""  # the property or the answer's field that `Ref` gives; `name` where it is empty
 
 
+@cache  # a client reads its API's whole model, and takes as long as a hundred calls
 def client(service: str, region: str) -> Any:
     """The service's API on this very server; a failure is a failure at once, without botocore's retries."""
     return boto3.client(

@@ -19,6 +19,7 @@ from infra.fleet.alarms import cell_alarms
 from infra.fleet.metrics import metrics
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.stacks.observability import ObservabilityStack
+from tests.infra.moto_server import MotoServer
 
 Resource = dict[str, Any]
 
@@ -222,3 +223,26 @@ def test_many_cells_still_fit_the_alarm_widget() -> None:
     (widget,) = [widget for widget in board["widgets"] if widget["type"] == "alarm"]
 
     assert widget["properties"]["alarms"] == [f"peakplan-prime-day-cell-{n}-page" for n in range(1, 65)]
+
+
+# In CloudFormation.
+
+
+@pytest.mark.slow
+def test_every_alarm_reads_back_after_a_deploy(moto_server: MotoServer) -> None:
+    template = {"Resources": resources()}
+    moto_server.client("cloudformation").create_stack(
+        StackName="observability-alone", TemplateBody=json.dumps(template)
+    )
+    cloudwatch = moto_server.client("cloudwatch")
+    pages = cloudwatch.get_paginator("describe_alarms").paginate(AlarmTypes=["MetricAlarm", "CompositeAlarm"])
+    found = {
+        alarm["AlarmName"]: alarm for page in pages for kind in page if kind.endswith("Alarms") for alarm in page[kind]
+    }
+    page = found["peakplan-prime-day-cell-2-page"]
+
+    assert set(found) >= set(alarms())
+    assert page["ActionsSuppressor"] == found["peakplan-prime-day-cell-2-quiet"]["AlarmArn"]
+    assert found["peakplan-prime-day-cell-1-p99"]["Metrics"][0]["MetricStat"]["Stat"] == "p99"
+    body = json.loads(cloudwatch.get_dashboard(DashboardName="peakplan-prime-day")["DashboardBody"])
+    assert any(page["AlarmArn"] in widget["properties"].get("alarms", []) for widget in body["widgets"])
