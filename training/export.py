@@ -30,14 +30,16 @@ The base, SmolLM2-135M-Instruct (Apache-2.0, Hugging Face), is fetched at the fi
 
 ## Training
 
-`make train DATA=../shared/data`, seed {seed}: a LoRA adapter of rank {rank} on every linear layer, in stages over mixes
-of `training/data/mix.py` ({stages}; `training/settings.py` has every number); then four Medusa heads (one residual
-block each, LM head shared) on the frozen tuned model's own greedy plans; then a tree of {nodes} nodes and an opening,
-calibrated on dev plans and on what a forward costs on the machine that trained it.
+`make train DATA=../shared/data`, seed {seed}: a LoRA adapter of rank {rank} on every linear layer, over the mix of
+`training/data/mix.py` ({stages}; `training/settings.py` has every number); then four Medusa heads (one residual
+block each, LM head shared) on the frozen tuned model's own greedy plans, in int8 where that is how it is served; then a
+tree of {nodes} nodes, which of them to draft, and an opening, calibrated by the time that dev plans take on the machine
+that trained it.
 
 Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI queries (Apache-2.0), WebShop instructions
 (MIT), questions of contextual-product-qa (CDLA-Sharing-1.0), Bitext customer support (CDLA-Sharing-1.0), CLINC150
-(CC BY 3.0), the Shopify product taxonomy (MIT), and our own templates (`training/data/phrases.json`).
+(CC BY 3.0), the Shopify product taxonomy (MIT), product names of the AWS retail demo store (MIT-0), and our own
+templates (`training/data/phrases.json`).
 
 ## Quality and speed
 
