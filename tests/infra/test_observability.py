@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from itertools import combinations
@@ -12,7 +13,7 @@ import pytest
 from aws_cdk.assertions import Template
 from cdk_nag import AwsSolutionsChecks
 
-from infra.constructs.dashboard import dashboard_body
+from infra.constructs.dashboard import MOST_CELLS_A_BOARD, FleetDashboard, dashboard_body
 from infra.constructs.names import CellNames
 from infra.fleet.alarm_kinds import Severity
 from infra.fleet.alarms import cell_alarms
@@ -217,12 +218,31 @@ def test_the_alarm_widget_shows_what_notifies(board: dict[str, Any]) -> None:
     assert any(arn.endswith("cell-2-page") for arn in widget["properties"]["alarms"])
 
 
-def test_many_cells_still_fit_the_alarm_widget() -> None:
+def test_many_cells_still_fit_cloudwatchs_limits() -> None:
+    """Source: CloudWatch user guide, quotas; API reference, MetricDataQuery."""
     many = [CellNames(f"cell-{n}", "app/a/1", ("targetgroup/a/1",), ("a", "b")) for n in range(1, 65)]
-    board = dashboard_body(fleet(), many, lambda name: name)
+    board = dashboard_body(fleet(), many, lambda name: name, shown=many[:MOST_CELLS_A_BOARD])
     (widget,) = [widget for widget in board["widgets"] if widget["type"] == "alarm"]
+    counts = Counter(title for title, entry in entries(board) if isinstance(entry[0], str))
+    math = [entry[0]["expression"] for _, entry in entries(board) if isinstance(entry[0], dict)]
 
     assert widget["properties"]["alarms"] == [f"peakplan-prime-day-cell-{n}-page" for n in range(1, 65)]
+    assert len(board["widgets"]) <= 500
+    assert max(counts.values()) <= 500
+    assert counts.total() <= 2500
+    assert max(map(len, math)) <= 2048
+
+
+def test_very_many_cells_get_a_second_board_with_the_rest() -> None:
+    many = [CellNames(f"cell-{n}", "app/a/1", ("targetgroup/a/1",), ("a", "b")) for n in range(1, 35)]
+    alone = aws_cdk.Stack(aws_cdk.App(analytics_reporting=False), "Boards")
+    FleetDashboard(alone, "Dashboard", settings=fleet(), cells=many)
+    found = Template.from_stack(alone).find_resources("AWS::CloudWatch::Dashboard").values()
+    second = next(each for each in found if each["Properties"]["DashboardName"] == "peakplan-prime-day-2")
+
+    assert len(found) == 2
+    assert "### cell-34" in json.dumps(second)
+    assert "### cell-1:" not in json.dumps(second)
 
 
 # In CloudFormation.
