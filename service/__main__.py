@@ -27,8 +27,11 @@ logger = logging.getLogger("service")
 _KEEP_ALIVE_SECONDS = 75
 
 
-def main() -> int:
-    """Exit code 0 after a stop that was asked for; 1, with one line on standard error, when it cannot serve."""
+def main(source: ModelSource | None = None) -> int:
+    """Exit code 0 after a stop that was asked for; 1, with one line on standard error, when it cannot serve.
+
+    `source` is another model than the settings'.
+    """
     try:
         settings = Settings()
     except ValidationError as error:
@@ -36,7 +39,7 @@ def main() -> int:
     configure_logging(settings.log_level)
     try:
         with bind(settings.host, settings.port) as listener:
-            uvloop.run(serve(settings, listener))
+            uvloop.run(serve(settings, listener, source))
     except OSError as error:
         return _fail(f"{settings.host}:{settings.port}: {error.strerror}. PORT= and HOST= choose another address")
     except (EngineError, TokensError) as error:

@@ -1,11 +1,13 @@
 """Models for replica processes that need no weights: named by `ModelSource.loader`, made inside the child."""
 
+import contextlib
 import os
 import signal
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from service.engines.frames import ModelSource
 from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError, TraceStep
@@ -91,6 +93,36 @@ def die_at_load() -> FakeModel:
 def hang_at_load() -> FakeModel:
     time.sleep(60)
     raise AssertionError("unreachable")
+
+
+class EchoModel(FakeModel):
+    """Plans the first word of the question as the type of product, so that an answer shows whose it is.
+
+    A file "slow" or "corrupt" in the folder `faults` befalls the one replica that finds it first, until its restart.
+    """
+
+    def __init__(self, seconds: float, faults: str) -> None:
+        super().__init__(seconds=seconds)
+        self._faults = Path(faults) if faults else None
+        self._fault = ""
+
+    def generate(self, request: GenerationRequest, cancelled: Callable[[], bool]) -> GenerationResult:
+        self._catch_fault()
+        if self._fault == "corrupt":
+            return result(" find Type no such words Any")
+        seconds = self.seconds * (10 if self._fault == "slow" else 1)
+        text = f" find Type {request.prompt.split()[0]} Any"
+        return FakeModel(text, seconds).generate(request, cancelled)
+
+    def _catch_fault(self) -> None:
+        for fault in ("slow", "corrupt") if self._faults else ():
+            with contextlib.suppress(FileNotFoundError):
+                (self._faults or Path()).joinpath(fault).unlink()
+                self._fault = fault
+
+
+def echo(seconds: float = 0.0, faults: str = "") -> FakeModel:
+    return EchoModel(seconds, faults)
 
 
 def garbling() -> FakeModel:

@@ -18,12 +18,12 @@ START_SECONDS = 300.0  # a limit that only a server that never starts reaches
 
 
 class ServerProcess:
-    """`python -m service`, its log as it comes, and its address once it is ready."""
+    """`python -m service` (or a module like it), its log as it comes, and its address once it is ready."""
 
-    def __init__(self, **environment: object) -> None:
+    def __init__(self, module: str = "service", **environment: object) -> None:
         variables = {name: value for name, value in os.environ.items() if not name.startswith("PEAKPLAN_")}
         variables |= {"HOST": "127.0.0.1", "PORT": "0"} | {name: str(value) for name, value in environment.items()}
-        command = [sys.executable, "-m", "service"]
+        command = [sys.executable, "-m", module]
         self.process = subprocess.Popen(command, cwd=REPOSITORY, env=variables, stderr=subprocess.PIPE, text=True)
         self.lines: list[str] = []
         self.url = ""
@@ -70,9 +70,9 @@ class ServerProcess:
 
 
 @contextmanager
-def serving(**environment: object) -> Iterator[ServerProcess]:
+def serving(module: str = "service", **environment: object) -> Iterator[ServerProcess]:
     """A server that is ready, ended at the end whatever happens."""
-    server = ServerProcess(**environment)
+    server = ServerProcess(module, **environment)
     try:
         yield server.wait_until_ready()
     finally:

@@ -1,0 +1,152 @@
+"""An open-loop HTTP client: sends each request when it is due, whatever became of those before it.
+
+Latency counts from the time a request was *meant* to be sent, so a stall of the service, or of this program, shows in
+every request that it held up (no coordinated omission). The client does as little as it can while it runs, for it
+shares the machine with what it measures: answers are kept as bytes and read afterwards.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import cast
+from urllib.parse import urlsplit
+
+_END_OF_HEAD = b"\r\n\r\n"
+_AHEAD = 0.0005  # seconds; what is due within this is sent now
+
+
+@dataclass(frozen=True, slots=True)
+class Shot:
+    """A request: when it is due (seconds from the start), its JSON body, how long it may take (seconds)."""
+
+    at: float
+    body: bytes
+    deadline: float = 0.3
+
+
+@dataclass(slots=True)
+class Sample:
+    """What became of a shot. Times are seconds from the start; `status` 0 means that no answer came, `error` why."""
+
+    at: float
+    sent: float
+    ended: float
+    deadline: float
+    status: int = 0
+    body: bytes = b""
+    error: str = ""
+
+    @property
+    def latency(self) -> float:
+        """Seconds from when it was meant to be sent."""
+        return self.ended - self.at
+
+
+class _Connection(asyncio.Protocol):
+    """One keep-alive connection with at most one request on it."""
+
+    def __init__(self, on_idle: Callable[["_Connection"], None]) -> None:
+        self._on_idle = on_idle
+        self._buffer = bytearray()
+        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
+        self._transport: asyncio.Transport | None = None
+        self.open = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of it
+        self.open = True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.open = False
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(ConnectionResetError(str(exc or "closed before the answer")))
+
+    def ask(self, request: bytes) -> "asyncio.Future[tuple[int, bytes]]":
+        """Send; the future gives status and body, or raises ConnectionError."""
+        assert self._transport is not None
+        self._buffer.clear()
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(request)
+        return self._answer
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        end = self._buffer.find(_END_OF_HEAD)
+        if end < 0:
+            return
+        head = bytes(self._buffer[:end]).lower()
+        start = head.find(b"content-length:")
+        length = int(head[start + 15 :].split(b"\r\n", 1)[0]) if start >= 0 else 0
+        body_start = end + len(_END_OF_HEAD)
+        if len(self._buffer) < body_start + length or self._answer is None or self._answer.done():
+            return
+        self._answer.set_result((int(head[9:12]), bytes(self._buffer[body_start : body_start + length])))
+        if b"connection: close" in head:
+            self.close()
+        else:
+            self._on_idle(self)
+
+    def close(self) -> None:
+        self.open = False
+        if self._transport is not None:
+            self._transport.abort()
+
+
+class Gunner:
+    """Fires shots at one service and collects samples."""
+
+    def __init__(self, url: str, *, patience: float = 10.0, token: str = "") -> None:
+        """`patience`: seconds after which an answer counts as never coming."""
+        parts = urlsplit(url)
+        self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
+        self._patience = patience
+        self._head = f"POST /plan HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
+        self._head += f"Authorization: Bearer {token}\r\n" if token else ""
+        self._idle: list[_Connection] = []
+        self._started = 0.0
+
+    async def fire(self, shots: Sequence[Shot], on_done: Callable[[Sample], object] = lambda _: None) -> list[Sample]:
+        """Fire all shots, each in its time, and wait for the answers. Samples are in the order of the shots."""
+        self._started = time.perf_counter()
+        tasks = []
+        for shot in shots:
+            wait = shot.at - self._now()
+            if wait > _AHEAD:
+                await asyncio.sleep(wait)
+            tasks.append(asyncio.create_task(self._fire(shot, on_done)))
+        samples = list(await asyncio.gather(*tasks))
+        for connection in self._idle:
+            connection.close()
+        self._idle.clear()
+        return samples
+
+    async def _fire(self, shot: Shot, on_done: Callable[[Sample], object]) -> Sample:
+        sample = Sample(at=shot.at, sent=self._now(), ended=0.0, deadline=shot.deadline)
+        request = f"{self._head}Content-Length: {len(shot.body)}\r\n\r\n".encode() + shot.body
+        connection: _Connection | None = None
+        try:
+            async with asyncio.timeout(self._patience):
+                connection = await self._connection()
+                sample.status, sample.body = await connection.ask(request)
+        except TimeoutError:
+            sample.error = "no answer"
+        except OSError as error:
+            sample.error = type(error).__name__
+        if sample.error and connection is not None:
+            connection.close()
+        sample.ended = self._now()
+        on_done(sample)
+        return sample
+
+    async def _connection(self) -> _Connection:
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.open:
+                return connection
+        loop = asyncio.get_running_loop()
+        _, made = await loop.create_connection(lambda: _Connection(self._idle.append), self._host, self._port)
+        return made
+
+    def _now(self) -> float:
+        return time.perf_counter() - self._started

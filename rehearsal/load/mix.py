@@ -1,0 +1,39 @@
+"""What is asked: dev questions as shoppers mix them, some far more often than others.
+
+Search traffic has a Zipf head: the question of rank r is asked in proportion to r ** -s. How large s is decides how
+much a cache can do, so every result names it, and the number of distinct questions.
+"""
+
+import json
+import random
+from collections.abc import Sequence
+from itertools import accumulate
+from pathlib import Path
+
+from benchmarks.questions import DATA, dev_questions, has_dev_data, own_questions
+from service.planner.question import Question
+
+ZIPF = 0.8
+DISTINCT = 5000
+
+
+def questions(distinct: int, data: Path = DATA, seed: int = 1) -> list[Question]:
+    """Up to so many different questions in random order of rank: dev rows where the data folder is, else our own."""
+    rows = dev_questions(distinct, data, seed) if has_dev_data(data) else own_questions()
+    unique = list({(question.utterances): question for question in rows}.values())
+    random.Random(seed).shuffle(unique)
+    return unique[:distinct]
+
+
+def draw(ranked: Sequence[Question], count: int, zipf: float, seed: int = 1) -> list[Question]:
+    """`count` questions, the first ranks most often. `zipf` 0 asks all equally often."""
+    weights = list(accumulate((rank + 1) ** -zipf for rank in range(len(ranked))))
+    return random.Random(seed).choices(ranked, cum_weights=weights, k=count)
+
+
+def body(question: Question, deadline_ms: int) -> bytes:
+    """The JSON of POST /plan."""
+    fields: dict[str, object] = {"query": question.text, "deadline_ms": deadline_ms}
+    if len(question.utterances) > 1:
+        fields["history"] = list(question.utterances[:-1])
+    return json.dumps(fields).encode()

@@ -1,0 +1,106 @@
+"""What a run showed, as plain numbers: the machine-readable result, and what the report draws."""
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rehearsal.load.client import Sample
+
+ALLOWANCE = 0.05  # seconds after its deadline by which every request must be answered
+SHED = "shed"
+FAILED = "failed"
+_PERCENTILES = (50, 90, 99, 99.9)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """One answered or lost request: what answered it, and its times in seconds."""
+
+    at: float
+    latency: float
+    deadline: float
+    rung: str
+    model_seconds: float | None = None
+
+    @property
+    def is_good(self) -> bool:
+        """A plan by the model, fresh or remembered, within its deadline."""
+        return self.rung in ("model", "cache") and self.latency <= self.deadline
+
+
+def shown(sample: Sample) -> Shown:
+    """Read a sample: the rung that answered it, `shed` for 429 and 503, `failed` for anything else."""
+    rung, model_seconds = FAILED, None
+    if sample.status == 200:
+        answer = json.loads(sample.body)
+        rung = answer["source"]
+        model_seconds = answer["timing_ms"]["model"] / 1000 if rung == "model" else None
+    elif sample.status in (429, 503):
+        rung = SHED
+    return Shown(sample.at, sample.latency, sample.deadline, rung, model_seconds)
+
+
+def summarise(samples: Sequence[Sample], seconds: float) -> dict[str, Any]:
+    """The run in numbers: rates a second, latencies in milliseconds, shares of 1."""
+    answers = [shown(sample) for sample in samples]
+    rungs = Counter(answer.rung for answer in answers)
+    by_model = [answer for answer in answers if answer.rung == "model"]
+    lags = [sample.sent - sample.at for sample in samples]
+    return {
+        "seconds": round(seconds, 3),
+        "requests": len(samples),
+        "offered_per_second": _rate(len(samples), seconds),
+        "goodput_per_second": _rate(sum(answer.is_good for answer in answers), seconds),
+        "model_plans_in_time_per_second": _rate(sum(a.is_good for a in by_model), seconds),
+        "rungs": dict(sorted(rungs.items())),
+        "rung_shares": {rung: round(count / len(answers), 4) for rung, count in sorted(rungs.items())},
+        "latency_ms": latency_summary([answer.latency for answer in answers]),
+        "latency_ms_by_rung": {
+            rung: latency_summary([a.latency for a in answers if a.rung == rung]) for rung in sorted(rungs)
+        },
+        "model_answers_in_deadline": _share([a.latency <= a.deadline for a in by_model]),
+        "answered_within_deadline_and_allowance": _share(
+            [a.rung != FAILED and a.latency <= a.deadline + ALLOWANCE for a in answers]
+        ),
+        "errors": dict(
+            Counter(s.error or f"status {s.status}" for s, a in zip(samples, answers, strict=True) if a.rung == FAILED)
+        ),
+        "generator_lag_ms": latency_summary(lags),
+    }
+
+
+def by_second(answers: Sequence[Shown], seconds: float) -> list[dict[str, Any]]:
+    """For each second of the run: what was offered, the rungs that answered, latencies of those sent in it."""
+    rows: list[list[Shown]] = [[] for _ in range(int(seconds) + 1)]
+    for answer in answers:
+        rows[min(int(answer.at), len(rows) - 1)].append(answer)
+    return [
+        {
+            "second": second,
+            "offered": len(row),
+            "good": sum(answer.is_good for answer in row),
+            "rungs": dict(Counter(answer.rung for answer in row)),
+            "latency_ms": latency_summary([answer.latency for answer in row]),
+        }
+        for second, row in enumerate(rows)
+        if row
+    ]
+
+
+def latency_summary(latencies: Sequence[float]) -> dict[str, float]:
+    """Percentiles in milliseconds; empty for nothing."""
+    if not latencies:
+        return {}
+    ordered = sorted(latencies)
+    found = {f"p{share:g}": ordered[min(int(len(ordered) * share / 100), len(ordered) - 1)] for share in _PERCENTILES}
+    return {name: round(value * 1000, 2) for name, value in {**found, "max": ordered[-1]}.items()}
+
+
+def _rate(count: int, seconds: float) -> float:
+    return round(count / seconds, 2)
+
+
+def _share(holds: Sequence[bool]) -> float | None:
+    return round(sum(holds) / len(holds), 5) if holds else None

@@ -1,0 +1,100 @@
+"""The service under load as a process of its own: started, asked whether it is ready, watched, stopped."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+START_SECONDS = 600.0
+_STOP_SECONDS = 60.0
+
+
+class ServerError(Exception):
+    """The service did not start. For people."""
+
+
+class Server:
+    """`python -m service`, or another module that serves like it, on a free port of the loopback."""
+
+    def __init__(self, environment: Mapping[str, object], module: str = "service") -> None:
+        self._port = _free_port()
+        self.url = f"http://127.0.0.1:{self._port}"
+        variables = {**os.environ, "PEAKPLAN_LOG_LEVEL": "warning"}
+        variables |= {name: str(value) for name, value in environment.items()} | {"PORT": str(self._port)}
+        self.process = subprocess.Popen([sys.executable, "-m", module], env=variables, stdout=subprocess.DEVNULL)
+
+    def wait_until_ready(self, seconds: float = START_SECONDS) -> None:
+        """Return once it would answer a plan. Raises ServerError."""
+        end = time.monotonic() + seconds
+        while not self.is_ready():
+            if self.process.poll() is not None:
+                raise ServerError(f"the service ended with code {self.process.returncode}: see what it said above")
+            if time.monotonic() > end:
+                raise ServerError(f"the service was not ready within {seconds:g} s")
+            time.sleep(0.1)
+
+    def is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(f"{self.url}/readyz", timeout=5) as response:
+                return bool(response.status == 200)
+        except OSError:
+            return False
+
+    def metric(self, name: str) -> float:
+        """A sample of /metrics by its full name, labels included. Raises KeyError."""
+        with urllib.request.urlopen(f"{self.url}/metrics", timeout=5) as response:
+            for line in response.read().decode().splitlines():
+                if line.startswith(f"{name} "):
+                    return float(line.rpartition(" ")[2])
+        raise KeyError(name)
+
+    def memory_mib(self) -> float:
+        """Resident memory of the server process alone."""
+        pages = int(Path(f"/proc/{self.process.pid}/statm").read_text(encoding="ascii").split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+    def replicas(self) -> list[int]:
+        """Process ids of its children."""
+        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(pid) for pid in path.read_text(encoding="ascii").split()]
+
+    def stop(self) -> int:
+        """SIGTERM, and its exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(_STOP_SECONDS)
+
+
+@contextlib.contextmanager
+def serving(environment: Mapping[str, object], module: str = "service") -> Iterator[Server]:
+    """A service that is ready; ended at the end, whatever happens."""
+    server = Server(environment, module)
+    try:
+        server.wait_until_ready()
+        yield server
+    finally:
+        if server.process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                server.stop()
+        server.process.kill()
+        server.process.wait()
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def post(url: str, body: Mapping[str, object]) -> dict[str, object]:
+    """One POST /plan, for warming up. Raises OSError."""
+    data = json.dumps(body).encode()
+    request = urllib.request.Request(f"{url}/plan", data, {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=30) as response:
+        answer: dict[str, object] = json.loads(response.read())
+        return answer

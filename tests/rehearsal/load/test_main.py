@@ -1,0 +1,37 @@
+"""`python -m rehearsal.load` as it is called, on the real service with fake replicas."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.server_process import REPOSITORY, serving
+
+
+def load(*options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "rehearsal.load", *map(str, options)]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_a_load_leaves_a_report_a_result_and_its_curve(tmp_path: Path) -> None:
+    with serving("tests.fake_server", PEAKPLAN_REPLICAS=1) as server:
+        one = load("--url", server.url, "--rate", 50, "--seconds", 1, "--data", "/nowhere", "--output", tmp_path)
+        assert one.returncode == 0, one.stderr
+        again = load(
+            "--url", server.url, "--rate", 20, "--seconds", 1, "--data", "/nowhere",
+            "--arrivals", tmp_path / "arrivals.csv", "--output", tmp_path / "again",
+        )  # fmt: skip
+        assert again.returncode == 0, again.stderr
+    result = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
+    assert result["requests"] > 20
+    assert result["errors"] == {}
+    assert set(result["rungs"]) <= {"model", "cache", "fallback"}
+    assert "data:image/png" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_nobody_there_is_said_in_one_line(tmp_path: Path) -> None:
+    done = load(
+        "--url", "http://127.0.0.1:9", "--rate", 5, "--seconds", 0.5, "--data", "/nowhere", "--output", tmp_path
+    )
+    assert done.returncode == 1
+    assert done.stderr.strip().splitlines()[-1].startswith("no load: nobody answers at http://127.0.0.1:9")
