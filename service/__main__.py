@@ -69,6 +69,7 @@ async def serve(settings: Settings, listener: socket.socket, source: ModelSource
             log_config=None,
             access_log=False,
             server_header=False,
+            proxy_headers=False,  # who calls is decided by the connection: /drain trusts it
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=settings.shutdown_seconds,
         )

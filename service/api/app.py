@@ -7,6 +7,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.types import ASGIApp
 
 from service.api.access import Access
+from service.api.fast_lane import FastLane
 from service.api.middleware import JsonBody, RequestContext
 from service.api.models import Problem
 from service.api.observation import PLAN_PATH, Observer
@@ -139,7 +140,8 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
     api.include_router(router)
     api.include_router(operations_router)
     install_problem_handlers(api)
-    body = JsonBody(api, paths=JSON_PATHS, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds)
+    lane = FastLane(api, services)
+    body = JsonBody(lane, paths=JSON_PATHS, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds)
     access = Access(
         body,
         tokens=Tokens(settings.tokens.get_secret_value(), settings.tokens_file),

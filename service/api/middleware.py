@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Collection
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.observation import Observer
@@ -17,18 +17,21 @@ _REQUEST_ID = re.compile(r"^[A-Za-z0-9._:-]{1,64}$")
 _JSON_TYPE = re.compile(r"^application/(?:[\w.-]+\+)?json\s*(?:;|$)", re.IGNORECASE)
 # A client that is still sending reads its answer only once it has sent all; beyond this it is cut off instead.
 _MAX_DRAINED_BYTES = 8 * 1024 * 1024
-_SAFE_HEADERS = {
-    "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-        "font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-    ),
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cross-origin-resource-policy": "same-origin",
-    "cross-origin-opener-policy": "same-origin",
-    "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=()",
-    "cache-control": "no-store",  # an answer may hold a shopper's words
-}
+_SAFE_HEADERS = [
+    (name.encode(), value.encode())
+    for name, value in {
+        "content-security-policy": (
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+            "font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+        ),
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+        "cross-origin-resource-policy": "same-origin",
+        "cross-origin-opener-policy": "same-origin",
+        "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=()",
+        "cache-control": "no-store",  # an answer may hold a shopper's words
+    }.items()
+]
 
 
 class RequestContext:
@@ -56,7 +59,7 @@ class RequestContext:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                self._add_headers(MutableHeaders(scope=message), request_id)
+                self._add_headers(message, request_id)
             await send(message)
 
         self._observer.began(scope)
@@ -66,12 +69,13 @@ class RequestContext:
             self._observer.ended(scope, status, time.monotonic() - started)
         return None
 
-    def _add_headers(self, headers: MutableHeaders, request_id: str) -> None:
-        headers["x-request-id"] = request_id
-        for name, value in _SAFE_HEADERS.items():
-            headers.setdefault(name, value)
-        if self._drain.draining:
-            headers["connection"] = "close"
+    def _add_headers(self, message: Message, request_id: str) -> None:
+        headers: list[tuple[bytes, bytes]] = message["headers"]
+        given = {name for name, _ in headers}
+        headers.append((b"x-request-id", request_id.encode("ascii")))
+        headers += [header for header in _SAFE_HEADERS if header[0] not in given]
+        if self._drain.draining and b"connection" not in given:
+            headers.append((b"connection", b"close"))
 
 
 class JsonBody:
@@ -97,7 +101,7 @@ class JsonBody:
         if not _JSON_TYPE.match(Headers(scope=scope).get("content-type", "")):
             detail = "The body must be JSON, sent with Content-Type: application/json."
             return await self._refuse(415, detail, scope, receive, send)
-        return await self._app(scope, _replay(body, receive), send)
+        return await self._app(scope, replay(body, receive), send)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
         """The body; None when it is too large. Reads on a while then, so that the client gets to see the answer."""
@@ -123,7 +127,7 @@ class JsonBody:
         await response(scope, receive, send)
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
+def replay(body: bytes, receive: Receive) -> Receive:
     """A `receive` that gives the body once, then whatever follows: the client's leaving."""
     given = False
 

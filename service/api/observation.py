@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
@@ -32,12 +31,13 @@ class Observer:
         if scope["path"] == PLAN_PATH:
             self._metrics.arrived()
 
-    def planned(self, state: Any, question: Question, planned: Planned) -> None:
-        """A handler has its plan; `state` is the request's own."""
-        state.planned = planned
-        state.log |= _described(planned)
+    def planned(self, scope: Scope, question: Question, planned: Planned) -> None:
+        """A handler has its plan."""
+        state = scope["state"]
+        state["planned"] = planned
+        state["log"] |= _described(planned)
         if self._log_text:
-            state.log["text"] = list(question.utterances)
+            state["log"]["text"] = list(question.utterances)
 
     def ended(self, scope: Scope, status: int, seconds: float) -> None:
         """The last byte of the answer is out, or the client is gone (status 0 or 499)."""

@@ -108,5 +108,11 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:  # noqa: ARG001
-    detail = "The planner failed on this request. The log has more under this request id."
-    return problem_response(request.state.request_id, 500, detail)
+    return bug_response(request.state.request_id)
+
+
+def bug_response(request_id: str) -> ProblemResponse:
+    """What a caller gets to know of a bug of ours."""
+    return problem_response(
+        request_id, 500, "The planner failed on this request. The log has more under this request id."
+    )

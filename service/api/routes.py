@@ -8,9 +8,10 @@ from typing import Any, TypeVar
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope
 
 from service.api.models import Decoding, PlanAnswer, PlanRequest, TraceAnswer
-from service.api.observation import CLIENT_CLOSED_REQUEST
+from service.api.observation import CLIENT_CLOSED_REQUEST, PLAN_PATH
 from service.api.problems import problem_response
 from service.api.services import Services, Use, problems
 from service.engines.protocol import EngineError, RequestRefusedError, Strategy
@@ -19,7 +20,7 @@ from service.planner.question import Question
 
 T = TypeVar("T")
 
-JSON_PATHS = ("/plan", "/trace")
+JSON_PATHS = (PLAN_PATH, "/trace")
 REPLY_SECONDS = 0.005  # kept back from the deadline to write the answer and send it
 _RETRY_AFTER = {"Retry-After": "1"}
 
@@ -31,17 +32,22 @@ class ClientLeftError(Exception):
 router = APIRouter()
 
 
-@router.post("/plan", response_model=PlanAnswer, responses=problems(400, 401, 408, 413, 415, 422, 429, 503))
+@router.post(PLAN_PATH, response_model=PlanAnswer, responses=problems(400, 401, 408, 413, 415, 422, 429, 503))
 async def plan(body: PlanRequest, request: Request, use: Use) -> Response:
     """Plan a shopper's question, within the deadline whatever happens: rules answer when no model can in time."""
-    state = request.state
-    deadline = state.started + body.deadline_ms / 1000 - REPLY_SECONDS
+    return await answer_plan(body, request.scope, request.receive, use)
+
+
+async def answer_plan(body: PlanRequest, scope: Scope, receive: Receive, use: Services) -> Response:
+    """The answer to a valid request. `receive` has given the whole body; what comes next is the client's leaving."""
+    state, question = scope["state"], body.question
+    deadline = state["started"] + body.deadline_ms / 1000 - REPLY_SECONDS
     try:
-        planned = await _unless_client_leaves(request, use.planner.plan(body.question, deadline))
+        planned = await _unless_client_leaves(receive, use.planner.plan(question, deadline))
     except ClientLeftError:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
-    use.observer.planned(state, body.question, planned)
-    answer = PlanAnswer.of(planned, state.request_id, time.monotonic() - state.started)
+    use.observer.planned(scope, question, planned)
+    answer = PlanAnswer.of(planned, state["request_id"], time.monotonic() - state["started"])
     return Response(answer.model_dump_json(), media_type="application/json")
 
 
@@ -50,7 +56,7 @@ async def trace(body: PlanRequest, request: Request, use: Use) -> Response:
     """Decode a question twice on one replica, with Medusa and greedily, and show each step. Ignores `deadline_ms`."""
     question, request_id = body.question, request.state.request_id
     try:
-        medusa, greedy = await _unless_client_leaves(request, _decode_twice(use, question))
+        medusa, greedy = await _unless_client_leaves(request.receive, _decode_twice(use, question))
     except ClientLeftError:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     except RequestRefusedError as error:
@@ -78,10 +84,10 @@ def _decoding(planned: Planned) -> Decoding:
     return Decoding.of(planned.plan, planned.result)
 
 
-async def _unless_client_leaves(request: Request, work: Coroutine[Any, Any, T]) -> T:
+async def _unless_client_leaves(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """The work's outcome; cancels the work and raises ClientLeftError when the client disconnects first."""
     task = asyncio.create_task(work)
-    leaving = asyncio.create_task(_disconnected(request))
+    leaving = asyncio.create_task(_disconnected(receive))
     try:
         await asyncio.wait({task, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
@@ -92,7 +98,7 @@ async def _unless_client_leaves(request: Request, work: Coroutine[Any, Any, T]) 
         task.cancel()
 
 
-async def _disconnected(request: Request) -> None:
+async def _disconnected(receive: Receive) -> None:
     """Return once the client is gone. The body has been read, so nothing else can come."""
-    while (await request.receive())["type"] != "http.disconnect":
+    while (await receive())["type"] != "http.disconnect":
         pass
