@@ -21,7 +21,8 @@ _SUPPORT_INTENTS = tuple(intent for intent in FIXED_SOURCES if intent != "out_of
 class Shares:
     """How many examples of each kind an epoch holds; a real query also appears as it was typed."""
 
-    sentence: float = 0.24  # shares of the labelled queries, each of which is there once as it was typed
+    labelled: float = 1.0  # of the labelled queries, as they were typed; the next are shares of these
+    sentence: float = 0.24
     product_question: float = 0.07
     price: float = 0.15
     slip: float = 0.14
@@ -77,7 +78,7 @@ class Mix:
             (shares.new_topic, lambda query: self._new_topic(query, rng)),
             (shares.negation, lambda query: augment.with_negation(query, self._negated(rng), rng)),
         )
-        for query in self.queries:
+        for query in rng.sample(self.queries, round(shares.labelled * len(self.queries))):
             yield augment.keyword(query, misspelt=self._may_be_misspelt(query))
             for share, make in forms:
                 if rng.random() < share:  # mostly from new values: the same few thousand are learnt by heart otherwise
