@@ -156,21 +156,24 @@ class ReplicaPool:
         Returns at the deadline at the latest, though the replica may then be busy for one more forward pass. Raises
         CapacityError when the deadline passes or surely would; RequestRefusedError; EngineUnavailableError.
         """
-        return await self.generate_checked(request, lambda _: True)
+        return await self.generate_checked(lambda: request, request.deadline, lambda _: True)
 
-    async def generate_checked(self, request: GenerationRequest, is_sound: Check) -> GenerationResult:
+    async def generate_checked(
+        self, make_request: Callable[[], GenerationRequest], deadline: float | None, is_sound: Check
+    ) -> GenerationResult:
         """`generate`, with a second opinion on a whole answer that is not sound.
 
+        The request is made, with this deadline, only once a replica is there for it: under overload most never get one.
         When a second try is sound, the first replica is corrupt and is taken out. When it is not either, the request is
         to blame: the second answer is returned as it is, and one odd request cannot take out one replica after another.
         """
         started = time.monotonic()
         doubted: Slot | None = None
         for attempt in (1, 2):
-            slot = await self._admission.acquire(request.deadline, avoid=doubted)
+            slot = await self._admission.acquire(deadline, avoid=doubted)
             queue_seconds = time.monotonic() - started
             try:
-                result = await self._run(slot, request)
+                result = await self._run(slot, self._made(make_request, slot))
             except EngineUnavailableError as error:
                 slot.failed(str(error))
                 logger.warning("replica lost a request", extra={"attempt": attempt, "reason": str(error)})
@@ -195,6 +198,13 @@ class ReplicaPool:
             yield slot.engine
         finally:
             self._admission.release(slot)
+
+    def _made(self, make_request: Callable[[], GenerationRequest], slot: Slot) -> GenerationRequest:
+        try:
+            return make_request()
+        except BaseException:
+            self._admission.release(slot)
+            raise
 
     async def _run(self, slot: Slot, request: GenerationRequest) -> GenerationResult:
         """Generate in a task of its own: the caller leaves at the deadline, the engine is offered once free."""

@@ -35,10 +35,13 @@ class Generator(Protocol):
 
 @runtime_checkable
 class CheckingGenerator(Generator, Protocol):
-    """A generator that can ask again elsewhere when a whole answer is not sound."""
+    """A generator that makes requests only once there is room, and asks elsewhere when an answer is not sound."""
 
     async def generate_checked(
-        self, request: GenerationRequest, is_sound: Callable[[GenerationResult], bool]
+        self,
+        make_request: Callable[[], GenerationRequest],
+        deadline: float | None,
+        is_sound: Callable[[GenerationResult], bool],
     ) -> GenerationResult: ...
 
 
@@ -103,25 +106,32 @@ class Planner:
     ) -> Planned:
         """The model's plan. Raises EngineError (IncompletePlanError when cut short), PlanTextError on a bug of ours."""
         chosen = strategy or self._strategy
-        request = GenerationRequest(
-            prompt=render_prompt(question),
-            grammar=plan_grammar(question),
-            strategy=chosen,
-            fast_forward=fast_forward,
-            trace=trace,
-            deadline=deadline,
-        )
-        result = await self._generate(request, question)
+
+        def make_request() -> GenerationRequest:
+            return GenerationRequest(
+                prompt=render_prompt(question),
+                grammar=plan_grammar(question),
+                strategy=chosen,
+                fast_forward=fast_forward,
+                trace=trace,
+                deadline=deadline,
+            )
+
+        result = await self._generate(make_request, deadline, question)
         if result.stop_reason != "finished":
             raise IncompletePlanError(f"{result.stop_reason} after {result.plan_tokens} tokens")
         plan = plan_from_text(result.text, question)
         model_id = result.model_id or self._engine.model_id
         return Planned(plan=plan, source="model", model_id=model_id, strategy=chosen, result=result)
 
-    async def _generate(self, request: GenerationRequest, question: Question) -> GenerationResult:
-        if self._checking is not None:
-            return await self._checking.generate_checked(request, lambda result: _is_plan(result.text, question))
-        return await self._engine.generate(request)
+    async def _generate(
+        self, make_request: Callable[[], GenerationRequest], deadline: float | None, question: Question
+    ) -> GenerationResult:
+        if self._checking is None:
+            return await self._engine.generate(make_request())
+        return await self._checking.generate_checked(
+            make_request, deadline, lambda result: _is_plan(result.text, question)
+        )
 
 
 def plan_from_text(text: str, question: Question) -> Plan:
