@@ -16,8 +16,7 @@ from infra.fleet.burn import ALL, BAD, BAD_ONES, FAST, GOOD, SLOW, percent
 from infra.fleet.cost import Prices
 from infra.fleet.settings import FleetSettings
 
-# Source: CloudWatch user guide, quotas: 2500 metrics a dashboard. A cell's row has 40, the fleet's 12 for every cell.
-MOST_CELLS_A_BOARD, MOST_ALARMS_A_WIDGET = 32, 100
+MOST_ALARMS_A_WIDGET = 100  # CloudWatch user guide, quotas
 _ANSWERS = {"good": GOOD, **BAD}
 _BALANCER, _GROUP = ("LoadBalancer",), ("AutoScalingGroupName",)
 _RUNNING = {"running": Reading("GroupInServiceInstances", _GROUP)}
@@ -30,7 +29,7 @@ _NEURON_ERRORS = (
 
 
 class FleetDashboard(Construct):
-    """`peakplan-<fleet>` in CloudWatch; a fleet of very many cells has more boards, `peakplan-<fleet>-2` and on."""
+    """`peakplan-<fleet>` in CloudWatch."""
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, cells: Sequence[CellNames]) -> None:
         super().__init__(scope, id)
@@ -44,30 +43,15 @@ class FleetDashboard(Construct):
                 arn_format=ArnFormat.COLON_RESOURCE_NAME,
             )
 
-        for number, first in enumerate(range(0, len(cells), MOST_CELLS_A_BOARD), start=1):
-            body = dashboard_body(settings, cells, arn, shown=cells[first : first + MOST_CELLS_A_BOARD])
-            more = "" if number == 1 else f"-{number}"
-            cloudwatch.CfnDashboard(
-                self,
-                f"Board{more}",
-                dashboard_name=f"peakplan-{settings.name}{more}",
-                dashboard_body=stack.to_json_string(body),
-            )
+        body = stack.to_json_string(dashboard_body(settings, cells, arn))
+        cloudwatch.CfnDashboard(self, "Board", dashboard_name=f"peakplan-{settings.name}", dashboard_body=body)
 
 
-def dashboard_body(
-    settings: FleetSettings,
-    cells: Sequence[CellNames],
-    arn: Callable[[str], str],
-    shown: Sequence[CellNames] | None = None,
-) -> Json:
-    """CloudWatch's dashboard body: the fleet of `cells`, and a row for each cell `shown`, all of them by default.
-
-    `arn` gives an alarm's ARN from its name.
-    """
+def dashboard_body(settings: FleetSettings, cells: Sequence[CellNames], arn: Callable[[str], str]) -> Json:
+    """CloudWatch's dashboard body; `arn` gives an alarm's ARN from its name."""
     widgets = [_header(settings), _alarms(settings, cells, arn)]
     widgets += row(_fleet_graphs(settings, cells), y=5, height=6)
-    for number, names in enumerate(cells if shown is None else shown):
+    for number, names in enumerate(cells):
         top = 11 + 7 * number
         title = {"markdown": f"### {names.cell}: the goal, latency, traffic, work, capacity, Neuron"}
         widgets.append(place("text", title, 0, top, WIDTH, 1))

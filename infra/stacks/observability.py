@@ -12,7 +12,10 @@ from infra.constructs.alarms import CellAlarms
 from infra.constructs.dashboard import FleetDashboard
 from infra.constructs.names import CellNames
 from infra.constructs.on_call import OnCall
-from infra.fleet.settings import FleetSettings
+from infra.fleet.settings import FleetFileError, FleetSettings
+
+# CloudFormation takes a template of 1 MB, and a cell's alarms and graphs are some 60 kB of it.
+MOST_CELLS = 15
 
 
 class ObservabilityStack(Stack):
@@ -21,6 +24,12 @@ class ObservabilityStack(Stack):
     def __init__(
         self, scope: Construct, id: str, *, settings: FleetSettings, cells: Sequence[CellNames], **kwargs: Any
     ) -> None:
+        """Raises FleetFileError for more cells than one template holds."""
+        if len(cells) > MOST_CELLS:
+            raise FleetFileError(
+                f"cells: {len(cells)} are more than the {MOST_CELLS} whose alarms one stack holds; make cells larger "
+                "(maximum_cell_instances), or two fleets [source: AWS CloudFormation quotas, template size]"
+            )
         super().__init__(scope, id, **kwargs)
         on_call = OnCall(self, "OnCall", settings=settings)
         for names in cells:

@@ -13,13 +13,13 @@ import pytest
 from aws_cdk.assertions import Template
 from cdk_nag import AwsSolutionsChecks
 
-from infra.constructs.dashboard import MOST_CELLS_A_BOARD, FleetDashboard, dashboard_body
+from infra.constructs.dashboard import dashboard_body
 from infra.constructs.names import CellNames
 from infra.fleet.alarm_kinds import Severity
 from infra.fleet.alarms import cell_alarms
 from infra.fleet.metrics import metrics
-from infra.fleet.settings import FLEETS, FleetSettings
-from infra.stacks.observability import ObservabilityStack
+from infra.fleet.settings import FLEETS, FleetFileError, FleetSettings
+from infra.stacks.observability import MOST_CELLS, ObservabilityStack
 from tests.infra.moto_server import MotoServer
 
 Resource = dict[str, Any]
@@ -218,31 +218,39 @@ def test_the_alarm_widget_shows_what_notifies(board: dict[str, Any]) -> None:
     assert any(arn.endswith("cell-2-page") for arn in widget["properties"]["alarms"])
 
 
+def many_cells(count: int) -> list[CellNames]:
+    return [
+        CellNames(
+            f"cell-{n}", f"app/balancer-{n}/0123456789", (f"targetgroup/targets-{n}/0123456789",), ("inf2", "trn1")
+        )
+        for n in range(1, count + 1)
+    ]
+
+
 def test_many_cells_still_fit_cloudwatchs_limits() -> None:
     """Source: CloudWatch user guide, quotas; API reference, MetricDataQuery."""
-    many = [CellNames(f"cell-{n}", "app/a/1", ("targetgroup/a/1",), ("a", "b")) for n in range(1, 65)]
-    board = dashboard_body(fleet(), many, lambda name: name, shown=many[:MOST_CELLS_A_BOARD])
+    board = dashboard_body(fleet(), many_cells(MOST_CELLS), lambda name: name)
     (widget,) = [widget for widget in board["widgets"] if widget["type"] == "alarm"]
     counts = Counter(title for title, entry in entries(board) if isinstance(entry[0], str))
     math = [entry[0]["expression"] for _, entry in entries(board) if isinstance(entry[0], dict)]
 
-    assert widget["properties"]["alarms"] == [f"peakplan-prime-day-cell-{n}-page" for n in range(1, 65)]
+    assert widget["properties"]["alarms"] == [f"peakplan-prime-day-cell-{n}-page" for n in range(1, MOST_CELLS + 1)]
     assert len(board["widgets"]) <= 500
     assert max(counts.values()) <= 500
     assert counts.total() <= 2500
     assert max(map(len, math)) <= 2048
 
 
-def test_very_many_cells_get_a_second_board_with_the_rest() -> None:
-    many = [CellNames(f"cell-{n}", "app/a/1", ("targetgroup/a/1",), ("a", "b")) for n in range(1, 35)]
-    alone = aws_cdk.Stack(aws_cdk.App(analytics_reporting=False), "Boards")
-    FleetDashboard(alone, "Dashboard", settings=fleet(), cells=many)
-    found = Template.from_stack(alone).find_resources("AWS::CloudWatch::Dashboard").values()
-    second = next(each for each in found if each["Properties"]["DashboardName"] == "peakplan-prime-day-2")
+def test_the_largest_fleet_fits_a_template_and_a_larger_one_is_refused_in_words() -> None:
+    """Source: CloudFormation quotas: 500 resources, 1 MB."""
+    app = aws_cdk.App(analytics_reporting=False)
+    largest = ObservabilityStack(app, "Largest", settings=fleet(), cells=many_cells(MOST_CELLS))
+    template = Template.from_stack(largest).to_json()
 
-    assert len(found) == 2
-    assert "### cell-34" in json.dumps(second)
-    assert "### cell-1:" not in json.dumps(second)
+    assert len(template["Resources"]) <= 500
+    assert len(json.dumps(template, indent=1)) <= 1_000_000
+    with pytest.raises(FleetFileError, match="16 are more than the 15 whose alarms one stack holds"):
+        ObservabilityStack(app, "TooLarge", settings=fleet(), cells=many_cells(MOST_CELLS + 1))
 
 
 # In CloudFormation.
