@@ -1,6 +1,7 @@
 """`make train`: from the data folder to a model folder, in stages that are each kept and not done twice.
 
-adapter    fine-tune the base                                  WORK/adapter
+runs       fine-tune the base, several times                   WORK/run-N
+adapter    the mean of the runs                                WORK/adapter
 positions  the tuned model's own plans and hidden states       WORK/positions
 heads      four Medusa heads on the frozen tuned model         WORK/model
 tree       calibrated on dev plans and this machine's costs    WORK/model
@@ -11,10 +12,12 @@ import argparse
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 from service.engines.base_weights import BASE_NAME, ensure_base_weights
 from service.settings import Settings
+from training.blend import blend
 from training.export import export_model
 from training.finetune import finetune
 from training.heads import check_heads, train_heads
@@ -49,7 +52,13 @@ def train(settings: TrainingSettings) -> None:
     """Every stage in order; each is skipped where its result lies there already."""
     check_heads(settings.heads.heads)  # before hours are spent
     base = ensure_base_weights(settings.cache)
-    adapter = finetune(settings, base, BOS, EOS)
+    adapter = settings.work / "adapter"
+    if not (adapter / "adapter_model.safetensors").is_file():
+        runs = [
+            replace(settings, work=settings.work / f"run-{run}", seed=settings.seed + run)
+            for run in range(settings.runs)
+        ]
+        blend([finetune(run, base, BOS, EOS) for run in runs], settings.blended_rank, adapter)
     model = settings.work / "model"
     if not (model / "model.json").is_file():
         model.mkdir(parents=True, exist_ok=True)

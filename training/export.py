@@ -30,11 +30,11 @@ The base, SmolLM2-135M-Instruct (Apache-2.0, Hugging Face), is fetched at the fi
 
 ## Training
 
-`make train DATA=../shared/data`, seed {seed}: a LoRA adapter of rank {rank} on every linear layer, over the mix of
-`training/data/mix.py` ({stages}; `training/settings.py` has every number); then four Medusa heads (one residual
-block each, LM head shared) on the frozen tuned model's own greedy plans, in int8 where that is how it is served; then a
-tree of {nodes} nodes, which of them to draft, and an opening, calibrated by the time that dev plans take on the machine
-that trained it.
+`make train DATA=../shared/data`, seed {seed}: a LoRA adapter on every linear layer, the mean of independent runs cut to
+rank {rank}, over mixes of `training/data/mix.py` ({stages}; `training/settings.py` has every number); then four Medusa
+heads (one residual block each, LM head shared) on the frozen tuned model's own greedy plans, in int8 where that is how
+it is served; then a tree of {nodes} nodes, which of them to draft, and an opening, calibrated by the time that dev
+plans take on the machine that trained it.
 
 Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI queries (Apache-2.0), WebShop instructions
 (MIT), questions of contextual-product-qa (CDLA-Sharing-1.0), Bitext customer support (CDLA-Sharing-1.0), CLINC150
@@ -76,6 +76,7 @@ def export_model(model: Path, output: Path, *, seed: int, stages: Sequence[Stage
     }
     parts = "\n".join(f"| `{name}` | {what[name]} | {sizes[name] / 1e6:.2f} MB |" for name in PARTS)
     nodes = len(json.loads((output / "medusa_tree.json").read_text(encoding="utf-8")))
+    config = json.loads((output / "adapter_config.json").read_text(encoding="utf-8"))
     described = ", ".join(f"{stage.name}: {stage.adapter.epochs} epochs" for stage in stages)
-    card = _CARD.format(parts=parts, seed=seed, rank=stages[0].adapter.rank, stages=described, nodes=nodes)
+    card = _CARD.format(parts=parts, seed=seed, rank=config["r"], stages=described, nodes=nodes)
     (output / "README.md").write_text(card, encoding="utf-8")

@@ -86,7 +86,9 @@ class TrainingSettings:
     cache: Path
     work: Path
     output: Path
-    seed: int = 7
+    seed: int = 7  # of the first run; the next runs take the next seeds
+    runs: int = 2  # independent fine-tuning runs, of which the mean is kept
+    blended_rank: int = 20  # of that mean: 12 MB
     processes: int = 2  # on a CPU; one thread each
     stages: tuple[Stage, ...] = STAGES
     heads: HeadSettings = field(default_factory=HeadSettings)
