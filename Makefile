@@ -9,7 +9,11 @@ MODEL ?= models/qp-smollm2-135m
 # The allocator's defaults give big tensors back to the system at every training step, which costs a third of its time.
 TRAINING_ENVIRONMENT := MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_=100000000000 MALLOC_TOP_PAD_=268435456
 
-.PHONY: help serve test test-fast check format train eval bench figures clean
+# The pinned CDK CLI, on the Node that Python's package brings: the machine needs none.
+FLEET ?= dev
+CDK := env PATH="$(CURDIR)/$(BIN):$$PATH" CDK_DISABLE_CLI_TELEMETRY=true node_modules/.bin/cdk --no-notices --app "python app.py"
+
+.PHONY: help serve test test-fast check format train eval bench figures clean synth deploy cost schema
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -17,7 +21,7 @@ help: ## this list
 serve: $(VENV)/service.stamp ## serve the planner on 127.0.0.1:8080 (PORT= and HOST= move it)
 	@exec $(BIN)/python -m service
 
-test: $(VENV)/test.stamp ## every test, fast ones first
+test: $(VENV)/test.stamp $(VENV)/cdk.stamp ## every test, fast ones first
 	$(BIN)/python -m pytest
 
 test-fast: $(VENV)/test.stamp ## every test that takes seconds
@@ -45,8 +49,20 @@ bench: $(VENV)/training.stamp ## speed beside greedy decoding and Hugging Face's
 	$(BIN)/python -m benchmarks.decoding --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
 
+synth: $(VENV)/cdk.stamp ## the CloudFormation of FLEET=dev|prime-day|my/fleet.yaml into cdk.out; offline, no account
+	$(CDK) synth --quiet --no-lookups --context fleet=$(FLEET)
+
+deploy: $(VENV)/cdk.stamp ## deploy FLEET cell after cell, stopping where one is hurt (needs AWS credentials)
+	$(BIN)/python -m infra.waves $(FLEET) -- $(CDK)
+
+cost: $(VENV)/service.stamp ## what FLEET costs an hour and a million plans, with the arithmetic
+	@$(BIN)/python -m infra.fleet cost $(FLEET)
+
+schema: $(VENV)/service.stamp ## the JSON Schema that editors check fleet files with
+	$(BIN)/python -m infra.fleet schema
+
 clean: ## forget the virtual environment and what tools cached here
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/pip.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Peakplan needs Python 3.11 or newer; name one with PYTHON=")'
@@ -65,3 +81,7 @@ $(VENV)/training.stamp: requirements-training.txt requirements.txt $(VENV)/pip.s
 $(VENV)/test.stamp: requirements-test.txt requirements-training.txt requirements.txt $(VENV)/pip.stamp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-test.txt
 	@touch $@ $(VENV)/service.stamp $(VENV)/training.stamp
+
+$(VENV)/cdk.stamp: package-lock.json $(VENV)/service.stamp
+	@PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --silent --no-audit --no-fund
+	@touch $@

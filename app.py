@@ -16,7 +16,7 @@ from infra.stacks.fleet import compose  # noqa: E402
 
 def main() -> int:
     """Synthesise the fleet that `-c fleet=` or FLEET names; 2 when its file cannot be used."""
-    app = App()
+    app = App(analytics_reporting=False)
     fleet = app.node.try_get_context("fleet") or os.environ.get("FLEET")
     if not fleet:
         print("Which fleet? make synth FLEET=dev, or cdk -c fleet=dev", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""Runs CDK on the Node that comes from PyPI, whatever Node the machine has: quicker to start, and within its support."""
+"""Runs CDK on the Node that comes from PyPI, whatever Node the machine has: quick to start, and supported."""
 
 import os
 from importlib.util import find_spec

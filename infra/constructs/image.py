@@ -17,7 +17,7 @@ from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from infra.constructs.accepted import accept
-from infra.constructs.network import HTTPS, flow_logs, removal
+from infra.constructs.network import HTTPS, ZONES_BY_NAME, flow_logs, removal
 from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.settings import FleetSettings
 
@@ -206,6 +206,7 @@ class ImagePipeline(Construct):
             ],
             restrict_default_security_group=False,
         )
+        accept(vpc, ZONES_BY_NAME, "A build needs the chip, which not every zone has")
         flow_logs(self, vpc, self._settings)
         guard = ec2.SecurityGroup(self, "BuildGuard", vpc=vpc, description="Image builds", allow_all_outbound=False)
         guard.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "Packages, containers and AWS")

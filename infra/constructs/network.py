@@ -12,6 +12,7 @@ from infra.constructs.accepted import accept
 from infra.fleet.settings import FleetSettings
 
 HTTPS = 443
+ZONES_BY_NAME = "CloudFormation-Validate::W3010"
 
 
 _RETENTION = {
@@ -96,6 +97,7 @@ class Network(Construct):
             # The alternative is a custom resource with a Lambda; nothing here uses the default group.
             restrict_default_security_group=False,
         )
+        accept(self.vpc, ZONES_BY_NAME, "The fleet file names zones, because inf2 and trn1 are not in every one")
         flow_logs(self, self.vpc, settings)
         self._endpoints()
         self._publish(private, public)

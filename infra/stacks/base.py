@@ -18,12 +18,13 @@ def stack_arguments(settings: FleetSettings, id: str, purpose: str) -> dict[str,
         "description": f"Peakplan {settings.name}: {purpose}",
         "env": Environment(region=settings.region, account=settings.account),
         "termination_protection": settings.deletion_protection,
-        "tags": {
-            "peakplan:fleet": settings.name,
-            "peakplan:part": id.lower(),
-            "cost-center": settings.cost_center,
-        },
+        "tags": tags(settings, id),
     }
+
+
+def tags(settings: FleetSettings, id: str) -> dict[str, str]:
+    """What a stack and everything in it is tagged with: bills and searches are split by these."""
+    return {"peakplan:fleet": settings.name, "peakplan:part": id.lower(), "cost-center": settings.cost_center}
 
 
 class FleetStack(Stack):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from aws_cdk import App, CloudFormationValidatePlugin, ValidationRuleSource, Validations
+from aws_cdk import App, CloudFormationValidatePlugin, Tags, ValidationRuleSource, Validations
 from cdk_nag import AwsSolutionsChecks
 
 from infra.fleet.settings import FleetSettings
-from infra.stacks.base import stack_arguments
+from infra.stacks.base import stack_arguments, tags
 from infra.stacks.cell import CellStack
 from infra.stacks.edge import EdgeStack
 from infra.stacks.image import ImageStack
@@ -37,6 +37,10 @@ def compose(app: App, settings: FleetSettings) -> list[CellStack]:
     )
     for stack in (*cells, edge):
         stack.add_stack_dependency(network)
+    # CloudFormation tags what it makes as it tags the stack; instances and volumes are made by launch templates.
+    for stack in cells:
+        for key, value in tags(settings, stack.node.id).items():
+            Tags.of(stack).add(key, value)
     check(app)
     return cells
 

@@ -20,6 +20,8 @@ from moto.cloudwatch.responses import CloudWatchResponse
 from moto.core.responses import ActionResult
 from moto.ec2.models.security_groups import SecurityGroup
 from moto.elbv2.models import FakeLoadBalancer, FakeTargetGroup
+from moto.iam.access_control import PermissionResult
+from moto.s3.models import FakeBucket
 from moto.server import main as serve
 from moto.sns.models import Topic
 
@@ -257,6 +259,8 @@ def register_models() -> None:
     _after_create(Topic, _topic)
     _after_create(FakeAutoScalingGroup, _auto_scaling_group)
     _keep_group_on_update()
+    # moto reads bucket policies without their conditions: "deny whatever comes without TLS" would deny everything.
+    setattr(FakeBucket, "get_permission", _no_verdict)  # noqa: B010
     setattr(CloudWatchResponse, "put_composite_alarm", _put_composite_alarm)  # noqa: B010  # moto's class lacks it
     balancer = {
         "LoadBalancerFullName": lambda it: _full_name(it.arn),
@@ -271,6 +275,11 @@ def register_models() -> None:
         "TargetGroupName": lambda it: it.name,
     }
     _answer_attributes(FakeTargetGroup, target_group)
+
+
+def _no_verdict(bucket: Any, action: str, resource: str) -> PermissionResult:
+    del bucket, action, resource
+    return PermissionResult.NEUTRAL
 
 
 def main() -> None:

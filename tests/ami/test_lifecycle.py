@@ -1,0 +1,118 @@
+"""The host's lifecycle script against a metadata service, a planner and an AWS CLI of the test's own."""
+
+import os
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from infra.fleet.parts import REPOSITORY_ROOT
+
+SCRIPT = REPOSITORY_ROOT / "ami" / "host" / "lifecycle.py"
+
+
+@dataclass
+class Host:
+    """An instance that is not there: its metadata, its planner, and what was asked of AWS and systemd."""
+
+    folder: Path
+    url: str = ""
+    targets: list[str] = field(default_factory=lambda: ["InService"])  # one an ask, the last for ever
+    unready_answers: int = 0
+
+    def run(self, word: str) -> subprocess.CompletedProcess[str]:
+        environment = {
+            "PATH": f"{self.folder}{os.pathsep}{os.environ['PATH']}",
+            "PEAKPLAN_METADATA_URL": self.url,
+            "PEAKPLAN_SERVICE_URL": self.url,
+            "PEAKPLAN_PAUSE_SECONDS": "0.01",
+            "PEAKPLAN_DRAIN_SECONDS": "0",
+            "PEAKPLAN_AUTO_SCALING_GROUP": "group",
+            "PEAKPLAN_LAUNCH_HOOK": "prove-ready",
+            "PEAKPLAN_TERMINATE_HOOK": "drain",
+        }
+        command = [sys.executable, str(SCRIPT), word]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    def asked(self) -> list[str]:
+        log = self.folder / "asked"
+        return log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    host = Host(tmp_path)
+
+    class Answers(BaseHTTPRequestHandler):
+        def do_PUT(self) -> None:
+            self._say(200, "token")
+
+        def do_GET(self) -> None:
+            if self.path == "/readyz":
+                host.unready_answers -= 1
+                self._say(503 if host.unready_answers >= 0 else 200, "")
+            elif self.headers.get("X-aws-ec2-metadata-token") != "token":
+                self._say(401, "IMDSv2 only")
+            elif self.path.endswith("target-lifecycle-state"):
+                self._say(200, host.targets.pop(0) if len(host.targets) > 1 else host.targets[0])
+            else:
+                self._say(200, {"instance-id": "i-1", "region": "us-east-1"}[self.path.rpartition("/")[2]])
+
+        def _say(self, status: int, text: str) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *words: object) -> None:
+            del words
+
+    for program in ("aws", "systemctl"):
+        file = tmp_path / program
+        file.write_text(f'#!/bin/sh\necho {program} "$@" >> {tmp_path}/asked\n', encoding="utf-8")
+        file.chmod(file.stat().st_mode | stat.S_IXUSR)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    host.url = f"http://127.0.0.1:{server.server_port}"
+    yield host
+    server.shutdown()
+    server.server_close()
+
+
+def action(hook: str) -> str:
+    return (
+        f"aws autoscaling complete-lifecycle-action --lifecycle-action-result CONTINUE --lifecycle-hook-name {hook} "
+        "--instance-id i-1 --auto-scaling-group-name group --region us-east-1"
+    )
+
+
+@pytest.mark.parametrize("target", ["InService", "Warmed:Stopped"])
+def test_the_launch_goes_on_once_the_planner_is_ready(host: Host, target: str) -> None:
+    host.targets, host.unready_answers = [target], 3
+    assert host.run("ready").returncode == 0
+    assert host.unready_answers < 0
+    assert host.asked() == [action("prove-ready")]
+
+
+def test_a_host_outside_a_launch_completes_nothing(host: Host) -> None:
+    host.targets = [""]
+    assert host.run("ready").returncode == 0
+    assert host.asked() == []
+
+
+def test_a_host_that_is_to_go_stops_serving_before_it_says_so(host: Host) -> None:
+    host.targets = ["InService", "InService", "Terminated"]
+    assert host.run("drain").returncode == 0
+    assert host.asked() == ["systemctl stop peakplan.service", action("drain")]
+
+
+def test_a_word_it_does_not_know_is_refused(host: Host) -> None:
+    done = host.run("dance")
+    assert done.returncode == 2
+    assert "ready|drain|wait" in done.stderr

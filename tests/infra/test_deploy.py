@@ -1,0 +1,215 @@
+"""The dev fleet deploys, changes and goes through the unmodified CDK CLI, and reads back as a user relies on it.
+
+Against moto: this proves the command line, assets, order, references and parameters. It does not prove permissions,
+quotas, instance refresh or scaling itself; those want a real account.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.fleet.parts import REPOSITORY_ROOT
+from infra.fleet.scaling import ScalingLaw
+from infra.fleet.settings import FleetSettings
+from tests.infra.fleet.fleets import dev_fleet
+from tests.infra.moto_server import ACCOUNT, REGION, MotoServer
+from tests.infra.synthesis import app_of, synthesised
+
+CDK = REPOSITORY_ROOT / "node_modules" / ".bin" / "cdk"
+EVENT = {"name": "sale", "start": "2030-07-13T07:00:00Z", "end": "2030-07-14T07:00:00Z", "multiplier": 2}
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not CDK.exists(), reason="the CDK CLI is not installed: `make test` does, or `npm ci` by hand"),
+]
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A deployed fleet and the account that it is in."""
+
+    server: MotoServer
+    settings: FleetSettings
+
+    def client(self, service: str) -> Any:
+        return self.server.client(service)
+
+    def group_names(self) -> list[str]:
+        return [f"peakplan-dev-cell-1-{group.chip}" for group in self.settings.groups]
+
+    def groups(self) -> dict[str, Any]:
+        found = self.client("autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=self.group_names())
+        return {group["AutoScalingGroupName"]: group for group in found["AutoScalingGroups"]}
+
+    def laws(self) -> dict[str, ScalingLaw]:
+        laws = [ScalingLaw.for_group(self.settings, group) for group in self.settings.groups]
+        return dict(zip(self.group_names(), laws, strict=True))
+
+
+def run_cdk(server: MotoServer, *words: str) -> None:
+    """The CLI as people run it, on the Node that Python's package brings."""
+    environment = server.environment() | {"CDK_DISABLE_CLI_TELEMETRY": "true"}
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
+    done = subprocess.run(
+        [str(CDK), *words, "--no-notices"],
+        cwd=REPOSITORY_ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def as_it_ships() -> str:
+    """Where the synthesised dev fleet lies."""
+    return str(synthesised("dev")[0].outdir)
+
+
+def deploy(server: MotoServer, settings: FleetSettings, assembly: str) -> Deployment:
+    """Deploy every stack of the synthesised `assembly`."""
+    run_cdk(
+        server,
+        *("deploy", "--app", assembly, "--all", "--method=direct", "--no-previous-parameters"),
+        *("--require-approval", "never"),
+    )
+    return Deployment(server, settings)
+
+
+@pytest.fixture(scope="module")
+def account(moto_server: MotoServer) -> MotoServer:
+    """An account as the guide prepares it: bootstrapped, with a certificate and machine images in its parameters."""
+    certificate = moto_server.client("acm").request_certificate(DomainName="plan.planner.internal")["CertificateArn"]
+    settings = dev_fleet()
+    values = {
+        settings.load_balancer.certificate_parameter: certificate,
+        settings.machine_image.parameter: "ami-12c6146b",
+        settings.machine_image.base_parameter: "ami-12c6146b",
+    }
+    for name, value in values.items():
+        moto_server.client("ssm").put_parameter(Name=name, Value=value, Type="String")
+    # moto reads its tables of images at the first call, which takes seconds; not within a stack, please.
+    moto_server.client("ec2").describe_images(Owners=["self"])
+    moto_server.client("ec2").describe_vpcs()
+    run_cdk(moto_server, "bootstrap", "--app", as_it_ships(), f"aws://{ACCOUNT}/{REGION}")
+    return moto_server
+
+
+@pytest.fixture(scope="module")
+def deployed(account: MotoServer) -> Deployment:
+    """The dev fleet, first deployed as it ships, then again with another law: an event, more room, another SLO."""
+    first = deploy(account, dev_fleet(), as_it_ships())
+    for name, group in first.groups().items():
+        assert (group["MinSize"], group["MaxSize"]) == (first.laws()[name].minimum, first.laws()[name].maximum)
+    changed = dev_fleet({"events": [EVENT], "groups.0.maximum": 8, "slo.p99_ms": 400})
+    return deploy(account, changed, app_of(changed).synth().directory)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def gone_at_the_end(deployed: Deployment) -> Iterator[None]:
+    """After every other test the cells are destroyed, and nothing of them is left. moto cannot delete a used VPC."""
+    yield
+    run_cdk(deployed.server, "destroy", "--app", as_it_ships(), "Cell-1", "--force")
+    assert deployed.groups() == {}
+    stacks = deployed.client("cloudformation").describe_stacks()["Stacks"]
+    assert {stack["StackName"] for stack in stacks if "cell" in stack["StackName"]} == set()
+
+
+def test_groups_follow_the_changed_law(deployed: Deployment) -> None:
+    groups = deployed.groups()
+    assert set(groups) == set(deployed.laws())
+    for name, law in deployed.laws().items():
+        assert (groups[name]["MinSize"], groups[name]["MaxSize"]) == (law.minimum, law.maximum)
+        assert len(groups[name]["TargetGroupARNs"]) == 1
+        assert len(set(groups[name]["AvailabilityZones"])) == 3
+
+
+def test_policies_are_the_law_s(deployed: Deployment) -> None:
+    for name, law in deployed.laws().items():
+        found = deployed.client("autoscaling").describe_policies(AutoScalingGroupName=name)["ScalingPolicies"]
+        by_type: dict[str, list[Any]] = {}
+        for policy in found:
+            by_type.setdefault(policy["PolicyType"], []).append(policy)
+
+        (tracking,) = by_type["TargetTrackingScaling"]
+        configuration = tracking["TargetTrackingConfiguration"]
+        stat = configuration["CustomizedMetricSpecification"]["Metrics"][0]["MetricStat"]
+        assert (configuration["TargetValue"], configuration["DisableScaleIn"]) == (law.tracking.target, True)
+        assert (stat["Metric"]["MetricName"], stat["Period"]) == ("OutstandingPerReplica", 10)
+        adjustments = [each["StepAdjustments"] for each in by_type["StepScaling"]]
+        added = sorted(tuple(step["ScalingAdjustment"] for step in steps) for steps in adjustments)
+        assert added == sorted(tuple(step.percent for step in policy.steps) for policy in law.steps)
+        (removal,) = by_type["SimpleScaling"]
+        assert removal["ScalingAdjustment"] == -law.removal.percent
+        assert removal["Cooldown"] == law.removal.cooldown_seconds
+
+
+def test_scaling_alarms_fire_their_policies(deployed: Deployment) -> None:
+    alarms = deployed.client("cloudwatch").describe_alarms(AlarmNamePrefix="peakplan-dev-cell-1-inf2-scale-")
+    found = {alarm["AlarmName"].rpartition("-")[2]: alarm for alarm in alarms["MetricAlarms"]}
+    law = deployed.laws()["peakplan-dev-cell-1-inf2"]
+    lines = {policy.name: policy.threshold for policy in law.steps}
+
+    assert set(found) == {"p90", "p99", "degraded", "removal"}
+    assert found["p99"]["Threshold"] == pytest.approx(lines["p99"] / 1000), "the balancer reports seconds"
+    assert found["degraded"]["Threshold"] == lines["degraded"]
+    assert found["removal"]["EvaluationPeriods"] == law.removal.calm_periods
+    assert all(":scalingPolicy:" in alarm["AlarmActions"][0] for alarm in found.values())
+
+
+def test_an_event_s_capacity_is_scheduled(deployed: Deployment) -> None:
+    law = deployed.laws()["peakplan-dev-cell-1-inf2"]
+    actions = deployed.client("autoscaling").describe_scheduled_actions(AutoScalingGroupName="peakplan-dev-cell-1-inf2")
+    scheduled = {action["StartTime"]: action["MinSize"] for action in actions["ScheduledUpdateGroupActions"]}
+    assert scheduled == {floor.at: floor.minimum for floor in law.schedule}
+    assert len(scheduled) == 2
+
+
+def test_instances_are_warm_and_wait_to_be_proven_ready(deployed: Deployment) -> None:
+    scaling = deployed.client("autoscaling")
+    for name, law in deployed.laws().items():
+        described = scaling.describe_lifecycle_hooks(AutoScalingGroupName=name)["LifecycleHooks"]
+        hooks = {hook["LifecycleHookName"]: hook for hook in described}
+        assert hooks["prove-ready"]["DefaultResult"] == "ABANDON"
+        assert hooks["drain"]["LifecycleTransition"] == "autoscaling:EC2_INSTANCE_TERMINATING"
+        pool = scaling.describe_warm_pool(AutoScalingGroupName=name)["WarmPoolConfiguration"]
+        assert (pool["MinSize"], pool["PoolState"]) == (law.warm_pool.size, "Stopped")
+
+
+def test_the_door_speaks_tls_to_named_networks_alone(deployed: Deployment) -> None:
+    balancing, network = deployed.client("elbv2"), deployed.client("ec2")
+    (balancer,) = balancing.describe_load_balancers()["LoadBalancers"]
+    (listener,) = balancing.describe_listeners(LoadBalancerArn=balancer["LoadBalancerArn"])["Listeners"]
+    (targets,) = balancing.describe_target_groups()["TargetGroups"]
+    attributes = balancing.describe_target_group_attributes(TargetGroupArn=targets["TargetGroupArn"])["Attributes"]
+    guards = network.describe_security_groups(GroupIds=balancer["SecurityGroups"])["SecurityGroups"]
+    sources = [source["CidrIp"] for rule in guards[0]["IpPermissions"] for source in rule["IpRanges"]]
+
+    assert balancer["Scheme"] == "internal"
+    assert (listener["Protocol"], listener["Port"]) == ("HTTPS", 443)
+    assert "TLS13-1-3" in listener["SslPolicy"]
+    assert targets["HealthCheckPath"] == "/readyz"
+    assert {"Key": "load_balancing.algorithm.type", "Value": "least_outstanding_requests"} in attributes
+    assert sources == [str(cidr) for caller in deployed.settings.callers for cidr in caller.cidrs]
+
+
+def test_callers_have_names_over_the_cells(deployed: Deployment) -> None:
+    names = deployed.client("route53")
+    (zone,) = names.list_hosted_zones()["HostedZones"]
+    records = names.list_resource_record_sets(HostedZoneId=zone["Id"])["ResourceRecordSets"]
+    weighted = {record["Name"].rstrip("."): record for record in records if "Weight" in record}
+    assert set(weighted) == {"plan.planner.internal", "assistant.plan.planner.internal"}
+    assert all(record["AliasTarget"]["EvaluateTargetHealth"] for record in weighted.values())
+
+
+def test_people_are_told(deployed: Deployment) -> None:
+    watching = deployed.client("cloudwatch")
+    pages = watching.describe_alarms(AlarmTypes=["CompositeAlarm"], AlarmNamePrefix="peakplan-dev-cell-1-page")
+    assert len(pages["CompositeAlarms"]) == 1
+    assert [board["DashboardName"] for board in watching.list_dashboards()["DashboardEntries"]] == ["peakplan-dev"]

@@ -1,0 +1,83 @@
+"""Both fleets synthesise: deterministic, clean by every check, in cells that stand alone."""
+
+import json
+import re
+
+import pytest
+from cfnlint.api import ManualArgs, lint  # type: ignore[import-untyped]
+
+from infra.fleet.settings import FLEETS, FleetSettings
+from tests.infra.fleet.fleets import dev_fleet
+from tests.infra.synthesis import Template, app_of, findings, resources, synthesised, templates, templates_of
+
+pytestmark = pytest.mark.slow  # two fleets through Node, once
+
+FLEET_NAMES = ("dev", "prime-day")
+
+
+@pytest.mark.parametrize("fleet", FLEET_NAMES)
+def test_every_stack_of_the_fleet_is_there(fleet: str) -> None:
+    settings = FleetSettings.from_yaml(FLEETS / f"{fleet}.yaml")
+    cells = {f"Cell-{number}" for number in range(1, settings.cells + 1)}
+    assert set(templates(fleet)) == {"Network", "Image", "Edge", "Observability"} | cells
+
+
+@pytest.mark.parametrize("fleet", FLEET_NAMES)
+def test_no_check_finds_anything_that_is_not_accepted_with_a_reason(fleet: str) -> None:
+    app, _ = synthesised(fleet)
+    assert findings(app) == []
+
+
+def test_two_synths_are_the_same() -> None:
+    assert templates_of(app_of(dev_fleet())) == templates("dev")
+
+
+@pytest.mark.parametrize("fleet", FLEET_NAMES)
+@pytest.mark.parametrize("stack", ["Network", "Image", "Cell-1", "Edge", "Observability"])
+def test_cfn_lint_is_content(fleet: str, stack: str) -> None:
+    # W3010 would have zones looked up; ours are named in the fleet file, because inf2 and trn1 are not in every zone.
+    config = ManualArgs(regions=["us-east-1"], ignore_checks=["W3010"])
+    found = lint(json.dumps(templates(fleet)[stack]), config=config)
+    assert [f"{match.rule.id} {match.message} {match.path}" for match in found] == []
+
+
+def test_prime_day_has_at_least_four_cells_alike_but_for_their_names() -> None:
+    cells = {name: template for name, template in templates("prime-day").items() if name.startswith("Cell-")}
+    assert len(cells) >= 4
+    first = _without_names(cells["Cell-1"], "Cell-1")
+    for name, template in cells.items():
+        assert _without_names(template, name) == first
+
+
+@pytest.mark.parametrize("fleet", FLEET_NAMES)
+def test_cells_stand_alone(fleet: str) -> None:
+    """No import from any stack, and no word of another cell: each template deploys beside the network's parameters."""
+    cells = {name: json.dumps(each) for name, each in templates(fleet).items() if name.startswith("Cell-")}
+    for name, text in cells.items():
+        assert "Fn::ImportValue" not in text
+        assert not [other for other in cells if other != name and f'{other.lower()}"' in text]
+
+
+@pytest.mark.parametrize("fleet", FLEET_NAMES)
+def test_templates_fit_cloudformation(fleet: str) -> None:
+    for template in templates(fleet).values():
+        assert len(json.dumps(template)) < 1_000_000
+        assert len(template["Resources"]) <= 500
+
+
+def test_people_can_tell_what_a_stack_and_its_resources_are() -> None:
+    stacks = templates("prime-day")
+    for template in stacks.values():
+        assert template["Description"].startswith("Peakplan prime-day: ")
+        assert template["Outputs"]
+    wanted = {"peakplan:fleet": "prime-day", "peakplan:part": "cell-1", "cost-center": "peakplan"}
+    for hosts in resources(stacks["Cell-1"], "AWS::EC2::LaunchTemplate").values():
+        for made in hosts["Properties"]["LaunchTemplateData"]["TagSpecifications"]:
+            assert {tag["Key"]: tag["Value"] for tag in made["Tags"]}.items() >= wanted.items()
+
+
+def _without_names(template: Template, cell: str) -> list[str]:
+    """A cell's resources without its name, nor the ids that CDK makes of it."""
+    named = rf"{cell}|{cell.replace('-', '')}\w*|peakplan\w+TrustStore\w+"
+    texts = [json.dumps(resource) for resource in template["Resources"].values()]
+    return sorted(re.sub(named, "cell", text, flags=re.IGNORECASE) for text in texts)
