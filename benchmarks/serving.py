@@ -24,7 +24,7 @@ def measure_service(settings: Settings, questions: Sequence[Question]) -> dict[s
     """Start a server with the default settings, ask every question at concurrency 1 and 2, stop it."""
     port = 18080
     environment = {**os.environ, "PORT": str(port), "PEAKPLAN_MODEL_DIR": str(settings.model_dir.resolve())}
-    environment["PEAKPLAN_LOG_LEVEL"] = "warning"
+    environment |= {"PEAKPLAN_LOG_LEVEL": "warning", "PEAKPLAN_CACHE_ENTRIES": "0"}  # every plan decoded
     server = subprocess.Popen([sys.executable, "-m", "service"], env=environment)
     try:
         _wait_until_ready(server, port)
