@@ -1,8 +1,8 @@
 """`python -m infra.waves FLEET`: deploy a fleet cell after cell. The first bakes longest; harm stops all that follow.
 
 What cells stand on first, then each cell under its deploy marker (infra/deploying.py), then the names and alarms over
-them. Says what it does before it does it; answers the first failing step's code. The steps run against moto in tests,
-and have not run in a real account.
+them. Says what it does before it does it; answers the first failing step's code. Its order and its stopping are tested;
+it has not run in a real account.
 """
 
 from __future__ import annotations
