@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 DATA ?= ../shared/data
 WORK ?= runs/qp-smollm2-135m
 MODEL ?= models/qp-smollm2-135m
+RATE ?= 20
+SECONDS ?= 30
 
 # The allocator's defaults give big tensors back to the system at every training step, which costs a third of its time.
 TRAINING_ENVIRONMENT := MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_=100000000000 MALLOC_TOP_PAD_=268435456
@@ -13,7 +15,7 @@ TRAINING_ENVIRONMENT := MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_
 FLEET ?= dev
 CDK := env PATH="$(CURDIR)/$(BIN):$$PATH" CDK_DISABLE_CLI_TELEMETRY=true node_modules/.bin/cdk --no-notices --app "python app.py"
 
-.PHONY: help serve test test-fast check format train eval bench figures clean synth deploy cost schema
+.PHONY: help serve test test-fast check format train eval bench load load-figures clean synth deploy cost schema
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -61,6 +63,12 @@ cost: $(VENV)/service.stamp ## what FLEET costs an hour and a million plans, wit
 schema: $(VENV)/service.stamp ## the JSON Schema that editors check fleet files with
 	$(BIN)/python -m infra.fleet schema
 
+load: $(VENV)/load.stamp ## open-loop load: RATE= requests a second for SECONDS=; URL= names a service that runs already
+	$(BIN)/python -m rehearsal.load --rate $(RATE) --seconds $(SECONDS) --data $(DATA) $(if $(URL),--url $(URL))
+
+load-figures: $(VENV)/load.stamp ## the service under load and faults into docs/figures/serving.json (15 minutes, an idle machine)
+	$(BIN)/python -m rehearsal.load.figures --data $(DATA)
+
 clean: ## forget the virtual environment and what tools cached here
 	rm -rf $(VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
@@ -78,7 +86,11 @@ $(VENV)/training.stamp: requirements-training.txt requirements.txt $(VENV)/pip.s
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-training.txt
 	@touch $@ $(VENV)/service.stamp
 
-$(VENV)/test.stamp: requirements-test.txt requirements-training.txt requirements.txt $(VENV)/pip.stamp
+$(VENV)/load.stamp: requirements-load.txt requirements.txt $(VENV)/pip.stamp
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-load.txt
+	@touch $@ $(VENV)/service.stamp
+
+$(VENV)/test.stamp: requirements-load.txt requirements-test.txt requirements-training.txt requirements.txt $(VENV)/pip.stamp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-test.txt
 	@touch $@ $(VENV)/service.stamp $(VENV)/training.stamp
 

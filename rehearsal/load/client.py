@@ -96,11 +96,12 @@ class _Connection(asyncio.Protocol):
 class Gunner:
     """Fires shots at one service and collects samples."""
 
-    def __init__(self, url: str, *, patience: float = 10.0, token: str = "") -> None:
-        """`patience`: seconds after which an answer counts as never coming."""
+    def __init__(self, url: str, *, patience: float = 10.0, token: str = "", keep: bool = False) -> None:
+        """`patience`: seconds after which an answer counts as never coming; `keep`: connections, until `close`."""
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
         self._patience = patience
+        self._keep = keep
         self._head = f"POST /plan HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
         self._head += f"Authorization: Bearer {token}\r\n" if token else ""
         self._idle: list[_Connection] = []
@@ -116,10 +117,15 @@ class Gunner:
                 await asyncio.sleep(wait)
             tasks.append(asyncio.create_task(self._fire(shot, on_done)))
         samples = list(await asyncio.gather(*tasks))
+        if not self._keep:
+            self.close()
+        return samples
+
+    def close(self) -> None:
+        """Close the connections that are kept for the next shot."""
         for connection in self._idle:
             connection.close()
         self._idle.clear()
-        return samples
 
     async def _fire(self, shot: Shot, on_done: Callable[[Sample], object]) -> Sample:
         sample = Sample(at=shot.at, sent=self._now(), ended=0.0, deadline=shot.deadline)

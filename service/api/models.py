@@ -38,6 +38,12 @@ class PlanRequest(BaseModel):
             raise ValueError("must hold at least one visible character")
         return query
 
+    @field_validator("deadline_ms", mode="before")
+    @classmethod
+    def _whole_as_json_means_it(cls, value: object) -> object:
+        """JSON knows one kind of number: 300.0 is a whole one, as JSON Schema says too."""
+        return int(value) if isinstance(value, float) and value.is_integer() else value
+
     @property
     def question(self) -> Question:
         return Question.parse(self.query, self.history)

@@ -1,6 +1,7 @@
 """Where plans are made. Handlers are coroutines: FastAPI would queue plain functions behind a small thread pool."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
@@ -15,9 +16,12 @@ from service.api.observation import CLIENT_CLOSED_REQUEST, PLAN_PATH
 from service.api.problems import problem_response
 from service.api.services import Services, Use, problems
 from service.engines.protocol import EngineError, RequestRefusedError, Strategy
+from service.planner.plan_text import PlanTextError
 from service.planner.planner import Planned, Planner
 from service.planner.question import Question
+from service.telemetry.logs import whereabouts
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 JSON_PATHS = (PLAN_PATH, "/trace")
@@ -61,6 +65,9 @@ async def trace(body: PlanRequest, request: Request, use: Use) -> Response:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     except RequestRefusedError as error:
         return problem_response(request_id, 422, f"The model does not take this question: {error}.")
+    except PlanTextError as error:
+        logger.error("plan text did not parse", extra={"exception": whereabouts(error)})
+        return problem_response(request_id, 503, "The model's text is no plan.", headers=_RETRY_AFTER)
     except EngineError as error:
         detail = f"No replica of the model could decode this twice in time: {error}."
         return problem_response(request_id, 503, detail, headers=_RETRY_AFTER)

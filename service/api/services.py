@@ -37,21 +37,22 @@ class Services:
     trace_seconds: float
     shared_memory: RedisMemory | None = None
     tracer: Tracer | None = None
-    _publishing: list[asyncio.Task[None]] = field(default_factory=list)
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def start(self, write: Callable[[bytes], None] = write_to_stdout) -> None:
-        """Connect to the shared cache, begin to publish metrics with `write`."""
+        """Connect to the shared cache, publish metrics with `write`, watch how late this process is."""
         if self.shared_memory is not None:
             self.shared_memory.start()
-        self._publishing.append(asyncio.create_task(self.metrics.publish_for_ever(write)))
+        self._tasks.append(asyncio.create_task(self.metrics.publish_for_ever(write)))
+        self._tasks.append(asyncio.create_task(self.door.watch()))
 
     async def close(self) -> None:
         """End everything in the background, then the pool."""
         await self.reloader.close()
         await self.pool.close()
-        for task in self._publishing:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._publishing, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         if self.shared_memory is not None:
             await self.shared_memory.close()
         if self.tracer is not None:

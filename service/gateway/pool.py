@@ -35,8 +35,8 @@ ADMISSION_QUANTILE = 0.9
 HANG_SECONDS = 1.0
 _HANG_FACTOR = 8  # times what nearly all generations take; a busy machine makes all of them slow
 _HANG_KNOWN = 20  # generations before which nothing counts as a hang but a cancellation without an answer
-_LAG_FACTOR = 2.5
-_LAG_COUNT = 6
+_LAG_FACTOR = 4  # on a busy machine one replica may well be twice as slow as another for a while
+_LAG_COUNT = 8
 
 
 class ReplicaPool:

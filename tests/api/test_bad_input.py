@@ -145,6 +145,13 @@ async def test_other_spellings_of_json_are_taken(content_type: str) -> None:
     assert response.status_code == 200
 
 
+async def test_a_whole_number_may_be_written_as_json_likes() -> None:
+    async with talking_to() as client:
+        for number in (b"300", b"300.0", b"3e2"):
+            content = b'{"query": "shoes", "deadline_ms": ' + number + b"}"
+            assert (await client.post("/plan", content=content, headers=JSON)).status_code == 200
+
+
 @pytest.mark.parametrize("size", [16 * 1024 + 1, 1024 * 1024])
 async def test_a_large_body_is_refused_however_it_is_sent(size: int) -> None:
     async def chunks() -> AsyncIterator[bytes]:

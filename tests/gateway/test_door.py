@@ -1,4 +1,8 @@
+import asyncio
+import time
 from contextlib import ExitStack
+
+import pytest
 
 from service.gateway.door import Door
 
@@ -25,3 +29,22 @@ def test_what_a_request_costs_is_measured() -> None:
             assert door.is_open
             inside.enter_context(door.inside())
         assert not door.is_open
+
+
+@pytest.mark.anyio
+async def test_a_loop_that_is_late_closes_the_door_to_a_crowd() -> None:
+    door = Door(seconds=0.1)
+    watching = asyncio.create_task(door.watch())
+    await asyncio.sleep(0)
+    with ExitStack() as inside:
+        for _ in range(31):
+            inside.enter_context(door.inside())
+        time.sleep(0.3)  # the loop does nothing else meanwhile
+        await asyncio.sleep(0.01)
+        assert door.is_open  # a hiccup, and only a few are there
+        inside.enter_context(door.inside())
+        assert not door.is_open
+        async with asyncio.timeout(20):
+            while not door.is_open:
+                await asyncio.sleep(0.02)
+    watching.cancel()

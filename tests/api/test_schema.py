@@ -1,0 +1,76 @@
+"""Requests that follow the OpenAPI page, and many that nearly do; ten thousand bodies of any kind: never a 500."""
+
+import json
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service.planner.plan import Plan
+from tests.api.conftest import talking_to
+from tests.faults.under_load import fake_server
+
+pytestmark = pytest.mark.slow
+BODIES = 10_000
+EXAMPLES = 100
+
+
+def test_schemathesis_finds_nothing() -> None:
+    """Its command, and not its pytest plugin: that reaches into pytest's own attributes."""
+    with fake_server(FAKE_SECONDS=0, FAKE_ANSWER="fixed", PEAKPLAN_MAX_BODY_BYTES=1024 * 1024) as server:
+        command = [
+            str(Path(sys.executable).with_name("schemathesis")), "run", f"{server.url}/openapi.json",
+            "--max-examples", str(EXAMPLES), "--checks", "all", "--seed", "1", "--request-timeout", "60",
+            "--generation-database", "none", "--no-color",
+        ]  # fmt: skip
+        done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
+
+
+def any_value(rng: random.Random, depth: int = 0) -> Any:
+    """Any JSON value."""
+    plain = [None, True, False, 0, -1, 1.5, 1e308, 2**70, "", "shoes", "\x00", "👟" * 3, "a" * 600, "\u202e", "1e5"]
+    if depth > 3 or rng.random() < 0.6:
+        return rng.choice(plain)
+    if rng.random() < 0.5:
+        return [any_value(rng, depth + 1) for _ in range(rng.randrange(4))]
+    return {rng.choice(["query", "history", "x", ""]): any_value(rng, depth + 1) for _ in range(rng.randrange(4))}
+
+
+def any_body(rng: random.Random) -> bytes:
+    """A request, something like one, or bytes; then perhaps damaged."""
+    kind = rng.random()
+    if kind < 0.2:
+        return rng.randbytes(rng.randrange(200))
+    fields = {
+        "query": any_value(rng) if rng.random() < 0.3 else "".join(map(chr, rng.choices(range(32, 0x2FFF), k=20))),
+        "history": any_value(rng) if rng.random() < 0.3 else ["red shoes"] * rng.randrange(10),
+        "deadline_ms": any_value(rng) if rng.random() < 0.3 else rng.randrange(2100),
+        "locale": any_value(rng) if rng.random() < 0.3 else "en-GB",
+        "extra": any_value(rng),
+    }
+    chosen = {name: value for name, value in fields.items() if rng.random() < 0.6}
+    body = bytearray(json.dumps(chosen).encode())
+    for _ in range(rng.choice([0, 0, 0, 1, 3])):
+        body[rng.randrange(len(body))] = rng.randrange(256)
+    return bytes(body)
+
+
+@pytest.mark.anyio
+async def test_ten_thousand_random_bodies() -> None:
+    rng = random.Random(1)
+    headers = {"content-type": "application/json"}
+    seen: dict[int, int] = {}
+    async with talking_to() as client:
+        for _ in range(BODIES):
+            content = any_body(rng)
+            response: httpx.Response = await client.post("/plan", content=content, headers=headers)
+            seen[response.status_code] = seen.get(response.status_code, 0) + 1
+            assert response.status_code in (200, 400, 422), (response.status_code, content)
+            if response.status_code == 200:
+                Plan.model_validate(response.json()["plan"])
+    assert seen.keys() == {200, 400, 422}

@@ -1,0 +1,124 @@
+"""What may go wrong around the service under load: clients, the cache server, the disk, the clock, its own end."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.faults.under_load import MODULE, Load, assert_full_capacity_again, fake_server, metric
+from tests.processes import eventually
+from tests.redis_server import free_port, needs_redis, redis_server
+from tests.server_process import REPOSITORY, ServerProcess
+
+pytestmark = pytest.mark.slow
+SECONDS = 4.0
+HEAD = b"POST /plan HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 30\r\n\r\n"
+FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
+
+
+def connect(server: ServerProcess) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(server.url.rpartition(":")[2])), timeout=60)
+
+
+def test_clients_that_vanish_cost_the_others_nothing() -> None:
+    with fake_server() as server:
+        with Load(server.url, SECONDS) as load:
+            for number in range(100):
+                with connect(server) as client:
+                    body = b'{"query": "vanishing %06d"}' % number
+                    client.sendall(HEAD.replace(b"30", b"%d" % len(body)) + (body if number % 2 else body[:9]))
+                time.sleep(0.01)
+        load.assert_nothing_was_lost()
+        assert_full_capacity_again(server)
+
+
+def test_clients_that_send_slowly_hold_nobody_up() -> None:
+    with fake_server(PEAKPLAN_HEAD_SECONDS=1, PEAKPLAN_BODY_SECONDS=1) as server, contextlib.ExitStack() as clients:
+        with Load(server.url, SECONDS) as load:
+            slow = [clients.enter_context(connect(server)) for _ in range(200)]
+            for number, client in enumerate(slow):
+                client.sendall(HEAD[: 20 + number % 100] if number % 2 else HEAD + b'{"que')
+        load.assert_nothing_was_lost()
+        for client in slow:
+            answer = client.recv(100)
+            assert answer == b"" or answer.startswith(b"HTTP/1.1 408")
+
+
+@needs_redis
+@pytest.mark.parametrize("harm", ["kill", "freeze"])
+def test_the_shared_cache_dies_or_hangs(tmp_path: Path, harm: str) -> None:
+    with redis_server(tmp_path) as redis, fake_server(PEAKPLAN_CACHE_URL=redis.url) as server:
+        with Load(server.url, SECONDS) as load:
+            time.sleep(1)
+            getattr(redis, harm)()
+        load.assert_nothing_was_lost()
+        assert_full_capacity_again(server)
+
+
+def test_a_full_disk_under_logs_and_metrics() -> None:
+    port = free_port()
+    environment = {**os.environ, "PORT": str(port), "PEAKPLAN_REPLICAS": "1", "PEAKPLAN_FLEET": "dev"}
+    with open("/dev/full", "wb") as full:
+        process = subprocess.Popen(
+            [sys.executable, "-m", MODULE], cwd=REPOSITORY, env=environment, stdout=full, stderr=full
+        )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        eventually(lambda: _is_ready(url), "it did not start", 60)
+        with Load(url, SECONDS, rate=10) as load:
+            pass
+        load.assert_nothing_was_lost()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.skipif(FAKETIME is None, reason="needs libfaketime: apt-get install faketime")
+@pytest.mark.parametrize("jump", ["+3600s", "-3600s"])
+def test_the_clock_jumps(tmp_path: Path, jump: str) -> None:
+    offset = tmp_path / "offset"
+    offset.write_text("+0s", encoding="ascii")
+    clock = {
+        "LD_PRELOAD": FAKETIME,
+        "FAKETIME_TIMESTAMP_FILE": offset,
+        "FAKETIME_NO_CACHE": 1,
+        "FAKETIME_DONT_FAKE_MONOTONIC": 1,
+    }
+    with fake_server(**clock) as server:
+        with Load(server.url, SECONDS) as load:
+            time.sleep(1)
+            offset.write_text(jump, encoding="ascii")
+        load.assert_nothing_was_lost()
+        assert "model" in load.rungs()
+        assert_full_capacity_again(server)
+
+
+@pytest.mark.parametrize("asked_by", ["signal", "request"])
+def test_a_drain_loses_no_request_of_a_balancer_that_heeds_readiness(asked_by: str) -> None:
+    with fake_server(PEAKPLAN_DRAIN_SECONDS=SECONDS + 2) as server:
+        with Load(server.url, SECONDS) as load:
+            time.sleep(1)
+            if asked_by == "signal":
+                server.process.send_signal(signal.SIGTERM)
+            else:
+                assert server.post("/drain", {}).status_code == 202
+            eventually(lambda: server.get("/readyz").status_code == 503, "it still says that it is ready")
+            assert metric(server, "peakplan_replicas_in_service") == 2
+        load.assert_nothing_was_lost()
+        assert server.wait() == 0
+        assert server.events()[-1]["event"] == "stopped"
+
+
+def _is_ready(url: str) -> bool:
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/readyz", timeout=5) as response:
+        return bool(response.status == 200)
+    return False
