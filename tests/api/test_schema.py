@@ -19,7 +19,7 @@ BODIES = 10_000
 EXAMPLES = 100
 
 
-def test_schemathesis_finds_nothing() -> None:
+def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
     """Its command, and not its pytest plugin: that reaches into pytest's own attributes."""
     with fake_server(FAKE_SECONDS=0, FAKE_ANSWER="fixed", PEAKPLAN_MAX_BODY_BYTES=1024 * 1024) as server:
         command = [
@@ -27,7 +27,7 @@ def test_schemathesis_finds_nothing() -> None:
             "--max-examples", str(EXAMPLES), "--checks", "all", "--seed", "1", "--request-timeout", "60",
             "--generation-database", "none", "--no-color",
         ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, timeout=500, check=False)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
 
 
