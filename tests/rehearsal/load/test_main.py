@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.server_process import REPOSITORY, serving
 
 
@@ -13,6 +15,7 @@ def load(*options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.slow
 def test_a_load_leaves_a_report_a_result_and_its_curve(tmp_path: Path) -> None:
     with serving("tests.fake_server", PEAKPLAN_REPLICAS=1) as server:
         one = load("--url", server.url, "--rate", 50, "--seconds", 1, "--data", "/nowhere", "--output", tmp_path)
