@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, GenerationResult
@@ -148,6 +148,7 @@ async def test_without_room_nothing_is_remembered() -> None:
         assert (await caching.plan(Question.parse("red shoes"))).source == "model"
 
 
+@settings(deadline=None)
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_equal_keys_mean_equal_prompts_and_numbers(one: str, other: str) -> None:
     from service.planner.grammar import plan_grammar

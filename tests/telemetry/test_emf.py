@@ -6,7 +6,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.telemetry.emf import EmfCollector
@@ -84,6 +84,7 @@ def test_a_metric_that_the_fleet_does_not_know_is_an_error() -> None:
         EmfCollector(WHO).add("Requets", 1)
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(
