@@ -54,11 +54,10 @@ def train(settings: TrainingSettings) -> None:
     base = ensure_base_weights(settings.cache)
     adapter = settings.work / "adapter"
     if not (adapter / "adapter_model.safetensors").is_file():
-        runs = [
-            replace(settings, work=settings.work / f"run-{run}", seed=settings.seed + run)
-            for run in range(settings.runs)
-        ]
-        blend([finetune(run, base, BOS, EOS) for run in runs], settings.blended_rank, adapter)
+        for run in sorted({run for run, _ in settings.blended}):
+            finetune(replace(settings, work=_run_folder(settings, run), seed=settings.seed + run), base, BOS, EOS)
+        parts = [_run_folder(settings, run) / f"adapter-{stage}" for run, stage in settings.blended]
+        blend(parts, settings.blended_rank, adapter)
     model = settings.work / "model"
     if not (model / "model.json").is_file():
         model.mkdir(parents=True, exist_ok=True)
@@ -78,6 +77,10 @@ def train(settings: TrainingSettings) -> None:
         calibrate(settings, model)
     export_model(model, settings.output, seed=settings.seed, stages=settings.stages)
     print(f"{settings.output} is ready; `make eval` and `make bench` measure it")
+
+
+def _run_folder(settings: TrainingSettings, run: int) -> Path:
+    return settings.work / f"run-{run}"
 
 
 if __name__ == "__main__":

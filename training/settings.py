@@ -87,8 +87,16 @@ class TrainingSettings:
     work: Path
     output: Path
     seed: int = 7  # of the first run; the next runs take the next seeds
-    runs: int = 2  # independent fine-tuning runs, of which the mean is kept
-    blended_rank: int = 20  # of that mean: 12 MB
+    # The adapters whose mean is kept, by run and stage: independent runs, and stages of different mixes. One that is
+    # listed twice weighs twice. The rank of the mean makes 12 MB.
+    blended: tuple[tuple[int, str], ...] = (
+        (0, "plans"),
+        (0, "verticals"),
+        (1, "plans"),
+        (1, "plans"),
+        (1, "verticals"),
+    )
+    blended_rank: int = 20
     processes: int = 2  # on a CPU; one thread each
     stages: tuple[Stage, ...] = STAGES
     heads: HeadSettings = field(default_factory=HeadSettings)
