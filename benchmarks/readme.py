@@ -1,4 +1,4 @@
-"""Write the figures of docs/figures into README.md, between their markers; `--check` fails where README.md is stale.
+"""Write the figures of docs/figures, and the service's settings, into README.md; `--check` fails where it is stale.
 
 A block starts with a line `<!-- figure: NAME -->` and ends with `<!-- end of figure -->`.
 """
@@ -10,6 +10,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from pydantic import AliasChoices, SecretStr
+from pydantic_core import PydanticUndefined
+
+from service.settings import Settings
 
 README = Path("README.md")
 FIGURES = Path("docs/figures")
@@ -68,6 +73,27 @@ def render_quality(figure: dict[str, Any]) -> str:
     return "\n".join([*rows, "", _provenance(figure, f"{model['questions']} questions")])
 
 
+def settings_table() -> str:
+    """Every environment variable of the service, from `service/settings.py`."""
+    rows = ["| variable | default | what |", "|---|---|---|"]
+    for name, field in Settings.model_fields.items():
+        variable = f"PEAKPLAN_{name.upper()}"
+        if isinstance(field.validation_alias, AliasChoices):
+            variable = str(field.validation_alias.choices[-1])
+        rows.append(f"| `{variable}` | {_default(field.default)} | {field.description} |")
+    return "\n".join(rows)
+
+
+def _default(value: Any) -> str:
+    if value is PydanticUndefined:
+        return "`~/.cache/peakplan`"
+    if isinstance(value, Path):
+        return f"`{value.relative_to(Path(__file__).parents[1])}`"
+    if isinstance(value, bool):
+        return str(int(value))
+    return "" if value in (None, "") or isinstance(value, SecretStr) else f"`{value}`"
+
+
 def _provenance(figure: dict[str, Any], what: str) -> str:
     machine = figure["machine"]
     where = f"{machine['cores']} cores of {machine['processor']}, torch {machine['torch']}"
@@ -81,6 +107,8 @@ def rewrite(text: str, figures: Path = FIGURES) -> str:
     """The README with every block made anew. Raises FileNotFoundError or KeyError for a block without its figure."""
 
     def block(match: re.Match[str]) -> str:
+        if match.group(2) == "settings":
+            return f"{match.group(1)}{settings_table()}\n{match.group(3)}"
         figure = json.loads((figures / f"{match.group(2)}.json").read_text(encoding="utf-8"))
         return f"{match.group(1)}{RENDERERS[match.group(2)](figure)}\n{match.group(3)}"
 

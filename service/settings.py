@@ -34,25 +34,36 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="PEAKPLAN_", frozen=True, populate_by_name=True)
 
-    host: str = Field(default="127.0.0.1", min_length=1, validation_alias=AliasChoices("PEAKPLAN_HOST", "HOST"))
-    port: int = Field(default=8080, ge=0, le=65535, validation_alias=AliasChoices("PEAKPLAN_PORT", "PORT"))
-    model_dir: Path = _SOURCE_ROOT / "models" / "qp-smollm2-135m"
-    cache_dir: Path = Field(default_factory=_default_cache_dir)
-    dtype: Precision = "auto"
-    strategy: Strategy = "medusa"
+    host: str = Field(
+        default="127.0.0.1",
+        min_length=1,
+        validation_alias=AliasChoices("PEAKPLAN_HOST", "HOST"),
+        description="where to listen",
+    )
+    port: int = Field(
+        default=8080, ge=0, le=65535, validation_alias=AliasChoices("PEAKPLAN_PORT", "PORT"), description="0: any"
+    )
+    model_dir: Path = Field(default=_SOURCE_ROOT / "models" / "qp-smollm2-135m", description="the model to serve")
+    cache_dir: Path = Field(
+        default_factory=_default_cache_dir, description="keeps the base weights and the compiled kernels"
+    )
+    dtype: Precision = Field(default="auto", description="auto: the fastest that this machine has")
+    strategy: Strategy = Field(default="medusa", description="how to decode; the plans are the same")
     replicas: int = Field(default=0, ge=0, le=256, description="0: as many as the cores carry")
-    threads_per_replica: int = Field(default=1, ge=1, le=64)
+    threads_per_replica: int = Field(
+        default=1, ge=1, le=64, description="for torch's kernels; ours use one (docs/decisions/0004)"
+    )
     oversubscribe: bool = Field(default=False, description="allow more model threads than cores; ruins the p99")
-    max_prompt_tokens: int = Field(default=384, ge=64, le=4096)
-    max_body_bytes: int = Field(default=16 * 1024, ge=1024, le=1024 * 1024)
+    max_prompt_tokens: int = Field(default=384, ge=64, le=4096, description="longer prompts are planned by rule")
+    max_body_bytes: int = Field(default=16 * 1024, ge=1024, le=1024 * 1024, description="more is a 413")
     body_seconds: float = Field(default=10.0, gt=0, le=60, description="patience for a request's body")
-    trace_deadline_ms: int = Field(default=5000, ge=100, le=30_000)
+    trace_deadline_ms: int = Field(default=5000, ge=100, le=30_000, description="of the page's traces")
     proof_seconds: float = Field(default=2.0, gt=0, le=60, description="how long a real inference proves readiness")
     drain_seconds: float = Field(
         default=0.0, ge=0, le=300, description="serve on after SIGTERM, not ready, for the balancer"
     )
     shutdown_seconds: int = Field(default=10, ge=3, le=300, description="then in-flight requests get this long")
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="least that is logged")
     log_text: bool = Field(default=False, description="let shoppers' words into the log; for debugging alone")
 
     # The gateway
@@ -69,7 +80,7 @@ class Settings(BaseSettings):
 
     # The plan cache
     cache_entries: int = Field(default=20_000, ge=0, le=10_000_000, description="0 remembers nothing")
-    cache_seconds: float = Field(default=900.0, gt=0, le=86_400)
+    cache_seconds: float = Field(default=900.0, gt=0, le=86_400, description="how long a plan is remembered")
     cache_url: SecretStr | None = Field(default=None, description="redis://... of a second level that hosts share")
     cache_wait_ms: float = Field(default=5.0, gt=0, le=100, description="what the second level may cost a request")
 
@@ -77,14 +88,14 @@ class Settings(BaseSettings):
     tokens: SecretStr = Field(default=SecretStr(""), description="lines of: name, SHA-256 of a token, its rate")
     tokens_file: Path | None = Field(default=None, description="the same in a file, read again when it changes")
     rate: float = Field(default=0.0, ge=0, le=1e6, description="requests a second a caller may send; 0: any number")
-    max_head_bytes: int = Field(default=16 * 1024, ge=1024, le=256 * 1024)
+    max_head_bytes: int = Field(default=16 * 1024, ge=1024, le=256 * 1024, description="more is a 431")
     head_seconds: float = Field(default=10.0, gt=0, le=120, description="patience for a request's head")
 
     # Telemetry
     fleet: str = Field(default="", max_length=100, description="names the fleet, and turns on metrics on stdout")
-    cell: str = Field(default="cell-1", min_length=1, max_length=100)
+    cell: str = Field(default="cell-1", min_length=1, max_length=100, description="dimension of every metric")
     group: str = Field(default="", max_length=100, description="chip family of the Auto Scaling group")
-    slo_ms: int = Field(default=300, ge=10, le=10_000)
+    slo_ms: int = Field(default=300, ge=10, le=10_000, description="later answers count against the SLO")
     otlp_endpoint: str = Field(
         default="",
         validation_alias=AliasChoices("PEAKPLAN_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"),
