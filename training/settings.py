@@ -74,8 +74,8 @@ class HeadSettings:
 class TreeSettings:
     """The tree is grown greedily on dev plans; how much of it is drafted is chosen by the time that plans take."""
 
-    sizes: tuple[int, ...] = (3, 4, 6, 8, 12)
-    least_probabilities: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3)
+    sizes: tuple[int, ...] = (4, 8, 12)
+    least_probabilities: tuple[float, ...] = (0.05, 0.1, 0.15, 0.2)
     questions: int = 300
     measured_share: int = 4  # one in so many of them is timed in every shape
 

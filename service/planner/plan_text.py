@@ -155,9 +155,7 @@ def _find_span(question: Question, value: list[str], start: int, text: str) -> i
 
 def _correction(value: list[str], question: Question, text: str) -> Correction:
     if len(value) != 2 or value[0] not in {word.text for word in question.words}:
-        raise PlanTextError(
-            f"{' '.join(value)!r} corrects no word of the question in {text!r}"
-        )
+        raise PlanTextError(f"{' '.join(value)!r} corrects no word of the question in {text!r}")
     return Correction(*value)
 
 
