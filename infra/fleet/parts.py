@@ -6,7 +6,16 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from infra.fleet.instances import Chip, InstanceType, catalogue
 
@@ -100,7 +109,9 @@ class Model(Part):
         description="NxDI choices list, or the path of a JSON file that holds one",
         json_schema_extra={"anyOf": [{"type": "string"}, {"type": "array"}]},
     )
-    speculation_length: int = Field(default=0, ge=0, description="tree nodes + 1")
+    speculation_length: int = Field(
+        default=0, ge=0, validate_default=True, description="tree nodes + 1; follows the tree where it is left out"
+    )
     sequence_length: int = Field(default=512, ge=64, description="positions in the key/value cache")
     max_prompt_tokens: int = Field(default=320, ge=1)
     max_plan_tokens: int = Field(default=96, ge=1)
@@ -112,6 +123,12 @@ class Model(Part):
     service_time: ServiceTime
 
     _read_tree = field_validator("tree", mode="before")(_medusa_choices)
+
+    @field_validator("speculation_length")
+    @classmethod
+    def _follow_the_tree(cls, length: int, before: ValidationInfo) -> int:
+        tree = before.data.get("tree")
+        return len(tree) + 1 if tree and not length else length
 
 
 class MachineImage(Part):

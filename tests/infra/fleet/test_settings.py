@@ -10,13 +10,15 @@ from infra.fleet.settings import FLEETS, FleetFileError, FleetSettings, json_sch
 from tests.infra.fleet.fleets import dev_with
 
 EVENT = {"name": "sale", "start": "2027-07-13T07:00:00Z", "end": "2027-07-14T07:00:00Z", "multiplier": 1.5}
+# A tree of the tests' own, because the shipped model's changes whenever it is trained anew.
+TREE = [[0], [1], [0, 0], [0, 1], [0, 0, 0]]
 CHAIN = [[0], [0, 0], [0, 0, 0], [0, 0, 0, 0]]
 
 
 def refusal(tmp_path: Path, changes: dict[str, Any]) -> str:
     """What a person reads who tries the dev fleet with `changes`."""
     file = tmp_path / "broken.yaml"
-    file.write_text(yaml.safe_dump(dev_with(changes)), encoding="utf-8")
+    file.write_text(yaml.safe_dump(dev_with({"model.tree": TREE} | changes)), encoding="utf-8")
     with pytest.raises(FleetFileError) as refused:
         FleetSettings.from_yaml(file)
     assert str(file) in str(refused.value)
@@ -84,8 +86,10 @@ def test_a_broken_rule_names_field_and_remedy(tmp_path: Path, changes: dict[str,
     assert any(line.strip().startswith(field) and words in line for line in message.splitlines()), message
 
 
-def test_a_chain_of_four_heads_fits_nxdi() -> None:
-    FleetSettings.model_validate(dev_with({"model.tree": CHAIN, "model.speculation_length": 5}))
+@pytest.mark.parametrize("length", [{}, {"model.speculation_length": 5}], ids=["left out", "given"])
+def test_a_chain_of_four_heads_fits_nxdi(length: dict[str, int]) -> None:
+    settings = FleetSettings.model_validate(dev_with({"model.tree": CHAIN} | length))
+    assert settings.model.speculation_length == len(CHAIN) + 1
 
 
 def test_rules_over_several_fields_name_their_source(tmp_path: Path) -> None:
