@@ -13,7 +13,7 @@ TRAINING_ENVIRONMENT := MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_
 
 # The pinned CDK CLI, on the Node that Python's package brings: the machine needs none.
 FLEET ?= dev
-CDK := env PATH="$(CURDIR)/$(BIN):$$PATH" CDK_DISABLE_CLI_TELEMETRY=true node_modules/.bin/cdk --no-notices --app "python app.py"
+CDK := env PATH="$(CURDIR)/$(BIN):$$PATH" CDK_DISABLE_CLI_TELEMETRY=true node_modules/.bin/cdk --no-notices
 
 .PHONY: help serve test test-fast check format train eval bench load load-figures clean synth deploy cost schema
 
@@ -52,7 +52,7 @@ bench: $(VENV)/training.stamp ## speed beside greedy decoding and Hugging Face's
 	$(BIN)/python -m benchmarks.readme
 
 synth: $(VENV)/cdk.stamp ## the CloudFormation of FLEET=dev|prime-day|my/fleet.yaml into cdk.out; offline, no account
-	$(CDK) synth --quiet --no-lookups --context fleet=$(FLEET)
+	$(CDK) synth --app "python app.py" --quiet --no-lookups --context fleet=$(FLEET)
 
 deploy: $(VENV)/cdk.stamp ## deploy FLEET cell after cell, stopping where one is hurt (needs AWS credentials)
 	$(BIN)/python -m infra.waves $(FLEET) -- $(CDK)

@@ -73,11 +73,17 @@ def marked(cloudwatch: Any, fleet: str, cell: str, seconds: float = SECONDS) -> 
 
 
 def bake(cloudwatch: Any, fleet: str, cell: str, minutes: float, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Watch the deploy-health alarm for so long. Raises HarmSeenError as soon as it fires."""
+    """Watch the deploy-health alarm for so long. Raises HarmSeenError as soon as it fires.
+
+    Alarms come after the cells that they watch, so a fleet's first deploy has none: that is said, and not waited for.
+    """
     name = alarm_name(fleet, cell, "deploy-health")
     end = time.monotonic() + 60 * minutes
     while True:
         found = cloudwatch.describe_alarms(AlarmNames=[name])["MetricAlarms"]
+        if not found:
+            print(f"{cell}: no alarm {name} yet, as in a fleet's first deploy: nothing to watch", file=sys.stderr)
+            return
         if any(alarm["StateValue"] == "ALARM" for alarm in found):
             raise HarmSeenError(
                 f"{cell}: {name} fired, so no further cell is deployed. See docs/runbooks/deploy-health.md"

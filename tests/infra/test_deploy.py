@@ -1,4 +1,6 @@
-"""The dev fleet deploys, changes and goes through the unmodified CDK CLI, and reads back as a user relies on it.
+"""The dev fleet deploys as `make deploy` does it, changes and goes, and reads back as a user relies on it.
+
+Every step is the unmodified CDK CLI's: wave after wave, each cell under its marker.
 
 Against moto: this proves the command line, assets, order, references and parameters. It does not prove permissions,
 quotas, instance refresh or scaling itself; those want a real account.
@@ -9,17 +11,20 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+from infra.fleet.alarms import alarm_name
 from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
-from tests.infra.fleet.fleets import dev_fleet
+from tests.infra.fleet.fleets import dev_fleet, dev_with
 from tests.infra.moto_server import ACCOUNT, REGION, MotoServer
-from tests.infra.synthesis import app_of, synthesised
+from tests.infra.synthesis import synthesised
 
 CDK = REPOSITORY_ROOT / "node_modules" / ".bin" / "cdk"
 EVENT = {"name": "sale", "start": "2030-07-13T07:00:00Z", "end": "2030-07-14T07:00:00Z", "multiplier": 2}
@@ -52,34 +57,35 @@ class Deployment:
         return dict(zip(self.group_names(), laws, strict=True))
 
 
-def run_cdk(server: MotoServer, *words: str) -> None:
-    """The CLI as people run it, on the Node that Python's package brings."""
-    environment = server.environment() | {"CDK_DISABLE_CLI_TELEMETRY": "true"}
-    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
-    done = subprocess.run(
-        [str(CDK), *words, "--no-notices"],
-        cwd=REPOSITORY_ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
+def environment_of(server: MotoServer) -> dict[str, str]:
+    """The Node that Python's package brings comes first, as in the Makefile."""
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return server.environment() | {"CDK_DISABLE_CLI_TELEMETRY": "true", "PATH": path}
+
+
+def run_line(server: MotoServer, *line: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as people do, from the repository's root."""
+    return subprocess.run(
+        line, cwd=REPOSITORY_ROOT, env=environment_of(server), capture_output=True, text=True, check=False
     )
+
+
+def run_cdk(server: MotoServer, *words: str) -> None:
+    """The CDK CLI, which must succeed."""
+    done = run_line(server, str(CDK), *words, "--no-notices")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def deploy(server: MotoServer, fleet: str) -> subprocess.CompletedProcess[str]:
+    """`make deploy FLEET=...` without its baking; moto knows nothing of change sets' parameters, nor does it ask."""
+    options = ("--method=direct", "--no-previous-parameters", "--require-approval", "never")
+    waves = (sys.executable, "-m", "infra.waves", "--bake", "0", "0", fleet)
+    return run_line(server, *waves, "--", str(CDK), "--no-notices", *options)
 
 
 def as_it_ships() -> str:
     """Where the synthesised dev fleet lies."""
     return str(synthesised("dev")[0].outdir)
-
-
-def deploy(server: MotoServer, settings: FleetSettings, assembly: str) -> Deployment:
-    """Deploy every stack of the synthesised `assembly`."""
-    run_cdk(
-        server,
-        *("deploy", "--app", assembly, "--all", "--method=direct", "--no-previous-parameters"),
-        *("--require-approval", "never"),
-    )
-    return Deployment(server, settings)
 
 
 @pytest.fixture(scope="module")
@@ -102,13 +108,30 @@ def account(moto_server: MotoServer) -> MotoServer:
 
 
 @pytest.fixture(scope="module")
-def deployed(account: MotoServer) -> Deployment:
-    """The dev fleet, first deployed as it ships, then again with another law: an event, more room, another SLO."""
-    first = deploy(account, dev_fleet(), as_it_ships())
-    for name, group in first.groups().items():
-        assert (group["MinSize"], group["MaxSize"]) == (first.laws()[name].minimum, first.laws()[name].maximum)
-    changed = dev_fleet({"events": [EVENT], "groups.0.maximum": 8, "slo.p99_ms": 400})
-    return deploy(account, changed, app_of(changed).synth().directory)
+def first(account: MotoServer) -> subprocess.CompletedProcess[str]:
+    """The first deploy of the dev fleet, as it ships."""
+    return deploy(account, "dev")
+
+
+@pytest.fixture(scope="module")
+def changed_fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The dev fleet with another law: an event, more room, another SLO."""
+    file = tmp_path_factory.mktemp("fleet") / "changed.yaml"
+    changes = {"events": [EVENT], "groups.0.maximum": 8, "slo.p99_ms": 400}
+    file.write_text(yaml.safe_dump(dev_with(changes)), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def deployed(account: MotoServer, first: subprocess.CompletedProcess[str], changed_fleet: Path) -> Deployment:
+    """The dev fleet, first deployed as it ships, then again with another law."""
+    assert first.returncode == 0, first.stdout + first.stderr
+    before = Deployment(account, dev_fleet())
+    for name, group in before.groups().items():
+        assert (group["MinSize"], group["MaxSize"]) == (before.laws()[name].minimum, before.laws()[name].maximum)
+    again = deploy(account, str(changed_fleet))
+    assert again.returncode == 0, again.stdout + again.stderr
+    return Deployment(account, FleetSettings.from_yaml(changed_fleet))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -119,6 +142,36 @@ def gone_at_the_end(deployed: Deployment) -> Iterator[None]:
     assert deployed.groups() == {}
     stacks = deployed.client("cloudformation").describe_stacks()["Stacks"]
     assert {stack["StackName"] for stack in stacks if "cell" in stack["StackName"]} == set()
+
+
+def test_a_fleet_goes_wave_after_wave(first: subprocess.CompletedProcess[str], deployed: Deployment) -> None:
+    said = [line for line in first.stdout.splitlines() if line.startswith("Wave ")]
+    assert said == ["Wave 1 of 3: Network, Image", "Wave 2 of 3: Cell-1", "Wave 3 of 3: Edge, Observability"]
+    assert "nothing to watch" in first.stderr, "alarms come after the cells that they watch"
+    stacks = deployed.client("cloudformation").describe_stacks()["Stacks"]
+    assert {stack["StackStatus"] for stack in stacks} == {"CREATE_COMPLETE", "UPDATE_COMPLETE"}
+
+
+def test_the_deploy_s_marker_is_what_holds_the_cell_s_page_back(deployed: Deployment) -> None:
+    watching = deployed.client("cloudwatch")
+    found = watching.describe_alarms(AlarmTypes=["CompositeAlarm"], AlarmNamePrefix="peakplan-dev-cell-1-")
+    composites = {alarm["AlarmName"]: alarm for alarm in found["CompositeAlarms"]}
+    quiet = composites[alarm_name("dev", "cell-1", "quiet")]
+    assert composites[alarm_name("dev", "cell-1", "page")]["ActionsSuppressor"] == quiet["AlarmArn"]
+    assert f'ALARM("{alarm_name("dev", "cell-1", "deploying")}")' in quiet["AlarmRule"]
+
+    (deploying,) = watching.describe_alarms(AlarmNames=[alarm_name("dev", "cell-1", "deploying")])["MetricAlarms"]
+    (metric,) = [each["MetricStat"]["Metric"] for each in deploying["Metrics"] if "MetricStat" in each]
+    now = datetime.now(UTC)
+    marks = watching.get_metric_statistics(
+        **metric,
+        StartTime=now - timedelta(hours=1),
+        EndTime=now + timedelta(minutes=5),
+        Period=60,
+        Statistics=["Maximum"],
+    )["Datapoints"]
+
+    assert {mark["Maximum"] for mark in marks} == {1.0}
 
 
 def test_groups_follow_the_changed_law(deployed: Deployment) -> None:
@@ -213,3 +266,13 @@ def test_people_are_told(deployed: Deployment) -> None:
     pages = watching.describe_alarms(AlarmTypes=["CompositeAlarm"], AlarmNamePrefix="peakplan-dev-cell-1-page")
     assert len(pages["CompositeAlarms"]) == 1
     assert [board["DashboardName"] for board in watching.list_dashboards()["DashboardEntries"]] == ["peakplan-dev"]
+
+
+def test_a_hurt_cell_stops_the_deploy(deployed: Deployment, changed_fleet: Path) -> None:
+    watching = deployed.client("cloudwatch")
+    alarm = alarm_name("dev", "cell-1", "deploy-health")
+    watching.set_alarm_state(AlarmName=alarm, StateValue="ALARM", StateReason="a test", StateReasonData="{}")
+    done = deploy(deployed.server, str(changed_fleet))
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"{alarm} fired, so no further cell is deployed" in done.stderr
+    assert "Stopped at Cell-1; not touched: Edge, Observability" in done.stderr
