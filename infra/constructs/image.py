@@ -25,6 +25,7 @@ AMI = REPOSITORY_ROOT / "ami"
 # Release files that make no difference to what runs; without them an asset's hash follows the sources alone.
 _NOT_SHIPPED = ["**/__pycache__", "**/*.pyc", "**/.*"]
 _ROOT_GIB = 100
+_AGENT_COMPONENT = "1.0.1"
 _MANAGED = ("AmazonSSMManagedInstanceCore", "EC2InstanceProfileForImageBuilder")
 
 
@@ -163,11 +164,14 @@ class ImagePipeline(Construct):
             version=_version(*contents, *(component.version for component in components.values())),
             parent_image=ssm.StringParameter.value_for_string_parameter(self, settings.machine_image.base_parameter),
             components=[
-                configured(
-                    component_arn=component.attr_arn,
-                    parameters=[parameter(name=name, value=[known[name]]) for name in _declared(path)] or None,
-                )
-                for path, component in components.items()
+                configured(component_arn=_cloudwatch_agent(Stack.of(self))),
+                *(
+                    configured(
+                        component_arn=component.attr_arn,
+                        parameters=[parameter(name=name, value=[known[name]]) for name in _declared(path)] or None,
+                    )
+                    for path, component in components.items()
+                ),
             ],
             block_device_mappings=[
                 imagebuilder.CfnImageRecipe.InstanceBlockDeviceMappingProperty(
@@ -251,6 +255,12 @@ class ImagePipeline(Construct):
                 )
             ],
         )
+
+
+def _cloudwatch_agent(stack: Stack) -> str:
+    """Amazon's own component that installs the CloudWatch agent, which ami/agent configures."""
+    arn = f"arn:{stack.partition}:imagebuilder:{stack.region}:aws:component"
+    return f"{arn}/amazon-cloudwatch-agent-linux/{_AGENT_COMPONENT}"
 
 
 def _declared(document: Path) -> list[str]:
