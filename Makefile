@@ -15,7 +15,7 @@ TRAINING_ENVIRONMENT := MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_
 FLEET ?= dev
 CDK := env PATH="$(CURDIR)/$(BIN):$$PATH" CDK_DISABLE_CLI_TELEMETRY=true node_modules/.bin/cdk --no-notices
 
-.PHONY: help serve test test-fast check format train eval bench load load-figures clean synth deploy cost schema
+.PHONY: help serve test test-fast check format train eval bench load load-figures clean synth diff deploy cost schema
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -53,6 +53,9 @@ bench: $(VENV)/training.stamp ## speed beside greedy decoding and Hugging Face's
 
 synth: $(VENV)/cdk.stamp ## the CloudFormation of FLEET=dev|prime-day|my/fleet.yaml into cdk.out; offline, no account
 	$(CDK) synth --app "python app.py" --quiet --no-lookups --context fleet=$(FLEET)
+
+diff: $(VENV)/cdk.stamp ## what a deploy of FLEET would change (needs AWS credentials)
+	$(CDK) diff --app "python app.py" --context fleet=$(FLEET)
 
 deploy: $(VENV)/cdk.stamp ## deploy FLEET cell after cell, stopping where one is hurt (needs AWS credentials)
 	$(BIN)/python -m infra.waves $(FLEET) -- $(CDK)
