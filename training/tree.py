@@ -5,7 +5,6 @@ import math
 import statistics
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -21,7 +20,6 @@ from training.tuned import TunedModel
 
 _COST_ROWS = (1, 2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64)
 _COST_REPEATS = 15
-_ABOUT_AS_FAST = 1.08  # noise and what a busier memory costs
 _MOST_DEPTH = 16  # deeper than any number of heads that a tree is grown from
 _TYPICAL_PREFIX = 24  # cached positions while a plan is written
 
@@ -33,7 +31,7 @@ def calibrate(settings: TrainingSettings, model_dir: Path) -> None:
     questions = sample_questions(dev_sets(settings.data), settings.tree.questions, settings.seed)
     seen = observe(model, questions)
     table = measure_shapes(model, shapes(seen.acceptance, settings.tree), questions[:: settings.tree.measured_share])
-    chosen = choose(table)
+    chosen = min(table, key=lambda row: row.milliseconds)
     costs = measure_costs(model)
     opening = choose_opening(
         seen.beginnings,
@@ -77,15 +75,6 @@ class Measured:
     shape: Shape
     milliseconds: float
     forwards: float
-
-
-def choose(table: Sequence[Measured]) -> Measured:
-    """The fewest forwards among the shapes that are about as fast as the fastest.
-
-    Where many processes share the memory a forward costs more than it did here.
-    """
-    fastest = min(row.milliseconds for row in table)
-    return min((row for row in table if row.milliseconds <= _ABOUT_AS_FAST * fastest), key=lambda row: row.forwards)
 
 
 def shapes(acceptance: Acceptance, settings: TreeSettings) -> dict[Shape, MedusaTree]:
