@@ -3,7 +3,7 @@
 from collections import Counter
 
 from training.acceptance import Acceptance, choose_opening
-from training.tree import interpolate
+from training.tree import Measured, Shape, choose, interpolate
 
 SEEN = Acceptance(Counter({(0,): 80, (1,): 10, (0, 0): 60, (0, 1): 9, (0, 0, 0): 40, (1, 0): 8}), starts=100)
 
@@ -30,3 +30,13 @@ def test_an_opening_holds_what_saves_more_than_its_row_costs() -> None:
 
     assert choose_opening(seen, 100, lambda rows: 1.0 * rows, 10, 8.0) == [[5], [5, 6], [7]]
     assert choose_opening(seen, 100, lambda rows: 9.0 * rows, 10, 8.0) == []
+
+
+def test_of_shapes_that_are_about_as_fast_the_one_with_the_fewest_forwards_is_drafted() -> None:
+    table = [
+        Measured(Shape(3, 0.2), 33.9, 3.85),
+        Measured(Shape(12, 0.1), 35.5, 3.67),
+        Measured(Shape(12, 0.0), 49.9, 3.4),
+    ]
+
+    assert choose(table).shape == Shape(12, 0.1)
