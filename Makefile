@@ -23,7 +23,7 @@ help: ## this list
 serve: $(VENV)/service.stamp ## serve the planner on 127.0.0.1:8080 (PORT= and HOST= move it)
 	@exec $(BIN)/python -m service
 
-# CDK keeps one Node process from its import on, which did not outlive ten minutes of the other tests: they go first.
+# CDK keeps one Node process from its import on, which did not outlive ten minutes of other tests: its own run apart.
 test: $(VENV)/test.stamp $(VENV)/cdk.stamp ## every test, fast ones first
 	$(BIN)/python -m pytest --ignore tests/infra --ignore tests/ami
 	$(BIN)/python -m pytest tests/infra tests/ami
