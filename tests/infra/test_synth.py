@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 from cfnlint.api import ManualArgs, lint  # type: ignore[import-untyped]
@@ -30,6 +31,8 @@ def test_no_check_finds_anything_that_is_not_accepted_with_a_reason(fleet: str) 
 
 def test_two_synths_are_the_same() -> None:
     assert templates_of(app_of(dev_fleet())) == templates("dev")
+    for file in Path(synthesised("dev")[0].outdir).glob("*.json"):
+        assert "jsii-kernel" not in file.read_text(encoding="utf-8"), f"{file.name} names a folder of this run"
 
 
 @pytest.mark.parametrize("fleet", FLEET_NAMES)
