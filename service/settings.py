@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from service.engines.precision import Precision
 from service.engines.protocol import Strategy
 from service.gateway.line import Order
+from service.gateway.pool import ADMISSION_QUANTILE, HANG_SECONDS
 
 _SOURCE_ROOT = Path(__file__).parents[1]
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
@@ -69,10 +70,16 @@ class Settings(BaseSettings):
     # The gateway
     order: Order = Field(default="adaptive", description="who of those that wait goes first")
     admission_quantile: float = Field(
-        default=0.9, gt=0, lt=1, description="wait only while this share of generations would still end in time"
+        default=ADMISSION_QUANTILE,
+        gt=0,
+        lt=1,
+        description="wait only while this share of generations would still end in time",
     )
     hang_seconds: float = Field(
-        default=1.0, gt=0, le=60, description="what lasts longer, and 8 times longer than generations do, is a hang"
+        default=HANG_SECONDS,
+        gt=0,
+        le=60,
+        description="what lasts longer, and 8 times longer than generations do, is a hang",
     )
     grace_seconds: float = Field(default=1.0, gt=0, le=60, description="for a cancelled replica to be free again")
     min_replicas: int = Field(default=1, ge=1, le=256, description="with fewer up the service is not ready")

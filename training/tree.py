@@ -82,7 +82,7 @@ class Measured:
 def choose(table: Sequence[Measured]) -> Measured:
     """The fewest forwards among the shapes that are about as fast as the fastest.
 
-    `make bench` bears it out: of 12 nodes at 0.1 and at 0.2, timed alike here, the first is the faster by 3%.
+    Where many processes share the memory a forward costs more than it does here.
     """
     fastest = min(row.milliseconds for row in table)
     return min((row for row in table if row.milliseconds <= _ABOUT_AS_FAST * fastest), key=lambda row: row.forwards)

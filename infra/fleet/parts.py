@@ -1,7 +1,6 @@
 """The parts of a fleet file, each refusing what it can judge alone; rules.py judges the whole."""
 
 import json
-from datetime import datetime
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -166,10 +165,6 @@ class Event(Part):
         if self.end <= self.start:
             raise ValueError(f"event {self.name!r} ends ({self.end.isoformat()}) before it starts")
         return self
-
-    def covers(self, moment: datetime) -> bool:
-        """Whether `moment` lies within the event."""
-        return self.start <= moment < self.end
 
 
 def _private(network: IPv4Network) -> IPv4Network:

@@ -1,4 +1,4 @@
-"""The forward of `Llama` in int8, by our own kernels (native/): a quarter of the time of torch's in bfloat16.
+"""The forward of `Llama` in int8, by our own kernels (native/).
 
 Weights are int8 with a scale an output channel, activations int8 with a scale a row and 64 inputs; all else is float32.
 A node's hidden state is the same to the last bit whatever is read with it, so speculation is lossless without a caveat.

@@ -33,5 +33,5 @@ def build_forward(loaded: LoadedModel, precision: Precision, cache_dir: Path) ->
             if precision == "int8":
                 raise ModelFolderError(f"PEAKPLAN_DTYPE=int8 cannot be had here: {error}") from error
             precision = "bfloat16" if has_packed_kernels(torch.bfloat16) else "float32"
-            _log.warning("decoding in %s, some four times slower than in int8: %s", precision, error)
+            _log.warning("decoding in %s, far slower than in int8: %s", precision, error)
     return Llama(loaded.config, loaded.weights, getattr(torch, precision))

@@ -167,20 +167,20 @@ def assert_exact(subject: Subject, indices: range) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_int8_is_exact_with_random_heads_and_trees(native: Subject, seed: int) -> None:
-    num_heads = seed + 1
-    heads = random_heads(native.loaded, seed, num_heads)
-    for index in range(seed * CHUNK, (seed + 1) * CHUNK):
-        medusa = native.medusa_answer(index, heads, random_tree(index, num_heads))
-        assert medusa.tokens == native.greedy_answer(index).tokens, native.questions[index].text
+    assert_exact_in_random_trees(native, seed, CHUNK)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_float32_is_exact_with_random_heads_and_trees(exact: Subject, seed: int) -> None:
+    assert_exact_in_random_trees(exact, seed, QUESTIONS_A_RANDOM_TREE)
+
+
+def assert_exact_in_random_trees(subject: Subject, seed: int, count: int) -> None:
     num_heads = seed + 1
-    heads = random_heads(exact.loaded, seed, num_heads)
-    for index in range(seed * QUESTIONS_A_RANDOM_TREE, (seed + 1) * QUESTIONS_A_RANDOM_TREE):
-        medusa = exact.medusa_answer(index, heads, random_tree(index, num_heads))
-        assert medusa.tokens == exact.greedy_answer(index).tokens, exact.questions[index].text
+    heads = random_heads(subject.loaded, seed, num_heads)
+    for index in range(seed * count, (seed + 1) * count):
+        medusa = subject.medusa_answer(index, heads, random_tree(index, num_heads))
+        assert medusa.tokens == subject.greedy_answer(index).tokens, subject.questions[index].text
 
 
 @pytest.mark.parametrize("seed", range(2))

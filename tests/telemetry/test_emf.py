@@ -99,7 +99,9 @@ def test_whatever_is_measured_is_a_valid_document(values: list[tuple[str, float,
     collector = EmfCollector(WHO | {"Group": "inf2"})
     for name, value, rung in values:
         collector.add(name, value, rung)
-    documents(collector)
+    found = documents(collector)
+    assert {name for name, _, _ in values} == {name for name in metric_names() if of(found, name)}
+    assert documents(collector) == []
 
 
 def metrics_of(reading: Reading) -> tuple[Metrics, EmfCollector]:

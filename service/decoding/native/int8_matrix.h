@@ -30,7 +30,7 @@ constexpr int kStrip = 32;       // outputs whose weights lie together: two regi
 constexpr size_t kAhead = 2048;  // bytes of weights fetched before they are wanted, for more rows than a few
 constexpr size_t kHugePage = size_t{2} << 20;
 
-// Memory on huge pages where the system grants them: a forward reads all weights, and page walks would cost a tenth.
+// Memory on huge pages where the system grants them: a forward reads all weights, page after page.
 template <typename T>
 class Buffer {
  public:

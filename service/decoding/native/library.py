@@ -1,6 +1,6 @@
 """The compiled forward: built once for this machine's processor, kept in the cache folder, bound with ctypes.
 
-A source file of some three hundred lines compiles in seconds, and compiling where it runs is what lets it use what the
+Some six hundred lines compile in seconds, and compiling where it runs is what lets it use what the
 processor has. Where no compiler or no AVX-512 VNNI is found, torch's own kernels serve instead.
 """
 
