@@ -18,19 +18,10 @@ from service.decoding.llama import Llama, LlamaConfig, rotary_table
 from service.decoding.native.library import NativeUnavailableError, load_library
 from service.decoding.native_llama import NativeLlama
 from service.decoding.tree import MedusaTree, ancestor_mask
-from service.settings import Settings
 from tests.decoding.tiny import CONFIG, compile_grammar, encode, forward_all, random_heads, random_weights
 
 NARROW = replace(CONFIG, hidden_size=128, intermediate_size=192, num_heads=4, num_kv_heads=2, head_dim=32, num_layers=3)
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
-
-
-@pytest.fixture(scope="session")
-def library() -> ctypes.CDLL:
-    try:
-        return load_library(Settings().cache_dir)
-    except NativeUnavailableError as error:
-        pytest.skip(f"the int8 kernels cannot run here: {error}")
 
 
 @pytest.mark.parametrize(

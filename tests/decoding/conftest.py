@@ -1,0 +1,15 @@
+import ctypes
+
+import pytest
+
+from service.decoding.native.library import NativeUnavailableError, load_library
+from service.settings import Settings
+
+
+@pytest.fixture(scope="session")
+def library() -> ctypes.CDLL:
+    """The int8 kernels, where this machine has them."""
+    try:
+        return load_library(Settings().cache_dir)
+    except NativeUnavailableError as error:
+        pytest.skip(f"the int8 kernels cannot run here: {error}")
