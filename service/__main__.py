@@ -18,7 +18,7 @@ from service.api.services import Services
 from service.api.tokens import TokensError
 from service.engines.frames import ModelSource
 from service.engines.protocol import EngineError
-from service.settings import Settings
+from service.settings import Settings, problems_of
 from service.telemetry.logs import configure_logging
 
 logger = logging.getLogger("service")
@@ -35,7 +35,7 @@ def main(source: ModelSource | None = None) -> int:
     try:
         settings = Settings()
     except ValidationError as error:
-        return _fail("; ".join(_setting_problem(item["loc"], item["msg"]) for item in error.errors()))
+        return _fail(problems_of(error))
     configure_logging(settings.log_level)
     try:
         with bind(settings.host, settings.port) as listener:
@@ -127,10 +127,6 @@ def bind(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
-
-
-def _setting_problem(path: tuple[int | str, ...], message: str) -> str:
-    return " ".join([*map(str, path), message.removeprefix("Value error, ")])
 
 
 def _fail(reason: str) -> int:

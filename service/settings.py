@@ -4,9 +4,10 @@ import os
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
+from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from service.engines.choice import EngineName, HostedName, ModelChoice
 from service.engines.precision import Precision
 from service.engines.protocol import Strategy
 from service.gateway.line import Order
@@ -44,6 +45,7 @@ class Settings(BaseSettings):
     port: int = Field(
         default=8080, ge=0, le=65535, validation_alias=AliasChoices("PEAKPLAN_PORT", "PORT"), description="0: any"
     )
+    engine: EngineName = Field(default="torch", description="where the model runs: see service/engines/choice.py")
     model_dir: Path = Field(default=_SOURCE_ROOT / "models" / "qp-smollm2-135m", description="the model to serve")
     cache_dir: Path = Field(
         default_factory=_default_cache_dir, description="keeps the base weights and the compiled kernels"
@@ -85,6 +87,16 @@ class Settings(BaseSettings):
     min_replicas: int = Field(default=1, ge=1, le=256, description="with fewer up the service is not ready")
     backlog_ms: int = Field(default=100, ge=10, le=2000, description="work of the gateway itself; beyond it is 503")
 
+    # Triton (service/engines/triton)
+    triton_url: str = Field(default="127.0.0.1:8001", description="host:port of the Triton server's gRPC")
+    triton_hosts: HostedName = Field(default="torch", description="the engine that each of its replicas runs")
+    triton_home: Path | None = Field(default=None, description="holds tritonserver; `make triton` puts one here")
+    triton_repository: Path | None = Field(
+        default=None, description="where its model repository is written; a folder of the cache folder if not set"
+    )
+    triton_metrics_port: int = Field(default=0, ge=0, le=65535, description="its own metrics; 0: none")
+    cores_per_chip: int = Field(default=2, ge=1, le=16, description="NeuronCores of one replica; inf2 and trn1 have 2")
+
     # The plan cache
     cache_entries: int = Field(default=20_000, ge=0, le=10_000_000, description="0 remembers nothing")
     cache_seconds: float = Field(default=900.0, gt=0, le=86_400, description="how long a plan is remembered")
@@ -116,6 +128,14 @@ class Settings(BaseSettings):
             raise ValueError("must be a host name or an address alone, like 127.0.0.1")
         return host
 
+    @field_validator("triton_url")
+    @classmethod
+    def _triton_without_scheme(cls, url: str) -> str:
+        host, _, port = url.rpartition(":")
+        if not host or "/" in url or not port.isdecimal() or not 0 < int(port) <= 65535:
+            raise ValueError("must be host:port, like 127.0.0.1:8001, without a scheme")
+        return url
+
     @field_validator("cache_url")
     @classmethod
     def _cache_url_of_redis(cls, url: SecretStr | None) -> SecretStr | None:
@@ -134,7 +154,7 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _threads_fit_the_cores(self) -> Self:
         wanted, cores = self.replica_count * self.threads_per_replica, available_cores()
-        if wanted > cores and not self.oversubscribe:
+        if self.hosted_engine == "torch" and wanted > cores and not self.oversubscribe:
             raise ValueError(
                 f"{self.replica_count} replicas of {self.threads_per_replica} threads want {wanted} cores and {cores} "
                 "are here: the slowest answers would take seconds. Lower PEAKPLAN_REPLICAS or "
@@ -149,6 +169,30 @@ class Settings(BaseSettings):
         return self
 
     @property
+    def hosted_engine(self) -> HostedName:
+        """The engine that runs the model, here or inside Triton."""
+        return self.triton_hosts if self.engine == "triton" else self.engine
+
+    @property
+    def model_choice(self) -> ModelChoice:
+        """The model and how to run it."""
+        return ModelChoice(
+            model_dir=self.model_dir.absolute(),
+            cache_dir=self.cache_dir.absolute(),
+            dtype=self.dtype,
+            threads=self.threads_per_replica,
+            strategy=self.strategy,
+            max_prompt_tokens=self.max_prompt_tokens,
+        )
+
+    @property
     def replica_count(self) -> int:
         """Replicas to start."""
         return self.replicas or max(1, available_cores() // self.threads_per_replica)
+
+
+def problems_of(error: ValidationError) -> str:
+    """What is wrong with the settings, in words on one line."""
+    return "; ".join(
+        " ".join([*map(str, item["loc"]), item["msg"].removeprefix("Value error, ")]) for item in error.errors()
+    )

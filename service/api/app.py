@@ -1,5 +1,6 @@
 """The application: which parts there are and how they are wired. `service/__main__.py` starts and stops them."""
 
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -20,9 +21,9 @@ from service.api.reload import Reloader
 from service.api.routes import JSON_PATHS, router
 from service.api.services import Services
 from service.api.tokens import Tokens
+from service.engines.choice import make_engine, model_source
 from service.engines.frames import ModelSource
-from service.engines.replica import ReplicaEngine
-from service.engines.version import folder_version
+from service.engines.protocol import Engine
 from service.gateway.door import Door
 from service.gateway.drain import Drain
 from service.gateway.pool import ReplicaPool
@@ -36,32 +37,29 @@ from service.telemetry.metrics import Metrics, Reading
 from service.telemetry.traces import make_tracer
 
 
-def torch_source(settings: Settings) -> ModelSource:
-    """The model that the settings name, on this machine's CPU, as its folder stands now."""
-    return ModelSource(
-        "service.engines.torch_engine:load",
-        {
-            "model_dir": settings.model_dir,
-            "cache_dir": settings.cache_dir,
-            "dtype": settings.dtype,
-            "threads": settings.threads_per_replica,
-            "strategy": settings.strategy,
-            "max_prompt_tokens": settings.max_prompt_tokens,
-        },
-        version=folder_version(settings.model_dir, settings.dtype),
+def settings_source(settings: Settings) -> ModelSource:
+    """The model that the settings name, as its folder stands now."""
+    return model_source(settings.hosted_engine, settings.model_choice)
+
+
+def replica_engine(settings: Settings, source: ModelSource, number: int) -> Engine:
+    """Replica `number` of a model, not started yet. Raises EngineUnavailableError."""
+    return make_engine(
+        settings.engine,
+        source,
+        number,
+        threads=settings.threads_per_replica,
+        strategy=settings.strategy,
+        grace_seconds=settings.grace_seconds,
+        triton_url=settings.triton_url,
     )
-
-
-def replica_engine(settings: Settings, source: ModelSource) -> ReplicaEngine:
-    """One replica of a model, not started yet."""
-    return ReplicaEngine(source, threads=settings.threads_per_replica, grace_seconds=settings.grace_seconds)
 
 
 def replica_pool(settings: Settings, source: ModelSource | None = None) -> ReplicaPool:
     """The replicas that the settings ask for, not started yet."""
-    source = source or torch_source(settings)
+    source = source or settings_source(settings)
     return ReplicaPool(
-        [replica_engine(settings, source) for _ in range(settings.replica_count)],
+        [replica_engine(settings, source, number) for number in range(settings.replica_count)],
         version=source.version,
         order=settings.order,
         quantile=settings.admission_quantile,
@@ -86,7 +84,7 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         door=Door(settings.backlog_ms / 1000),
         metrics=metrics,
         observer=Observer(metrics, tracer, log_text=settings.log_text),
-        reloader=Reloader(pool, lambda: source or torch_source(settings), lambda new: replica_engine(settings, new)),
+        reloader=Reloader(pool, lambda: source or settings_source(settings), partial(replica_engine, settings)),
         trace_seconds=settings.trace_deadline_ms / 1000,
         shared_memory=shared,
         tracer=tracer,

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 
 from service.engines.frames import ModelSource
 from service.engines.protocol import Engine, EngineError
@@ -19,7 +20,7 @@ class Reloader:
     """One reload at a time, each replica replaced once its successor is up."""
 
     def __init__(
-        self, pool: ReplicaPool, find: Callable[[], ModelSource], make_engine: Callable[[ModelSource], Engine]
+        self, pool: ReplicaPool, find: Callable[[], ModelSource], make_engine: Callable[[ModelSource, int], Engine]
     ) -> None:
         """`find` reads which model there is to serve; it may take a while and is called in a thread."""
         self._pool = pool
@@ -51,7 +52,7 @@ class Reloader:
         source = await asyncio.to_thread(self._find)
         logger.info("reloading", extra={"version": source.version})
         try:
-            await self._pool.reload(lambda: self._make_engine(source), source.version)
+            await self._pool.reload(partial(self._make_engine, source), source.version)
         except EngineError as error:
             logger.error("reload failed: the old model stays", extra={"reason": str(error)})
             raise

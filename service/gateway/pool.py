@@ -140,15 +140,15 @@ class ReplicaPool:
         while self.available:
             await asyncio.gather(*(slot.engine.failed() for slot in self._slots if slot.usable))
 
-    async def reload(self, make_engine: Callable[[], Engine], version: str = "") -> None:
+    async def reload(self, make_engine: Callable[[int], Engine], version: str = "") -> None:
         """Put a new engine in every slot, one after another, each started before the old one stops: nothing is dropped.
 
-        One more model than usual is in memory meanwhile. Raises EngineError when a new engine does not start; those
+        `make_engine` gets the slot's number. One more model than usual is in memory meanwhile. Raises EngineError when a new engine does not start; those
         already replaced stay.
         """
         async with self._reloading:
-            for slot in self._slots:
-                await self._replace(slot, make_engine(), version)
+            for number, slot in enumerate(self._slots):
+                await self._replace(slot, make_engine(number), version)
 
     async def generate(self, request: GenerationRequest) -> GenerationResult:
         """Run a request on the next free replica, once more on another one if its replica dies or hangs.

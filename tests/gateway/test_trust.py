@@ -178,7 +178,8 @@ async def test_reload_replaces_every_engine_and_drops_nothing(started: Starter) 
     pool = await started(*old, version="v1")
     fresh: list[FakeEngine] = []
 
-    def make() -> FakeEngine:
+    def make(number: int) -> FakeEngine:
+        assert number == len(fresh)
         fresh.append(Quick(text="new"))
         return fresh[-1]
 
@@ -204,7 +205,7 @@ async def test_a_reload_that_fails_leaves_the_old_model_serving(started: Starter
     broken = FakeEngine()
     broken.start_failures = 1
     with pytest.raises(EngineUnavailableError):
-        await pool.reload(lambda: broken, "v2")
+        await pool.reload(lambda _: broken, "v2")
     assert broken.closed
     assert (await pool.generate(request())).text == "old"
     assert pool.version == "v1"
@@ -213,7 +214,7 @@ async def test_a_reload_that_fails_leaves_the_old_model_serving(started: Starter
 async def test_a_reloaded_replica_is_restarted_when_it_dies(started: Starter) -> None:
     pool = await started(FakeEngine())
     fresh = FakeEngine()
-    await pool.reload(lambda: fresh, "v2")
+    await pool.reload(lambda _: fresh, "v2")
     fresh.fail()
     await until(lambda: fresh.starts == 2 and pool.available)
     assert (await pool.generate(request())).model_version == "v2"

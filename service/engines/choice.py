@@ -1,0 +1,89 @@
+"""Which engine answers and which model it runs, by name: the one place that knows every engine.
+
+It imports what it makes only when it makes it: grpc, torch and the Neuron packages are not on every machine.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import TypeAdapter
+
+from service.engines.frames import ModelSource
+from service.engines.precision import Precision
+from service.engines.protocol import Engine, EngineUnavailableError, Strategy
+from service.engines.version import folder_version
+
+# torch    a process of ours for each replica, on this machine's CPU
+# triton   a Triton server on this machine, which hosts the replicas: of one of the `HostedName`s
+EngineName = Literal["torch", "triton"]
+HostedName = Literal["torch"]
+
+_LOADERS: dict[HostedName, str] = {"torch": "service.engines.torch_engine:load"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelChoice:
+    """A model folder and how to run it."""
+
+    model_dir: Path
+    cache_dir: Path
+    dtype: Precision
+    threads: int
+    strategy: Strategy
+    max_prompt_tokens: int
+
+
+_choices = TypeAdapter(ModelChoice)
+
+
+def model_source(hosted: HostedName, choice: ModelChoice) -> ModelSource:
+    """How a process gets this model, as its folder stands now."""
+    return ModelSource(
+        _LOADERS[hosted],
+        {
+            "model_dir": choice.model_dir,
+            "cache_dir": choice.cache_dir,
+            "dtype": choice.dtype,
+            "threads": choice.threads,
+            "strategy": choice.strategy,
+            "max_prompt_tokens": choice.max_prompt_tokens,
+        },
+        version=folder_version(choice.model_dir, choice.dtype),
+    )
+
+
+def as_json(choice: ModelChoice) -> dict[str, Any]:
+    """A choice for a file; `source_from_json` reads it."""
+    plain: dict[str, Any] = _choices.dump_python(choice, mode="json")
+    return plain
+
+
+def source_from_json(hosted: HostedName, choice: Mapping[str, Any]) -> ModelSource:
+    """`model_source` for a process that has only what a file says."""
+    return model_source(hosted, _choices.validate_python(choice))
+
+
+def make_engine(
+    name: EngineName,
+    source: ModelSource,
+    number: int,
+    *,
+    threads: int,
+    strategy: Strategy,
+    grace_seconds: float,
+    triton_url: str,
+) -> Engine:
+    """Replica `number` of a model, not started yet. Raises EngineUnavailableError when its packages are missing."""
+    if name == "triton":
+        try:
+            from service.engines.triton.engine import TritonEngine
+        except ImportError as error:
+            raise EngineUnavailableError(
+                f"PEAKPLAN_ENGINE=triton needs the packages of requirements-triton.txt, and {error.name} is missing"
+            ) from error
+        return TritonEngine(triton_url, number, version=source.version, strategy=strategy, grace_seconds=grace_seconds)
+    from service.engines.replica import ReplicaEngine
+
+    return ReplicaEngine(source, threads=threads, grace_seconds=grace_seconds)
