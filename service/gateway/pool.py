@@ -143,8 +143,8 @@ class ReplicaPool:
     async def reload(self, make_engine: Callable[[int], Engine], version: str = "") -> None:
         """Put a new engine in every slot, one after another, each started before the old one stops: nothing is dropped.
 
-        `make_engine` gets the slot's number. One more model than usual is in memory meanwhile. Raises EngineError when a new engine does not start; those
-        already replaced stay.
+        `make_engine` gets the slot's number. One more model than usual is in memory meanwhile. Raises EngineError when
+        a new engine does not start; those already replaced stay.
         """
         async with self._reloading:
             for number, slot in enumerate(self._slots):
