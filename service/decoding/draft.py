@@ -90,8 +90,22 @@ class Drafter:
         number.
         """
         scores = self.heads.scores(self.lm_head, hidden)
-        branches = _Branches(nodes, constraint, deepest, len(nodes.tokens) + min(room, MOST_DRAFTED_NODES))
-        _Growth(self.tree, self.heads.num_heads, branches, scores).expand(nodes.root, ROOT)
+        grow_tree(nodes, self.tree, scores, self.heads.num_heads, constraint, deepest=deepest, room=room)
+
+
+def grow_tree(
+    nodes: TokenTree,
+    tree: MedusaTree,
+    scores: Scores,
+    num_heads: int,
+    constraint: Constraint,
+    *,
+    deepest: int,
+    room: int,
+) -> None:
+    """`Drafter.grow` for guesses that are there already: `scores` has a row for each of `num_heads` heads."""
+    branches = _Branches(nodes, constraint, deepest, len(nodes.tokens) + min(room, MOST_DRAFTED_NODES))
+    _Growth(tree, num_heads, branches, scores).expand(nodes.root, ROOT)
 
 
 @dataclass(frozen=True, slots=True)
