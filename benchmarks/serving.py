@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from service.engines.processes import replicas_of
 from service.planner.question import Question
 from service.settings import Settings
 
@@ -97,9 +98,9 @@ def _summary(answers: Sequence[tuple[float, str]]) -> dict[str, Any]:
 
 
 def _replica_memory(server: int) -> list[int]:
-    """Resident megabytes of each child of the server."""
-    children = Path(f"/proc/{server}/task/{server}/children").read_text(encoding="ascii").split()
+    """Resident megabytes of each replica, pages that they share included."""
     page = os.sysconf("SC_PAGE_SIZE")
     return [
-        int(Path(f"/proc/{child}/statm").read_text(encoding="ascii").split()[1]) * page // 2**20 for child in children
+        int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * page // 2**20
+        for pid in replicas_of(server)
     ]

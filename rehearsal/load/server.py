@@ -12,6 +12,8 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from service.engines.processes import replicas_of
+
 START_SECONDS = 600.0
 _STOP_SECONDS = 60.0
 
@@ -61,9 +63,8 @@ class Server:
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     def replicas(self) -> list[int]:
-        """Process ids of its children."""
-        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
-        return [int(pid) for pid in path.read_text(encoding="ascii").split()]
+        """Process ids of its replicas."""
+        return replicas_of(self.process.pid)
 
     def stop(self) -> int:
         """SIGTERM, and its exit code."""

@@ -27,20 +27,23 @@ class ModelSource:
     """How a replica gets its model: `loader` is "module:function", called there with `arguments` by name.
 
     A name and not the function itself, so that the server never imports torch to say which model it wants. Sources of
-    equal `version` give equal answers: plans that one made may be kept and given in the name of the other.
+    equal `version` give equal answers: plans that one made may be kept and given in the name of the other. A `forkable`
+    model lives in one thread on the CPU, and so survives a fork of its process.
     """
 
     loader: str
     arguments: Mapping[str, object]
     version: str = ""
+    forkable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """The first message to a replica: what to load, and whose child it is."""
+    """The first message to a replica's process: what to load, whose child it is, and whether to serve or to fork."""
 
     source: ModelSource
     parent_pid: int
+    forks: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,13 @@ class Ready:
     """The model is loaded and has answered once."""
 
     model_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Born:
+    """A replica was forked."""
+
+    pid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +73,7 @@ class Failure:
     refused: bool = False
 
 
-Message = Hello | Ready | Cancel | Failure | GenerationRequest | GenerationResult
+Message = Hello | Ready | Born | Cancel | Failure | GenerationRequest | GenerationResult
 
 
 def encode(message: Message) -> bytes:

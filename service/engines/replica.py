@@ -6,16 +6,13 @@ event loop nothing. A replica that does not answer a cancellation within `grace`
 
 import asyncio
 import contextlib
-import logging
 import os
 import socket
-import subprocess
-import sys
-from pathlib import Path
-from typing import cast
 
-import service
-from service.engines.frames import Cancel, Decoder, Failure, FrameError, Hello, Message, ModelSource, Ready, encode
+from service.engines.frames import Cancel, Failure, Hello, Message, ModelSource, Ready
+from service.engines.link import ReplicaLink
+from service.engines.nursery import Nursery, Process, can_fork
+from service.engines.processes import spawn
 from service.engines.protocol import (
     EngineUnavailableError,
     GenerationRequest,
@@ -23,56 +20,8 @@ from service.engines.protocol import (
     RequestRefusedError,
 )
 
-logger = logging.getLogger(__name__)
-
 START_SECONDS = 1800.0  # the first start fetches the base weights
 GRACE_SECONDS = 2.0
-_SOURCE_ROOT = Path(service.__file__).parents[1]
-
-
-class ReplicaLink(asyncio.Protocol):
-    """The server's end of a replica's socket: at most one awaited message at a time."""
-
-    def __init__(self) -> None:
-        self.gone = asyncio.Event()
-        self._decoder = Decoder()
-        self._transport: asyncio.Transport | None = None
-        self._awaited: asyncio.Future[Message] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of it
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            messages = self._decoder.feed(data)
-        except FrameError as error:
-            logger.error("a replica answered with bytes that are no answer", extra={"reason": str(error)})
-            return self.close()
-        for message in messages:
-            if self._awaited is not None and not self._awaited.done():
-                self._awaited.set_result(message)
-        return None
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self.gone.set()
-        if self._awaited is not None and not self._awaited.done():
-            self._awaited.set_exception(EngineUnavailableError("the replica's process ended"))
-
-    def send(self, message: Message) -> None:
-        """Queue a message; one to a process that is gone is dropped."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(encode(message))
-
-    def expect(self) -> asyncio.Future[Message]:
-        """The next message to come in. Raises EngineUnavailableError when the process ends first."""
-        self._awaited = asyncio.get_running_loop().create_future()
-        if self.gone.is_set():
-            self._awaited.set_exception(EngineUnavailableError("the replica's process has ended"))
-        return self._awaited
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
 
 
 class ReplicaEngine:
@@ -90,7 +39,8 @@ class ReplicaEngine:
         self._threads = threads
         self._start_seconds = start_seconds
         self._grace_seconds = grace_seconds
-        self._process: subprocess.Popen[bytes] | None = None
+        self._nursery = Nursery.join(source, threads) if source.forkable and can_fork() else None
+        self._process: Process | None = None
         self._link: ReplicaLink | None = None
         self._model_id = ""
         self._ready = False  # between a start that succeeded and the next stop
@@ -111,18 +61,9 @@ class ReplicaEngine:
     async def start(self) -> None:
         """Start the process and wait for its model. Raises EngineUnavailableError with the replica's own reason."""
         await self._stop()
-        ours, theirs = socket.socketpair()
-        try:
-            with theirs:
-                self._process = self._spawn(theirs)
-        except EngineUnavailableError:
-            ours.close()
-            raise
-        _, self._link = await asyncio.get_running_loop().create_unix_connection(ReplicaLink, sock=ours)
-        self._link.send(Hello(self._source, os.getpid()))
         try:
             async with asyncio.timeout(self._start_seconds):
-                answer = await self._link.expect()
+                answer = await self._begin()
         except TimeoutError:
             await self._stop()
             raise EngineUnavailableError(f"the replica was not ready after {self._start_seconds:.0f} s") from None
@@ -162,6 +103,26 @@ class ReplicaEngine:
 
     async def close(self) -> None:
         await self._stop()
+        if self._nursery is not None:
+            nursery, self._nursery = self._nursery, None
+            await nursery.leave()
+
+    async def _begin(self) -> Message:
+        """A process and its first message."""
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                if self._nursery is None:
+                    self._process = spawn(theirs, self._threads)
+                else:
+                    self._process = await self._nursery.bear(theirs)
+        except BaseException:
+            ours.close()
+            raise
+        _, self._link = await asyncio.get_running_loop().create_unix_connection(ReplicaLink, sock=ours)
+        if self._nursery is None:
+            self._link.send(Hello(self._source, os.getpid()))
+        return await self._link.expect()
 
     async def _settle(self, link: ReplicaLink, answer: asyncio.Future[Message]) -> None:
         """Wait until the replica is free again. Nobody reads the cancelled request's answer, so mark it as seen."""
@@ -171,23 +132,6 @@ class ReplicaEngine:
             link.close()
             if self._process is not None:
                 self._process.kill()
-
-    def _spawn(self, stream: socket.socket) -> subprocess.Popen[bytes]:
-        """A fresh interpreter in a process group of its own, so that Ctrl-C in a terminal does not reach it."""
-        command = [sys.executable, "-P", "-m", "service.engines.replica_process", str(stream.fileno())]
-        environment = {
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(_SOURCE_ROOT), *filter(None, sys.path)]),
-            "OMP_NUM_THREADS": str(self._threads),
-            "MKL_NUM_THREADS": str(self._threads),
-            "TOKENIZERS_PARALLELISM": "false",
-        }
-        try:
-            return subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, pass_fds=[stream.fileno()], env=environment, process_group=0
-            )
-        except OSError as error:
-            raise EngineUnavailableError(f"no process for the replica: {error}") from error
 
     async def _stop(self) -> None:
         self._ready = False

@@ -1,6 +1,7 @@
 """A replica's process: loads one model, then answers one request after another over the socket it was given.
 
-Run by `replica.py` as `python -m service.engines.replica_process FD`. It knows the channel, not what a model is.
+Or it forks replicas that do so, each over a socket of its own that comes with the order (`nursery.py`). Run by
+`processes.py` as `python -m service.engines.replica_process FD`. It knows the channel, not what a model is.
 """
 
 import contextlib
@@ -14,7 +15,8 @@ from collections.abc import Callable
 from pkgutil import resolve_name
 from typing import Protocol
 
-from service.engines.frames import Cancel, Channel, Failure, Hello, ModelSource, Ready
+from service.engines.frames import Born, Cancel, Channel, Failure, Hello, ModelSource, Ready
+from service.engines.processes import REPLICA, TEMPLATE, take_name
 from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError
 from service.telemetry.logs import whereabouts
 
@@ -39,7 +41,12 @@ def main() -> int:
         channel = Channel(stream)
         hello = channel.receive()
         if isinstance(hello, Hello) and die_with_parent(hello.parent_pid):
-            return _serve(channel, hello.source)
+            take_name(TEMPLATE if hello.forks else REPLICA)
+            model = _load(channel, hello.source)
+            if model is not None and hello.forks:
+                return _fork_on_demand(stream, channel, model)
+            if model is not None:
+                return _serve(channel, model)
     return 1
 
 
@@ -53,16 +60,46 @@ def die_with_parent(parent_pid: int) -> bool:
     return os.getppid() == parent_pid
 
 
-def _serve(channel: Channel, source: ModelSource) -> int:
+def _load(channel: Channel, source: ModelSource) -> Model | None:
+    """The model, announced; or the reason why there is none."""
     try:
         loader: Callable[..., Model] = resolve_name(source.loader)
         model = loader(**source.arguments)
     except Exception as error:
         channel.send(Failure(_one_line(error)))
-        return 1
+        return None
     gc.collect()
     gc.freeze()  # the model lives for good; collections in the middle of a request need not walk it
     channel.send(Ready(model.id))
+    return model
+
+
+def _fork_on_demand(stream: socket.socket, channel: Channel, model: Model) -> int:
+    """One replica for each descriptor that comes in, which is its socket."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel forgets the dead by itself
+    pid = os.getpid()
+    while (order := socket.recv_fds(stream, 1, 1))[0]:
+        (descriptor,) = order[1]
+        with socket.socket(fileno=descriptor) as theirs:
+            child = os.fork()
+            if child == 0:
+                stream.close()
+                os._exit(_serve_forked(theirs, model, pid))
+        channel.send(Born(child))
+    return 0
+
+
+def _serve_forked(stream: socket.socket, model: Model, template_pid: int) -> int:
+    with contextlib.suppress(ConnectionError):
+        channel = Channel(stream)
+        take_name(REPLICA)
+        if die_with_parent(template_pid):
+            channel.send(Ready(model.id))
+            return _serve(channel, model)
+    return 1
+
+
+def _serve(channel: Channel, model: Model) -> int:
     while (message := channel.receive()) is not None:
         if isinstance(message, GenerationRequest):
             channel.send(_answer(model, message, channel))

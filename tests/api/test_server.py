@@ -10,9 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from service.engines.processes import replicas_of
 from service.planner.plan import Plan
 from tests.api.test_bad_input import ODD_QUERIES, assert_problem
-from tests.processes import children_of, eventually, is_alive
+from tests.processes import eventually, is_alive
 from tests.server_process import ServerProcess, serving
 from tests.tiny_model import MODEL_ID
 
@@ -73,20 +74,20 @@ def test_many_at_once_are_all_answered(server: ServerProcess) -> None:
 
 
 def test_the_model_runs_in_a_child_and_the_server_never_loads_torch(server: ServerProcess) -> None:
-    (replica,) = children_of(server.process.pid)
+    (replica,) = replicas_of(server.process.pid)
     assert "libtorch" in Path(f"/proc/{replica}/maps").read_text(encoding="utf-8")
     assert "libtorch" not in Path(f"/proc/{server.process.pid}/maps").read_text(encoding="utf-8")
 
 
 def test_a_killed_replica_comes_back_and_plans_go_on_meanwhile(server: ServerProcess) -> None:
-    (replica,) = children_of(server.process.pid)
+    (replica,) = replicas_of(server.process.pid)
     os.kill(replica, signal.SIGKILL)
     eventually(lambda: server.get("/readyz").status_code == 503, "the loss of the replica went unnoticed")
     meanwhile = server.post("/plan", {"query": "where is my package"})
     assert (meanwhile.status_code, meanwhile.json()["source"]) == (200, "fallback")
     eventually(lambda: server.get("/readyz").status_code == 200, "the replica did not come back", seconds=300)
     assert server.post("/plan", {"query": "red shoes", **PATIENT}).json()["source"] == "model"
-    assert children_of(server.process.pid) != [replica]
+    assert replicas_of(server.process.pid) != [replica]
 
 
 def test_logs_are_json_lines_without_the_shoppers_words(server: ServerProcess) -> None:
@@ -115,7 +116,7 @@ def test_sigterm_lets_requests_finish_then_ends_everything(tiny_model_dir: Path)
         f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
     )
     with serving(PEAKPLAN_MODEL_DIR=tiny_model_dir, PEAKPLAN_REPLICAS=1, **patience) as server:
-        (replica,) = children_of(server.process.pid)
+        (replica,) = replicas_of(server.process.pid)
         port = int(server.url.rpartition(":")[2])
         with socket.create_connection(("127.0.0.1", port), timeout=60) as client:
             client.sendall(head.encode())
@@ -139,7 +140,7 @@ def test_ctrl_c_ends_it_without_a_traceback(tiny_model_dir: Path) -> None:
 
 def test_replicas_die_with_a_killed_server(tiny_model_dir: Path) -> None:
     with serving(PEAKPLAN_MODEL_DIR=tiny_model_dir, PEAKPLAN_REPLICAS=1) as server:
-        replicas = children_of(server.process.pid)
+        replicas = replicas_of(server.process.pid)
         server.process.kill()
         eventually(lambda: not any(map(is_alive, replicas)), "a replica outlived its server")
 

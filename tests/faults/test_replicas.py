@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from service.engines.processes import replicas_of
 from tests.faults.under_load import Load, assert_full_capacity_again, fake_server, metric
-from tests.processes import children_of, eventually
+from tests.processes import eventually
 
 pytestmark = pytest.mark.slow
 SECONDS = 4.0
@@ -19,19 +20,19 @@ def test_one_replica_is_killed_or_stopped(number: signal.Signals) -> None:
     with fake_server() as server:
         with Load(server.url, SECONDS) as load:
             time.sleep(1)
-            victim = children_of(server.process.pid)[0]
+            victim = replicas_of(server.process.pid)[0]
             os.kill(victim, number)
         load.assert_nothing_was_lost()
         assert "model" in load.rungs()
         assert_full_capacity_again(server)
-        assert victim not in children_of(server.process.pid)
+        assert victim not in replicas_of(server.process.pid)
 
 
 def test_all_replicas_are_killed() -> None:
     with fake_server() as server:
         with Load(server.url, SECONDS) as load:
             time.sleep(1)
-            for replica in children_of(server.process.pid):
+            for replica in replicas_of(server.process.pid):
                 os.kill(replica, signal.SIGKILL)
         load.assert_nothing_was_lost()
         assert_full_capacity_again(server)
@@ -52,19 +53,19 @@ def test_one_replica_becomes_slow_or_corrupt(tmp_path: Path, fault: str) -> None
 
 def test_a_reload_under_load_drops_nothing() -> None:
     with fake_server() as server:
-        before = children_of(server.process.pid)
+        before = replicas_of(server.process.pid)
         with Load(server.url, SECONDS) as load:
             time.sleep(0.5)
             assert server.post("/reload", {}).json()["status"] == "reloaded"
         load.assert_nothing_was_lost()
-        assert not set(before) & set(children_of(server.process.pid))
+        assert not set(before) & set(replicas_of(server.process.pid))
         assert_full_capacity_again(server)
 
 
 def test_a_reload_can_be_asked_for_by_signal() -> None:
     with fake_server() as server:
-        before = children_of(server.process.pid)
+        before = replicas_of(server.process.pid)
         server.process.send_signal(signal.SIGHUP)
-        eventually(lambda: not set(before) & set(children_of(server.process.pid)), "it did not reload", 60)
-        eventually(lambda: len(children_of(server.process.pid)) == len(before), "an old replica stayed", 60)
+        eventually(lambda: not set(before) & set(replicas_of(server.process.pid)), "it did not reload", 60)
+        eventually(lambda: len(replicas_of(server.process.pid)) == len(before), "an old replica stayed", 60)
         assert_full_capacity_again(server)
