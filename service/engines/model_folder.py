@@ -7,7 +7,7 @@
     drafting.json               optional, what is worth drafting on a device that takes forwards of any size: texts with
                                 which answers often begin, and how likely a node of the tree must be
 
-Your own model needs a folder like this one; an adapter, heads and tree are optional.
+Your own model needs a folder like this one; an adapter, heads and tree are optional. `make import` writes one.
 """
 
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
@@ -26,24 +26,13 @@ from service.decoding.heads import MedusaHeads
 from service.decoding.llama import LlamaConfig
 from service.decoding.opening import Opening
 from service.engines.base_weights import BASE_NAME, ensure_base_weights
+from service.engines.model_card import ModelCard, ModelFolderError, existing, read_card
+from service.layouts.checkpoint import check_shapes, longest_sequence, read_config, read_weights
+from service.layouts.heads import LayoutError
+
+__all__ = ["LoadedModel", "ModelCard", "ModelFolderError", "base_folder", "load_model", "merge_adapter", "read_card"]
 
 _ADAPTER_PREFIX = "base_model.model."
-
-
-class ModelFolderError(RuntimeError):
-    """A model folder cannot be used; the message names the file and what to do."""
-
-
-class ModelCard(BaseModel):
-    """model.json."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    id: str = Field(min_length=1)
-    base: str = Field(description=f"{BASE_NAME!r}, or a folder (absolute, or relative to the model folder)")
-    bos_token_id: int = Field(ge=0)
-    eos_token_id: int = Field(ge=0)
-    max_tokens: int = Field(ge=8, le=512, description="the longest plan text")
 
 
 class Drafting(BaseModel):
@@ -57,10 +46,14 @@ class Drafting(BaseModel):
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """All that an engine needs. `weights` have Hugging Face's parameter names, the adapter merged."""
+    """All that an engine needs. `weights` have Hugging Face's parameter names, the adapter merged.
+
+    `longest_sequence`: prompt, plan and drafted nodes, beyond which the base's attention would not be ours.
+    """
 
     id: str
     config: LlamaConfig
+    longest_sequence: int
     weights: dict[str, Tensor]
     heads: MedusaHeads | None
     tree: list[list[int]]
@@ -80,9 +73,10 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
     card = read_card(model_dir)
     base = base_folder(card, model_dir, cache_dir)
     try:
-        config = LlamaConfig.from_dict(json.loads(_existing(base / "config.json").read_text(encoding="utf-8")))
-        weights = _base_weights(base)
-        tokenizer = Tokenizer.from_file(str(_existing(base / "tokenizer.json")))
+        config = read_config(base)
+        weights = read_weights(base)
+        check_shapes({name: tuple(tensor.shape) for name, tensor in weights.items()}, config, base)
+        tokenizer = Tokenizer.from_file(str(existing(base / "tokenizer.json")))
         if (model_dir / "adapter_model.safetensors").is_file():
             merge_adapter(weights, model_dir, dtype)
         for name in weights:  # one by one: two copies of the whole would double a replica's peak memory
@@ -93,11 +87,14 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
         path = model_dir / "drafting.json"
         drafting = Drafting.model_validate_json(path.read_text(encoding="utf-8")) if path.is_file() else Drafting()
         encoded = [tokenizer.encode(text, add_special_tokens=False).ids for text in drafting.opening]
+    except LayoutError as error:
+        raise ModelFolderError(f"The model in {model_dir} cannot be read: {error}") from error
     except (KeyError, ValueError, SafetensorError) as error:  # JSON errors are ValueErrors
         raise ModelFolderError(f"The model in {model_dir} (base {base}) cannot be read: {error}") from error
     return LoadedModel(
         id=card.id,
         config=config,
+        longest_sequence=longest_sequence(base),
         weights=weights,
         heads=heads,
         tree=tree,
@@ -108,16 +105,6 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
         eos_token_id=card.eos_token_id,
         max_tokens=card.max_tokens,
     )
-
-
-def read_card(model_dir: Path) -> ModelCard:
-    """model.json. Raises ModelFolderError naming the field that is wrong."""
-    path = _existing(model_dir / "model.json")
-    try:
-        return ModelCard.model_validate_json(path.read_text(encoding="utf-8"))
-    except ValidationError as error:
-        problems = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'file'}: {item['msg']}" for item in error.errors())
-        raise ModelFolderError(f"{path} is not a model card: {problems}") from error
 
 
 def base_folder(card: ModelCard, model_dir: Path, cache_dir: Path) -> Path:
@@ -132,7 +119,7 @@ def base_folder(card: ModelCard, model_dir: Path, cache_dir: Path) -> Path:
 
 def merge_adapter(weights: dict[str, Tensor], model_dir: Path, dtype: torch.dtype = torch.float32) -> None:
     """Add a LoRA adapter in place: W += alpha / r * B @ A in float32, kept in `dtype` (Hu et al., 2021)."""
-    config = json.loads(_existing(model_dir / "adapter_config.json").read_text(encoding="utf-8"))
+    config = json.loads(existing(model_dir / "adapter_config.json").read_text(encoding="utf-8"))
     adapter = load_file(model_dir / "adapter_model.safetensors")
     scale = config["lora_alpha"] / config["r"]
     for name, down in adapter.items():
@@ -146,15 +133,6 @@ def merge_adapter(weights: dict[str, Tensor], model_dir: Path, dtype: torch.dtyp
         weights[target] = torch.addmm(weights[target].float(), up.float(), down.float(), alpha=scale).to(dtype)
 
 
-def _base_weights(base: Path) -> dict[str, Tensor]:
-    """One safetensors file, or the shards that an index lists."""
-    index = base / "model.safetensors.index.json"
-    if not index.is_file():
-        return load_file(_existing(base / "model.safetensors"))
-    shards: dict[str, Any] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-    return {name: tensor for shard in sorted(set(shards.values())) for name, tensor in load_file(base / shard).items()}
-
-
 def _optional_list(path: Path) -> list[Any]:
     if not path.is_file():
         return []
@@ -162,11 +140,3 @@ def _optional_list(path: Path) -> list[Any]:
     if not isinstance(listed, list):
         raise ValueError(f"{path.name} holds no list")
     return listed
-
-
-def _existing(path: Path) -> Path:
-    if not path.is_file():
-        raise ModelFolderError(
-            f"{path} is missing. Point PEAKPLAN_MODEL_DIR at a model folder; `make train` writes one."
-        )
-    return path

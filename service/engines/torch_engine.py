@@ -16,19 +16,12 @@ from service.decoding.draft import MOST_DRAFTED_NODES
 from service.decoding.generation import generate_autoregressive, generate_medusa
 from service.decoding.model import Model
 from service.decoding.statistics import Generation
-from service.decoding.trace import NodeTrace, StepTrace
 from service.decoding.tree import MedusaTree
 from service.engines.forwards import build_forward, kept_dtype
 from service.engines.model_folder import LoadedModel, ModelFolderError, load_model
 from service.engines.precision import Precision
-from service.engines.protocol import (
-    GenerationRequest,
-    GenerationResult,
-    RequestRefusedError,
-    Strategy,
-    TraceNode,
-    TraceStep,
-)
+from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError, Strategy
+from service.engines.results import generation_result
 
 _WARM_UP_GRAMMAR = r"start: /( [a-z]{1,6}){4,12}/"
 _WARM_UP_WORDS = (4, 16, 48)  # prompt lengths: the first product of each shape pays for choosing its kernel
@@ -55,7 +48,13 @@ class TorchModel:
             raise ModelFolderError(
                 f"medusa_tree.json of model {loaded.id!r} does not fit its heads: {error}"
             ) from error
-        self._cache = self._llama.new_cache(max_prompt_tokens + loaded.max_tokens + MOST_DRAFTED_NODES)
+        positions = max_prompt_tokens + loaded.max_tokens + MOST_DRAFTED_NODES
+        if positions > loaded.longest_sequence:
+            raise ModelFolderError(
+                f"model {loaded.id!r} attends to {loaded.longest_sequence} positions, and {positions} may be needed: "
+                f"lower PEAKPLAN_MAX_PROMPT_TOKENS ({max_prompt_tokens}) or max_tokens in model.json"
+            )
+        self._cache = self._llama.new_cache(positions)
 
     @property
     def precision(self) -> str:
@@ -84,7 +83,7 @@ class TorchModel:
             return cancelled() or (request.deadline is not None and time.monotonic() >= request.deadline)
 
         generation = self._generate(request, prompt, stop)
-        return self._result(generation, request, time.monotonic() - started)
+        return generation_result(generation, self._tokenizer, time.monotonic() - started, trace=request.trace)
 
     def _generate(self, request: GenerationRequest, prompt: list[int], stop: Callable[[], bool]) -> Generation:
         constraint = self._compile(request.grammar)
@@ -102,33 +101,6 @@ class TorchModel:
             return self._compiler.compile(grammar)
         except GrammarError:  # its message quotes the grammar, and so the shopper
             raise RequestRefusedError("its grammar does not compile") from None
-
-    def _result(self, generation: Generation, request: GenerationRequest, seconds: float) -> GenerationResult:
-        statistics = generation.statistics
-        return GenerationResult(
-            text=self._tokenizer.decode(generation.tokens),
-            tokens=generation.tokens,
-            stop_reason=generation.stop_reason,
-            prompt_tokens=statistics.prompt_tokens,
-            plan_tokens=statistics.plan_tokens,
-            forwards=statistics.forwards,
-            decisions=statistics.decisions,
-            forced_tokens=statistics.forced_tokens,
-            seconds=seconds,
-            accepted_per_step=statistics.accepted_per_step,
-            steps=[self._trace_step(step) for step in generation.steps] if request.trace else [],
-        )
-
-    def _trace_step(self, step: StepTrace) -> TraceStep:
-        return TraceStep(
-            nodes=[self._trace_node(node) for node in step.nodes],
-            emitted=[self._tokenizer.decode([token]) for token in step.emitted],
-            milliseconds=round(step.milliseconds, 3),
-        )
-
-    def _trace_node(self, node: NodeTrace) -> TraceNode:
-        text = self._tokenizer.decode([node.token])
-        return TraceNode(token_text=text, parent=node.parent, depth=node.depth, status=node.status)
 
 
 def load(

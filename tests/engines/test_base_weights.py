@@ -12,7 +12,8 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from service.engines import base_weights
-from service.engines.base_weights import BaseWeightsError, convert_gguf, ensure_base_weights
+from service.engines.base_weights import BaseWeightsError, ensure_base_weights
+from service.engines.gguf_base import convert_gguf
 from service.settings import Settings
 
 HIDDEN, HEADS, KV_HEADS, HEAD_DIM = 64, 4, 2, 16

@@ -1,0 +1,1 @@
+"""The files of other engines: Medusa heads and checkpoints in their layouts, read, checked and written."""
