@@ -1,6 +1,6 @@
-"""The decoding loops: greedy under a grammar, one token a decision, or several with Medusa heads.
+"""The decoding loops: greedy under a grammar, one token a decision, or several with Medusa heads or a draft model.
 
-Both run the same steps. A step forwards the tokens that the model has not read yet, and with heads a draft of what may
+All run the same steps. A step forwards the tokens that the model has not read yet, and maybe a draft of what may
 follow; the model's greedy choices decide what of the draft stays. Whatever is drafted, the tokens are the same.
 """
 
@@ -17,6 +17,7 @@ from service.decoding.kv_cache import KVCache
 from service.decoding.lm_head import HiddenScores
 from service.decoding.model import Model
 from service.decoding.opening import NO_OPENING, Opening
+from service.decoding.speculation import ChainDrafter, Draft
 from service.decoding.statistics import Generation, Statistics, StopReason
 from service.decoding.trace import StepTrace, trace_nodes
 from service.decoding.tree import MedusaTree
@@ -66,6 +67,30 @@ def generate_medusa(
     return decoding.run(cancelled)
 
 
+def generate_draft(
+    draft: Draft,
+    prompt: Sequence[int],
+    constraint: Constraint,
+    *,
+    max_tokens: int,
+    trace: bool = False,
+    cancelled: Callable[[], bool] | None = None,
+    cache: KVCache | None = None,
+) -> Generation:
+    """The tokens of greedy decoding with fast-forward by the draft's target, in fewer forwards of it.
+
+    Raises as `generate_autoregressive` does. A `cache` to reuse should have room for what is drafted.
+    """
+    cache = cache or draft.target.new_cache(len(prompt) + max_tokens + MOST_DRAFTED_NODES)
+    cache.reset()
+    speculation = draft.speculate(cache)
+    drafter = ChainDrafter(speculation.reader, speculation.shape)
+    decoding = _Decoding(speculation.target, prompt, constraint, max_tokens, cache, drafter=drafter, trace=trace)
+    generation = decoding.run(cancelled)
+    generation.statistics.draft_forwards = speculation.reader.draft_forwards
+    return generation
+
+
 class _Decoding:
     """One generation under way."""
 
@@ -77,7 +102,7 @@ class _Decoding:
         max_tokens: int,
         cache: KVCache | None,
         *,
-        drafter: Drafter | None = None,
+        drafter: Drafter | ChainDrafter | None = None,
         fast_forward: bool = True,
         trace: bool,
     ) -> None:

@@ -114,24 +114,42 @@ class Llama:
         included); the cached prefix is always visible; None is causal. Keys and values are written after the cached
         ones, and stay invisible to later calls until `cache.keep`. Raises ValueError when the cache is full.
         """
-        count = tokens.shape[0]
+        layers = range(self.config.num_layers)
+        return self.final_norm(self.run_layers(self.embed(tokens), positions, cache, layers, mask))
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """What the first layer reads, [N, H]."""
+        return self._embedding.index_select(0, tokens)
+
+    @torch.inference_mode()
+    def run_layers(
+        self, hidden: Tensor, positions: Tensor, cache: KVCache, layers: range, mask: Tensor | None = None
+    ) -> Tensor:
+        """`hidden` [N, H] through some layers in a row, whose keys and values are written; else as `forward`."""
+        count = hidden.shape[0]
         if cache.length + count > cache.capacity:
             raise ValueError(f"{count} nodes after {cache.length} positions overflow a cache of {cache.capacity}")
         # Rows of padding cost nothing where they make the products cheaper. Their keys are never written.
         padding = max(0, self._layers[0].qkv.cheapest_rows - count) if self._layers else 0
         if padding:
-            tokens, positions = F.pad(tokens, (0, padding)), F.pad(positions, (0, padding))
+            hidden, positions = F.pad(hidden, (0, 0, 0, padding)), F.pad(positions, (0, padding))
         cosine, sine = self._rotation(positions)
         visible = max(cache.length + count, FEWEST_KEYS)
         bias = self._attention_bias(mask, count, padding, cache.length, visible)
-        hidden = self._embedding.index_select(0, tokens)  # [rows, H]
-        for layer, (keys, values, new) in zip(self._layers, cache.window(count, visible), strict=True):
+        windows = cache.window(count, visible)
+        for layer, (keys, values, new) in zip(
+            self._layers[layers.start : layers.stop], windows[layers.start : layers.stop], strict=True
+        ):
             query, fresh = self._rotate(layer.qkv(self._normalise(hidden)), cosine, sine)
             new.copy_(fresh[:count].permute(1, 2, 0, 3))
             hidden = layer.output.add_to(hidden, self._attend(query, keys, values, bias))
             gate, up = layer.gate_up(self._normalise(hidden)).chunk(2, dim=1)
             hidden = layer.down.add_to(hidden, F.silu(gate).mul_(up))
-        return F.rms_norm(hidden[:count], self._norm.shape, self._norm, self.config.rms_norm_eps)
+        return hidden[:count]
+
+    def final_norm(self, hidden: Tensor) -> Tensor:
+        """The final norm of states [N, H]."""
+        return F.rms_norm(hidden, self._norm.shape, self._norm, self.config.rms_norm_eps)
 
     def linear(self, weight: Tensor) -> Linear:
         """A product with another weight [out, in], such as the heads', in that weight's dtype."""

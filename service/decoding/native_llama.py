@@ -75,7 +75,7 @@ class NativeLlama:
             raise ValueError(f"{count} nodes after {cache.length} positions overflow a cache of {cache.capacity}")
         if mask is None:
             mask = torch.ones((count, count), dtype=torch.bool).tril_()
-        hidden = F.embedding(tokens, self._embedding).float()  # [N, H], overwritten
+        hidden = self.embed(tokens)  # overwritten
         rotary = self._rotary.index_select(0, positions)  # [N, 2, head_dim]
         failed = self._library.peakplan_forward(
             self._model,
@@ -90,6 +90,40 @@ class NativeLlama:
         if failed:
             raise MemoryError(f"no memory for a forward of {count} nodes")
         return hidden
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """What the first layer reads, [N, H] float32."""
+        return F.embedding(tokens, self._embedding).float()
+
+    @torch.inference_mode()
+    def run_layers(self, hidden: Tensor, positions: Tensor, cache: KVCache, layers: range) -> Tensor:
+        """A chain's `hidden` [N, H] through some layers in a row, overwritten; see `Llama.run_layers`."""
+        count = hidden.shape[0]
+        if cache.length + count > cache.capacity:
+            raise ValueError(f"{count} nodes after {cache.length} positions overflow a cache of {cache.capacity}")
+        rotary = self._rotary.index_select(0, positions)  # [N, 2, head_dim]
+        mask = torch.ones((count, count), dtype=torch.bool).tril_()
+        failed = self._library.peakplan_run_layers(
+            self._model,
+            hidden.data_ptr(),
+            count,
+            rotary.data_ptr(),
+            mask.data_ptr(),
+            cache.data.data_ptr(),
+            cache.capacity,
+            cache.length,
+            layers.start,
+            layers.stop,
+        )
+        if failed:
+            raise MemoryError(f"no memory for a forward of {count} nodes")
+        return hidden
+
+    def final_norm(self, hidden: Tensor) -> Tensor:
+        """The final norm of states [N, H]."""
+        normal = hidden.clone(memory_format=torch.contiguous_format)
+        self._library.peakplan_normalise(self._model, normal.data_ptr(), normal.shape[0])
+        return normal
 
     def linear(self, weight: Tensor) -> Linear:
         """A product with another weight [out, in], such as the heads', as this model computes its own."""

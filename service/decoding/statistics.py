@@ -12,8 +12,9 @@ StopReason = Literal["finished", "length", "cancelled"]
 class Statistics:
     """`plan_tokens` = `decisions` + `forced_tokens`: each token was chosen among several or had no rival.
 
-    `forwards` counts the prefill. `accepted_per_step` has the tokens that each forward brought (those forced right
-    after the prompt ride in the first); they add up to `plan_tokens`, but where all is forced and nothing is forwarded.
+    `forwards` counts the prefill; `draft_forwards` are a draft model's, beside them. `accepted_per_step` has the tokens
+    that each forward brought (those forced right after the prompt ride in the first); they add up to `plan_tokens`, but
+    where all is forced and nothing is forwarded.
     """
 
     prompt_tokens: int = 0
@@ -22,6 +23,7 @@ class Statistics:
     decisions: int = 0
     forced_tokens: int = 0
     accepted_per_step: list[int] = field(default_factory=list)
+    draft_forwards: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
+from service.decoding.early_exit import LayeredModel
 from service.decoding.linear import has_packed_kernels
 from service.decoding.llama import Llama
-from service.decoding.model import Model
 from service.decoding.native.library import NativeUnavailableError, load_library
 from service.decoding.native_llama import NativeLlama
 from service.engines.model_folder import LoadedModel, ModelFolderError
@@ -24,7 +24,7 @@ def kept_dtype(precision: Precision) -> torch.dtype:
     return kept
 
 
-def build_forward(loaded: LoadedModel, precision: Precision, cache_dir: Path) -> Model:
+def build_forward(loaded: LoadedModel, precision: Precision, cache_dir: Path) -> LayeredModel:
     """The model's forward in a precision. Raises ModelFolderError where int8 is asked for and cannot be had."""
     if precision in ("auto", "int8"):
         try:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-Strategy = Literal["medusa", "autoregressive"]
+Strategy = Literal["medusa", "autoregressive", "draft"]
 StopReason = Literal["finished", "length", "cancelled"]
 NodeStatus = Literal["accepted", "rejected", "forced", "sampled"]
 
@@ -58,7 +58,7 @@ class TraceStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationResult:
-    """What a generation gave and what it cost. `forwards` counts the prefill.
+    """What a generation gave and what it cost. `forwards` counts the prefill; `draft_forwards` are a draft model's.
 
     The gateway fills in how long the request waited and which model answered: while a new one is being rolled out,
     two models answer side by side.
@@ -78,6 +78,7 @@ class GenerationResult:
     queue_seconds: float = 0.0
     model_id: str = ""
     model_version: str = ""
+    draft_forwards: int = 0
 
 
 class Engine(Protocol):

@@ -64,8 +64,16 @@ class Model {
 
   // hidden [rows, H]: embeddings in, final-norm hidden states out.
   void forward(float* hidden, int rows, const float* rotary, const uint8_t* mask, Cache cache) {
+    run_layers(hidden, rows, rotary, mask, cache, 0, shape_.layers);
+    normalise_rows(hidden, norm_.data(), rows, hidden);
+  }
+
+  void normalise(float* hidden, int rows) const { normalise_rows(hidden, norm_.data(), rows, hidden); }
+
+  // hidden [rows, H], in place: through the layers from `first` to before `last`.
+  void run_layers(float* hidden, int rows, const float* rotary, const uint8_t* mask, Cache cache, int first, int last) {
     prepare(rows, mask, cache.length);
-    for (int index = 0; index < shape_.layers; ++index) {
+    for (int index = first; index < last; ++index) {
       const Layer& layer = layers_[index];
       normalise_rows(hidden, layer.attention_norm.data(), rows, normal_.data());
       quantised_.quantise(normal_.data(), shape_.hidden, rows, shape_.hidden);
@@ -82,7 +90,6 @@ class Model {
       quantised_.quantise(wide_.data(), stride, rows, shape_.intermediate);
       layer.down.multiply(quantised_, rows, hidden, true);
     }
-    normalise_rows(hidden, norm_.data(), rows, hidden);
   }
 
  private:
@@ -189,6 +196,21 @@ int peakplan_forward(void* model, float* hidden, int rows, const float* rotary, 
   } catch (const std::exception&) {
     return -1;
   }
+}
+
+// The two halves of a forward that stops between layers: some layers in a row, and the final norm.
+int peakplan_run_layers(void* model, float* hidden, int rows, const float* rotary, const uint8_t* mask, float* cache,
+                        long positions, long length, int first, int last) {
+  try {
+    static_cast<Model*>(model)->run_layers(hidden, rows, rotary, mask, Cache{cache, positions, length}, first, last);
+    return 0;
+  } catch (const std::exception&) {
+    return -1;
+  }
+}
+
+void peakplan_normalise(const void* model, float* hidden, int rows) {
+  static_cast<const Model*>(model)->normalise(hidden, rows);
 }
 
 void peakplan_destroy(void* model) { delete static_cast<Model*>(model); }

@@ -103,6 +103,11 @@ def _bind(library: ctypes.CDLL) -> ctypes.CDLL:
         "peakplan_set_layer": (number, [pointer, number, ctypes.POINTER(pointer)]),
         "peakplan_set_norm": (None, [pointer, pointer]),
         "peakplan_forward": (number, [pointer, pointer, number, pointer, pointer, pointer, slot, slot]),
+        "peakplan_run_layers": (
+            number,
+            [pointer, pointer, number, pointer, pointer, pointer, slot, slot, number, number],
+        ),
+        "peakplan_normalise": (None, [pointer, pointer, number]),
         "peakplan_destroy": (None, [pointer]),
         "peakplan_matrix_create": (pointer, [number, number, pointer]),
         "peakplan_matrix_multiply": (number, [pointer, pointer, number, pointer]),
