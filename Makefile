@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+SERVICE_REQUIREMENTS := requirements.txt requirements-torch.txt requirements-service.txt
 DATA ?= ../shared/data
 WORK ?= runs/qp-smollm2-135m
 MODEL ?= models/qp-smollm2-135m
@@ -83,19 +84,19 @@ $(VENV)/pip.stamp:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip==26.3
 	@touch $@
 
-$(VENV)/service.stamp: requirements.txt $(VENV)/pip.stamp
+$(VENV)/service.stamp: $(SERVICE_REQUIREMENTS) $(VENV)/pip.stamp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
 	@touch $@
 
-$(VENV)/training.stamp: requirements-training.txt requirements.txt $(VENV)/pip.stamp
+$(VENV)/training.stamp: requirements-training.txt $(SERVICE_REQUIREMENTS) $(VENV)/pip.stamp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-training.txt
 	@touch $@ $(VENV)/service.stamp
 
-$(VENV)/load.stamp: requirements-load.txt requirements.txt $(VENV)/pip.stamp
+$(VENV)/load.stamp: requirements-load.txt $(SERVICE_REQUIREMENTS) $(VENV)/pip.stamp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-load.txt
 	@touch $@ $(VENV)/service.stamp
 
-$(VENV)/test.stamp: requirements-load.txt requirements-test.txt requirements-training.txt requirements.txt $(VENV)/pip.stamp
+$(VENV)/test.stamp: requirements-load.txt requirements-test.txt requirements-training.txt $(SERVICE_REQUIREMENTS) $(VENV)/pip.stamp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-test.txt
 	@touch $@ $(VENV)/service.stamp $(VENV)/training.stamp
 

@@ -23,7 +23,8 @@ from infra.fleet.settings import FleetSettings
 
 AMI = REPOSITORY_ROOT / "ami"
 # Release files that make no difference to what runs; without them an asset's hash follows the sources alone.
-_NOT_SHIPPED = ["**/__pycache__", "**/*.pyc", "**/.*"]
+_NOT_SHIPPED = ["**/__pycache__", "**/*.pyc", "**/.*", "**/native/shipped"]
+_REQUIREMENTS = ["!requirements-service.txt", "!requirements-torch.txt"]  # what service/Dockerfile copies
 _ROOT_GIB = 100
 _AGENT_COMPONENT = "1.0.1"
 _MANAGED = ("AmazonSSMManagedInstanceCore", "EC2InstanceProfileForImageBuilder")
@@ -94,7 +95,7 @@ class ImagePipeline(Construct):
     def _release(self) -> dict[str, assets.Asset]:
         """What is baked: the service, the model's trained parts, the host's scripts and units."""
         sources = {
-            "service": (REPOSITORY_ROOT, ["*", "!service", "!service/**", "!requirements.txt", *_NOT_SHIPPED]),
+            "service": (REPOSITORY_ROOT, ["*", "!service", "!service/**", *_REQUIREMENTS, *_NOT_SHIPPED]),
             "model": (REPOSITORY_ROOT / self._settings.model.folder, _NOT_SHIPPED),
             "host": (AMI, ["components", *_NOT_SHIPPED]),
         }
