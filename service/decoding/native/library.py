@@ -1,7 +1,8 @@
 """The compiled forward: built once for this machine's processor, kept in the cache folder, bound with ctypes.
 
 Some six hundred lines compile in seconds, and compiling where it runs is what lets it use what the
-processor has. Where no compiler or no AVX-512 VNNI is found, torch's own kernels serve instead.
+processor has. A container has no compiler: there the library was compiled with the image, for any processor with
+AVX-512 VNNI. Where neither is to be had, torch's own kernels serve instead.
 """
 
 import ctypes
@@ -18,8 +19,18 @@ _MAIN = "forward.cpp"
 _INSTRUCTIONS = frozenset({"avx512f", "avx512bw", "avx512vl", "avx512_vnni"})
 # No contraction: products and sums that tiles of different heights spell out must round alike. No warnings: GCC 12 has
 # hundreds about its own intrinsics.
-_FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=off", "-w", "-shared", "-fPIC")
+_FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-w", "-shared", "-fPIC")
+_FOR_THIS_PROCESSOR = ("-march=native",)
 _COMPILE_SECONDS = 120
+
+# A shipped library lies beside its sources, and needs nothing but a C library.
+_SHIPPED = _SOURCES / "shipped"
+_FOR_ANY_PROCESSOR = ("-march=x86-64-v4", "-mavx512vnni", "-static-libstdc++", "-static-libgcc")
+# What those flags let a compiler use (x86-64 psABI, microarchitecture levels).
+SHIPPED_INSTRUCTIONS = _INSTRUCTIONS | {
+    "abm", "avx", "avx2", "avx512cd", "avx512dq", "bmi1", "bmi2", "cx16", "f16c", "fma", "lahf_lm", "movbe", "pni",
+    "popcnt", "sse4_1", "sse4_2", "ssse3", "xsave",
+}  # fmt: skip
 
 
 class NativeUnavailableError(RuntimeError):
@@ -41,24 +52,32 @@ class Shape(ctypes.Structure):
 
 
 def load_library(cache_dir: Path, cpu_info: Path = Path("/proc/cpuinfo")) -> ctypes.CDLL:
-    """The bound library, compiled first if this machine has not yet. Raises NativeUnavailableError."""
-    instructions = _instructions(cpu_info)
-    missing = sorted(_INSTRUCTIONS - instructions)
+    """The bound library: the shipped one, or one compiled for this machine. Raises NativeUnavailableError."""
+    available = instructions(cpu_info)
+    missing = sorted(_INSTRUCTIONS - available)
     if missing:
         raise NativeUnavailableError(f"this processor has no {', '.join(missing)}")
-    compiler = os.environ.get("CXX") or shutil.which("c++")
-    if compiler is None:
-        raise NativeUnavailableError("no C++ compiler is installed (Debian and Ubuntu: apt install g++)")
-    path = cache_dir / "native" / f"forward-{_key(compiler, instructions)}.so"
-    if not path.is_file():
-        _compile(compiler, path)
+    path = _shipped_path()
+    if not (available >= SHIPPED_INSTRUCTIONS and path.is_file()):
+        compiler = _compiler()
+        path = cache_dir / "native" / f"forward-{_key(*_FOR_THIS_PROCESSOR, compiler, *sorted(available))}.so"
+        if not path.is_file():
+            _compile(compiler, _FOR_THIS_PROCESSOR, path)
     try:
         return _bind(ctypes.CDLL(str(path)))
     except (OSError, AttributeError) as error:
         raise NativeUnavailableError(f"{path} does not load ({error}); delete it to compile it anew") from error
 
 
-def _instructions(cpu_info: Path) -> frozenset[str]:
+def ship_library() -> Path:
+    """Compile the library that a container ships; answers where it lies. Raises NativeUnavailableError."""
+    path = _shipped_path()
+    _compile(_compiler(), _FOR_ANY_PROCESSOR, path)
+    return path
+
+
+def instructions(cpu_info: Path) -> frozenset[str]:
+    """The instruction sets of the first processor, as /proc/cpuinfo names them; none where it is not x86 or Linux."""
     try:
         lines = cpu_info.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:  # not Linux
@@ -67,23 +86,34 @@ def _instructions(cpu_info: Path) -> frozenset[str]:
     return frozenset(flags.partition(":")[2].split())
 
 
-def _key(compiler: str, instructions: frozenset[str]) -> str:
-    """Changes with the sources, the flags, the compiler and the processor."""
+def _shipped_path() -> Path:
+    return _SHIPPED / f"forward-{_key(*_FOR_ANY_PROCESSOR)}.so"
+
+
+def _compiler() -> str:
+    compiler = os.environ.get("CXX") or shutil.which("c++")
+    if compiler is None:
+        raise NativeUnavailableError("no C++ compiler is installed (Debian and Ubuntu: apt install g++)")
+    return compiler
+
+
+def _key(*target: str) -> str:
+    """Changes with the sources, the flags and `target`, what else the library depends on."""
     digest = hashlib.sha256()
     for source in sorted([*_SOURCES.glob("*.h"), *_SOURCES.glob("*.cpp")]):
         digest.update(source.read_bytes())
-    digest.update(repr((_FLAGS, compiler, sorted(instructions))).encode())
+    digest.update(repr((_FLAGS, target)).encode())
     return digest.hexdigest()[:16]
 
 
-def _compile(compiler: str, path: Path) -> None:
+def _compile(compiler: str, target: tuple[str, ...], path: Path) -> None:
     """Compile beside `path` and move into place, so that replicas that start together never see half a file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             built = Path(folder) / path.name
             subprocess.run(
-                [*compiler.split(), *_FLAGS, str(_SOURCES / _MAIN), "-o", str(built)],
+                [*compiler.split(), *_FLAGS, *target, str(_SOURCES / _MAIN), "-o", str(built)],
                 check=True,
                 capture_output=True,
                 timeout=_COMPILE_SECONDS,
