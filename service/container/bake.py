@@ -1,0 +1,28 @@
+"""What the image needs made while it is built, so that no container compiles or downloads anything when it starts."""
+
+import sys
+from pathlib import Path
+
+from service.decoding.native.library import NativeUnavailableError, ship_library
+from service.engines.base_weights import BaseWeightsError
+from service.engines.model_folder import ModelFolderError, base_folder, read_card
+
+
+def main(words: list[str]) -> int:
+    """`bake.py MODEL_DIR CACHE_DIR`: the base weights into CACHE_DIR, the int8 kernels beside their sources."""
+    if len(words) != 2:
+        print("usage: python -m service.container.bake MODEL_DIR CACHE_DIR", file=sys.stderr)
+        return 2
+    model_dir, cache_dir = map(Path, words)
+    try:
+        base = base_folder(read_card(model_dir), model_dir, cache_dir)
+        print(f"base weights: {base}")
+        print(f"kernels: {ship_library()}")
+    except (BaseWeightsError, ModelFolderError, NativeUnavailableError) as error:
+        print(f"this image cannot be built: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,31 @@
+"""Exit code 0 when the service in this container would answer a plan now: what HEALTHCHECK runs."""
+
+import http.client
+import os
+import sys
+
+_SECONDS = 4.0
+_EVERY_ADDRESS = {"", "0.0.0.0", "::"}
+
+
+def main() -> int:
+    """Ask /readyz; 1 with the reason on standard error otherwise."""
+    host = os.environ.get("PEAKPLAN_HOST") or os.environ.get("HOST") or ""
+    port = int(os.environ.get("PEAKPLAN_PORT") or os.environ.get("PORT") or 8080)
+    connection = http.client.HTTPConnection("127.0.0.1" if host in _EVERY_ADDRESS else host, port, timeout=_SECONDS)
+    try:
+        connection.request("GET", "/readyz")
+        answer = connection.getresponse()
+        said = answer.read(500).decode(errors="replace")
+    except OSError as error:
+        answer, said = None, str(error)
+    finally:
+        connection.close()
+    if answer is not None and answer.status == http.client.OK:
+        return 0
+    print(f"not ready: {said}", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

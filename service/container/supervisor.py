@@ -1,0 +1,124 @@
+"""The first process of the container: starts the gateway and what it leans on, and stops them in the right order.
+
+Own code, where tini, s6 or supervisord would be the usual answer: tini knows one child; supervisord copies every line
+of output through itself, answers 0 whatever became of the gateway and takes SIGHUP for itself, which here means "load
+the model anew"; s6-overlay wants a root file system that it may write. What is left is one loop over signals.
+"""
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+logger = logging.getLogger("supervisor")
+
+_FORWARDED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
+_HANDLED = {*_FORWARDED, signal.SIGCHLD}
+# A helper that dies is started again after this long, twice as long each time it dies young.
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 30.0
+_YOUNG_SECONDS = 60.0
+# A helper has nothing left to do when the gateway is gone.
+HELPER_STOP_SECONDS = 15.0
+
+
+@dataclass
+class Process:
+    """A program to keep running; `pid` is 0 while it does not."""
+
+    name: str
+    command: Sequence[str]
+    pid: int = 0
+    started: float = 0.0  # monotonic seconds
+    due: float | None = None  # when to start it again
+    pause: float = _FIRST_PAUSE_SECONDS
+    status: int = field(default=0)  # of its last end: an exit code, 128 + n after signal n
+
+    def start(self) -> None:
+        """Raises OSError when there is no such program."""
+        # The child takes signals: ours are blocked, and that is inherited.
+        self.pid = os.posix_spawnp(self.command[0], list(self.command), os.environ, setsigmask=())
+        self.started, self.due = time.monotonic(), None
+
+    def ended(self, wait_status: int) -> None:
+        """Remember how it went; `wait_status` as waitpid says it."""
+        code = os.waitstatus_to_exitcode(wait_status)
+        self.pid, self.status = 0, code if code >= 0 else 128 - code
+
+    def start_later(self) -> None:
+        """Plan the next start."""
+        lived = time.monotonic() - self.started
+        self.pause = _FIRST_PAUSE_SECONDS if lived > _YOUNG_SECONDS else min(self.pause * 2, _LONGEST_PAUSE_SECONDS)
+        self.due = time.monotonic() + self.pause
+
+
+class Supervisor:
+    """Runs until the gateway ends. Helpers start before it, are started again when they die, and stop after it."""
+
+    def __init__(
+        self, gateway: Process, helpers: Sequence[Process] = (), helper_stop_seconds: float = HELPER_STOP_SECONDS
+    ) -> None:
+        self._gateway = gateway
+        self._helpers = list(helpers)
+        self._helper_stop_seconds = helper_stop_seconds
+
+    def run(self) -> int:
+        """The gateway's exit code, or 128 + n after signal n. Raises OSError when a program cannot be started."""
+        signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
+        try:
+            for process in [*self._helpers, self._gateway]:
+                process.start()
+            while self._gateway.pid:
+                self._next_signal()
+        finally:
+            self._stop_helpers()
+        return self._gateway.status
+
+    def _next_signal(self) -> None:
+        due = [helper.due for helper in self._helpers if helper.due is not None]
+        received = signal.sigtimedwait(_HANDLED, max(0.0, min(due, default=time.monotonic() + 60) - time.monotonic()))
+        if received is not None and received.si_signo in _FORWARDED:
+            # To the gateway alone: it finishes what is in flight, for which it needs the helpers.
+            os.kill(self._gateway.pid, received.si_signo)
+        self._reap()
+        for helper in self._helpers:
+            if self._gateway.pid and helper.due is not None and helper.due <= time.monotonic():
+                helper.start()
+
+    def _reap(self) -> None:
+        """Collect everything that ended, orphans of the container included: they become the first process's."""
+        by_pid = {process.pid: process for process in [*self._helpers, self._gateway] if process.pid}
+        while (ended := _any_ended()) is not None:
+            pid, wait_status = ended
+            process = by_pid.get(pid)
+            if process is None:
+                continue
+            process.ended(wait_status)
+            if process is not self._gateway:
+                process.start_later()
+                logger.error(
+                    "helper died", extra={"helper": process.name, "status": process.status, "pause": process.pause}
+                )
+
+    def _stop_helpers(self) -> None:
+        """Last started first; killed when it takes too long."""
+        for helper in reversed(self._helpers):
+            if helper.pid:
+                os.kill(helper.pid, signal.SIGTERM)
+            until = time.monotonic() + self._helper_stop_seconds
+            while helper.pid:
+                signal.sigtimedwait({signal.SIGCHLD}, max(0.0, until - time.monotonic()))
+                self._reap()
+                if helper.pid and time.monotonic() >= until:
+                    os.kill(helper.pid, signal.SIGKILL)
+                    until = time.monotonic() + self._helper_stop_seconds
+
+
+def _any_ended() -> tuple[int, int] | None:
+    """A child that ended, with its wait status; None when all run, or none is left."""
+    try:
+        pid, wait_status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        return None
+    return (pid, wait_status) if pid else None

