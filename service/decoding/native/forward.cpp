@@ -68,7 +68,7 @@ class Model {
     normalise_rows(hidden, norm_.data(), rows, hidden);
   }
 
-  void normalise(float* hidden, int rows) const { normalise_rows(hidden, norm_.data(), rows, hidden); }
+  void final_norm(float* hidden, int rows) const { normalise_rows(hidden, norm_.data(), rows, hidden); }
 
   // hidden [rows, H], in place: through the layers from `first` to before `last`.
   void run_layers(float* hidden, int rows, const float* rotary, const uint8_t* mask, Cache cache, int first, int last) {
@@ -210,7 +210,7 @@ int peakplan_run_layers(void* model, float* hidden, int rows, const float* rotar
 }
 
 void peakplan_normalise(const void* model, float* hidden, int rows) {
-  static_cast<const Model*>(model)->normalise(hidden, rows);
+  static_cast<const Model*>(model)->final_norm(hidden, rows);
 }
 
 void peakplan_destroy(void* model) { delete static_cast<Model*>(model); }
