@@ -1,4 +1,4 @@
-"""`python -m infra.fleet cost|check|schema`: what a fleet costs, whether its file is sound, the schema for editors."""
+"""`python -m infra.fleet cost|check|vllm|schema`: what a fleet costs, is it sound, vLLM's commands, editors' schema."""
 
 import argparse
 import sys
@@ -7,6 +7,7 @@ from pathlib import Path
 from infra.fleet.agenda import upcoming_aloud
 from infra.fleet.cost import PRICES, Prices, report
 from infra.fleet.settings import FLEETS, FleetFileError, FleetSettings, json_schema
+from infra.fleet.vllm import script
 
 SCHEMA = Path(__file__).with_name("schema.json")
 
@@ -23,6 +24,8 @@ def _run(arguments: argparse.Namespace) -> str:
     settings = upcoming_aloud(FleetSettings.from_yaml(fleet_file(arguments.fleet)))
     if arguments.command == "check":
         return f"fleet {settings.name} is sound"
+    if arguments.command == "vllm":
+        return script(settings)
     return report(settings, Prices.from_json(arguments.prices))
 
 
@@ -30,7 +33,8 @@ def main(words: list[str] | None = None) -> int:
     """The command line; 0, or 2 when a file cannot be used."""
     parser = argparse.ArgumentParser(prog="python -m infra.fleet", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    for name, purpose in (("cost", "hourly and per million plans"), ("check", "is the file sound?")):
+    purposes = {"cost": "hourly and per million plans", "check": "is the file sound?", "vllm": "vLLM's launch commands"}
+    for name, purpose in purposes.items():
         command = commands.add_parser(name, help=purpose)
         command.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
         command.add_argument("--prices", type=Path, default=PRICES, help="another price file")

@@ -95,6 +95,14 @@ def _medusa_choices(tree: object) -> object:
         raise ValueError(f"{tree} is not JSON: {error}") from error
 
 
+class Draft(Part):
+    """An EAGLE draft that vLLM speculates with, where it runs the model; our own engine drafts with Medusa heads."""
+
+    folder: str = Field(description="the draft's checkpoint, as the vLLM server sees it")
+    method: Literal["eagle", "eagle3"] = "eagle"
+    tokens: int = Field(default=5, ge=1, le=16, description="drafted a step")
+
+
 class Model(Part):
     """The model that every replica serves, how it was compiled for Neuron, and the SDK that compiled it."""
 
@@ -116,6 +124,7 @@ class Model(Part):
     max_plan_tokens: int = Field(default=96, ge=1)
     tensor_parallel: int = Field(default=2, ge=1, description="NeuronCores a replica spans; 2 is one chip")
     batch_size: int = Field(default=1, ge=1)
+    draft: Draft | None = Field(default=None, description="for `python -m infra.fleet vllm` alone")
     async_mode: bool = False
     sdk: str = Field(default="2.28", pattern=r"^\d+\.\d+$", description="Neuron SDK")
     image: str = Field(description="container image, pinned by tag, whose tag names the SDK")

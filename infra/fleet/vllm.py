@@ -1,0 +1,153 @@
+"""A fleet's replicas on vLLM instead of our own Neuron engine: how to launch the servers and what the gateway is told.
+
+The flags are those of the vLLM plugin for the pinned SDK (facts of aws-neuron's and vllm-project's sources, read in
+November 2026; not run on hardware). That plugin drafts with EAGLE or not at all: Medusa heads are out of its reach. It
+has no structured outputs either, so the gateway follows each plan through its grammar and never asks for one there.
+"""
+
+import json
+import shlex
+from dataclasses import dataclass
+
+from infra.fleet.instances import catalogue
+from infra.fleet.parts import Draft, Group, Model
+from infra.fleet.settings import FleetFileError, FleetSettings
+
+FIRST_PORT = 8000
+MODEL_DIR = "/opt/peakplan/model"  # of the machine image
+COMPILED_DIR = "/opt/peakplan/compiled/vllm"
+# Without prefix caching the plugin makes one block of a whole sequence whatever is named; vLLM's own parser wants one
+# of its sizes all the same. Prefix caching at batch 1 gives wrong outputs (the plugin's README).
+_BLOCK_SIZE = 32
+
+
+@dataclass(frozen=True)
+class Release:
+    """The vLLM of one Neuron SDK."""
+
+    vllm: str
+    image: str
+
+
+RELEASES = {
+    "2.28": Release(
+        "0.13.0", "public.ecr.aws/neuron/pytorch-inference-vllm-neuronx:0.13.0-neuronx-py312-sdk2.28.0-ubuntu24.04"
+    )
+}
+
+
+@dataclass(frozen=True)
+class Server:
+    """One vLLM server: the NeuronCores it takes (first and last), its port, its environment and its arguments."""
+
+    cores: tuple[int, int]
+    port: int
+    environment: dict[str, str]
+    arguments: list[str]
+
+
+def release(fleet: FleetSettings) -> Release:
+    """The vLLM that belongs to the fleet's SDK. Raises FleetFileError for an SDK that it is not known for."""
+    known = RELEASES.get(fleet.model.sdk)
+    if known is None:
+        raise FleetFileError(f"model.sdk: no vLLM is known for {fleet.model.sdk}; known are {', '.join(RELEASES)}")
+    return known
+
+
+def servers(fleet: FleetSettings, group: Group) -> list[Server]:
+    """One server a replica, on every NeuronCore of one instance of the group. Raises FleetFileError."""
+    release(fleet)
+    _refuse_too_short(fleet.model)
+    width = fleet.model.tensor_parallel
+    return [
+        _server(fleet.model, (first, first + width - 1), FIRST_PORT + number)
+        for number, first in enumerate(range(0, group.instance.cores - width + 1, width))
+    ]
+
+
+def gateway(fleet: FleetSettings, group: Group) -> dict[str, str]:
+    """The settings of the gateway that stands before the servers of one instance."""
+    running = servers(fleet, group)
+    return {
+        "PEAKPLAN_ENGINE": "openai",
+        "PEAKPLAN_OPENAI_URL": ",".join(f"http://127.0.0.1:{server.port}/v1" for server in running),
+        "PEAKPLAN_OPENAI_MODEL": fleet.model.id,
+        "PEAKPLAN_OPENAI_GRAMMAR": "off",
+        "PEAKPLAN_STRATEGY": "draft" if fleet.model.draft else "autoregressive",
+        "PEAKPLAN_REPLICAS": str(len(running) * fleet.model.batch_size),
+        "PEAKPLAN_MODEL_DIR": MODEL_DIR,
+        "PEAKPLAN_MAX_PROMPT_TOKENS": str(fleet.model.max_prompt_tokens),
+    }
+
+
+def script(fleet: FleetSettings) -> str:
+    """Everything for a person who sets up one instance of each group by hand. Raises FleetFileError."""
+    chosen = release(fleet)
+    lines = [
+        f"# Fleet {fleet.name} on vLLM {chosen.vllm}, Neuron SDK {fleet.model.sdk}. Not run on hardware.",
+        f"# The model: make export FORMAT=vllm MODEL={fleet.model.folder} OUTPUT=..., its folder at {MODEL_DIR}.",
+        f"# {COMPILED_DIR} holds what a first start there compiled; with it no later start compiles.",
+    ]
+    for group in fleet.groups:
+        chips = group.instance.cores // catalogue().cores_per_chip
+        devices = [f"--device=/dev/neuron{chip}" for chip in range(chips)]
+        lines += ["", f"# {group.instance_type}: {chips} chips"]
+        lines += [_docker(chosen, server, devices) for server in servers(fleet, group)]
+        lines += ["# the gateway on the same host"]
+        lines += [f"export {name}={shlex.quote(value)}" for name, value in gateway(fleet, group).items()]
+    return "\n".join(lines)
+
+
+def _docker(chosen: Release, server: Server, devices: list[str]) -> str:
+    words = ["docker", "run", "--detach", "--rm", "--pull", "never", "--network", "host", *devices]
+    words += ["--volume", f"{MODEL_DIR}:{MODEL_DIR}:ro", "--volume", f"{COMPILED_DIR}:{COMPILED_DIR}"]
+    for name, value in server.environment.items():
+        words += ["--env", f"{name}={value}"]
+    return shlex.join([*words, chosen.image, *server.arguments])
+
+
+def _server(model: Model, cores: tuple[int, int], port: int) -> Server:
+    environment = {
+        "VLLM_NEURON_FRAMEWORK": "neuronx-distributed-inference",
+        "NEURON_RT_VISIBLE_CORES": str(cores[0]) if cores[0] == cores[1] else f"{cores[0]}-{cores[1]}",
+        "NEURON_COMPILED_ARTIFACTS": COMPILED_DIR,
+    }
+    arguments = {
+        "--served-model-name": model.id,
+        "--host": "127.0.0.1",
+        "--port": str(port),
+        "--tensor-parallel-size": str(model.tensor_parallel),
+        "--max-model-len": str(model.sequence_length),
+        "--max-num-seqs": str(model.batch_size),
+        "--block-size": str(_BLOCK_SIZE),
+        "--num-gpu-blocks-override": str(model.batch_size),
+        "--additional-config": json.dumps({"override_neuron_config": _neuron_config(model)}),
+    }
+    if model.draft is not None:
+        arguments["--speculative-config"] = json.dumps(_speculation(model, model.draft))
+    words = [word for pair in arguments.items() for word in pair]
+    return Server(cores, port, environment, ["vllm", "serve", MODEL_DIR, "--no-enable-prefix-caching", *words])
+
+
+def _neuron_config(model: Model) -> dict[str, object]:
+    """What NxDI is told beyond what the plugin derives from the other arguments."""
+    return {"async_mode": model.async_mode, "enable_bucketing": True, "save_sharded_checkpoint": True}
+
+
+def _speculation(model: Model, draft: Draft) -> dict[str, object]:
+    return {
+        "model": draft.folder,
+        "method": draft.method,
+        "num_speculative_tokens": draft.tokens,
+        "max_model_len": model.sequence_length,
+    }
+
+
+def _refuse_too_short(model: Model) -> None:
+    drafted = model.draft.tokens + 1 if model.draft else 0
+    needed = model.max_prompt_tokens + model.max_plan_tokens + drafted
+    if needed > model.sequence_length:
+        raise FleetFileError(
+            f"model.sequence_length: {model.sequence_length} positions are too few for {model.max_prompt_tokens} of "
+            f"prompt, {model.max_plan_tokens} of plan and {drafted} drafted; {needed} are needed"
+        )
