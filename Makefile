@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TRITON := .venv-triton
+TRITON_PYTHON ?= /usr/bin/python3
 SERVICE_REQUIREMENTS := requirements.txt requirements-torch.txt requirements-service.txt
 DATA ?= ../shared/data
 WORK ?= runs/qp-smollm2-135m
@@ -16,7 +18,7 @@ TRAINING_ENVIRONMENT := MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_
 FLEET ?= dev
 CDK := env PATH="$(CURDIR)/$(BIN):$$PATH" CDK_DISABLE_CLI_TELEMETRY=true node_modules/.bin/cdk --no-notices
 
-.PHONY: help serve test test-fast check format train eval bench load load-figures clean synth diff deploy cost schema
+.PHONY: help serve triton bench-triton test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy cost schema
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -54,6 +56,19 @@ bench: $(VENV)/training.stamp ## speed beside greedy decoding and Hugging Face's
 	$(BIN)/python -m benchmarks.decoding --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
 
+triton: $(TRITON)/stamp ## tritonserver into .venv-triton (Linux on x86-64; TRITON_PYTHON= a Python with its shared library)
+
+bench-triton: $(VENV)/test.stamp $(TRITON)/stamp ## what Triton adds, and how it recovers, into docs/figures/triton.json
+	$(BIN)/python -m benchmarks.triton --model $(MODEL)
+	$(BIN)/python -m benchmarks.readme
+
+export: $(VENV)/service.stamp ## MODEL as a Hugging Face checkpoint into OUTPUT, heads in FORMAT=fasterdecoding|tgi-v1|tgi-v2|nxdi|vllm
+	@$(BIN)/python -m service.layouts export --format "$(FORMAT)" --model "$(MODEL)" --output "$(OUTPUT)"
+
+import: $(VENV)/service.stamp ## a Llama or Mistral CHECKPOINT= and its HEADS= (any layout) as a model folder, OUTPUT=
+	@$(BIN)/python -m service.layouts import --checkpoint "$(CHECKPOINT)" --output "$(OUTPUT)" \
+	  $(if $(HEADS),--heads "$(HEADS)") $(if $(TREE),--tree "$(TREE)")
+
 synth: $(VENV)/cdk.stamp ## the CloudFormation of FLEET=dev|prime-day|my/fleet.yaml into cdk.out; offline, no account
 	$(CDK) synth --app "python app.py" --quiet --no-lookups --context fleet=$(FLEET)
 
@@ -66,6 +81,9 @@ deploy: $(VENV)/cdk.stamp ## deploy FLEET cell after cell, stopping where one is
 cost: $(VENV)/service.stamp ## what FLEET costs an hour and a million plans, with the arithmetic
 	@$(BIN)/python -m infra.fleet cost $(FLEET)
 
+vllm: $(VENV)/service.stamp ## how vLLM runs FLEET's model on its instances, and the gateway's settings before it
+	@$(BIN)/python -m infra.fleet vllm $(FLEET)
+
 schema: $(VENV)/service.stamp ## the JSON Schema that editors check fleet files with
 	$(BIN)/python -m infra.fleet schema
 
@@ -76,7 +94,7 @@ load-figures: $(VENV)/load.stamp ## the service under load and faults into docs/
 	$(BIN)/python -m rehearsal.load.figures --data $(DATA)
 
 clean: ## forget the virtual environment and what tools cached here
-	rm -rf $(VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/pip.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Peakplan needs Python 3.11 or newer; name one with PYTHON=")'
@@ -99,6 +117,20 @@ $(VENV)/load.stamp: requirements-load.txt $(SERVICE_REQUIREMENTS) $(VENV)/pip.st
 $(VENV)/test.stamp: requirements-load.txt requirements-test.txt requirements-training.txt $(SERVICE_REQUIREMENTS) $(VENV)/pip.stamp
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-test.txt
 	@touch $@ $(VENV)/service.stamp $(VENV)/training.stamp
+
+# A stub is a Python of its own that imports what the service does: our environment's packages are lent to it where
+# both are the same version of Python, and installed anew where not.
+$(TRITON)/stamp: requirements-tritonserver.txt $(VENV)/service.stamp
+	$(TRITON_PYTHON) -m venv --clear --without-pip $(TRITON)
+	$(BIN)/python -m pip --python $(TRITON)/bin/python install --quiet --disable-pip-version-check --no-deps -r requirements-tritonserver.txt
+	@ours=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	theirs=$$($(TRITON)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
+	if [ "$$(basename "$$(dirname "$$ours")")" = "$$(basename "$$(dirname "$$theirs")")" ]; then \
+	  echo "$$ours" > "$$theirs/peakplan.pth"; \
+	else \
+	  $(BIN)/python -m pip --python $(TRITON)/bin/python install --quiet --disable-pip-version-check -r requirements-torch.txt; \
+	fi
+	@touch $@
 
 $(VENV)/cdk.stamp: package-lock.json $(VENV)/service.stamp
 	@PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --silent --no-audit --no-fund
