@@ -48,7 +48,13 @@ class TorchModel:
             raise ModelFolderError(
                 f"medusa_tree.json of model {loaded.id!r} does not fit its heads: {error}"
             ) from error
-        self._cache = self._llama.new_cache(max_prompt_tokens + loaded.max_tokens + MOST_DRAFTED_NODES)
+        positions = max_prompt_tokens + loaded.max_tokens + MOST_DRAFTED_NODES
+        if positions > loaded.longest_sequence:
+            raise ModelFolderError(
+                f"model {loaded.id!r} attends to {loaded.longest_sequence} positions, and {positions} may be needed: "
+                f"lower PEAKPLAN_MAX_PROMPT_TOKENS ({max_prompt_tokens}) or max_tokens in model.json"
+            )
+        self._cache = self._llama.new_cache(positions)
 
     @property
     def precision(self) -> str:
