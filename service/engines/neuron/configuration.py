@@ -1,0 +1,219 @@
+"""What NxDI is told to compile: NeuronConfig's arguments from a model folder, checked where NxDI checks nothing.
+
+Each refusal names a way in which NxDI 0.8 would go on silently and be wrong or slow (docs/decisions/0012).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.decoding.tree import MedusaTree
+from service.engines.neuron.forward import ForwardShape
+
+Chip = Literal["inf2", "trn1"]
+
+# Degrees of tensor parallelism that NxDI supports (docs of AWS Neuron, NxD Inference features).
+TENSOR_PARALLEL: dict[Chip, tuple[int, ...]] = {"inf2": (1, 2, 4, 8, 24), "trn1": (1, 2, 8, 16, 32)}
+CANDIDATES = 10  # what NxDI's Medusa code takes for granted of every row (neuronx_distributed/utils/medusa_utils.py)
+
+
+class ConfigurationError(ValueError):
+    """NxDI would take this and be wrong; the message names each setting and what to do."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(f"Not compiled for Neuron: {'; '.join(problems)}.")
+        self.problems = tuple(problems)
+
+
+class CompileSettings(BaseModel):
+    """What a model is compiled for."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    chip: Chip = Field(default="inf2", description="family of the instances that will run it")
+    tensor_parallel: int = Field(default=2, ge=1, description="NeuronCores a replica spans; 2 is one chip")
+    max_prompt_tokens: int = Field(ge=2, description="longest prompt; NxDI's max_context_length")
+    max_new_tokens: int = Field(ge=1, description="longest answer")
+    sequence_length: int = Field(default=512, ge=4, description="positions in the K/V cache; NxDI's seq_len")
+    context_buckets: tuple[int, ...] = Field(default=(), description="prompt lengths compiled; none: the longest alone")
+    speculation_length: int = Field(default=0, ge=0, description="rows of a step; 0: the tree's nodes and the root")
+    dtype: Literal["bfloat16", "float32"] = "bfloat16"
+
+
+@dataclass(frozen=True, slots=True)
+class MedusaModel:
+    """What of a model decides how it compiles: vocabulary, number of heads, the tree's choices."""
+
+    vocab_size: int
+    num_heads: int
+    tree: tuple[tuple[int, ...], ...]
+
+
+def chain(num_heads: int) -> tuple[tuple[int, ...], ...]:
+    """The tree of each head's best guess alone. What it accepts is in its place already."""
+    return tuple((0,) * depth for depth in range(1, num_heads + 1))
+
+
+def neuron_arguments(model: MedusaModel, settings: CompileSettings) -> dict[str, Any]:
+    """NeuronConfig's arguments as plain data. Raises ConfigurationError naming everything that is wrong."""
+    buckets = sorted(set(settings.context_buckets)) or [settings.max_prompt_tokens]
+    arguments = {
+        "batch_size": 1,
+        "tp_degree": settings.tensor_parallel,
+        "torch_dtype": settings.dtype,
+        "padding_side": "right",
+        "seq_len": settings.sequence_length,
+        "max_length": settings.sequence_length,
+        "max_context_length": settings.max_prompt_tokens,
+        "max_new_tokens": settings.max_new_tokens,
+        "enable_bucketing": len(buckets) > 1,
+        "context_encoding_buckets": buckets,
+        "is_medusa": True,
+        "medusa_speculation_length": settings.speculation_length or len(model.tree) + 1,
+        "num_medusa_heads": model.num_heads,
+        "medusa_tree": [list(choice) for choice in model.tree],
+        "on_device_sampling_config": {"top_k": CANDIDATES, "global_topk": CANDIDATES},
+        "save_sharded_checkpoint": True,
+    }
+    problems = [*_model_problems(model, settings), *argument_problems(arguments)]
+    if problems:
+        raise ConfigurationError(problems)
+    return arguments
+
+
+def forward_shape(arguments: Mapping[str, Any]) -> ForwardShape:
+    """What a graph of these arguments takes and gives. Raises ConfigurationError for arguments that are wrong."""
+    problems = list(argument_problems(arguments))
+    if problems:
+        raise ConfigurationError(problems)
+    return ForwardShape(
+        num_heads=arguments["num_medusa_heads"],
+        rows=arguments["medusa_speculation_length"],
+        candidates=_sampling(arguments)["global_topk"],
+        max_context_length=arguments["max_context_length"],
+        seq_len=arguments["seq_len"],
+    )
+
+
+def arguments_of(neuron_config: object) -> dict[str, Any]:
+    """The arguments that somebody's own NeuronConfig stands for."""
+    sampling = getattr(neuron_config, "on_device_sampling_config", None)
+    arguments = dict(vars(neuron_config))
+    arguments["on_device_sampling_config"] = dict(vars(sampling)) if hasattr(sampling, "__dict__") else sampling
+    return arguments
+
+
+def _sampling(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+    return arguments.get("on_device_sampling_config") or {}
+
+
+def _model_problems(model: MedusaModel, settings: CompileSettings) -> Iterator[str]:
+    if model.vocab_size % settings.tensor_parallel:
+        yield (
+            f"tensor_parallel {settings.tensor_parallel} does not divide the vocabulary of {model.vocab_size}: NxDI "
+            "pads the LM head and not the Medusa heads. Choose a divisor"
+        )
+    possible = TENSOR_PARALLEL[settings.chip]
+    if settings.tensor_parallel not in possible:
+        yield (
+            f"tensor_parallel {settings.tensor_parallel} is not possible on {settings.chip}: choose one of "
+            f"{', '.join(map(str, possible))}"
+        )
+
+
+def argument_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
+    """What of NeuronConfig's arguments would be taken silently and go wrong."""
+    if not arguments.get("is_medusa"):
+        yield "is_medusa is off: this engine decodes with Medusa heads; train some (make train)"
+        return
+    yield from _mode_problems(arguments)
+    yield from _tree_problems(arguments)
+    yield from _length_problems(arguments)
+
+
+_OFF = {
+    "async_mode": "its outputs are not there when the loop needs them",
+    "is_continuous_batching": "Medusa decodes one sequence",
+    "token_generation_batches": "Medusa decodes one sequence",
+    "is_block_kv_layout": "nodes are moved in a contiguous cache",
+    "is_prefix_caching": "nodes are moved in a contiguous cache",
+    "flash_decoding_enabled": "nodes are moved in a contiguous cache",
+    "k_cache_transposed": "nodes are not moved in a transposed cache",
+    "kv_quant_config": "nodes would be quantised twice",
+    "kv_cache_tiling": "nodes are moved in an untiled cache",
+    "attn_tkg_nki_kernel_enabled": "the kernel takes no tree mask",
+    "attn_tkg_builtin_kernel_enabled": "the kernel takes no tree mask",
+    "attn_block_tkg_nki_kernel_enabled": "the kernel writes the cache itself",
+    "layer_boundary_markers": "nodes are moved in the cache as a whole",
+    "output_logits": "candidates come back, not logits",
+    "enable_fused_speculation": "Medusa drafts itself",
+    "speculation_length": "it is another way to draft; the rows are medusa_speculation_length",
+}
+
+
+def _mode_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
+    if arguments.get("batch_size", 1) != 1:
+        yield f"batch_size {arguments['batch_size']}: Medusa decodes one sequence. Use 1, and more replicas"
+    if arguments.get("padding_side", "right") != "right":
+        yield "padding_side left: tree rows are written at positions counted from the left. Use right"
+    yield from (f"{name} is on: {reason}. Leave it out" for name, reason in _OFF.items() if arguments.get(name))
+    sampling = _sampling(arguments)
+    if not sampling:
+        yield "on_device_sampling_config is missing: Medusa's candidates are chosen on the device"
+    elif (candidates := sampling.get("global_topk", 256)) != CANDIDATES:
+        yield (
+            f"global_topk {candidates}: NxDI's Medusa code reads {CANDIDATES} a row and would take wrong guesses. "
+            f"Use top_k {CANDIDATES} and global_topk {CANDIDATES}"
+        )
+
+
+def _tree_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
+    tree, heads = arguments.get("medusa_tree") or [], arguments.get("num_medusa_heads", 0)
+    rows = arguments.get("medusa_speculation_length", 0)
+    if heads < 1:
+        yield f"num_medusa_heads {heads}: the model needs Medusa heads; train some (make train)"
+    if not tree:
+        yield "medusa_tree is empty: give the model a medusa_tree.json"
+        return
+    try:
+        MedusaTree.from_choices(tree, heads)
+    except ValueError as error:
+        yield f"medusa_tree: {error}"
+    ranks = sorted({rank for choice in tree for rank in choice if rank >= CANDIDATES})
+    if ranks:
+        yield f"medusa_tree asks for rank {ranks[-1]}: the device gives {CANDIDATES} candidates, rank 0 the best"
+    if rows < len(tree) + 1:
+        yield f"medusa_speculation_length {rows}: the tree's {len(tree)} nodes and the root need {len(tree) + 1}"
+
+
+def _length_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
+    missing = [name for name in ("max_context_length", "seq_len", "max_new_tokens") if not arguments.get(name)]
+    if missing:
+        yield f"{', '.join(missing)} must be given: NxDI's defaults bound nothing"
+        return
+    shape = ForwardShape(
+        num_heads=arguments.get("num_medusa_heads", 0),
+        rows=arguments.get("medusa_speculation_length", 0),
+        candidates=CANDIDATES,
+        max_context_length=arguments["max_context_length"],
+        seq_len=arguments["seq_len"],
+    )
+    needed = shape.needed(shape.max_context_length, arguments["max_new_tokens"])
+    if needed > shape.seq_len:
+        yield (
+            f"seq_len {shape.seq_len}: prompt, answer, heads + 1 and a step's rows may touch {needed} cache positions, "
+            "and NxDI does not check where it writes. Raise it, or lower the lengths"
+        )
+    buckets = arguments.get("context_encoding_buckets") or [shape.max_context_length]
+    if shape.rows in buckets:
+        yield (
+            f"context bucket {shape.rows} equals medusa_speculation_length: NxDI tells a prompt from a tree by its "
+            "length alone. Choose another bucket"
+        )
+    if max(buckets) != shape.max_context_length:
+        yield (
+            f"the largest context bucket is {max(buckets)}, and max_context_length {shape.max_context_length}: "
+            "make them equal"
+        )

@@ -1,0 +1,77 @@
+"""The only file that imports NxDI: compile a checkpoint, load what was compiled. Not run on hardware.
+
+NxDI's import alone costs seconds and needs its packages, so it happens inside the functions.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from service.engines.neuron.forward import MedusaModel
+from service.engines.neuron.relocation import persist_relocation
+
+_PACKAGE = "neuronx_distributed_inference"
+
+
+class Driver(Protocol):
+    """What compiling and loading need of NxDI; tests put their own in its place."""
+
+    def persist_relocation(self) -> bool:
+        """Patch the K/V cache; False where this NxDI's source is not one that we know."""
+        ...
+
+    def compile(self, checkpoint: Path, output: Path, arguments: Mapping[str, Any]) -> None:
+        """Compile a Hugging Face checkpoint with its heads into `output`; minutes."""
+        ...
+
+    def load(self, compiled: Path) -> MedusaModel:
+        """Load what `compile` wrote onto the NeuronCores that this process sees."""
+        ...
+
+
+class Nxdi:
+    """The installed neuronx-distributed-inference."""
+
+    def persist_relocation(self) -> bool:
+        cache = import_module(f"{_PACKAGE}.modules.kvcache.kv_cache_manager")
+        base = import_module(f"{_PACKAGE}.models.model_base")
+        return persist_relocation(cache.KVCacheManager, base.NeuronBaseModel)
+
+    def compile(self, checkpoint: Path, output: Path, arguments: Mapping[str, Any]) -> None:
+        model = self.model(checkpoint, arguments)
+        model.compile(f"{output}/")
+
+    def model(self, checkpoint: Path, arguments: Mapping[str, Any]) -> Any:
+        """NxDI's model of a checkpoint, neither compiled nor loaded."""
+        configuration = import_module(f"{_PACKAGE}.models.config")
+        llama = import_module(f"{_PACKAGE}.models.llama.modeling_llama")
+        adapter = import_module(f"{_PACKAGE}.utils.hf_adapter")
+        sampling = configuration.OnDeviceSamplingConfig(**arguments["on_device_sampling_config"])
+        neuron = configuration.NeuronConfig(**{**arguments, "on_device_sampling_config": sampling})
+        config = llama.LlamaInferenceConfig(neuron, load_config=adapter.load_pretrained_config(str(checkpoint)))
+        return llama.NeuronLlamaForCausalLM(str(checkpoint), config)
+
+    def load(self, compiled: Path) -> MedusaModel:
+        llama = import_module(f"{_PACKAGE}.models.llama.modeling_llama")
+        model = llama.NeuronLlamaForCausalLM(f"{compiled}/")
+        model.load(f"{compiled}/")
+        return with_free_row(model)
+
+
+NXDI = Nxdi()
+
+
+def with_free_row(model: Any) -> Any:
+    """Let `model` tell prompts from trees by their first position.
+
+    A tree step leaves its last row at position 0 (`forward.py`), and NxDI takes any position 0 for a prompt's.
+    """
+
+    def is_prompt(position_ids: Tensor) -> bool:
+        return int(position_ids[0, 0]) == 0
+
+    model._is_prefill = is_prompt
+    return model

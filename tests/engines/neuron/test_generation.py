@@ -1,0 +1,228 @@
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.decoding.constraint import Constraint
+from service.decoding.statistics import Generation
+from service.decoding.tree import MedusaTree
+from service.engines.neuron.candidates import OutsideCandidatesError
+from service.engines.neuron.configuration import chain
+from service.engines.neuron.forward import CompiledForward, ForwardContractError, ForwardShape
+from service.engines.neuron.generation import AUTOREGRESSIVE, generate
+from service.engines.neuron.hugging_face import Unconstrained
+from tests.decoding.tiny import CONFIG, choices, compile_grammar, encode, grammars, prompts
+from tests.engines.neuron.fake_compiled import FakeCompiled, greedy
+
+VOCABULARY = CONFIG.vocab_size
+FREE = "start: /[a-g ]{40}/"
+WIDE = [[rank] for rank in range(8)] + [[rank, other] for rank in range(3) for other in range(4)]
+
+
+def shape_of(num_heads: int, rows: int, candidates: int = VOCABULARY, seq_len: int = 160) -> ForwardShape:
+    return ForwardShape(num_heads, rows, candidates, max_context_length=24, seq_len=seq_len)
+
+
+def decode(
+    model: FakeCompiled,
+    tree: MedusaTree,
+    prompt: list[int],
+    constraint: Constraint,
+    max_tokens: int = 30,
+    *,
+    relocates: bool | None = None,
+    fast_forward: bool = True,
+) -> Generation:
+    told = model.relocates if relocates is None else relocates
+    forward = CompiledForward(model, model.shape, relocates=told)
+    generation = generate(forward, tree, prompt, constraint, max_tokens=max_tokens, fast_forward=fast_forward)
+    statistics = generation.statistics
+    assert statistics.plan_tokens == len(generation.tokens) == statistics.decisions + statistics.forced_tokens
+    assert statistics.forwards == len(statistics.accepted_per_step) == model.calls
+    assert sum(statistics.accepted_per_step) == (statistics.plan_tokens if statistics.forwards else 0)
+    return generation
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> tuple[FakeCompiled, MedusaTree]:
+    """A random model compiled for random rows, with a random tree that may be too large for them."""
+    num_heads = draw(st.integers(1, 5))
+    candidates = draw(st.sampled_from([4, 10, VOCABULARY]))
+    shape = shape_of(num_heads, draw(st.integers(2, 14)), candidates)
+    model = FakeCompiled(shape, VOCABULARY, draw(st.integers(0, 7)), relocates=draw(st.booleans()))
+    return model, MedusaTree.from_choices(draw(choices(num_heads)), num_heads)
+
+
+@given(graphs(), grammars(), prompts(), st.integers(1, 40), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_any_tree_on_any_graph_gives_greedy_s_tokens_or_refuses_where_greedy_does(
+    graph: tuple[FakeCompiled, MedusaTree], grammar: str, prompt: list[int], max_tokens: int, fast_forward: bool
+) -> None:
+    model, tree = graph
+    expected = greedy(model, prompt, compile_grammar(grammar), max_tokens)
+
+    for drafts in (AUTOREGRESSIVE, tree):
+        model.calls = 0
+        if expected is None:
+            with pytest.raises(OutsideCandidatesError):
+                decode(model, drafts, prompt, compile_grammar(grammar), max_tokens)
+        else:
+            generation = decode(model, drafts, prompt, compile_grammar(grammar), max_tokens, fast_forward=fast_forward)
+            assert generation.tokens == expected
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_wide_tree_saves_forwards_on_either_kind_of_graph(seed: int) -> None:
+    tree = MedusaTree.from_choices(WIDE, 4)
+    spent = {}
+    for relocates in (True, False):
+        model = FakeCompiled(shape_of(4, 24), VOCABULARY, seed, relocates)
+        expected = greedy(model, [3, 4], compile_grammar(FREE), 40)
+        generation = decode(model, tree, [3, 4], compile_grammar(FREE), 40)
+        assert generation.tokens == expected
+        spent[relocates] = generation.statistics.forwards
+
+    assert max(spent.values()) < 40
+
+
+def test_the_relocation_fault_of_stock_nxdi_shows() -> None:
+    """A graph that forgets what it moved, taken for one that does not: the fault that `relocates` is there for."""
+    tree = MedusaTree.from_choices(WIDE, 4)
+    wrong = 0
+    for seed in range(8):
+        model = FakeCompiled(shape_of(4, 24), VOCABULARY, seed, relocates=False)
+        expected = greedy(model, [3, 4], Unconstrained(VOCABULARY, ()), 40)
+        wrong += decode(model, tree, [3, 4], Unconstrained(VOCABULARY, ()), 40, relocates=True).tokens != expected
+
+    assert wrong >= 6
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_chain_never_asks_to_move_anything(seed: int) -> None:
+    """Which is why it is the fallback: the same faulty graph, taken for a sound one, and nothing is wrong."""
+    model = FakeCompiled(shape_of(4, 6), VOCABULARY, seed, relocates=False)
+    tree = MedusaTree.from_choices(chain(4), 4)
+
+    generation = decode(model, tree, [3, 4], compile_grammar(FREE), 40, relocates=True)
+
+    assert generation.tokens == greedy(model, [3, 4], compile_grammar(FREE), 40)
+
+
+@pytest.mark.parametrize("prompt", [[0], [0, 0, 0], [5, 0, 7, 0], [0, 5]])
+def test_token_id_0_is_a_token_like_others(prompt: list[int]) -> None:
+    seen_zero = False
+    for seed in range(12):
+        model = FakeCompiled(shape_of(3, 20), VOCABULARY, seed)
+        expected = greedy(model, prompt, Unconstrained(VOCABULARY, ()), 30)
+        assert expected is not None
+        generation = decode(model, MedusaTree.from_choices(WIDE, 3), prompt, Unconstrained(VOCABULARY, ()), 30)
+        assert generation.tokens == expected
+        assert generation.stop_reason == "length"
+        seen_zero = seen_zero or 0 in expected
+    assert seen_zero
+
+
+@given(st.integers(0, VOCABULARY - 1), st.integers(0, 7))
+@settings(max_examples=40, deadline=None)
+def test_the_first_end_token_ends_it_wherever_it_stands(end: int, seed: int) -> None:
+    model = FakeCompiled(shape_of(3, 20), VOCABULARY, seed)
+    whole = greedy(model, [2, 3], Unconstrained(VOCABULARY, ()), 40) or []
+    expected = whole[: whole.index(end) + 1] if end in whole else whole
+
+    generation = decode(model, MedusaTree.from_choices(WIDE, 3), [2, 3], Unconstrained(VOCABULARY, [end]), 40)
+
+    assert generation.tokens == expected
+    assert generation.stop_reason == ("finished" if end in whole else "length")
+
+
+def test_a_forced_string_costs_no_forward() -> None:
+    model = FakeCompiled(shape_of(2, 4), VOCABULARY)
+
+    generation = decode(model, AUTOREGRESSIVE, [1, 2], compile_grammar('start: " abcd ef"'))
+
+    assert generation.tokens == encode(" abcd ef")
+    assert model.calls == generation.statistics.decisions == 0
+
+
+def test_a_forced_run_longer_than_a_step_is_read_in_pieces() -> None:
+    grammar = 'start: ("a" | "c") " abcd ef abcd ef abcd ef abcd" ("a" | "c") "gg"'
+    model = FakeCompiled(shape_of(2, 4), VOCABULARY, seed=2)
+
+    generation = decode(model, AUTOREGRESSIVE, [3], compile_grammar(grammar))
+
+    assert generation.tokens == greedy(model, [3], compile_grammar(grammar), 30)
+    assert generation.statistics.decisions == 2
+    assert 0 in generation.statistics.accepted_per_step
+
+
+def test_forced_tokens_after_the_prompt_ride_in_its_forward() -> None:
+    model = FakeCompiled(shape_of(2, 6), VOCABULARY)
+
+    generation = decode(model, AUTOREGRESSIVE, [3], compile_grammar('start: " abcd ef" ("a" | "c")'))
+
+    assert generation.statistics.forwards == generation.statistics.decisions == 1
+
+
+@pytest.mark.parametrize("spare", [0, -1])
+def test_the_cache_is_never_written_out_of_bounds(spare: int) -> None:
+    """The fake fails on a position that it does not have; NxDI would not."""
+    needed = shape_of(3, 12).needed(prompt=5, new=20)
+    model = FakeCompiled(shape_of(3, 12, seq_len=needed + spare), VOCABULARY)
+    tree = MedusaTree.from_choices(WIDE, 3)
+
+    if spare < 0:
+        with pytest.raises(ValueError, match=f"may touch {needed} cache positions, and {needed - 1} were compiled"):
+            decode(model, tree, [1] * 5, Unconstrained(VOCABULARY, ()), 20)
+    else:
+        assert len(decode(model, tree, [1] * 5, Unconstrained(VOCABULARY, ()), 20).tokens) == 20
+
+
+def test_prompts_that_were_not_compiled_for_are_refused() -> None:
+    model = FakeCompiled(shape_of(2, 6), VOCABULARY)
+
+    with pytest.raises(ValueError, match="the prompt is empty"):
+        decode(model, AUTOREGRESSIVE, [], Unconstrained(VOCABULARY, ()))
+    with pytest.raises(ValueError, match="25 prompt tokens are more than the 24"):
+        decode(model, AUTOREGRESSIVE, [1] * 25, Unconstrained(VOCABULARY, ()))
+
+
+def test_a_model_is_used_again_without_a_trace_of_what_it_read() -> None:
+    model, tree = FakeCompiled(shape_of(4, 24), VOCABULARY, 3), MedusaTree.from_choices(WIDE, 4)
+    forward = CompiledForward(model, model.shape, relocates=True)
+
+    for prompt in ([1, 2, 3, 4, 5, 6, 7, 8], [7], [1, 2, 3]):
+        generation = generate(forward, tree, prompt, Unconstrained(VOCABULARY, ()), max_tokens=30)
+        assert generation.tokens == greedy(model, prompt, Unconstrained(VOCABULARY, ()), 30)
+
+
+@pytest.mark.parametrize("allowed", [0, 1, 3])
+def test_cancelling_stops_before_the_next_forward(allowed: int) -> None:
+    answers: Iterator[bool] = iter([False] * allowed + [True])
+    model = FakeCompiled(shape_of(2, 6), VOCABULARY)
+    forward = CompiledForward(model, model.shape, relocates=True)
+
+    generation = generate(
+        forward, AUTOREGRESSIVE, [2], compile_grammar(FREE), max_tokens=30, cancelled=lambda: next(answers)
+    )
+
+    assert generation.stop_reason == "cancelled"
+    assert model.calls == allowed
+
+
+def test_a_trace_shows_every_token_once() -> None:
+    model, tree = FakeCompiled(shape_of(4, 24), VOCABULARY, 1), MedusaTree.from_choices(WIDE, 4)
+    forward = CompiledForward(model, model.shape, relocates=True)
+
+    generation = generate(forward, tree, [2, 3], compile_grammar(FREE), max_tokens=30, trace=True)
+
+    assert [token for step in generation.steps for token in step.emitted] == generation.tokens
+    assert {node.status for step in generation.steps for node in step.nodes} >= {"accepted", "rejected", "sampled"}
+
+
+def test_a_graph_compiled_for_something_else_is_told_from_its_answers() -> None:
+    model = FakeCompiled(shape_of(3, 8), VOCABULARY)
+    forward = CompiledForward(model, shape_of(4, 8), relocates=True)
+
+    with pytest.raises(ForwardContractError, match=r"\[4, 1, 18\], not \[5, 1, 18\]"):
+        generate(forward, AUTOREGRESSIVE, [2], compile_grammar(FREE), max_tokens=4)
