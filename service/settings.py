@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from service.engines.choice import EngineName, HostedName, ModelChoice
+from service.engines.choice import CompletionServers, EngineName, HostedName, ModelChoice
 from service.engines.precision import Precision
 from service.engines.protocol import Strategy
 from service.gateway.line import Order
@@ -91,11 +91,21 @@ class Settings(BaseSettings):
     triton_url: str = Field(default="127.0.0.1:8001", description="host:port of the Triton server's gRPC")
     triton_hosts: HostedName = Field(default="torch", description="the engine that each of its replicas runs")
     triton_home: Path | None = Field(default=None, description="holds tritonserver; `make triton` puts one here")
-    triton_repository: Path | None = Field(
+    triton_folder: Path | None = Field(
         default=None, description="where its model repository is written; a folder of the cache folder if not set"
     )
     triton_metrics_port: int = Field(default=0, ge=0, le=65535, description="its own metrics; 0: none")
     cores_per_chip: int = Field(default=2, ge=1, le=16, description="NeuronCores of one replica; inf2 and trn1 have 2")
+
+    # Servers of OpenAI's completions, such as vLLM (service/engines/openai)
+    openai_url: str = Field(
+        default="http://127.0.0.1:8000/v1", description="addresses, comma-separated; replicas are spread over them"
+    )
+    openai_model: str = Field(default="", description="its name there; needed where a server has several")
+    openai_key: SecretStr = Field(default=SecretStr(""), description="sent as a bearer token")
+    openai_grammar: Literal["auto", "off"] = Field(
+        default="auto", description="auto: second tries are held to the grammar by a server that can"
+    )
 
     # The plan cache
     cache_entries: int = Field(default=20_000, ge=0, le=10_000_000, description="0 remembers nothing")
@@ -136,6 +146,13 @@ class Settings(BaseSettings):
             raise ValueError("must be host:port, like 127.0.0.1:8001, without a scheme")
         return url
 
+    @field_validator("openai_url")
+    @classmethod
+    def _servers_over_http(cls, urls: str) -> str:
+        if not all(url.strip().startswith(("http://", "https://")) for url in urls.split(",")):
+            raise ValueError("must be http:// or https:// addresses up to /v1, separated by commas")
+        return urls
+
     @field_validator("cache_url")
     @classmethod
     def _cache_url_of_redis(cls, url: SecretStr | None) -> SecretStr | None:
@@ -154,7 +171,7 @@ class Settings(BaseSettings):
     @model_validator(mode="after")
     def _threads_fit_the_cores(self) -> Self:
         wanted, cores = self.replica_count * self.threads_per_replica, available_cores()
-        if self.hosted_engine == "torch" and wanted > cores and not self.oversubscribe:
+        if self.engine != "openai" and self.hosted_engine == "torch" and wanted > cores and not self.oversubscribe:
             raise ValueError(
                 f"{self.replica_count} replicas of {self.threads_per_replica} threads want {wanted} cores and {cores} "
                 "are here: the slowest answers would take seconds. Lower PEAKPLAN_REPLICAS or "
@@ -168,10 +185,33 @@ class Settings(BaseSettings):
             raise ValueError(f"PEAKPLAN_MIN_REPLICAS={self.min_replicas}, but only {self.replica_count} are to run")
         return self
 
+    @model_validator(mode="after")
+    def _says_how_the_server_decodes(self) -> Self:
+        if self.engine == "openai" and "strategy" not in self.model_fields_set:
+            raise ValueError(
+                "PEAKPLAN_ENGINE=openai needs PEAKPLAN_STRATEGY too: no server tells how it decodes, and every plan "
+                "does. draft where it speculates with a draft model or EAGLE, medusa with Medusa heads, else "
+                "autoregressive"
+            )
+        return self
+
     @property
     def hosted_engine(self) -> HostedName:
         """The engine that runs the model, here or inside Triton."""
+        if self.engine == "openai":  # the model's folder is named all the same; nothing here loads its weights
+            return "torch"
         return self.triton_hosts if self.engine == "triton" else self.engine
+
+    @property
+    def completion_servers(self) -> CompletionServers:
+        """The servers of PEAKPLAN_ENGINE=openai."""
+        return CompletionServers(
+            urls=tuple(url.strip() for url in self.openai_url.split(",")),
+            choice=self.model_choice,
+            model=self.openai_model,
+            key=self.openai_key.get_secret_value(),
+            may_ask_for_grammars=self.openai_grammar == "auto",
+        )
 
     @property
     def model_choice(self) -> ModelChoice:

@@ -91,7 +91,7 @@ def script(fleet: FleetSettings) -> str:
     for group in fleet.groups:
         chips = group.instance.cores // catalogue().cores_per_chip
         devices = [f"--device=/dev/neuron{chip}" for chip in range(chips)]
-        lines += ["", f"# {group.instance_type}: {chips} chips"]
+        lines += ["", f"# {group.instance_type}, {len(servers(fleet, group))} of them on {chips} chip(s)"]
         lines += [_docker(chosen, server, devices) for server in servers(fleet, group)]
         lines += ["# the gateway on the same host"]
         lines += [f"export {name}={shlex.quote(value)}" for name, value in gateway(fleet, group).items()]

@@ -52,6 +52,7 @@ def replica_engine(settings: Settings, source: ModelSource, number: int) -> Engi
         strategy=settings.strategy,
         grace_seconds=settings.grace_seconds,
         triton_url=settings.triton_url,
+        completions=settings.completion_servers,
     )
 
 
@@ -72,7 +73,7 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
     planner, drain = Planner(pool, settings.strategy), Drain(settings.drain_seconds)
     shared = _shared_memory(settings)
     memory = PlanMemory(settings.cache_entries, settings.cache_seconds)
-    caching = CachingPlanner(planner, lambda: pool.version, memory, shared)
+    caching = CachingPlanner(planner, lambda: pool.version, memory, shared, pool.refusal)
     emf = EmfCollector({"Fleet": settings.fleet, "Cell": settings.cell, "Group": settings.group})
     metrics = Metrics(lambda: _reading(pool, caching), settings.slo_ms, emf if settings.fleet else None)
     tracer = make_tracer(settings.otlp_endpoint)

@@ -63,6 +63,10 @@ class GrammarCompiler:
             raise GrammarError(matcher.get_error())
         return GrammarConstraint(matcher, self._tokenizer.vocab_size, self._eos_token)
 
+    def spell(self, text: str) -> list[tuple[int, bytes]]:
+        """Tokens, each with its bytes, that spell a text; not always those that the model's tokenizer would choose."""
+        return [(token, self._tokenizer.decode_bytes([token])) for token in self._tokenizer.greedy_tokenize(text)]
+
 
 class GrammarConstraint:
     """A `Constraint` over an llguidance matcher.

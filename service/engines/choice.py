@@ -17,7 +17,8 @@ from service.engines.version import folder_version
 
 # torch    a process of ours for each replica, on this machine's CPU
 # triton   a Triton server on this machine, which hosts the replicas: of one of the `HostedName`s
-EngineName = Literal["torch", "triton"]
+# openai   servers of OpenAI's completions, such as vLLM, that run the model folder's export
+EngineName = Literal["torch", "triton", "openai"]
 HostedName = Literal["torch"]
 
 _LOADERS: dict[HostedName, str] = {"torch": "service.engines.torch_engine:load"}
@@ -33,6 +34,17 @@ class ModelChoice:
     threads: int
     strategy: Strategy
     max_prompt_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompletionServers:
+    """Where the servers of completions are (addresses up to /v1), whose export they run, what else they are told."""
+
+    urls: tuple[str, ...]
+    choice: ModelChoice
+    model: str
+    key: str
+    may_ask_for_grammars: bool
 
 
 _choices = TypeAdapter(ModelChoice)
@@ -51,6 +63,7 @@ def model_source(hosted: HostedName, choice: ModelChoice) -> ModelSource:
             "max_prompt_tokens": choice.max_prompt_tokens,
         },
         version=folder_version(choice.model_dir, choice.dtype),
+        forkable=hosted == "torch",
     )
 
 
@@ -74,6 +87,7 @@ def make_engine(
     strategy: Strategy,
     grace_seconds: float,
     triton_url: str,
+    completions: CompletionServers,
 ) -> Engine:
     """Replica `number` of a model, not started yet. Raises EngineUnavailableError when its packages are missing."""
     if name == "triton":
@@ -84,6 +98,24 @@ def make_engine(
                 f"PEAKPLAN_ENGINE=triton needs the packages of requirements-triton.txt, and {error.name} is missing"
             ) from error
         return TritonEngine(triton_url, number, version=source.version, strategy=strategy, grace_seconds=grace_seconds)
+    if name == "openai":
+        return _completions_engine(number, completions)
     from service.engines.replica import ReplicaEngine
 
     return ReplicaEngine(source, threads=threads, grace_seconds=grace_seconds)
+
+
+def _completions_engine(number: int, servers: CompletionServers) -> Engine:
+    """Replicas are spread over the servers; each server batches those that share it."""
+    from service.engines.openai.engine import OpenAiEngine
+
+    return OpenAiEngine(
+        servers.urls[number % len(servers.urls)],
+        model_dir=servers.choice.model_dir,
+        cache_dir=servers.choice.cache_dir,
+        strategy=servers.choice.strategy,
+        max_prompt_tokens=servers.choice.max_prompt_tokens,
+        model=servers.model,
+        key=servers.key,
+        may_ask_for_grammars=servers.may_ask_for_grammars,
+    )

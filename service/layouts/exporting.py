@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from tokenizers import Tokenizer, processors
 from torch import Tensor
 
 from service.engines.model_folder import ModelCard, base_folder, load_model, read_card
 from service.layouts.checkpoint import EMBEDDING, LM_HEAD, read_config, read_json, read_lm_head
 from service.layouts.heads import HeadWeights, LayoutError
-from service.layouts.layouts import PEAKPLAN, Layout, read_heads, write_heads
+from service.layouts.layouts import PEAKPLAN, Layout, read_heads, save_tensors, write_heads
 
 # Everything that AutoTokenizer and generate may read of a checkpoint.
 _BESIDE = (
@@ -85,11 +84,9 @@ def _write_heads(
 
 
 def _write_base(base: Path, output: Path, weights: dict[str, Tensor], dtype: torch.dtype, card: ModelCard) -> None:
-    tensors = {name: tensor.contiguous() for name, tensor in weights.items()}
     config = read_json(base / "config.json")
-    if config.get("tie_word_embeddings"):
-        tensors.pop(LM_HEAD, None)
-    save_file(tensors, output / "model.safetensors", {"format": "pt"})
+    is_copy = {LM_HEAD} if config.get("tie_word_embeddings") else set()
+    save_tensors({name: weights[name] for name in weights.keys() - is_copy}, output / "model.safetensors")
     config |= {"torch_dtype": str(dtype).removeprefix("torch.")}
     (output / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     for name in _BESIDE:

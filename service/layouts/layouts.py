@@ -110,6 +110,7 @@ LAYOUTS = {
 }
 PEAKPLAN = LAYOUTS["peakplan"]
 
+_READABLE = 0o644
 # In the order in which a folder is searched; both of FasterDecoding's files are published side by side.
 _FILES = (
     "medusa_heads.safetensors",
@@ -141,14 +142,26 @@ def write_heads(heads: HeadWeights, layout: Layout, folder: Path, *, lm_head: Te
     path = folder / layout.file
     if layout.is_pickled:
         torch.save(tensors, path)
-    else:  # safetensors takes no two names of one memory
-        save_file({name: tensor.clone().contiguous() for name, tensor in tensors.items()}, path, {"format": "pt"})
+    else:
+        save_tensors(tensors, path)
     config = layout.config(heads, int(lm_head.shape[0]), base)
     if config is None:
         return [path]
     beside = folder / "config.json"
     beside.write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     return [path, beside]
+
+
+def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
+    """A safetensors file that others may read, too: servers run as users of their own, and `save_file` bars them."""
+    seen: set[int] = set()  # it takes no two names of one memory
+    kept: dict[str, Tensor] = {}
+    for name, tensor in tensors.items():
+        memory = tensor.untyped_storage().data_ptr()
+        kept[name] = tensor.clone(memory_format=torch.contiguous_format) if memory in seen else tensor.contiguous()
+        seen.add(memory)
+    save_file(kept, path, {"format": "pt"})
+    path.chmod(_READABLE)
 
 
 def read_heads(path: Path, lm_head: Tensor) -> Found:

@@ -1,0 +1,161 @@
+"""The part of OpenAI's HTTP interface that an engine needs: one completion, streamed, and the list of models.
+
+https://platform.openai.com/docs/api-reference/completions. Streamed, because a plan ends where its grammar does and not
+where the server would stop: the connection is closed there, and closing it is also how a request is cancelled.
+"""
+
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+CONNECT_SECONDS = 1.0
+# A plan is some hundred bytes and every token of it a few hundred more; what is far longer is not a completion.
+MOST_BYTES = 1 << 20
+_END = "[DONE]"
+
+
+class ServerError(Exception):
+    """The server gave no completion. The message never quotes what it said: that may quote the prompt."""
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        """`status` is the HTTP status, 0 where there was none."""
+        super().__init__(message)
+        self.status = status
+
+
+class ServerGoneError(ServerError):
+    """Nobody listens there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A piece of text, and in the last one why the server stopped ("stop", "length")."""
+
+    text: str
+    finish: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A whole answer. `prompt_tokens` is the server's own count, None where it does not tell."""
+
+    text: str
+    prompt_tokens: int | None
+
+
+class CompletionsClient:
+    """Calls one server, one request at a time, over a connection that it keeps."""
+
+    def __init__(self, url: str, key: str = "") -> None:
+        """`url` is the address before /completions, such as http://127.0.0.1:8000/v1; `key` its bearer token."""
+        self._client = httpx.AsyncClient(
+            base_url=url.rstrip("/") + "/",
+            headers={"Authorization": f"Bearer {key}"} if key else {},
+            timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),  # how long an answer may take is the caller's to say
+            trust_env=False,  # the prompt goes to this address and through nobody's proxy
+            verify=ssl.create_default_context() if url.startswith("https:") else False,
+        )
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+    async def models(self) -> list[str]:
+        """The names under which the server offers models. Raises ServerError."""
+        with _as_server_error():
+            response = await self._client.get("models")
+        content = _object(_checked(response).content)
+        return [str(model["id"]) for model in content.get("data", []) if isinstance(model, dict) and "id" in model]
+
+    async def complete(self, payload: dict[str, Any]) -> Completion:
+        """A whole completion, not streamed. Raises ServerError."""
+        with _as_server_error():
+            response = await self._client.post("completions", json=payload)
+        content = _object(_checked(response).content)
+        counted = (content.get("usage") or {}).get("prompt_tokens")
+        return Completion(_piece(content).text, counted if isinstance(counted, int) else None)
+
+    @asynccontextmanager
+    async def stream(self, payload: dict[str, Any]) -> AsyncIterator[AsyncIterator[Piece]]:
+        """The pieces of a completion as they come; leaving the context early ends the request at the server.
+
+        Raises ServerError on entry and while it is read, also when the server breaks off.
+        """
+        with _as_server_error():
+            async with self._client.stream("POST", "completions", json=payload | {"stream": True}) as response:
+                _checked(response)
+                yield _pieces(response)
+
+
+async def _pieces(response: httpx.Response) -> AsyncIterator[Piece]:
+    """Server-sent events, or one JSON object from a server that does not stream."""
+    if response.headers.get("content-type", "").startswith("application/json"):
+        yield _piece(_object(await response.aread()))
+        return
+    async for event in _events(response):
+        if event == _END:
+            return
+        piece = _piece(_object(event))
+        yield piece
+        if piece.finish is not None:
+            return
+    raise ServerError("the server broke off in the middle of its answer")
+
+
+async def _events(response: httpx.Response) -> AsyncIterator[str]:
+    """The data of each event; an event is one line here (https://html.spec.whatwg.org/multipage/server-sent-events)."""
+    buffer, seen = b"", 0
+    async for chunk in response.aiter_bytes():
+        seen += len(chunk)
+        if seen > MOST_BYTES:
+            raise ServerError(f"the server's answer is longer than {MOST_BYTES} bytes")
+        *lines, buffer = (buffer + chunk).split(b"\n")
+        for line in lines:
+            if line.startswith(b"data:"):
+                yield line[5:].strip().decode("utf-8", "replace")
+
+
+def _piece(content: dict[str, Any]) -> Piece:
+    choices = content.get("choices")
+    if content.get("error") or not isinstance(choices, list):
+        raise ServerError("the server's answer is an error or no completion")
+    if not choices:  # the usage that some servers send last
+        return Piece("")
+    choice = choices[0] if isinstance(choices[0], dict) else {}
+    text, finish = choice.get("text", ""), choice.get("finish_reason")
+    if not isinstance(text, str | None) or not isinstance(finish, str | None):
+        raise ServerError("the server's answer is no completion")
+    return Piece(text or "", finish)
+
+
+def _object(content: bytes | str) -> dict[str, Any]:
+    try:
+        parsed: Any = json.loads(content)
+    except ValueError:
+        parsed = None
+    if not isinstance(parsed, dict):
+        raise ServerError("the server's answer is not JSON")
+    return parsed
+
+
+def _checked(response: httpx.Response) -> httpx.Response:
+    if response.is_success:
+        return response
+    raise ServerError(f"the server answered {response.status_code} {response.reason_phrase}", response.status_code)
+
+
+class _as_server_error:  # noqa: N801
+    """What httpx raises, in our words. A class, for a generator's `yield` may not swallow what passes through it."""
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+            raise ServerGoneError("nobody answers at the server's address") from error
+        if isinstance(error, httpx.HTTPError | httpx.InvalidURL | httpx.StreamError):
+            raise ServerError(f"the connection to the server failed: {type(error).__name__}") from error

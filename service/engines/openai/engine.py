@@ -1,0 +1,226 @@
+"""`Engine` over a server of OpenAI's completions: it decodes as it was configured to, we hold it to the grammar.
+
+A prompt is posted at temperature 0 and the answer followed through the grammar as it streams in. Text that leaves the
+grammar is abandoned there and asked for once more, under the grammar if the server can be held to one; then the request
+is refused, and rules plan it.
+"""
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from service.decoding.constraint import GrammarConstraint, GrammarError
+from service.engines.base_weights import BaseWeightsError
+from service.engines.model_card import ModelFolderError
+from service.engines.openai.abilities import Abilities, find_abilities
+from service.engines.openai.client import CompletionsClient, ServerError, ServerGoneError
+from service.engines.openai.following import TextFollower
+from service.engines.openai.served import ServedModel
+from service.engines.protocol import (
+    EngineUnavailableError,
+    GenerationRequest,
+    GenerationResult,
+    RequestRefusedError,
+    StopReason,
+    Strategy,
+)
+
+logger = logging.getLogger(__name__)
+
+START_SECONDS = 120.0  # for the probes; a server that still compiles its model is asked again by the pool
+LONGEST_SECONDS = 30.0  # of a request without a deadline
+_TRIES = 2
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What one try gave: the text that the grammar took, and why it ended; None where it left the grammar."""
+
+    text: str = ""
+    stop_reason: StopReason | None = None
+    pieces: int = 0
+
+
+class OpenAiEngine:
+    """One request at a time; the server batches what several engines send it."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        model_dir: Path,
+        cache_dir: Path,
+        strategy: Strategy,
+        max_prompt_tokens: int,
+        model: str = "",
+        key: str = "",
+        may_ask_for_grammars: bool = True,
+        start_seconds: float = START_SECONDS,
+    ) -> None:
+        """`url` ends before /completions. `model_dir` is the folder whose export the server runs.
+
+        `model` names the model to the server, "" where it has only one. `strategy` is how the server decodes, which no
+        server tells: it is the word of whoever configured both.
+        """
+        self._url, self._key = url, key
+        self._paths = (model_dir, cache_dir)
+        self._strategy = strategy
+        self._max_prompt_tokens = max_prompt_tokens
+        self._model = model
+        self._may_ask_for_grammars = may_ask_for_grammars
+        self._start_seconds = start_seconds
+        self._client: CompletionsClient | None = None
+        self._served: ServedModel | None = None
+        self._abilities: Abilities | None = None  # known between a start that succeeded and the next loss
+        self._lost = asyncio.Event()
+
+    @property
+    def model_id(self) -> str:
+        return self._served.card.id if self._served else ""
+
+    @property
+    def available(self) -> bool:
+        return self._abilities is not None
+
+    @property
+    def abilities(self) -> Abilities | None:
+        """What the server was found to take; None while it is not up."""
+        return self._abilities
+
+    async def start(self) -> None:
+        """Load the tokenizer and find out, by real inferences, what the server takes.
+
+        Raises EngineUnavailableError with what to mend.
+        """
+        await self.close()
+        try:
+            await self._find_out()
+        except TimeoutError:  # before OSError, of which it is one
+            problem = f"had not answered after {self._start_seconds:g} s"
+        except ServerError as error:
+            problem = f"cannot be used: {error}"
+        except (ModelFolderError, BaseWeightsError, OSError) as error:
+            raise EngineUnavailableError(str(error)) from error
+        else:
+            self._lost.clear()
+            return
+        await self.close()
+        raise EngineUnavailableError(f"the server at {self._url} {problem}")
+
+    async def _find_out(self) -> None:
+        self._client = client = CompletionsClient(self._url, self._key)
+        async with asyncio.timeout(self._start_seconds):
+            served = self._served = await asyncio.to_thread(ServedModel, *self._paths)
+            self._abilities = able = await find_abilities(
+                client, served, self._model, may_ask_for_grammars=self._may_ask_for_grammars
+            )
+        known = {"prompt_as": able.prompt, "grammar_as": able.grammar or "none"}
+        logger.info("completions server ready", extra=known)
+
+    async def generate(self, request: GenerationRequest) -> GenerationResult:
+        """See `Engine.generate`. When cancelled, the connection is closed, which ends the request at the server."""
+        started = time.monotonic()
+        served, able, constraint = self._checked(request)
+        limit = min(request.max_tokens or served.card.max_tokens, served.card.max_tokens)
+        try:
+            async with asyncio.timeout(_seconds_until(request.deadline)):
+                answer = await self._tries(request, served, able, limit, constraint)
+        except TimeoutError:
+            answer = _Answer(stop_reason="cancelled")
+        tokens = served.tokens(answer.text)
+        return GenerationResult(
+            text=answer.text,
+            tokens=tokens,
+            stop_reason=answer.stop_reason or "cancelled",
+            prompt_tokens=len(served.prompt(request.prompt)),
+            plan_tokens=len(tokens),
+            forwards=answer.pieces,  # at most: a server that speculates takes fewer and does not tell
+            decisions=len(tokens),
+            forced_tokens=0,
+            seconds=time.monotonic() - started,
+        )
+
+    async def failed(self) -> None:
+        await self._lost.wait()
+
+    async def close(self) -> None:
+        self._abilities = None
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    def _checked(self, request: GenerationRequest) -> tuple[ServedModel, Abilities, GrammarConstraint]:
+        """What a request needs. Raises EngineUnavailableError, RequestRefusedError."""
+        if self._abilities is None or self._served is None:
+            raise EngineUnavailableError("the completions server is not up")
+        if request.trace:
+            raise RequestRefusedError("a server of completions does not show its steps")
+        if request.strategy != self._strategy:
+            raise RequestRefusedError(f"the server decodes {self._strategy}, and no other way")
+        length = len(self._served.prompt(request.prompt))
+        if length > self._max_prompt_tokens:
+            raise RequestRefusedError(f"its prompt has {length} tokens, and {self._max_prompt_tokens} are the most")
+        try:
+            return self._served, self._abilities, self._served.compiler.compile(request.grammar)
+        except GrammarError:  # its message quotes the grammar, and so the shopper
+            raise RequestRefusedError("its grammar does not compile") from None
+
+    async def _tries(
+        self,
+        request: GenerationRequest,
+        served: ServedModel,
+        able: Abilities,
+        limit: int,
+        constraint: GrammarConstraint,
+    ) -> _Answer:
+        """Raises EngineUnavailableError, or RequestRefusedError where the text leaves the grammar to the last."""
+        grammar: str | None = None
+        for attempt in range(1, _TRIES + 1):
+            try:
+                follower = TextFollower(served.compiler, constraint, served.card.eos_token_id)
+                answer = await self._follow(able.payload(served, request.prompt, limit, grammar), follower)
+            except ServerError as error:
+                if attempt == _TRIES or isinstance(error, ServerGoneError):
+                    raise self._lost_to(error) from error
+                logger.warning("the completions server lost a request", extra={"reason": str(error)})
+            else:
+                if answer.stop_reason is not None:
+                    return answer
+                if able.grammar is None:  # greedy decoding would say the same again
+                    break
+                grammar = request.grammar
+            constraint = served.compiler.compile(request.grammar)
+        raise RequestRefusedError("the server's text leaves the grammar")
+
+    async def _follow(self, payload: dict[str, Any], follower: TextFollower) -> _Answer:
+        """One try. Raises ServerError."""
+        assert self._client is not None
+        answer = _Answer()
+        async with self._client.stream(payload) as pieces:
+            async for piece in pieces:
+                answer.pieces += bool(piece.text)
+                try:
+                    is_whole = follower.follow(piece.text)
+                except GrammarError:
+                    return answer
+                answer.text = follower.text
+                if is_whole or (piece.finish == "stop" and follower.may_end()):
+                    answer.stop_reason = "finished"
+                    break
+                if piece.finish == "length":
+                    answer.stop_reason = "length"
+        return answer
+
+    def _lost_to(self, error: ServerError) -> EngineUnavailableError:
+        """What to raise, and whether the server is to be started with anew: only when nobody listens there."""
+        if isinstance(error, ServerGoneError):
+            self._abilities = None
+            self._lost.set()
+        return EngineUnavailableError(str(error))
+
+
+def _seconds_until(deadline: float | None) -> float:
+    return LONGEST_SECONDS if deadline is None else max(0.0, deadline - time.monotonic())

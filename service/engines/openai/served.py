@@ -1,0 +1,33 @@
+"""What the engine knows of the model that a server runs: the tokenizer, special tokens and limits of its folder."""
+
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from service.decoding.constraint import GrammarCompiler
+from service.engines.model_card import ModelFolderError, read_card
+from service.engines.tokenizer_file import tokenizer_file
+
+
+class ServedModel:
+    """A model folder without its weights. Loading takes half a second, of which the grammar's tokenizer is most."""
+
+    def __init__(self, model_dir: Path, cache_dir: Path) -> None:
+        """Raises ModelFolderError, or BaseWeightsError where the default base has to be fetched first."""
+        self.card = read_card(model_dir)
+        path = tokenizer_file(self.card, model_dir, cache_dir)
+        try:
+            self._tokenizer = Tokenizer.from_file(str(path))
+        except Exception as error:  # tokenizers raises plain Exceptions
+            raise ModelFolderError(f"{path} is not a tokenizer: {error}") from error
+        self.compiler = GrammarCompiler(self._tokenizer.to_str(), self.card.eos_token_id)
+        self.bos_text: str = self._tokenizer.id_to_token(self.card.bos_token_id) or ""
+
+    def tokens(self, text: str) -> list[int]:
+        """The ids of a text, nothing added."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def prompt(self, text: str) -> list[int]:
+        """The ids of a prompt, the first token included, exactly as our own engines read it."""
+        return [self.card.bos_token_id, *self.tokens(text)]

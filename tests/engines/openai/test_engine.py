@@ -1,0 +1,296 @@
+"""The engine over a server of completions, and every way in which such a server disappoints."""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+
+from service.engines.openai.engine import OpenAiEngine
+from service.engines.protocol import EngineUnavailableError, GenerationRequest, RequestRefusedError
+from service.gateway.pool import ReplicaPool
+from service.planner.grammar import plan_grammar
+from service.planner.planner import Planner
+from service.planner.prompt import render_prompt
+from service.planner.question import Question
+from tests.engines.openai import fake_completions as fakes
+from tests.engines.openai.fake_completions import FakeCompletions, running
+from tests.tiny_model import BOS, MODEL_ID, write_tiny_model
+
+pytestmark = pytest.mark.anyio
+QUESTION = Question.parse("red nike running shoes")
+LEGAL = " find Brand nike Type running shoes Fashion"
+ILLEGAL = " find Brand adidas Type running shoes Fashion"  # the shopper named no adidas
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("tiny"), with_heads=False)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(folder: Path) -> Tokenizer:
+    return Tokenizer.from_file(str(folder.with_name("base") / "tokenizer.json"))
+
+
+@pytest.fixture
+async def server(tokenizer: Tokenizer) -> AsyncIterator[FakeCompletions]:
+    async with running(FakeCompletions(tokenizer, text=LEGAL)) as fake:
+        yield fake
+
+
+def engine_for(url: str, folder: Path, **changes: Any) -> OpenAiEngine:
+    arguments: dict[str, Any] = {"strategy": "draft", "max_prompt_tokens": 128, "start_seconds": 5.0} | changes
+    return OpenAiEngine(url, model_dir=folder, cache_dir=folder, **arguments)
+
+
+def request(**changes: Any) -> GenerationRequest:
+    asked: dict[str, Any] = {"prompt": render_prompt(QUESTION), "grammar": plan_grammar(QUESTION), "strategy": "draft"}
+    return GenerationRequest(**(asked | changes))
+
+
+async def started(server: FakeCompletions, folder: Path, **changes: Any) -> OpenAiEngine:
+    engine = engine_for(server.url, folder, **changes)
+    await engine.start()
+    return engine
+
+
+async def until(holds: Any) -> None:
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+async def test_a_plan_comes_whole_with_its_tokens(server: FakeCompletions, folder: Path, tokenizer: Tokenizer) -> None:
+    engine = await started(server, folder)
+    result = await engine.generate(request())
+
+    assert engine.available
+    assert engine.model_id == MODEL_ID
+    assert (result.text, result.stop_reason) == (LEGAL, "finished")
+    assert result.tokens == tokenizer.encode(LEGAL, add_special_tokens=False).ids
+    prompt = [BOS, *tokenizer.encode(render_prompt(QUESTION), add_special_tokens=False).ids]
+    asked = server.plans[0]
+    assert (asked["prompt"], asked["temperature"], asked["model"]) == (prompt, 0, "served")
+    assert result.prompt_tokens == len(prompt)
+    await engine.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "form", "begins"),
+    [
+        ({}, "tokens", BOS),
+        ({"takes_token_ids": False}, "text", " "),
+        ({"takes_token_ids": False, "adds_bos": False}, "text with bos", "<"),
+    ],
+)
+async def test_the_prompt_is_put_as_the_server_reads_it(
+    server: FakeCompletions, folder: Path, changes: dict[str, bool], form: str, begins: object
+) -> None:
+    for name, value in changes.items():
+        setattr(server, name, value)
+    engine = await started(server, folder)
+    await engine.generate(request())
+
+    assert engine.abilities is not None
+    assert engine.abilities.prompt == form
+    assert server.plans[0]["prompt"][0] == begins
+    await engine.close()
+
+
+async def test_a_server_with_another_tokenizer_is_refused_in_words(
+    server: FakeCompletions, folder: Path, tokenizer: Tokenizer
+) -> None:
+    server.takes_token_ids = False
+    server.tokenizer = Tokenizer.from_str(tokenizer.to_str())
+    server.tokenizer.add_tokens([" red shoes\n"])
+    with pytest.raises(EngineUnavailableError, match="make export"):
+        await started(server, folder)
+
+
+async def test_text_beyond_the_grammars_end_is_cut_and_the_request_ended(server: FakeCompletions, folder: Path) -> None:
+    server.text, server.pause = LEGAL + " and so on" * 40, 0.002
+    engine = await started(server, folder)
+    server.pause = 0.01
+
+    assert (await engine.generate(request())).text == LEGAL
+    await until(lambda: server.broken_off == 1)
+    await engine.close()
+
+
+@pytest.mark.parametrize("field", ["structured_outputs", "guided_grammar"])
+async def test_text_that_leaves_the_grammar_is_asked_for_under_it(
+    server: FakeCompletions, folder: Path, field: str
+) -> None:
+    server.text, server.lawful_text, server.grammar_field = ILLEGAL, LEGAL, field
+    engine = await started(server, folder)
+    result = await engine.generate(request())
+
+    assert result.text == LEGAL
+    assert [field in asked for asked in server.plans] == [False, True]
+    await engine.close()
+
+
+@pytest.mark.parametrize(("lawful", "tries"), [(None, 1), (ILLEGAL, 2)], ids=["no grammars", "grammar disobeyed"])
+async def test_text_that_stays_illegal_is_refused_after_at_most_two_tries(
+    server: FakeCompletions, folder: Path, lawful: str | None, tries: int
+) -> None:
+    server.text, server.lawful_text = ILLEGAL, lawful
+    engine = await started(server, folder)
+    with pytest.raises(RequestRefusedError, match="leaves the grammar"):
+        await engine.generate(request())
+
+    assert len(server.plans) == tries
+    assert engine.available
+    await engine.close()
+
+
+async def test_a_grammar_is_never_sent_where_that_is_switched_off(server: FakeCompletions, folder: Path) -> None:
+    server.text, server.lawful_text = ILLEGAL, LEGAL
+    engine = await started(server, folder, may_ask_for_grammars=False)
+    with pytest.raises(RequestRefusedError):
+        await engine.generate(request())
+
+    assert not any("structured_outputs" in asked or "guided_grammar" in asked for asked in server.asked)
+    await engine.close()
+
+
+FAULTS = [
+    fakes.internal_error, fakes.garbage, fakes.broken_event, fakes.disconnect, fakes.endless, fakes.no_http,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+async def test_one_fault_is_asked_again_and_two_are_enough(server: FakeCompletions, folder: Path, fault: Any) -> None:
+    engine = await started(server, folder)
+    server.faults = [fault]
+    assert (await engine.generate(request())).text == LEGAL
+
+    server.faults = [fault] * 5
+    with pytest.raises(EngineUnavailableError) as lost:
+        await engine.generate(request())
+    assert len(server.faults) == 3
+    assert "secret" not in str(lost.value)
+    assert engine.available  # one bad request takes no server out: the gateway counts them
+    await engine.close()
+
+
+async def test_an_answer_cut_by_length_says_so(server: FakeCompletions, folder: Path) -> None:
+    server.text, server.finish = " find Brand nike", "length"
+    engine = await started(server, folder)
+    result = await engine.generate(request(max_tokens=9))
+
+    assert (result.text, result.stop_reason) == (" find Brand nike", "length")
+    assert server.plans[0]["max_tokens"] == 9
+    await engine.close()
+
+
+async def test_a_slow_server_is_left_at_the_deadline(server: FakeCompletions, folder: Path) -> None:
+    engine = await started(server, folder)
+    server.pause = 5.0
+    result = await engine.generate(request(deadline=time.monotonic() + 0.1))
+    assert result.stop_reason == "cancelled"
+
+    server.pause = 0.0
+    assert (await engine.generate(request())).text == LEGAL
+    await engine.close()
+
+
+async def test_a_cancelled_request_ends_at_the_server_too(server: FakeCompletions, folder: Path) -> None:
+    engine = await started(server, folder)
+    server.text, server.pause = LEGAL.removesuffix(" Fashion") + " nonsense" * 50, 0.02
+    work = asyncio.create_task(engine.generate(request()))
+    await until(lambda: server.plans)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    await until(lambda: server.broken_off == 1)
+    await engine.close()
+
+
+async def test_a_server_that_is_not_there_is_named(folder: Path) -> None:
+    with pytest.raises(EngineUnavailableError, match=r"http://127\.0\.0\.1:9/v1 cannot be used: nobody answers"):
+        await engine_for("http://127.0.0.1:9/v1", folder).start()
+
+
+async def test_a_silent_server_does_not_hold_up_the_start(folder: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # the kernel accepts, nobody reads
+        engine = engine_for(f"http://127.0.0.1:{silent.getsockname()[1]}/v1", folder, start_seconds=1.0)
+        with pytest.raises(EngineUnavailableError, match="had not answered after 1 s"):
+            await engine.start()
+        await engine.close()
+
+
+async def test_a_server_that_goes_down_is_noticed_and_taken_up_again(server: FakeCompletions, folder: Path) -> None:
+    engine = await started(server, folder)
+    await server.stop()
+    with pytest.raises(EngineUnavailableError):
+        await engine.generate(request())
+    async with asyncio.timeout(5):
+        await engine.failed()
+    assert not engine.available
+
+    await server.start()
+    await engine.start()
+    assert (await engine.generate(request())).text == LEGAL
+    await engine.close()
+
+
+async def test_one_of_several_models_must_be_named(server: FakeCompletions, folder: Path) -> None:
+    server.models = ("ours", "another")
+    with pytest.raises(EngineUnavailableError, match=r"ours, another\): name one with PEAKPLAN_OPENAI_MODEL"):
+        await started(server, folder)
+
+    engine = await started(server, folder, model="ours", key="hush")
+    await engine.generate(request())
+    assert server.plans[0]["model"] == "ours"
+    assert all("authorization: bearer hush" in head.lower() for head in server.headers[-2:])
+    await engine.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"strategy": "medusa"}, "decodes draft, and no other way"),
+        ({"trace": True}, "does not show its steps"),
+        ({"prompt": " shoes" * 200}, "its prompt has 201 tokens, and 128 are the most"),
+        ({"grammar": "start: ("}, "its grammar does not compile"),
+    ],
+)
+async def test_what_no_server_can_answer_is_refused_unasked(
+    server: FakeCompletions, folder: Path, changes: dict[str, Any], words: str
+) -> None:
+    engine = await started(server, folder)
+    with pytest.raises(RequestRefusedError, match=words):
+        await engine.generate(request(**changes))
+    assert not server.plans
+    await engine.close()
+
+
+async def test_an_engine_that_was_not_started_has_nothing_to_say(folder: Path) -> None:
+    with pytest.raises(EngineUnavailableError):
+        await engine_for("http://127.0.0.1:9/v1", folder).generate(request())
+
+
+async def test_behind_the_gateway_rules_plan_what_the_server_does_not(server: FakeCompletions, folder: Path) -> None:
+    pool = ReplicaPool([engine_for(server.url, folder) for _ in range(2)])
+    await pool.start()
+    planner = Planner(pool, "draft")
+    deadline = time.monotonic() + 30
+
+    planned = await planner.plan(QUESTION, deadline)
+    assert (planned.source, planned.strategy) == ("model", "draft")
+    server.text = ILLEGAL
+    assert (await planner.plan(QUESTION, deadline)).source == "fallback"
+    await server.stop()
+    assert (await planner.plan(QUESTION, deadline)).source == "fallback"
+
+    server.text = LEGAL
+    await server.start()
+    await until(lambda: pool.usable_count == 2)
+    assert (await planner.plan(QUESTION, time.monotonic() + 30)).source == "model"
+    await pool.close()
