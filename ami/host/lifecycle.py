@@ -5,22 +5,31 @@ Python's standard library and the AWS CLI, nothing else. Not run in a real accou
 it against a metadata server and a CLI of its own.
 """
 
+import json
 import os
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 METADATA = os.environ.get("PEAKPLAN_METADATA_URL", "http://169.254.169.254")
 SERVICE = os.environ.get("PEAKPLAN_SERVICE_URL", "http://127.0.0.1:8080")
-PAUSE_SECONDS = float(os.environ.get("PEAKPLAN_PAUSE_SECONDS", "2"))
+PAUSE_SECONDS = float(os.environ.get("PEAKPLAN_PAUSE_SECONDS", "0.5"))
 # Auto Scaling's target lifecycle states: what it wants this host to become.
 SERVING, WARMED, TERMINATED = {"InService"}, {"Warmed:Stopped", "Warmed:Running", "Warmed:Hibernated"}, {"Terminated"}
+PROOF = {"query": "nike running shoes under $100", "deadline_ms": 2000}
+MODELS_OWN = {"model", "cache"}  # a plan that rules made proves nothing
+UPTIME = Path("/proc/uptime")
+
+
+class LifecycleError(RuntimeError):
+    """What AWS refused; systemd tries again."""
 
 
 def metadata(path: str) -> str:
-    """A value of the instance metadata service (IMDSv2); empty where it has none."""
+    """A value of the instance metadata service (IMDSv2); empty where it has none. Raises OSError."""
     asks = urllib.request.Request(
         f"{METADATA}/latest/api/token", method="PUT", headers={"X-aws-ec2-metadata-token-ttl-seconds": "60"}
     )
@@ -38,27 +47,46 @@ def metadata(path: str) -> str:
         raise
 
 
-def is_ready() -> bool:
-    """Whether the service says that it would answer a plan now, which a real inference proved."""
+def why_not() -> str:
+    """What keeps this host from service, in the service's own words; "" once its model has made a plan."""
+    asks = urllib.request.Request(
+        f"{SERVICE}/plan", data=json.dumps(PROOF).encode(), headers={"Content-Type": "application/json"}
+    )
     try:
-        with urllib.request.urlopen(f"{SERVICE}/readyz", timeout=5) as answer:
-            return int(answer.status) == 200
-    except (urllib.error.URLError, ConnectionError, TimeoutError):
-        return False
+        with urllib.request.urlopen(f"{SERVICE}/readyz", timeout=5):
+            pass
+        with urllib.request.urlopen(asks, timeout=5) as answer:
+            source = json.load(answer)["source"]
+    except urllib.error.HTTPError as error:
+        return f"{error.code} {error.read(500).decode(errors='replace')}"
+    except (OSError, ValueError, KeyError) as error:
+        return str(error)
+    return "" if source in MODELS_OWN else f"a plan came from its {source}"
 
 
 def wait() -> None:
-    """Return when the service is ready. Whoever is impatient, the hook's timeout, ends the host instead."""
-    while not is_ready():
+    """Return when the service has planned. Whoever is impatient, the hook's timeout, ends the host instead."""
+    said = ""
+    while reason := why_not():
+        if reason != said:
+            print(f"not ready: {reason}", flush=True)
+            said = reason
         time.sleep(PAUSE_SECONDS)
+    print(f"ready {UPTIME.read_text(encoding='ascii').split()[0]} s after boot", flush=True)
 
 
 def complete(hook: str) -> None:
-    """Let the lifecycle action of `hook` continue. Raises CalledProcessError when AWS refuses; systemd tries again."""
+    """Let the lifecycle action of `hook` continue. Raises LifecycleError when AWS refuses, OSError."""
     command = ["aws", "autoscaling", "complete-lifecycle-action", "--lifecycle-action-result", "CONTINUE"]
     command += ["--lifecycle-hook-name", hook, "--instance-id", metadata("instance-id")]
     command += ["--auto-scaling-group-name", os.environ["PEAKPLAN_AUTO_SCALING_GROUP"]]
-    subprocess.run([*command, "--region", metadata("placement/region")], check=True)
+    done = subprocess.run(
+        [*command, "--region", metadata("placement/region")], capture_output=True, text=True, check=False
+    )
+    if "No active Lifecycle Action" in done.stderr:  # done before: this host has only been started again
+        return
+    if done.returncode != 0:
+        raise LifecycleError(f"the lifecycle action of {hook} does not go on: {done.stderr.strip()}")
 
 
 def ready() -> None:
@@ -69,22 +97,29 @@ def ready() -> None:
 
 
 def drain() -> None:
-    """Once this host is to go: give requests in flight their time, stop the service, continue the termination."""
+    """Once this host is to go: stop the service, which serves on while the balancer leaves, then let the host end."""
     while metadata("autoscaling/target-lifecycle-state") not in TERMINATED:
         time.sleep(PAUSE_SECONDS)
-    # The balancer stopped sending when the host left the group; what it sent before gets this long.
-    time.sleep(float(os.environ.get("PEAKPLAN_DRAIN_SECONDS", "30")))
-    subprocess.run(["systemctl", "stop", "peakplan.service"], check=True)
+    stopped = subprocess.run(["systemctl", "stop", "peakplan.service"], check=False).returncode
+    if stopped != 0:
+        print(f"peakplan.service did not stop in an orderly way ({stopped}); the host goes all the same", flush=True)
     complete(os.environ["PEAKPLAN_TERMINATE_HOOK"])
 
 
 def main(words: list[str]) -> int:
-    """`lifecycle.py ready|drain|wait`."""
+    """`lifecycle.py ready|drain|wait`; 1 with the reason when AWS or the metadata service refuses."""
     commands = {"ready": ready, "drain": drain, "wait": wait}
     if len(words) != 1 or words[0] not in commands:
         print(f"usage: lifecycle.py {'|'.join(commands)}", file=sys.stderr)
         return 2
-    commands[words[0]]()
+    try:
+        commands[words[0]]()
+    except KeyError as unknown:
+        print(f"/etc/peakplan/host.env does not say {unknown.args[0]}: see infra/constructs/host.py", file=sys.stderr)
+        return 1
+    except (LifecycleError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
 
 

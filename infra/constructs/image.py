@@ -147,10 +147,7 @@ class ImagePipeline(Construct):
 
     def _recipe(self, release: dict[str, assets.Asset]) -> imagebuilder.CfnImageRecipe:
         settings = self._settings
-        known = {
-            "SDK": settings.model.sdk,
-            "CONTAINER": settings.model.image,
-        }
+        known = {"SDK": settings.model.sdk, "CONTAINER": settings.model.image, **_what_hosts_run(settings)}
         known |= {name.upper(): asset.s3_object_url for name, asset in release.items()}
         # A version may never change what it holds, so it follows the contents.
         contents = [asset.asset_hash for asset in release.values()] + [settings.model_dump_json(include={"model"})]
@@ -256,6 +253,31 @@ class ImagePipeline(Construct):
                 )
             ],
         )
+
+
+def _what_hosts_run(settings: FleetSettings) -> dict[str, str]:
+    """Parameters of the container's document: the model as the fleet file describes it, for each chip of its groups."""
+    model = settings.model
+    compiled_for = {
+        "tensor-parallel": model.tensor_parallel,
+        "max-prompt-tokens": model.max_prompt_tokens,
+        "max-new-tokens": model.max_plan_tokens,
+        "sequence-length": model.sequence_length,
+        "speculation-length": model.speculation_length,
+    }
+    decided = {
+        "ENGINE": "triton",
+        "TRITON_HOSTS": "neuron",
+        "CORES_PER_CHIP": model.tensor_parallel,
+        "MAX_PROMPT_TOKENS": model.max_prompt_tokens,
+        "STRATEGY": model.strategy,
+    }
+    return {
+        # The build instance is of the first group, and proves what was compiled for its chip.
+        "CHIPS": " ".join(dict.fromkeys(group.chip for group in settings.groups)),
+        "COMPILE": " ".join(f"--{name} {value}" for name, value in compiled_for.items()),
+        "SETTINGS": " ".join(f"PEAKPLAN_{name}={value}" for name, value in decided.items()),
+    }
 
 
 def _cloudwatch_agent(stack: Stack) -> str:

@@ -1,7 +1,7 @@
 """The host's lifecycle script against a metadata service, a planner and an AWS CLI of the test's own."""
 
+import json
 import os
-import stat
 import subprocess
 import sys
 import threading
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from infra.fleet.parts import REPOSITORY_ROOT
+from tests.ami.programs import Programs
 
 SCRIPT = REPOSITORY_ROOT / "ami" / "host" / "lifecycle.py"
 
@@ -25,6 +26,7 @@ class Host:
     url: str = ""
     targets: list[str] = field(default_factory=lambda: ["InService"])  # one an ask, the last for ever
     unready_answers: int = 0
+    sources: list[str] = field(default_factory=lambda: ["model"])  # of plans, likewise
 
     def run(self, word: str) -> subprocess.CompletedProcess[str]:
         environment = {
@@ -32,7 +34,6 @@ class Host:
             "PEAKPLAN_METADATA_URL": self.url,
             "PEAKPLAN_SERVICE_URL": self.url,
             "PEAKPLAN_PAUSE_SECONDS": "0.01",
-            "PEAKPLAN_DRAIN_SECONDS": "0",
             "PEAKPLAN_AUTO_SCALING_GROUP": "group",
             "PEAKPLAN_LAUNCH_HOOK": "prove-ready",
             "PEAKPLAN_TERMINATE_HOOK": "drain",
@@ -53,10 +54,15 @@ def host(tmp_path: Path) -> Iterator[Host]:
         def do_PUT(self) -> None:
             self._say(200, "token")
 
+        def do_POST(self) -> None:
+            assert json.loads(self.rfile.read(int(self.headers["Content-Length"])))["query"]
+            source = host.sources.pop(0) if len(host.sources) > 1 else host.sources[0]
+            self._say(200, json.dumps({"source": source}))
+
         def do_GET(self) -> None:
             if self.path == "/readyz":
                 host.unready_answers -= 1
-                self._say(503 if host.unready_answers >= 0 else 200, "")
+                self._say(503 if host.unready_answers >= 0 else 200, "no replica of the model is up")
             elif self.headers.get("X-aws-ec2-metadata-token") != "token":
                 self._say(401, "IMDSv2 only")
             elif self.path.endswith("target-lifecycle-state"):
@@ -74,9 +80,7 @@ def host(tmp_path: Path) -> Iterator[Host]:
             del words
 
     for program in ("aws", "systemctl"):
-        file = tmp_path / program
-        file.write_text(f'#!/bin/sh\necho {program} "$@" >> {tmp_path}/asked\n', encoding="utf-8")
-        file.chmod(file.stat().st_mode | stat.S_IXUSR)
+        Programs(tmp_path).add(program)
     server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     host.url = f"http://127.0.0.1:{server.server_port}"
@@ -98,6 +102,51 @@ def test_the_launch_goes_on_once_the_planner_is_ready(host: Host, target: str) -
     assert host.run("ready").returncode == 0
     assert host.unready_answers < 0
     assert host.asked() == [action("prove-ready")]
+
+
+def test_a_plan_that_rules_made_is_no_proof(host: Host) -> None:
+    host.sources = ["fallback", "fallback", "model"]
+    done = host.run("ready")
+    assert done.returncode == 0
+    assert host.sources == ["model"]
+    assert done.stdout.count("a plan came from its fallback") == 1
+    assert host.asked() == [action("prove-ready")]
+
+
+def test_why_it_waits_is_said_once_in_the_service_s_words(host: Host) -> None:
+    host.unready_answers = 5
+    done = host.run("wait")
+    assert done.stdout.splitlines()[0] == "not ready: 503 no replica of the model is up"
+    assert len(done.stdout.splitlines()) == 2
+    assert "s after boot" in done.stdout
+
+
+def test_a_host_that_was_only_started_again_has_nothing_to_complete(host: Host) -> None:
+    Programs(host.folder).add("aws", "echo 'ValidationError: No active Lifecycle Action found' >&2; exit 254")
+    assert host.run("ready").returncode == 0
+
+
+def test_what_aws_refuses_is_said_and_left_to_systemd(host: Host) -> None:
+    Programs(host.folder).add("aws", "echo 'AccessDenied: not authorized' >&2; exit 254")
+    done = host.run("ready")
+    assert done.returncode == 1
+    assert "the lifecycle action of prove-ready does not go on: AccessDenied" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_metadata_service_that_is_not_there_is_an_error_in_words(host: Host) -> None:
+    host.url = "http://127.0.0.1:1"
+    done = host.run("drain")
+    assert done.returncode == 1
+    assert "refused" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_service_that_will_not_stop_does_not_keep_the_host(host: Host) -> None:
+    host.targets = ["Terminated"]
+    Programs(host.folder).add("systemctl", "exit 1")
+    assert host.run("drain").returncode == 0
+    assert host.asked()[-1] == action("drain")
 
 
 def test_a_host_outside_a_launch_completes_nothing(host: Host) -> None:

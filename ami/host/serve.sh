@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Runs the baked container over every Neuron chip of this host, or stops it: `serve.sh start|stop`.
+# Not run on hardware; tests/ami/test_serve.py runs it with a docker of its own.
+set -euo pipefail
+
+image=${PEAKPLAN_IMAGE:-peakplan:baked}
+home=${PEAKPLAN_HOME:-/opt/peakplan}
+configuration=${PEAKPLAN_CONFIGURATION:-/etc/peakplan}
+devices_in=${PEAKPLAN_DEVICES:-/dev}
+cores_per_device=2 # NeuronCores of an Inferentia2 or Trainium1 chip
+# What a gateway may take after its drain: PEAKPLAN_SHUTDOWN_SECONDS, then Triton's end, then room.
+after_drain_seconds=45
+
+setting() { # name, the last of image.env (what was baked) and host.env (who this host is) that says it
+  sed -n "s/^$1=//p" "$configuration/image.env" "$configuration/host.env" | tail -n 1
+}
+
+start() {
+  local device devices=() chip cores
+  for device in "$devices_in"/neuron[0-9]*; do
+    [[ -e $device ]] && devices+=("--device=$device")
+  done
+  if ((${#devices[@]} == 0)); then
+    echo "no $devices_in/neuron0: is the Neuron driver loaded? (lsmod | grep neuron)" >&2
+    exit 1
+  fi
+  chip=$(setting PEAKPLAN_GROUP)
+  if [[ ! -d $home/compiled/$chip ]]; then
+    echo "nothing was compiled for '$chip' into $home/compiled: the fleet's groups name the chips to bake for" >&2
+    exit 1
+  fi
+  cores=$(setting PEAKPLAN_CORES_PER_CHIP)
+  docker rm --force peakplan >/dev/null 2>&1 || true
+  # Its address is the host's: one hop less, and /drain and /reload stay open to the host alone.
+  exec docker run --rm --pull never --name peakplan --network host --log-driver none \
+    --read-only --tmpfs /tmp:rw,exec,nosuid,nodev,size=256m --shm-size 1g \
+    --cap-drop ALL --security-opt no-new-privileges --pids-limit 4096 \
+    --group-add "$(getent group neuron | cut -d: -f3)" "${devices[@]}" \
+    --volume "$home/model:/opt/peakplan/model:ro" --volume "$home/compiled/$chip:/opt/peakplan/compiled:ro" \
+    --env-file "$configuration/image.env" --env-file "$configuration/host.env" \
+    --env "PEAKPLAN_REPLICAS=$((${#devices[@]} * cores_per_device / ${cores:-$cores_per_device}))" "$image"
+}
+
+stop() {
+  local drain
+  drain=$(setting PEAKPLAN_DRAIN_SECONDS)
+  # Killed earlier, it would drop what the balancer sent while the gateway was still serving on.
+  docker stop --time "$((${drain:-0} + after_drain_seconds))" peakplan
+}
+
+case ${1:-} in
+  start | stop) "$1" ;;
+  *)
+    echo "usage: serve.sh start|stop" >&2
+    exit 2
+    ;;
+esac

@@ -1,0 +1,93 @@
+"""What starts and stops the container on a host, with a docker of the test's own."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from service.settings import Settings
+from tests.ami.programs import AMI, Programs
+
+SCRIPT = AMI / "host" / "serve.sh"
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    """A host of the inf2 group: what was baked, who it is, and no chip yet."""
+    for folder in ("dev", "etc", "compiled/inf2"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "etc/image.env").write_text("PEAKPLAN_ENGINE=triton\nPEAKPLAN_CORES_PER_CHIP=2\n", encoding="utf-8")
+    (tmp_path / "etc/host.env").write_text("PEAKPLAN_GROUP=inf2\nPEAKPLAN_DRAIN_SECONDS=30\n", encoding="utf-8")
+    return tmp_path
+
+
+def serve(programs: Programs, word: str, host: Path, *, chips: int = 0) -> subprocess.CompletedProcess[str]:
+    programs.add("docker")
+    programs.add("getent", "echo neuron:x:998:")
+    for number in range(chips):
+        (host / "dev" / f"neuron{number}").touch()
+    places = {"PEAKPLAN_DEVICES": host / "dev", "PEAKPLAN_CONFIGURATION": host / "etc", "PEAKPLAN_HOME": host}
+    return programs.run("bash", SCRIPT, word, **places)
+
+
+def started(programs: Programs) -> str:
+    (command,) = [line for line in programs.asked() if line.startswith("docker run")]
+    return command
+
+
+def test_the_container_gets_every_chip_and_no_rights(programs: Programs, host: Path) -> None:
+    done = serve(programs, "start", host, chips=12)
+    assert done.returncode == 0, done.stderr
+    command = started(programs)
+    assert command.count("--device=") == 12
+    for option in (
+        "--read-only", "--cap-drop ALL", "--security-opt no-new-privileges", "--group-add 998", "--pull never",
+        f"{host}/model:/opt/peakplan/model:ro", f"{host}/compiled/inf2:/opt/peakplan/compiled:ro",
+        f"--env-file {host}/etc/image.env --env-file {host}/etc/host.env", "PEAKPLAN_REPLICAS=12",
+    ):  # fmt: skip
+        assert option in command
+    assert "--privileged" not in command
+
+
+@pytest.mark.parametrize(("cores", "replicas"), [(1, 24), (2, 12), (8, 3)])
+def test_replicas_follow_the_chips_and_the_cores_that_one_spans(
+    programs: Programs, host: Path, cores: int, replicas: int
+) -> None:
+    (host / "etc/image.env").write_text(f"PEAKPLAN_CORES_PER_CHIP={cores}\n", encoding="utf-8")
+    assert serve(programs, "start", host, chips=12).returncode == 0
+    assert f"PEAKPLAN_REPLICAS={replicas} " in started(programs)
+
+
+def test_a_host_without_chips_says_so(programs: Programs, host: Path) -> None:
+    done = serve(programs, "start", host)
+    assert done.returncode == 1
+    assert "is the Neuron driver loaded?" in done.stderr
+    assert not programs.asked()
+
+
+def test_a_chip_that_nothing_was_compiled_for_is_refused(programs: Programs, host: Path) -> None:
+    """Rather than compiled at boot for a quarter of an hour."""
+    (host / "etc/host.env").write_text("PEAKPLAN_GROUP=trn1\n", encoding="utf-8")
+    done = serve(programs, "start", host, chips=1)
+    assert done.returncode == 1
+    assert "nothing was compiled for 'trn1'" in done.stderr
+
+
+def test_a_stop_waits_longer_than_the_drain(programs: Programs, host: Path) -> None:
+    """Docker kills after that time: what the balancer sent while the gateway served on would be lost."""
+    assert serve(programs, "stop", host).returncode == 0
+    (asked,) = programs.asked()
+    seconds = int(asked.split()[3])
+    assert asked == f"docker stop --time {seconds} peakplan"
+    assert seconds > 30 + Settings().shutdown_seconds
+
+
+def test_a_host_that_was_told_no_drain_still_stops(programs: Programs, host: Path) -> None:
+    (host / "etc/host.env").write_text("PEAKPLAN_AUTO_SCALING_GROUP=\n", encoding="utf-8")
+    assert serve(programs, "stop", host).returncode == 0
+
+
+def test_another_word_is_refused(programs: Programs, host: Path) -> None:
+    done = serve(programs, "dance", host)
+    assert done.returncode == 2
+    assert "start|stop" in done.stderr
