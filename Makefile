@@ -118,18 +118,8 @@ $(VENV)/test.stamp: requirements-load.txt requirements-test.txt requirements-tra
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-test.txt
 	@touch $@ $(VENV)/service.stamp $(VENV)/training.stamp
 
-# A stub is a Python of its own that imports what the service does: our environment's packages are lent to it where
-# both are the same version of Python, and installed anew where not.
 $(TRITON)/stamp: requirements-tritonserver.txt $(VENV)/service.stamp
-	$(TRITON_PYTHON) -m venv --clear --without-pip $(TRITON)
-	$(BIN)/python -m pip --python $(TRITON)/bin/python install --quiet --disable-pip-version-check --no-deps -r requirements-tritonserver.txt
-	@ours=$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
-	theirs=$$($(TRITON)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'); \
-	if [ "$$(basename "$$(dirname "$$ours")")" = "$$(basename "$$(dirname "$$theirs")")" ]; then \
-	  echo "$$ours" > "$$theirs/peakplan.pth"; \
-	else \
-	  $(BIN)/python -m pip --python $(TRITON)/bin/python install --quiet --disable-pip-version-check -r requirements-torch.txt; \
-	fi
+	$(BIN)/python -m service.engines.triton.environment --python $(TRITON_PYTHON) $(TRITON)
 	@touch $@
 
 $(VENV)/cdk.stamp: package-lock.json $(VENV)/service.stamp

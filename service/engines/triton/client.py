@@ -1,0 +1,122 @@
+"""One model in a Triton server, over gRPC: ask it, load it, unload it. Knows no pools and no restarts."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import grpc
+
+from service.engines.protocol import (
+    EngineError,
+    EngineUnavailableError,
+    GenerationRequest,
+    GenerationResult,
+    RequestRefusedError,
+)
+from service.engines.triton.messages import SERVICE, message
+from service.engines.triton.wire import (
+    DATATYPE,
+    QUESTION,
+    Hello,
+    decode_hello,
+    decode_result,
+    encode_request,
+)
+
+T = TypeVar("T")
+
+_MOST_BYTES = 16 * 1024 * 1024  # of a message, as between the server and its own replicas
+_OPTIONS = [
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.max_send_message_length", _MOST_BYTES),
+    ("grpc.max_receive_message_length", _MOST_BYTES),
+    ("grpc.enable_http_proxy", 0),  # Triton is on this host, whatever the environment says of the world outside
+]
+
+
+class ModelFailedError(EngineUnavailableError):
+    """The model raised on this request. It lives on."""
+
+
+class TritonModel:
+    """Calls about one model. Each raises EngineUnavailableError when it does not succeed within its time."""
+
+    def __init__(self, address: str, name: str) -> None:
+        """`address` is host:port, or unix:/path. Connects when first used; call inside the event loop."""
+        self.name = name
+        self._address = address
+        self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
+        self._methods = {
+            method: self._channel.unary_unary(
+                SERVICE + method,
+                request_serializer=message(f"{method}Request").SerializeToString,
+                response_deserializer=message(f"{method}Response").FromString,
+            )
+            for method in ("ServerLive", "ModelInfer", "RepositoryModelLoad", "RepositoryModelUnload")
+        }
+
+    async def wait_until_live(self, seconds: float) -> None:
+        """Return once the server answers, however often it must be tried."""
+        await self._call("ServerLive", seconds, wait_for_ready=True)
+
+    async def hello(self, seconds: float) -> Hello:
+        """What the replica says of itself once it is free."""
+        return self._read(decode_hello, await self._infer(encode_request(None), seconds))
+
+    async def generate(self, request: GenerationRequest, seconds: float | None) -> GenerationResult:
+        """Raises RequestRefusedError too, and ModelFailedError."""
+        return self._read(decode_result, await self._infer(encode_request(request), seconds))
+
+    async def load(self, seconds: float) -> None:
+        """Return once the model is loaded; nothing happens when it is already, and its files are the same."""
+        await self._call("RepositoryModelLoad", seconds, model_name=self.name)
+
+    async def unload(self, seconds: float) -> None:
+        """Take no more requests, finish those in flight, end the process. Returns at once; fine when not loaded."""
+        await self._call("RepositoryModelUnload", seconds, model_name=self.name)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+    async def _infer(self, body: bytes, seconds: float | None) -> bytes:
+        tensor = message("InferTensor")(name=QUESTION, datatype=DATATYPE, shape=[len(body)])
+        answer = await self._call(
+            "ModelInfer", seconds, model_name=self.name, inputs=[tensor], raw_input_contents=[body]
+        )
+        return b"".join(answer.raw_output_contents)
+
+    def _read(self, decode: Callable[[bytes], T], body: bytes) -> T:
+        try:
+            return decode(body)
+        except ValueError:
+            raise EngineUnavailableError(f"{self.name} in Triton at {self._address} gave no answer of ours") from None
+
+    async def _call(self, method: str, seconds: float | None, *, wait_for_ready: bool = False, **fields: Any) -> Any:
+        request = message(f"{method}Request")(**fields)
+        try:
+            return await self._methods[method](request, timeout=seconds, wait_for_ready=wait_for_ready)
+        except grpc.aio.AioRpcError as error:
+            raise self._told(method, error) from None
+        except asyncio.CancelledError:
+            if _is_cancelled_from_outside():
+                raise
+            raise EngineUnavailableError(f"the connection to Triton at {self._address} is closed") from None
+
+    def _told(self, method: str, error: grpc.aio.AioRpcError) -> EngineError:
+        """Our own error for Triton's. `host.py` gives two codes: a refused request, and a model that failed."""
+        details = " ".join((error.details() or "").split())
+        match method, error.code():
+            case "ModelInfer", grpc.StatusCode.INVALID_ARGUMENT:
+                return RequestRefusedError(details)
+            case "ModelInfer", grpc.StatusCode.UNKNOWN:
+                return ModelFailedError(details)
+            case _, grpc.StatusCode.DEADLINE_EXCEEDED:
+                return EngineUnavailableError(f"{self.name} in Triton at {self._address} did not answer in time")
+        return EngineUnavailableError(f"{self.name} in Triton at {self._address}: {error.code().name}, {details}")
+
+
+def _is_cancelled_from_outside() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

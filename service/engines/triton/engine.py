@@ -1,0 +1,195 @@
+"""A replica that Triton hosts, as an `Engine`: one model of one instance, one request in flight.
+
+Triton starts no dead stub again and calls it ready all the same (triton-inference-server/server#8604). So readiness
+here is an inference that succeeded, and a replica that died, hangs or is distrusted is unloaded and loaded again.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+
+from service.engines.protocol import (
+    EngineError,
+    EngineUnavailableError,
+    GenerationRequest,
+    GenerationResult,
+    RequestRefusedError,
+    Strategy,
+)
+from service.engines.triton.client import ModelFailedError, TritonModel
+from service.engines.triton.repository import model_name
+from service.engines.triton.stub import StubWatch
+from service.engines.triton.wire import Hello, ProcessName
+
+logger = logging.getLogger(__name__)
+
+START_SECONDS = 600.0  # compiled artifacts of a big model take minutes to load
+GRACE_SECONDS = 2.0
+_HELLO_SECONDS = 2.0  # a dead stub's calls fail after one
+_PROOF_SECONDS = 30.0  # a model's first inference may take its time
+_UNLOAD_SECONDS = 2.0
+_PROOF = "red shoes"
+_PROOF_GRAMMAR = r"start: /( [a-z]{1,6}){1,2}/"
+
+
+class _Life:
+    """A replica from the inference that proved it until it is given up."""
+
+    def __init__(self, hello: Hello) -> None:
+        self.hello = hello
+        self.ended = asyncio.Event()
+        self.stub = StubWatch(hello.process, self.ended.set)
+
+    @property
+    def lasts(self) -> bool:
+        return not self.ended.is_set()
+
+
+class TritonEngine:
+    """The replica on chip `number` of the Triton server at `address`."""
+
+    def __init__(
+        self,
+        address: str,
+        number: int,
+        *,
+        version: str = "",
+        strategy: Strategy = "medusa",
+        start_seconds: float = START_SECONDS,
+        grace_seconds: float = GRACE_SECONDS,
+    ) -> None:
+        """`version` is what the model must be; "" takes any. A cancelled replica has `grace_seconds` to be free."""
+        self._address = address
+        self._name = model_name(number)
+        self._version = version
+        self._strategy = strategy
+        self._start_seconds = start_seconds
+        self._grace_seconds = grace_seconds
+        self._model: TritonModel | None = None
+        self._life: _Life | None = None
+        self._given_up: ProcessName | None = None
+
+    @property
+    def model_id(self) -> str:
+        return self._life.hello.model_id if self._life is not None else ""
+
+    @property
+    def available(self) -> bool:
+        return self._life is not None and self._life.lasts
+
+    @property
+    def process(self) -> ProcessName | None:
+        """The stub process that answers; None when there is none, or it is not to be seen from here."""
+        return self._life.hello.process if self._life is not None else None
+
+    async def start(self) -> None:
+        """Adopt the replica if Triton hosts it already, and it is not the one that was given up; else load it anew.
+
+        Waits for a server that is not there yet. Raises EngineUnavailableError after `start_seconds`, or with what
+        Triton says of a model that does not load.
+        """
+        if self._model is None:
+            self._model = TritonModel(self._address, self._name)
+        if self._life is not None:
+            self._life.ended.set()
+        try:
+            async with asyncio.timeout(self._start_seconds):
+                hello = await self._hosted(self._model)
+                await self._prove(self._model)
+        except RequestRefusedError as error:
+            raise EngineUnavailableError(f"{self._name} in Triton refuses a trial request: {error}") from error
+        except TimeoutError:
+            raise EngineUnavailableError(
+                f"{self._name} in Triton is not up after {self._start_seconds:.0f} s"
+            ) from None
+        if self._life is not None:
+            self._life.stub.close()
+        self._life, self._given_up = _Life(hello), hello.process
+
+    async def generate(self, request: GenerationRequest) -> GenerationResult:
+        """See `Engine.generate`. When cancelled it waits until the replica is free; one that stays busy is given up."""
+        life, model = self._life, self._model
+        if life is None or model is None or not life.lasts:
+            raise EngineUnavailableError(f"{self._name} in Triton is not started")
+        patience = None if request.deadline is None else request.deadline - time.monotonic() + self._grace_seconds
+        call = asyncio.ensure_future(model.generate(request, patience))
+        death = asyncio.ensure_future(life.ended.wait())
+        try:
+            await asyncio.wait({call, death}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            call.cancel()
+            await self._settle(model, life)
+            raise
+        finally:
+            death.cancel()
+        if not call.done():
+            call.cancel()
+            raise EngineUnavailableError(f"the process of {self._name} in Triton ended")
+        try:
+            return call.result()
+        except (RequestRefusedError, ModelFailedError):
+            raise
+        except EngineUnavailableError:
+            life.ended.set()
+            raise
+
+    async def failed(self) -> None:
+        if self._life is not None:
+            await self._life.ended.wait()
+
+    async def close(self) -> None:
+        """Leave the replica loaded: a gateway that comes back finds it ready."""
+        life, model = self._life, self._model
+        self._life, self._model = None, None
+        if life is not None:
+            life.ended.set()
+            life.stub.close()
+        if model is not None:
+            await model.close()
+
+    async def _settle(self, model: TritonModel, life: _Life) -> None:
+        """Wait until the replica is free: requests of one instance run in turn, so an answer means that it is."""
+        try:
+            await model.hello(self._grace_seconds)
+        except EngineError as error:
+            logger.error("a cancelled replica did not come free", extra={"reason": str(error)})
+            life.ended.set()
+
+    async def _hosted(self, model: TritonModel) -> Hello:
+        """What the replica says of itself, loaded if need be. Raises EngineUnavailableError."""
+        await model.wait_until_live(self._start_seconds)
+        hello = await self._answer(model)
+        if hello is None or hello.process == self._given_up or self._is_outdated(hello):
+            await self._renew(model)
+            hello = await model.hello(self._start_seconds)
+        if self._version and hello.version != self._version:
+            logger.warning("Triton hosts another version", extra={"hosted": hello.version, "wanted": self._version})
+        return hello
+
+    def _is_outdated(self, hello: Hello) -> bool:
+        """Of a model that was there before us; one that we lost may come back as its folder is now."""
+        return self._given_up is None and bool(self._version) and hello.version != self._version
+
+    async def _answer(self, model: TritonModel) -> Hello | None:
+        """None when the model is not loaded, or its process is dead or hangs."""
+        try:
+            return await model.hello(_HELLO_SECONDS)
+        except EngineError:
+            return None
+
+    async def _renew(self, model: TritonModel) -> None:
+        """Unload, see the old process end (on a chip it holds the cores), load."""
+        with contextlib.suppress(EngineUnavailableError):  # of a process that hangs: it is killed
+            await model.unload(_UNLOAD_SECONDS)
+        stub = self._life.stub if self._life is not None else None
+        if stub is not None and stub.sees and not await stub.wait(_UNLOAD_SECONDS):
+            logger.error("the process of a replica in Triton does not end: killed", extra={"replica": self._name})
+            stub.kill()
+            await stub.wait(_UNLOAD_SECONDS)
+        await model.load(self._start_seconds)
+
+    async def _prove(self, model: TritonModel) -> None:
+        """A real inference. Raises EngineError."""
+        request = GenerationRequest(prompt=_PROOF, grammar=_PROOF_GRAMMAR, strategy=self._strategy)
+        await model.generate(request, _PROOF_SECONDS)

@@ -1,0 +1,98 @@
+"""`python -m service.engines.triton.environment DIR`: a Triton server, and a Python for its stubs, into DIR.
+
+A stub is a Python of its own that imports what the service does. It links Python's shared library, which Debian's,
+Ubuntu's and Docker's Pythons have and pyenv's have not; so DIR is an environment of `--python`, and the packages of
+the interpreter that runs this are lent to it where both are the same version, and installed anew where not.
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import service
+from service.engines.triton.installation import Installation, NoTritonError
+
+_SOURCE_ROOT = Path(service.__file__).parents[1]
+_SERVER = _SOURCE_ROOT / "requirements-tritonserver.txt"
+_SERVICE = _SOURCE_ROOT / "requirements-torch.txt"
+_USAGE_ERROR = 1  # of a stub that starts at all
+
+
+class EnvironmentFailedError(RuntimeError):
+    """There is no such environment; the message says what to do."""
+
+
+def make_environment(folder: Path, python: Path) -> Installation:
+    """Make it anew. Raises EnvironmentFailedError."""
+    _run([python, "-m", "venv", "--clear", "--without-pip", folder])
+    inside = folder / "bin" / "python"
+    version, packages = _said_by(inside)
+    if version == _own_version():
+        lent = [path for path in sys.path if path.endswith("-packages")]
+        (Path(packages) / "peakplan.pth").write_text("\n".join(lent) + "\n", encoding="utf-8")
+    else:
+        _pip(inside, "-r", str(_SERVICE))
+    _pip(inside, "--no-deps", "-r", str(_SERVER))  # last: it replaces the service's numpy by an older one
+    try:
+        installation = Installation.find(folder)
+    except NoTritonError as error:
+        raise EnvironmentFailedError(f"nvidia-pytriton has no stub for Python {version}") from error
+    _check_stub(installation, version)
+    return installation
+
+
+def _check_stub(installation: Installation, version: str) -> None:
+    environment = installation.environment({}, threads=1)
+    tried = subprocess.run([str(installation.stub)], env=environment, capture_output=True, text=True, check=False)
+    if tried.returncode != _USAGE_ERROR:
+        raise EnvironmentFailedError(
+            f"Triton's stub does not start: {tried.stderr.strip()} (apt-get install libpython{version})"
+        )
+
+
+def _own_version() -> str:
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def _said_by(python: Path) -> tuple[str, str]:
+    """Version, and folder of packages."""
+    program = "import sys, sysconfig; print(*sys.version_info[:2], sep='.'); print(sysconfig.get_path('purelib'))"
+    version, packages = _run([python, "-c", program]).splitlines()
+    return version, packages
+
+
+def _pip(python: Path, *words: str) -> None:
+    quiet = ["--quiet", "--disable-pip-version-check"]
+    _run([sys.executable, "-m", "pip", "--python", python, "install", *quiet, *words])
+
+
+def _run(command: list[Path | str]) -> str:
+    words = [str(word) for word in command]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise EnvironmentFailedError(f"{words[0]}: {error.strerror}; --python names another Python") from error
+    if done.returncode != 0:
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        raise EnvironmentFailedError(f"{' '.join(words)}: {reason}")
+    return done.stdout
+
+
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m service.engines.triton.environment", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--python", type=Path, default=Path("/usr/bin/python3"), help="one with a shared library")
+    options = parser.parse_args(words)
+    try:
+        print(make_environment(options.folder.absolute(), options.python).server)
+    except EnvironmentFailedError as error:
+        print(f"No Triton: {error}.", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

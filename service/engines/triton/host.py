@@ -1,0 +1,65 @@
+"""The model that Triton's python backend runs in a stub process: any `ModelSource`, one request at a time.
+
+`repository.py` writes a model.py that imports `TritonPythonModel` from here. The methods' names and arguments are the
+backend's: https://github.com/triton-inference-server/python_backend#usage.
+"""
+
+import gc
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+import numpy as np
+import triton_python_backend_utils as triton  # only inside a stub
+
+from service.engines.frames import ModelSource
+from service.engines.protocol import RequestRefusedError
+from service.engines.replica_process import Model
+from service.engines.triton.repository import REPLICA_FILE, Replica
+from service.engines.triton.wire import ANSWER, QUESTION, decode_request, encode_hello, encode_result
+from service.telemetry.logs import whereabouts
+
+
+class TritonPythonModel:
+    """One replica. Triton makes it, calls `initialize` once, then `execute` for each request."""
+
+    def initialize(self, args: dict[str, str]) -> None:
+        """Load the model; what it raises fails Triton's load with the same words."""
+        replica = Replica.read(Path(args["model_repository"]) / args["model_version"] / REPLICA_FILE)
+        os.environ.update(replica.environment)  # before any model library is imported: the Neuron runtime reads it once
+        self._source: ModelSource = resolve_name(replica.make_source)(**replica.arguments)
+        self._model: Model = resolve_name(self._source.loader)(**self._source.arguments)
+        gc.collect()
+        gc.freeze()  # as in a replica of our own: the model lives for good
+
+    def execute(self, requests: Sequence[Any]) -> list[Any]:
+        """One response a request. Triton's default scheduler hands over one at a time."""
+        return [self._respond(request) for request in requests]
+
+    def _respond(self, request: Any) -> Any:
+        try:
+            answer = self._answer(request)
+        except RequestRefusedError as error:
+            return _error(str(error), triton.TritonError.INVALID_ARG)
+        except Exception as error:  # the stub and its model live on
+            return _error(whereabouts(error), triton.TritonError.UNKNOWN)
+        return triton.InferenceResponse([triton.Tensor(ANSWER, np.frombuffer(answer, dtype=np.uint8))])
+
+    def _answer(self, request: Any) -> bytes:
+        question = decode_request(_bytes(triton.get_input_tensor_by_name(request, QUESTION)))
+        if question is None:
+            return encode_hello(self._model.id, self._source.version)
+        return encode_result(self._model.generate(question, request.is_cancelled))
+
+
+def _bytes(tensor: Any) -> bytes:
+    content: bytes = tensor.as_numpy().tobytes()
+    if len(content) > 1 and len(set(content)) == 1:  # no JSON of ours is one letter over and over
+        raise RequestRefusedError("this Triton's stubs were built for NumPy 1: put numpy<2 into their environment")
+    return content
+
+
+def _error(message: str, code: int) -> Any:
+    return triton.InferenceResponse(error=triton.TritonError(message, code))

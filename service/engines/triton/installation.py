@@ -1,0 +1,112 @@
+"""Where a Triton server is on this machine, and how it is started over a repository of ours."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import service
+
+_OWN_VENV = Path(service.__file__).parents[1] / ".venv-triton"  # `make triton`
+_NVIDIA_CONTAINER = Path("/opt/tritonserver")
+_IN_WHEEL = "lib/python3.*/*-packages/pytriton/tritonserver"
+
+
+class NoTritonError(RuntimeError):
+    """There is no Triton server here; the message says how to get one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Installation:
+    """A Triton server with its python backend, and the Python that its stubs run."""
+
+    server: Path
+    backends: Path
+    python: Path  # the folder of the stubs' python3
+    libraries: Path | None = None  # that the server links to, where they are not the system's
+    stub: Path | None = None  # of the python backend, which brings none of its own
+
+    @classmethod
+    def find(cls, home: Path | None = None) -> "Installation":
+        """In `home`, else `make triton`'s, else this interpreter's own packages, else where NVIDIA's container has it.
+
+        `home` is a virtual environment that holds nvidia-pytriton, or a folder like /opt/tritonserver. Raises
+        NoTritonError.
+        """
+        places = [home] if home is not None else [_OWN_VENV, Path(sys.prefix), _NVIDIA_CONTAINER]
+        for place in places:
+            for found in (*cls._of_wheel(place), *cls._of_container(place)):
+                return found
+        raise NoTritonError(
+            f"no tritonserver in {' or '.join(map(str, places))}. `make triton` puts one into {_OWN_VENV.name}; "
+            "PEAKPLAN_TRITON_HOME names another place"
+        )
+
+    @classmethod
+    def _of_wheel(cls, place: Path) -> Iterator["Installation"]:
+        """nvidia-pytriton in an environment; it brings a stub for each version of Python."""
+        for folder in sorted(place.glob(_IN_WHEEL)):
+            packages = folder.parents[1]
+            version = packages.parent.name.removeprefix("python")
+            stub = folder / "python_backend_stubs" / version / "triton_python_backend_stub"
+            if (folder / "bin" / "tritonserver").is_file() and stub.is_file():
+                yield cls(
+                    server=folder / "bin" / "tritonserver",
+                    backends=folder / "backends",
+                    python=place / "bin",
+                    libraries=packages / "nvidia_pytriton.libs",
+                    stub=stub,
+                )
+
+    @classmethod
+    def _of_container(cls, place: Path) -> Iterator["Installation"]:
+        """NVIDIA's own layout, whose stub is for that container's Python."""
+        if (place / "bin" / "tritonserver").is_file() and (place / "backends" / "python").is_dir():
+            yield cls(place / "bin" / "tritonserver", place / "backends", Path(sys.executable).parent)
+
+    def link_backends(self, folder: Path) -> Path:
+        """The folder of backends that the server is to use: links in `folder`, where the stub lies apart from them."""
+        if self.stub is None:
+            return self.backends
+        linked = folder / "python"
+        shutil.rmtree(linked, ignore_errors=True)
+        linked.mkdir(parents=True)
+        for path in (*(self.backends / "python").iterdir(), self.stub):
+            (linked / path.name).symlink_to(path)
+        return folder
+
+    def command(
+        self, repository: Path, backends: Path, address: str, *, replicas: int, stop_seconds: int, metrics_port: int = 0
+    ) -> list[str]:
+        """Starts empty: the gateway loads each model when it starts that replica. `address` is host:port for gRPC."""
+        host, _, port = address.rpartition(":")
+        metrics = [f"--metrics-address={host}", f"--metrics-port={metrics_port}"] if metrics_port else []
+        return [
+            str(self.server),
+            f"--model-repository={repository.resolve()}",
+            f"--backend-directory={backends.resolve()}",
+            "--model-control-mode=explicit",
+            "--disable-auto-complete-config",  # or every load starts one stub more, to ask what config.pbtxt says
+            f"--model-load-thread-count={replicas}",
+            f"--grpc-address={host.strip('[]')}",
+            f"--grpc-port={port}",
+            "--allow-http=false",
+            f"--allow-metrics={'true' if metrics else 'false'}",
+            *metrics,
+            f"--exit-timeout-secs={stop_seconds}",
+            "--log-info=false",
+        ]
+
+    def environment(self, base: Mapping[str, str], threads: int) -> dict[str, str]:
+        """The server's, which its stubs inherit: their Python first in PATH, `threads` for a model's kernels."""
+        libraries = [str(self.libraries)] if self.libraries is not None else []
+        return {
+            **base,
+            "PATH": os.pathsep.join([str(self.python), base.get("PATH", os.defpath)]),
+            "LD_LIBRARY_PATH": os.pathsep.join([*libraries, *filter(None, [base.get("LD_LIBRARY_PATH")])]),
+            "OMP_NUM_THREADS": str(threads),
+            "MKL_NUM_THREADS": str(threads),
+            "TOKENIZERS_PARALLELISM": "false",
+        }

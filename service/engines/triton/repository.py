@@ -1,0 +1,110 @@
+"""Write the model repository from which Triton hosts our replicas: one model of one instance a chip.
+
+    DIR/peakplan_0/config.pbtxt         for Triton: tensors, one instance, its default scheduler
+    DIR/peakplan_0/1/model.py           for the python backend: three lines that import `host.py`
+    DIR/peakplan_0/1/replica.json       for `host.py`: which model, on which NeuronCores
+
+Why one model a chip: docs/decisions/0014-triton.md.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import service
+from service.engines.triton.wire import ANSWER, DATATYPE, QUESTION
+
+REPLICA_FILE = "replica.json"
+VISIBLE_CORES = "NEURON_RT_VISIBLE_CORES"
+_NAME = "peakplan_{number}"
+_VERSION = "1"
+_PLAIN_PATH = re.compile(r"[\w./+@-]+", re.ASCII)  # Triton starts a stub by a line of bash, without quotes
+_SOURCE_ROOT = Path(service.__file__).parents[1]
+
+# No dynamic batching, queue policy or priorities: with any of them a one-instance model stops prefetching, and requests
+# wait up to half a second for nothing. The gateway owns the queue.
+_CONFIG = """\
+name: "{name}"
+backend: "python"
+max_batch_size: 0
+input [{{ name: "{question}" data_type: TYPE_{datatype} dims: [ -1 ] }}]
+output [{{ name: "{answer}" data_type: TYPE_{datatype} dims: [ -1 ] }}]
+instance_group [{{ count: 1 kind: KIND_CPU }}]
+"""
+
+_MODEL = """\
+# Written by service/engines/triton/repository.py.
+import sys
+
+sys.path.insert(0, {root!r})
+from service.engines.triton.host import TritonPythonModel
+
+__all__ = ["TritonPythonModel"]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """What one stub process hosts.
+
+    `make_source` is "module:function", which called with `arguments` (JSON) gives the `ModelSource` as it stands then:
+    a model that is loaded again is the one that lies there now. `environment` is set before it is called.
+    """
+
+    make_source: str
+    arguments: Mapping[str, Any]
+    environment: Mapping[str, str]
+
+    @classmethod
+    def read(cls, path: Path) -> "Replica":
+        return cls(**json.loads(path.read_text(encoding="utf-8")))
+
+
+def model_name(number: int) -> str:
+    """The name in Triton of the replica on a chip."""
+    return _NAME.format(number=number)
+
+
+def write_repository(folder: Path, replica: Replica, *, chips: int, cores_per_chip: int) -> list[str]:
+    """Write a repository of `chips` models into `folder`, in place of what is there; returns their names.
+
+    `replica` is what every chip hosts; its environment gets the chip's own NeuronCores. Raises OSError, and ValueError
+    where `folder` holds anything else.
+    """
+    _refuse_foreign(folder)
+    names = [model_name(number) for number in range(chips)]
+    for old in folder.glob(_NAME.format(number="*")):
+        shutil.rmtree(old)
+    for number, name in enumerate(names):
+        cores = neuron_cores(number, cores_per_chip)
+        own = Replica(replica.make_source, replica.arguments, {**replica.environment, VISIBLE_CORES: cores})
+        _write_model(folder / name, own)
+    return names
+
+
+def neuron_cores(number: int, cores_per_chip: int) -> str:
+    """The cores of a chip, as the Neuron runtime takes them: "2-3" is the second chip of two cores."""
+    first, last = number * cores_per_chip, (number + 1) * cores_per_chip - 1
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _write_model(folder: Path, replica: Replica) -> None:
+    version = folder / _VERSION
+    version.mkdir(parents=True)
+    config = _CONFIG.format(name=folder.name, question=QUESTION, answer=ANSWER, datatype=DATATYPE)
+    (folder / "config.pbtxt").write_text(config, encoding="utf-8")
+    (version / "model.py").write_text(_MODEL.format(root=str(_SOURCE_ROOT)), encoding="utf-8")
+    (version / REPLICA_FILE).write_text(json.dumps(asdict(replica), indent=1) + "\n", encoding="utf-8")
+
+
+def _refuse_foreign(folder: Path) -> None:
+    if not _PLAIN_PATH.fullmatch(str(folder.resolve())):
+        raise ValueError(f"{folder.resolve()} has letters that Triton's shell would stumble over: name another folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    foreign = sorted(path.name for path in folder.iterdir() if not path.match(_NAME.format(number="*")))
+    if foreign:
+        raise ValueError(f"{folder} holds other things than our models ({', '.join(foreign[:3])}): name another folder")

@@ -1,0 +1,89 @@
+"""What travels between the gateway and a replica that Triton hosts: JSON in one UINT8 tensor each way.
+
+JSON and no pickle: whoever reaches Triton's port may send anything. Both ends are one version of this code.
+"""
+
+import dataclasses
+import os
+import time
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError
+
+QUESTION = "question"  # the tensors' names
+ANSWER = "answer"
+DATATYPE = "UINT8"
+
+_PARENTHESES = ")"  # ends the command's name in /proc/PID/stat; the name itself may hold spaces
+_START_FIELD = 19  # of the fields after the name: proc(5)'s field 22, starttime
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProcessName:
+    """A process as nothing else on this boot of this host is called; in another PID namespace it means nobody."""
+
+    pid: int
+    started: int  # clock ticks since boot
+
+    @classmethod
+    def of(cls, pid: int) -> "ProcessName | None":
+        """None when there is no such process here."""
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+        except OSError:
+            return None
+        return cls(pid, int(stat.rpartition(_PARENTHESES)[2].split()[_START_FIELD]))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Hello:
+    """What a replica says of itself when it is asked nothing: also the proof that it is free."""
+
+    model_id: str
+    version: str
+    process: ProcessName | None
+
+
+_requests: TypeAdapter[GenerationRequest | None] = TypeAdapter(GenerationRequest | None)
+_results = TypeAdapter(GenerationResult)
+_hellos = TypeAdapter(Hello)
+
+
+def encode_request(request: GenerationRequest | None) -> bytes:
+    """A request, or None to ask for a Hello. The deadline travels as the seconds left: clocks are each host's own."""
+    if request is not None and request.deadline is not None:
+        request = dataclasses.replace(request, deadline=request.deadline - time.monotonic())
+    return _requests.dump_json(request)
+
+
+def decode_request(data: bytes) -> GenerationRequest | None:
+    """Its deadline is on this host's clock. Raises RequestRefusedError, which does not quote what came."""
+    try:
+        request = _requests.validate_json(data)
+    except ValidationError as error:
+        fields = sorted({str(problem["loc"][-1]) if problem["loc"] else "body" for problem in error.errors()})
+        raise RequestRefusedError(f"it is no generation request: {', '.join(fields)}") from None
+    if request is not None and request.deadline is not None:
+        request = dataclasses.replace(request, deadline=request.deadline + time.monotonic())
+    return request
+
+
+def encode_result(result: GenerationResult) -> bytes:
+    return _results.dump_json(result)
+
+
+def decode_result(data: bytes) -> GenerationResult:
+    """Raises ValueError for bytes that are no result."""
+    return _results.validate_json(data)
+
+
+def encode_hello(model_id: str, version: str) -> bytes:
+    """This process's own Hello."""
+    return _hellos.dump_json(Hello(model_id, version, ProcessName.of(os.getpid())))
+
+
+def decode_hello(data: bytes) -> Hello:
+    """Raises ValueError for bytes that are no Hello."""
+    return _hellos.validate_json(data)
