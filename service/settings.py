@@ -52,6 +52,9 @@ class Settings(BaseSettings):
     )
     dtype: Precision = Field(default="auto", description="auto: the fastest that this machine has")
     strategy: Strategy = Field(default="medusa", description="how to decode; the plans are the same")
+    draft_model_dir: Path | None = Field(
+        default=None, description="a smaller model that drafts for the strategy draft, instead of the first layers"
+    )
     replicas: int = Field(default=0, ge=0, le=256, description="0: as many as the cores carry")
     threads_per_replica: int = Field(
         default=1, ge=1, le=64, description="for torch's kernels; ours use one (docs/decisions/0004)"
@@ -223,6 +226,7 @@ class Settings(BaseSettings):
             threads=self.threads_per_replica,
             strategy=self.strategy,
             max_prompt_tokens=self.max_prompt_tokens,
+            draft_model_dir=self.draft_model_dir and self.draft_model_dir.absolute(),
         )
 
     @property

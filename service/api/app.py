@@ -87,6 +87,7 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         observer=Observer(metrics, tracer, log_text=settings.log_text),
         reloader=Reloader(pool, lambda: source or settings_source(settings), partial(replica_engine, settings)),
         trace_seconds=settings.trace_deadline_ms / 1000,
+        speculation="draft" if settings.strategy == "draft" else "medusa",
         shared_memory=shared,
         tracer=tracer,
     )

@@ -115,6 +115,7 @@ class Decoding(BaseModel):
     steps: list[TraceStep]
     milliseconds: float
     usage: Usage
+    draft_forwards: int = Field(description="Of a draft model, beside the steps of the model itself.")
     tokens_per_step: float
 
     @classmethod
@@ -125,16 +126,18 @@ class Decoding(BaseModel):
             steps=result.steps,
             milliseconds=milliseconds(result.seconds),
             usage=Usage.of(result),
+            draft_forwards=result.draft_forwards,
             tokens_per_step=round(result.plan_tokens / max(result.forwards, 1), 3),
         )
 
 
 class TraceAnswer(BaseModel):
-    """The same question decoded twice on one replica."""
+    """The same question decoded twice on one replica: greedily, and as the service speculates."""
 
     request_id: str
     question: str
-    medusa: Decoding
+    medusa: Decoding | None = None
+    draft: Decoding | None = Field(default=None, description="Instead of `medusa` where the strategy is a draft's.")
     greedy: Decoding
 
 

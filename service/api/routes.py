@@ -57,10 +57,10 @@ async def answer_plan(body: PlanRequest, scope: Scope, receive: Receive, use: Se
 
 @router.post("/trace", response_model=TraceAnswer, responses=problems(400, 401, 408, 413, 415, 422, 429, 503))
 async def trace(body: PlanRequest, request: Request, use: Use) -> Response:
-    """Decode a question twice on one replica, with Medusa and greedily, and show each step. Ignores `deadline_ms`."""
+    """Decode a question twice on one replica, speculating and greedily, and show each step. Ignores `deadline_ms`."""
     question, request_id = body.question, request.state.request_id
     try:
-        medusa, greedy = await _unless_client_leaves(request.receive, _decode_twice(use, question))
+        speculated, greedy = await _unless_client_leaves(request.receive, _decode_twice(use, question))
     except ClientLeftError:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     except RequestRefusedError as error:
@@ -71,7 +71,14 @@ async def trace(body: PlanRequest, request: Request, use: Use) -> Response:
     except EngineError as error:
         detail = f"No replica of the model could decode this twice in time: {error}."
         return problem_response(request_id, 503, detail, headers=_RETRY_AFTER)
-    answer = TraceAnswer(request_id=request_id, question=question.text, medusa=medusa, greedy=greedy)
+    ways = {use.speculation: speculated}
+    answer = TraceAnswer(
+        request_id=request_id,
+        question=question.text,
+        medusa=ways.get("medusa"),
+        draft=ways.get("draft"),
+        greedy=greedy,
+    )
     return Response(answer.model_dump_json(), media_type="application/json")
 
 
@@ -83,7 +90,7 @@ async def _decode_twice(use: Services, question: Question) -> tuple[Decoding, De
         async def decode(strategy: Strategy) -> Decoding:
             return _decoding(await planner.plan_with_model(question, strategy=strategy, deadline=deadline, trace=True))
 
-        return await decode("medusa"), await decode("autoregressive")
+        return await decode(use.speculation), await decode("autoregressive")
 
 
 def _decoding(planned: Planned) -> Decoding:

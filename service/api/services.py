@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends
 from starlette.requests import Request
@@ -35,6 +35,7 @@ class Services:
     observer: Observer
     reloader: Reloader
     trace_seconds: float
+    speculation: Literal["medusa", "draft"] = "medusa"  # what a trace shows beside greedy decoding
     shared_memory: RedisMemory | None = None
     tracer: Tracer | None = None
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)

@@ -34,6 +34,7 @@ class ModelChoice:
     threads: int
     strategy: Strategy
     max_prompt_tokens: int
+    draft_model_dir: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,8 @@ def model_source(hosted: HostedName, choice: ModelChoice) -> ModelSource:
             "threads": choice.threads,
             "strategy": choice.strategy,
             "max_prompt_tokens": choice.max_prompt_tokens,
+            # Left out where none is named: not every engine takes one.
+            **({"draft_model_dir": choice.draft_model_dir} if choice.draft_model_dir else {}),
         },
         version=folder_version(choice.model_dir, choice.dtype),
         forkable=hosted == "torch",

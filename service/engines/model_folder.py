@@ -6,6 +6,8 @@
     medusa_tree.json            the tree as NxDI lists it: one list of ranks a node
     drafting.json               optional, what is worth drafting on a device that takes forwards of any size: texts with
                                 which answers often begin, and how likely a node of the tree must be
+    early_exit.json             optional, for the strategy "draft": how many of the first layers draft, and how far
+    early_exit.safetensors      optional, what makes a guess of the state there; a Medusa head's layout, one head
 
 Your own model needs a folder like this one; an adapter, heads and tree are optional. `make import` writes one.
 """
@@ -22,9 +24,11 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from service.decoding.early_exit import EarlyExit
 from service.decoding.heads import MedusaHeads
 from service.decoding.llama import LlamaConfig
 from service.decoding.opening import Opening
+from service.decoding.speculation import ChainShape
 from service.engines.base_weights import BASE_NAME, ensure_base_weights
 from service.engines.model_card import ModelCard, ModelFolderError, existing, read_card
 from service.layouts.checkpoint import check_shapes, longest_sequence, read_config, read_weights
@@ -44,6 +48,18 @@ class Drafting(BaseModel):
     least_probability: float = Field(default=0.0, ge=0, lt=1, description="of a node by the heads, to be drafted")
 
 
+class ExitCard(BaseModel):
+    """early_exit.json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    layers: int = Field(ge=1, description="of the model, that draft")
+    longest: int = Field(default=ChainShape().longest, ge=1, le=32, description="guesses in a row")
+    least_probability: float = Field(
+        default=ChainShape().least_probability, ge=0, le=1, description="of a path, to be guessed on from"
+    )
+
+
 @dataclass(frozen=True)
 class LoadedModel:
     """All that an engine needs. `weights` have Hugging Face's parameter names, the adapter merged.
@@ -59,6 +75,7 @@ class LoadedModel:
     tree: list[list[int]]
     least_probability: float
     opening: Opening
+    early_exit: EarlyExit | None
     tokenizer: Tokenizer
     bos_token_id: int
     eos_token_id: int
@@ -86,6 +103,7 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
         tree: list[list[int]] = _optional_list(model_dir / "medusa_tree.json")
         path = model_dir / "drafting.json"
         drafting = Drafting.model_validate_json(path.read_text(encoding="utf-8")) if path.is_file() else Drafting()
+        early_exit = _early_exit(model_dir)
         encoded = [tokenizer.encode(text, add_special_tokens=False).ids for text in drafting.opening]
     except LayoutError as error:
         raise ModelFolderError(f"The model in {model_dir} cannot be read: {error}") from error
@@ -100,11 +118,21 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
         tree=tree,
         least_probability=drafting.least_probability,
         opening=Opening.from_sequences(encoded),
+        early_exit=early_exit,
         tokenizer=tokenizer,
         bos_token_id=card.bos_token_id,
         eos_token_id=card.eos_token_id,
         max_tokens=card.max_tokens,
     )
+
+
+def _early_exit(model_dir: Path) -> EarlyExit | None:
+    path, weights = model_dir / "early_exit.json", model_dir / "early_exit.safetensors"
+    if not path.is_file():
+        return None
+    card = ExitCard.model_validate_json(path.read_text(encoding="utf-8"))
+    shape = ChainShape(card.longest, card.least_probability)
+    return EarlyExit(card.layers, shape, MedusaHeads.load(weights) if weights.is_file() else None)
 
 
 def base_folder(card: ModelCard, model_dir: Path, cache_dir: Path) -> Path:

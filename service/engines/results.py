@@ -19,6 +19,7 @@ def generation_result(generation: Generation, tokenizer: Tokenizer, seconds: flo
         forwards=statistics.forwards,
         decisions=statistics.decisions,
         forced_tokens=statistics.forced_tokens,
+        draft_forwards=statistics.draft_forwards,
         seconds=seconds,
         accepted_per_step=statistics.accepted_per_step,
         steps=[_trace_step(step, tokenizer) for step in generation.steps] if trace else [],

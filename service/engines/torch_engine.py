@@ -13,10 +13,12 @@ import torch
 
 from service.decoding.constraint import GrammarCompiler, GrammarConstraint, GrammarError
 from service.decoding.draft import MOST_DRAFTED_NODES
-from service.decoding.generation import generate_autoregressive, generate_medusa
+from service.decoding.generation import generate_autoregressive, generate_draft, generate_medusa
 from service.decoding.model import Model
+from service.decoding.speculation import Draft
 from service.decoding.statistics import Generation
 from service.decoding.tree import MedusaTree
+from service.engines.drafts import self_draft, smaller_draft
 from service.engines.forwards import build_forward, kept_dtype
 from service.engines.model_folder import LoadedModel, ModelFolderError, load_model
 from service.engines.precision import Precision
@@ -24,14 +26,18 @@ from service.engines.protocol import GenerationRequest, GenerationResult, Reques
 from service.engines.results import generation_result
 
 _WARM_UP_GRAMMAR = r"start: /( [a-z]{1,6}){4,12}/"
+_MISSING: dict[Strategy, str] = {"medusa": "no Medusa heads", "draft": "no early exit (early_exit.json)"}
 _WARM_UP_WORDS = (4, 16, 48)  # prompt lengths: the first product of each shape pays for choosing its kernel
 
 
 class TorchModel:
     """A loaded model with its tokenizer, and one K/V cache that every generation uses again."""
 
-    def __init__(self, loaded: LoadedModel, forward: Model, max_prompt_tokens: int) -> None:
-        """`forward` computes the loaded weights. Raises ModelFolderError when tree and heads do not fit each other."""
+    def __init__(self, loaded: LoadedModel, forward: Model, max_prompt_tokens: int, draft: Draft | None = None) -> None:
+        """`forward` computes the loaded weights, and `draft` drafts for it.
+
+        Raises ModelFolderError when tree and heads do not fit each other.
+        """
         self.id = loaded.id
         self._tokenizer = loaded.tokenizer
         self._bos_token_id = loaded.bos_token_id
@@ -41,6 +47,7 @@ class TorchModel:
         self._llama = forward
         self._heads = loaded.heads.with_products(forward.linear) if loaded.heads else None
         self._opening = loaded.opening
+        self._draft = draft
         try:
             num_heads = loaded.heads.num_heads if loaded.heads else 0
             self._tree = MedusaTree.from_choices(loaded.tree, num_heads, loaded.least_probability)
@@ -64,13 +71,18 @@ class TorchModel:
     @property
     def strategies(self) -> tuple[Strategy, ...]:
         """The ways in which this model can decode."""
-        return ("autoregressive",) if self._heads is None else ("autoregressive", "medusa")
+        possible: dict[Strategy, bool] = {
+            "autoregressive": True,
+            "medusa": self._heads is not None,
+            "draft": self._draft is not None,
+        }
+        return tuple(strategy for strategy, has_parts in possible.items() if has_parts)
 
     def generate(self, request: GenerationRequest, cancelled: Callable[[], bool] = lambda: False) -> GenerationResult:
         """Continue the prompt under the grammar until that is finished, the deadline passes or `cancelled` says so.
 
-        Raises RequestRefusedError for a prompt that is too long, a grammar that does not compile, or heads that the
-        model does not have.
+        Raises RequestRefusedError for a prompt that is too long, a grammar that does not compile, or heads or a draft
+        that the model does not have.
         """
         started = time.monotonic()
         prompt = [self._bos_token_id, *self._tokenizer.encode(request.prompt, add_special_tokens=False).ids]
@@ -92,6 +104,10 @@ class TorchModel:
             if self._heads is None:
                 raise RequestRefusedError(f"the model {self.id} has no Medusa heads")
             run = partial(generate_medusa, self._llama, self._heads, self._tree, opening=self._opening)
+        elif request.strategy == "draft":
+            if self._draft is None:
+                raise RequestRefusedError(f"the model {self.id} has no draft")
+            run = partial(generate_draft, self._draft)
         else:
             run = partial(generate_autoregressive, self._llama, fast_forward=request.fast_forward)
         return run(prompt, constraint, max_tokens=max_tokens, trace=request.trace, cancelled=stop, cache=self._cache)
@@ -104,19 +120,34 @@ class TorchModel:
 
 
 def load(
-    model_dir: Path, cache_dir: Path, dtype: Precision, threads: int, strategy: Strategy, max_prompt_tokens: int
+    model_dir: Path,
+    cache_dir: Path,
+    dtype: Precision,
+    threads: int,
+    strategy: Strategy,
+    max_prompt_tokens: int,
+    draft_model_dir: Path | None = None,
 ) -> TorchModel:
     """Load a model folder and let it generate once, so that a replica that says it is ready has proven it.
+
+    `draft_model_dir` names a smaller model that drafts where the strategy is "draft", instead of the first layers.
 
     Raises ModelFolderError or BaseWeightsError with what to mend.
     """
     torch.set_num_threads(threads)
     loaded = load_model(model_dir, cache_dir, kept_dtype(dtype))
-    model = TorchModel(loaded, build_forward(loaded, dtype, cache_dir), max_prompt_tokens)
+    forward = build_forward(loaded, dtype, cache_dir)
+    draft = self_draft(loaded, forward)
+    if strategy == "draft" and draft_model_dir is not None:
+        positions = max_prompt_tokens + loaded.max_tokens
+        draft = smaller_draft(loaded, forward, draft_model_dir, cache_dir, dtype, positions)
+    model = TorchModel(loaded, forward, max_prompt_tokens, draft)
     del loaded
     _return_free_memory()
     if strategy not in model.strategies:
-        raise ModelFolderError(f"{model_dir} has no Medusa heads: set PEAKPLAN_STRATEGY=autoregressive, or train some")
+        raise ModelFolderError(
+            f"{model_dir} has {_MISSING[strategy]}: set PEAKPLAN_STRATEGY=autoregressive, or train one"
+        )
     for possible in model.strategies:
         for words in _WARM_UP_WORDS:
             prompt = " red shoes" * (words // 2)

@@ -1,4 +1,4 @@
-"""The shipped model: whatever the tree and the heads, Medusa decodes what greedy decoding does.
+"""The shipped model: whatever the tree, the heads and the draft, speculation decodes what greedy decoding does.
 
 In float32 exactly, and in int8 by our own kernels. In bfloat16 exactly too where the CPU's kernels sum a row alike
 whatever is read with it (see `service/decoding/llama.py`). Elsewhere rounding may swap two tokens whose logits are
@@ -15,12 +15,13 @@ import torch
 
 from benchmarks.questions import dev_questions, has_dev_data
 from service.decoding.constraint import GrammarCompiler, GrammarConstraint
-from service.decoding.generation import generate_autoregressive, generate_medusa
+from service.decoding.early_exit import EarlyExit, LayeredModel, SelfDraft
+from service.decoding.generation import generate_autoregressive, generate_draft, generate_medusa
 from service.decoding.heads import MedusaHeads
 from service.decoding.llama import Llama
-from service.decoding.model import Model
 from service.decoding.native.library import NativeUnavailableError, load_library
 from service.decoding.native_llama import NativeLlama
+from service.decoding.speculation import ChainShape
 from service.decoding.statistics import Generation
 from service.decoding.tree import MedusaTree
 from service.engines.model_folder import LoadedModel, load_model
@@ -34,6 +35,8 @@ pytestmark = pytest.mark.slow
 QUESTIONS_IN_ALL = 500
 CHUNK = 100
 QUESTIONS_A_RANDOM_TREE = 15
+DRAFTED_QUESTIONS = 200
+DRAFTED_QUESTIONS_IN_FLOAT32 = 15
 MOST_THREADS = 2
 MOST_DIFFERENT = 0.02  # of the questions, in bfloat16; each of them a near tie
 
@@ -47,7 +50,7 @@ class Subject:
     loaded: LoadedModel
     compiler: GrammarCompiler
     questions: list[Question]
-    model: Model
+    model: LayeredModel
     greedy: dict[int, Generation]
 
     @cached_property
@@ -83,6 +86,20 @@ class Subject:
             self.constraint(index),
             max_tokens=self.loaded.max_tokens,
             opening=self.loaded.opening,
+        )
+
+    @property
+    def shipped_exit(self) -> EarlyExit:
+        if self.loaded.early_exit is None:
+            pytest.skip("the model folder has no early exit yet")
+        return self.loaded.early_exit
+
+    def drafted_answer(self, index: int, early_exit: EarlyExit) -> Generation:
+        return generate_draft(
+            SelfDraft(self.model, early_exit),
+            self.prompt(index),
+            self.constraint(index),
+            max_tokens=self.loaded.max_tokens,
         )
 
 
@@ -189,6 +206,27 @@ def test_float32_is_exact_with_the_shipped_heads_in_random_trees(exact: Subject,
         tree = random_tree(index, exact.shipped_heads.num_heads)
         medusa = exact.medusa_answer(index, exact.shipped_heads, tree)
         assert medusa.tokens == exact.greedy_answer(index).tokens, exact.questions[index].text
+
+
+def test_int8_is_exact_with_the_shipped_early_exit(native: Subject) -> None:
+    assert_exact_draft(native, native.shipped_exit, range(DRAFTED_QUESTIONS))
+
+
+def test_float32_is_exact_with_the_shipped_early_exit(exact: Subject) -> None:
+    assert_exact_draft(exact, exact.shipped_exit, range(DRAFTED_QUESTIONS_IN_FLOAT32))
+
+
+@pytest.mark.parametrize("layers", [1, 13, 29])
+def test_int8_is_exact_with_any_exit(native: Subject, layers: int) -> None:
+    bad = EarlyExit(layers, ChainShape(6, 0.0), random_heads(native.loaded, layers, 1))
+    assert_exact_draft(native, bad, range(layers, layers + 20))
+
+
+def assert_exact_draft(subject: Subject, early_exit: EarlyExit, indices: range) -> None:
+    for index in indices:
+        drafted = subject.drafted_answer(index, early_exit)
+        assert drafted.tokens == subject.greedy_answer(index).tokens, subject.questions[index].text
+        assert drafted.statistics.decisions == subject.greedy_answer(index).statistics.decisions
 
 
 def test_bfloat16_differs_in_near_ties_only(rounded: Subject, capsys: pytest.CaptureFixture[str]) -> None:

@@ -65,7 +65,7 @@ class Model {
   // hidden [rows, H]: embeddings in, final-norm hidden states out.
   void forward(float* hidden, int rows, const float* rotary, const uint8_t* mask, Cache cache) {
     run_layers(hidden, rows, rotary, mask, cache, 0, shape_.layers);
-    normalise_rows(hidden, norm_.data(), rows, hidden);
+    final_norm(hidden, rows);
   }
 
   void final_norm(float* hidden, int rows) const { normalise_rows(hidden, norm_.data(), rows, hidden); }

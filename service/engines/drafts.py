@@ -1,0 +1,41 @@
+"""What drafts for a loaded model under the strategy "draft": a smaller model if one is named, else its first layers."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from service.decoding.early_exit import LayeredModel, SelfDraft
+from service.decoding.smaller_model import SmallerDraft
+from service.decoding.speculation import ChainShape, Draft
+from service.engines.forwards import build_forward, kept_dtype
+from service.engines.model_folder import LoadedModel, ModelFolderError, load_model
+from service.engines.precision import Precision
+
+
+def self_draft(loaded: LoadedModel, forward: LayeredModel) -> Draft | None:
+    """The model's own first layers; None where its folder names no exit. Raises ModelFolderError."""
+    if loaded.early_exit is None:
+        return None
+    transform = loaded.early_exit.transform
+    made = transform.with_products(forward.linear) if transform else None
+    try:
+        return SelfDraft(forward, replace(loaded.early_exit, transform=made))
+    except ValueError as error:
+        raise ModelFolderError(f"early_exit.json of model {loaded.id!r} does not fit it: {error}") from error
+
+
+def smaller_draft(
+    loaded: LoadedModel, forward: LayeredModel, folder: Path, cache_dir: Path, dtype: Precision, positions: int
+) -> Draft:
+    """The model in `folder`, for prompts and plans of up to `positions` tokens. Raises ModelFolderError."""
+    smaller = load_model(folder, cache_dir, kept_dtype(dtype))
+    if smaller.tokenizer.get_vocab() != loaded.tokenizer.get_vocab():
+        raise ModelFolderError(
+            f"PEAKPLAN_DRAFT_MODEL_DIR={folder} has other tokens than model {loaded.id!r}: a draft needs the same ones"
+        )
+    if smaller.longest_sequence < positions:
+        raise ModelFolderError(
+            f"PEAKPLAN_DRAFT_MODEL_DIR={folder} reads {smaller.longest_sequence} positions, "
+            f"and {positions} are wanted: lower PEAKPLAN_MAX_PROMPT_TOKENS or name another draft"
+        )
+    model = build_forward(smaller, dtype, cache_dir)
+    return SmallerDraft(forward, model, model.new_cache(positions), ChainShape())
