@@ -2,7 +2,8 @@
 
 Every question is planned by every strategy before the next question, in an order that rotates, on the same weights,
 dtype and threads as a replica in service. Peers: greedy decoding under the same grammar without and with fast-forward,
-and Hugging Face's `generate` on the same tuned weights (which knows no grammar). Then the real server is asked.
+a draft model, and Hugging Face's `generate` on the same tuned weights (which knows no grammar). Then the real server is
+asked.
 """
 
 import argparse
@@ -29,6 +30,7 @@ from service.settings import Settings
 
 FIGURE = Path("docs/figures/decoding.json")
 WARM_UP = 5
+SPECULATIVE: tuple[Strategy, ...] = ("draft", "medusa")
 
 
 @dataclass(slots=True)
@@ -40,12 +42,14 @@ class Series:
     decisions: list[int] = field(default_factory=list)
     forced: list[int] = field(default_factory=list)
     tokens: list[tuple[int, ...]] = field(default_factory=list)
+    draft_forwards: list[int] = field(default_factory=list)
 
     def summary(self) -> dict[str, Any]:
         return {
             "p50_ms": round(statistics.median(self.milliseconds), 1),
             "p99_ms": round(quantile(self.milliseconds, 0.99), 1),
             "forwards": round(statistics.fmean(self.forwards), 2),
+            "draft_forwards": round(statistics.fmean(self.draft_forwards), 2),
             "decisions": round(statistics.fmean(self.decisions), 2),
             "forced_tokens": round(statistics.fmean(self.forced), 2),
             "tokens": round(statistics.fmean(map(len, self.tokens)), 2),
@@ -89,24 +93,24 @@ def interleave(
             one = series[name]
             one.milliseconds.append((time.perf_counter() - started) * 1000)
             one.forwards.append(result.forwards)
+            one.draft_forwards.append(result.draft_forwards)
             one.decisions.append(result.decisions)
             one.forced.append(result.forced_tokens)
             one.tokens.append(tuple(result.tokens))
     return series
 
 
-def compare(series: dict[str, Series]) -> dict[str, Any]:
-    """Medusa against each peer: ratios of medians, of forwards, and how often the tokens were the same."""
-    medusa = series["medusa"]
-    greedy = series["greedy with fast-forward"]
-    same = [ours == theirs for ours, theirs in zip(medusa.tokens, greedy.tokens, strict=True)]
+def compare(series: dict[str, Series], name: str = "medusa") -> dict[str, Any]:
+    """One strategy against each peer: ratios of medians, of forwards, and how often the tokens were the same."""
+    ours, greedy = series[name], series["greedy with fast-forward"]
+    same = [one == other for one, other in zip(ours.tokens, greedy.tokens, strict=True)]
     return {
         "identical_to_greedy": round(sum(same) / len(same), 4),
-        "forwards_share_of_greedy": round(sum(medusa.forwards) / sum(greedy.forwards), 3),
+        "forwards_share_of_greedy": round(sum(ours.forwards) / sum(greedy.forwards), 3),
         "speedup_p50": {
-            name: round(statistics.median(one.milliseconds) / statistics.median(medusa.milliseconds), 2)
-            for name, one in series.items()
-            if name != "medusa"
+            peer: round(statistics.median(one.milliseconds) / statistics.median(ours.milliseconds), 2)
+            for peer, one in series.items()
+            if peer != name
         },
     }
 
@@ -131,7 +135,7 @@ def main() -> None:
         "hugging face generate": HuggingFaceGenerate(arguments.model, settings).plan,
         "greedy": our_strategy(model, "autoregressive", fast_forward=False),
         "greedy with fast-forward": our_strategy(model, "autoregressive", fast_forward=True),
-        "medusa": our_strategy(model, "medusa", fast_forward=True),
+        **{name: our_strategy(model, name, fast_forward=True) for name in SPECULATIVE if name in model.strategies},
     }
     series = interleave(strategies, questions)
     precision = model.precision
@@ -143,7 +147,7 @@ def main() -> None:
         "dtype": precision,
         "threads": settings.threads_per_replica,
         "strategies": {name: one.summary() for name, one in series.items()},
-        "medusa": compare(series),
+        **{name: compare(series, name) for name in SPECULATIVE if name in series},
         "forward_ms": measure_forwards(arguments.model, settings.cache_dir),
         "service": measure_service(settings, questions),
     }
@@ -154,10 +158,14 @@ def main() -> None:
 
 
 def print_table(figure: dict[str, Any]) -> None:
-    print(f"{'strategy':28} {'p50 ms':>8} {'p99 ms':>8} {'forwards':>9} {'tokens a forward':>17}")
+    print(f"{'strategy':28} {'p50 ms':>8} {'p99 ms':>8} {'forwards':>9} {'of the draft':>13} {'tokens a forward':>17}")
     for name, row in figure["strategies"].items():
-        print(f"{name:28} {row['p50_ms']:8} {row['p99_ms']:8} {row['forwards']:9} {row['tokens_per_forward']:17}")
-    print(json.dumps({"medusa": figure["medusa"], "service": figure["service"]}, indent=1))
+        print(
+            f"{name:28} {row['p50_ms']:8} {row['p99_ms']:8} {row['forwards']:9} {row['draft_forwards']:13} "
+            f"{row['tokens_per_forward']:17}"
+        )
+    compared = {name: figure[name] for name in SPECULATIVE if name in figure}
+    print(json.dumps({**compared, "service": figure["service"]}, indent=1))
 
 
 if __name__ == "__main__":

@@ -30,8 +30,9 @@ def render_decoding(figure: dict[str, Any]) -> str:
     ]
     for name, row in figure["strategies"].items():
         gain = medusa["speedup_p50"].get(name)
+        drafting = f" + {row['draft_forwards']} of its draft" if row.get("draft_forwards") else ""
         rows.append(
-            f"| {name} | {row['p50_ms']} | {row['p99_ms']} | {row['forwards']} | {row['tokens_per_forward']} "
+            f"| {name} | {row['p50_ms']} | {row['p99_ms']} | {row['forwards']}{drafting} | {row['tokens_per_forward']} "
             f"| {'' if gain is None else f'{gain}x'} |"
         )
     one, two = service["concurrency_1"], service["concurrency_2"]
@@ -41,6 +42,7 @@ def render_decoding(figure: dict[str, Any]) -> str:
             "",
             f"Medusa takes {medusa['forwards_share_of_greedy']:.0%} of the forwards of greedy with fast-forward; "
             f"{medusa['identical_to_greedy']:.1%} of the plans have exactly its tokens in {figure['dtype']}. "
+            f"{_drafted(figure)}"
             f"Over HTTP: p50 {one['p50_ms']} ms and p99 {one['p99_ms']} ms one request at a time, "
             f"p99 {two['p99_ms']} ms two at a time; a replica holds {service['replica_rss_mb']} MB.",
             "",
@@ -49,6 +51,16 @@ def render_decoding(figure: dict[str, Any]) -> str:
                 f"{figure['questions']['count']} questions ({figure['questions']['from']}), {figure['threads']} thread",
             ),
         ]
+    )
+
+
+def _drafted(figure: dict[str, Any]) -> str:
+    """What drafting by the model's own first layers gains, where the figure has it."""
+    if (draft := figure.get("draft")) is None:
+        return ""
+    return (
+        f"With its own first layers as its draft the model takes {draft['forwards_share_of_greedy']:.0%} of them; "
+        f"{draft['identical_to_greedy']:.1%} of the plans are the same. "
     )
 
 

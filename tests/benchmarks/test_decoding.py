@@ -45,6 +45,13 @@ def test_every_strategy_is_first_equally_often() -> None:
     assert [firsts.count(name) for name in "abc"] == [3, 3, 3]
 
 
+def test_a_drafts_forwards_are_counted_apart() -> None:
+    series = Series([10.0, 20.0], [2, 3], [2, 3], [0, 0], [(1, 2), (3, 4, 5)], [5, 6])
+
+    assert (series.summary()["forwards"], series.summary()["draft_forwards"]) == (2.5, 5.5)
+    assert series.summary()["tokens_per_forward"] == 1.0
+
+
 def test_comparison_counts_forwards_and_equal_tokens() -> None:
     medusa = Series([10.0, 20.0], [2, 3], [2, 3], [0, 0], [(1, 2), (3,)])
     greedy = Series([30.0, 40.0], [5, 5], [5, 5], [0, 0], [(1, 2), (4,)])
