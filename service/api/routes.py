@@ -46,10 +46,12 @@ async def answer_plan(body: PlanRequest, scope: Scope, receive: Receive, use: Se
     """The answer to a valid request. `receive` has given the whole body; what comes next is the client's leaving."""
     state, question = scope["state"], body.question
     deadline = state["started"] + body.deadline_ms / 1000 - REPLY_SECONDS
-    try:
-        planned = await _unless_client_leaves(receive, use.planner.plan(question, deadline))
-    except ClientLeftError:
-        return Response(status_code=CLIENT_CLOSED_REQUEST)
+    planned = use.planner.plan_at_once(question)
+    if planned is None:
+        try:
+            planned = await _unless_client_leaves(receive, use.planner.plan(question, deadline))
+        except ClientLeftError:
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
     use.observer.planned(scope, question, planned)
     answer = PlanAnswer.of(planned, state["request_id"], time.monotonic() - state["started"])
     return Response(answer.model_dump_json(), media_type="application/json")

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from service.gateway.line import CapacityError, Order, WaitingLine
+from service.gateway.pressure import Pressure
 from service.gateway.slot import Slot
 from service.gateway.times import ServiceTimes
 
@@ -20,6 +21,8 @@ class Admission:
         self._slots = slots
         self._idle: list[Slot] = []  # longest idle first
         self._line: WaitingLine[Slot] = WaitingLine(order)
+        self._order = order
+        self._pressure = Pressure()
         self._quantile = quantile
         self.times = ServiceTimes()  # of all replicas
         self.closing = False
@@ -45,11 +48,20 @@ class Admission:
 
         Raises CapacityError as soon as it is known that the deadline would pass.
         """
+        self._pressure.asked()
         try:
             return await self._admit(math.inf if deadline is None else deadline, avoid)
         except CapacityError as error:
-            self.counts[error.refusal] += 1
+            self._count(error)
             raise
+
+    def refusal(self) -> CapacityError | None:
+        """Why a request that came now would get no replica, where that is certain at once; counted as its refusal."""
+        error = self._down() or self._crowded()
+        if error is not None:
+            self._pressure.asked()
+            self._count(error)
+        return error
 
     def release(self, slot: Slot) -> None:
         """Give a replica back."""
@@ -77,16 +89,17 @@ class Admission:
         self._line.refuse_all(CapacityError("the service is shutting down", "closing"))
 
     async def _admit(self, deadline: float, avoid: Slot | None) -> Slot:
-        usable = self.usable_count
-        if not usable or self.closing:
-            raise CapacityError("no replica is up", "closing" if self.closing else "down")
+        if (error := self._down()) is not None:
+            raise error
         if (slot := self._take_idle(avoid)) is not None:
             if deadline - time.monotonic() >= slot.times.quantile(_HOPELESS_QUANTILE):
                 return slot
             self.release(slot)
             raise CapacityError("there is too little time left for any generation", "late")
+        if (error := self._crowded()) is not None:
+            raise error
         needed = self.times.quantile(self._quantile) or _FIRST_EXPECTATION
-        waiter = self._line.join(deadline - needed, self.expected_seconds / usable)
+        waiter = self._line.join(deadline - needed, self.expected_seconds / self.usable_count)
         try:
             return await waiter.turn
         except BaseException:
@@ -94,6 +107,21 @@ class Admission:
             if waiter.turn.done() and not waiter.turn.cancelled() and waiter.turn.exception() is None:
                 self.release(waiter.turn.result())  # handed over in the very moment of giving up
             raise
+
+    def _down(self) -> CapacityError | None:
+        if self.closing or not self.usable_count:
+            return CapacityError("no replica is up", "closing" if self.closing else "down")
+        return None
+
+    def _crowded(self) -> CapacityError | None:
+        """Under high pressure one waits for each replica: the next comes long before it is free, so more only age."""
+        if self._order == "adaptive" and self._pressure.high and len(self._line) >= self.usable_count:
+            return CapacityError("far more is asked than all replicas can do", "busy")
+        return None
+
+    def _count(self, error: CapacityError) -> None:
+        self.counts[error.refusal] += 1
+        self._pressure.refused()
 
     def _take_idle(self, avoid: Slot | None) -> Slot | None:
         """The longest idle replica that is not markedly slow, else any."""

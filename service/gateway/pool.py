@@ -150,6 +150,10 @@ class ReplicaPool:
             for number, slot in enumerate(self._slots):
                 await self._replace(slot, make_engine(number), version)
 
+    def refusal(self) -> CapacityError | None:
+        """Why a request that came now would get no replica; None where it may."""
+        return self._admission.refusal()
+
     async def generate(self, request: GenerationRequest) -> GenerationResult:
         """Run a request on the next free replica, once more on another one if its replica dies or hangs.
 

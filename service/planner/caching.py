@@ -18,15 +18,34 @@ class CachingPlanner:
     """Plans questions within deadlines, whatever happens to models and caches."""
 
     def __init__(
-        self, planner: Planner, version: Callable[[], str], memory: PlanMemory, shared: SharedMemory | None = None
+        self,
+        planner: Planner,
+        version: Callable[[], str],
+        memory: PlanMemory,
+        shared: SharedMemory | None = None,
+        refusal: Callable[[], EngineError | None] = lambda: None,
     ) -> None:
-        """`version` names the model that answers now: what another one wrote is not remembered."""
+        """`version` names the model that answers now: what another one wrote is not remembered.
+
+        `refusal` says why no replica would take a request that came now, if that is certain.
+        """
         self._planner = planner
         self._version = version
         self._memory = memory
         self._shared = shared
+        self._refusal = refusal
         self._flights: SingleFlight[Planned] = SingleFlight()
         self.counts: Counter[str] = Counter()  # hits, shared_hits, joined, misses
+
+    def plan_at_once(self, question: Question) -> Planned | None:
+        """A plan that needs no waiting: one remembered here, or one by rule where no model can be had; None else."""
+        key = memory_key(question, self._version())
+        if (remembered := self._memory.get(key)) is not None:
+            return self._given(key, remembered, question, "hits")
+        if self._shared is not None or self._flights.has(key) or (refusal := self._refusal()) is None:
+            return None
+        self.counts["misses"] += 1
+        return self._planner.plan_by_rule(question, refusal)
 
     async def plan(self, question: Question, deadline: float | None = None) -> Planned:
         """The best plan that comes before `deadline` (on the `time.monotonic` clock, seconds). Never fails."""
@@ -46,11 +65,13 @@ class CachingPlanner:
 
     async def _recall(self, key: str, question: Question) -> Planned | None:
         if (remembered := self._memory.get(key)) is not None:
-            level = "hits"
-        elif self._shared is not None and (remembered := await self._shared.get(key)) is not None:
-            level = "shared_hits"
-        else:
-            return None
+            return self._given(key, remembered, question, "hits")
+        if self._shared is not None and (remembered := await self._shared.get(key)) is not None:
+            return self._given(key, remembered, question, "shared_hits")
+        return None
+
+    def _given(self, key: str, remembered: Remembered, question: Question, level: str) -> Planned | None:
+        """The plan that is remembered; None, and forgotten, where it is none for this question."""
         try:
             planned = _remembered_plan(remembered, question)
         except PlanTextError:  # of a shared cache anybody may have written to

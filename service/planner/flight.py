@@ -50,6 +50,10 @@ class SingleFlight(Generic[T]):
     def __init__(self) -> None:
         self._flights: dict[str, _Flight[T]] = {}
 
+    def has(self, key: str) -> bool:
+        """Whether work for this key is under way."""
+        return key in self._flights
+
     async def share(
         self, key: str, deadline: float | None, work: Callable[[], Coroutine[Any, Any, T]]
     ) -> tuple[T, bool]:

@@ -15,8 +15,8 @@ _TENS = {
     for value, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), start=2)
 }
 _SCALES = {"hundred": 100, "thousand": 1000, "grand": 1000}
-_WORD = re.compile(r"[a-z]+")
 NUMBER_WORDS = frozenset({*_UNITS, *_TENS, *_SCALES})
+_NUMBER_WORD = re.compile(rf"(?<![a-z])(?:{'|'.join(sorted(NUMBER_WORDS))})(?![a-z])")
 _MAX_NUMBER = 10_000_000
 
 
@@ -46,21 +46,17 @@ def _spelled_numbers(text: str) -> list[tuple[int, float]]:
         if start >= 0 and total + current > 1:
             found.append((start, float(total + current)))
 
-    for match in _WORD.finditer(text):
+    for match in _NUMBER_WORD.finditer(text):
         word = match.group()
-        adjacent = start >= 0 and not text[previous_end : match.start()].strip(" -")
-        is_number = word in _UNITS or word in _TENS or word in _SCALES
-        if not (adjacent and is_number):
+        if start < 0 or text[previous_end : match.start()].strip(" -"):  # not right after the one before
             flush()
-            total, current, start = 0, 0, -1
-        if is_number:
-            start = match.start() if start < 0 else start
-            previous_end = match.end()
-            if word in _SCALES:
-                current = max(current, 1) * _SCALES[word]
-                if _SCALES[word] > 100:
-                    total, current = total + current, 0
-            else:
-                current += _UNITS.get(word, _TENS.get(word, 0))
+            total, current, start = 0, 0, match.start()
+        previous_end = match.end()
+        if word in _SCALES:
+            current = max(current, 1) * _SCALES[word]
+            if _SCALES[word] > 100:
+                total, current = total + current, 0
+        else:
+            current += _UNITS.get(word, _TENS.get(word, 0))
     flush()
     return found

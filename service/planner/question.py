@@ -74,6 +74,8 @@ class Question:
 
 def clean(text: str) -> str:
     """Collapse white space and drop control, format and unassigned characters; keep everything else as it is."""
+    if text.isascii() and text.isprintable():  # nearly always, and then nothing is to be dropped
+        return " ".join(text.split())
     kept = (" " if character.isspace() else character for character in text if _is_kept(character))
     return " ".join("".join(kept).split())
 
@@ -96,6 +98,8 @@ def _words(text: str, utterance: int) -> list[Word]:
 def _trim(word: str, *, is_last: bool) -> tuple[int, int]:
     """Where the word itself stands inside its punctuation; a token of punctuation alone stays whole."""
     start, end = 0, len(word)
+    if word.isalnum():
+        return start, end
     while start < end and word[start] in _OPENING:
         start += 1
     while end > start and _is_trailing(word, start, end, is_last=is_last):

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, GenerationResult
+from service.gateway.line import CapacityError
 from service.planner.caching import CachingPlanner
 from service.planner.memory import PlanMemory, Remembered, memory_key
 from service.planner.planner import Planner
@@ -125,6 +126,36 @@ async def test_a_poisoned_entry_is_no_plan(text: str) -> None:
     question = Question.parse("red shoes")
     shared.put(memory_key(question, "v1"), Remembered(text, "scripted", "medusa"))
     assert (await planner(engine, shared).plan(question)).source == "model"
+
+
+async def test_what_needs_no_waiting_is_planned_at_once() -> None:
+    engine, refusals = Engine(), list[CapacityError]()
+    caching = CachingPlanner(
+        Planner(engine), lambda: "v1", PlanMemory(10, 60.0), refusal=lambda: refusals[0] if refusals else None
+    )
+    question, other = Question.parse("red shoes"), Question.parse("blue shoes")
+    assert caching.plan_at_once(question) is None  # a model may be had
+    await caching.plan(question)
+    refusals.append(CapacityError("far too much", "busy"))
+    known, ruled = caching.plan_at_once(question), caching.plan_at_once(other)
+    assert known is not None
+    assert ruled is not None
+    assert (known.source, ruled.source, ruled.reason) == ("cache", "fallback", "busy")
+    assert caching.counts == {"misses": 2, "hits": 1}
+
+
+async def test_a_question_in_flight_is_waited_for_even_when_no_replica_is_free() -> None:
+    engine = Engine()
+    engine.gate.clear()
+    caching = CachingPlanner(
+        Planner(engine), lambda: "v1", PlanMemory(10, 60.0), refusal=lambda: CapacityError("far too much", "busy")
+    )
+    first = asyncio.create_task(caching.plan(Question.parse("red shoes")))
+    while not engine.calls:
+        await asyncio.sleep(0)
+    assert caching.plan_at_once(Question.parse("Red shoes")) is None
+    engine.gate.set()
+    assert (await first).source == "model"
 
 
 async def test_memory_is_bounded_and_forgets() -> None:
