@@ -24,7 +24,8 @@ from infra.fleet.settings import FleetSettings
 AMI = REPOSITORY_ROOT / "ami"
 # Release files that make no difference to what runs; without them an asset's hash follows the sources alone.
 _NOT_SHIPPED = ["**/__pycache__", "**/*.pyc", "**/.*", "**/native/shipped"]
-_REQUIREMENTS = ["!requirements-service.txt", "!requirements-torch.txt"]  # what service/Dockerfile copies
+# What service/Dockerfile copies.
+_REQUIREMENTS = [f"!requirements-{name}.txt" for name in ("service", "torch", "triton", "tritonserver")]
 _ROOT_GIB = 100
 _AGENT_COMPONENT = "1.0.1"
 _MANAGED = ("AmazonSSMManagedInstanceCore", "EC2InstanceProfileForImageBuilder")

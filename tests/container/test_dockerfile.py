@@ -72,9 +72,9 @@ def test_what_the_service_imports_is_in_the_image() -> None:
     needed = {name for module in imported() for name in distributions.get(module, []) if name in ours}
     assert needed
     assert needed <= pinned("requirements-torch.txt")
-    assert needed <= pinned("requirements-service.txt") | NEURON_CONTAINERS_OWN
+    assert needed <= pinned("requirements-triton.txt") | NEURON_CONTAINERS_OWN
 
 
 def test_nothing_that_only_deploys_need_is_in_the_image() -> None:
-    assert not pinned("requirements-torch.txt") & DEPLOYS
-    assert not pinned("requirements-service.txt") & NEURON_CONTAINERS_OWN
+    assert not (pinned("requirements-torch.txt") | pinned("requirements-triton.txt")) & DEPLOYS
+    assert not pinned("requirements-triton.txt") & NEURON_CONTAINERS_OWN
