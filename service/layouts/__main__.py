@@ -17,18 +17,23 @@ from service.settings import Settings
 FORMATS = [name for name in LAYOUTS if name != PEAKPLAN.name]
 
 
+def _path(word: str) -> Path:
+    """No shell expands the ~ of a make variable."""
+    return Path(word).expanduser()
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m service.layouts", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     export = commands.add_parser("export", help="a model folder as a Hugging Face checkpoint, heads in another layout")
     export.add_argument("--format", choices=FORMATS, required=True)
-    export.add_argument("--output", type=Path, required=True, help="a new folder")
-    export.add_argument("--model", type=Path, help="a model folder; PEAKPLAN_MODEL_DIR otherwise")
+    export.add_argument("--output", type=_path, required=True, help="a new folder")
+    export.add_argument("--model", type=_path, help="a model folder; PEAKPLAN_MODEL_DIR otherwise")
     taken = commands.add_parser("import", help="a Llama or Mistral checkpoint and its heads as a model folder")
-    taken.add_argument("--checkpoint", type=Path, required=True, help="a folder in Hugging Face's layout")
-    taken.add_argument("--heads", type=Path, help="a file or folder of Medusa heads, in any layout")
-    taken.add_argument("--tree", type=Path, help="a JSON list of choices")
-    taken.add_argument("--output", type=Path, required=True, help="a new folder")
+    taken.add_argument("--checkpoint", type=_path, required=True, help="a folder in Hugging Face's layout")
+    taken.add_argument("--heads", type=_path, help="a file or folder of Medusa heads, in any layout")
+    taken.add_argument("--tree", type=_path, help="a JSON list of choices")
+    taken.add_argument("--output", type=_path, required=True, help="a new folder")
     taken.add_argument("--id", default="", help="the model's name in answers; the checkpoint's folder otherwise")
     return parser
 

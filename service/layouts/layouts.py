@@ -94,7 +94,7 @@ class Layout:
 
 
 _BLOCK = ("{i}.0.linear.weight", "{i}.0.linear.bias", "{i}.1.weight")
-_NXDI = tuple(f"medusa_head_{name}" for name in _BLOCK)
+_NXDI = ("medusa_head_{i}.0.linear.weight", "medusa_head_{i}.0.linear.bias", "medusa_head_{i}.1.weight")
 _VLLM = ("blocks.{i}.layers.0.weight", "blocks.{i}.layers.0.bias", "lm_heads.{i}.weight")
 
 LAYOUTS = {

@@ -1,0 +1,177 @@
+"""The engine before a real server of completions: `transformers serve`, running the export of the model that we ship.
+
+It takes text prompts and no grammars, so its greedy text is followed as it comes. In float32 on one thread it and our
+own float32 engine must say the same tokens.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from service.engines.openai.engine import OpenAiEngine
+from service.engines.protocol import EngineUnavailableError, GenerationRequest, RequestRefusedError
+from service.engines.torch_engine import TorchModel, load
+from service.gateway.pool import ReplicaPool
+from service.layouts.exporting import export_model
+from service.layouts.layouts import LAYOUTS
+from service.planner.grammar import plan_grammar
+from service.planner.planner import Planner
+from service.planner.prompt import render_prompt
+from service.planner.question import Question
+from service.settings import Settings
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.anyio,
+    pytest.mark.skipif(find_spec("openai") is None, reason="transformers serve needs openai: requirements-test.txt"),
+]
+QUESTIONS = [
+    "nike running shoes under $100",
+    "where is my package",
+    "waterproof hiking boots size 10",
+    "white duvet cover queen",
+    "can I return opened headphones?",
+    "red leather handbag for women",
+    "4k tv between 300 and 500",
+    "does the iphone 13 case fit the 14",
+]
+START_SECONDS = 300.0
+MAX_PROMPT_TOKENS = 384
+
+
+class Server:
+    """`transformers serve` in a process of its own."""
+
+    def __init__(self, folder: Path, log: Path) -> None:
+        self.folder = folder
+        self._log = log
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port = probe.getsockname()[1]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/v1"
+
+    def start(self) -> None:
+        """Return once it is listening; it loads its model with the first request."""
+        program = Path(sys.executable).with_name("transformers")
+        command = [program, "serve", self.folder, "--device", "cpu", "--dtype", "float32", "--port", str(self.port)]
+        offline = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [*map(str, command), "--host", "127.0.0.1"], stdout=log, stderr=log, env=os.environ | offline
+            )
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end:
+            with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5):
+                return
+            assert self._process.poll() is None, self._log.read_text(encoding="utf-8")
+            time.sleep(0.2)
+        raise AssertionError(f"transformers serve did not listen: {self._log.read_text(encoding='utf-8')}")
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder = tmp_path_factory.mktemp("real")
+    settings = Settings()
+    export_model(settings.model_dir, settings.cache_dir, LAYOUTS["vllm"], folder / "export")
+    real = Server(folder / "export", folder / "log")
+    real.start()
+    yield real
+    real.kill()
+
+
+@pytest.fixture(scope="module")
+def ours(server: Server) -> TorchModel:
+    return load(server.folder, server.folder, "float32", 1, "autoregressive", MAX_PROMPT_TOKENS)
+
+
+def engine_for(server: Server) -> OpenAiEngine:
+    return OpenAiEngine(
+        server.url,
+        model_dir=server.folder,
+        cache_dir=server.folder,
+        strategy="autoregressive",
+        max_prompt_tokens=MAX_PROMPT_TOKENS,
+        model=str(server.folder),
+        start_seconds=START_SECONDS,
+    )
+
+
+@pytest.fixture
+async def engine(server: Server) -> AsyncIterator[OpenAiEngine]:
+    made = engine_for(server)
+    await made.start()
+    yield made
+    await made.close()
+
+
+def request(words: str, **changes: float) -> GenerationRequest:
+    question = Question.parse(words)
+    return GenerationRequest(
+        prompt=render_prompt(question), grammar=plan_grammar(question), strategy="autoregressive", **changes
+    )
+
+
+async def test_what_it_can_do_is_found_out(engine: OpenAiEngine) -> None:
+    assert engine.abilities is not None
+    assert (engine.abilities.prompt, engine.abilities.grammar) == ("text", None)
+
+
+async def test_it_says_our_tokens_where_it_keeps_to_the_grammar(engine: OpenAiEngine, ours: TorchModel) -> None:
+    refused = 0
+    for words in QUESTIONS:
+        try:
+            theirs = await engine.generate(request(words))
+        except RequestRefusedError:  # it knows no grammar; rules plan these
+            refused += 1
+            continue
+        assert theirs.stop_reason == "finished"
+        assert theirs.tokens == ours.generate(request(words)).tokens, words
+    assert refused <= len(QUESTIONS) // 4
+
+
+async def test_a_deadline_and_a_cancelled_request_leave_it_free(engine: OpenAiEngine) -> None:
+    cut = await engine.generate(request(QUESTIONS[0], deadline=time.monotonic() + 0.05))
+    assert cut.stop_reason == "cancelled"
+    work = asyncio.create_task(engine.generate(request(QUESTIONS[0])))
+    await asyncio.sleep(0.1)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert (await engine.generate(request(QUESTIONS[1]))).stop_reason == "finished"
+
+
+async def test_killed_it_is_missed_and_rules_plan_and_it_is_taken_up_again(server: Server) -> None:
+    pool = ReplicaPool([engine_for(server)])
+    await pool.start()
+    planner, question = Planner(pool, "autoregressive"), Question.parse(QUESTIONS[1])
+    assert (await planner.plan(question, time.monotonic() + 60)).source == "model"
+
+    server.kill()
+    assert (await planner.plan(question, time.monotonic() + 60)).source == "fallback"
+    with pytest.raises(EngineUnavailableError):
+        await engine_for(server).start()
+
+    await asyncio.to_thread(server.start)
+    async with asyncio.timeout(START_SECONDS):
+        while not pool.usable_count:
+            await asyncio.sleep(0.1)
+    assert (await planner.plan(question, time.monotonic() + 60)).source == "model"
+    await pool.close()
