@@ -66,7 +66,7 @@ def model_source(hosted: HostedName, choice: ModelChoice) -> ModelSource:
             **({"draft_model_dir": choice.draft_model_dir} if choice.draft_model_dir else {}),
         },
         version=folder_version(choice.model_dir, choice.dtype),
-        forkable=hosted == "torch",
+        forkable=hosted == "torch" and choice.threads == 1,  # no thread outlives a fork
     )
 
 
