@@ -24,6 +24,7 @@ _MAX_LEAD_CHARACTERS = 200
 _LONGEST_WISH = 3  # words
 _MAX_PHRASE_WORDS = 2
 _SKIPPED = lists.FILLERS | lists.LINKS | lists.NEGATIONS | FUNCTION_WORDS
+_SIZES_OF_TWO_WORDS = ("plus", "king", "queen", "full", "twin")
 _PREPOSITIONS = {"with": "feature", "for": "feature", "without": "condition"}
 
 
@@ -84,6 +85,8 @@ class _Spans:
         return self._without_outdated(spans)
 
     def _match(self, index: int) -> None:
+        if self._words[index].text not in _CUES and not self._text(index)[:1].isdigit():  # most words
+            return
         word, after = self._text(index), self._text(index + 1)
         before = self._text(index - 1)
         if word in lists.COLORS or (word in lists.COLOR_MODIFIERS and after in lists.COLORS and self._joined(index)):
@@ -128,7 +131,7 @@ class _Spans:
             return index + 1
         if word == "size" and self._joined(index) and (_NUMBER.match(after) or after in lists.SIZES):
             return index + 1
-        if word in ("plus", "king", "queen", "full", "twin") and after == "size":
+        if word in _SIZES_OF_TWO_WORDS and after == "size":
             return index + 1
         if _MEASURE.match(word):
             return index
@@ -191,6 +194,11 @@ class _Spans:
         return bool(_BREAK.search(between))
 
 
+# What a span found by its words begins with, numbers aside.
+_CUES = frozenset().union(
+    lists.COLORS, lists.COLOR_MODIFIERS, lists.MATERIALS, lists.MATERIAL_MODIFIERS, lists.AUDIENCES, lists.SIZES,
+    lists.CONDITIONS, lists.OCCASIONS, lists.FEATURES, ("pack", "set", "size", *_SIZES_OF_TWO_WORDS),
+)  # fmt: skip
 _SINGLE_WORDS = (
     ("condition", lists.CONDITIONS),
     ("occasion", lists.OCCASIONS),
