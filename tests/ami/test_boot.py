@@ -26,7 +26,7 @@ DOCKER = """
 while read -r setting; do export "$setting"; done < <(cat {folder}/etc/image.env {folder}/etc/host.env)
 case $1 in
   run) echo $$ > {folder}/pid; cd {repository}; exec {python} -m service.container ;;
-  stop) kill -TERM $(cat {folder}/pid); while kill -0 $(cat {folder}/pid) 2>/dev/null; do sleep 0.05; done ;;
+  stop) kill -TERM $(cat {folder}/pid); while readlink /proc/$(cat {folder}/pid)/exe >/dev/null; do sleep 0.05; done ;;
 esac
 """
 
