@@ -20,6 +20,12 @@ def fake_source(name: str = "prompt_answer", **arguments: object) -> ModelSource
     return ModelSource(f"tests.fake_models:{name}", arguments)
 
 
+def versioned_source(path: str) -> ModelSource:
+    """A model that answers with what the file holds, which is its version too."""
+    text = Path(path).read_text(encoding="utf-8")
+    return ModelSource("tests.fake_models:fixed_answer", {"text": text}, version=text)
+
+
 def result(
     text: str = VALID_FOR_EVERY_QUESTION, *, seconds: float = 0.001, cancelled: bool = False
 ) -> GenerationResult:
@@ -57,7 +63,7 @@ class FakeModel:
 
 
 class PromptModel(FakeModel):
-    """Does what the prompt says: dies, hangs, refuses, fails, sleeps; else answers."""
+    """Does what the prompt says: dies, hangs, refuses, fails, sleeps, tells a variable; else answers."""
 
     def generate(self, request: GenerationRequest, cancelled: Callable[[], bool]) -> GenerationResult:
         match request.prompt.split():
@@ -71,6 +77,8 @@ class PromptModel(FakeModel):
                 raise ValueError("secret words of a shopper")
             case ["sleep", seconds]:
                 return FakeModel(seconds=float(seconds)).generate(request, cancelled)
+            case ["variable", name]:
+                return result(os.environ.get(name, ""))
         return super().generate(request, cancelled)
 
 

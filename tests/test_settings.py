@@ -39,6 +39,12 @@ def test_the_environment_is_read_with_a_prefix(monkeypatch: pytest.MonkeyPatch) 
     [
         {"port": -1},
         {"port": 65536},
+        {"engine": "tensorrt"},
+        {"triton_url": "http://127.0.0.1:8001"},
+        {"triton_url": "127.0.0.1"},
+        {"triton_url": "127.0.0.1:0"},
+        {"triton_url": ":8001"},
+        {"cores_per_chip": 0},
         {"host": ""},
         {"host": "http://x"},
         {"dtype": "float16"},

@@ -54,12 +54,17 @@ class TritonModel:
                 request_serializer=message(f"{method}Request").SerializeToString,
                 response_deserializer=message(f"{method}Response").FromString,
             )
-            for method in ("ServerLive", "ModelInfer", "RepositoryModelLoad", "RepositoryModelUnload")
+            for method in ("ServerLive", "ServerMetadata", "ModelInfer", "RepositoryModelLoad", "RepositoryModelUnload")
         }
 
     async def wait_until_live(self, seconds: float) -> None:
         """Return once the server answers, however often it must be tried."""
         await self._call("ServerLive", seconds, wait_for_ready=True)
+
+    async def server_version(self, seconds: float) -> str:
+        """Triton's own."""
+        version: str = (await self._call("ServerMetadata", seconds)).version
+        return version
 
     async def hello(self, seconds: float) -> Hello:
         """What the replica says of itself once it is free."""

@@ -26,7 +26,9 @@ logger = logging.getLogger(__name__)
 
 START_SECONDS = 600.0  # compiled artifacts of a big model take minutes to load
 GRACE_SECONDS = 2.0
-_HELLO_SECONDS = 2.0  # a dead stub's calls fail after one
+_HELLO_SECONDS = 2.0
+_SECOND_HELLO_SECONDS = 0.5  # of a replica that was lost: a dead stub's calls fail only after a second
+_NOTICE_SECONDS = 2.0  # of waiting for the server, before it is logged
 _PROOF_SECONDS = 30.0  # a model's first inference may take its time
 _UNLOAD_SECONDS = 2.0
 _PROOF = "red shoes"
@@ -38,6 +40,7 @@ class _Life:
 
     def __init__(self, hello: Hello) -> None:
         self.hello = hello
+        self.stuck = False
         self.ended = asyncio.Event()
         self.stub = StubWatch(hello.process, self.ended.set)
 
@@ -112,7 +115,9 @@ class TritonEngine:
         life, model = self._life, self._model
         if life is None or model is None or not life.lasts:
             raise EngineUnavailableError(f"{self._name} in Triton is not started")
-        patience = None if request.deadline is None else request.deadline - time.monotonic() + self._grace_seconds
+        patience = None
+        if request.deadline is not None:
+            patience = max(0.0, request.deadline - time.monotonic()) + self._grace_seconds
         call = asyncio.ensure_future(model.generate(request, patience))
         death = asyncio.ensure_future(life.ended.wait())
         try:
@@ -154,11 +159,16 @@ class TritonEngine:
             await model.hello(self._grace_seconds)
         except EngineError as error:
             logger.error("a cancelled replica did not come free", extra={"reason": str(error)})
+            life.stuck = True
             life.ended.set()
 
     async def _hosted(self, model: TritonModel) -> Hello:
         """What the replica says of itself, loaded if need be. Raises EngineUnavailableError."""
-        await model.wait_until_live(self._start_seconds)
+        try:
+            await model.wait_until_live(_NOTICE_SECONDS)
+        except EngineUnavailableError:
+            logger.warning("waiting for Triton", extra={"address": self._address})
+            await model.wait_until_live(self._start_seconds)
         hello = await self._answer(model)
         if hello is None or hello.process == self._given_up or self._is_outdated(hello):
             await self._renew(model)
@@ -172,21 +182,25 @@ class TritonEngine:
         return self._given_up is None and bool(self._version) and hello.version != self._version
 
     async def _answer(self, model: TritonModel) -> Hello | None:
-        """None when the model is not loaded, or its process is dead or hangs."""
+        """None when the model is not loaded, or its process is dead, hangs or was given up."""
+        if self._life is not None and self._life.stub.sees:
+            return None
         try:
-            return await model.hello(_HELLO_SECONDS)
+            return await model.hello(_HELLO_SECONDS if self._given_up is None else _SECOND_HELLO_SECONDS)
         except EngineError:
             return None
 
     async def _renew(self, model: TritonModel) -> None:
         """Unload, see the old process end (on a chip it holds the cores), load."""
-        with contextlib.suppress(EngineUnavailableError):  # of a process that hangs: it is killed
+        life = self._life
+        if life is not None and life.stuck:
+            life.stub.kill()
+        with contextlib.suppress(EngineUnavailableError):  # one that hangs and is not to be seen from here
             await model.unload(_UNLOAD_SECONDS)
-        stub = self._life.stub if self._life is not None else None
-        if stub is not None and stub.sees and not await stub.wait(_UNLOAD_SECONDS):
+        if life is not None and life.stub.sees and not await life.stub.wait(_UNLOAD_SECONDS):
             logger.error("the process of a replica in Triton does not end: killed", extra={"replica": self._name})
-            stub.kill()
-            await stub.wait(_UNLOAD_SECONDS)
+            life.stub.kill()
+            await life.stub.wait(_UNLOAD_SECONDS)
         await model.load(self._start_seconds)
 
     async def _prove(self, model: TritonModel) -> None:

@@ -81,7 +81,7 @@ class Installation:
         self, repository: Path, backends: Path, address: str, *, replicas: int, stop_seconds: int, metrics_port: int = 0
     ) -> list[str]:
         """Starts empty: the gateway loads each model when it starts that replica. `address` is host:port for gRPC."""
-        host, _, port = address.rpartition(":")
+        host, port = address.strip().replace("[", "").replace("]", "").rsplit(":", 1)
         metrics = [f"--metrics-address={host}", f"--metrics-port={metrics_port}"] if metrics_port else []
         return [
             str(self.server),
@@ -90,7 +90,7 @@ class Installation:
             "--model-control-mode=explicit",
             "--disable-auto-complete-config",  # or every load starts one stub more, to ask what config.pbtxt says
             f"--model-load-thread-count={replicas}",
-            f"--grpc-address={host.strip('[]')}",
+            f"--grpc-address={host}",
             f"--grpc-port={port}",
             "--allow-http=false",
             f"--allow-metrics={'true' if metrics else 'false'}",

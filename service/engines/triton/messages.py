@@ -24,6 +24,8 @@ _SCALARS = {
 _MESSAGES: dict[str, dict[str, tuple[int, str | list[str]]]] = {
     "ServerLiveRequest": {},
     "ServerLiveResponse": {"live": (1, "bool")},
+    "ServerMetadataRequest": {},
+    "ServerMetadataResponse": {"version": (2, "string")},
     "InferTensor": {"name": (1, "string"), "datatype": (2, "string"), "shape": (3, ["int64"])},
     "ModelInferRequest": {
         "model_name": (1, "string"),

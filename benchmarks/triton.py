@@ -1,0 +1,162 @@
+"""What Triton adds to a generation, and how soon it is whole again: `make bench-triton`, docs/figures/triton.json.
+
+Every question is generated in this process, in a replica of our own behind a pipe, and in Triton over gRPC, before the
+next question, in an order that rotates. Then the whole service runs over two replicas in Triton under open-loop load,
+and their processes are killed one after another.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.decoding import quantile
+from benchmarks.machine import describe_machine
+from benchmarks.questions import dev_questions, has_dev_data, own_questions
+from benchmarks.triton_recovery import measure_recovery
+from service.engines.choice import model_source
+from service.engines.protocol import GenerationRequest, GenerationResult
+from service.engines.replica import ReplicaEngine
+from service.engines.torch_engine import load
+from service.engines.triton.client import TritonModel
+from service.engines.triton.engine import TritonEngine
+from service.planner.grammar import plan_grammar
+from service.planner.prompt import render_prompt
+from service.planner.question import Question
+from service.settings import Settings
+
+FIGURE = Path("docs/figures/triton.json")
+WARM_UP = 10
+Generate = Callable[[GenerationRequest], Awaitable[GenerationResult]]
+
+
+@contextlib.contextmanager
+def triton_server(settings: Settings, replicas: int) -> Iterator[str]:
+    """`python -m service.triton` on a free port: its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+    with tempfile.TemporaryDirectory(prefix="triton-") as folder:
+        environment = {
+            **os.environ,
+            "PEAKPLAN_ENGINE": "triton",
+            "PEAKPLAN_MODEL_DIR": str(settings.model_dir.resolve()),
+            "PEAKPLAN_REPLICAS": str(replicas),
+            "PEAKPLAN_OVERSUBSCRIBE": "1",
+            "PEAKPLAN_TRITON_URL": address,
+            "PEAKPLAN_TRITON_FOLDER": folder,
+        }
+        server = subprocess.Popen([sys.executable, "-m", "service.triton"], env=environment)
+        try:
+            yield address
+        finally:
+            server.send_signal(signal.SIGTERM)
+            server.wait(timeout=60)
+
+
+async def server_version(address: str) -> str:
+    triton = TritonModel(address, "")
+    try:
+        return await triton.server_version(10)
+    finally:
+        await triton.close()
+
+
+def requests(questions: Sequence[Question]) -> list[GenerationRequest]:
+    return [GenerationRequest(prompt=render_prompt(one), grammar=plan_grammar(one)) for one in questions]
+
+
+async def measure_added(settings: Settings, address: str, asked: Sequence[GenerationRequest]) -> dict[str, Any]:
+    """Milliseconds of each way, and what the round trip costs beside the generation itself."""
+    choice = settings.model_choice
+    source = model_source("torch", choice)
+    model = load(
+        choice.model_dir, choice.cache_dir, choice.dtype, choice.threads, choice.strategy, choice.max_prompt_tokens
+    )
+    pipe, triton = ReplicaEngine(source), TritonEngine(address, 0, version=source.version)
+    await asyncio.gather(pipe.start(), triton.start())
+
+    async def in_process(request: GenerationRequest) -> GenerationResult:
+        return model.generate(request)
+
+    try:
+        return await _side_by_side({"in_process": in_process, "pipe": pipe.generate, "triton": triton.generate}, asked)
+    finally:
+        await asyncio.gather(pipe.close(), triton.close())
+
+
+async def _side_by_side(ways: dict[str, Generate], asked: Sequence[GenerationRequest]) -> dict[str, Any]:
+    names = list(ways)
+    whole: dict[str, list[float]] = {name: [] for name in names}
+    around: dict[str, list[float]] = {name: [] for name in names}
+    tokens: dict[str, list[list[int]]] = {name: [] for name in names}
+    for number, request in enumerate([*asked[:WARM_UP], *asked]):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            started = time.perf_counter()
+            result = await ways[name](request)
+            milliseconds = (time.perf_counter() - started) * 1000
+            if number >= WARM_UP:
+                whole[name].append(milliseconds)
+                around[name].append(milliseconds - result.seconds * 1000)
+                tokens[name].append(result.tokens)
+    identical = sum(one == other for one, other in zip(tokens["triton"], tokens["in_process"], strict=True))
+    return {
+        "milliseconds": {name: _summary(whole[name]) for name in names},
+        # the same round trips less the generation inside them, as the model's own process timed it: free of its noise
+        "around_generation_ms": {name: _summary(around[name]) for name in names},
+        "added_p50_ms": round(_median(whole["triton"]) - _median(whole["in_process"]), 3),
+        "identical_tokens": identical,
+    }
+
+
+def _summary(values: Sequence[float]) -> dict[str, float]:
+    return {"p50": round(_median(values), 3), "p99": round(quantile(values, 0.99), 3)}
+
+
+def _median(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description="What Triton adds, and how it recovers, into docs/figures/triton.json."
+    )
+    parser.add_argument("--model", type=Path, default=Settings().model_dir)
+    parser.add_argument("--count", type=int, default=200, help="questions")
+    parser.add_argument("--rate", type=float, default=8.0, help="requests a second while a replica's process is killed")
+    parser.add_argument("--kills", type=int, default=3)
+    parser.add_argument("--note", default="", help="what else the machine was doing; kept in the figure")
+    options = parser.parse_args()
+    settings = Settings(model_dir=options.model, replicas=1)
+    questions = dev_questions(options.count) if has_dev_data() else own_questions(options.count)
+    with triton_server(settings, 1) as address:
+        added = asyncio.run(measure_added(settings, address, requests(questions)))
+        version = asyncio.run(server_version(address))
+    with triton_server(settings, 2) as address:
+        recovery = measure_recovery(settings, address, questions, options.rate, options.kills)
+    figure = {
+        "machine": describe_machine(),
+        "note": options.note,
+        "tritonserver": version,
+        "questions": {"count": len(questions), "from": "dev rows" if has_dev_data() else "benchmarks/questions.jsonl"},
+        **added,
+        "recovery": recovery,
+    }
+    FIGURE.parent.mkdir(parents=True, exist_ok=True)
+    FIGURE.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(figure, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Our models inside a real Triton: the same tokens as in process, and the same refusals."""
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.questions import dev_questions, has_dev_data, own_questions
+from service.engines.choice import as_json
+from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError, Strategy
+from service.engines.torch_engine import load
+from service.engines.triton.engine import TritonEngine
+from service.planner.grammar import plan_grammar
+from service.planner.prompt import render_prompt
+from service.planner.question import Question
+from service.settings import Settings
+from tests.triton_server import TritonServer, needs_triton, triton_server
+
+pytestmark = [pytest.mark.slow, needs_triton]
+QUESTIONS = 200
+STRATEGIES: tuple[Strategy, ...] = ("medusa", "autoregressive")
+
+
+@contextlib.contextmanager
+def serving(folder: Path, settings: Settings) -> Iterator[TritonServer]:
+    choice = as_json(settings.model_choice)
+    with triton_server(folder, "service.engines.choice:source_from_json", 1, hosted="torch", choice=choice) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory, tiny_model_dir: Path) -> Iterator[TritonServer]:
+    settings = Settings(replicas=1, model_dir=tiny_model_dir, cache_dir=tiny_model_dir, dtype="float32")
+    with serving(tmp_path_factory.mktemp("triton"), settings) as server:
+        yield server
+
+
+def ask(server: TritonServer, requests: list[GenerationRequest], strategy: Strategy) -> list[GenerationResult]:
+    async def answers() -> list[GenerationResult]:
+        engine = TritonEngine(server.url, 0, strategy=strategy)
+        await engine.start()
+        try:
+            return [await engine.generate(request) for request in requests]
+        finally:
+            await engine.close()
+
+    return asyncio.run(answers())
+
+
+def request(question: Question, strategy: Strategy = "medusa", *, trace: bool = False) -> GenerationRequest:
+    return GenerationRequest(
+        prompt=render_prompt(question), grammar=plan_grammar(question), strategy=strategy, trace=trace
+    )
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_tiny_model_gives_what_it_gives_in_process(
+    tiny: TritonServer, tiny_model_dir: Path, strategy: Strategy
+) -> None:
+    model = load(tiny_model_dir, tiny_model_dir, "float32", 1, "medusa", 384)
+    asked = [request(question, strategy, trace=True) for question in own_questions(10)]
+    for ours, theirs in zip(map(model.generate, asked), ask(tiny, asked, strategy), strict=True):
+        assert (ours.tokens, ours.text, ours.stop_reason) == (theirs.tokens, theirs.text, theirs.stop_reason)
+        assert (ours.forwards, ours.accepted_per_step) == (theirs.forwards, theirs.accepted_per_step)
+        assert [step.nodes for step in ours.steps] == [step.nodes for step in theirs.steps]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "grammar", "words"),
+    [("red shoes " * 400, "start: /x/", "tokens"), ("red", "start: no such rule", "grammar")],
+)
+def test_what_no_replica_would_answer_is_refused(tiny: TritonServer, prompt: str, grammar: str, words: str) -> None:
+    with pytest.raises(RequestRefusedError, match=words):
+        ask(tiny, [GenerationRequest(prompt=prompt, grammar=grammar)], "medusa")
+
+
+def test_the_shipped_model_gives_the_same_tokens(tmp_path: Path) -> None:
+    settings = Settings(replicas=1)
+    choice = settings.model_choice
+    model = load(choice.model_dir, choice.cache_dir, choice.dtype, 1, "medusa", choice.max_prompt_tokens)
+    questions = dev_questions(QUESTIONS) if has_dev_data() else own_questions(QUESTIONS)
+    asked = [request(question) for question in questions]
+    ours = [model.generate(one).tokens for one in asked]
+    with serving(tmp_path, settings) as server:
+        assert [result.tokens for result in ask(server, asked, "medusa")] == ours
