@@ -15,15 +15,15 @@ def main() -> int:
     connection = http.client.HTTPConnection("127.0.0.1" if host in _EVERY_ADDRESS else host, port, timeout=_SECONDS)
     try:
         connection.request("GET", "/readyz")
-        answer = connection.getresponse()
-        said = answer.read(500).decode(errors="replace")
-    except OSError as error:
-        answer, said = None, str(error)
+        with connection.getresponse() as answer:
+            if answer.status == http.client.OK:
+                return 0
+            reason = answer.read(500).decode(errors="replace")
+    except (OSError, http.client.HTTPException) as error:
+        reason = str(error)
     finally:
         connection.close()
-    if answer is not None and answer.status == http.client.OK:
-        return 0
-    print(f"not ready: {said}", file=sys.stderr)
+    print(f"not ready: {reason}", file=sys.stderr)
     return 1
 
 
