@@ -23,11 +23,13 @@ namespace peakplan {
 
 constexpr int kGroup = 64;       // inputs that share an activation scale
 constexpr int kDepth = 4;        // inputs that one VNNI instruction sums in each of its lanes
-constexpr int kMostRows = 10;    // rows of a tile: their sums just fit the registers
+constexpr int kMostRows = 9;     // rows of a tile: their sums just fit the registers
 constexpr int kBestRows = 6;     // rows of each of several tiles: their scaled sums fit, too
-constexpr int kFewRows = 6;      // up to these, the hardware reads ahead fast enough by itself
+constexpr int kFewRows = 5;      // up to these, the hardware reads ahead fast enough by itself
 constexpr int kStrip = 32;       // outputs whose weights lie together: two registers
-constexpr size_t kAhead = 2048;  // bytes of weights fetched before they are wanted, for more rows than a few
+// Bytes of weights fetched into the second level cache before they are wanted, for more rows than a few: about a strip,
+// so that memory works while a strip's weights, all of them cached, are multiplied.
+constexpr size_t kAhead = 32768;
 constexpr size_t kHugePage = size_t{2} << 20;
 
 // Memory on huge pages where the system grants them: a forward reads all weights, page after page.
@@ -162,8 +164,8 @@ class Matrix {
       __m512i sums[Rows][2];
       for (int r = 0; r < Rows; ++r) sums[r][0] = sums[r][1] = _mm512_set1_epi32(activations.offsets(tile.row + r)[group]);
       for (int k = group * kGroup; k < (group + 1) * kGroup; k += kDepth, line += kStrip * kDepth) {
-        _mm_prefetch(reinterpret_cast<const char*>(line + ahead), _MM_HINT_T0);
-        _mm_prefetch(reinterpret_cast<const char*>(line + ahead + 64), _MM_HINT_T0);
+        _mm_prefetch(reinterpret_cast<const char*>(line + ahead), _MM_HINT_T1);
+        _mm_prefetch(reinterpret_cast<const char*>(line + ahead + 64), _MM_HINT_T1);
         const __m512i low = _mm512_load_si512(line), high = _mm512_load_si512(line + 64);
         for (int r = 0; r < Rows; ++r) {
           int32_t four;
@@ -199,7 +201,6 @@ class Matrix {
       case 6: return multiply_rows<6>(tile);
       case 7: return multiply_rows<7>(tile);
       case 8: return multiply_rows<8>(tile);
-      case 9: return multiply_rows<9>(tile);
       default: return multiply_rows<kMostRows>(tile);
     }
   }
