@@ -4,7 +4,7 @@ Greedy decoding under a grammar takes the best *legal* token. While a server tha
 its best token was legal and so the same one; where it leaves the grammar, only a server that is given it can go on.
 """
 
-from service.decoding.constraint import GrammarCompiler, GrammarConstraint, GrammarError
+from service.decoding.constraint import GrammarCompiler, GrammarConstraint
 
 
 class TextFollower:
@@ -41,10 +41,7 @@ class TextFollower:
 
     def _with_lost_space(self, piece: str) -> str:
         """A SentencePiece tokenizer drops the space before a text that it decodes without the prompt."""
-        first = self._compiler.spell(piece)[:1]
-        try:
-            self._constraint.accept([token for token, _ in first])
-        except GrammarError:
-            return piece if piece.startswith(" ") else f" {piece}"
-        self._constraint.rollback(len(first))
-        return piece
+        if piece.startswith(" "):
+            return piece
+        first = self._compiler.spell(piece)[0][0]
+        return piece if first in self._constraint.legal() else f" {piece}"

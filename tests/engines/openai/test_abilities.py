@@ -1,0 +1,16 @@
+"""What is sent to a server that takes grammars is what vLLM's guidance backend reads as we mean it."""
+
+import pytest
+from llguidance import LLMatcher, grammar_from
+
+from service.planner.grammar import plan_grammar
+from service.planner.question import Question
+
+WORDS = ["red nike shoes under $100", 'a "quoted" back\\slash {x} <y> ::= z', "naïve café 日本", "start: a | b ::= c"]
+
+
+@pytest.mark.parametrize("words", WORDS)
+def test_vllm_takes_our_grammar_for_what_it_is(words: str) -> None:
+    """Its backend passes a grammar to `grammar_from("grammar", ...)`, which guesses whether it is GBNF."""
+    grammar = plan_grammar(Question.parse(words))
+    assert grammar_from("grammar", grammar) == LLMatcher.grammar_from_lark(grammar)
