@@ -8,6 +8,8 @@ SERVICE_REQUIREMENTS := requirements.txt requirements-torch.txt requirements-ser
 DATA ?= ../shared/data
 WORK ?= runs/qp-smollm2-135m
 MODEL ?= models/qp-smollm2-135m
+NEURON_PYTHON ?= $(BIN)/python
+NXDI_VENV := .venv-nxdi
 RATE ?= 20
 SECONDS ?= 30
 
@@ -18,7 +20,7 @@ TRAINING_ENVIRONMENT := MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_
 FLEET ?= dev
 CDK := env PATH="$(CURDIR)/$(BIN):$$PATH" CDK_DISABLE_CLI_TELEMETRY=true node_modules/.bin/cdk --no-notices
 
-.PHONY: help serve triton bench-triton test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy cost schema
+.PHONY: help serve triton bench-triton compile neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy cost schema
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -62,6 +64,13 @@ bench-triton: $(VENV)/test.stamp $(TRITON)/stamp ## what Triton adds, and how it
 	$(BIN)/python -m benchmarks.triton --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
 
+compile: $(VENV)/service.stamp ## MODEL for inf2 or trn1 into OUTPUT; OPTIONS="--chip trn1"; NEURON_PYTHON= one with the Neuron SDK
+	@$(NEURON_PYTHON) -m service.engines.neuron compile --model "$(MODEL)" --output "$(OUTPUT)" $(OPTIONS)
+
+neuron-conformance: $(NXDI_VENV)/stamp ## our loop over the real NxDI source, NXDI=<its checkout>:<neuronx-distributed's>, on a CPU
+	PEAKPLAN_NXDI_SOURCE="$(NXDI)" $(NXDI_VENV)/bin/python -m pytest tests/conformance/neuron
+	PEAKPLAN_NXDI_SOURCE="$(NXDI)" $(NXDI_VENV)/bin/python -m benchmarks.neuron
+
 export: $(VENV)/service.stamp ## MODEL as a Hugging Face checkpoint into OUTPUT, heads in FORMAT=fasterdecoding|tgi-v1|tgi-v2|nxdi|vllm
 	@$(BIN)/python -m service.layouts export --format "$(FORMAT)" --model "$(MODEL)" --output "$(OUTPUT)"
 
@@ -92,9 +101,10 @@ load: $(VENV)/load.stamp ## open-loop load: RATE= requests a second for SECONDS=
 
 load-figures: $(VENV)/load.stamp ## the service under load and faults into docs/figures/serving.json (15 minutes, an idle machine)
 	$(BIN)/python -m rehearsal.load.figures --data $(DATA)
+	$(BIN)/python -m benchmarks.readme
 
 clean: ## forget the virtual environment and what tools cached here
-	rm -rf $(VENV) $(TRITON) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/pip.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Peakplan needs Python 3.11 or newer; name one with PYTHON=")'
@@ -120,6 +130,11 @@ $(VENV)/test.stamp: requirements-load.txt requirements-test.txt requirements-tra
 
 $(TRITON)/stamp: requirements-tritonserver.txt $(VENV)/service.stamp
 	$(BIN)/python -m service.engines.triton.environment --python $(TRITON_PYTHON) $(TRITON)
+	@touch $@
+
+$(NXDI_VENV)/stamp: requirements-neuron-conformance.txt requirements-service.txt
+	$(PYTHON) -m venv $(NXDI_VENV)
+	$(NXDI_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-neuron-conformance.txt
 	@touch $@
 
 $(VENV)/cdk.stamp: package-lock.json $(VENV)/service.stamp

@@ -85,6 +85,37 @@ def render_quality(figure: dict[str, Any]) -> str:
     return "\n".join([*rows, "", _provenance(figure, f"{model['questions']} questions")])
 
 
+def render_serving(figure: dict[str, Any]) -> str:
+    """The service under load, while parts of it die, and what its gateway costs."""
+    steady, over, cache = figure["steady"], figure["overload"]["adaptive"], figure["cache"]
+    gateway, kept = figure["overhead"]["gateway_ms"], over["answered_within_deadline_and_allowance"]
+    rows = [
+        ("capacity", f"{figure['capacity']['plans_per_second']} plans a second, every one decoded"),
+        (
+            f"{steady['share_of_capacity']:.0%} of it, Poisson arrivals, {steady['seconds']:.0f} s",
+            f"p50 {steady['latency_ms']['p50']} ms, p99 {steady['latency_ms']['p99']} ms, "
+            f"{steady['rung_shares'].get('fallback', 0):.1%} planned by rule",
+        ),
+        (
+            f"{over['times_capacity']} times it, {over['seconds']:.0f} s",
+            f"goodput {over['goodput_share_of_capacity']:.1%} of capacity; {over['model_answers_in_deadline']:.2%} of "
+            f"the model's answers in time, {kept:.3%} of all answered within 50 ms of the deadline; memory grew "
+            f"{over['server_memory_grown_mib']} MiB; recovered in {over['recovered_after_seconds']} s",
+        ),
+        (
+            f"questions that repeat (Zipf {cache['zipf_exponent']})",
+            f"{cache['hit_ratio']:.1%} from the cache, p50 {cache['latency_ms']['p50']} ms",
+        ),
+        ("the gateway adds to the bare engine", f"p50 {gateway['p50']} ms, p99 {gateway['p99']} ms"),
+    ]
+    for name, fault in figure["faults"].items():
+        lost = sum(fault["errors"].values()) + fault["rungs"].get("shed", 0)
+        told = f"{lost} requests lost; full capacity after {fault['full_capacity_after_seconds']} s"
+        rows.append((f"{name}, at half of capacity", told))
+    table = ["| under load | what it did |", "|---|---|", *(f"| {name} | {what} |" for name, what in rows)]
+    return "\n".join([*table, "", _provenance(figure, "the load generator on the same cores")])
+
+
 def settings_table() -> str:
     """Every environment variable of the service, from `service/settings.py`."""
     rows = ["| variable | default | what |", "|---|---|---|"]
@@ -112,7 +143,11 @@ def _provenance(figure: dict[str, Any], what: str) -> str:
     return f"<sub>`{figure['command']}`: {what}, {where}.</sub>"
 
 
-RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {"decoding": render_decoding, "quality": render_quality}
+RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "decoding": render_decoding,
+    "quality": render_quality,
+    "serving": render_serving,
+}
 
 
 def rewrite(text: str, figures: Path = FIGURES) -> str:

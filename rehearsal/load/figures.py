@@ -178,7 +178,12 @@ def main() -> int:
         "overhead": campaign.overhead_part,
         "faults": campaign.faults_part,
     }
-    figure: dict[str, Any] = {"machine": describe_machine(), "module": options.module, "scale": options.scale}
+    figure: dict[str, Any] = {
+        "command": "make load-figures",
+        "machine": describe_machine(),
+        "module": options.module,
+        "scale": options.scale,
+    }
     try:
         for name, part in parts.items():
             print(f"measuring: {name}", file=sys.stderr)
