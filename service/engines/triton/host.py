@@ -4,8 +4,12 @@
 backend's: https://github.com/triton-inference-server/python_backend#usage.
 """
 
+import contextlib
 import gc
 import os
+import select
+import signal
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from pkgutil import resolve_name
@@ -27,6 +31,7 @@ class TritonPythonModel:
 
     def initialize(self, args: dict[str, str]) -> None:
         """Load the model; what it raises fails Triton's load with the same words."""
+        _die_with(os.getppid())
         replica = Replica.read(Path(args["model_repository"]) / args["model_version"] / REPLICA_FILE)
         os.environ.update(replica.environment)  # before any model library is imported: the Neuron runtime reads it once
         self._source: ModelSource = resolve_name(replica.make_source)(**replica.arguments)
@@ -51,12 +56,23 @@ class TritonPythonModel:
         question = decode_request(_bytes(triton.get_input_tensor_by_name(request, QUESTION)))
         if question is None:
             return encode_hello(self._model.id, self._source.version)
-        server = os.getppid()
+        return encode_result(self._model.generate(question, request.is_cancelled))
 
-        def cancelled() -> bool:  # also by the end of the server: a stub without one would hold its cores for nobody
-            return os.getppid() != server or bool(request.is_cancelled())
 
-        return encode_result(self._model.generate(question, cancelled))
+def _die_with(server_pid: int) -> None:
+    """End this process when Triton's ends, however that happens: a stub that asks a dead server waits for good.
+
+    A thread, and not the kernel's signal on a parent's death: that is for the parent's *thread* that started this
+    process, and which of Triton's does so, and how long it lives, is Triton's business.
+    """
+    with contextlib.suppress(OSError):  # it is dead already, which the stub notices while it loads
+        descriptor = os.pidfd_open(server_pid)
+
+        def wait() -> None:
+            select.select([descriptor], [], [])
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        threading.Thread(target=wait, daemon=True).start()
 
 
 def _bytes(tensor: Any) -> bytes:
