@@ -36,7 +36,8 @@ start() {
     --read-only --tmpfs /tmp:rw,exec,nosuid,nodev,size=256m --shm-size 1g \
     --cap-drop ALL --security-opt no-new-privileges --pids-limit 4096 \
     --group-add "$(getent group neuron | cut -d: -f3)" "${devices[@]}" \
-    --volume "$home/model:/opt/peakplan/model:ro" --volume "$home/compiled/$chip:/opt/peakplan/compiled:ro" \
+    --volume "$home/model:/opt/peakplan/model:ro" \
+    --volume "$home/compiled/$chip:/opt/peakplan/compiled:ro" --env PEAKPLAN_COMPILED_DIR=/opt/peakplan/compiled \
     --env-file "$configuration/image.env" --env-file "$configuration/host.env" \
     --env "PEAKPLAN_REPLICAS=$((${#devices[@]} * cores_per_device / ${cores:-$cores_per_device}))" "$image"
 }

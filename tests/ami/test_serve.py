@@ -43,6 +43,7 @@ def test_the_container_gets_every_chip_and_no_rights(programs: Programs, host: P
     for option in (
         "--read-only", "--cap-drop ALL", "--security-opt no-new-privileges", "--group-add 998", "--pull never",
         f"{host}/model:/opt/peakplan/model:ro", f"{host}/compiled/inf2:/opt/peakplan/compiled:ro",
+        "PEAKPLAN_COMPILED_DIR=/opt/peakplan/compiled",
         f"--env-file {host}/etc/image.env --env-file {host}/etc/host.env", "PEAKPLAN_REPLICAS=12",
     ):  # fmt: skip
         assert option in command
