@@ -50,6 +50,9 @@ class Settings(BaseSettings):
     cache_dir: Path = Field(
         default_factory=_default_cache_dir, description="keeps the base weights and the compiled kernels"
     )
+    compiled_dir: Path | None = Field(
+        default=None, description="what `make compile` wrote of the model, for the engine neuron"
+    )
     dtype: Precision = Field(default="auto", description="auto: the fastest that this machine has")
     strategy: Strategy = Field(default="medusa", description="how to decode; the plans are the same")
     draft_model_dir: Path | None = Field(
@@ -198,6 +201,16 @@ class Settings(BaseSettings):
             )
         return self
 
+    @model_validator(mode="after")
+    def _neuron_has_artifacts_and_chips(self) -> Self:
+        if self.hosted_engine != "neuron":
+            return self
+        missing = [] if self.compiled_dir else ["PEAKPLAN_COMPILED_DIR (what `make compile` wrote)"]
+        missing += [] if self.replicas else ["PEAKPLAN_REPLICAS (one a chip; CPU cores say nothing of it)"]
+        if missing:
+            raise ValueError(f"the engine neuron needs {' and '.join(missing)}")
+        return self
+
     @property
     def hosted_engine(self) -> HostedName:
         """The engine that runs the model, here or inside Triton."""
@@ -227,6 +240,7 @@ class Settings(BaseSettings):
             strategy=self.strategy,
             max_prompt_tokens=self.max_prompt_tokens,
             draft_model_dir=self.draft_model_dir and self.draft_model_dir.absolute(),
+            compiled_dir=self.compiled_dir and self.compiled_dir.absolute(),
         )
 
     @property

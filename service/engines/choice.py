@@ -4,7 +4,7 @@ It imports what it makes only when it makes it: grpc, torch and the Neuron packa
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,12 +16,11 @@ from service.engines.protocol import Engine, EngineUnavailableError, Strategy
 from service.engines.version import folder_version
 
 # torch    a process of ours for each replica, on this machine's CPU
+# neuron   a process of ours for each replica, on its own NeuronCores: what `make compile` compiled of the model
 # triton   a Triton server on this machine, which hosts the replicas: of one of the `HostedName`s
 # openai   servers of OpenAI's completions, such as vLLM, that run the model folder's export
-EngineName = Literal["torch", "triton", "openai"]
-HostedName = Literal["torch"]
-
-_LOADERS: dict[HostedName, str] = {"torch": "service.engines.torch_engine:load"}
+EngineName = Literal["torch", "neuron", "triton", "openai"]
+HostedName = Literal["torch", "neuron"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +34,7 @@ class ModelChoice:
     strategy: Strategy
     max_prompt_tokens: int
     draft_model_dir: Path | None = None
+    compiled_dir: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +53,10 @@ _choices = TypeAdapter(ModelChoice)
 
 def model_source(hosted: HostedName, choice: ModelChoice) -> ModelSource:
     """How a process gets this model, as its folder stands now."""
+    if hosted == "neuron":
+        return _compiled_source(choice)
     return ModelSource(
-        _LOADERS[hosted],
+        "service.engines.torch_engine:load",
         {
             "model_dir": choice.model_dir,
             "cache_dir": choice.cache_dir,
@@ -66,7 +68,23 @@ def model_source(hosted: HostedName, choice: ModelChoice) -> ModelSource:
             **({"draft_model_dir": choice.draft_model_dir} if choice.draft_model_dir else {}),
         },
         version=folder_version(choice.model_dir, choice.dtype),
-        forkable=hosted == "torch" and choice.threads == 1,  # no thread outlives a fork
+        forkable=choice.threads == 1,  # no thread outlives a fork
+    )
+
+
+def _compiled_source(choice: ModelChoice) -> ModelSource:
+    assert choice.compiled_dir is not None, "the settings ask for it"
+    manifest = choice.compiled_dir / "manifest.json"
+    compiled = manifest.read_text(encoding="utf-8") if manifest.is_file() else ""  # the replica says what is wrong
+    return ModelSource(
+        "service.engines.neuron.model:load",
+        {
+            "model_dir": choice.model_dir,
+            "compiled_dir": choice.compiled_dir,
+            "strategy": choice.strategy,
+            "max_prompt_tokens": choice.max_prompt_tokens,
+        },
+        version=folder_version(choice.model_dir, compiled),
     )
 
 
@@ -105,6 +123,8 @@ def make_engine(
         return _completions_engine(number, completions)
     from service.engines.replica import ReplicaEngine
 
+    if name == "neuron":  # each replica takes NeuronCores of its own, by its number
+        source = replace(source, arguments={**source.arguments, "number": number})
     return ReplicaEngine(source, threads=threads, grace_seconds=grace_seconds)
 
 

@@ -58,7 +58,8 @@ class Nxdi:
         llama = import_module(f"{_PACKAGE}.models.llama.modeling_llama")
         model = llama.NeuronLlamaForCausalLM(f"{compiled}/")
         model.load(f"{compiled}/")
-        return with_free_row(model)
+        ready: MedusaModel = with_free_row(model)
+        return ready
 
 
 NXDI = Nxdi()

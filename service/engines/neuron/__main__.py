@@ -1,0 +1,97 @@
+"""`python -m service.engines.neuron compile|check`: artifacts for inf2 and trn1, and whether they belong to a model."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from service.engines.base_weights import BaseWeightsError
+from service.engines.model_folder import ModelFolderError, read_card
+from service.engines.neuron.compilation import compile_model
+from service.engines.neuron.configuration import TENSOR_PARALLEL, CompileSettings, ConfigurationError
+from service.engines.neuron.manifest import Manifest, ManifestError, check_manifest
+from service.engines.neuron.nxdi import NXDI
+from service.engines.neuron.packages import NeuronUnavailableError, installed_versions
+from service.layouts.heads import LayoutError
+from service.settings import Settings
+
+_REFUSALS = (
+    BaseWeightsError,
+    ConfigurationError,
+    LayoutError,
+    ManifestError,
+    ModelFolderError,
+    NeuronUnavailableError,
+    ValidationError,
+    OSError,
+)
+
+
+def _parser(settings: Settings) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m service.engines.neuron", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    described = {name: field.description for name, field in CompileSettings.model_fields.items()}
+
+    compiling = commands.add_parser("compile", help="compile a model folder; minutes, on a machine with the SDK")
+    compiling.add_argument("--model", type=Path, default=settings.model_dir, help="a model folder")
+    compiling.add_argument("--output", type=Path, required=True, help="a new folder")
+    compiling.add_argument("--chip", choices=list(TENSOR_PARALLEL), default="inf2", help=described["chip"])
+    compiling.add_argument("--tensor-parallel", type=int, default=2, help=described["tensor_parallel"])
+    compiling.add_argument(
+        "--max-prompt-tokens", type=int, default=settings.max_prompt_tokens, help=described["max_prompt_tokens"]
+    )
+    compiling.add_argument("--max-new-tokens", type=int, default=0, help="longest answer; 0: the model's own limit")
+    compiling.add_argument("--sequence-length", type=int, default=512, help=described["sequence_length"])
+    compiling.add_argument("--context-buckets", default="", help=f"{described['context_buckets']}; such as 64,128,384")
+    compiling.add_argument("--speculation-length", type=int, default=0, help=described["speculation_length"])
+    compiling.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
+
+    checking = commands.add_parser("check", help="whether compiled artifacts belong to this model and this SDK")
+    checking.add_argument("--model", type=Path, default=settings.model_dir, help="a model folder")
+    checking.add_argument("--compiled", type=Path, required=True)
+    checking.add_argument("--max-prompt-tokens", type=int, default=0, help="the longest prompt to be served; 0: any")
+    return parser
+
+
+def _compile(arguments: argparse.Namespace, settings: Settings) -> Manifest:
+    packages = installed_versions()
+    wanted = CompileSettings(
+        chip=arguments.chip,
+        tensor_parallel=arguments.tensor_parallel,
+        max_prompt_tokens=arguments.max_prompt_tokens,
+        max_new_tokens=arguments.max_new_tokens or read_card(arguments.model).max_tokens,
+        sequence_length=arguments.sequence_length,
+        context_buckets=tuple(int(length) for length in arguments.context_buckets.split(",") if length),
+        speculation_length=arguments.speculation_length,
+        dtype=arguments.dtype,
+    )
+    return compile_model(arguments.model, settings.cache_dir, arguments.output, wanted, packages, NXDI)
+
+
+def _check(arguments: argparse.Namespace) -> Manifest:
+    least = {
+        "max_context_length": arguments.max_prompt_tokens,
+        "max_new_tokens": read_card(arguments.model).max_tokens,
+    }
+    return check_manifest(arguments.compiled, arguments.model, installed_versions(), least)
+
+
+def main(words: list[str] | None = None) -> int:
+    """The command line; 0, or 2 with the reason on stderr."""
+    settings = Settings()
+    arguments = _parser(settings).parse_args(words)
+    try:
+        manifest = _compile(arguments, settings) if arguments.command == "compile" else _check(arguments)
+    except _REFUSALS as error:
+        print(error, file=sys.stderr)
+        return 2
+    tree = "the model's tree" if manifest.relocates else "a chain tree (this NxDI's K/V cache could not be patched)"
+    print(
+        f"{manifest.model_id} for {manifest.chip}, Neuron SDK {manifest.sdk}, with {tree}: {len(manifest.files)} files"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

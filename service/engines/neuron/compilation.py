@@ -1,0 +1,97 @@
+"""`make compile`: a model folder into artifacts that an instance loads in seconds. Not run on hardware.
+
+Minutes, once, on any machine with the pinned SDK's compiler; never at boot: `loading.py` only reads what this wrote.
+"""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from service.engines.model_folder import read_card
+from service.engines.neuron.configuration import CompileSettings, MedusaModel, chain, neuron_arguments
+from service.engines.neuron.manifest import (
+    COMPILED_MODEL,
+    TOKENIZER,
+    Manifest,
+    ManifestError,
+    artifact_sizes,
+    base_digest,
+    model_digest,
+)
+from service.engines.neuron.nxdi import Driver
+from service.engines.neuron.packages import SDK
+from service.layouts.checkpoint import read_config, read_lm_head
+from service.layouts.exporting import export_model
+from service.layouts.layouts import LAYOUTS, read_heads
+
+_NXDI = LAYOUTS["nxdi"]
+_TREE = "medusa_tree.json"
+
+
+def compile_model(
+    model_dir: Path,
+    cache_dir: Path,
+    output: Path,
+    settings: CompileSettings,
+    packages: Mapping[str, str],
+    driver: Driver,
+) -> Manifest:
+    """Compile `model_dir` into the empty or new folder `output` and return its manifest.
+
+    Where the K/V patch does not fit the installed NxDI, a chain tree is compiled instead of the model's. Raises
+    ConfigurationError, LayoutError, ModelFolderError, BaseWeightsError or ManifestError with what to do.
+    """
+    if output.exists() and any(output.iterdir()):
+        raise ManifestError(f"{output} is not empty; name a new folder")
+    output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output.parent, prefix=".checkpoint-") as scratch:
+        checkpoint = export_model(model_dir, cache_dir, _NXDI, Path(scratch) / "checkpoint").folder
+        model = medusa_model(checkpoint)
+        neuron_arguments(model, settings)  # before anything is patched: what is wrong is wrong with any tree
+        relocates = driver.persist_relocation()
+        if not relocates:
+            model = MedusaModel(model.vocab_size, model.num_heads, chain(model.num_heads))
+            settings = settings.model_copy(update={"speculation_length": model.num_heads + 2})  # the root, the free row
+        arguments = neuron_arguments(model, settings)
+        driver.compile(checkpoint, output, arguments)
+        shutil.copy(checkpoint / TOKENIZER, output / TOKENIZER)
+    return _write_manifest(model_dir, output, settings, packages, arguments, relocates=relocates)
+
+
+def medusa_model(checkpoint: Path) -> MedusaModel:
+    """What an exported checkpoint is. Raises LayoutError for heads whose names or shapes NxDI would not match."""
+    config = read_config(checkpoint)
+    heads, tree = checkpoint / _NXDI.file, checkpoint / _TREE
+    count = read_heads(heads, read_lm_head(checkpoint, config)).heads.count if heads.is_file() else 0
+    choices: list[list[int]] = json.loads(tree.read_text(encoding="utf-8")) if tree.is_file() else []
+    return MedusaModel(config.vocab_size, count, tuple(map(tuple, choices)))
+
+
+def _write_manifest(
+    model_dir: Path,
+    output: Path,
+    settings: CompileSettings,
+    packages: Mapping[str, str],
+    arguments: Mapping[str, Any],
+    *,
+    relocates: bool,
+) -> Manifest:
+    files = artifact_sizes(output)
+    if COMPILED_MODEL not in files:
+        raise ManifestError(f"the compiler left no {COMPILED_MODEL} in {output}: see its own messages above")
+    manifest = Manifest(
+        model_id=read_card(model_dir).id,
+        model=model_digest(model_dir),
+        base=base_digest(model_dir),
+        chip=settings.chip,
+        sdk=SDK,
+        packages=dict(packages),
+        relocates=relocates,
+        arguments=dict(arguments),
+        files=files,
+    )
+    manifest.write(output)
+    return manifest

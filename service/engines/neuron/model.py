@@ -1,0 +1,138 @@
+"""The compiled model inside a replica's process: text in, text out, one request at a time. Not run on hardware.
+
+What `torch_engine.py` is for PyTorch. Nothing here compiles: artifacts that do not belong to this model, configuration
+or SDK are refused with the difference before the device is touched.
+"""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from service.decoding.constraint import GrammarCompiler, GrammarConstraint, GrammarError
+from service.decoding.statistics import Generation
+from service.decoding.tree import MedusaTree
+from service.engines.model_folder import ModelCard, read_card
+from service.engines.neuron.candidates import OutsideCandidatesError
+from service.engines.neuron.configuration import forward_shape
+from service.engines.neuron.forward import CompiledForward
+from service.engines.neuron.generation import AUTOREGRESSIVE, generate
+from service.engines.neuron.manifest import TOKENIZER, check_manifest
+from service.engines.neuron.nxdi import NXDI, Driver
+from service.engines.neuron.packages import installed_versions
+from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError, Strategy
+from service.engines.results import generation_result
+from service.engines.triton.repository import VISIBLE_CORES, neuron_cores
+
+_log = logging.getLogger(__name__)
+
+STRATEGIES: tuple[Strategy, ...] = ("autoregressive", "medusa")
+_WARM_UP_GRAMMAR = r"start: /(.|\n){8,64}/"  # whatever text the model likes best: it only proves that it answers
+_WARM_UP_PROMPT = " red shoes"
+
+
+class NeuronModel:
+    """A compiled model with its tokenizer. `refused` counts requests for which the candidates held no legal token."""
+
+    def __init__(self, card: ModelCard, tokenizer: Tokenizer, forward: CompiledForward, tree: MedusaTree) -> None:
+        self.id = card.id
+        self.answered = self.refused = 0
+        self._card = card
+        self._tokenizer = tokenizer
+        self._forward = forward
+        self._tree = tree
+        self._compiler = GrammarCompiler(tokenizer.to_str(), card.eos_token_id)
+
+    def generate(self, request: GenerationRequest, cancelled: Callable[[], bool] = lambda: False) -> GenerationResult:
+        """Continue the prompt under the grammar until that is finished, the deadline passes or `cancelled` says so.
+
+        Raises RequestRefusedError for a prompt that is too long, a grammar that does not compile, a strategy that is
+        not compiled, or where none of the device's candidates is legal.
+        """
+        started = time.monotonic()
+        prompt = [self._card.bos_token_id, *self._tokenizer.encode(request.prompt, add_special_tokens=False).ids]
+        longest = self._forward.shape.max_context_length
+        if len(prompt) > longest:
+            raise RequestRefusedError(f"its prompt has {len(prompt)} tokens, and {longest} are the most")
+
+        def stop() -> bool:
+            return cancelled() or (request.deadline is not None and time.monotonic() >= request.deadline)
+
+        generation = self._generate(request, prompt, stop)
+        self.answered += 1
+        return generation_result(generation, self._tokenizer, time.monotonic() - started, trace=request.trace)
+
+    def _generate(self, request: GenerationRequest, prompt: list[int], stop: Callable[[], bool]) -> Generation:
+        if request.strategy not in STRATEGIES:
+            raise RequestRefusedError(f"the compiled model {self.id} cannot decode by {request.strategy}")
+        is_medusa = request.strategy == "medusa"
+        try:
+            return generate(
+                self._forward,
+                self._tree if is_medusa else AUTOREGRESSIVE,
+                prompt,
+                self._compile(request.grammar),
+                max_tokens=min(request.max_tokens or self._card.max_tokens, self._card.max_tokens),
+                fast_forward=is_medusa or request.fast_forward,
+                trace=request.trace,
+                cancelled=stop,
+            )
+        except OutsideCandidatesError as error:
+            self.refused += 1
+            _log.warning("%d of %d requests refused: %s", self.refused, self.refused + self.answered, error)
+            raise RequestRefusedError(str(error)) from error
+
+    def _compile(self, grammar: str) -> GrammarConstraint:
+        try:
+            return self._compiler.compile(grammar)
+        except GrammarError:  # its message quotes the grammar, and so the shopper
+            raise RequestRefusedError("its grammar does not compile") from None
+
+
+def load(
+    model_dir: Path,
+    compiled_dir: Path,
+    max_prompt_tokens: int,
+    strategy: Strategy,
+    number: int | None = None,
+    driver: Driver = NXDI,
+    packages: Callable[[], Mapping[str, str]] = installed_versions,
+) -> NeuronModel:
+    """Load compiled artifacts and let them generate once, so that a replica that says it is ready has proven it.
+
+    Replica `number` of a host takes its own NeuronCores; without a number those in NEURON_RT_VISIBLE_CORES are its own.
+    The runtime reads them once, when it is first used. Raises NeuronUnavailableError, ManifestError, ModelFolderError
+    or ConfigurationError with what to mend.
+    """
+    cores = 0 if number is not None else core_count(os.environ.get(VISIBLE_CORES, ""))
+    card = read_card(model_dir)
+    least = {"max_context_length": max_prompt_tokens, "max_new_tokens": card.max_tokens}
+    manifest = check_manifest(compiled_dir, model_dir, packages(), least, cores)
+    if number is not None:
+        os.environ[VISIBLE_CORES] = neuron_cores(number, manifest.arguments["tp_degree"])
+    shape = forward_shape(manifest.arguments)
+    model = NeuronModel(
+        card,
+        Tokenizer.from_file(str(compiled_dir / TOKENIZER)),
+        CompiledForward(driver.load(compiled_dir), shape, relocates=manifest.relocates),
+        MedusaTree.from_choices(manifest.arguments["medusa_tree"], shape.num_heads),
+    )
+    _prove(model, strategy)
+    return model
+
+
+def core_count(visible_cores: str) -> int:
+    """How many NeuronCores "0-1" or "2,3" names; 0 for none. Raises ValueError for what is neither."""
+    count = 0
+    for part in filter(None, visible_cores.split(",")):
+        first, _, last = part.partition("-")
+        count += int(last or first) - int(first) + 1
+    return count
+
+
+def _prove(model: NeuronModel, strategy: Strategy) -> None:
+    request = GenerationRequest(prompt=_WARM_UP_PROMPT, grammar=_WARM_UP_GRAMMAR, strategy=strategy)
+    model.generate(request)

@@ -1,0 +1,259 @@
+"""From a model folder to an answering replica, with NxDI's compiler and device stood in for by `FakeDriver`."""
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from service.engines.neuron import __main__ as command
+from service.engines.neuron.compilation import compile_model
+from service.engines.neuron.configuration import CompileSettings, ConfigurationError, chain, forward_shape
+from service.engines.neuron.manifest import FILE, Manifest, ManifestError, check_manifest
+from service.engines.neuron.model import NeuronModel, core_count, load
+from service.engines.protocol import GenerationRequest, RequestRefusedError, Strategy
+from service.engines.triton.repository import VISIBLE_CORES
+from tests.engines.neuron.fake_compiled import FakeCompiled
+from tests.tiny_model import MEDUSA_HEADS, MODEL_ID, TREE
+
+PACKAGES = {"neuronx-cc": "2.23.6484", "neuronx-distributed-inference": "0.8.16251"}
+SETTINGS = CompileSettings(
+    chip="inf2", tensor_parallel=1, max_prompt_tokens=40, max_new_tokens=512, sequence_length=640, dtype="float32"
+)
+ANY_TEXT = r"start: /(.|\n){8,24}/"
+
+
+@dataclass
+class FakeDriver:
+    """Writes what NxDI would write and counts what is asked of it."""
+
+    knows_the_source: bool = True
+    compiled: list[Mapping[str, Any]] = field(default_factory=list)
+    loaded: int = 0
+
+    def persist_relocation(self) -> bool:
+        return self.knows_the_source
+
+    def compile(self, checkpoint: Path, output: Path, arguments: Mapping[str, Any]) -> None:
+        heads = torch.load(checkpoint / "medusa_heads.pt", weights_only=True)
+        names = {f"medusa_head_{head}.{part}" for head in range(MEDUSA_HEADS) for part in ("0.linear.bias", "1.weight")}
+        assert names <= set(heads)
+        self.compiled.append(arguments)
+        (output / "weights").mkdir()
+        (output / "model.pt").write_bytes(b"graph")
+        (output / "weights" / "tp0_sharded_checkpoint.safetensors").write_bytes(b"weights")
+
+    def load(self, compiled: Path) -> FakeCompiled:
+        self.loaded += 1
+        arguments = json.loads((compiled / FILE).read_text(encoding="utf-8"))["arguments"]
+        return FakeCompiled(forward_shape(arguments), vocab_size=900, seed=3)
+
+
+def compiled(model_dir: Path, folder: Path, driver: FakeDriver | None = None) -> Manifest:
+    return compile_model(model_dir, folder.parent, folder, SETTINGS, PACKAGES, driver or FakeDriver())
+
+
+@pytest.fixture(scope="module")
+def artifacts(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("neuron") / "compiled"
+    compiled(tiny_model_dir, folder)
+    return folder
+
+
+def loaded(model_dir: Path, folder: Path, driver: FakeDriver | None = None, **changes: Any) -> NeuronModel:
+    wanted: dict[str, Any] = {"max_prompt_tokens": 40, "strategy": "medusa", **changes}
+    return load(model_dir, folder, driver=driver or FakeDriver(), packages=lambda: PACKAGES, **wanted)
+
+
+def test_artifacts_carry_all_that_they_were_made_from(tiny_model_dir: Path, artifacts: Path) -> None:
+    manifest = Manifest.read(artifacts)
+
+    assert manifest.model_id == MODEL_ID
+    assert manifest.relocates
+    assert manifest.sdk == "2.28"
+    assert manifest.packages == PACKAGES
+    assert sorted(map(tuple, manifest.arguments["medusa_tree"])) == sorted(map(tuple, TREE))
+    assert manifest.arguments["context_encoding_buckets"] == [40]
+    assert set(manifest.files) == {"model.pt", "tokenizer.json", "weights/tp0_sharded_checkpoint.safetensors"}
+    assert check_manifest(artifacts, tiny_model_dir, PACKAGES, {"max_context_length": 40}) == manifest
+    assert not [path for path in artifacts.parent.iterdir() if path.name.startswith(".checkpoint")]
+
+
+def test_where_the_patch_does_not_fit_a_chain_is_compiled(tiny_model_dir: Path, tmp_path: Path) -> None:
+    manifest = compiled(tiny_model_dir, tmp_path / "compiled", FakeDriver(knows_the_source=False))
+
+    assert not manifest.relocates
+    assert manifest.arguments["medusa_tree"] == [list(choice) for choice in chain(MEDUSA_HEADS)]
+    assert manifest.arguments["medusa_speculation_length"] == MEDUSA_HEADS + 2
+    model = loaded(tiny_model_dir, tmp_path / "compiled")
+    assert model.generate(GenerationRequest(prompt=" red shoes", grammar=ANY_TEXT)).stop_reason == "finished"
+
+
+def test_what_cannot_be_right_is_refused_before_anything_is_compiled(tiny_model_dir: Path, tmp_path: Path) -> None:
+    driver = FakeDriver()
+    settings = SETTINGS.model_copy(update={"sequence_length": 500})
+
+    with pytest.raises(ConfigurationError, match="seq_len 500"):
+        compile_model(tiny_model_dir, tmp_path, tmp_path / "compiled", settings, PACKAGES, driver)
+    assert not driver.compiled
+
+
+def test_a_folder_that_is_not_empty_is_left_alone(tiny_model_dir: Path, artifacts: Path) -> None:
+    with pytest.raises(ManifestError, match="is not empty"):
+        compiled(tiny_model_dir, artifacts)
+
+
+def changed_copy(artifacts: Path, tmp_path: Path, **changes: Any) -> Path:
+    folder = tmp_path / "copy"
+    shutil.copytree(artifacts, folder)
+    Manifest.read(folder).model_copy(update=changes).write(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"model": "0123456789ab"}, "it was compiled from model 0123456789ab (tiny-random), and "),
+        ({"base": "feedfeedfeed"}, "another base (feedfeedfeed;"),
+        ({"sdk": "2.27"}, "Neuron SDK 2.27, and this service runs SDK 2.28"),
+        ({"packages": {**PACKAGES, "neuronx-cc": "2.22.1"}}, "neuronx-cc 2.22.1, and 2.23.6484 is here"),
+        ({"packages": {}}, "neuronx-cc none, and 2.23.6484 is here"),
+        ({"files": {"model.pt": 6}}, "model.pt has 5 bytes, and was written with 6"),
+        ({"files": {"weights/tp1_sharded_checkpoint.safetensors": 7}}, "tp1_sharded_checkpoint.safetensors is missing"),
+    ],
+)
+def test_artifacts_of_something_else_refuse_readiness_with_the_difference(
+    tiny_model_dir: Path, artifacts: Path, tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    driver = FakeDriver()
+
+    with pytest.raises(ManifestError) as caught:
+        loaded(tiny_model_dir, changed_copy(artifacts, tmp_path, **changes), driver)
+
+    assert words in str(caught.value)
+    assert "make compile" in str(caught.value)
+    assert not driver.loaded
+
+
+def test_every_difference_is_said_at_once(tiny_model_dir: Path, artifacts: Path, tmp_path: Path) -> None:
+    folder = changed_copy(artifacts, tmp_path, sdk="2.27", packages={})
+
+    with pytest.raises(ManifestError) as caught:
+        loaded(tiny_model_dir, folder, max_prompt_tokens=41)
+
+    for words in ("SDK 2.27", "neuronx-cc none", "compiled for max_context_length 40, and 41 is wanted"):
+        assert words in str(caught.value)
+
+
+def test_a_changed_model_is_another_model(tiny_model_dir: Path, artifacts: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_model_dir.parent, tmp_path / "tiny")
+    folder = tmp_path / "tiny" / tiny_model_dir.name
+    loaded(folder, artifacts)
+    (folder / "medusa_tree.json").write_text(json.dumps(TREE[:-1]), encoding="utf-8")
+
+    with pytest.raises(ManifestError, match=f"and {folder} is "):
+        loaded(folder, artifacts)
+
+
+@pytest.mark.parametrize("missing", [FILE, "model.pt"])
+def test_nothing_compiles_at_boot_whatever_is_missing(
+    tiny_model_dir: Path, artifacts: Path, tmp_path: Path, missing: str
+) -> None:
+    driver, folder = FakeDriver(), tmp_path / "copy"
+    shutil.copytree(artifacts, folder)
+    (folder / missing).unlink()
+
+    with pytest.raises(ManifestError, match=missing.replace(".", r"\.")):
+        loaded(tiny_model_dir, folder, driver)
+
+    assert not driver.compiled
+    assert not driver.loaded
+    assert loaded(tiny_model_dir, artifacts, driver).id == MODEL_ID
+    assert not driver.compiled
+
+
+def test_a_manifest_of_another_kind_says_which_field(artifacts: Path, tmp_path: Path) -> None:
+    folder = changed_copy(artifacts, tmp_path)
+    (folder / FILE).write_text('{"format": 2}', encoding="utf-8")
+
+    with pytest.raises(ManifestError, match="is not a manifest of this version: format: Input should be 1"):
+        Manifest.read(folder)
+
+
+@pytest.mark.parametrize(("cores", "count"), [("", 0), ("3", 1), ("2-3", 2), ("0,4-7", 5)])
+def test_cores_are_counted_as_the_runtime_counts_them(cores: str, count: int) -> None:
+    assert core_count(cores) == count
+
+
+def test_each_replica_has_its_own_cores_as_many_as_the_graph_spans(
+    tiny_model_dir: Path, artifacts: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VISIBLE_CORES, "")  # and is put back
+
+    loaded(tiny_model_dir, artifacts, number=3)
+
+    assert os.environ[VISIBLE_CORES] == "3"  # of graphs that span one core each
+    loaded(tiny_model_dir, artifacts)
+    monkeypatch.setenv(VISIBLE_CORES, "2-3")
+    with pytest.raises(ManifestError, match="it spans 1 NeuronCores, and this replica has 2"):
+        loaded(tiny_model_dir, artifacts)
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model_dir: Path, artifacts: Path) -> NeuronModel:
+    return loaded(tiny_model_dir, artifacts)
+
+
+def test_both_strategies_give_one_answer(model: NeuronModel) -> None:
+    answers = {
+        strategy: model.generate(
+            GenerationRequest(prompt=" red shoes", grammar=ANY_TEXT, strategy=strategy, trace=True)
+        )
+        for strategy in ("autoregressive", "medusa")
+    }
+
+    assert answers["medusa"].tokens == answers["autoregressive"].tokens
+    assert answers["medusa"].stop_reason == "finished"
+    assert answers["medusa"].text == "".join(text for step in answers["medusa"].steps for text in step.emitted)
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        (GenerationRequest(prompt=" red" * 50, grammar=ANY_TEXT), "its prompt has 51 tokens, and 40 are the most"),
+        (GenerationRequest(prompt=" red", grammar="start: ("), "its grammar does not compile"),
+        (GenerationRequest(prompt=" red", grammar=ANY_TEXT, strategy="draft"), "cannot decode by draft"),
+    ],
+)
+def test_what_no_replica_would_take_is_refused(model: NeuronModel, request_: GenerationRequest, words: str) -> None:
+    with pytest.raises(RequestRefusedError, match=words):
+        model.generate(request_)
+
+
+@pytest.mark.parametrize("strategy", ["autoregressive", "medusa"])
+def test_candidates_without_a_legal_one_refuse_the_request_and_are_counted(
+    model: NeuronModel, caplog: pytest.LogCaptureFixture, strategy: Strategy
+) -> None:
+    """Ten of 900 tokens come back, and the grammar wants one of two."""
+    before = model.refused
+    with caplog.at_level(logging.WARNING), pytest.raises(RequestRefusedError, match="none of the 10 candidates"):
+        model.generate(GenerationRequest(prompt=" red", grammar='start: " red" | " blue"', strategy=strategy))
+
+    assert model.refused == before + 1
+    assert f"{model.refused} of " in caplog.text
+    assert " red" not in caplog.text
+
+
+def test_the_commands_say_what_is_missing_and_where_it_comes_from(
+    tmp_path: Path, tiny_model_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["compile", "--model", str(tiny_model_dir), "--output", str(tmp_path / "compiled")]) == 2
+
+    assert "needs Neuron SDK 2.28" in capsys.readouterr().err
+    assert not (tmp_path / "compiled").exists()

@@ -1,0 +1,127 @@
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from infra.fleet.instances import catalogue
+from infra.fleet.rules import MEDUSA_RANKS
+from service.decoding.tree import MedusaTree
+from service.engines.neuron.configuration import (
+    CANDIDATES,
+    TENSOR_PARALLEL,
+    CompileSettings,
+    ConfigurationError,
+    MedusaModel,
+    arguments_of,
+    chain,
+    forward_shape,
+    neuron_arguments,
+)
+
+OURS = Path(__file__).parents[3] / "models" / "qp-smollm2-135m"
+TREE = ((0,), (1,), (0, 0), (0, 1), (0, 0, 0))
+MODEL = MedusaModel(vocab_size=49152, num_heads=4, tree=TREE)
+SETTINGS = CompileSettings(max_prompt_tokens=384, max_new_tokens=96)
+
+
+def problems(model: MedusaModel = MODEL, **changes: Any) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        neuron_arguments(model, SETTINGS.model_copy(update=changes))
+    return str(caught.value)
+
+
+def test_the_arguments_are_those_that_nxdi_reads() -> None:
+    assert neuron_arguments(MODEL, SETTINGS) == {
+        "batch_size": 1,
+        "tp_degree": 2,
+        "torch_dtype": "bfloat16",
+        "padding_side": "right",
+        "seq_len": 512,
+        "max_length": 512,
+        "max_context_length": 384,
+        "max_new_tokens": 96,
+        "enable_bucketing": False,
+        "context_encoding_buckets": [384],
+        "is_medusa": True,
+        "medusa_speculation_length": 6,
+        "num_medusa_heads": 4,
+        "medusa_tree": [[0], [1], [0, 0], [0, 1], [0, 0, 0]],
+        "on_device_sampling_config": {"top_k": 10, "global_topk": 10},
+        "save_sharded_checkpoint": True,
+    }
+
+
+def test_the_shipped_model_compiles_as_the_fleets_have_it() -> None:
+    tree = json.loads((OURS / "medusa_tree.json").read_text(encoding="utf-8"))
+
+    arguments = neuron_arguments(MedusaModel(49152, 4, tuple(map(tuple, tree))), SETTINGS)
+
+    assert arguments["medusa_speculation_length"] == len(tree) + 1
+    assert forward_shape(arguments).needed(384, 96) <= arguments["seq_len"]
+
+
+def test_numbers_that_the_fleet_checks_too_are_the_same() -> None:
+    assert catalogue().tensor_parallel == TENSOR_PARALLEL
+    assert MEDUSA_RANKS == CANDIDATES
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "words"),
+    [
+        (MedusaModel(49152, 0, TREE), {}, "num_medusa_heads 0"),
+        (MedusaModel(49152, 4, ()), {}, "medusa_tree is empty"),
+        (MedusaModel(49152, 2, TREE), {}, "needs 3 heads, and there are 2"),
+        (MedusaModel(49152, 4, ((0,), (0,))), {}, "listed twice"),
+        (MedusaModel(49152, 4, ((1, 0),)), {}, "hangs from [1], which is not a choice"),
+        (MedusaModel(49152, 4, ((0,), (10,))), {}, "asks for rank 10: the device gives 10 candidates"),
+        (MedusaModel(49153, 4, TREE), {}, "does not divide the vocabulary of 49153"),
+        (MODEL, {"tensor_parallel": 16}, "tensor_parallel 16 is not possible on inf2: choose one of 1, 2, 4, 8, 24"),
+        (MODEL, {"chip": "trn1", "tensor_parallel": 4}, "not possible on trn1"),
+        (MODEL, {"sequence_length": 490}, "may touch 491 cache positions"),
+        (MODEL, {"speculation_length": 5}, "medusa_speculation_length 5: the tree's 5 nodes and the root need 6"),
+        (MODEL, {"context_buckets": (6, 384)}, "context bucket 6 equals medusa_speculation_length"),
+        (MODEL, {"context_buckets": (64, 128)}, "the largest context bucket is 128, and max_context_length 384"),
+    ],
+)
+def test_what_nxdi_would_take_silently_is_refused(model: MedusaModel, changes: dict[str, Any], words: str) -> None:
+    assert words in problems(model, **changes)
+
+
+def test_the_cache_bound_is_met_to_the_position() -> None:
+    """Prompt + answer + heads + 1 + rows: 384 + 96 + 4 + 1 + 6."""
+    assert neuron_arguments(MODEL, SETTINGS.model_copy(update={"sequence_length": 491}))["seq_len"] == 491
+
+
+def test_everything_wrong_is_said_at_once() -> None:
+    found = problems(MedusaModel(49153, 2, TREE), sequence_length=400)
+
+    assert all(words in found for words in ("49153", "needs 3 heads", "may touch"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"is_medusa": False}, "is_medusa is off"),
+        ({"batch_size": 4}, "batch_size 4"),
+        ({"async_mode": True}, "async_mode is on"),
+        ({"token_generation_batches": [1, 2]}, "token_generation_batches is on"),
+        ({"padding_side": "left"}, "padding_side left"),
+        ({"k_cache_transposed": True}, "k_cache_transposed is on"),
+        ({"on_device_sampling_config": None}, "on_device_sampling_config is missing"),
+        ({"on_device_sampling_config": SimpleNamespace(top_k=1)}, "global_topk 256"),
+        ({"on_device_sampling_config": SimpleNamespace(top_k=10, global_topk=64)}, "global_topk 64"),
+        ({"max_new_tokens": None}, "max_new_tokens must be given"),
+    ],
+)
+def test_somebody_s_own_neuron_config_is_held_to_the_same(changes: dict[str, Any], words: str) -> None:
+    config = SimpleNamespace(**{**neuron_arguments(MODEL, SETTINGS), **changes})
+
+    with pytest.raises(ConfigurationError, match=words):
+        forward_shape(arguments_of(config))
+
+
+def test_a_chain_is_the_best_guess_of_each_head() -> None:
+    assert chain(3) == ((0,), (0, 0), (0, 0, 0))
+    assert MedusaTree.from_choices(chain(3), 3).buffers().paths.tolist() == [[0, 1, 2, 3]]
