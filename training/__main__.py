@@ -4,6 +4,7 @@ runs       fine-tune the base, several times                   WORK/run-N
 adapter    the mean of the runs                                WORK/adapter
 positions  the tuned model's own plans and hidden states       WORK/positions
 heads      four Medusa heads on the frozen tuned model         WORK/model
+exit       a lens with which the first layers draft            WORK/model
 tree       calibrated on dev plans and this machine's costs    WORK/model
 export     what the project ships                              OUTPUT
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 from service.engines.base_weights import BASE_NAME, ensure_base_weights
 from service.settings import Settings
 from training.blend import blend
+from training.early_exit import train_early_exit
 from training.export import export_model
 from training.finetune import finetune
 from training.heads import check_heads, train_heads
@@ -73,6 +75,8 @@ def train(settings: TrainingSettings) -> None:
         (model / "model.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
     if not (model / "medusa_heads.safetensors").is_file():
         train_heads(collect(settings, model), settings, model)
+    if not (model / "early_exit.safetensors").is_file():
+        train_early_exit(settings, model)
     if not (model / "medusa_tree.json").is_file():
         calibrate(settings, model)
     export_model(model, settings.output, seed=settings.seed, stages=settings.stages)

@@ -14,6 +14,8 @@ PARTS = (
     "medusa_heads.safetensors",
     "medusa_tree.json",
     "drafting.json",
+    "early_exit.json",
+    "early_exit.safetensors",
 )
 MAX_MEGABYTES = 25
 
@@ -33,8 +35,8 @@ The base, SmolLM2-135M-Instruct (Apache-2.0, Hugging Face), is fetched at the fi
 `make train DATA=../shared/data`, seed {seed}: a LoRA adapter on every linear layer, the mean of independent runs cut to
 rank {rank}, over mixes of `training/data/mix.py` ({stages}; `training/settings.py` has every number); then four Medusa
 heads (one residual block each, LM head shared) on the frozen tuned model's own greedy plans, in int8 where that is how
-it is served; then a tree of {nodes} nodes, which of them to draft, and an opening, calibrated by the time that dev
-plans take on the machine that trained it.
+it is served; a lens on the state after the first layers, so that these can draft; then a tree of {nodes} nodes, which
+of them to draft, and an opening, calibrated by the time that dev plans take on the machine that trained it.
 
 Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI queries (Apache-2.0), WebShop instructions
 (MIT), questions of contextual-product-qa (CDLA-Sharing-1.0), Bitext customer support (CDLA-Sharing-1.0), CLINC150
@@ -60,7 +62,9 @@ def export_model(model: Path, output: Path, *, seed: int, stages: Sequence[Stage
     """Copy the parts and write the card. Raises ValueError when the folder outgrows what a repository should hold."""
     output.mkdir(parents=True, exist_ok=True)
     for name in PARTS:
-        shutil.copy(model / name, output / name)
+        # An exit that was not trained again may stay: with another adapter it guesses worse, and changes no token.
+        if (model / name).is_file() or not (name.startswith("early_exit") and (output / name).is_file()):
+            shutil.copy(model / name, output / name)
     sizes = {name: (output / name).stat().st_size for name in PARTS}
     if sum(sizes.values()) > MAX_MEGABYTES * 1_000_000:
         raise ValueError(
@@ -72,6 +76,8 @@ def export_model(model: Path, output: Path, *, seed: int, stages: Sequence[Stage
         "adapter_config.json": "its settings",
         "medusa_heads.safetensors": "four Medusa heads (FasterDecoding and TGI names, bfloat16)",
         "medusa_tree.json": "the tree, in NxDI's list format",
+        "early_exit.json": "for the strategy `draft`: how many of the first layers draft, and how far",
+        "early_exit.safetensors": "the lens on the state that leaves them (bfloat16)",
         "drafting.json": "beginnings drafted while the prompt is read; how likely a node must be to be drafted",
     }
     parts = "\n".join(f"| `{name}` | {what[name]} | {sizes[name] / 1e6:.2f} MB |" for name in PARTS)

@@ -151,21 +151,30 @@ def train_heads(positions: Positions, settings: TrainingSettings, model_dir: Pat
     check_heads(settings.heads.heads)
     torch.manual_seed(settings.seed)
     torch.set_num_threads(settings.processes)  # large products: threads pay here
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    loaded = load_model(model_dir, settings.cache)
-    lm_head = loaded.weights["model.embed_tokens.weight" if loaded.config.tie_word_embeddings else "lm_head.weight"]
-    module, accuracy = _fit(positions, lm_head, settings.heads, device)
+    targets = head_targets(positions.lengths, settings.heads.heads)
+    embedding = lm_head(model_dir, settings.cache)
+    module = TrainableHeads(settings.heads.heads, embedding.shape[1])
+    accuracy = fit(module, positions, targets, embedding, settings.heads)
     save_file(module.state(), model_dir / "medusa_heads.safetensors", metadata={"format": "pt"})
     return accuracy
 
 
-def _fit(
-    positions: Positions, lm_head: Tensor, settings: HeadSettings, device: torch.device
-) -> tuple[TrainableHeads, list[float]]:
-    """lm_head [V, H]; returns the trained heads and their held-out accuracies."""
-    targets = head_targets(positions.lengths, settings.heads)
+def lm_head(model_dir: Path, cache: Path) -> Tensor:
+    """The output embedding of a model folder, [V, H]."""
+    loaded = load_model(model_dir, cache)
+    return loaded.weights["model.embed_tokens.weight" if loaded.config.tie_word_embeddings else "lm_head.weight"]
+
+
+def fit(
+    module: nn.Module, positions: Positions, targets: Tensor, lm_head: Tensor, settings: HeadSettings
+) -> list[float]:
+    """Train a module [B, H] -> [heads, B, H] in place; returns each head's accuracy on a held-out twentieth.
+
+    `targets` [P, heads] as `head_targets` gives them, `lm_head` [V, H].
+    """
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     held_out = int(positions.lengths[: max(1, len(positions.lengths) // 20)].sum())
-    module = TrainableHeads(settings.heads, lm_head.shape[1]).to(device)
+    module.to(device)
     optimizer = torch.optim.AdamW(module.parameters(), lr=settings.learning_rate, weight_decay=0.0)
     count = len(positions.tokens) - held_out
     steps = math.ceil(count / settings.batch_size)
@@ -185,13 +194,13 @@ def _fit(
             running += float(loss.detach())
         accuracy = _accuracy(module, positions.hidden[:held_out], Choices.of(positions, targets[:held_out], lm_head))
         print(f"heads: epoch {epoch + 1}/{settings.epochs} loss {running / steps:.4f} top-1 {accuracy}", flush=True)
-    return module, accuracy
+    return accuracy
 
 
 @torch.inference_mode()
-def _accuracy(module: TrainableHeads, hidden: Tensor, choices: Choices) -> list[float]:
+def _accuracy(module: nn.Module, hidden: Tensor, choices: Choices) -> list[float]:
     """Each head's share of choices got right."""
-    device = module.weight.device
+    device = next(module.parameters()).device
     choices = choices.to(device)
     states = module(hidden.to(device).float())
     return [

@@ -55,14 +55,19 @@ class Positions:
         return cls(*(torch.cat([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
 
-def collect(settings: TrainingSettings, model_dir: Path) -> Positions:
-    """Greedy plans of the training questions, or what is already there of them."""
-    folder = settings.work / "positions"
+def collect(
+    settings: TrainingSettings, model_dir: Path, *, questions: int | None = None, layers: int | None = None
+) -> Positions:
+    """Greedy plans of training questions (as many as for the heads), or what is already there of them.
+
+    With `layers` the hidden states are those after the first layers, as an early exit sees them.
+    """
+    folder = settings.work / ("positions" if layers is None else f"positions-{layers}")
     folder.mkdir(parents=True, exist_ok=True)
     epoch = Mix(settings.data).epoch(random.Random(f"{settings.seed}/heads"))
-    questions = [example.question() for example in epoch[: settings.heads.questions]]
-    shards = [questions[start : start + _SHARD] for start in range(0, len(questions), _SHARD)]
-    run_processes(_collect_shards, settings.processes, shards, model_dir, settings.cache, folder)
+    asked = [example.question() for example in epoch[: questions or settings.heads.questions]]
+    shards = [asked[start : start + _SHARD] for start in range(0, len(asked), _SHARD)]
+    run_processes(_collect_shards, settings.processes, shards, model_dir, settings.cache, folder, layers)
     return Positions.join([_load(folder / f"{index}.pt") for index in range(len(shards))])
 
 
@@ -76,14 +81,21 @@ def sample_questions(sets: dict[str, list[Example]], count: int, seed: int) -> l
 
 
 def _collect_shards(
-    rank: int, processes: int, shards: list[list[Question]], model_dir: Path, cache: Path, folder: Path
+    rank: int,
+    processes: int,
+    shards: list[list[Question]],
+    model_dir: Path,
+    cache: Path,
+    folder: Path,
+    layers: int | None = None,
 ) -> None:
     model = TunedModel(model_dir, cache)
     for index in range(rank, len(shards), processes):
         path = folder / f"{index}.pt"
         if path.is_file():
             continue
-        kept = Positions.of([plan for plan in map(model.greedy, shards[index]) if plan is not None])
+        plans = [model.greedy(question, layers) for question in shards[index]]
+        kept = Positions.of([plan for plan in plans if plan is not None])
         unfinished = path.with_suffix(".partial")
         torch.save({field.name: getattr(kept, field.name) for field in fields(kept)}, unfinished)
         unfinished.replace(path)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from service.decoding.speculation import ChainShape
 from training.data.mix import Shares
 
 
@@ -71,6 +72,16 @@ class HeadSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlyExitSettings:
+    """Where the draft leaves the model and how far it guesses; docs/decisions/0016 has what was measured."""
+
+    layers: int = 8
+    shape: ChainShape = field(default_factory=ChainShape)
+    questions: int = 4000
+    lens: HeadSettings = field(default_factory=lambda: HeadSettings(heads=1))
+
+
+@dataclass(frozen=True, slots=True)
 class TreeSettings:
     """The tree is grown greedily on dev plans; how much of it is drafted is chosen by the time that plans take."""
 
@@ -101,3 +112,4 @@ class TrainingSettings:
     stages: tuple[Stage, ...] = STAGES
     heads: HeadSettings = field(default_factory=HeadSettings)
     tree: TreeSettings = field(default_factory=TreeSettings)
+    early_exit: EarlyExitSettings = field(default_factory=EarlyExitSettings)

@@ -87,8 +87,11 @@ class TunedModel:
             opening=opening,
         )
 
-    def greedy(self, question: Question) -> GreedyPlan | None:
-        """The greedy plan; None where it does not end, or the prompt is too long."""
+    def greedy(self, question: Question, layers: int | None = None) -> GreedyPlan | None:
+        """The greedy plan; None where it does not end, or the prompt is too long.
+
+        Its hidden states are the last layer's, or those after the first `layers`.
+        """
         prompt = self.prompt(question)
         if len(prompt) > _MAX_PROMPT_TOKENS:
             return None
@@ -99,7 +102,9 @@ class TunedModel:
             return None
         tokens = torch.tensor([*prompt, *generation.tokens])
         self._cache.reset()
-        hidden = self.llama.forward(tokens, torch.arange(len(tokens)), self._cache)
+        read = range(self.llama.config.num_layers if layers is None else layers)
+        states = self.llama.run_layers(self.llama.embed(tokens), torch.arange(len(tokens)), self._cache, read)
+        hidden = self.llama.final_norm(states)
         kept = hidden[len(prompt) - 1 : -1].clone()
         return GreedyPlan(
             generation.tokens, kept, choices_made(self.constraint(question), generation.tokens), len(prompt)

@@ -2,20 +2,23 @@
 
 Draft & Verify (Zhang et al., arXiv 2309.08168) and LayerSkip (Elhoushi et al., arXiv 2404.16710): a state that leaves
 the model after its first layers goes through the final norm and the LM head, and guesses the next token. The draft has
-no weights of its own but one small transform of that state, and nothing is computed twice: the keys and values of the
-first layers lie where the target wants them, in its own cache, and the target goes on from the states where the draft
-stopped.
+no weights of its own but a lens on that state, and nothing is computed twice: the keys and values of the first layers
+lie where the target wants them, in its own cache, and the target goes on from the states where the draft stopped.
 """
 
+from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 from service.decoding.draft import TokenTree
-from service.decoding.heads import MedusaHeads
 from service.decoding.kv_cache import KVCache
+from service.decoding.linear import Linear, linear
 from service.decoding.lm_head import HiddenScores, Scores
 from service.decoding.model import Model
 from service.decoding.speculation import ChainShape, Speculation
@@ -37,16 +40,49 @@ class LayeredModel(Model, Protocol):
         ...
 
 
+class Lens:
+    """`x + W x + b`: a state that leaves early, as it might leave the last layer (Belrose et al., arXiv 2303.08112)."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        """`weight` [H, H], `bias` [H]."""
+        self._weight = weight
+        self._bias = bias.float()
+        self._product = linear(weight)
+
+    @classmethod
+    def load(cls, path: Path) -> "Lens":
+        """Read a .safetensors file with `weight` and `bias`. Raises ValueError for other names or shapes."""
+        state = load_file(path)
+        shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
+        hidden = shapes.get("bias", (0,))[0]
+        if shapes != {"weight": (hidden, hidden), "bias": (hidden,)}:
+            raise ValueError(f"{path.name} is no lens: it needs a weight [H, H] and a bias [H], and has {shapes}")
+        return cls(state["weight"], state["bias"])
+
+    @property
+    def hidden_size(self) -> int:
+        return self._weight.shape[0]
+
+    def with_product(self, make: Callable[[Tensor], Linear]) -> "Lens":
+        """The same with its product made by `make`, such as `Model.linear`."""
+        made = copy(self)
+        made._product = make(self._weight)
+        return made
+
+    def __call__(self, hidden: Tensor) -> Tensor:  # [N, H] -> [N, H] float32
+        return self._product(hidden.to(self._product.dtype)).float().add_(self._bias).add_(hidden)
+
+
 @dataclass(frozen=True, slots=True)
 class EarlyExit:
-    """After how many layers the draft leaves the model, what makes a guess of its state, and how far it guesses.
+    """After how many layers the draft leaves the model, how far it guesses, and what makes a guess of its state.
 
-    `transform` is one residual block, a Medusa head's; None where the final norm alone must do.
+    Without a `lens` the final norm alone must do.
     """
 
     layers: int
     shape: ChainShape
-    transform: MedusaHeads | None = None
+    lens: Lens | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +94,11 @@ class SelfDraft:
 
     def __post_init__(self) -> None:
         """Raises ValueError where this exit is none of this model."""
-        layers, transform = self.target.config.num_layers, self.early_exit.transform
+        layers, hidden, lens = self.target.config.num_layers, self.target.config.hidden_size, self.early_exit.lens
         if not 0 < self.early_exit.layers < layers:
             raise ValueError(f"an exit after {self.early_exit.layers} layers is not inside a model of {layers}")
-        if transform is not None and transform.num_heads != 1:
-            raise ValueError(f"an exit has one transform, not {transform.num_heads}")
+        if lens is not None and lens.hidden_size != hidden:
+            raise ValueError(f"a lens for states of {lens.hidden_size} does not fit a model's of {hidden}")
 
     def speculate(self, cache: KVCache) -> Speculation:
         """A new generation, whose draft and target both read into `cache`."""
@@ -83,7 +119,7 @@ class SharedForward:
         self.logits = model.logits
         self.draft_forwards = 0
         self._model = model
-        self._transform = early_exit.transform
+        self._lens = early_exit.lens
         self._cache = cache
         self._first = range(early_exit.layers)
         self._rest = range(early_exit.layers, model.config.num_layers)
@@ -99,9 +135,7 @@ class SharedForward:
         self._run_first(torch.tensor(nodes.tokens[self._read :], device=self.device))
         self.draft_forwards += 1
         hidden = self._model.final_norm(self._states[-1][-1:])
-        if self._transform is None:
-            return HiddenScores(self.lm_head, hidden)
-        return self._transform.scores(self.lm_head, hidden[0])
+        return HiddenScores(self.lm_head, hidden if self._lens is None else self._lens(hidden))
 
     @torch.inference_mode()
     def forward(self, tokens: Tensor, positions: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:

@@ -15,10 +15,10 @@ def self_draft(loaded: LoadedModel, forward: LayeredModel) -> Draft | None:
     """The model's own first layers; None where its folder names no exit. Raises ModelFolderError."""
     if loaded.early_exit is None:
         return None
-    transform = loaded.early_exit.transform
-    made = transform.with_products(forward.linear) if transform else None
+    lens = loaded.early_exit.lens
     try:
-        return SelfDraft(forward, replace(loaded.early_exit, transform=made))
+        fitting = SelfDraft(forward, loaded.early_exit)
+        return replace(fitting, early_exit=replace(loaded.early_exit, lens=lens and lens.with_product(forward.linear)))
     except ValueError as error:
         raise ModelFolderError(f"early_exit.json of model {loaded.id!r} does not fit it: {error}") from error
 

@@ -7,7 +7,7 @@
     drafting.json               optional, what is worth drafting on a device that takes forwards of any size: texts with
                                 which answers often begin, and how likely a node of the tree must be
     early_exit.json             optional, for the strategy "draft": how many of the first layers draft, and how far
-    early_exit.safetensors      optional, what makes a guess of the state there; a Medusa head's layout, one head
+    early_exit.safetensors      optional, the lens on the state there: `weight` [H, H] and `bias` [H]
 
 Your own model needs a folder like this one; an adapter, heads and tree are optional. `make import` writes one.
 """
@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from service.decoding.early_exit import EarlyExit
+from service.decoding.early_exit import EarlyExit, Lens
 from service.decoding.heads import MedusaHeads
 from service.decoding.llama import LlamaConfig
 from service.decoding.opening import Opening
@@ -132,7 +132,7 @@ def _early_exit(model_dir: Path) -> EarlyExit | None:
         return None
     card = ExitCard.model_validate_json(path.read_text(encoding="utf-8"))
     shape = ChainShape(card.longest, card.least_probability)
-    return EarlyExit(card.layers, shape, MedusaHeads.load(weights) if weights.is_file() else None)
+    return EarlyExit(card.layers, shape, Lens.load(weights) if weights.is_file() else None)
 
 
 def base_folder(card: ModelCard, model_dir: Path, cache_dir: Path) -> Path:

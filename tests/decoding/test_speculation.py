@@ -8,10 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.decoding.early_exit import EarlyExit, LayeredModel, SelfDraft
+from service.decoding.early_exit import EarlyExit, LayeredModel, Lens, SelfDraft
 from service.decoding.generation import generate_autoregressive, generate_draft
-from service.decoding.heads import MedusaHeads
-from service.decoding.llama import Llama
+from service.decoding.llama import Llama, LlamaConfig
 from service.decoding.native_llama import NativeLlama
 from service.decoding.smaller_model import SmallerDraft
 from service.decoding.speculation import ChainShape, Draft
@@ -25,7 +24,6 @@ from tests.decoding.tiny import (
     grammars,
     ids,
     prompts,
-    random_heads,
     random_model,
     random_weights,
     reference_greedy,
@@ -40,10 +38,16 @@ def shapes() -> st.SearchStrategy[ChainShape]:
     return st.builds(ChainShape, longest=st.integers(0, 7), least_probability=st.sampled_from([0.0, 0.2, 0.5, 1.0]))
 
 
-def self_draft(
-    model: LayeredModel, layers: int, shape: ChainShape = EAGER, transform: MedusaHeads | None = None
-) -> SelfDraft:
-    return SelfDraft(model, EarlyExit(layers, shape, transform))
+def self_draft(model: LayeredModel, layers: int, shape: ChainShape = EAGER, lens: Lens | None = None) -> SelfDraft:
+    return SelfDraft(model, EarlyExit(layers, shape, lens))
+
+
+def random_lens(seed: int, config: LlamaConfig) -> Lens:
+    generator = torch.Generator().manual_seed(seed)
+    hidden = config.hidden_size
+    return Lens(
+        torch.randn((hidden, hidden), generator=generator) / hidden**0.5, torch.randn(hidden, generator=generator)
+    )
 
 
 def smaller_draft(target: Llama, model: Llama, shape: ChainShape = EAGER) -> SmallerDraft:
@@ -67,12 +71,12 @@ def assert_greedy(draft: Draft, prompt: list[int], grammar: str, max_tokens: int
 @given(grammars(), prompts(), st.integers(0, 7), st.integers(1, 40), st.integers(1, 3), shapes(), st.booleans())
 @settings(max_examples=50, deadline=None)
 def test_the_first_layers_draft_what_greedy_writes(
-    grammar: str, prompt: list[int], seed: int, max_tokens: int, layers: int, shape: ChainShape, transformed: bool
+    grammar: str, prompt: list[int], seed: int, max_tokens: int, layers: int, shape: ChainShape, lensed: bool
 ) -> None:
     model = random_model(seed, DEEP)
     expected, _ = reference_greedy(model, prompt, compile_grammar(grammar), max_tokens)
 
-    draft = self_draft(model, layers, shape, random_heads(seed, 1) if transformed else None)
+    draft = self_draft(model, layers, shape, random_lens(seed, DEEP) if lensed else None)
 
     assert assert_greedy(draft, prompt, grammar, max_tokens).tokens == expected
 
@@ -156,9 +160,9 @@ def test_an_exit_outside_the_model_is_refused(layers: int) -> None:
         self_draft(random_model(0, DEEP), layers)
 
 
-def test_an_exit_has_one_transform() -> None:
-    with pytest.raises(ValueError, match="one transform, not 2"):
-        self_draft(random_model(0, DEEP), 1, transform=random_heads(0, 2))
+def test_a_lens_of_another_width_is_refused() -> None:
+    with pytest.raises(ValueError, match="a lens for states of 128 does not fit a model's of 32"):
+        self_draft(random_model(0, DEEP), 1, lens=random_lens(0, NARROW))
 
 
 def test_only_the_drafted_chain_is_verified() -> None:
@@ -204,6 +208,6 @@ def test_int8_drafts_what_greedy_writes(
     library: ctypes.CDLL, data: st.DataObject, seed: int, layers: int, shape: ChainShape
 ) -> None:
     model = NativeLlama(NARROW, random_weights(NARROW, seed=seed), library)
-    transform = random_heads(seed, 1, NARROW).with_products(model.linear)
+    lens = random_lens(seed, NARROW).with_product(model.linear)
 
-    assert_greedy(self_draft(model, layers, shape, transform), data.draw(prompts()), data.draw(grammars()), 30)
+    assert_greedy(self_draft(model, layers, shape, lens), data.draw(prompts()), data.draw(grammars()), 30)

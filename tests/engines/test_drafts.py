@@ -17,11 +17,10 @@ from tests.engines.test_torch_engine import QUESTIONS, request
 from tests.tiny_model import HIDDEN, write_tiny_model
 
 
-def write_exit(model_dir: Path, *, heads: int = 1, **card: Any) -> Path:
+def write_exit(model_dir: Path, *, hidden: int = HIDDEN, **card: Any) -> Path:
     """A random early exit for a tiny model; returns its folder."""
     generator = torch.Generator().manual_seed(1)
-    state = {f"{head}.0.linear.weight": torch.randn((HIDDEN, HIDDEN), generator=generator) / 8 for head in range(heads)}
-    state |= {f"{head}.0.linear.bias": torch.zeros(HIDDEN) for head in range(heads)}
+    state = {"weight": torch.randn((hidden, hidden), generator=generator) / 8, "bias": torch.zeros(hidden)}
     save_file(state, model_dir / "early_exit.safetensors")
     (model_dir / "early_exit.json").write_text(json.dumps({"layers": 1, **card}), encoding="utf-8")
     return model_dir
@@ -61,7 +60,7 @@ def assert_same_plan(model: TorchModel, query: str) -> None:
     assert sum(len(step.emitted) for step in draft.steps) == draft.plan_tokens
 
 
-def test_an_exit_needs_no_transform(tmp_path: Path) -> None:
+def test_an_exit_needs_no_lens(tmp_path: Path) -> None:
     folder = write_exit(write_tiny_model(tmp_path / "bare"))
     (folder / "early_exit.safetensors").unlink()
 
@@ -84,13 +83,21 @@ def test_a_model_without_a_draft_says_so(tmp_path: Path) -> None:
         ({"layers": 2}, "after 2 layers is not inside a model of 2"),
         ({"layers": 0}, "layers"),
         ({"layer": 1}, "layer"),
-        ({"heads": 2}, "one transform, not 2"),
+        ({"hidden": 32}, "a lens for states of 32"),
     ],
 )
 def test_an_exit_that_does_not_fit_is_refused(tmp_path: Path, card: dict[str, Any], message: str) -> None:
     folder = write_exit(write_tiny_model(tmp_path / "odd"), **card)
 
     with pytest.raises(ModelFolderError, match=message):
+        load_drafting(folder)
+
+
+def test_a_file_that_is_no_lens_is_refused(tmp_path: Path) -> None:
+    folder = write_exit(write_tiny_model(tmp_path / "odd"))
+    save_file({"weight": torch.zeros(HIDDEN, HIDDEN)}, folder / "early_exit.safetensors")
+
+    with pytest.raises(ModelFolderError, match=r"early_exit\.safetensors is no lens"):
         load_drafting(folder)
 
 

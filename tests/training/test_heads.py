@@ -47,7 +47,7 @@ def test_untrained_heads_are_the_lm_head_itself() -> None:
     assert torch.equal(TrainableHeads(2, 8)(hidden), torch.stack([hidden, hidden]))
 
 
-def _counting_plans(embedding: torch.Tensor, plans: int, length: int) -> Positions:
+def counting_plans(embedding: torch.Tensor, plans: int, length: int) -> Positions:
     """Token n is followed by n + 1; the grammar leaves two choices at each place, the next token and one other."""
     vocabulary = len(embedding)
     tokens = torch.stack([(torch.arange(length) + start) % vocabulary for start in range(plans)]).flatten()
@@ -68,14 +68,16 @@ def test_heads_learn_what_follows() -> None:
     embedding = torch.randn(12, 32)
     settings = HeadSettings(heads=3, epochs=30, batch_size=64, learning_rate=5e-3)
 
-    _, accuracy = heads._fit(_counting_plans(embedding, 60, 8), embedding, settings, torch.device("cpu"))
+    plans = counting_plans(embedding, 60, 8)
+    module = TrainableHeads(3, 32)
+    accuracy = heads.fit(module, plans, head_targets(plans.lengths, 3), embedding, settings)
 
     assert min(accuracy) > 0.95
 
 
 def test_only_legal_tokens_compete_and_forced_ones_are_not_learnt() -> None:
     embedding = torch.randn(12, 8)
-    positions = _counting_plans(embedding, 2, 4)
+    positions = counting_plans(embedding, 2, 4)
     positions.forced[2] = True
     choices = Choices.of(positions, head_targets(positions.lengths, 1), embedding)
 

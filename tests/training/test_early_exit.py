@@ -1,0 +1,46 @@
+"""The exit learns what the whole model writes at the same place, and its files are those that the service loads."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from service.decoding.early_exit import Lens
+from service.decoding.speculation import ChainShape
+from service.engines.model_folder import ExitCard
+from tests.training.test_heads import counting_plans
+from training import early_exit
+from training.early_exit import own_targets, train_early_exit
+from training.settings import EarlyExitSettings, HeadSettings, TrainingSettings
+
+
+def test_each_position_learns_its_own_token() -> None:
+    assert own_targets(torch.tensor([7, 7, 9])).tolist() == [[0], [1], [2]]
+
+
+def test_an_exit_learns_and_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    embedding = torch.randn(12, 32)
+    asked: dict[str, int] = {}
+
+    def collect(*_: object, **chosen: int) -> object:
+        asked.update(chosen)
+        return counting_plans(embedding, 60, 8)
+
+    monkeypatch.setattr(early_exit, "collect", collect)
+    monkeypatch.setattr(early_exit, "lm_head", lambda *_: embedding)
+    chosen = EarlyExitSettings(
+        layers=3,
+        shape=ChainShape(5, 0.25),
+        questions=60,
+        lens=HeadSettings(heads=1, epochs=30, batch_size=64, learning_rate=5e-3),
+    )
+    settings = TrainingSettings(data=tmp_path, cache=tmp_path, work=tmp_path, output=tmp_path, early_exit=chosen)
+
+    assert train_early_exit(settings, tmp_path) > 0.95
+
+    assert asked == {"questions": 60, "layers": 3}
+    card = ExitCard.model_validate_json((tmp_path / "early_exit.json").read_text(encoding="utf-8"))
+    assert (card.layers, card.longest, card.least_probability) == (3, 5, 0.25)
+    assert Lens.load(tmp_path / "early_exit.safetensors").hidden_size == 32
+    assert (tmp_path / "early_exit.safetensors").stat().st_size < 1_000_000

@@ -1,0 +1,86 @@
+"""Teach the model's first layers to draft: a lens on the state that leaves them, all else frozen.
+
+It learns as a Medusa head does (`heads.py`), but from the state after the first layers, and what the whole model writes
+right there: a tuned lens (Belrose et al., arXiv 2303.08112) for the tokens that the grammar allows.
+`python -m training.early_exit` gives a finished model folder an exit, or a new one once its adapter has changed;
+`make train` does it after the heads.
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.nn import functional
+
+from service.settings import Settings
+from training.heads import fit, lm_head
+from training.positions import collect
+from training.settings import EarlyExitSettings, TrainingSettings
+
+
+class TrainableLens(nn.Module):
+    """[B, H] -> [1, B, H]: x + W x + b, zero at the start, where the exit's state goes through the LM head as it is."""
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(hidden_size, hidden_size))
+        self.bias = nn.Parameter(torch.zeros(hidden_size))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return (hidden + functional.linear(hidden, self.weight, self.bias))[None]
+
+    def state(self) -> dict[str, Tensor]:
+        """What `Lens.load` reads, in bfloat16."""
+        return {name: value.detach().to(torch.bfloat16).contiguous().cpu() for name, value in self.named_parameters()}
+
+
+def train_early_exit(settings: TrainingSettings, model_dir: Path) -> float:
+    """Train and write early_exit.json and early_exit.safetensors; returns the share of held-out choices got right."""
+    early_exit = settings.early_exit
+    torch.manual_seed(settings.seed)
+    positions = collect(settings, model_dir, questions=early_exit.questions, layers=early_exit.layers)
+    torch.set_num_threads(settings.processes)
+    embedding = lm_head(model_dir, settings.cache)
+    lens = TrainableLens(embedding.shape[1])
+    [accuracy] = fit(lens, positions, own_targets(positions.tokens), embedding, early_exit.lens)
+    save_file(lens.state(), model_dir / "early_exit.safetensors", metadata={"format": "pt"})
+    card = {
+        "layers": early_exit.layers,
+        "longest": early_exit.shape.longest,
+        "least_probability": early_exit.shape.least_probability,
+    }
+    (model_dir / "early_exit.json").write_text(json.dumps(card) + "\n", encoding="utf-8")
+    return accuracy
+
+
+def own_targets(tokens: Tensor) -> Tensor:
+    """[P, 1]: each position's own token, where a Medusa head foretells a later one's."""
+    return torch.arange(len(tokens))[:, None]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with the training data")
+    parser.add_argument("--work", type=Path, required=True, help="an empty folder for what the model writes")
+    parser.add_argument("--model", type=Path, required=True, help="model folder that gets the exit")
+    parser.add_argument("--questions", type=int, default=EarlyExitSettings().questions, help="to learn from")
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="one core each")
+    arguments = parser.parse_args()
+    settings = TrainingSettings(
+        data=arguments.data,
+        cache=Settings().cache_dir,
+        work=arguments.work,
+        output=arguments.model,
+        processes=arguments.processes,
+        early_exit=EarlyExitSettings(questions=arguments.questions),
+    )
+    accuracy = train_early_exit(settings, arguments.model)
+    print(f"{arguments.model}: the exit chooses as the whole model does in {accuracy:.1%} of held-out choices")
+
+
+if __name__ == "__main__":
+    main()
