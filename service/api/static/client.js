@@ -4,19 +4,21 @@ const PATIENCE_MS = 30_000;
 
 /** What went wrong, in words; `retryable` where asking the same again may help, else the question is at fault. */
 export class Failure extends Error {
-  constructor(message, { retryable = false } = {}) {
+  constructor(message, { retryable = false, needsToken = false } = {}) {
     super(message);
     this.retryable = retryable;
+    this.needsToken = needsToken;
   }
 }
 
 /** POST a JSON body and return the JSON answer. Throws Failure, or AbortError when `signal` is aborted. */
-export async function post(path, body, signal) {
+export async function post(path, body, signal, token = null) {
+  const authorization = token === null ? {} : { authorization: `Bearer ${token}` };
   let response;
   try {
     response = await fetch(path, {
       method: "POST",
-      headers: { "content-type": "application/json", accept: "application/json" },
+      headers: { "content-type": "application/json", accept: "application/json", ...authorization },
       body: JSON.stringify(body),
       signal: AbortSignal.any([signal, AbortSignal.timeout(PATIENCE_MS)]),
     });
@@ -34,6 +36,9 @@ export async function post(path, body, signal) {
 
 /** The Failure that an RFC 9457 problem document, or an answer that is none, stands for. */
 async function problemOf(response) {
+  if (response.status === 401) {
+    return new Failure("This planner answers only with an access token.", { retryable: true, needsToken: true });
+  }
   const problem = await response.json().catch(() => null);
   const retryable = [408, 429].includes(response.status) || response.status >= 500;
   if (problem === null || typeof problem !== "object") {

@@ -1,28 +1,42 @@
-// The decoding of one question, twice: Medusa's trees beside plain greedy decoding.
+// The decoding of one question, twice: speculation, by Medusa heads or a draft, beside plain greedy decoding.
 
 import { count, element, mark, milliseconds, unseen } from "./dom.js";
 
+// How the ways to speculate are spoken of; the key is the field of POST /trace.
+const WAYS = {
+  medusa: { name: "Medusa", writer: "Medusa", guesser: "a head", title: "Medusa, a tree each forward" },
+  draft: { name: "Draft", writer: "The model with its draft", guesser: "the draft", title: "Draft, a chain each forward" },
+};
 const STATUSES = {
-  accepted: "a head guessed it, the model agrees",
-  rejected: "a head guessed it, the model wants another",
-  forced: "the grammar leaves no choice, so it costs nothing",
-  sampled: "the model’s own choice, where the guesses ended",
+  accepted: (guesser) => `${guesser} guessed it, the model agrees`,
+  rejected: (guesser) => `${guesser} guessed it, the model wants another`,
+  forced: () => "the grammar leaves no choice, so it costs nothing",
+  sampled: () => "the model’s own choice, where the guesses ended",
 };
 
+/** Which way an answer of POST /trace shows, and its decoding. */
+function speculation(trace) {
+  const key = trace.draft ? "draft" : "medusa";
+  return { key, ...WAYS[key], decoding: trace[key] };
+}
+
 /** What POST /trace answered, compared: the numbers that the page says in words, in a table and as lanes. */
-export function compare({ medusa, greedy }) {
-  const written = tokensOf(medusa);
+export function compare({ greedy, ...trace }) {
+  const written = tokensOf(speculation(trace).decoding);
   const plain = tokensOf(greedy);
   const differs = written.findIndex((token, index) => token !== plain[index]);
   const same = differs < 0 && written.length === plain.length;
   return { same, firstDifference: same ? null : (differs < 0 ? written.length : differs) + 1, tokens: written.length };
 }
 
-/** One sentence: forwards and milliseconds, Medusa against greedy. */
-export function verdict({ medusa, greedy }) {
-  const forwards = `Medusa wrote the plan in ${count(medusa.usage.steps, "forward")}, greedy in ${greedy.usage.steps}`;
-  const time = `${milliseconds(medusa.milliseconds)} against ${milliseconds(greedy.milliseconds)}`;
-  const times = greedy.milliseconds / medusa.milliseconds;
+/** One sentence: forwards and milliseconds, speculation against greedy. */
+export function verdict({ greedy, ...trace }) {
+  const { writer, decoding } = speculation(trace);
+  const drafted = decoding.draft_forwards > 0 ? ` (and ${decoding.draft_forwards} of the draft)` : "";
+  const steps = `${count(decoding.usage.steps, "forward")}${drafted}`;
+  const forwards = `${writer} wrote the plan in ${steps}, greedy in ${greedy.usage.steps}`;
+  const time = `${milliseconds(decoding.milliseconds)} against ${milliseconds(greedy.milliseconds)}`;
+  const times = greedy.milliseconds / decoding.milliseconds;
   return `${forwards}; ${time}, ${pace(times)}.`;
 }
 
@@ -33,15 +47,16 @@ function pace(times) {
 
 /** The whole answer of POST /trace. */
 export function decodingView(trace) {
+  const { key, title, guesser, decoding } = speculation(trace);
   return [
     element("p", { class: "verdict" }, verdict(trace)),
     sameness(compare(trace)),
     lanes(trace),
-    element("div", { class: "totals" }, totals(trace), legend()),
+    element("div", { class: "totals" }, totals(trace), legend(guesser)),
     element(
       "div",
       { class: "runs" },
-      run("Medusa, a tree each forward", "medusa", trace.medusa, treeStep),
+      run(title, key, decoding, treeStep),
       run("Greedy, a decision each forward", "greedy", trace.greedy, plainStep),
     ),
   ];
@@ -58,48 +73,51 @@ function sameness({ same, firstDifference, tokens }) {
 }
 
 /** Two lanes on one time scale, a block a forward, its number of tokens inside. */
-function lanes({ medusa, greedy }) {
-  const scale = Math.max(medusa.milliseconds, greedy.milliseconds) || 1;
-  const lane = (name, decoding) => {
-    const blocks = decoding.steps.map((step) => {
+function lanes({ greedy, ...trace }) {
+  const { name, decoding } = speculation(trace);
+  const scale = Math.max(decoding.milliseconds, greedy.milliseconds) || 1;
+  const lane = (label, shown) => {
+    const blocks = shown.steps.map((step) => {
       const block = element("span", { class: "block" }, String(step.emitted.length));
       block.style.flexGrow = Math.max(step.milliseconds, scale / 200);
       return block;
     });
     const bar = element("div", { class: "lane-bar", "aria-hidden": "true" }, blocks);
-    bar.style.width = `${(100 * decoding.milliseconds) / scale}%`;
-    return element("div", { class: `lane lane-${name.toLowerCase()}` }, element("span", {}, name), bar);
+    bar.style.width = `${(100 * shown.milliseconds) / scale}%`;
+    return element("div", { class: `lane lane-${label.toLowerCase()}` }, element("span", {}, label), bar);
   };
   return element(
     "figure",
     { class: "lanes" },
-    lane("Medusa", medusa),
+    lane(name, decoding),
     lane("Greedy", greedy),
     element("figcaption", {}, "A block is a forward, as wide as the time it took; in it, how many tokens it wrote."),
   );
 }
 
-function totals({ medusa, greedy }) {
+function totals({ greedy, ...trace }) {
+  const { name, decoding } = speculation(trace);
   const rows = [
     ["Forwards of the model", ({ usage }) => usage.steps],
+    ...(decoding.draft_forwards > 0 ? [["Forwards of the draft", ({ draft_forwards }) => draft_forwards]] : []),
     ["Tokens written", ({ usage }) => usage.plan_tokens],
-    ["Tokens a forward", (decoding) => decoding.tokens_per_step.toFixed(2)],
-    ["Milliseconds", (decoding) => decoding.milliseconds.toFixed(1)],
+    ["Tokens a forward", ({ tokens_per_step }) => tokens_per_step.toFixed(2)],
+    ["Milliseconds", (one) => one.milliseconds.toFixed(1)],
   ];
   return element(
     "table",
     {},
     element("caption", { class: "caption" }, "In total"),
-    element("thead", {}, element("tr", {}, ["", "Medusa", "Greedy"].map((name) => columnHead(name)))),
+    element("thead", {}, element("tr", {}, ["", name, "Greedy"].map((column) => columnHead(column)))),
     element(
       "tbody",
       {},
-      rows.map(([name, of]) =>
+      rows.map(([what, of]) =>
         element(
           "tr",
           {},
-          element("th", { scope: "row" }, name),
-          element("td", {}, String(of(medusa))),
+          element("th", { scope: "row" }, what),
+          element("td", {}, String(of(decoding))),
           element("td", {}, String(of(greedy))),
         ),
       ),
@@ -111,13 +129,13 @@ function columnHead(name) {
   return name === "" ? element("td") : element("th", { scope: "col" }, name);
 }
 
-function legend() {
+function legend(guesser) {
   const entries = Object.entries(STATUSES).map(([status, meaning]) =>
     element(
       "div",
       {},
       element("dt", {}, element("span", { class: `token token-${status}` }, mark(status), status)),
-      element("dd", {}, meaning),
+      element("dd", {}, meaning(guesser)),
     ),
   );
   const caption = element("p", { class: "caption" }, "How tokens are marked");

@@ -1,6 +1,7 @@
 // The page: takes a question, asks POST /plan, then POST /trace, and shows both answers.
 
-import { Failure, post } from "./client.js";
+import { post } from "./access.js";
+import { Failure } from "./client.js";
 import { decodingView } from "./decoding.js";
 import { element } from "./dom.js";
 import { planView, sentence } from "./plan.js";

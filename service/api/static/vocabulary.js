@@ -68,4 +68,9 @@ export const SOURCES = {
   orders: "The shopper’s orders",
 };
 
-export const STRATEGIES = { medusa: "Medusa heads", autoregressive: "plain greedy decoding", rules: "rules" };
+export const STRATEGIES = {
+  medusa: "Medusa heads",
+  draft: "a draft model",
+  autoregressive: "plain greedy decoding",
+  rules: "rules",
+};

@@ -1,0 +1,41 @@
+"""The page of a service that speculates with a draft model."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.api.test_page_visit import ANSWERS, CHROMIUM, CHROMIUM_OPTIONS, Visit, needs_chromium
+
+pytest.importorskip("playwright.sync_api")
+from playwright.sync_api import expect, sync_playwright
+
+pytestmark = needs_chromium
+
+
+@pytest.fixture
+def visit(service_url: str) -> Iterator[Visit]:
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_OPTIONS)
+        visit = Visit.open(chromium, service_url)
+        yield visit
+        chromium.close()
+    assert visit.complaints == []
+
+
+def test_a_draft_is_shown_in_the_place_of_medusa(visit: Visit) -> None:
+    trace = ANSWERS["trace"]
+    drafted = {**trace["medusa"], "draft_forwards": 7}
+    visit.answer_with(
+        {**ANSWERS["plan"], "model": {"id": "canned-model", "strategy": "draft"}},
+        {**trace, "medusa": None, "draft": drafted, "greedy": {**trace["greedy"], "draft_forwards": 0}},
+    )
+    visit.ask(ANSWERS["query"])
+    expect(visit.plan.locator(".origin")).to_contain_text("Model canned-model with a draft model")
+    expect(visit.decoding.locator(".verdict")).to_contain_text(
+        "The model with its draft wrote the plan in 3 forwards (and 7 of the draft), greedy in 9;"
+    )
+    rows = visit.decoding.get_by_role("table", name="In total").get_by_role("row")
+    expect(rows.nth(2)).to_have_text("Forwards of the draft70")
+    expect(visit.decoding.locator(".lane-draft .block")).to_have_text(["1", "5", "5"])
+    expect(visit.decoding.locator(".run-draft .tree").first).to_be_visible()
+    expect(visit.decoding.locator(".legend")).to_contain_text("the draft guessed it, the model agrees")
