@@ -23,7 +23,7 @@ from service.telemetry.logs import whereabouts
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # The gateway goes first where both want a core: it needs it for a fraction of a millisecond, and requests whose turn
 # has come wait for it.
-_NICENESS = 5
+NICENESS = 5
 
 
 class Model(Protocol):
@@ -45,7 +45,7 @@ def main() -> int:
         hello = channel.receive()
         if isinstance(hello, Hello) and die_with_parent(hello.parent_pid):
             take_name(TEMPLATE if hello.forks else REPLICA)
-            os.nice(_NICENESS)
+            os.nice(NICENESS)
             model = _load(channel, hello.source)
             if model is not None and hello.forks:
                 return _fork_on_demand(stream, channel, model)

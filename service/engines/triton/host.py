@@ -20,7 +20,7 @@ import triton_python_backend_utils as triton  # only inside a stub
 
 from service.engines.frames import ModelSource
 from service.engines.protocol import RequestRefusedError
-from service.engines.replica_process import Model
+from service.engines.replica_process import NICENESS, Model
 from service.engines.triton.repository import REPLICA_FILE, Replica
 from service.engines.triton.wire import ANSWER, QUESTION, decode_request, encode_hello, encode_result
 from service.telemetry.logs import whereabouts
@@ -33,6 +33,7 @@ class TritonPythonModel:
         """Load the model; what it raises fails Triton's load with the same words."""
         _die_with(os.getppid())
         replica = Replica.read(Path(args["model_repository"]) / args["model_version"] / REPLICA_FILE)
+        os.nice(NICENESS)  # as a replica of our own
         os.environ.update(replica.environment)  # before any model library is imported: the Neuron runtime reads it once
         self._source: ModelSource = resolve_name(replica.make_source)(**replica.arguments)
         self._model: Model = resolve_name(self._source.loader)(**self._source.arguments)
