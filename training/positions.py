@@ -67,8 +67,10 @@ def collect(
     epoch = Mix(settings.data).epoch(random.Random(f"{settings.seed}/heads"))
     asked = [example.question() for example in epoch[: questions or settings.heads.questions]]
     shards = [asked[start : start + _SHARD] for start in range(0, len(asked), _SHARD)]
-    run_processes(_collect_shards, settings.processes, shards, model_dir, settings.cache, folder, layers)
-    return Positions.join([_load(folder / f"{index}.pt") for index in range(len(shards))])
+    paths = [folder / f"{index}.pt" for index in range(len(shards))]
+    if not all(path.is_file() for path in paths):
+        run_processes(_collect_shards, settings.processes, shards, model_dir, settings.cache, folder, layers)
+    return Positions.join([_load(path) for path in paths])
 
 
 def sample_questions(sets: dict[str, list[Example]], count: int, seed: int) -> list[Question]:

@@ -75,10 +75,10 @@ class HeadSettings:
 class EarlyExitSettings:
     """Where the draft leaves the model and how far it guesses; docs/decisions/0016 has what was measured."""
 
-    layers: int = 8
+    layers: int = 4
     shape: ChainShape = field(default_factory=ChainShape)
     questions: int = 4000
-    lens: HeadSettings = field(default_factory=lambda: HeadSettings(heads=1))
+    lens: HeadSettings = field(default_factory=lambda: HeadSettings(heads=1, batch_size=128))
 
 
 @dataclass(frozen=True, slots=True)

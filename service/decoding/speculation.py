@@ -29,7 +29,7 @@ class ChainShape:
     """
 
     longest: int = 4
-    least_probability: float = 0.5
+    least_probability: float = 0.7
 
 
 class DraftReader(Protocol):
