@@ -15,7 +15,7 @@ PINS = {
     "neuronx-cc": "2.23.",
     "torch-neuronx": "2.9.0.2.12.",
 }
-_PLACEHOLDER_WORDS = ("wrong package", "placeholder", "dummy package")
+_PLACEHOLDER_WORDS = "wrong package"  # what the description of each begins with (read in November 2026)
 
 Metadata = Callable[[str], metadata.PackageMetadata]
 
@@ -37,8 +37,8 @@ def installed_versions(read: Metadata = metadata.metadata) -> dict[str, str]:
         except metadata.PackageNotFoundError:
             problems.append(f"{name} is not installed")
             continue
-        version, summary = str(found["Version"]), str(found["Summary"] or "").lower()
-        if any(word in summary for word in _PLACEHOLDER_WORDS):
+        version, description = str(found["Version"]), str(found.json.get("description", "")).lower()
+        if _PLACEHOLDER_WORDS in description:
             problems.append(f"{name} {version} is the public index's placeholder, not the package")
         elif not version.startswith(pin):
             _log.warning("%s %s is not of Neuron SDK %s (%sx)", name, version, SDK, pin)

@@ -1,16 +1,19 @@
 import logging
-from email.message import Message
+import tempfile
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
 from service.engines.neuron.packages import PINS, SDK, NeuronUnavailableError, installed_versions
 
 
-def described(version: str, summary: str = "AWS Neuron") -> metadata.PackageMetadata:
-    message = Message()
-    message["Version"], message["Summary"] = version, summary
-    return message  # type: ignore[return-value]  # importlib.metadata reads its own from the same class
+def described(version: str, description: str = "AWS Neuron") -> metadata.PackageMetadata:
+    """As importlib.metadata reads it of an installed package."""
+    with tempfile.TemporaryDirectory() as folder:
+        written = f"Metadata-Version: 2.1\nName: it\nVersion: {version}\n\n{description}\n"
+        Path(folder, "METADATA").write_text(written, encoding="utf-8")
+        return metadata.PathDistribution(Path(folder)).metadata
 
 
 def pinned(name: str) -> metadata.PackageMetadata:
