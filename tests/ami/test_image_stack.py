@@ -1,0 +1,48 @@
+"""What the Image stack tells the documents of ami/: words that the service and its compiler understand."""
+
+import pytest
+
+from infra.fleet.settings import FLEETS, FleetSettings
+from service.engines.neuron.__main__ import _parser
+from service.settings import Settings
+from tests.infra.synthesis import resources, templates
+
+pytestmark = pytest.mark.slow  # a synth of the dev fleet
+
+
+@pytest.fixture
+def told() -> dict[str, str]:
+    """Each parameter of the recipe's components, by its name."""
+    (recipe,) = resources(templates("dev")["Image"], "AWS::ImageBuilder::ImageRecipe").values()
+    parameters = [each for component in recipe["Properties"]["Components"] for each in component.get("Parameters", [])]
+    return {parameter["Name"]: parameter["Value"][0] for parameter in parameters}
+
+
+@pytest.fixture
+def fleet() -> FleetSettings:
+    return FleetSettings.from_yaml(FLEETS / "dev.yaml")
+
+
+def test_the_service_takes_the_settings_that_the_image_decides(
+    told: dict[str, str], fleet: FleetSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for word in told["SETTINGS"].split():
+        name, _, value = word.partition("=")
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PEAKPLAN_COMPILED_DIR", "/opt/peakplan/compiled")  # serve.sh adds these two
+    monkeypatch.setenv("PEAKPLAN_REPLICAS", "1")
+    settings = Settings()
+    assert (settings.engine, settings.hosted_engine) == ("triton", "neuron")
+    assert settings.cores_per_chip == fleet.model.tensor_parallel
+    assert settings.max_prompt_tokens == fleet.model.max_prompt_tokens
+
+
+def test_the_compiler_takes_the_fleet_s_model(told: dict[str, str], fleet: FleetSettings) -> None:
+    chips = told["CHIPS"].split()
+    assert chips == [group.chip for group in fleet.groups]
+    for chip in chips:
+        words = ["compile", "--output", "x", "--chip", chip, *told["COMPILE"].split()]
+        taken = _parser(Settings()).parse_args(words)
+        assert taken.tensor_parallel == fleet.model.tensor_parallel
+        assert taken.speculation_length == fleet.model.speculation_length
+        assert taken.sequence_length == fleet.model.sequence_length
