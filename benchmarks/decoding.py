@@ -135,7 +135,7 @@ def main() -> None:
         "hugging face generate": HuggingFaceGenerate(arguments.model, settings).plan,
         "greedy": our_strategy(model, "autoregressive", fast_forward=False),
         "greedy with fast-forward": our_strategy(model, "autoregressive", fast_forward=True),
-        **{name: our_strategy(model, name, fast_forward=True) for name in SPECULATIVE if name in model.strategies},
+        **{str(name): our_strategy(model, name, fast_forward=True) for name in SPECULATIVE if name in model.strategies},
     }
     series = interleave(strategies, questions)
     precision = model.precision
@@ -147,7 +147,7 @@ def main() -> None:
         "dtype": precision,
         "threads": settings.threads_per_replica,
         "strategies": {name: one.summary() for name, one in series.items()},
-        **{name: compare(series, name) for name in SPECULATIVE if name in series},
+        **{str(name): compare(series, name) for name in SPECULATIVE if name in series},
         "forward_ms": measure_forwards(arguments.model, settings.cache_dir),
         "service": measure_service(settings, questions),
     }
