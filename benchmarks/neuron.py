@@ -1,0 +1,208 @@
+"""`python -m benchmarks.neuron`: our loop over the real NxDI source on a CPU, into docs/figures/neuron.json.
+
+Random Llamas with heads that know their continuations by one guess or another, decoded by Hugging Face's greedy
+`generate`, by NxDI's own Medusa loop and by ours. Says nothing of speed: nothing here runs on Neuron hardware.
+`make neuron-conformance NXDI=<checkouts>` makes the environment and calls it.
+"""
+
+import argparse
+import json
+import platform
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks import nxdi_on_cpu
+from service.decoding.tree import MedusaTree
+from service.engines.neuron.configuration import CANDIDATES, chain
+from service.engines.neuron.forward import CompiledForward, ForwardShape
+from service.engines.neuron.generation import generate
+from service.engines.neuron.hugging_face import Unconstrained
+from service.engines.neuron.nxdi import with_free_row
+
+OUTPUT = Path(__file__).parents[1] / "docs" / "figures" / "neuron.json"
+MODELS = 15
+VOCABULARY, HIDDEN, LAYERS, HEADS = 64, 96, 2, 4
+PROMPT, NEW_TOKENS, SEQUENCE = 12, 48, 128
+TREE = (
+    *((rank,) for rank in range(3)),
+    *((rank, other) for rank in range(3) for other in range(2)),
+    *((0, 0, rank) for rank in range(3)),
+    *((1, 0, 0), (0, 1, 0), (0, 0, 0, 0), (0, 0, 1, 0), (1, 0, 0, 0)),
+)
+
+
+@dataclass(frozen=True)
+class RandomModel:
+    """A checkpoint in NxDI's layout, a prompt, and what greedy decoding makes of it."""
+
+    folder: Path
+    prompt: list[int]
+    greedy: list[int]
+
+
+@dataclass
+class Runs:
+    """How many models came out token for token as greedy, and tokens a forward of ours took."""
+
+    identical: int = 0
+    of: int = 0
+    tokens_per_forward: list[float] = field(default_factory=list)
+
+    def add(self, tokens: Sequence[int], expected: Sequence[int], forwards: int = 0) -> None:
+        self.of += 1
+        self.identical += list(tokens) == list(expected)
+        if forwards:
+            self.tokens_per_forward.append(round(len(tokens) / forwards, 2))
+
+
+def random_model(folder: Path, seed: int) -> RandomModel:
+    """A random Llama and heads fitted to its own greedy continuation: the right guess is among their best three."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        hidden_size=HIDDEN,
+        intermediate_size=2 * HIDDEN,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        vocab_size=VOCABULARY,
+        max_position_embeddings=2 * SEQUENCE,
+        tie_word_embeddings=False,
+        pad_token_id=0,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    model = LlamaForCausalLM(config).eval()
+    for parameter in model.parameters():
+        if parameter.ndim > 1:
+            torch.nn.init.normal_(parameter, std=2 / parameter.shape[1] ** 0.5)
+    torch.nn.init.zeros_(model.lm_head.weight[0].detach())  # token 0 is never best: it trips NxDI's own loop once more
+    prompt = torch.randint(1, VOCABULARY, (1, PROMPT))
+    with torch.inference_mode():
+        mask = torch.ones_like(prompt)
+        ids = model.generate(prompt, attention_mask=mask, max_new_tokens=NEW_TOKENS, do_sample=False)
+        hidden = model.model(ids).last_hidden_state[0]
+    model.save_pretrained(folder)
+    torch.save(_fitted_heads(hidden, ids[0]), folder / "medusa_heads.pt")
+    return RandomModel(folder, prompt[0].tolist(), ids[0, PROMPT:].tolist())
+
+
+def _fitted_heads(hidden: torch.Tensor, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Heads without a residual block whose LM head ranks the right token 0, 1 or 2 at every position of `ids`."""
+    state = {}
+    for head in range(HEADS):
+        count = len(ids) - 2 - head
+        wanted = torch.nn.functional.one_hot(ids[2 + head :], VOCABULARY).float()
+        for position in range(count):
+            rivals = torch.randperm(VOCABULARY)[: int(torch.multinomial(torch.tensor([0.6, 0.25, 0.15]), 1))]
+            wanted[position, rivals[rivals != ids[position + 2 + head]]] = 2.0
+        fitted = torch.linalg.lstsq(hidden[:count].double(), wanted.double()).solution.T.float()
+        state[f"medusa_head_{head}.0.linear.weight"] = torch.zeros(HIDDEN, HIDDEN)
+        state[f"medusa_head_{head}.0.linear.bias"] = torch.zeros(HIDDEN)
+        state[f"medusa_head_{head}.1.weight"] = fitted.contiguous()
+    return state
+
+
+def neuron_arguments(tree: Sequence[Sequence[int]]) -> dict[str, Any]:
+    """NeuronConfig's arguments as the real compile has them, in lengths for a CPU."""
+    return {
+        "batch_size": 1,
+        "seq_len": SEQUENCE,
+        "max_new_tokens": NEW_TOKENS,
+        "is_medusa": True,
+        "medusa_speculation_length": len(tree) + 1,
+        "num_medusa_heads": HEADS,
+        "medusa_tree": [list(choice) for choice in tree],
+        "on_device_sampling_config": {"top_k": CANDIDATES, "global_topk": CANDIDATES},
+    }
+
+
+def ours(model: Any, prompt: list[int], tree: Sequence[Sequence[int]], *, relocates: bool) -> tuple[list[int], int]:
+    """Our loop's tokens over a model of NxDI, and its forwards."""
+    shape = ForwardShape(HEADS, len(tree) + 1, CANDIDATES, max_context_length=SEQUENCE // 2, seq_len=SEQUENCE)
+    forward = CompiledForward(with_free_row(model), shape, relocates=relocates)
+    with torch.inference_mode():
+        generation = generate(
+            forward,
+            MedusaTree.from_choices(tree, HEADS),
+            prompt,
+            Unconstrained(VOCABULARY, ()),
+            max_tokens=NEW_TOKENS,
+        )
+    return generation.tokens, generation.statistics.forwards
+
+
+def compare(models: Sequence[RandomModel]) -> dict[str, Runs]:
+    """Every way of decoding over every model."""
+    runs: dict[str, Runs] = {}
+
+    def add(name: str, model: RandomModel, tokens: Sequence[int], forwards: int = 0) -> None:
+        runs.setdefault(name, Runs()).add(tokens, model.greedy, forwards)
+
+    for each in models:
+        tree = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE))
+        for patched in (False, True):
+            with nxdi_on_cpu.persisted_relocation() if patched else nullcontext():
+                kind = "patched" if patched else "stock"
+                add(f"NxDI's loop, tree, {kind} cache", each, nxdi_on_cpu.stock_generate(tree, each.prompt, NEW_TOKENS))
+                add(f"our loop, tree, {kind} cache", each, *ours(tree, each.prompt, TREE, relocates=patched))
+        misled = ours(tree, each.prompt, TREE, relocates=True)
+        add("our loop misled: tree, stock cache taken for patched", each, *misled)
+        best = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(chain(HEADS)))
+        add("our loop, chain, stock cache", each, *ours(best, each.prompt, chain(HEADS), relocates=False))
+    return runs
+
+
+def figures(count: int = MODELS) -> dict[str, Any]:
+    """What docs/figures/neuron.json holds."""
+    version = nxdi_on_cpu.import_nxdi()
+    with tempfile.TemporaryDirectory() as scratch:
+        models = [random_model(Path(scratch) / str(seed), seed) for seed in range(count)]
+        runs = compare(models)
+    return {
+        "what": "tokens identical to Hugging Face's greedy generate, over random models; CPU mode, float32, tp 1",
+        "hardware": "none of Neuron's: not run on Inferentia or Trainium",
+        "nxdi": version,
+        "nxdi_source": nxdi_on_cpu.source_fingerprint(),
+        "torch": torch.__version__,
+        "transformers": metadata.version("transformers"),
+        "python": platform.python_version(),
+        "heads": HEADS,
+        "tree_nodes": len(TREE),
+        "new_tokens": NEW_TOKENS,
+        "runs": {name: _mean(each) for name, each in runs.items()},
+    }
+
+
+def _mean(runs: Runs) -> dict[str, Any]:
+    figures = {name: value for name, value in asdict(runs).items() if value}
+    rates = figures.pop("tokens_per_forward", [])
+    return {"identical": 0, **figures} | ({"tokens_per_forward": round(sum(rates) / len(rates), 2)} if rates else {})
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Write the figures; 2 where NxDI's source cannot run here, with the reason."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.neuron", description=__doc__)
+    parser.add_argument("--models", type=int, default=MODELS)
+    parser.add_argument("--output", type=Path, default=OUTPUT)
+    arguments = parser.parse_args(words)
+    if reason := nxdi_on_cpu.why_not():
+        print(reason, file=sys.stderr)
+        return 2
+    found = figures(arguments.models)
+    arguments.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(found["runs"], indent=1))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

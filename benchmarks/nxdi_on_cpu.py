@@ -1,0 +1,218 @@
+"""The real NxDI source on a CPU, its Neuron packages stood in for: what can be known of it without the hardware.
+
+    PEAKPLAN_NXDI_SOURCE    checkouts of aws-neuron/neuronx-distributed-inference (tag or commit of SDK 2.28) and
+                            aws-neuron/neuronx-distributed, with the path separator between them
+
+NxDI runs its models as plain torch modules in its own CPU mode; torch_neuronx, torch_xla and the compiler are only
+imported there. transformers 4.57 is what it is made for: an environment of its own (`make neuron-conformance`).
+"""
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from unittest import mock
+
+import torch
+
+from service.engines.neuron.nxdi import Nxdi
+from service.engines.neuron.relocation import fingerprint, persisting
+
+SOURCE_VARIABLE = "PEAKPLAN_NXDI_SOURCE"
+TRANSFORMERS = "4.57."
+PACKAGE = "neuronx_distributed_inference"
+_OTHER = "neuronx_distributed"
+_STAND_INS = ("torch_neuronx", "torch_xla", "neuronxcc", "libneuronxla", "nkilib", "blobfile", "islpy")
+_MAKE = "run `make neuron-conformance NXDI=<checkouts>`, which makes an environment for it"
+
+
+def source_folders() -> list[Path]:
+    """The `src` folders that the environment variable names, or [] where it is not set. Raises FileNotFoundError."""
+    named = os.environ.get(SOURCE_VARIABLE, "")
+    folders = [Path(part) / "src" if (Path(part) / "src").is_dir() else Path(part) for part in named.split(os.pathsep)]
+    if not named:
+        return []
+    for package in (PACKAGE, _OTHER):
+        if not any((folder / package).is_dir() for folder in folders):
+            raise FileNotFoundError(f"{SOURCE_VARIABLE}={named} holds no {package}")
+    return folders
+
+
+def why_not() -> str:
+    """Why the real NxDI cannot run here, with the way to it; empty where it can."""
+    if not os.environ.get(SOURCE_VARIABLE):
+        return f"{SOURCE_VARIABLE} names no NxDI source: {_MAKE}"
+    try:
+        source_folders()
+        found = metadata.version("transformers")
+    except (FileNotFoundError, metadata.PackageNotFoundError) as error:
+        return f"{error}: {_MAKE}"
+    if not found.startswith(TRANSFORMERS):
+        return f"NxDI needs transformers {TRANSFORMERS}x, and {found} is here: {_MAKE}"
+    return ""
+
+
+def import_nxdi() -> str:
+    """Make NxDI importable in its CPU mode and return its version. Once a process."""
+    os.environ["NXD_CPU_MODE"] = "1"
+    folders = [str(folder) for folder in source_folders()]
+    if folders[0] not in sys.path:
+        sys.path[:0] = folders
+        sys.meta_path.insert(0, _StandIns())
+        vars(torch.classes)["neuron"] = Anything  # what the device's runtime registers
+        with mock.patch("torch.jit.script", _unscripted), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # NxDI's own, by the dozen
+            for module in ("models.llama.modeling_llama", "utils.hf_adapter"):
+                importlib.import_module(f"{PACKAGE}.{module}")
+    version: str = importlib.import_module(f"{PACKAGE}._version").__version__
+    return version
+
+
+def _unscripted(function: Any, *arguments: Any, **named: Any) -> Any:
+    """TorchScript knows no stand-ins, and is not asked in CPU mode."""
+    del arguments, named
+    return function
+
+
+class _AnythingMeta(type):
+    def __getattr__(cls, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Anything
+
+    def __or__(cls, other: Any) -> Any:
+        return Any
+
+    __ror__ = __or__
+
+    def __getitem__(cls, item: Any) -> Any:
+        return cls
+
+
+class Anything(metaclass=_AnythingMeta):
+    """A class, base class, decorator or value, whatever an import wants it to be; never computed with."""
+
+    def __init__(self, *_arguments: Any, **_named: Any) -> None:
+        pass
+
+    def __call__(self, *_arguments: Any, **_named: Any) -> Any:
+        return Anything
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Anything
+
+
+class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds any module below the Neuron packages' names."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        del path, target
+        if fullname.partition(".")[0] not in _STAND_INS:
+            return None
+        return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+        return _StandIn(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module).update(_REAL.get(module.__name__, {}))
+
+
+class _StandIn(ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Anything
+
+
+_REAL: Mapping[str, Mapping[str, Any]] = {
+    "torch_neuronx.utils": {"get_platform_target": lambda: "trn1"},
+    "torch_neuronx.utils.utils": {"get_platform_target": lambda: "trn1"},
+}
+
+
+def cpu_model(checkpoint: Path, arguments: Mapping[str, Any]) -> Any:
+    """NxDI's Llama with Medusa heads over a checkpoint, in float32 on the CPU. Nothing is traced or compiled.
+
+    In its CPU mode one module serves prompts and trees, so that both must be as long as the cache.
+    """
+    _one_process_group()
+    length = arguments["seq_len"]
+    own = {"on_cpu": True, "torch_dtype": "float32", "tp_degree": 1, "save_sharded_checkpoint": False}
+    own |= {"max_context_length": length, "max_length": length, "context_encoding_buckets": [length]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = Nxdi().model(checkpoint, {**arguments, **own})
+        model.to_cpu()
+    # What CPU mode alone asks for and the release does not have: it copies the cache to a model of this name.
+    model.token_generation_model = model.medusa_speculation_model
+    model._get_captured_tensors_offset = lambda: 0
+    return model
+
+
+def _one_process_group() -> None:
+    state = importlib.import_module(f"{_OTHER}.parallel_layers.parallel_state")
+    if not torch.distributed.is_initialized():
+        torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
+    if state.model_parallel_is_initialized():
+        state.destroy_model_parallel()
+
+
+@contextmanager
+def persisted_relocation() -> Iterator[None]:
+    """NxDI with our K/V patch, for as long as the block lasts: on a CPU nothing is compiled in."""
+    manager = importlib.import_module(f"{PACKAGE}.modules.kvcache.kv_cache_manager").KVCacheManager
+    with mock.patch.object(manager, "update_kv_by_layer_id", persisting(manager.update_kv_by_layer_id)):
+        yield
+
+
+def source_fingerprint() -> str:
+    """What `relocation.py` knows this source by."""
+    manager = importlib.import_module(f"{PACKAGE}.modules.kvcache.kv_cache_manager").KVCacheManager
+    return fingerprint(manager, importlib.import_module(f"{PACKAGE}.models.model_base").NeuronBaseModel)
+
+
+def stock_generate(model: Any, prompt: Sequence[int], max_new_tokens: int) -> list[int]:
+    """What NxDI's own Medusa loop makes of a prompt, with the least that it needs to run on a CPU at all.
+
+    A global that its release forgot to define, and the gather of hidden states out of bounds, which raises on a CPU.
+    """
+    adapters = importlib.import_module(f"{PACKAGE}.utils.hf_adapter")
+    adapter = adapters.HuggingFaceGenerationAdapter(model)
+    model.neuron_config.max_new_tokens = max_new_tokens
+
+    def forward(**inputs: Any) -> Any:
+        inputs.pop("tensor_capture_hook", None)
+        return model.forward(**inputs)
+
+    adapter.forward = forward
+    ids = torch.tensor([prompt])
+    with (
+        mock.patch.object(adapters, "tensor_capture_hook", None, create=True),
+        mock.patch.object(torch, "gather", _bounded_gather),
+        torch.inference_mode(),
+    ):
+        model.reset()
+        decoded = adapter._medusa_assisted_decoding(ids, None, None, 0, -1, attention_mask=torch.ones_like(ids))
+    tokens: list[int] = decoded[0, len(prompt) :].tolist()
+    return tokens[:max_new_tokens]
+
+
+_gather = torch.gather
+
+
+def _bounded_gather(input: torch.Tensor, dim: int, index: torch.Tensor) -> torch.Tensor:
+    out_of_bounds = dim == 1 and index.shape == input.shape and int(index.max()) >= input.shape[1]
+    return input if out_of_bounds else _gather(input, dim, index)

@@ -1,0 +1,69 @@
+"""Our loop over the real NxDI source, in its CPU mode: `make neuron-conformance NXDI=<checkouts>` runs this.
+
+Elsewhere it is skipped: NxDI's source is not ours to ship, and it is made for another transformers than ours.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import neuron, nxdi_on_cpu
+from service.engines.neuron.hugging_face import MedusaGenerator
+from service.engines.neuron.relocation import KNOWN_SOURCES
+
+pytestmark = [
+    pytest.mark.skipif(bool(nxdi_on_cpu.why_not()), reason=nxdi_on_cpu.why_not()),
+    pytest.mark.filterwarnings("ignore"),  # NxDI's own, by the dozen
+]
+MODELS = 3  # docs/figures/neuron.json has 15
+
+
+@pytest.fixture(scope="module")
+def version() -> str:
+    return nxdi_on_cpu.import_nxdi()
+
+
+@pytest.fixture(scope="module")
+def models(version: str, tmp_path_factory: pytest.TempPathFactory) -> list[neuron.RandomModel]:
+    folder: Path = tmp_path_factory.mktemp(f"nxdi-{version}")
+    return [neuron.random_model(folder / str(seed), seed) for seed in range(MODELS)]
+
+
+@pytest.fixture(scope="module")
+def runs(models: list[neuron.RandomModel]) -> dict[str, neuron.Runs]:
+    return neuron.compare(models)
+
+
+def test_the_source_is_one_that_the_patch_knows(version: str) -> None:
+    assert KNOWN_SOURCES.get(version) == nxdi_on_cpu.source_fingerprint()
+
+
+@pytest.mark.parametrize("graph", ["tree, patched cache", "tree, stock cache", "chain, stock cache"])
+def test_our_loop_is_greedy_on_every_kind_of_graph(runs: dict[str, neuron.Runs], graph: str) -> None:
+    assert (runs[f"our loop, {graph}"].identical, runs[f"our loop, {graph}"].of) == (MODELS, MODELS)
+
+
+def test_the_tree_is_worth_it(runs: dict[str, neuron.Runs]) -> None:
+    assert min(runs["our loop, tree, patched cache"].tokens_per_forward) > 2
+
+
+@pytest.mark.parametrize(
+    "name", ["NxDI's loop, tree, stock cache", "our loop misled: tree, stock cache taken for patched"]
+)
+def test_the_stock_cache_loses_what_it_moved(runs: dict[str, neuron.Runs], name: str) -> None:
+    assert runs[name].identical < MODELS
+
+
+def test_scripts_that_call_generate_get_greedy_s_tokens(models: list[neuron.RandomModel]) -> None:
+    each = models[0]
+    model: Any = nxdi_on_cpu.cpu_model(each.folder, neuron.neuron_arguments(neuron.TREE))
+    model.neuron_config.max_context_length = neuron.SEQUENCE // 2  # CPU mode wants it as long as the cache
+
+    with torch.inference_mode():
+        output = MedusaGenerator(model).generate(
+            torch.tensor([each.prompt]), assistant_model=model, max_new_tokens=neuron.NEW_TOKENS
+        )
+
+    assert output.tolist() == [each.prompt + each.greedy]
