@@ -8,6 +8,8 @@ import asyncio
 import contextlib
 import logging
 import time
+from collections import defaultdict
+from typing import ClassVar
 
 from service.engines.protocol import (
     EngineError,
@@ -26,8 +28,7 @@ logger = logging.getLogger(__name__)
 
 START_SECONDS = 600.0  # compiled artifacts of a big model take minutes to load
 GRACE_SECONDS = 2.0
-_HELLO_SECONDS = 2.0
-_SECOND_HELLO_SECONDS = 0.5  # of a replica that was lost: a dead stub's calls fail only after a second
+_HELLO_SECONDS = 2.0  # a dead stub's calls fail after one
 _NOTICE_SECONDS = 2.0  # of waiting for the server, before it is logged
 _PROOF_SECONDS = 30.0  # a model's first inference may take its time
 _UNLOAD_SECONDS = 2.0
@@ -52,6 +53,10 @@ class _Life:
 class TritonEngine:
     """The replica on chip `number` of the Triton server at `address`."""
 
+    # Of each replica, the engines of this process that are not closed. In a reload the new one unloads what the old one
+    # has; the old one must not take that for a fault and load it back.
+    _engines: ClassVar[defaultdict[tuple[str, str], list["TritonEngine"]]] = defaultdict(list)
+
     def __init__(
         self,
         address: str,
@@ -71,7 +76,7 @@ class TritonEngine:
         self._grace_seconds = grace_seconds
         self._model: TritonModel | None = None
         self._life: _Life | None = None
-        self._given_up: ProcessName | None = None
+        self._rivals = self._engines[address, self._name]
 
     @property
     def model_id(self) -> str:
@@ -87,13 +92,16 @@ class TritonEngine:
         return self._life.hello.process if self._life is not None else None
 
     async def start(self) -> None:
-        """Adopt the replica if Triton hosts it already, and it is not the one that was given up; else load it anew.
+        """The first time adopt the replica if Triton hosts it already; else, and ever after, load it anew.
 
-        Waits for a server that is not there yet. Raises EngineUnavailableError after `start_seconds`, or with what
-        Triton says of a model that does not load.
+        Waits for a server that is not there yet. Raises EngineUnavailableError after `start_seconds`, with what Triton
+        says of a model that does not load, or when a newer engine has this replica.
         """
         if self._model is None:
             self._model = TritonModel(self._address, self._name)
+            self._rivals.append(self)
+        if self._rivals[-1] is not self:
+            raise EngineUnavailableError(f"a newer engine has {self._name} in Triton")
         if self._life is not None:
             self._life.ended.set()
         try:
@@ -108,7 +116,7 @@ class TritonEngine:
             ) from None
         if self._life is not None:
             self._life.stub.close()
-        self._life, self._given_up = _Life(hello), hello.process
+        self._life = _Life(hello)
 
     async def generate(self, request: GenerationRequest) -> GenerationResult:
         """See `Engine.generate`. When cancelled it waits until the replica is free; one that stays busy is given up."""
@@ -151,6 +159,7 @@ class TritonEngine:
             life.ended.set()
             life.stub.close()
         if model is not None:
+            self._rivals.remove(self)
             await model.close()
 
     async def _settle(self, model: TritonModel, life: _Life) -> None:
@@ -169,24 +178,18 @@ class TritonEngine:
         except EngineUnavailableError:
             logger.warning("waiting for Triton", extra={"address": self._address})
             await model.wait_until_live(self._start_seconds)
-        hello = await self._answer(model)
-        if hello is None or hello.process == self._given_up or self._is_outdated(hello):
+        hello = await self._answer(model) if self._life is None else None
+        if hello is None or (self._version and hello.version != self._version):
             await self._renew(model)
             hello = await model.hello(self._start_seconds)
         if self._version and hello.version != self._version:
             logger.warning("Triton hosts another version", extra={"hosted": hello.version, "wanted": self._version})
         return hello
 
-    def _is_outdated(self, hello: Hello) -> bool:
-        """Of a model that was there before us; one that we lost may come back as its folder is now."""
-        return self._given_up is None and bool(self._version) and hello.version != self._version
-
     async def _answer(self, model: TritonModel) -> Hello | None:
-        """None when the model is not loaded, or its process is dead, hangs or was given up."""
-        if self._life is not None and self._life.stub.sees:
-            return None
+        """None when the model is not loaded, or its process is dead or hangs."""
         try:
-            return await model.hello(_HELLO_SECONDS if self._given_up is None else _SECOND_HELLO_SECONDS)
+            return await model.hello(_HELLO_SECONDS)
         except EngineError:
             return None
 
