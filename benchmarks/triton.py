@@ -90,12 +90,13 @@ async def measure_added(settings: Settings, address: str, asked: Sequence[Genera
         return model.generate(request)
 
     try:
-        return await _side_by_side({"in_process": in_process, "pipe": pipe.generate, "triton": triton.generate}, asked)
+        return await side_by_side({"in_process": in_process, "pipe": pipe.generate, "triton": triton.generate}, asked)
     finally:
         await asyncio.gather(pipe.close(), triton.close())
 
 
-async def _side_by_side(ways: dict[str, Generate], asked: Sequence[GenerationRequest]) -> dict[str, Any]:
+async def side_by_side(ways: dict[str, Generate], asked: Sequence[GenerationRequest]) -> dict[str, Any]:
+    """Every way on every request, the order rotating; in_process and triton must be among the ways."""
     names = list(ways)
     whole: dict[str, list[float]] = {name: [] for name in names}
     around: dict[str, list[float]] = {name: [] for name in names}
