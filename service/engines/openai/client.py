@@ -13,7 +13,7 @@ from typing import Any
 
 import httpx
 
-CONNECT_SECONDS = 1.0
+CONNECT_SECONDS = 5.0  # a starved host connects late; no request waits beyond its own deadline
 # A plan is some hundred bytes and every token of it a few hundred more; what is far longer is not a completion.
 MOST_BYTES = 1 << 20
 _END = "[DONE]"
