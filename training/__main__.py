@@ -1,7 +1,7 @@
 """`make train`: from the data folder to a model folder, in stages that are each kept and not done twice.
 
 runs       fine-tune the base, several times                   WORK/run-N
-adapter    the mean of the runs                                WORK/adapter
+adapter    their mean, a last stage from there, their mean     WORK/adapter
 positions  the tuned model's own plans and hidden states       WORK/positions
 heads      four Medusa heads on the frozen tuned model         WORK/model
 exit       a lens with which the first layers draft            WORK/model
@@ -56,10 +56,7 @@ def train(settings: TrainingSettings) -> None:
     base = ensure_base_weights(settings.cache)
     adapter = settings.work / "adapter"
     if not (adapter / "adapter_model.safetensors").is_file():
-        for run in sorted({run for run, _ in settings.blended}):
-            finetune(replace(settings, work=_run_folder(settings, run), seed=settings.seed + run), base, BOS, EOS)
-        parts = [_run_folder(settings, run) / f"adapter-{stage}" for run, stage in settings.blended]
-        blend(parts, settings.blended_rank, adapter)
+        _make_adapter(settings, base, adapter)
     model = settings.work / "model"
     if not (model / "model.json").is_file():
         model.mkdir(parents=True, exist_ok=True)
@@ -81,6 +78,17 @@ def train(settings: TrainingSettings) -> None:
         calibrate(settings, model)
     export_model(model, settings.output, seed=settings.seed, stages=settings.stages)
     print(f"{settings.output} is ready; `make eval` and `make bench` measure it")
+
+
+def _make_adapter(settings: TrainingSettings, base: Path, adapter: Path) -> None:
+    """The independent runs, their mean, the last stage, which goes on from that, and the mean with what came of it."""
+    for run in sorted({run for run, _ in settings.blended}):
+        finetune(replace(settings, work=_run_folder(settings, run), seed=settings.seed + run), base, BOS, EOS)
+    parts = [_run_folder(settings, run) / f"adapter-{stage}" for run, stage in settings.blended]
+    mean = blend(parts, settings.blended_rank, settings.work / "mean")
+    last = replace(settings, work=settings.work / "finish", stages=(settings.finish,))
+    finetune(last, base, BOS, EOS, start=mean)
+    blend([settings.work / part for part in settings.kept], settings.blended_rank, adapter)
 
 
 def _run_folder(settings: TrainingSettings, run: int) -> Path:

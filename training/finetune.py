@@ -43,13 +43,15 @@ class _Run:
     step: int = 0
 
 
-def finetune(settings: TrainingSettings, base: Path, bos: int, eos: int) -> Path:
+def finetune(settings: TrainingSettings, base: Path, bos: int, eos: int, start: Path | None = None) -> Path:
     """Train every stage, or go on from the last checkpoint; returns the folder of the finished adapter.
+
+    The first stage begins with the adapter in `start`, whose rank is its own, or with a new one.
 
     On a CPU each core runs a process of its own with one thread and a share of every batch: that keeps its pace beside
     other work, where two threads of one process would wait for each other at every operation.
     """
-    adapter: Path | None = None
+    adapter = start
     for stage in settings.stages:
         before, adapter = adapter, settings.work / f"adapter-{stage.name}"
         if (adapter / _WEIGHTS).is_file():
