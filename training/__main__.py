@@ -76,7 +76,7 @@ def train(settings: TrainingSettings) -> None:
         train_early_exit(settings, model)
     if not (model / "medusa_tree.json").is_file():
         calibrate(settings, model)
-    export_model(model, settings.output, seed=settings.seed, stages=settings.stages)
+    export_model(model, settings.output, seed=settings.seed, stages=(*settings.stages, settings.finish))
     print(f"{settings.output} is ready; `make eval` and `make bench` measure it")
 
 
