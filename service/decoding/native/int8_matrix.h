@@ -24,7 +24,7 @@ namespace peakplan {
 constexpr int kGroup = 64;       // inputs that share an activation scale
 constexpr int kDepth = 4;        // inputs that one VNNI instruction sums in each of its lanes
 constexpr int kMostRows = 9;     // rows of a tile: their sums just fit the registers
-constexpr int kBestRows = 6;     // rows of each of several tiles: their scaled sums fit, too
+constexpr int kBestRows = 7;     // most rows of each of several tiles: their scaled sums fit, too
 constexpr int kFewRows = 5;      // up to these, the hardware reads ahead fast enough by itself
 constexpr int kStrip = 32;       // outputs whose weights lie together: two registers
 // Bytes of weights fetched into the second level cache before they are wanted, for more rows than a few: about a strip,
