@@ -91,7 +91,7 @@ class Nursery:
                 await self._stop()
 
     async def bear(self, stream: socket.socket) -> Process:
-        """A replica that serves on `stream`; it says Ready there. Loads the model first where that has not been done.
+        """A replica that serves on `stream`, and answers Hello there. Loads the model first if nobody has yet.
 
         Raises EngineUnavailableError with the template's own reason.
         """

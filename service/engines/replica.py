@@ -120,8 +120,7 @@ class ReplicaEngine:
             ours.close()
             raise
         _, self._link = await asyncio.get_running_loop().create_unix_connection(ReplicaLink, sock=ours)
-        if self._nursery is None:
-            self._link.send(Hello(self._source, os.getpid()))
+        self._link.send(Hello(self._source, os.getpid()))  # it says nothing before, when nobody would listen yet
         return await self._link.expect()
 
     async def _settle(self, link: ReplicaLink, answer: asyncio.Future[Message]) -> None:

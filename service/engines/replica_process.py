@@ -97,7 +97,7 @@ def _serve_forked(stream: socket.socket, model: Model, template_pid: int) -> int
     with contextlib.suppress(ConnectionError):
         channel = Channel(stream)
         take_name(REPLICA)
-        if die_with_parent(template_pid):
+        if die_with_parent(template_pid) and isinstance(channel.receive(), Hello):
             channel.send(Ready(model.id))
             return _serve(channel, model)
     return 1

@@ -3,12 +3,13 @@
 import asyncio
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
-from service.engines.nursery import can_fork
+from service.engines.nursery import Nursery, can_fork
 from service.engines.processes import replicas_of
 from service.engines.protocol import EngineUnavailableError, GenerationRequest
 from service.engines.replica import ReplicaEngine
@@ -50,6 +51,20 @@ async def test_all_replicas_come_from_one_process_and_answer(pair: list[ReplicaE
     for engine in pair:
         assert (engine.model_id, engine.available) == ("fake", True)
         assert (await engine.generate(request())).stop_reason == "finished"
+
+
+async def test_a_replica_says_nothing_before_anybody_listens() -> None:
+    nursery = Nursery.join(replace(fake_source(), forkable=True), 1)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        process = await nursery.bear(theirs)
+        eventually(lambda: process.pid in replicas_of(os.getpid()), "no replica was born")
+        await asyncio.sleep(0.1)
+        ours.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            ours.recv(1)
+    process.kill()
+    await nursery.leave()
 
 
 async def test_one_that_is_killed_is_forked_anew_and_the_others_do_not_notice(pair: list[ReplicaEngine]) -> None:
