@@ -33,11 +33,11 @@ The base, SmolLM2-135M-Instruct (Apache-2.0, Hugging Face), is fetched at the fi
 ## Training
 
 `make train DATA=../shared/data`, seed {seed}: a LoRA adapter on every linear layer, the mean of independent runs and
-of a last stage from there, cut to rank {rank}, over mixes of `training/data/mix.py` ({stages}; `training/settings.py` has
-every number); then four Medusa
-heads (one residual block each, LM head shared) on the frozen tuned model's own greedy plans, in int8 where that is how
-it is served; a lens on the state after the first layers, so that these can draft; then a tree of {nodes} nodes, which
-of them to draft, and an opening, calibrated by the time that dev plans take on the machine that trained it.
+of a last stage from there, cut to rank {rank}, over mixes of `training/data/mix.py` ({stages}; `training/settings.py`
+has every number); then four Medusa heads (one residual block each, LM head shared) on the frozen tuned model's own
+greedy plans, in int8 where that is how it is served; a lens on the state after the first layers, so that these can
+draft; then a tree of {nodes} nodes, which of them to draft, and an opening, calibrated by the time that dev plans
+take on the machine that trained it.
 
 Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI queries (Apache-2.0), WebShop instructions
 (MIT), questions of contextual-product-qa (CDLA-Sharing-1.0), Bitext customer support (CDLA-Sharing-1.0), CLINC150
