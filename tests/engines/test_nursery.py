@@ -6,11 +6,12 @@ import signal
 import socket
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from service.engines.nursery import Nursery, can_fork
-from service.engines.processes import replicas_of
+from service.engines.processes import TEMPLATE, replicas_of
 from service.engines.protocol import EngineUnavailableError, GenerationRequest
 from service.engines.replica import ReplicaEngine
 from tests.fake_models import fake_source
@@ -40,8 +41,14 @@ async def pair() -> AsyncIterator[list[ReplicaEngine]]:
         await engine.close()
 
 
+def templates() -> list[int]:
+    """Of this process; a run of many tests has other children, too."""
+    alive = [child for child in children_of(os.getpid()) if is_alive(child)]
+    return [pid for pid in alive if Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == TEMPLATE]
+
+
 def template() -> int:
-    (pid,) = [child for child in children_of(os.getpid()) if is_alive(child)]
+    (pid,) = templates()
     return pid
 
 
@@ -127,13 +134,13 @@ async def test_a_model_that_does_not_load_says_why() -> None:
     with pytest.raises(EngineUnavailableError, match="nowhere"):
         await engine.start()
     await engine.close()
-    assert not [child for child in children_of(os.getpid()) if is_alive(child)]
+    assert not templates()
 
 
 async def test_another_model_has_a_template_of_its_own(pair: list[ReplicaEngine]) -> None:
     other = ReplicaEngine(replace(fake_source(), forkable=True, version="other"))
     await other.start()
     assert (await other.generate(request())).stop_reason == "finished"
-    assert len([child for child in children_of(os.getpid()) if is_alive(child)]) == 2
+    assert len(templates()) == 2
     await other.close()
     assert (await pair[0].generate(request())).stop_reason == "finished"
