@@ -151,5 +151,7 @@ def running(store: Store, image: str, **environment: object) -> Iterator[Running
 def inspect(store: Store, image: str) -> dict[str, object]:
     """The image's configuration."""
     (found,) = json.loads(store.podman("image", "inspect", image))
-    configuration: dict[str, object] = found["Config"] | {"HealthCheck": found.get("HealthCheck")}
+    configuration: dict[str, object] = found["Config"] | {
+        "HealthCheck": found.get("Healthcheck") or found.get("HealthCheck")
+    }
     return configuration
