@@ -35,6 +35,7 @@ pytestmark = pytest.mark.slow
 QUESTIONS_IN_ALL = 500
 CHUNK = 100
 QUESTIONS_A_RANDOM_TREE = 15
+ROUNDED_QUESTIONS = 150  # in bfloat16, which is served only where int8 cannot be
 DRAFTED_QUESTIONS = 200
 DRAFTED_QUESTIONS_IN_FLOAT32 = 15
 MOST_THREADS = 2
@@ -231,7 +232,7 @@ def assert_exact_draft(subject: Subject, early_exit: EarlyExit, indices: range) 
 
 def test_bfloat16_differs_in_near_ties_only(rounded: Subject, capsys: pytest.CaptureFixture[str]) -> None:
     different = []
-    for index in range(QUESTIONS_IN_ALL):
+    for index in range(ROUNDED_QUESTIONS):
         medusa = rounded.medusa_answer(index, rounded.shipped_heads, rounded.shipped_tree).tokens
         greedy = rounded.greedy_answer(index).tokens
         if medusa != greedy:
@@ -239,8 +240,10 @@ def test_bfloat16_differs_in_near_ties_only(rounded: Subject, capsys: pytest.Cap
             different.append(f"{rounded.questions[index].text!r}: gap {gap:.4f}, resolution {resolution:.4f}")
             assert gap <= resolution, different[-1]
     with capsys.disabled():
-        print(f"\nbfloat16: {len(different)} of {QUESTIONS_IN_ALL} plans differ, all near ties", *different, sep="\n  ")
-    assert len(different) <= MOST_DIFFERENT * QUESTIONS_IN_ALL
+        print(
+            f"\nbfloat16: {len(different)} of {ROUNDED_QUESTIONS} plans differ, all near ties", *different, sep="\n  "
+        )
+    assert len(different) <= MOST_DIFFERENT * ROUNDED_QUESTIONS
 
 
 def first_difference(subject: Subject, index: int, one: list[int], other: list[int]) -> tuple[float, float]:
