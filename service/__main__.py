@@ -19,7 +19,7 @@ from service.api.tokens import TokensError
 from service.engines.frames import ModelSource
 from service.engines.protocol import EngineError
 from service.settings import Settings, problems_of
-from service.telemetry.logs import configure_logging
+from service.telemetry.logs import configure_logging, give_up_unwritten
 
 logger = logging.getLogger("service")
 
@@ -46,6 +46,7 @@ def main(source: ModelSource | None = None) -> int:
         return _fail(str(error))
     except KeyboardInterrupt:  # while starting; a running server stops in an orderly way
         return 130
+    give_up_unwritten()
     return 0
 
 

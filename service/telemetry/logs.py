@@ -5,6 +5,7 @@ What shoppers write never goes into one: only ids, counts, codes, times and plac
 
 import json
 import logging
+import os
 import sys
 import time
 import traceback
@@ -64,3 +65,13 @@ def configure_logging(level: str) -> None:
         logging.getLogger(name).propagate = True
     logging.getLogger("uvicorn.access").disabled = True  # the API logs each request itself, without its text
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLogger().level))  # we say it ourselves
+
+
+def give_up_unwritten() -> None:
+    """Let go of lines that standard error does not take (a full disk): Python would fail with them at its exit."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stderr.fileno())
+        os.close(nowhere)
