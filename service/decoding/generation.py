@@ -91,6 +91,17 @@ def generate_draft(
     return generation
 
 
+def stop_reason_at(
+    constraint: Constraint, tokens: Sequence[int], max_tokens: int, cancelled: Callable[[], bool] | None
+) -> StopReason | None:
+    """Why a generation that has come to these tokens goes on no further; None where it does."""
+    if constraint.finished():
+        return "finished"
+    if len(tokens) >= max_tokens:
+        return "length"
+    return "cancelled" if cancelled is not None and cancelled() else None
+
+
 class _Decoding:
     """One generation under way."""
 
@@ -130,19 +141,12 @@ class _Decoding:
     def run(self, cancelled: Callable[[], bool] | None) -> Generation:
         brought = self._emit_forced()  # what the next forward is credited with
         self._unread += brought
-        while (stop_reason := self._stop_reason(cancelled)) is None:
+        while (stop_reason := stop_reason_at(self._constraint, self._tokens, self._max_tokens, cancelled)) is None:
             self._step(brought)
             brought = []
         self._statistics.plan_tokens = len(self._tokens)
         self._statistics.forced_tokens = len(self._tokens) - self._statistics.decisions
         return Generation(self._tokens, self._statistics, self._steps, stop_reason)
-
-    def _stop_reason(self, cancelled: Callable[[], bool] | None) -> StopReason | None:
-        if self._constraint.finished():
-            return "finished"
-        if len(self._tokens) >= self._max_tokens:
-            return "length"
-        return "cancelled" if cancelled is not None and cancelled() else None
 
     def _step(self, brought: list[int]) -> None:
         """One forward, credited with what it emits and with the tokens it `brought` along from the prompt's end."""

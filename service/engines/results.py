@@ -1,10 +1,19 @@
-"""A finished generation, which knows tokens, as the result that a request is answered with."""
+"""What engines that decode themselves share: a request's grammar made ready, a finished generation made its answer."""
 
 from tokenizers import Tokenizer
 
+from service.decoding.constraint import GrammarCompiler, GrammarConstraint, GrammarError
 from service.decoding.statistics import Generation
 from service.decoding.trace import NodeTrace, StepTrace
-from service.engines.protocol import GenerationResult, TraceNode, TraceStep
+from service.engines.protocol import GenerationResult, RequestRefusedError, TraceNode, TraceStep
+
+
+def request_constraint(compiler: GrammarCompiler, grammar: str) -> GrammarConstraint:
+    """A request's grammar. Raises RequestRefusedError without its words: they are the shopper's."""
+    try:
+        return compiler.compile(grammar)
+    except GrammarError:
+        raise RequestRefusedError("its grammar does not compile") from None
 
 
 def generation_result(generation: Generation, tokenizer: Tokenizer, seconds: float, *, trace: bool) -> GenerationResult:

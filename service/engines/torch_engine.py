@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from service.decoding.constraint import GrammarCompiler, GrammarConstraint, GrammarError
+from service.decoding.constraint import GrammarCompiler
 from service.decoding.draft import MOST_DRAFTED_NODES
 from service.decoding.generation import generate_autoregressive, generate_draft, generate_medusa
 from service.decoding.model import Model
@@ -23,7 +23,7 @@ from service.engines.forwards import build_forward, kept_dtype
 from service.engines.model_folder import LoadedModel, ModelFolderError, load_model
 from service.engines.precision import Precision
 from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError, Strategy
-from service.engines.results import generation_result
+from service.engines.results import generation_result, request_constraint
 
 _WARM_UP_GRAMMAR = r"start: /( [a-z]{1,6}){4,12}/"
 _MISSING: dict[Strategy, str] = {"medusa": "no Medusa heads", "draft": "no early exit (early_exit.json)"}
@@ -98,7 +98,7 @@ class TorchModel:
         return generation_result(generation, self._tokenizer, time.monotonic() - started, trace=request.trace)
 
     def _generate(self, request: GenerationRequest, prompt: list[int], stop: Callable[[], bool]) -> Generation:
-        constraint = self._compile(request.grammar)
+        constraint = request_constraint(self._compiler, request.grammar)
         max_tokens = min(request.max_tokens or self._max_tokens, self._max_tokens)
         if request.strategy == "medusa":
             if self._heads is None:
@@ -111,12 +111,6 @@ class TorchModel:
         else:
             run = partial(generate_autoregressive, self._llama, fast_forward=request.fast_forward)
         return run(prompt, constraint, max_tokens=max_tokens, trace=request.trace, cancelled=stop, cache=self._cache)
-
-    def _compile(self, grammar: str) -> GrammarConstraint:
-        try:
-            return self._compiler.compile(grammar)
-        except GrammarError:  # its message quotes the grammar, and so the shopper
-            raise RequestRefusedError("its grammar does not compile") from None
 
 
 def load(

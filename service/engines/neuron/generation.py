@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from service.decoding.constraint import Constraint
 from service.decoding.draft import TokenTree, accept_forced, grow_tree
-from service.decoding.statistics import Generation, Statistics, StopReason
+from service.decoding.generation import stop_reason_at
+from service.decoding.statistics import Generation, Statistics
 from service.decoding.trace import StepTrace, trace_nodes
 from service.decoding.tree import MedusaTree
 from service.decoding.verification import Verdict, verify
@@ -81,19 +82,12 @@ class _Decoding:
         self.statistics.prompt_tokens = len(self.unread)
         brought = self._emit_forced()
         self.unread += brought
-        while (stop_reason := self._stop_reason(cancelled)) is None:
+        while (stop_reason := stop_reason_at(self.constraint, self.tokens, self.max_tokens, cancelled)) is None:
             self._step(brought)
             brought = []
         self.statistics.plan_tokens = len(self.tokens)
         self.statistics.forced_tokens = len(self.tokens) - self.statistics.decisions
         return Generation(self.tokens, self.statistics, self.steps, stop_reason)
-
-    def _stop_reason(self, cancelled: Callable[[], bool] | None) -> StopReason | None:
-        if self.constraint.finished():
-            return "finished"
-        if len(self.tokens) >= self.max_tokens:
-            return "length"
-        return "cancelled" if cancelled is not None and cancelled() else None
 
     def _step(self, brought: list[int]) -> None:
         """One forward, credited with what it emits and with the tokens it `brought` along from the prompt's end."""

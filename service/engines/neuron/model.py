@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from service.decoding.constraint import GrammarCompiler, GrammarConstraint, GrammarError
+from service.decoding.constraint import GrammarCompiler
 from service.decoding.statistics import Generation
 from service.decoding.tree import MedusaTree
 from service.engines.model_folder import ModelCard, read_card
@@ -24,7 +24,7 @@ from service.engines.neuron.manifest import TOKENIZER, check_manifest
 from service.engines.neuron.nxdi import NXDI, Driver
 from service.engines.neuron.packages import installed_versions
 from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError, Strategy
-from service.engines.results import generation_result
+from service.engines.results import generation_result, request_constraint
 from service.engines.triton.repository import VISIBLE_CORES, neuron_cores
 
 _log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class NeuronModel:
                 self._forward,
                 self._tree if is_medusa else AUTOREGRESSIVE,
                 prompt,
-                self._compile(request.grammar),
+                request_constraint(self._compiler, request.grammar),
                 max_tokens=min(request.max_tokens or self._card.max_tokens, self._card.max_tokens),
                 fast_forward=is_medusa or request.fast_forward,
                 trace=request.trace,
@@ -84,12 +84,6 @@ class NeuronModel:
             self.refused += 1
             _log.warning("%d of %d requests refused: %s", self.refused, self.refused + self.answered, error)
             raise RequestRefusedError(str(error)) from error
-
-    def _compile(self, grammar: str) -> GrammarConstraint:
-        try:
-            return self._compiler.compile(grammar)
-        except GrammarError:  # its message quotes the grammar, and so the shopper
-            raise RequestRefusedError("its grammar does not compile") from None
 
 
 def load(
