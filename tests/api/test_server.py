@@ -141,6 +141,7 @@ def test_ctrl_c_ends_it_without_a_traceback(tiny_model_dir: Path) -> None:
 def test_replicas_die_with_a_killed_server(tiny_model_dir: Path) -> None:
     with serving(PEAKPLAN_MODEL_DIR=tiny_model_dir, PEAKPLAN_REPLICAS=1) as server:
         replicas = replicas_of(server.process.pid)
+        assert len(replicas) == 1
         server.process.kill()
         eventually(lambda: not any(map(is_alive, replicas)), "a replica outlived its server")
 
