@@ -43,21 +43,21 @@ class Admission:
         """How long a generation takes on average, from those before it."""
         return self.times.mean or _FIRST_EXPECTATION
 
-    async def acquire(self, deadline: float | None, avoid: Slot | None = None) -> Slot:
-        """The next free replica, another than `avoid` if there is one; the caller must `release` it.
+    async def acquire(self, deadline: float | None, length: int = 0, avoid: Slot | None = None) -> Slot:
+        """The next free replica for a prompt of `length` characters, another than `avoid` if there is one.
 
-        Raises CapacityError as soon as it is known that the deadline would pass.
+        The caller must `release` it. Raises CapacityError as soon as it is known that the deadline would pass.
         """
         self._pressure.asked()
         try:
-            return await self._admit(math.inf if deadline is None else deadline, avoid)
+            return await self._admit(math.inf if deadline is None else deadline, length, avoid)
         except CapacityError as error:
             self._count(error)
             raise
 
-    def refusal(self) -> CapacityError | None:
+    def refusal(self, length: int = 0) -> CapacityError | None:
         """Why a request that came now would get no replica, where that is certain at once; counted as its refusal."""
-        error = self._down() or self._crowded()
+        error = self._down() or self._crowded(length)
         if error is not None:
             self._pressure.asked()
             self._count(error)
@@ -88,7 +88,7 @@ class Admission:
         self.closing = True
         self._line.refuse_all(CapacityError("the service is shutting down", "closing"))
 
-    async def _admit(self, deadline: float, avoid: Slot | None) -> Slot:
+    async def _admit(self, deadline: float, length: int, avoid: Slot | None) -> Slot:
         if (error := self._down()) is not None:
             raise error
         if (slot := self._take_idle(avoid)) is not None:
@@ -96,10 +96,12 @@ class Admission:
                 return slot
             self.release(slot)
             raise CapacityError("there is too little time left for any generation", "late")
-        if (error := self._crowded()) is not None:
+        if (error := self._crowded(length)) is not None:
             raise error
+        if self._is_full():
+            self._line.give_up_longest()
         needed = self.times.quantile(self._quantile) or _FIRST_EXPECTATION
-        waiter = self._line.join(deadline - needed, self.expected_seconds / self.usable_count)
+        waiter = self._line.join(deadline - needed, self.expected_seconds / self.usable_count, length)
         try:
             return await waiter.turn
         except BaseException:
@@ -113,9 +115,13 @@ class Admission:
             return CapacityError("no replica is up", "closing" if self.closing else "down")
         return None
 
-    def _crowded(self) -> CapacityError | None:
+    def _is_full(self) -> bool:
         """Under high pressure one waits for each replica: the next comes long before it is free, so more only age."""
-        if self._order == "adaptive" and self._pressure.high and len(self._line) >= self.usable_count:
+        return self._order == "adaptive" and self._pressure.high and len(self._line) >= self.usable_count
+
+    def _crowded(self, length: int) -> CapacityError | None:
+        """A full line takes only a request that is much shorter than one that waits: it takes that one's place."""
+        if self._is_full() and not self._line.would_yield_to(length):
             return CapacityError("far more is asked than all replicas can do", "busy")
         return None
 

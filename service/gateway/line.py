@@ -16,6 +16,7 @@ Order = Literal["oldest", "newest", "adaptive"]
 Refusal = Literal["late", "busy", "down", "closing"]
 T = TypeVar("T")
 
+_MUCH_SHORTER = 2 / 3
 _OVERLOAD_SECONDS = 1.0  # how long after a refusal the adaptive order still serves the newest first
 
 
@@ -29,10 +30,14 @@ class CapacityError(EngineError):
 
 @dataclass(eq=False, slots=True)
 class Waiter(Generic[T]):
-    """One waiting request. `latest_start` is when it must begin to be done in time (`time.monotonic`, seconds)."""
+    """One waiting request. `latest_start` is when it must begin to be done in time (`time.monotonic`, seconds).
+
+    `length` is that of its prompt in characters: what it will take grows with it.
+    """
 
     latest_start: float
     turn: asyncio.Future[T]
+    length: int
     timer: asyncio.TimerHandle | None = field(default=None)
 
 
@@ -56,7 +61,7 @@ class WaitingLine(Generic[T]):
         """Whether the newest goes first now."""
         return self._order == "newest" or (self._order == "adaptive" and time.monotonic() < self._overloaded_until)
 
-    def join(self, latest_start: float, turn_seconds: float) -> Waiter[T]:
+    def join(self, latest_start: float, turn_seconds: float, length: int = 0) -> Waiter[T]:
         """A place in the line, when one comes free every `turn_seconds`; who gets none learns it by its `turn`.
 
         Raises CapacityError when even an empty line would be too long.
@@ -65,7 +70,7 @@ class WaitingLine(Generic[T]):
         if slack < 0:
             raise CapacityError("there is too little time left to wait for a replica", "late")
         loop = asyncio.get_running_loop()
-        waiter = Waiter(latest_start, loop.create_future())
+        waiter = Waiter(latest_start, loop.create_future(), length)
         if latest_start < math.inf:
             waiter.timer = loop.call_later(slack, self._expire, waiter)
         self._waiters.append(waiter)
@@ -80,6 +85,15 @@ class WaitingLine(Generic[T]):
             if not waiter.turn.done():
                 return waiter.turn
         return None
+
+    def would_yield_to(self, length: int) -> bool:
+        """Whether somebody waits with a much longer request than one of this length."""
+        return any(length < _MUCH_SHORTER * waiter.length for waiter in self._waiters)
+
+    def give_up_longest(self) -> None:
+        """Refuse who would take the most of a replica's time."""
+        longest = max(self._waiters, key=lambda waiter: waiter.length)
+        self._drop(longest, "many shorter requests can be done in the time of this one", "busy")
 
     def leave(self, waiter: Waiter[T]) -> None:
         """Give up a place, if it is still held."""

@@ -150,9 +150,9 @@ class ReplicaPool:
             for number, slot in enumerate(self._slots):
                 await self._replace(slot, make_engine(number), version)
 
-    def refusal(self) -> CapacityError | None:
-        """Why a request that came now would get no replica; None where it may."""
-        return self._admission.refusal()
+    def refusal(self, length: int = 0) -> CapacityError | None:
+        """Why a request with a prompt of `length` characters would get no replica now; None where it may."""
+        return self._admission.refusal(length)
 
     async def generate(self, request: GenerationRequest) -> GenerationResult:
         """Run a request on the next free replica, once more on another one if its replica dies or hangs.
@@ -160,21 +160,22 @@ class ReplicaPool:
         Returns at the deadline at the latest, though the replica may then be busy for one more forward pass. Raises
         CapacityError when the deadline passes or surely would; RequestRefusedError; EngineUnavailableError.
         """
-        return await self.generate_checked(lambda: request, request.deadline, lambda _: True)
+        return await self.generate_checked(lambda: request, request.deadline, len(request.prompt), lambda _: True)
 
     async def generate_checked(
-        self, make_request: Callable[[], GenerationRequest], deadline: float | None, is_sound: Check
+        self, make_request: Callable[[], GenerationRequest], deadline: float | None, length: int, is_sound: Check
     ) -> GenerationResult:
         """`generate`, with a second opinion on a whole answer that is not sound.
 
-        The request is made, with this deadline, only once a replica is there for it: under overload most never get one.
+        The request is made, with this deadline and a prompt of this length, only once a replica is there for it: under
+        overload most never get one.
         When a second try is sound, the first replica is corrupt and is taken out. When it is not either, the request is
         to blame: the second answer is returned as it is, and one odd request cannot take out one replica after another.
         """
         started = time.monotonic()
         doubted: Slot | None = None
         for attempt in (1, 2):
-            slot = await self._admission.acquire(deadline, avoid=doubted)
+            slot = await self._admission.acquire(deadline, length, avoid=doubted)
             queue_seconds = time.monotonic() - started
             try:
                 result = await self._run(slot, self._made(make_request, slot))

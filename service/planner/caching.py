@@ -11,6 +11,7 @@ from service.planner.flight import SingleFlight
 from service.planner.memory import PlanMemory, Remembered, SharedMemory, memory_key
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import Planned, Planner, plan_from_text
+from service.planner.prompt import render_prompt
 from service.planner.question import Question
 
 
@@ -23,11 +24,11 @@ class CachingPlanner:
         version: Callable[[], str],
         memory: PlanMemory,
         shared: SharedMemory | None = None,
-        refusal: Callable[[], EngineError | None] = lambda: None,
+        refusal: Callable[[int], EngineError | None] = lambda _: None,
     ) -> None:
         """`version` names the model that answers now: what another one wrote is not remembered.
 
-        `refusal` says why no replica would take a request that came now, if that is certain.
+        `refusal` says why no replica would take a prompt of so many characters now, if that is certain.
         """
         self._planner = planner
         self._version = version
@@ -42,7 +43,9 @@ class CachingPlanner:
         key = memory_key(question, self._version())
         if (remembered := self._memory.get(key)) is not None:
             return self._given(key, remembered, question, "hits")
-        if self._shared is not None or self._flights.has(key) or (refusal := self._refusal()) is None:
+        if self._shared is not None or self._flights.has(key):
+            return None
+        if (refusal := self._refusal(len(render_prompt(question)))) is None:
             return None
         self.counts["misses"] += 1
         return self._planner.plan_by_rule(question, refusal)

@@ -27,9 +27,10 @@ class _Flight(Generic[T]):
 
     async def outcome(self, deadline: float | None) -> T:
         self._waiting += 1
-        timeout = None if deadline is None else max(deadline - time.monotonic(), 0)
         try:
-            await asyncio.wait({self.task}, timeout=timeout)
+            if deadline is None:
+                return await asyncio.shield(self.task)
+            await asyncio.wait({self.task}, timeout=max(deadline - time.monotonic(), 0))
         finally:
             self._waiting -= 1
             if not self._waiting and not self.task.done():

@@ -41,8 +41,11 @@ class CheckingGenerator(Generator, Protocol):
         self,
         make_request: Callable[[], GenerationRequest],
         deadline: float | None,
+        length: int,
         is_sound: Callable[[GenerationResult], bool],
-    ) -> GenerationResult: ...
+    ) -> GenerationResult:
+        """`length` of the prompt in characters."""
+        ...
 
 
 class IncompletePlanError(EngineError):
@@ -130,7 +133,7 @@ class Planner:
         if self._checking is None:
             return await self._engine.generate(make_request())
         return await self._checking.generate_checked(
-            make_request, deadline, lambda result: _is_plan(result.text, question)
+            make_request, deadline, len(render_prompt(question)), lambda result: _is_plan(result.text, question)
         )
 
 

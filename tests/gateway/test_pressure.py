@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -86,3 +87,39 @@ async def test_with_no_replica_up_that_is_known_at_once() -> None:
     refusal = pool.refusal()
     assert refusal is not None
     assert refusal.refusal == "closing"
+
+
+async def test_under_high_pressure_a_much_shorter_request_takes_the_place_of_a_long_one() -> None:
+    engine = FakeEngine(hold=True)
+    pool = ReplicaPool([engine])
+    await pool.start()
+    try:
+        running = asyncio.create_task(pool.generate(request()))
+        await settle()
+        for _ in range(40):
+            with pytest.raises(CapacityError):
+                await pool.generate(request(0.0))
+        long = asyncio.create_task(pool.generate(replace(request(), prompt="x" * 90)))
+        await settle()
+        assert pool.refusal(70) is not None  # not short enough to be worth it
+        assert pool.refusal(40) is None
+        short = asyncio.create_task(pool.generate(replace(request(), prompt="x" * 40)))
+        with pytest.raises(CapacityError, match="shorter"):
+            await long
+        engine.let_go()
+        assert [result.stop_reason for result in await asyncio.gather(running, short)] == ["finished", "finished"]
+    finally:
+        await pool.close()
+
+
+async def test_without_pressure_nobody_is_displaced() -> None:
+    engine = FakeEngine(hold=True)
+    pool = ReplicaPool([engine])
+    await pool.start()
+    try:
+        work = [asyncio.create_task(pool.generate(replace(request(), prompt="x" * length))) for length in (5, 90, 4)]
+        await settle()
+        engine.let_go()
+        assert [result.stop_reason for result in await asyncio.gather(*work)] == ["finished"] * 3
+    finally:
+        await pool.close()

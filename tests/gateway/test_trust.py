@@ -63,7 +63,7 @@ async def test_a_short_deadline_ends_a_request_before_its_replica_counts_as_hung
 async def test_a_corrupt_answer_is_replaced_by_anothers_and_its_replica_by_a_new_one(started: Starter) -> None:
     bad, well = FakeEngine(text="nonsense"), FakeEngine(text="well")
     pool = await started(bad, well)
-    assert (await pool.generate_checked(request, None, is_plan)).text == "well"
+    assert (await pool.generate_checked(request, None, 0, is_plan)).text == "well"
     await until(lambda: pool.usable_count == 2)
     assert (bad.starts, well.starts) == (2, 1)
     assert pool.counts["corrupt"] == 1
@@ -72,7 +72,7 @@ async def test_a_corrupt_answer_is_replaced_by_anothers_and_its_replica_by_a_new
 async def test_a_request_that_no_replica_answers_soundly_takes_out_none(started: Starter) -> None:
     engines = [FakeEngine(text="nonsense"), FakeEngine(text="nonsense")]
     pool = await started(*engines)
-    assert (await pool.generate_checked(request, None, is_plan)).text == "nonsense"
+    assert (await pool.generate_checked(request, None, 0, is_plan)).text == "nonsense"
     await settle()
     assert [engine.starts for engine in engines] == [1, 1]
     assert [len(engine.served) for engine in engines] == [1, 1]
@@ -81,7 +81,7 @@ async def test_a_request_that_no_replica_answers_soundly_takes_out_none(started:
 async def test_a_lone_replica_is_asked_twice(started: Starter) -> None:
     engine = FakeEngine(text="nonsense")
     pool = await started(engine)
-    assert (await pool.generate_checked(request, None, is_plan)).text == "nonsense"
+    assert (await pool.generate_checked(request, None, 0, is_plan)).text == "nonsense"
     assert len(engine.served) == 2
 
 

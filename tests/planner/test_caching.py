@@ -131,7 +131,7 @@ async def test_a_poisoned_entry_is_no_plan(text: str) -> None:
 async def test_what_needs_no_waiting_is_planned_at_once() -> None:
     engine, refusals = Engine(), list[CapacityError]()
     caching = CachingPlanner(
-        Planner(engine), lambda: "v1", PlanMemory(10, 60.0), refusal=lambda: refusals[0] if refusals else None
+        Planner(engine), lambda: "v1", PlanMemory(10, 60.0), refusal=lambda _: refusals[0] if refusals else None
     )
     question, other = Question.parse("red shoes"), Question.parse("blue shoes")
     assert caching.plan_at_once(question) is None  # a model may be had
