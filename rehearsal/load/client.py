@@ -6,13 +6,18 @@ shares the machine with what it measures: answers are kept as bytes and read aft
 """
 
 import asyncio
+import contextlib
+import gc
+import math
+import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 from urllib.parse import urlsplit
 
 _END_OF_HEAD = b"\r\n\r\n"
+_READ_BYTES = 65536
 _AHEAD = 0.0005  # seconds; what is due within this is sent now
 
 
@@ -43,13 +48,20 @@ class Sample:
         return self.ended - self.at
 
 
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    status: int
+    body: bytes
+    closes: bool  # whether the connection ends with it
+
+
 class _Connection(asyncio.Protocol):
     """One keep-alive connection with at most one request on it."""
 
     def __init__(self, on_idle: Callable[["_Connection"], None]) -> None:
         self._on_idle = on_idle
         self._buffer = bytearray()
-        self._answer: asyncio.Future[tuple[int, bytes]] | None = None
+        self._answer: asyncio.Future[_Answer] | None = None
         self._transport: asyncio.Transport | None = None
         self.open = False
 
@@ -62,8 +74,8 @@ class _Connection(asyncio.Protocol):
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(ConnectionResetError(str(exc or "closed before the answer")))
 
-    def ask(self, request: bytes) -> "asyncio.Future[tuple[int, bytes]]":
-        """Send; the future gives status and body, or raises ConnectionError."""
+    def ask(self, request: bytes) -> "asyncio.Future[_Answer]":
+        """Send; the future gives the answer, or raises ConnectionError."""
         assert self._transport is not None
         self._buffer.clear()
         self._answer = asyncio.get_running_loop().create_future()
@@ -72,17 +84,11 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        end = self._buffer.find(_END_OF_HEAD)
-        if end < 0:
+        answer = _whole_answer(self._buffer)
+        if answer is None or self._answer is None or self._answer.done():
             return
-        head = bytes(self._buffer[:end]).lower()
-        start = head.find(b"content-length:")
-        length = int(head[start + 15 :].split(b"\r\n", 1)[0]) if start >= 0 else 0
-        body_start = end + len(_END_OF_HEAD)
-        if len(self._buffer) < body_start + length or self._answer is None or self._answer.done():
-            return
-        self._answer.set_result((int(head[9:12]), bytes(self._buffer[body_start : body_start + length])))
-        if b"connection: close" in head:
+        self._answer.set_result(answer)
+        if answer.closes:
             self.close()
         else:
             self._on_idle(self)
@@ -91,6 +97,18 @@ class _Connection(asyncio.Protocol):
         self.open = False
         if self._transport is not None:
             self._transport.abort()
+
+
+@contextlib.contextmanager
+def _without_collections() -> Iterator[None]:
+    """Tens of thousands of samples are kept; the garbage collector would stop to look through them again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class Gunner:
@@ -109,6 +127,13 @@ class Gunner:
 
     async def fire(self, shots: Sequence[Shot], on_done: Callable[[Sample], object] = lambda _: None) -> list[Sample]:
         """Fire all shots, each in its time, and wait for the answers. Samples are in the order of the shots."""
+        with _without_collections():
+            samples = await self._fire_all(shots, on_done)
+        if not self._keep:
+            self.close()
+        return samples
+
+    async def _fire_all(self, shots: Sequence[Shot], on_done: Callable[[Sample], object]) -> list[Sample]:
         self._started = time.perf_counter()
         tasks = []
         for shot in shots:
@@ -116,10 +141,7 @@ class Gunner:
             if wait > _AHEAD:
                 await asyncio.sleep(wait)
             tasks.append(asyncio.create_task(self._fire(shot, on_done)))
-        samples = list(await asyncio.gather(*tasks))
-        if not self._keep:
-            self.close()
-        return samples
+        return list(await asyncio.gather(*tasks))
 
     def close(self) -> None:
         """Close the connections that are kept for the next shot."""
@@ -134,7 +156,8 @@ class Gunner:
         try:
             async with asyncio.timeout(self._patience):
                 connection = await self._connection()
-                sample.status, sample.body = await connection.ask(request)
+                answer = await connection.ask(request)
+                sample.status, sample.body = answer.status, answer.body
         except TimeoutError:
             sample.error = "no answer"
         except OSError as error:
@@ -156,3 +179,44 @@ class Gunner:
 
     def _now(self) -> float:
         return time.perf_counter() - self._started
+
+
+class Caller:
+    """One caller who waits for each answer, on a blocking socket: what costs the client least, and delays no clock."""
+
+    def __init__(self, url: str, patience: float = 10.0) -> None:
+        """Raises OSError where nobody listens."""
+        parts = urlsplit(url)
+        self._head = f"POST /plan HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
+        self._socket = socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 80), patience)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def ask(self, body: bytes) -> Sample:
+        """The answer to one request. Raises OSError."""
+        request = f"{self._head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        buffer = bytearray()
+        started = time.perf_counter()
+        self._socket.sendall(request)
+        while (answer := _whole_answer(buffer)) is None:
+            if not (data := self._socket.recv(_READ_BYTES)):
+                raise ConnectionResetError("closed before the answer")
+            buffer += data
+        return Sample(0.0, 0.0, time.perf_counter() - started, math.inf, answer.status, answer.body)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _whole_answer(buffer: bytearray) -> _Answer | None:
+    """The answer, once all of it is there."""
+    end = buffer.find(_END_OF_HEAD)
+    if end < 0:
+        return None
+    head = bytes(buffer[:end]).lower()
+    start = head.find(b"content-length:")
+    length = int(head[start + 15 :].split(b"\r\n", 1)[0]) if start >= 0 else 0
+    body_start = end + len(_END_OF_HEAD)
+    if len(buffer) < body_start + length:
+        return None
+    body = bytes(buffer[body_start : body_start + length])
+    return _Answer(int(head[9:12]), body, b"connection: close" in head)

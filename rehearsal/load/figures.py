@@ -7,11 +7,9 @@ rehearsal: the same parts in a twentieth of the time.
 import argparse
 import asyncio
 import json
-import os
 import signal
 import statistics
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,13 +20,10 @@ from benchmarks.machine import describe_machine
 from benchmarks.questions import DATA
 from rehearsal.load import arrivals, mix
 from rehearsal.load.__main__ import run
-from rehearsal.load.client import Gunner, Sample, Shot
+from rehearsal.load.client import Sample, Shot
+from rehearsal.load.probes import closed_loop, harmed, in_turns, warm_up
 from rehearsal.load.result import latency_summary, shown, summarise
 from rehearsal.load.server import Server, ServerError, serving
-from service.api.app import replica_engine, settings_source
-from service.planner.planner import Planner
-from service.planner.question import Question
-from service.settings import Settings
 
 FIGURE = Path("docs/figures/serving.json")
 DEADLINE_MS = 300
@@ -49,25 +44,22 @@ class Campaign:
 
     def capacity_part(self) -> dict[str, Any]:
         """Plans a second that the model makes when it always has the next question: 2 requests a replica at a time."""
-        seconds = 30 * self._scale
         with self._serving(_NO_CACHE) as server:
             self._warm_up(server)
-            callers = 2 * max(len(server.replicas()), 1)
-            latencies = asyncio.run(_closed_loop(server.url, self._questions, callers, seconds))
-        self.capacity = len(latencies) / seconds
-        return {
-            "plans_per_second": round(self.capacity, 2),
-            "callers": callers,
-            "seconds": seconds,
-            "latency_ms": latency_summary(latencies),
-        }
+            result = self._capacity_of(server, 30 * self._scale)
+        self.capacity = result["plans_per_second"]
+        return result
 
     def steady_part(self) -> dict[str, Any]:
         """Poisson arrivals at 70% of capacity, every question different from those before."""
         return self._load(0.7, 300, _NO_CACHE)[0]
 
     def overload_part(self) -> dict[str, Any]:
-        """Ten times the capacity, then a calm that shows the recovery; once for each order of the line."""
+        """Ten times the capacity, then a calm that shows the recovery; once for each order of the line.
+
+        Goodput is compared with the capacity of the same processes right before and right after: over minutes the speed
+        of a shared host drifts by more than what is to be shown.
+        """
         return {order: self._overload(order) for order in ORDERS}
 
     def cache_part(self) -> dict[str, Any]:
@@ -84,12 +76,13 @@ class Campaign:
         """What the gateway adds to the engine at concurrency 1: each answer's time less what the model took.
 
         The engine alone, in this process and with a replica of its own, has such a rest too: the way to the replica
-        and back, prompt and grammar, reading the plan. Asked in turns, its median taken off leaves the gateway's part.
+        and back, prompt and grammar, reading the plan. Its median taken off leaves the gateway's part. They take turns
+        of 25 questions: after every single one each would find the processor's caches full of the other.
         """
         count = max(int(500 * self._scale), 20)
         with self._serving(_NO_CACHE) as server:
             self._warm_up(server)
-            served, bare = uvloop.run(_in_turns(server.url, self._questions[:count]))
+            served, bare = uvloop.run(in_turns(server.url, self._questions[:count]))
         engine = statistics.median(bare)
         return {
             "requests": count,
@@ -111,18 +104,34 @@ class Campaign:
         rate, calm = 10 * self.capacity, _CALM_SHARE * self.capacity
         times = arrivals.poisson(rate, seconds)
         after = [seconds + at for at in arrivals.poisson(calm, _CALM_SECONDS)]
+        shots = self._shots([*times, *after])
         with self._serving({**_NO_CACHE, "PEAKPLAN_ORDER": order}) as server:
             self._warm_up(server)
+            capacities = [self._capacity_of(server, 15 * self._scale)["plans_per_second"]]
             before = server.memory_mib()
-            samples = run(server.url, self._shots([*times, *after]))
+            samples = run(server.url, shots)
             grown = server.memory_mib() - before
+            capacities.append(self._capacity_of(server, 15 * self._scale)["plans_per_second"])
         loaded, calm_samples = samples[: len(times)], samples[len(times) :]
         result = summarise(loaded, seconds)
         return result | {
             "times_capacity": 10,
-            "goodput_share_of_capacity": round(result["goodput_per_second"] / self.capacity, 4),
+            "capacity_before_and_after": capacities,
+            "goodput_share_of_capacity": round(result["goodput_per_second"] / statistics.mean(capacities), 4),
+            "mean_body_bytes": _lengths(shots, loaded),
             "server_memory_grown_mib": round(grown, 1),
             "recovered_after_seconds": _recovery(calm_samples, seconds),
+        }
+
+    def _capacity_of(self, server: Server, seconds: float) -> dict[str, Any]:
+        """Plans a second of the model with 2 requests a replica at a time."""
+        callers = 2 * max(len(server.replicas()), 1)
+        latencies = asyncio.run(closed_loop(server.url, self._questions, callers, seconds))
+        return {
+            "plans_per_second": round(len(latencies) / seconds, 2),
+            "callers": callers,
+            "seconds": seconds,
+            "latency_ms": latency_summary(latencies),
         }
 
     def _fault(self, number: signal.Signals, victims: int | None) -> dict[str, Any]:
@@ -130,7 +139,7 @@ class Campaign:
         with self._serving(_NO_CACHE) as server:
             self._warm_up(server)
             shots = self._shots(arrivals.poisson(self.capacity / 2, seconds))
-            samples, recovered = asyncio.run(_harmed(server, shots, number, server.replicas()[:victims]))
+            samples, recovered = asyncio.run(harmed(server, shots, number, server.replicas()[:victims]))
         return summarise(samples, seconds) | {"full_capacity_after_seconds": recovered}
 
     def _load(
@@ -154,8 +163,7 @@ class Campaign:
         ]
 
     def _warm_up(self, server: Server) -> None:
-        shots = [Shot(0.0, mix.body(question, 2000), 2.0) for question in self._questions[-20:]]
-        asyncio.run(_one_at_a_time(server.url, shots))
+        warm_up(server.url, self._questions[-20:])
 
     def _serving(self, environment: Mapping[str, object]) -> Any:
         return serving(environment, self._module)
@@ -196,79 +204,14 @@ def main() -> int:
     return 0
 
 
-async def _closed_loop(url: str, questions: Sequence[Question], callers: int, seconds: float) -> list[float]:
-    """Seconds that each plan of the model took, with so many callers who each wait for their answer."""
-    gunner, end = Gunner(url, keep=True), time.monotonic() + seconds
-    latencies: list[float] = []
-
-    async def call(first: int) -> None:
-        number = first
-        while time.monotonic() < end:
-            question = questions[number % len(questions)]
-            number += callers
-            (sample,) = await gunner.fire([Shot(0.0, mix.body(question, 2000), 2.0)])
-            if shown(sample).rung == "model":
-                latencies.append(sample.latency)
-
-    await asyncio.gather(*(call(number) for number in range(callers)))
-    gunner.close()
-    return latencies
-
-
-async def _one_at_a_time(url: str, shots: Sequence[Shot]) -> list[float]:
-    """For each plan of the model: the round trip less what the replica itself took, in seconds."""
-    gunner = Gunner(url, keep=True)
-    added: list[float] = []
-    for shot in shots:
-        (sample,) = await gunner.fire([shot])
-        answer = shown(sample)
-        if answer.model_seconds is not None:
-            added.append(sample.ended - sample.sent - answer.model_seconds)
-    gunner.close()
-    return added
-
-
-async def _in_turns(url: str, questions: Sequence[Question]) -> tuple[list[float], list[float]]:
-    """For each question: the service's round trip and the bare engine's time, less what the model itself took."""
-    settings = Settings()
-    engine = replica_engine(settings, settings_source(settings), 0)
-    await engine.start()
-    planner, gunner = Planner(engine, settings.strategy), Gunner(url, keep=True)
-    served: list[float] = []
-    bare: list[float] = []
-    for question in questions:
-        (sample,) = await gunner.fire([Shot(0.0, mix.body(question, 2000), 2.0)])
-        answer = shown(sample)
-        started = time.perf_counter()
-        result = (await planner.plan_with_model(question)).result
-        seconds = time.perf_counter() - started
-        if answer.model_seconds is not None and result is not None:
-            served.append(sample.ended - sample.sent - answer.model_seconds)
-            bare.append(seconds - result.seconds)
-    gunner.close()
-    await engine.close()
-    return served, bare
-
-
-async def _harmed(
-    server: Server, shots: Sequence[Shot], number: signal.Signals, victims: Sequence[int]
-) -> tuple[list[Sample], float | None]:
-    """Fire; a fifth of the way in, signal the victims. The samples, and how long until as many serve as before."""
-    count = len(server.replicas())
-    firing = asyncio.create_task(Gunner(server.url).fire(shots))
-    await asyncio.sleep(shots[-1].at / 5)
-    for pid in victims:
-        os.kill(pid, number)
-    harmed = time.monotonic()
-    recovered: float | None = None
-    lost = False
-    while time.monotonic() - harmed < 60 and recovered is None:
-        await asyncio.sleep(0.05)
-        up = await asyncio.to_thread(server.metric, "peakplan_replicas_in_service")
-        lost = lost or up < count
-        if lost and up == count:
-            recovered = round(time.monotonic() - harmed, 2)
-    return await firing, recovered
+def _lengths(shots: Sequence[Shot], samples: Sequence[Sample]) -> dict[str, float]:
+    """The mean length of a request's body, of all and of those that the model answered: whom the order prefers."""
+    lengths = [len(shot.body) for shot in shots[: len(samples)]]
+    by_model = [length for length, sample in zip(lengths, samples, strict=True) if shown(sample).rung == "model"]
+    return {
+        "all": round(statistics.fmean(lengths), 1),
+        "by_model": round(statistics.fmean(by_model or [0.0]), 1),
+    }
 
 
 def _recovery(samples: Sequence[Sample], end: float) -> float | None:
