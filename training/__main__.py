@@ -1,7 +1,7 @@
 """`make train`: from the data folder to a model folder, in stages that are each kept and not done twice.
 
 runs       fine-tune the base, several times                   WORK/run-N
-adapter    their mean, a last stage from there, their mean     WORK/adapter
+adapter    their mean, and refinements from there              WORK/adapter
 positions  the tuned model's own plans and hidden states       WORK/positions
 heads      four Medusa heads on the frozen tuned model         WORK/model
 exit       a lens with which the first layers draft            WORK/model
@@ -21,7 +21,7 @@ from service.settings import Settings
 from training.blend import blend
 from training.early_exit import train_early_exit
 from training.export import export_model
-from training.finetune import finetune
+from training.finetune import Ground, finetune
 from training.heads import check_heads, train_heads
 from training.positions import collect
 from training.settings import TrainingSettings
@@ -76,19 +76,25 @@ def train(settings: TrainingSettings) -> None:
         train_early_exit(settings, model)
     if not (model / "medusa_tree.json").is_file():
         calibrate(settings, model)
-    export_model(model, settings.output, seed=settings.seed, stages=(*settings.stages, settings.finish))
+    stages = (*settings.stages, *(refinement.stage for refinement in settings.refinements))
+    export_model(model, settings.output, seed=settings.seed, stages=stages)
     print(f"{settings.output} is ready; `make eval` and `make bench` measure it")
 
 
 def _make_adapter(settings: TrainingSettings, base: Path, adapter: Path) -> None:
-    """The independent runs, their mean, the last stage, which goes on from that, and the mean with what came of it."""
+    """The independent runs, their mean, and refinements, each of which goes on from the mean so far."""
+    ground = Ground(base, BOS, EOS)
     for run in sorted({run for run, _ in settings.blended}):
-        finetune(replace(settings, work=_run_folder(settings, run), seed=settings.seed + run), base, BOS, EOS)
+        finetune(replace(settings, work=_run_folder(settings, run), seed=settings.seed + run), ground)
     parts = [_run_folder(settings, run) / f"adapter-{stage}" for run, stage in settings.blended]
-    mean = blend(parts, settings.blended_rank, settings.work / "mean")
-    last = replace(settings, work=settings.work / "finish", stages=(settings.finish,))
-    finetune(last, base, BOS, EOS, start=mean)
-    blend([settings.work / part for part in settings.kept], settings.blended_rank, adapter)
+    mean = latest = blend(parts, settings.blended_rank, settings.work / "mean")
+    for stage, kept in ((refinement.stage, refinement.kept) for refinement in settings.refinements):
+        one = replace(settings, work=settings.work / stage.name, stages=(stage,))
+        finetune(one, replace(ground, start=latest, teacher=mean))
+        latest = blend(
+            [settings.work / part for part in kept], settings.blended_rank, settings.work / f"mean-{stage.name}"
+        )
+    shutil.copytree(latest, adapter)
 
 
 def _run_folder(settings: TrainingSettings, run: int) -> Path:

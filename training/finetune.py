@@ -10,7 +10,7 @@ import os
 import random
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,11 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from training.batches import Batch, batches, collate, plan_loss
+from training.batches import Batch, SoftTargets, batches, collate, plan_loss
 from training.data.examples import IGNORED, EncodedExample, encode, target_sets
 from training.data.mix import Mix
 from training.processes import run_processes
+from training.retention import Teacher
 from training.settings import AdapterSettings, Stage, TrainingSettings
 
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
@@ -43,23 +44,34 @@ class _Run:
     step: int = 0
 
 
-def finetune(settings: TrainingSettings, base: Path, bos: int, eos: int, start: Path | None = None) -> Path:
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a run stands on: base, its special tokens, the adapter it starts from, and one whose answers it keeps."""
+
+    base: Path
+    bos: int
+    eos: int
+    start: Path | None = None
+    teacher: Path | None = None
+
+
+def finetune(settings: TrainingSettings, ground: Ground) -> Path:
     """Train every stage, or go on from the last checkpoint; returns the folder of the finished adapter.
 
-    The first stage begins with the adapter in `start`, whose rank is its own, or with a new one.
+    The first stage begins with the adapter in `ground.start`, whose rank is its own, or with a new one.
 
     On a CPU each core runs a process of its own with one thread and a share of every batch: that keeps its pace beside
     other work, where two threads of one process would wait for each other at every operation.
     """
-    adapter = start
+    adapter = ground.start
     for stage in settings.stages:
-        before, adapter = adapter, settings.work / f"adapter-{stage.name}"
+        ground, adapter = replace(ground, start=adapter), settings.work / f"adapter-{stage.name}"
         if (adapter / _WEIGHTS).is_file():
             continue
         settings.work.mkdir(parents=True, exist_ok=True)
         world = 1 if torch.cuda.is_available() else settings.processes
         rendezvous = settings.work / f"rendezvous-{stage.name}-{os.getpid()}"
-        run_processes(_work, world, rendezvous, settings, stage, before, base, (bos, eos))
+        run_processes(_work, world, rendezvous, settings, stage, ground)
     if adapter is None:
         raise ValueError("there is no stage to train")
     return adapter
@@ -71,26 +83,27 @@ def _work(
     rendezvous: Path,
     settings: TrainingSettings,
     stage: Stage,
-    before: Path | None,
-    base: Path,
-    ends: tuple[int, int],
+    ground: Ground,
 ) -> None:
     """One process of a stage; rank 0 writes the log, the checkpoints and the result."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world)
     torch.manual_seed(settings.seed)
-    tokenizer = Tokenizer.from_file(str(base / "tokenizer.json"))
-    run = _start(stage.adapter, base, before, device)
+    tokenizer = Tokenizer.from_file(str(ground.base / "tokenizer.json"))
+    run = _start(stage.adapter, ground.base, ground.start, device)
     checkpoint = settings.work / f"checkpoint-{stage.name}.pt"
     if checkpoint.is_file():
         _load(run, checkpoint)
+    teacher = stage.retention and Teacher(stage.retention, ground.base, ground.teacher, device)
     sets = {code: torch.tensor(ids, device=device) for code, ids in target_sets(tokenizer).items()}
     started, seen = time.monotonic(), 0
-    for step, total, examples in _all_batches(settings, stage, tokenizer, ends):
+    for step, total, examples in _all_batches(settings, stage, tokenizer, (ground.bos, ground.eos)):
         if step < run.step:
             continue
-        batch = collate(examples[rank::world] or examples[:1], ends[1]).to(device)
-        loss = _train_step(run, batch, sets, _learning_rate(stage.adapter, step, total), stage.adapter)
+        share = examples[rank::world] or examples[:1]
+        batch = collate(share, ground.eos).to(device)
+        soft = teacher.soften(batch, share) if teacher else None
+        loss = _train_step(run, batch, sets, _learning_rate(stage.adapter, step, total), stage.adapter, soft)
         seen += sum(len(example.tokens) for example in examples)
         if rank == 0 and step % 25 == 0:
             rate = seen / (time.monotonic() - started)
@@ -142,7 +155,12 @@ def _all_batches(
 
 
 def _train_step(
-    run: _Run, batch: Batch, sets: dict[int, Tensor], learning_rate: float, settings: AdapterSettings
+    run: _Run,
+    batch: Batch,
+    sets: dict[int, Tensor],
+    learning_rate: float,
+    settings: AdapterSettings,
+    soft: SoftTargets | None = None,
 ) -> float:
     for group in run.optimizer.param_groups:
         group["lr"] = learning_rate
@@ -152,7 +170,7 @@ def _train_step(
         hidden = causal.model(input_ids=batch.tokens, attention_mask=batch.mask.long(), use_cache=False)
         supervised = batch.targets != IGNORED
         logits = causal.lm_head(hidden.last_hidden_state[supervised])  # [P, V]
-    loss = plan_loss(logits, batch.targets[supervised], sets)
+    loss = plan_loss(logits, batch.targets[supervised], sets, soft)
     run.optimizer.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
     _average_gradients(run)

@@ -45,7 +45,7 @@ def _run(settings: TrainingSettings) -> dict[str, torch.Tensor]:
     try:
         base = settings.cache / "base"
         rendezvous = settings.work / f"rendezvous-{os.urandom(4).hex()}"
-        finetune._work(0, 1, rendezvous, settings, STAGE, None, base, (1, 2))
+        finetune._work(0, 1, rendezvous, settings, STAGE, finetune.Ground(base, 1, 2))
     finally:
         torch.set_num_threads(threads)
         if torch.distributed.is_initialized():
