@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.breakdown import measure_breakdown
 from benchmarks.forwards import measure_forwards
 from benchmarks.machine import describe_machine
 from benchmarks.peers import HuggingFaceGenerate
@@ -138,6 +139,7 @@ def main() -> None:
         **{str(name): our_strategy(model, name, fast_forward=True) for name in SPECULATIVE if name in model.strategies},
     }
     series = interleave(strategies, questions)
+    breakdown = measure_breakdown(model, questions)
     precision = model.precision
     del model, strategies["hugging face generate"]
     figure = {
@@ -148,6 +150,7 @@ def main() -> None:
         "threads": settings.threads_per_replica,
         "strategies": {name: one.summary() for name, one in series.items()},
         **{str(name): compare(series, name) for name in SPECULATIVE if name in series},
+        "breakdown": breakdown,
         "forward_ms": measure_forwards(arguments.model, settings.cache_dir),
         "service": measure_service(settings, questions),
     }

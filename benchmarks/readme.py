@@ -46,6 +46,7 @@ def render_decoding(figure: dict[str, Any]) -> str:
             f"Over HTTP: p50 {one['p50_ms']} ms and p99 {one['p99_ms']} ms one request at a time, "
             f"p99 {two['p99_ms']} ms two at a time; a replica holds {service['replica_rss_mb']} MB.",
             "",
+            *_breakdown(figure),
             _provenance(
                 figure,
                 f"{figure['questions']['count']} questions ({figure['questions']['from']}), {figure['threads']} thread",
@@ -62,6 +63,24 @@ def _drafted(figure: dict[str, Any]) -> str:
         f"With its own first layers as its draft the model takes {draft['forwards_share_of_greedy']:.0%} of them; "
         f"{draft['identical_to_greedy']:.1%} of the plans are the same. "
     )
+
+
+def _breakdown(figure: dict[str, Any]) -> list[str]:
+    """Where the time goes, where the figure has it."""
+    if (breakdown := figure.get("breakdown")) is None:
+        return []
+    columns = {
+        "prompt_forward_ms": "prompt's forward",
+        "other_forwards_ms": "other forwards",
+        "drafting_ms": "drafting",
+        "verifying_ms": "verifying",
+        "grammar_and_rest_ms": "grammar, rest",
+        "prompt_rows": "rows of the prompt's forward",
+        "rows_an_other_forward": "rows of the others",
+    }
+    rows = [f"| mean ms a plan | {' | '.join(columns.values())} |", "|---|" + "---:|" * len(columns)]
+    rows += [f"| {name} | {' | '.join(str(row[key]) for key in columns)} |" for name, row in breakdown.items()]
+    return [*rows, ""]
 
 
 def render_quality(figure: dict[str, Any]) -> str:
@@ -116,6 +135,20 @@ def render_serving(figure: dict[str, Any]) -> str:
     return "\n".join([*table, "", _provenance(figure, "the load generator on the same cores")])
 
 
+def render_triton(figure: dict[str, Any]) -> str:
+    """What Triton adds to a generation, and how it comes back."""
+    added, recovery = figure["added_p50_ms"], figure["recovery"]
+    seconds = ", ".join(f"{each:g}" for each in recovery["seconds_to_full_capacity"])
+    text = (
+        f"{figure['identical_tokens']} of {figure['questions']['count']} questions get exactly the tokens of the model "
+        f"in process. gRPC and Triton {figure['tritonserver']} add {added['over_in_process']} ms (p50) to a "
+        f"generation, {added['over_pipe']} ms more than the pipe to a replica of our own. With a replica's process "
+        f"killed {recovery['kills']} times under load, full capacity was back after {seconds} s; {recovery['lost']} of "
+        f"{recovery['requests']} requests were lost."
+    )
+    return "\n".join([text, "", _provenance(figure, f"{figure['questions']['count']} questions")])
+
+
 def settings_table() -> str:
     """Every environment variable of the service, from `service/settings.py`."""
     rows = ["| variable | default | what |", "|---|---|---|"]
@@ -147,6 +180,7 @@ RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "decoding": render_decoding,
     "quality": render_quality,
     "serving": render_serving,
+    "triton": render_triton,
 }
 
 

@@ -21,6 +21,7 @@ from service.settings import Settings
 REPLICAS = 2
 BEFORE_SECONDS = 5.0
 PATIENCE = 60.0
+_POLL_SECONDS = 0.05  # asking more often would slow what is measured
 _IN_SERVICE = "peakplan_replicas_in_service"
 
 
@@ -101,4 +102,4 @@ def _until_whole(server: Server) -> float:
             return elapsed
         if elapsed > PATIENCE:
             raise RuntimeError(f"not whole again after {PATIENCE:g} s")
-        time.sleep(0.01)
+        time.sleep(_POLL_SECONDS)

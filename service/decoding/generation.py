@@ -152,8 +152,10 @@ class _Decoding:
         """One forward, credited with what it emits and with the tokens it `brought` along from the prompt's end."""
         started = time.perf_counter()
         nodes = self._draft()
+        drafted = time.perf_counter()
         tokens, positions, mask = nodes.tensors(self._cache.length, self._model.device)
         hidden = self._model.forward(tokens, positions, self._cache, mask)  # [N, H]
+        read = time.perf_counter()
         scores = HiddenScores(self._model.lm_head, hidden[nodes.root :])
         verdict = verify(nodes, scores, self._constraint, fast_forward=self._fast_forward)
         prompt = 0 if self._cache.length else self._statistics.prompt_tokens
@@ -163,9 +165,9 @@ class _Decoding:
         self._statistics.decisions += verdict.decisions
         self._statistics.accepted_per_step.append(len(emitted))
         if self._trace:
-            milliseconds = (time.perf_counter() - started) * 1e3
+            spent = [1e3 * seconds for seconds in (time.perf_counter() - started, drafted - started, read - drafted)]
             traced = trace_nodes(nodes, verdict, unseen=prompt, starts_sampled=starts_sampled)
-            self._steps.append(StepTrace(traced, emitted, milliseconds))
+            self._steps.append(StepTrace(traced, emitted, *spent))
 
     def _draft(self) -> TokenTree:
         nodes = TokenTree(self._unread)

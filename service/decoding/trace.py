@@ -26,11 +26,16 @@ class NodeTrace:
 
 @dataclass(frozen=True, slots=True)
 class StepTrace:
-    """One forward, the prompt's own tokens left out, and the tokens emitted thanks to it."""
+    """One forward, the prompt's own tokens left out, and the tokens emitted thanks to it.
+
+    Of its milliseconds some go to drafting and some to the forward itself; the rest verifies and keeps.
+    """
 
     nodes: list[NodeTrace]
     emitted: list[int]
     milliseconds: float
+    draft_milliseconds: float = 0.0
+    forward_milliseconds: float = 0.0
 
 
 def trace_nodes(nodes: TokenTree, verdict: Verdict, *, unseen: int, starts_sampled: bool) -> list[NodeTrace]:

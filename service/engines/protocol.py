@@ -49,11 +49,16 @@ class TraceNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceStep:
-    """One forward pass: the tree it verified, the token texts it emitted, and how long it took."""
+    """One forward pass: the tree it verified, the token texts it emitted, and how long it took.
+
+    `draft_milliseconds` and `forward_milliseconds` are parts of that; 0 where an engine does not tell them apart.
+    """
 
     nodes: list[TraceNode]
     emitted: list[str]
     milliseconds: float
+    draft_milliseconds: float = 0.0
+    forward_milliseconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

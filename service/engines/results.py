@@ -40,6 +40,8 @@ def _trace_step(step: StepTrace, tokenizer: Tokenizer) -> TraceStep:
         nodes=[_trace_node(node, tokenizer) for node in step.nodes],
         emitted=[tokenizer.decode([token]) for token in step.emitted],
         milliseconds=round(step.milliseconds, 3),
+        draft_milliseconds=round(step.draft_milliseconds, 3),
+        forward_milliseconds=round(step.forward_milliseconds, 3),
     )
 
 

@@ -1,11 +1,14 @@
 """The arithmetic of the benchmark, and that no strategy is favoured by the order."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from benchmarks.breakdown import measure_breakdown
 from benchmarks.decoding import Series, compare, interleave, quantile
 from service.engines.protocol import GenerationResult
+from service.engines.torch_engine import load
 from service.planner.question import Question
 
 
@@ -60,3 +63,13 @@ def test_comparison_counts_forwards_and_equal_tokens() -> None:
     assert figures["identical_to_greedy"] == 0.5
     assert figures["forwards_share_of_greedy"] == 0.5
     assert figures["speedup_p50"] == {"greedy with fast-forward": round(35 / 15, 2)}
+
+
+def test_the_breakdown_accounts_for_the_whole_of_a_plan(tiny_model_dir: Path) -> None:
+    model = load(tiny_model_dir, tiny_model_dir, "float32", 1, "medusa", 384)
+    measured = measure_breakdown(model, [Question.parse("red shoes under $40"), Question.parse("blue duvet cover")])
+    assert set(measured) == {"greedy with fast-forward", "medusa"}
+    for row in measured.values():
+        parts = ("prompt_forward_ms", "other_forwards_ms", "drafting_ms", "verifying_ms", "grammar_and_rest_ms")
+        assert sum(row[part] for part in parts) == pytest.approx(row["whole_ms"], abs=0.1)
+    assert measured["medusa"]["rows_an_other_forward"] > measured["greedy with fast-forward"]["rows_an_other_forward"]

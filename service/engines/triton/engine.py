@@ -43,11 +43,23 @@ class _Life:
         self.hello = hello
         self.stuck = False
         self.ended = asyncio.Event()
-        self.stub = StubWatch(hello.process, self.ended.set)
+        self.stub = StubWatch(hello.process, self.end)
+        self._calls: set[asyncio.Future[GenerationResult]] = set()
 
     @property
     def lasts(self) -> bool:
         return not self.ended.is_set()
+
+    def end(self) -> None:
+        """Give it up, and what it was asked for."""
+        self.ended.set()
+        for call in self._calls:
+            call.cancel()
+
+    def holds(self, call: "asyncio.Future[GenerationResult]") -> None:
+        """A call that ends with this life at the latest."""
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
 
 
 class TritonEngine:
@@ -103,7 +115,7 @@ class TritonEngine:
         if self._rivals[-1] is not self:
             raise EngineUnavailableError(f"a newer engine has {self._name} in Triton")
         if self._life is not None:
-            self._life.ended.set()
+            self._life.end()
         try:
             async with asyncio.timeout(self._start_seconds):
                 hello = await self._hosted(self._model)
@@ -127,24 +139,21 @@ class TritonEngine:
         if request.deadline is not None:
             patience = max(0.0, request.deadline - time.monotonic()) + self._grace_seconds
         call = asyncio.ensure_future(model.generate(request, patience))
-        death = asyncio.ensure_future(life.ended.wait())
+        life.holds(call)
         try:
-            await asyncio.wait({call, death}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({call})
         except asyncio.CancelledError:
             call.cancel()
             await self._settle(model, life)
             raise
-        finally:
-            death.cancel()
-        if not call.done():
-            call.cancel()
+        if call.cancelled():
             raise EngineUnavailableError(f"the process of {self._name} in Triton ended")
         try:
             return call.result()
         except (RequestRefusedError, ModelFailedError):
             raise
         except EngineUnavailableError:
-            life.ended.set()
+            life.end()
             raise
 
     async def failed(self) -> None:
@@ -156,7 +165,7 @@ class TritonEngine:
         life, model = self._life, self._model
         self._life, self._model = None, None
         if life is not None:
-            life.ended.set()
+            life.end()
             life.stub.close()
         if model is not None:
             self._rivals.remove(self)
@@ -169,7 +178,7 @@ class TritonEngine:
         except EngineError as error:
             logger.error("a cancelled replica did not come free", extra={"reason": str(error)})
             life.stuck = True
-            life.ended.set()
+            life.end()
 
     async def _hosted(self, model: TritonModel) -> Hello:
         """What the replica says of itself, loaded if need be. Raises EngineUnavailableError."""

@@ -1,0 +1,57 @@
+"""Where a plan's time goes, by strategy: reading the prompt, the forwards after it, drafting, and all else."""
+
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from service.engines.protocol import GenerationRequest, GenerationResult, Strategy
+from service.engines.torch_engine import TorchModel
+from service.planner.grammar import plan_grammar
+from service.planner.prompt import render_prompt
+from service.planner.question import Question
+
+QUESTIONS = 100
+
+
+def measure_breakdown(model: TorchModel, questions: Sequence[Question]) -> dict[str, dict[str, float]]:
+    """Mean milliseconds a plan, and rows a forward, of greedy decoding with fast-forward and of Medusa, in turns."""
+    strategies: dict[str, Strategy] = {"greedy with fast-forward": "autoregressive", "medusa": "medusa"}
+    parts: dict[str, list[dict[str, float]]] = {name: [] for name in strategies}
+    for question in questions[:QUESTIONS]:
+        for name, strategy in strategies.items():
+            if strategy in model.strategies:
+                parts[name].append(_parts(model, question, strategy))
+    return {name: _means(each) for name, each in parts.items() if each}
+
+
+def _parts(model: TorchModel, question: Question, strategy: Strategy) -> dict[str, float]:
+    """Of one plan. Tracing itself costs something, so the whole is that of a run without it."""
+    request = GenerationRequest(prompt=render_prompt(question), grammar=plan_grammar(question), strategy=strategy)
+    started = time.perf_counter()
+    model.generate(request)
+    whole = (time.perf_counter() - started) * 1000
+    traced: GenerationResult = model.generate(
+        GenerationRequest(prompt=request.prompt, grammar=request.grammar, strategy=strategy, trace=True)
+    )
+    first, *later = traced.steps
+    steps = sum(step.milliseconds for step in traced.steps)
+    draft = sum(step.draft_milliseconds for step in traced.steps)
+    forwards = sum(step.forward_milliseconds for step in later)
+    return {
+        "whole_ms": whole,
+        "prompt_forward_ms": first.forward_milliseconds,
+        "other_forwards_ms": forwards,
+        "drafting_ms": draft,
+        "verifying_ms": steps - draft - forwards - first.forward_milliseconds,
+        "grammar_and_rest_ms": whole - steps,
+        "prompt_rows": float(traced.prompt_tokens + len(first.nodes)),
+        "other_forwards": float(len(later)),
+        "other_rows": float(sum(len(step.nodes) for step in later)),
+    }
+
+
+def _means(parts: Sequence[dict[str, float]]) -> dict[str, Any]:
+    means = {name: statistics.fmean(each[name] for each in parts) for name in parts[0]}
+    rows = means.pop("other_rows") / max(means["other_forwards"], 1e-9)
+    return {name: round(value, 2) for name, value in means.items()} | {"rows_an_other_forward": round(rows, 2)}
