@@ -108,6 +108,7 @@ def render_serving(figure: dict[str, Any]) -> str:
     """The service under load, while parts of it die, and what its gateway costs."""
     steady, over, cache = figure["steady"], figure["overload"]["adaptive"], figure["cache"]
     gateway, kept = figure["overhead"]["gateway_ms"], over["answered_within_deadline_and_allowance"]
+    bodies = over["mean_body_bytes"]
     rows = [
         ("capacity", f"{figure['capacity']['plans_per_second']} plans a second, every one decoded"),
         (
@@ -117,9 +118,11 @@ def render_serving(figure: dict[str, Any]) -> str:
         ),
         (
             f"{over['times_capacity']} times it, {over['seconds']:.0f} s",
-            f"goodput {over['goodput_share_of_capacity']:.1%} of capacity; {over['model_answers_in_deadline']:.2%} of "
-            f"the model's answers in time, {kept:.3%} of all answered within 50 ms of the deadline; memory grew "
-            f"{over['server_memory_grown_mib']} MiB; recovered in {over['recovered_after_seconds']} s",
+            f"goodput {over['goodput_share_of_capacity']:.1%} of capacity, on shorter questions "
+            f"({bodies['by_model']:.0f} bytes a body against {bodies['all']:.0f} of all); "
+            f"{over['model_answers_in_deadline']:.2%} of the model's answers in time, {kept:.3%} of all answered "
+            f"within 50 ms of the deadline; memory grew {over['server_memory_grown_mib']} MiB; recovered in "
+            f"{over['recovered_after_seconds']} s",
         ),
         (
             f"questions that repeat (Zipf {cache['zipf_exponent']})",

@@ -197,11 +197,15 @@ class Caller:
         buffer = bytearray()
         started = time.perf_counter()
         self._socket.sendall(request)
-        while (answer := _whole_answer(buffer)) is None:
-            if not (data := self._socket.recv(_READ_BYTES)):
+        answer, received = None, started
+        while answer is None:
+            data = self._socket.recv(_READ_BYTES)
+            received = time.perf_counter()  # to read it is this program's work
+            if not data:
                 raise ConnectionResetError("closed before the answer")
             buffer += data
-        return Sample(0.0, 0.0, time.perf_counter() - started, math.inf, answer.status, answer.body)
+            answer = _whole_answer(buffer)
+        return Sample(0.0, 0.0, received - started, math.inf, answer.status, answer.body)
 
     def close(self) -> None:
         self._socket.close()

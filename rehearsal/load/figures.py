@@ -28,6 +28,7 @@ from rehearsal.load.server import Server, ServerError, serving
 FIGURE = Path("docs/figures/serving.json")
 DEADLINE_MS = 300
 ORDERS = ("oldest", "newest", "adaptive")
+PARTS = ("capacity", "steady", "overload", "cache", "overhead", "faults")
 _NO_CACHE = {"PEAKPLAN_CACHE_ENTRIES": 0}
 _CALM_SECONDS = 10.0  # of watched recovery after an overload
 _CALM_SHARE = 0.3  # of capacity
@@ -176,26 +177,23 @@ def main() -> int:
     parser.add_argument("--module", default="service", help="what serves: python -m MODULE")
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--output", type=Path, default=FIGURE)
+    parser.add_argument("--only", choices=PARTS, help="measure one part anew; the rest of the figure stays")
     options = parser.parse_args()
     campaign = Campaign(options.module, options.scale, options.data)
-    parts: dict[str, Callable[[], dict[str, Any]]] = {
-        "capacity": campaign.capacity_part,
-        "steady": campaign.steady_part,
-        "overload": campaign.overload_part,
-        "cache": campaign.cache_part,
-        "overhead": campaign.overhead_part,
-        "faults": campaign.faults_part,
-    }
+    parts: dict[str, Callable[[], dict[str, Any]]] = {name: getattr(campaign, f"{name}_part") for name in PARTS}
     figure: dict[str, Any] = {
         "command": "make load-figures",
         "machine": describe_machine(),
         "module": options.module,
         "scale": options.scale,
     }
+    if options.only:
+        figure = json.loads(options.output.read_text(encoding="utf-8"))
+        campaign.capacity = figure["capacity"]["plans_per_second"]
     try:
-        for name, part in parts.items():
+        for name in [options.only] if options.only else parts:
             print(f"measuring: {name}", file=sys.stderr)
-            figure[name] = part()
+            figure[name] = parts[name]()
     except ServerError as error:
         print(f"no figure: {error}", file=sys.stderr)
         return 1

@@ -38,11 +38,12 @@ class Access:
         self._rate = rate
         self._door = door
         self._guarded, self._limited, self._local = frozenset(guarded), frozenset(limited), frozenset(local)
+        self._known = self._guarded | self._local
         self._limiter = RateLimiter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path")
-        if scope["type"] != "http" or path not in self._guarded | self._local:
+        if scope["type"] != "http" or path not in self._known:
             return await self._app(scope, receive, send)
         if path in self._local and not is_local(scope):
             return await _refuse(403, "This address answers on the host itself only.", {}, scope, receive, send)

@@ -32,16 +32,16 @@ class Observer:
             self._metrics.arrived()
 
     def planned(self, scope: Scope, question: Question, planned: Planned) -> None:
-        """A handler has its plan."""
-        state = scope["state"]
-        state["planned"] = planned
-        state["log"] |= _described(planned)
+        """A handler has its plan. What is told of it is put into words once the answer is out."""
+        scope["state"]["planned"] = planned
         if self._log_text:
-            state["log"]["text"] = list(question.utterances)
+            scope["state"]["log"]["text"] = list(question.utterances)
 
     def ended(self, scope: Scope, status: int, seconds: float) -> None:
         """The last byte of the answer is out, or the client is gone (status 0 or 499)."""
         planned: Planned | None = scope["state"].get("planned")
+        if planned is not None:
+            scope["state"]["log"] |= _described(planned)
         if scope["path"] == PLAN_PATH:
             self._count(status, seconds, planned)
         _log(scope, status, seconds)

@@ -22,7 +22,15 @@ async def test_both_strategies_run_on_one_replica_with_their_steps() -> None:
         assert answer[way] | {"plan": None} == {
             "plan": None,
             "plan_text": " Find Type shoes Any",
-            "steps": [{"nodes": [], "emitted": [" Find Type shoes Any"], "milliseconds": 1.0}],
+            "steps": [
+                {
+                    "nodes": [],
+                    "emitted": [" Find Type shoes Any"],
+                    "milliseconds": 1.0,
+                    "draft_milliseconds": 0.0,
+                    "forward_milliseconds": 0.0,
+                }
+            ],
             "milliseconds": 1.0,
             "usage": {"prompt_tokens": 3, "plan_tokens": 2, "steps": 2},
             "draft_forwards": 0,
