@@ -43,23 +43,11 @@ class _Life:
         self.hello = hello
         self.stuck = False
         self.ended = asyncio.Event()
-        self.stub = StubWatch(hello.process, self.end)
-        self._calls: set[asyncio.Future[GenerationResult]] = set()
+        self.stub = StubWatch(hello.process, self.ended.set)
 
     @property
     def lasts(self) -> bool:
         return not self.ended.is_set()
-
-    def end(self) -> None:
-        """Give it up, and what it was asked for."""
-        self.ended.set()
-        for call in self._calls:
-            call.cancel()
-
-    def holds(self, call: "asyncio.Future[GenerationResult]") -> None:
-        """A call that ends with this life at the latest."""
-        self._calls.add(call)
-        call.add_done_callback(self._calls.discard)
 
 
 class TritonEngine:
@@ -115,7 +103,7 @@ class TritonEngine:
         if self._rivals[-1] is not self:
             raise EngineUnavailableError(f"a newer engine has {self._name} in Triton")
         if self._life is not None:
-            self._life.end()
+            self._life.ended.set()
         try:
             async with asyncio.timeout(self._start_seconds):
                 hello = await self._hosted(self._model)
@@ -139,21 +127,24 @@ class TritonEngine:
         if request.deadline is not None:
             patience = max(0.0, request.deadline - time.monotonic()) + self._grace_seconds
         call = asyncio.ensure_future(model.generate(request, patience))
-        life.holds(call)
+        death = asyncio.ensure_future(life.ended.wait())
         try:
-            await asyncio.wait({call})
+            await asyncio.wait({call, death}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             call.cancel()
             await self._settle(model, life)
             raise
-        if call.cancelled():
+        finally:
+            death.cancel()
+        if not call.done():
+            call.cancel()
             raise EngineUnavailableError(f"the process of {self._name} in Triton ended")
         try:
             return call.result()
         except (RequestRefusedError, ModelFailedError):
             raise
         except EngineUnavailableError:
-            life.end()
+            life.ended.set()
             raise
 
     async def failed(self) -> None:
@@ -165,7 +156,7 @@ class TritonEngine:
         life, model = self._life, self._model
         self._life, self._model = None, None
         if life is not None:
-            life.end()
+            life.ended.set()
             life.stub.close()
         if model is not None:
             self._rivals.remove(self)
@@ -178,7 +169,7 @@ class TritonEngine:
         except EngineError as error:
             logger.error("a cancelled replica did not come free", extra={"reason": str(error)})
             life.stuck = True
-            life.end()
+            life.ended.set()
 
     async def _hosted(self, model: TritonModel) -> Hello:
         """What the replica says of itself, loaded if need be. Raises EngineUnavailableError."""
