@@ -1,6 +1,6 @@
 """Every number that a training run depends on."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from service.decoding.speculation import ChainShape
@@ -97,28 +97,8 @@ FINISH = Stage(
 # Spans suffer from that: the labelled queries are few and known by heart soon. Here the runs' mean teaches them.
 RETAIN = Stage(
     "retain",
-    Shares(
-        labelled=0.4,
-        sentence=0.3,
-        price=0.3,
-        slip=0.4,
-        mention=0.5,
-        follow_up=0.2,
-        webshop=80,
-        pqa=300,
-        bitext=250,
-        bitext_keywords=150,
-        clinc=900,
-        clinc_keywords=250,
-        taxonomy=6000,
-        categories=10_000,
-        retail=400,
-        support=400,
-        out_of_scope=700,
-    ),
-    AdapterSettings(
-        rank=20, alpha=20, epochs=2, learning_rate=4e-4, warmup_steps=50, average_decay=0.995, checkpoint_every=100
-    ),
+    replace(FINISH.shares, labelled=0.4, sentence=0.3, price=0.3, slip=0.4, mention=0.5, taxonomy=6000, support=400),
+    replace(FINISH.adapter, learning_rate=4e-4, checkpoint_every=100),
     Retention(frozenset({"queryner", "sentence", "follow_up", "negation"})),
 )
 
