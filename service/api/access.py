@@ -54,7 +54,7 @@ class Access:
         if not self._door.is_open:
             detail = "More requests come in than can even be turned down with a plan by rule. Try again in a second."
             return await _refuse(503, detail, _RETRY_AFTER, scope, receive, send)
-        with self._door.inside():
+        with self._door:
             return await self._app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> tuple[int, str, dict[str, str]] | None:

@@ -1,20 +1,19 @@
 """What surrounds every request: an id, safe headers, a bounded JSON body. Plain ASGI, for its price."""
 
 import asyncio
+import os
 import re
 import time
-import uuid
 from collections.abc import Collection
 
-from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.observation import Observer
 from service.api.problems import problem_response
 from service.gateway.drain import Drain
 
-_REQUEST_ID = re.compile(r"^[A-Za-z0-9._:-]{1,64}$")
-_JSON_TYPE = re.compile(r"^application/(?:[\w.-]+\+)?json\s*(?:;|$)", re.IGNORECASE)
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
+_JSON_TYPE = re.compile(rb"application/(?:[\w.-]+\+)?json\s*(?:;|$)", re.IGNORECASE)
 # A client that is still sending reads its answer only once it has sent all; beyond this it is cut off instead.
 _MAX_DRAINED_BYTES = 8 * 1024 * 1024
 _SAFE_HEADERS = [
@@ -49,10 +48,11 @@ class RequestContext:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         started = time.monotonic()
-        given = Headers(scope=scope).get("x-request-id", "")
-        request_id = given if _REQUEST_ID.match(given) else uuid.uuid4().hex
+        headers = dict(reversed(scope["headers"]))  # of some that are given twice the first counts
+        given = headers.get(b"x-request-id", b"")
+        request_id = given.decode("ascii") if _REQUEST_ID.fullmatch(given) else os.urandom(16).hex()
         state = scope.setdefault("state", {})
-        state |= {"request_id": request_id, "started": started, "log": {}}
+        state |= {"request_id": request_id, "started": started, "headers": headers, "log": {}}
         status = 0
 
         async def send_with_headers(message: Message) -> None:
@@ -66,7 +66,9 @@ class RequestContext:
         try:
             await self._app(scope, receive, send_with_headers)
         finally:
-            self._observer.ended(scope, status, time.monotonic() - started)
+            # In the event loop's next turn: what was sent leaves at the end of this one.
+            seconds = time.monotonic() - started
+            asyncio.get_running_loop().call_soon(self._observer.ended, scope, status, seconds)
         return None
 
     def _add_headers(self, message: Message, request_id: str) -> None:
@@ -98,7 +100,7 @@ class JsonBody:
         if body is None:
             detail = f"The body is larger than {self._max_bytes} bytes."
             return await self._refuse(413, detail, scope, receive, send)
-        if not _JSON_TYPE.match(Headers(scope=scope).get("content-type", "")):
+        if not _JSON_TYPE.match(scope["state"]["headers"].get(b"content-type", b"")):
             detail = "The body must be JSON, sent with Content-Type: application/json."
             return await self._refuse(415, detail, scope, receive, send)
         return await self._app(scope, replay(body, receive), send)
@@ -107,7 +109,7 @@ class JsonBody:
         """The body; None when it is too large. Reads on a while then, so that the client gets to see the answer."""
         size = 0
         chunks: list[bytes] = []
-        declared = Headers(scope=scope).get("content-length", "")
+        declared = scope["state"]["headers"].get(b"content-length", b"")
         too_large = declared.isdigit() and int(declared) > self._max_bytes
         if too_large and int(declared) > _MAX_DRAINED_BYTES:
             return None

@@ -28,7 +28,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._expect_head()
+        self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
@@ -40,11 +40,13 @@ class HttpProtocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > self.max_head_bytes:
                 self._refuse()
+            elif self._head_timer is None:  # nearly every head comes whole, and then needs none
+                self._start_timer()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         if not self._in_head:  # the next request of this connection
-            self._expect_head()
+            self._in_head, self._head_bytes = True, 0
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -63,9 +65,7 @@ class HttpProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             super().on_message_complete()
 
-    def _expect_head(self) -> None:
-        self._in_head, self._head_bytes = True, 0
-        self._stop_timer()
+    def _start_timer(self) -> None:
         self._head_timer = self.loop.call_later(self.head_seconds, self.transport.close)
 
     def _stop_timer(self) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from fastapi import APIRouter
@@ -49,12 +49,12 @@ async def answer_plan(body: PlanRequest, scope: Scope, receive: Receive, use: Se
     planned = use.planner.plan_at_once(question)
     if planned is None:
         try:
-            planned = await _unless_client_leaves(receive, use.planner.plan(question, deadline))
+            planned = await _unless_client_leaves(receive, use.planner.plan(question, deadline), use.planner.unwanted)
         except ClientLeftError:
             return Response(status_code=CLIENT_CLOSED_REQUEST)
     use.observer.planned(scope, question, planned)
     answer = PlanAnswer.of(planned, state["request_id"], time.monotonic() - state["started"])
-    return Response(answer.model_dump_json(), media_type="application/json")
+    return Response(answer.json(), media_type="application/json")
 
 
 @router.post("/trace", response_model=TraceAnswer, responses=problems(400, 401, 408, 413, 415, 422, 429, 503))
@@ -100,9 +100,14 @@ def _decoding(planned: Planned) -> Decoding:
     return Decoding.of(planned.plan, planned.result)
 
 
-async def _unless_client_leaves(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+async def _unless_client_leaves(
+    receive: Receive,
+    work: Coroutine[Any, Any, T],
+    unwanted: Callable[[asyncio.Task[Any]], Awaitable[None]] | None = None,
+) -> T:
     """The work's outcome; cancels the work and raises ClientLeftError when the client disconnects first.
 
+    Given the working task, `unwanted` returns once nobody else wants what it works on: it is not cancelled before.
     The work runs in the request's own task: a second one would cost every plan more than the watch, which first runs
     once the work waits.
     """
@@ -113,6 +118,8 @@ async def _unless_client_leaves(receive: Receive, work: Coroutine[Any, Any, T]) 
     async def watch() -> None:
         nonlocal left
         await _disconnected(receive)
+        if unwanted is not None:
+            await unwanted(worker)
         left = True
         worker.cancel()
 

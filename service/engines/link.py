@@ -15,6 +15,7 @@ class ReplicaLink(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.gone = asyncio.Event()
+        self.owes = False  # whether a message is still to come, awaited or not
         self._decoder = Decoder()
         self._transport: asyncio.Transport | None = None
         self._awaited: asyncio.Future[Message] | None = None
@@ -29,6 +30,7 @@ class ReplicaLink(asyncio.Protocol):
             logger.error("a replica answered with bytes that are no answer", extra={"reason": str(error)})
             return self.close()
         for message in messages:
+            self.owes = False
             if self._awaited is not None and not self._awaited.done():
                 self._awaited.set_result(message)
         return None
@@ -45,6 +47,7 @@ class ReplicaLink(asyncio.Protocol):
 
     def expect(self) -> asyncio.Future[Message]:
         """The next message to come in. Raises EngineUnavailableError when the process ends first."""
+        self.owes = True
         self._awaited = asyncio.get_running_loop().create_future()
         if self.gone.is_set():
             self._awaited.set_exception(EngineUnavailableError("the replica's process has ended"))

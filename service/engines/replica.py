@@ -83,10 +83,11 @@ class ReplicaEngine:
         answer = link.expect()
         link.send(request)
         try:
-            message = await asyncio.shield(answer)
+            message = await answer
         except asyncio.CancelledError:
-            link.send(Cancel())
-            await self._settle(link, answer)
+            if link.owes:  # the answer may have come since the cancellation
+                link.send(Cancel())
+                await self._settle(link)
             raise
         if isinstance(message, GenerationResult):
             return message
@@ -123,8 +124,9 @@ class ReplicaEngine:
         self._link.send(Hello(self._source, os.getpid()))  # it says nothing before, when nobody would listen yet
         return await self._link.expect()
 
-    async def _settle(self, link: ReplicaLink, answer: asyncio.Future[Message]) -> None:
+    async def _settle(self, link: ReplicaLink) -> None:
         """Wait until the replica is free again. Nobody reads the cancelled request's answer, so mark it as seen."""
+        answer = link.expect()
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.wait({answer}, timeout=self._grace_seconds)
         if not answer.done():

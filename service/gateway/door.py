@@ -5,9 +5,8 @@ would come late, and a quick 503 helps its caller more.
 """
 
 import asyncio
-import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 _SAMPLE = 64  # requests between two measurements of what one costs
 _FIRST_COST = 0.0005  # seconds
@@ -43,15 +42,13 @@ class Door:
             await asyncio.sleep(_TICK_SECONDS)
             self._lag = max(time.monotonic() - due, self._lag / 2)
 
-    @contextlib.contextmanager
-    def inside(self) -> Iterator[None]:
+    def __enter__(self) -> None:
         """Count a request while it is worked on."""
         self._inside += 1
-        try:
-            yield
-        finally:
-            self._inside -= 1
-            self._served += 1
-            if self._served % _SAMPLE == 0:
-                now = self._clock()
-                self._cost, self._sampled = (now - self._sampled) / _SAMPLE, now
+
+    def __exit__(self, *_: object) -> None:
+        self._inside -= 1
+        self._served += 1
+        if self._served % _SAMPLE == 0:
+            now = self._clock()
+            self._cost, self._sampled = (now - self._sampled) / _SAMPLE, now

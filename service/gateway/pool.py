@@ -12,6 +12,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from service.engines.protocol import (
@@ -22,6 +23,7 @@ from service.engines.protocol import (
     GenerationResult,
 )
 from service.gateway.admission import Admission
+from service.gateway.generation import Generation
 from service.gateway.line import CapacityError, Order
 from service.gateway.slot import Slot
 
@@ -214,26 +216,24 @@ class ReplicaPool:
     async def _run(self, slot: Slot, request: GenerationRequest) -> GenerationResult:
         """Generate in a task of its own: the caller leaves at the deadline, the engine is offered once free."""
         self._counts["admitted"] += 1
-        started = time.monotonic()
         model_id, version = slot.engine.model_id, slot.version  # a reload may change them before the answer is here
-        work = self._track(asyncio.create_task(slot.engine.generate(request)))
-        work.add_done_callback(lambda done: self._finish(slot, done, time.monotonic() - started))
-        remaining = math.inf if request.deadline is None else request.deadline - started
+        remaining = math.inf if request.deadline is None else request.deadline - time.monotonic()
         patience = self._patience()
+        generation = Generation(slot.engine, request, min(remaining, patience), partial(self._finish, slot))
+        self._track(generation.task)
         try:
-            await asyncio.wait({work}, timeout=_timeout(min(remaining, patience)))
+            result = await generation.outcome
+        except TimeoutError:
+            if remaining > patience:
+                self._counts["hung"] += 1
+                slot.condemn("it hangs")
+                raise EngineUnavailableError(f"no answer within {patience:.3g} s") from None
+            raise CapacityError("the deadline passed during the generation", "late") from None
         finally:
-            if not work.done():
-                work.cancel()
-        if work.done() and not work.cancelled():
-            result = work.result()
-            if result.stop_reason != "cancelled":
-                return dataclasses.replace(result, model_id=model_id, model_version=version)
-        elif not work.done() and remaining > patience:
-            self._counts["hung"] += 1
-            slot.condemn("it hangs")
-            raise EngineUnavailableError(f"no answer within {patience:.3g} s")
-        raise CapacityError("the deadline passed during the generation", "late")
+            generation.task.cancel()  # nothing, where it has ended
+        if result.stop_reason == "cancelled":
+            raise CapacityError("the deadline passed during the generation", "late")
+        return dataclasses.replace(result, model_id=model_id, model_version=version)
 
     def _patience(self) -> float:
         """How long a generation may last before its replica counts as hung."""
@@ -242,12 +242,12 @@ class ReplicaPool:
             return math.inf
         return max(self._hang_seconds, _HANG_FACTOR * times.quantile(0.99))
 
-    def _finish(self, slot: Slot, work: asyncio.Task[GenerationResult], seconds: float) -> None:
-        whole = not work.cancelled() and work.exception() is None and work.result().stop_reason != "cancelled"
+    def _finish(self, slot: Slot, result: GenerationResult | None, error: Exception | None, seconds: float) -> None:
+        whole = result is not None and result.stop_reason != "cancelled"
         if whole:
             self._last_success = time.monotonic()
             slot.succeeded()
-        if whole or work.cancelled() or work.exception() is None:  # a crash says nothing of how long answers take
+        if error is None:  # a crash says nothing of how long answers take
             slot.times.add(seconds, whole=whole)
             self._admission.times.add(seconds, whole=whole)
         if self._lags(slot):
@@ -286,8 +286,3 @@ class ReplicaPool:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def _timeout(seconds: float) -> float | None:
-    """What `asyncio.wait` takes."""
-    return None if seconds == math.inf else max(seconds, 0)

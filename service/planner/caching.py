@@ -3,8 +3,10 @@
 `Planner` knows models; this knows what need not be asked of one.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 from service.engines.protocol import EngineError
 from service.planner.flight import SingleFlight
@@ -65,6 +67,10 @@ class CachingPlanner:
         except (EngineError, PlanTextError) as error:
             self.counts["misses"] += 1
             return self._planner.plan_by_rule(question, error)
+
+    async def unwanted(self, worker: asyncio.Task[Any]) -> None:
+        """Return once nobody else waits for the plan that this task makes: before, better do not cancel it."""
+        await self._flights.unwanted(worker)
 
     async def _recall(self, key: str, question: Question) -> Planned | None:
         if (remembered := self._memory.get(key)) is not None:

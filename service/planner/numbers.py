@@ -16,7 +16,7 @@ _TENS = {
 }
 _SCALES = {"hundred": 100, "thousand": 1000, "grand": 1000}
 NUMBER_WORDS = frozenset({*_UNITS, *_TENS, *_SCALES})
-_NUMBER_WORD = re.compile(rf"(?<![a-z])(?:{'|'.join(sorted(NUMBER_WORDS))})(?![a-z])")
+_LETTERS = re.compile("[a-z]+")
 _MAX_NUMBER = 10_000_000
 
 
@@ -46,8 +46,10 @@ def _spelled_numbers(text: str) -> list[tuple[int, float]]:
         if start >= 0 and total + current > 1:
             found.append((start, float(total + current)))
 
-    for match in _NUMBER_WORD.finditer(text):
+    for match in _LETTERS.finditer(text):
         word = match.group()
+        if word not in NUMBER_WORDS:
+            continue
         if start < 0 or text[previous_end : match.start()].strip(" -"):  # not right after the one before
             flush()
             total, current, start = 0, 0, match.start()

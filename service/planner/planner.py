@@ -13,7 +13,7 @@ from service.engines.protocol import EngineError, GenerationRequest, GenerationR
 from service.planner.fallback import fallback_plan
 from service.planner.grammar import plan_grammar
 from service.planner.plan import Plan
-from service.planner.plan_text import PlanTextError, parse
+from service.planner.plan_text import PlanDraft, PlanTextError, parse
 from service.planner.prompt import render_prompt
 from service.planner.queries import complete_plan
 from service.planner.question import Question
@@ -120,31 +120,35 @@ class Planner:
                 deadline=deadline,
             )
 
-        result = await self._generate(make_request, deadline, question)
+        drafts: dict[str, PlanDraft] = {}  # by the text that was read: twice would be once too often
+
+        def is_sound(result: GenerationResult) -> bool:
+            try:
+                drafts[result.text] = parse(result.text, question)
+            except PlanTextError:
+                return False
+            return True
+
+        result = await self._generate(make_request, deadline, question, is_sound)
         if result.stop_reason != "finished":
             raise IncompletePlanError(f"{result.stop_reason} after {result.plan_tokens} tokens")
-        plan = plan_from_text(result.text, question)
+        plan = complete_plan(drafts.get(result.text) or parse(result.text, question), question)
         model_id = result.model_id or self._engine.model_id
         return Planned(plan=plan, source="model", model_id=model_id, strategy=chosen, result=result)
 
     async def _generate(
-        self, make_request: Callable[[], GenerationRequest], deadline: float | None, question: Question
+        self,
+        make_request: Callable[[], GenerationRequest],
+        deadline: float | None,
+        question: Question,
+        is_sound: Callable[[GenerationResult], bool],
     ) -> GenerationResult:
         if self._checking is None:
             return await self._engine.generate(make_request())
-        return await self._checking.generate_checked(
-            make_request, deadline, len(render_prompt(question)), lambda result: _is_plan(result.text, question)
-        )
+        length = len(render_prompt(question))
+        return await self._checking.generate_checked(make_request, deadline, length, is_sound)
 
 
 def plan_from_text(text: str, question: Question) -> Plan:
     """The plan that the model's text means for this question. Raises PlanTextError when it means none."""
     return complete_plan(parse(text, question), question)
-
-
-def _is_plan(text: str, question: Question) -> bool:
-    try:
-        parse(text, question)
-    except PlanTextError:
-        return False
-    return True

@@ -1,9 +1,9 @@
 """A shopper's question as words, with where each stands in the text and the numbers it names."""
 
-import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from service.planner.numbers import find_numbers
 
@@ -19,8 +19,7 @@ _CLOSING = "\"')]}”’"
 _LONG_ENOUGH_TO_END_A_SENTENCE = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(NamedTuple):
     """One word: `text` as the model sees it, [start, end) where it stands in utterance number `utterance`."""
 
     text: str
@@ -67,9 +66,12 @@ class Question:
             if utterance:
                 kept.insert(0, utterance)
         utterances = (*kept, newest)
-        words = tuple(word for index, text in enumerate(utterances) for word in _words(text, index))
-        numbers = tuple(dict.fromkeys(number for text in utterances for number in find_numbers(text)))
-        return cls(utterances, words, numbers[-MAX_NUMBERS:])
+        words: list[Word] = []
+        numbers: dict[float, None] = {}
+        for index, text in enumerate(utterances):
+            words += _words(text, index)
+            numbers |= dict.fromkeys(find_numbers(text))
+        return cls(utterances, tuple(words), tuple(numbers)[-MAX_NUMBERS:])
 
 
 def clean(text: str) -> str:
@@ -85,13 +87,14 @@ def _is_kept(character: str) -> bool:
 
 
 def _words(text: str, utterance: int) -> list[Word]:
-    found = [match for match in re.finditer(r"\S+", text)][:MAX_QUESTION_WORDS]
+    found = text.split()[:MAX_QUESTION_WORDS]  # single spaces are between them
     words = []
-    for position, match in enumerate(found):
-        start, end = _trim(match.group(), is_last=position == len(found) - 1)
+    at = 0
+    for position, word in enumerate(found):
+        start, end = _trim(word, is_last=position == len(found) - 1)
         end = min(end, start + MAX_WORD_CHARACTERS)
-        surface = match.group()[start:end]
-        words.append(Word(surface.lower(), utterance, match.start() + start, match.start() + end))
+        words.append(Word(word[start:end].lower(), utterance, at + start, at + end))
+        at += len(word) + 1
     return words
 
 

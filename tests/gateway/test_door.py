@@ -12,7 +12,7 @@ def test_the_door_closes_when_the_work_inside_takes_too_long() -> None:
     with ExitStack() as inside:
         entered = 0
         while door.is_open:
-            inside.enter_context(door.inside())
+            inside.enter_context(door)
             entered += 1
         assert entered == 200  # of half a millisecond each
     assert door.is_open
@@ -22,12 +22,12 @@ def test_what_a_request_costs_is_measured() -> None:
     now = 0.0
     door = Door(seconds=0.1, clock=lambda: now)
     for _ in range(64):
-        with door.inside():
+        with door:
             now += 0.01
     with ExitStack() as inside:
         for _ in range(32):
             assert door.is_open
-            inside.enter_context(door.inside())
+            inside.enter_context(door)
         assert not door.is_open
 
 
@@ -38,11 +38,11 @@ async def test_a_loop_that_is_late_closes_the_door_to_a_crowd() -> None:
     await asyncio.sleep(0)
     with ExitStack() as inside:
         for _ in range(31):
-            inside.enter_context(door.inside())
+            inside.enter_context(door)
         time.sleep(0.3)  # the loop does nothing else meanwhile
         await asyncio.sleep(0.01)
         assert door.is_open  # a hiccup, and only a few are there
-        inside.enter_context(door.inside())
+        inside.enter_context(door)
         assert not door.is_open
         async with asyncio.timeout(20):
             while not door.is_open:

@@ -44,24 +44,38 @@ async def test_the_same_key_is_worked_on_once() -> None:
     assert (await flights.share("key", None, work))[1] is False
 
 
-async def test_the_first_may_leave_and_the_rest_get_the_outcome() -> None:
+async def test_the_first_is_wanted_while_anybody_else_waits() -> None:
     flights, work = SingleFlight[str](), Work()
-    first, second = (asyncio.create_task(flights.share("key", None, work)) for _ in range(2))
+    first, *rest = asked = [asyncio.create_task(flights.share("key", None, work)) for _ in range(3)]
+    await settle()
+    unwanted = asyncio.create_task(flights.unwanted(first))
+    for task in rest:
+        await flights.unwanted(task)  # who only waits may leave at once
+        assert not unwanted.done()
+        task.cancel()
+        await settle()
+    assert unwanted.done()
+    work.gate.set()
+    assert await asked[0] == ("outcome 1", False)
+
+
+async def test_work_whose_worker_is_cancelled_is_taken_up_by_one_of_the_rest() -> None:
+    flights, work = SingleFlight[str](), Work()
+    first, second, third = (asyncio.create_task(flights.share("key", None, work)) for _ in range(3))
     await settle()
     first.cancel()
     await settle()
+    assert (work.starts, work.cancelled) == (2, 1)
     work.gate.set()
-    assert await second == ("outcome 1", True)
-    assert work.cancelled == 0
+    assert [await second, await third] == [("outcome 2", False), ("outcome 2", True)]
 
 
-async def test_work_that_nobody_waits_for_is_cancelled_and_joined_by_nobody() -> None:
+async def test_work_that_is_cancelled_is_joined_by_nobody() -> None:
     flights, work = SingleFlight[str](), Work()
-    asked = [asyncio.create_task(flights.share("key", None, work)) for _ in range(2)]
+    first = asyncio.create_task(flights.share("key", None, work))
     await settle()
-    for task in asked:
-        task.cancel()
-    await asyncio.wait(asked)
+    first.cancel()
+    await asyncio.wait({first})
     late = asyncio.create_task(flights.share("key", None, work))
     await settle()
     assert (work.starts, work.cancelled) == (2, 1)
