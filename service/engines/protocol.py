@@ -61,12 +61,12 @@ class TraceStep:
     forward_milliseconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class GenerationResult:
     """What a generation gave and what it cost. `forwards` counts the prefill; `draft_forwards` are a draft model's.
 
-    The gateway fills in how long the request waited and which model answered: while a new one is being rolled out,
-    two models answer side by side.
+    The gateway alone writes into it: how long the request waited, and which model answered. While a new one is being
+    rolled out, two models answer side by side.
     """
 
     text: str

@@ -6,7 +6,6 @@ A pool is itself an `Engine`. It knows requests and deadlines, not plans.
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
 import math
 import time
@@ -191,7 +190,8 @@ class ReplicaPool:
                 if sound:
                     self._settle_doubt(doubted)
                 if sound or attempt == 2:
-                    return dataclasses.replace(result, queue_seconds=queue_seconds)
+                    result.queue_seconds = queue_seconds
+                    return result
                 self._counts["corrupt"] += 1
                 doubted = slot
             self._counts["retried"] += 1
@@ -233,7 +233,8 @@ class ReplicaPool:
             generation.task.cancel()  # nothing, where it has ended
         if result.stop_reason == "cancelled":
             raise CapacityError("the deadline passed during the generation", "late")
-        return dataclasses.replace(result, model_id=model_id, model_version=version)
+        result.model_id, result.model_version = model_id, version
+        return result
 
     def _patience(self) -> float:
         """How long a generation may last before its replica counts as hung."""
