@@ -26,6 +26,7 @@ T = TypeVar("T")
 
 JSON_PATHS = (PLAN_PATH, "/trace")
 REPLY_SECONDS = 0.005  # kept back from the deadline to write the answer and send it
+_UNWATCHED_SECONDS = 0.001  # into a request before anybody looks whether its client is still there
 _RETRY_AFTER = {"Retry-After": "1"}
 
 
@@ -108,12 +109,13 @@ async def _unless_client_leaves(
     """The work's outcome; cancels the work and raises ClientLeftError when the client disconnects first.
 
     Given the working task, `unwanted` returns once nobody else wants what it works on: it is not cancelled before.
-    The work runs in the request's own task: a second one would cost every plan more than the watch, which first runs
-    once the work waits.
+    The work runs in the request's own task: a second one would cost every plan more than the watch, which begins while
+    the model already works.
     """
     worker = asyncio.current_task()
     assert worker is not None
     left = False
+    watching: asyncio.Task[None] | None = None
 
     async def watch() -> None:
         nonlocal left
@@ -123,7 +125,11 @@ async def _unless_client_leaves(
         left = True
         worker.cancel()
 
-    leaving = asyncio.create_task(watch())
+    def begin() -> None:
+        nonlocal watching
+        watching = asyncio.create_task(watch())
+
+    timer = asyncio.get_running_loop().call_later(_UNWATCHED_SECONDS, begin)
     try:
         return await work
     except asyncio.CancelledError:
@@ -132,7 +138,9 @@ async def _unless_client_leaves(
         worker.uncancel()
         raise ClientLeftError from None
     finally:
-        leaving.cancel()
+        timer.cancel()
+        if watching is not None:
+            watching.cancel()
 
 
 async def _disconnected(receive: Receive) -> None:
