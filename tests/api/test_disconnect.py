@@ -34,13 +34,19 @@ async def engine_and_port() -> AsyncIterator[tuple[FakeEngine, int]]:
     await pool.close()
 
 
+async def ask(port: int, path: str = "/plan") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """The connection of a client that has asked for red shoes."""
+    body = json.dumps({"query": "red shoes", "deadline_ms": 2000}).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(head.encode() + body)
+    return reader, writer
+
+
 @pytest.mark.parametrize("path", ["/plan", "/trace"])
 async def test_a_client_that_leaves_cancels_its_generation(engine_and_port: tuple[FakeEngine, int], path: str) -> None:
     engine, port = engine_and_port
-    body = json.dumps({"query": "red shoes", "deadline_ms": 2000}).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    _, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(head.encode() + body)
+    _, writer = await ask(port, path)
     async with asyncio.timeout(20):
         while not engine.served:
             await asyncio.sleep(0.001)
@@ -48,3 +54,21 @@ async def test_a_client_that_leaves_cancels_its_generation(engine_and_port: tupl
         while not engine.cancelled:
             await asyncio.sleep(0.001)
     engine.let_go()
+
+
+async def test_a_client_that_leaves_takes_nothing_from_who_asked_the_same(
+    engine_and_port: tuple[FakeEngine, int],
+) -> None:
+    engine, port = engine_and_port
+    _, leaving = await ask(port)
+    async with asyncio.timeout(20):
+        while not engine.served:
+            await asyncio.sleep(0.001)
+        reader, staying = await ask(port)
+        await asyncio.sleep(0.05)  # until it has joined
+        leaving.close()
+        await asyncio.sleep(0.05)  # until that is noticed
+        engine.let_go()
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+    staying.close()
+    assert (len(engine.served), engine.cancelled) == (1, 0)
