@@ -2,15 +2,28 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Any
 
 import httpx
+import pytest
 
 from service.api.app import create_app, wire
 from service.gateway.pool import ReplicaPool
 from service.settings import Settings
 from tests.fake_engines import FakeEngine
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    """Chromium without a window. What it is made of is imported here: most tests of this folder need none of it."""
+    from tests.api.test_page_visit import running_chromium
+
+    with running_chromium() as chromium:
+        yield chromium
 
 
 @contextlib.asynccontextmanager

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from service.planner.vocabulary import FACETS, INTENTS, MODES, SOURCES, VERTICALS
-from tests.api.test_page_visit import ANSWERS, CHROMIUM, CHROMIUM_OPTIONS, CONTRAST, Visit, needs_chromium
+from tests.api.test_page_visit import ANSWERS, CONTRAST, Visit, needs_chromium
 from tests.server_process import serving
 
 pytest.importorskip("playwright.sync_api")
-from playwright.sync_api import Browser, Route, expect, sync_playwright
+from playwright.sync_api import Browser, Route, expect
 
 pytestmark = needs_chromium
 
@@ -27,14 +27,6 @@ def service_url(tiny_model_dir: Path) -> Iterator[str]:
     """The real service, with patience: on a busy machine, browser and model wait for each other."""
     with serving(PEAKPLAN_MODEL_DIR=tiny_model_dir, PEAKPLAN_REPLICAS=1, PEAKPLAN_TRACE_DEADLINE_MS=30_000) as server:
         yield server.url
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_OPTIONS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture

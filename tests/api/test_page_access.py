@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.test_page_visit import CHROMIUM, CHROMIUM_OPTIONS, CONTRAST, Visit, needs_chromium
+from tests.api.test_page_visit import CONTRAST, Visit, needs_chromium
 from tests.server_process import serving
 
 pytest.importorskip("playwright.sync_api")
-from playwright.sync_api import Browser, Locator, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, expect
 
 pytestmark = needs_chromium
 
@@ -24,14 +24,6 @@ def guarded_url(tiny_model_dir: Path) -> Iterator[str]:
     settings = {"PEAKPLAN_TOKENS": line, "PEAKPLAN_REPLICAS": 1, "PEAKPLAN_TRACE_DEADLINE_MS": 30_000}
     with serving(PEAKPLAN_MODEL_DIR=tiny_model_dir, **settings) as server:
         yield server.url
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_OPTIONS)
-        yield chromium
-        chromium.close()
 
 
 @pytest.fixture

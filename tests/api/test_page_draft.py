@@ -4,21 +4,19 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.api.test_page_visit import ANSWERS, CHROMIUM, CHROMIUM_OPTIONS, Visit, needs_chromium
+from tests.api.test_page_visit import ANSWERS, Visit, needs_chromium
 
 pytest.importorskip("playwright.sync_api")
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import Browser, expect
 
 pytestmark = needs_chromium
 
 
 @pytest.fixture
-def visit(service_url: str) -> Iterator[Visit]:
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_OPTIONS)
-        visit = Visit.open(chromium, service_url)
-        yield visit
-        chromium.close()
+def visit(browser: Browser, service_url: str) -> Iterator[Visit]:
+    visit = Visit.open(browser, service_url)
+    yield visit
+    visit.page.close()
     assert visit.complaints == []
 
 

@@ -1,7 +1,9 @@
 """What the page's tests share: where Chromium is, the canned answers, a page that is open in it. No tests in here."""
 
+import contextlib
 import json
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ from typing import Any
 import pytest
 
 pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -r requirements-test.txt")
-from playwright.sync_api import Browser, Locator, Page, Request, expect
+from playwright.sync_api import Browser, Locator, Page, Request, expect, sync_playwright
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 CHROMIUM_OPTIONS = [
@@ -29,6 +31,15 @@ expect.set_options(timeout=PATIENCE_MS)
 _HERE = Path(__file__).parent
 ANSWERS: dict[str, Any] = json.loads((_HERE / "test_page_answers.json").read_text(encoding="utf-8"))
 CONTRAST = (_HERE / "test_page_contrast.js").read_text(encoding="utf-8")
+
+
+@contextlib.contextmanager
+def running_chromium() -> Iterator[Browser]:
+    """Chromium without a window."""
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_OPTIONS)
+        yield chromium
+        chromium.close()
 
 
 @dataclass

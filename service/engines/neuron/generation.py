@@ -99,7 +99,9 @@ class _Decoding:
             self.statistics.accepted_per_step.append(len(brought))
             return
         nodes = self._draft()
+        drafted = time.perf_counter()
         candidates = self.forward.read(nodes)  # [K+1, N - root, C]
+        read = time.perf_counter()
         verdict = verify(nodes, ChoiceScores(candidates[0]), self.constraint, fast_forward=self.fast_forward)
         prompt = 0 if self.forward.length else self.statistics.prompt_tokens
         starts_sampled = self.starts_sampled
@@ -108,7 +110,8 @@ class _Decoding:
         self.statistics.accepted_per_step.append(len(emitted))
         if self.trace:
             traced = trace_nodes(nodes, verdict, unseen=prompt, starts_sampled=starts_sampled)
-            self.steps.append(StepTrace(traced, emitted, (time.perf_counter() - started) * 1e3))
+            spent = [1e3 * seconds for seconds in (time.perf_counter() - started, drafted - started, read - drafted)]
+            self.steps.append(StepTrace(traced, emitted, *spent))
 
     def _read_only(self, tokens: list[int]) -> None:
         nodes = TokenTree(tokens)
