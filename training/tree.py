@@ -21,7 +21,7 @@ from training.tuned import TunedModel
 
 _COST_ROWS = (1, 2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64)
 _COST_REPEATS = 15
-_ABOUT_AS_FAST = 1.08
+_ABOUT_AS_FAST = 1.02
 _MOST_DEPTH = 16  # deeper than any number of heads that a tree is grown from
 _TYPICAL_PREFIX = 24  # cached positions while a plan is written
 
