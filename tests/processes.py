@@ -1,5 +1,6 @@
 """Looking at processes and waiting for things, in tests."""
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +19,8 @@ def children_of(pid: int) -> list[int]:
     """Process ids of the direct children."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").iterdir():
-        found += map(int, (task / "children").read_text(encoding="ascii").split())
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
+            found += map(int, (task / "children").read_text(encoding="ascii").split())
     return found
 
 

@@ -85,7 +85,7 @@ async def test_who_would_wait_too_long_learns_it_before_the_deadline(started: St
 async def test_a_hopelessly_long_line_refuses_at_once(started: Starter) -> None:
     engine = FakeEngine(hold=True)
     pool = await started(engine)
-    line = [asyncio.create_task(pool.generate(request())) for _ in range(200)]
+    line = [asyncio.create_task(pool.generate(request())) for _ in range(100)]
     await settle()
     with pytest.raises(CapacityError, match="busy past the deadline"):
         await pool.generate(request(seconds=1.0))
