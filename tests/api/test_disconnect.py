@@ -53,7 +53,7 @@ async def test_a_client_that_leaves_cancels_its_generation(engine_and_port: tupl
         writer.close()
         while not engine.cancelled:
             await asyncio.sleep(0.001)
-    engine.let_go()
+    assert (len(engine.served), engine.cancelled) == (1, 1)
 
 
 async def test_a_client_that_leaves_takes_nothing_from_who_asked_the_same(

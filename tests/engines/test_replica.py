@@ -10,6 +10,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from service.engines.frames import Failure, encode
+from service.engines.link import ReplicaLink
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, RequestRefusedError
 from service.engines.replica import ReplicaEngine
 from tests.fake_models import VALID_FOR_EVERY_QUESTION, fake_source
@@ -113,6 +115,20 @@ async def test_bytes_that_are_no_answer_end_the_replica() -> None:
     await asyncio.wait_for(engine.failed(), 5)
     assert not engine.available
     await engine.close()
+
+
+async def test_an_answer_that_comes_right_after_a_cancellation_is_not_taken_for_the_next() -> None:
+    link = ReplicaLink()
+    answer = link.expect()
+    answer.cancel()
+    assert link.owes
+    link.data_received(encode(Failure("late")))
+    assert not link.owes
+    following = link.expect()
+    assert link.owes
+    assert not following.done()
+    link.data_received(encode(Failure("in time")))
+    assert await following == Failure("in time")
 
 
 async def test_a_replica_that_starts_again_takes_no_request_before_it_is_ready(engine: ReplicaEngine) -> None:

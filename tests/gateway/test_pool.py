@@ -228,3 +228,14 @@ async def test_close_refuses_the_line_and_cancels_what_runs() -> None:
 def test_a_pool_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one"):
         ReplicaPool([])
+
+
+async def test_a_generation_that_never_began_ends_with_the_pool(started: Starter) -> None:
+    engine = FakeEngine()
+    pool = await started(engine)
+    work = asyncio.create_task(pool.generate(request()))
+    await asyncio.sleep(0)  # its task is made, and has not run
+    await pool.close()
+    with pytest.raises(CapacityError, match="given up"):
+        await work
+    assert engine.served == []
