@@ -14,6 +14,8 @@ PARTS = (
     "medusa_heads.safetensors",
     "medusa_tree.json",
     "drafting.json",
+    "opening_head.json",
+    "opening_head.safetensors",
     "early_exit.json",
     "early_exit.safetensors",
 )
@@ -35,9 +37,9 @@ The base, SmolLM2-135M-Instruct (Apache-2.0, Hugging Face), is fetched at the fi
 `make train DATA=../shared/data`, seed {seed}: a LoRA adapter on every linear layer, the mean of independent runs and
 of a last stage from there, cut to rank {rank}, over mixes of `training/data/mix.py` ({stages}; `training/settings.py`
 has every number); then four Medusa heads (one residual block each, LM head shared) on the frozen tuned model's own
-greedy plans, in int8 where that is how it is served; a lens on the state after the first layers, so that these can
-draft; then a tree of {nodes} nodes, which of them to draft, and an opening, calibrated by the time that dev plans
-take on the machine that trained it.
+greedy plans, in int8 where that is how it is served; a head that guesses from the prompt's words how a plan begins; a
+lens on the state after the first layers, so that these can draft; then a tree of {nodes} nodes and which guesses to
+draft, calibrated by the time that dev plans take on the machine that trained it.
 
 Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI queries (Apache-2.0), WebShop instructions
 (MIT), questions of contextual-product-qa (CDLA-Sharing-1.0), Bitext customer support (CDLA-Sharing-1.0), CLINC150
@@ -79,7 +81,9 @@ def export_model(model: Path, output: Path, *, seed: int, stages: Sequence[Stage
         "medusa_tree.json": "the tree, in NxDI's list format",
         "early_exit.json": "for the strategy `draft`: how many of the first layers draft, and how far",
         "early_exit.safetensors": "the lens on the state that leaves them (bfloat16)",
-        "drafting.json": "beginnings drafted while the prompt is read; how likely a node must be to be drafted",
+        "drafting.json": "how likely a node must be to be drafted",
+        "opening_head.json": "phrases with which plans begin, and how likely a guess must be to be drafted",
+        "opening_head.safetensors": "the head that guesses them from the prompt's words (bfloat16)",
     }
     parts = "\n".join(f"| `{name}` | {what[name]} | {sizes[name] / 1e6:.2f} MB |" for name in PARTS)
     nodes = len(json.loads((output / "medusa_tree.json").read_text(encoding="utf-8")))

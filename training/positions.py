@@ -36,6 +36,8 @@ class Positions:
     forced: Tensor  # [P] bool: the grammar left no choice
     legal: Tensor  # [L] the ids that were legal, position after position
     legal_counts: Tensor  # [P] how many of them belong to each position; 0 where forced or open
+    prompts: Tensor  # the prompts' tokens, laid end to end
+    prompt_lengths: Tensor  # [plans] in tokens
 
     @classmethod
     def of(cls, plans: Sequence[GreedyPlan]) -> "Positions":
@@ -48,6 +50,8 @@ class Positions:
             torch.tensor([ids is None for ids in choices]),
             torch.from_numpy(np.concatenate([_NONE, *kept])),
             torch.tensor([ids.size for ids in kept]),
+            torch.tensor([token for plan in plans for token in plan.prompt]),
+            torch.tensor([len(plan.prompt) for plan in plans]),
         )
 
     @classmethod
@@ -64,13 +68,21 @@ def collect(
     """
     folder = settings.work / ("positions" if layers is None else f"positions-{layers}")
     folder.mkdir(parents=True, exist_ok=True)
-    epoch = Mix(settings.data).epoch(random.Random(f"{settings.seed}/heads"))
-    asked = [example.question() for example in epoch[: questions or settings.heads.questions]]
+    asked = [example.question() for example in _examples(settings, questions or settings.heads.questions)]
     shards = [asked[start : start + _SHARD] for start in range(0, len(asked), _SHARD)]
     paths = [folder / f"{index}.pt" for index in range(len(shards))]
     if not all(path.is_file() for path in paths):
         run_processes(_collect_shards, settings.processes, shards, model_dir, settings.cache, folder, layers)
     return Positions.join([_load(path) for path in paths])
+
+
+def _examples(settings: TrainingSettings, count: int) -> list[Example]:
+    """As many as are wanted, from as many epochs as that takes."""
+    mix, rng = Mix(settings.data), random.Random(f"{settings.seed}/heads")
+    examples: list[Example] = []
+    while len(examples) < count:
+        examples += mix.epoch(rng)
+    return examples[:count]
 
 
 def sample_questions(sets: dict[str, list[Example]], count: int, seed: int) -> list[Question]:

@@ -122,6 +122,20 @@ class HeadSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class OpeningSettings:
+    """The head that guesses how a plan begins; `calibrate` takes the least probability that is fastest."""
+
+    phrases: int = 64
+    features: int = 64
+    epochs: int = 6
+    batch_size: int = 64
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.1
+    least_probability: float = 0.25
+    least_probabilities: tuple[float, ...] = (0.15, 0.2, 0.25, 0.35)
+
+
+@dataclass(frozen=True, slots=True)
 class EarlyExitSettings:
     """Where the draft leaves the model and how far it guesses; docs/decisions/0016 has what was measured."""
 
@@ -162,5 +176,6 @@ class TrainingSettings:
     stages: tuple[Stage, ...] = STAGES
     refinements: tuple[Refinement, ...] = REFINEMENTS
     heads: HeadSettings = field(default_factory=HeadSettings)
+    opening: OpeningSettings = field(default_factory=OpeningSettings)
     tree: TreeSettings = field(default_factory=TreeSettings)
     early_exit: EarlyExitSettings = field(default_factory=EarlyExitSettings)

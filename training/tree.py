@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -34,6 +35,32 @@ def calibrate(settings: TrainingSettings, model_dir: Path) -> None:
     seen = observe(model, questions)
     table = measure_shapes(model, shapes(seen.acceptance, settings.tree), questions[:: settings.tree.measured_share])
     chosen = choose(table)
+    tree = seen.acceptance.best_tree(chosen.shape.nodes)
+    report: dict[str, Any] = {
+        "questions": seen.plans,
+        "shapes": [{**asdict(row.shape), "milliseconds": row.milliseconds, "forwards": row.forwards} for row in table],
+        "tree": tree,
+        "least_probability": chosen.shape.least_probability,
+    }
+    if model.opening_head is None:
+        report |= _calibrate_fixed_opening(model, seen, chosen)
+    else:
+        shape = MedusaTree.from_choices(tree, _MOST_DEPTH, chosen.shape.least_probability)
+        least = settings.opening.least_probabilities
+        report |= _calibrate_opening_head(
+            model_dir, measure_openings(model, shape, least, questions[:: settings.tree.measured_share])
+        )
+    drafting = {name: report[name] for name in ("opening", "least_probability")}
+    (model_dir / "medusa_tree.json").write_text(json.dumps(tree) + "\n", encoding="utf-8")
+    (model_dir / "drafting.json").write_text(json.dumps(drafting) + "\n", encoding="utf-8")
+    (settings.work / "tree_calibration.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    print(
+        f"tree: {chosen.shape}, {chosen.forwards} forwards and {chosen.milliseconds} ms a plan; {drafting}", flush=True
+    )
+
+
+def _calibrate_fixed_opening(model: TunedModel, seen: "Observed", chosen: "Measured") -> dict[str, Any]:
+    """Beginnings to try with every prompt, where no head guesses them."""
     costs = measure_costs(model)
     opening = choose_opening(
         seen.beginnings,
@@ -42,24 +69,16 @@ def calibrate(settings: TrainingSettings, model_dir: Path) -> None:
         seen.prompt_rows,
         chosen.milliseconds / seen.decisions * seen.plans,
     )
-    drafting = {
-        "opening": [model.text(tokens) for tokens in opening],
-        "least_probability": chosen.shape.least_probability,
-    }
-    tree = seen.acceptance.best_tree(chosen.shape.nodes)
-    (model_dir / "medusa_tree.json").write_text(json.dumps(tree) + "\n", encoding="utf-8")
-    (model_dir / "drafting.json").write_text(json.dumps(drafting) + "\n", encoding="utf-8")
-    report = {
-        "questions": seen.plans,
-        "forward_ms": costs,
-        "shapes": [{**asdict(row.shape), "milliseconds": row.milliseconds, "forwards": row.forwards} for row in table],
-        "tree": tree,
-        **drafting,
-    }
-    (settings.work / "tree_calibration.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
-    print(
-        f"tree: {chosen.shape}, {chosen.forwards} forwards and {chosen.milliseconds} ms a plan; {drafting}", flush=True
-    )
+    return {"opening": [model.text(tokens) for tokens in opening], "forward_ms": costs}
+
+
+def _calibrate_opening_head(model_dir: Path, milliseconds: dict[float, float]) -> dict[str, Any]:
+    """Write the least probability that was the fastest into opening_head.json."""
+    path = model_dir / "opening_head.json"
+    card = json.loads(path.read_text(encoding="utf-8"))
+    card["least_probability"] = min(milliseconds, key=milliseconds.__getitem__)
+    path.write_text(json.dumps(card) + "\n", encoding="utf-8")
+    return {"opening": [], "opening_head_ms": milliseconds, "opening_least_probability": card["least_probability"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +136,23 @@ def measure_shapes(model: TunedModel, trees: dict[Shape, MedusaTree], questions:
     ]
 
 
+def measure_openings(
+    model: TunedModel, tree: MedusaTree, least: Sequence[float], questions: list[Question]
+) -> dict[float, float]:
+    """Mean milliseconds of a plan by the least probability of the opening head's guesses; the faster of two."""
+    seconds = dict.fromkeys(least, 0.0)
+    for question in questions:
+        best = dict.fromkeys(least, math.inf)
+        for _ in range(2):
+            for probability in least:
+                started = time.perf_counter()
+                model.medusa(question, tree, model.opening(question, probability))
+                best[probability] = min(best[probability], time.perf_counter() - started)
+        for probability, fastest in best.items():
+            seconds[probability] += fastest
+    return {probability: round(spent / len(questions) * 1000, 2) for probability, spent in seconds.items()}
+
+
 @dataclass(slots=True)
 class Observed:
     """What greedy plans of dev questions showed."""
@@ -143,7 +179,7 @@ def observe(model: TunedModel, questions: list[Question]) -> Observed:
             continue
         seen.plans += 1
         seen.decisions += plan.decisions
-        seen.prompts.append(plan.prompt_tokens)
+        seen.prompts.append(len(plan.prompt))
         seen.beginnings.update(beginnings(plan))
         seen.acceptance = seen.acceptance.add(plan_acceptance(model.heads, model.llama.lm_head, plan))
     return seen

@@ -27,15 +27,15 @@ _MAX_PROMPT_TOKENS = 384
 
 @dataclass(frozen=True, slots=True)
 class GreedyPlan:
-    """`tokens` [P] of a whole plan, `hidden` [P, H] the post-norm state that predicts each of them.
+    """`prompt` and the `tokens` [P] of a whole plan, `hidden` [P, H] the post-norm state that predicts each of these.
 
     `legal` [P]: the ids among which each token was chosen; None where the grammar forced it.
     """
 
+    prompt: list[int]
     tokens: list[int]
     hidden: Tensor
     legal: list[NDArray[np.int64] | None]
-    prompt_tokens: int
 
     @property
     def forced_tokens(self) -> int:
@@ -52,6 +52,7 @@ class TunedModel:
     def __init__(self, model_dir: Path, cache_dir: Path, precision: Precision = "auto") -> None:
         loaded = load_model(model_dir, cache_dir, kept_dtype(precision))
         self.llama = build_forward(loaded, precision, cache_dir)
+        self.opening_head = loaded.opening_head
         self.heads: MedusaHeads | None = loaded.heads.with_products(self.llama.linear) if loaded.heads else None
         self._tokenizer = loaded.tokenizer
         self._bos = loaded.bos_token_id
@@ -71,6 +72,13 @@ class TunedModel:
     def prompt(self, question: Question) -> list[int]:
         """The prompt's tokens."""
         return [self._bos, *self._tokenizer.encode(render_prompt(question), add_special_tokens=False).ids]
+
+    def opening(self, question: Question, least_probability: float) -> Opening:
+        """What the opening head would draft with the prompt. Raises ValueError where there is none."""
+        if self.opening_head is None:
+            raise ValueError("the model folder has no opening head")
+        head = self.opening_head.at_least(least_probability)
+        return head.guess(self.prompt(question), self.llama.embed, self._compiler.continues_word)
 
     def medusa(self, question: Question, tree: MedusaTree, opening: Opening = NO_OPENING) -> Generation:
         """The plan as it is decoded in service. Raises ValueError where there are no heads."""
@@ -106,9 +114,8 @@ class TunedModel:
         states = self.llama.run_layers(self.llama.embed(tokens), torch.arange(len(tokens)), self._cache, read)
         hidden = self.llama.final_norm(states)
         kept = hidden[len(prompt) - 1 : -1].clone()
-        return GreedyPlan(
-            generation.tokens, kept, choices_made(self.constraint(question), generation.tokens), len(prompt)
-        )
+        legal = choices_made(self.constraint(question), generation.tokens)
+        return GreedyPlan(prompt, generation.tokens, kept, legal)
 
 
 def choices_made(constraint: Constraint, tokens: Sequence[int]) -> list[NDArray[np.int64] | None]:

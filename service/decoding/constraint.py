@@ -5,7 +5,7 @@ last token before a free boundary is held back until the boundary is decided, fo
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
@@ -48,6 +48,15 @@ class Constraint(Protocol):
         ...
 
 
+@runtime_checkable
+class PendingConstraint(Protocol):
+    """A constraint that is still being made, such as a `Future` of one."""
+
+    def result(self) -> Constraint:
+        """Wait for it. Raises what making it raised."""
+        ...
+
+
 class GrammarCompiler:
     """Compiles grammars against one tokenizer, whose prefix tree is built once (0.2 s)."""
 
@@ -62,6 +71,10 @@ class GrammarCompiler:
         if matcher.is_error():
             raise GrammarError(matcher.get_error())
         return GrammarConstraint(matcher, self._tokenizer.vocab_size, self._eos_token)
+
+    def continues_word(self, token: int) -> bool:
+        """Whether a token belongs to the word of the token before it: it does not begin with white space."""
+        return not self._tokenizer.decode_bytes([token])[:1].isspace()
 
     def spell(self, text: str) -> list[tuple[int, bytes]]:
         """Tokens, each with its bytes, that spell a text; not always those that the model's tokenizer would choose."""

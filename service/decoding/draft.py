@@ -24,7 +24,8 @@ class TokenTree:
     """The nodes of one forward, parents before children.
 
     The first `run` nodes are a chain of tokens already emitted that the model has not read; what is drafted hangs from
-    the last of them. `legal` holds the legal tokens after a node where drafting has looked.
+    the last of them. `legal` holds the legal tokens after a node where drafting has looked. `unchecked`: no grammar was
+    asked about what was drafted.
     """
 
     def __init__(self, run: Sequence[int]) -> None:
@@ -34,6 +35,7 @@ class TokenTree:
         self.depths = list(range(len(run)))
         self.forced: set[int] = set()
         self.legal: dict[int, NDArray[np.int64]] = {}
+        self.unchecked = False
         self._children: dict[int, dict[int, int]] = {}
 
     @property
@@ -82,6 +84,11 @@ class Drafter:
         """Hang the usual beginnings from the prompt's last token: there is no hidden state yet to guess from."""
         branches = _Branches(nodes, constraint, deepest, len(nodes.tokens) + min(room, MOST_DRAFTED_NODES))
         _expand_opening(branches, nodes.root, self.opening)
+
+    def open_unchecked(self, nodes: TokenTree, *, deepest: int, room: int) -> None:
+        """The same without asking a grammar that is not there yet: what it forbids, verification drops."""
+        nodes.unchecked = True
+        _expand_unchecked(nodes, nodes.root, self.opening, deepest, len(nodes.tokens) + min(room, MOST_DRAFTED_NODES))
 
     def grow(self, nodes: TokenTree, hidden: Tensor, constraint: Constraint, *, deepest: int, room: int) -> None:
         """Hang guesses from the root of `nodes`, where the constraint stands (it returns there).
@@ -186,6 +193,12 @@ def _expand_opening(branches: _Branches, node: int, opening: Opening) -> None:
     for token, rest in opening.branches.items():
         if token in legal:
             branches.add(node, token, partial(_expand_opening, branches, opening=rest))
+
+
+def _expand_unchecked(nodes: TokenTree, parent: int, opening: Opening, deepest: int, most_nodes: int) -> None:
+    for token, rest in opening.branches.items():
+        if len(nodes.tokens) < most_nodes and nodes.depths[parent] < deepest:
+            _expand_unchecked(nodes, nodes.add(parent, token, forced=False), rest, deepest, most_nodes)
 
 
 def accept_forced(constraint: Constraint, limit: int, *, look: bool = True) -> list[int]:

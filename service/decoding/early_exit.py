@@ -27,10 +27,6 @@ from service.decoding.speculation import ChainShape, Speculation
 class LayeredModel(Model, Protocol):
     """A model that can stop between two layers and go on later: `Llama` or `NativeLlama`."""
 
-    def embed(self, tokens: Tensor) -> Tensor:
-        """What the first layer reads, [N, H]."""
-        ...
-
     def run_layers(self, hidden: Tensor, positions: Tensor, cache: KVCache, layers: range) -> Tensor:
         """`hidden` [N, H] of a chain, which may be overwritten, after some more layers. Else as `Model.forward`."""
         ...
@@ -115,6 +111,7 @@ class SharedForward:
         self.device = model.device
         self.lm_head = model.lm_head
         self.new_cache = model.new_cache
+        self.embed = model.embed
         self.linear = model.linear
         self.logits = model.logits
         self.draft_forwards = 0

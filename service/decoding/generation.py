@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from service.decoding.constraint import Constraint
+from service.decoding.constraint import Constraint, PendingConstraint
 from service.decoding.draft import MOST_DRAFTED_NODES, Drafter, TokenTree, accept_forced
 from service.decoding.heads import MedusaHeads
 from service.decoding.kv_cache import KVCache
@@ -27,7 +27,7 @@ from service.decoding.verification import Verdict, verify
 def generate_autoregressive(
     model: Model,
     prompt: Sequence[int],
-    constraint: Constraint,
+    constraint: Constraint | PendingConstraint,
     *,
     max_tokens: int,
     fast_forward: bool = True,
@@ -36,6 +36,8 @@ def generate_autoregressive(
     cache: KVCache | None = None,
 ) -> Generation:
     """Greedy decoding. Without `fast_forward` forced tokens cost a forward each, as in engines that only mask logits.
+
+    A constraint that is pending is awaited only when the prompt has been read: what makes it may run meanwhile.
 
     Raises ValueError for an empty prompt or one that does not fit the model or `cache` together with `max_tokens`.
     """
@@ -48,7 +50,7 @@ def generate_medusa(
     heads: MedusaHeads,
     tree: MedusaTree,
     prompt: Sequence[int],
-    constraint: Constraint,
+    constraint: Constraint | PendingConstraint,
     *,
     max_tokens: int,
     trace: bool = False,
@@ -70,7 +72,7 @@ def generate_medusa(
 def generate_draft(
     draft: Draft,
     prompt: Sequence[int],
-    constraint: Constraint,
+    constraint: Constraint | PendingConstraint,
     *,
     max_tokens: int,
     trace: bool = False,
@@ -109,7 +111,7 @@ class _Decoding:
         self,
         model: Model,
         prompt: Sequence[int],
-        constraint: Constraint,
+        constraint: Constraint | PendingConstraint,
         max_tokens: int,
         cache: KVCache | None,
         *,
@@ -123,7 +125,8 @@ class _Decoding:
         if longest > min(model.config.max_position_embeddings, cache.capacity if cache else longest):
             raise ValueError(f"{len(prompt)} prompt tokens and {max_tokens} more do not fit the model or the cache")
         self._model = model
-        self._constraint = constraint
+        self._pending = constraint if isinstance(constraint, PendingConstraint) else None
+        self._known = None if isinstance(constraint, PendingConstraint) else constraint
         self._max_tokens = max_tokens
         self._cache = cache or model.new_cache(longest + (MOST_DRAFTED_NODES if drafter else 0))
         self._cache.reset()
@@ -139,14 +142,31 @@ class _Decoding:
 
     @torch.inference_mode()
     def run(self, cancelled: Callable[[], bool] | None) -> Generation:
-        brought = self._emit_forced()  # what the next forward is credited with
+        brought = [] if self._reads_first else self._emit_forced()  # what the next forward is credited with
         self._unread += brought
-        while (stop_reason := stop_reason_at(self._constraint, self._tokens, self._max_tokens, cancelled)) is None:
+        while (stop_reason := self._stop_reason(cancelled)) is None:
             self._step(brought)
             brought = []
         self._statistics.plan_tokens = len(self._tokens)
         self._statistics.forced_tokens = len(self._tokens) - self._statistics.decisions
         return Generation(self._tokens, self._statistics, self._steps, stop_reason)
+
+    @property
+    def _constraint(self) -> Constraint:
+        if self._known is None:
+            assert self._pending is not None
+            self._known = self._pending.result()
+        return self._known
+
+    @property
+    def _reads_first(self) -> bool:
+        """Whether the grammar is not there yet, and the prompt is read meanwhile (there is room for a token after)."""
+        return self._known is None and self._max_tokens > 0
+
+    def _stop_reason(self, cancelled: Callable[[], bool] | None) -> StopReason | None:
+        if self._reads_first:
+            return "cancelled" if cancelled is not None and cancelled() else None
+        return stop_reason_at(self._constraint, self._tokens, self._max_tokens, cancelled)
 
     def _step(self, brought: list[int]) -> None:
         """One forward, credited with what it emits and with the tokens it `brought` along from the prompt's end."""
@@ -175,7 +195,9 @@ class _Decoding:
             # The token that is sampled after a node must still fit.
             deepest = nodes.depths[-1] + self._max_tokens - len(self._tokens) - 1
             room = self._cache.capacity - self._cache.length - nodes.run
-            if self._hidden is None:
+            if self._reads_first and isinstance(self._drafter, Drafter):
+                self._drafter.open_unchecked(nodes, deepest=deepest, room=room)
+            elif self._hidden is None:
                 self._drafter.open(nodes, self._constraint, deepest=deepest, room=room)
             else:
                 self._drafter.grow(nodes, self._hidden, self._constraint, deepest=deepest, room=room)

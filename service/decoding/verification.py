@@ -29,6 +29,8 @@ def verify(nodes: TokenTree, scores: Scores, constraint: Constraint, *, fast_for
     """
     node, path, decisions = nodes.root, list[int](), 0
     while True:
+        if nodes.unchecked and constraint.finished():  # whoever drafted could not know that it ends here
+            return Verdict(path, None, decisions)
         forced = nodes.forced_child(node)
         if forced is not None:
             constraint.accept([nodes.tokens[forced]])
@@ -37,8 +39,14 @@ def verify(nodes: TokenTree, scores: Scores, constraint: Constraint, *, fast_for
             continue
         legal = nodes.legal.get(node)
         if legal is None:
-            if fast_forward and constraint.forced(look=False):
-                return Verdict(path, None, decisions)
+            if fast_forward and (run := constraint.forced(look=False)):
+                forced = nodes.child(node, run[0])
+                if forced is None:
+                    return Verdict(path, None, decisions)
+                constraint.accept(run[:1])
+                path.append(forced)
+                node = forced
+                continue
             legal = constraint.legal()
         if not legal.size:
             raise GrammarError("the grammar has come to a dead end: it allows no token and may not end")

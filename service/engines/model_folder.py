@@ -6,6 +6,9 @@
     medusa_tree.json            the tree as NxDI lists it: one list of ranks a node
     drafting.json               optional, what is worth drafting on a device that takes forwards of any size: texts with
                                 which answers often begin, and how likely a node of the tree must be
+    opening_head.json           optional, better than fixed texts: phrases with which answers begin, how likely a guess
+                                must be, for a head that guesses from the prompt's words
+    opening_head.safetensors    its weights: see service/decoding/opening_head.py
     early_exit.json             optional, for the strategy "draft": how many of the first layers draft, and how far
     early_exit.safetensors      optional, the lens on the state there: `weight` [H, H] and `bias` [H]
 
@@ -28,6 +31,7 @@ from service.decoding.early_exit import EarlyExit, Lens
 from service.decoding.heads import MedusaHeads
 from service.decoding.llama import LlamaConfig
 from service.decoding.opening import Opening
+from service.decoding.opening_head import OpeningHead, load_opening_weights
 from service.decoding.speculation import ChainShape
 from service.engines.base_weights import BASE_NAME, ensure_base_weights
 from service.engines.model_card import ModelCard, ModelFolderError, existing, read_card
@@ -46,6 +50,15 @@ class Drafting(BaseModel):
 
     opening: list[str] = Field(default=[], description="beginnings of answers, drafted while the prompt is read")
     least_probability: float = Field(default=0.0, ge=0, lt=1, description="of a node by the heads, to be drafted")
+
+
+class OpeningCard(BaseModel):
+    """opening_head.json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    phrases: list[str] = Field(min_length=1, description="with which answers begin, before they copy a word")
+    least_probability: float = Field(gt=0, lt=1, description="of a guess, to be drafted")
 
 
 class ExitCard(BaseModel):
@@ -75,6 +88,7 @@ class LoadedModel:
     tree: list[list[int]]
     least_probability: float
     opening: Opening
+    opening_head: OpeningHead | None
     early_exit: EarlyExit | None
     tokenizer: Tokenizer
     bos_token_id: int
@@ -104,6 +118,7 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
         path = model_dir / "drafting.json"
         drafting = Drafting.model_validate_json(path.read_text(encoding="utf-8")) if path.is_file() else Drafting()
         early_exit = _early_exit(model_dir)
+        opening_head = _opening_head(model_dir, tokenizer, config.hidden_size)
         encoded = [tokenizer.encode(text, add_special_tokens=False).ids for text in drafting.opening]
     except LayoutError as error:
         raise ModelFolderError(f"The model in {model_dir} cannot be read: {error}") from error
@@ -118,6 +133,7 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
         tree=tree,
         least_probability=drafting.least_probability,
         opening=Opening.from_sequences(encoded),
+        opening_head=opening_head,
         early_exit=early_exit,
         tokenizer=tokenizer,
         bos_token_id=card.bos_token_id,
@@ -133,6 +149,19 @@ def _early_exit(model_dir: Path) -> EarlyExit | None:
     card = ExitCard.model_validate_json(path.read_text(encoding="utf-8"))
     shape = ChainShape(card.longest, card.least_probability)
     return EarlyExit(card.layers, shape, Lens.load(weights) if weights.is_file() else None)
+
+
+def _opening_head(model_dir: Path, tokenizer: Tokenizer, hidden_size: int) -> OpeningHead | None:
+    path = model_dir / "opening_head.json"
+    if not path.is_file():
+        return None
+    card = OpeningCard.model_validate_json(path.read_text(encoding="utf-8"))
+    phrases = [tokenizer.encode(phrase, add_special_tokens=False).ids for phrase in card.phrases]
+    weights = load_opening_weights(existing(model_dir / "opening_head.safetensors"))
+    head = OpeningHead(phrases, weights, card.least_probability)
+    if head.hidden_size != hidden_size:
+        raise ValueError(f"its opening head reads embeddings of {head.hidden_size}, and the base's are {hidden_size}")
+    return head
 
 
 def base_folder(card: ModelCard, model_dir: Path, cache_dir: Path) -> Path:

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import torch
 
-from service.decoding.constraint import GrammarCompiler
+from service.decoding.constraint import GrammarCompiler, GrammarConstraint
 from service.decoding.draft import MOST_DRAFTED_NODES
 from service.decoding.generation import generate_autoregressive, generate_draft, generate_medusa
 from service.decoding.model import Model
+from service.decoding.opening import Opening
 from service.decoding.speculation import Draft
 from service.decoding.statistics import Generation
 from service.decoding.tree import MedusaTree
@@ -24,6 +25,7 @@ from service.engines.model_folder import LoadedModel, ModelFolderError, load_mod
 from service.engines.precision import Precision
 from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError, Strategy
 from service.engines.results import generation_result, request_constraint
+from service.engines.side_thread import SideThread
 
 _WARM_UP_GRAMMAR = r"start: /( [a-z]{1,6}){1,3}/"
 _MISSING: dict[Strategy, str] = {"medusa": "no Medusa heads", "draft": "no early exit (early_exit.json)"}
@@ -44,9 +46,11 @@ class TorchModel:
         self._max_tokens = loaded.max_tokens
         self._max_prompt_tokens = max_prompt_tokens
         self._compiler = GrammarCompiler(loaded.tokenizer.to_str(), loaded.eos_token_id)
+        self._side = SideThread()
         self._llama = forward
         self._heads = loaded.heads.with_products(forward.linear) if loaded.heads else None
         self._opening = loaded.opening
+        self._opening_head = loaded.opening_head
         self._draft = draft
         try:
             num_heads = loaded.heads.num_heads if loaded.heads else 0
@@ -98,12 +102,12 @@ class TorchModel:
         return generation_result(generation, self._tokenizer, time.monotonic() - started, trace=request.trace)
 
     def _generate(self, request: GenerationRequest, prompt: list[int], stop: Callable[[], bool]) -> Generation:
-        constraint = request_constraint(self._compiler, request.grammar)
+        constraint = self._side.submit(partial(self._begin_grammar, request.grammar))
         max_tokens = min(request.max_tokens or self._max_tokens, self._max_tokens)
         if request.strategy == "medusa":
             if self._heads is None:
                 raise RequestRefusedError(f"the model {self.id} has no Medusa heads")
-            run = partial(generate_medusa, self._llama, self._heads, self._tree, opening=self._opening)
+            run = partial(generate_medusa, self._llama, self._heads, self._tree, opening=self._guess_opening(prompt))
         elif request.strategy == "draft":
             if self._draft is None:
                 raise RequestRefusedError(f"the model {self.id} has no draft")
@@ -111,6 +115,20 @@ class TorchModel:
         else:
             run = partial(generate_autoregressive, self._llama, fast_forward=request.fast_forward)
         return run(prompt, constraint, max_tokens=max_tokens, trace=request.trace, cancelled=stop, cache=self._cache)
+
+    def _guess_opening(self, prompt: list[int]) -> Opening:
+        if self._opening_head is None:
+            return self._opening
+        return self._opening_head.guess(prompt, self._llama.embed, self._compiler.continues_word)
+
+    def _begin_grammar(self, grammar: str) -> GrammarConstraint:
+        constraint = request_constraint(self._compiler, grammar)
+        constraint.legal()  # the first mask, the largest of all, is remembered
+        return constraint
+
+    def rest(self) -> None:
+        """Be alone in the process until the next generation: it may be forked."""
+        self._side.rest()
 
 
 def load(
@@ -145,6 +163,7 @@ def load(
     for words in _WARM_UP_WORDS:
         prompt = " red shoes" * (words // 2)
         model.generate(GenerationRequest(prompt=prompt, grammar=_WARM_UP_GRAMMAR, strategy=strategy))
+    model.rest()
     return model
 
 

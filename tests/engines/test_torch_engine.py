@@ -1,9 +1,13 @@
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
+from service.decoding.opening_head import MOST_POSITIONS
 from service.engines.model_folder import ModelFolderError
 from service.engines.protocol import GenerationRequest, RequestRefusedError
 from service.engines.torch_engine import TorchModel, load
@@ -11,7 +15,7 @@ from service.planner.grammar import plan_grammar
 from service.planner.plan_text import parse
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
-from tests.tiny_model import MAX_TOKENS, MODEL_ID, write_tiny_model
+from tests.tiny_model import HIDDEN, MAX_TOKENS, MODEL_ID, write_tiny_model
 
 QUESTIONS = ["red shoes under $40", "日本のカメラ 👟", "what about in red?", 'Does it fit a 15" laptop?', "a b c d e f"]
 
@@ -87,4 +91,43 @@ def test_a_tree_that_needs_more_heads_is_refused(tmp_path: Path) -> None:
     folder = write_tiny_model(tmp_path / "deep")
     (folder / "medusa_tree.json").write_text("[[0], [0, 0], [0, 0, 0], [0, 0, 0, 0]]", encoding="utf-8")
     with pytest.raises(ModelFolderError, match="needs 4 heads"):
+        load(folder, folder, "float32", 1, "medusa", 384)
+
+
+def write_opening_head(folder: Path, width: int = HIDDEN, **card: object) -> Path:
+    """A head that always holds it likely that plans begin with " find"."""
+    shapes = {"around": (1, 3 * width), "mean": (1, width), "position": (MOST_POSITIONS, 1), "bias": (1,)}
+    shapes |= {"copy": (2, 1), "alone": (2, 1), "summary": (2, width), "first": (2, width), "prior": (2,)}
+    state = {name: torch.zeros(shape) for name, shape in shapes.items()}
+    state["prior"] = torch.tensor([20.0, 0.0])
+    save_file(state, folder / "opening_head.safetensors")
+    text = json.dumps({"phrases": [" find", " ask"], "least_probability": 0.9, **card})
+    (folder / "opening_head.json").write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("query", QUESTIONS)
+def test_an_opening_head_drafts_with_the_prompt_and_changes_no_token(
+    model: TorchModel, tmp_path: Path, query: str
+) -> None:
+    guessing = load(write_opening_head(write_tiny_model(tmp_path / "guess")), tmp_path, "float32", 1, "medusa", 384)
+
+    guessed, plain = guessing.generate(request(query, trace=True)), model.generate(request(query))
+
+    assert guessed.tokens == plain.tokens
+    assert guessed.steps[0].nodes[0].token_text == " find"
+
+
+def test_an_opening_head_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+    folder = write_opening_head(write_tiny_model(tmp_path / "wide"), width=HIDDEN * 2)
+    with pytest.raises(ModelFolderError, match=f"embeddings of {HIDDEN * 2}, and the base's are {HIDDEN}"):
+        load(folder, folder, "float32", 1, "medusa", 384)
+    write_opening_head(folder, phrases=[" find"])
+    with pytest.raises(ModelFolderError, match="1 phrases, and weights for 2"):
+        load(folder, folder, "float32", 1, "medusa", 384)
+    write_opening_head(folder, least_probability=2)
+    with pytest.raises(ModelFolderError, match="least_probability"):
+        load(folder, folder, "float32", 1, "medusa", 384)
+    (write_opening_head(folder) / "opening_head.safetensors").unlink()
+    with pytest.raises(ModelFolderError, match=r"opening_head\.safetensors"):
         load(folder, folder, "float32", 1, "medusa", 384)

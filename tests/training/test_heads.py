@@ -60,6 +60,8 @@ def counting_plans(embedding: torch.Tensor, plans: int, length: int) -> Position
         forced=torch.zeros(count, dtype=torch.bool),
         legal=legal,
         legal_counts=torch.full((count,), 2),
+        prompts=tokens[::length],
+        prompt_lengths=torch.ones(plans, dtype=torch.int64),
     )
 
 

@@ -1,0 +1,105 @@
+"""A grammar may still be compiling while the prompt is read: the same tokens, drafted without asking it."""
+
+from concurrent.futures import Future
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.decoding.constraint import Constraint, GrammarError
+from service.decoding.generation import generate_autoregressive, generate_draft, generate_medusa
+from service.decoding.opening import NO_OPENING, Opening
+from service.decoding.tree import MedusaTree
+from tests.decoding.test_speculation import DEEP, self_draft
+from tests.decoding.tiny import CONFIG, compile_grammar, encode, grammars, prompts, random_heads, random_model
+
+FREE = "start: /[a-g ]{30}/"
+TREE = MedusaTree.from_choices([[0], [1], [0, 0]], 2)
+tokens = st.integers(1, CONFIG.vocab_size - 1)
+
+
+def pending(lark: str) -> Future[Constraint]:
+    made: Future[Constraint] = Future()
+    made.set_result(compile_grammar(lark))
+    return made
+
+
+@given(
+    grammars(),
+    prompts(),
+    st.lists(st.lists(tokens, min_size=1, max_size=4), max_size=6),
+    st.integers(0, 30),
+    st.integers(0, 5),
+)
+@settings(max_examples=200, deadline=None)
+def test_whatever_is_drafted_unchecked_the_tokens_are_greedys(
+    grammar: str, prompt: list[int], sequences: list[list[int]], max_tokens: int, seed: int
+) -> None:
+    model = random_model(seed)
+    greedy = generate_autoregressive(model, prompt, compile_grammar(grammar), max_tokens=max_tokens)
+    # Beginnings that come true, with what comes after the grammar's end, besides ones that do not.
+    opening = Opening.from_sequences([*sequences, [*greedy.tokens[:5], 3, 4]])
+    medusa = generate_medusa(
+        model, random_heads(seed, 2), TREE, prompt, pending(grammar), max_tokens=max_tokens, opening=opening, trace=True
+    )
+
+    assert medusa.tokens == greedy.tokens
+    assert medusa.stop_reason == greedy.stop_reason
+    assert medusa.statistics.decisions == greedy.statistics.decisions
+    assert sum(medusa.statistics.accepted_per_step) == (len(medusa.tokens) if medusa.statistics.forwards else 0)
+
+
+@given(grammars(), prompts(), st.integers(0, 5), st.booleans())
+@settings(max_examples=100, deadline=None)
+def test_every_other_loop_may_be_given_one(grammar: str, prompt: list[int], seed: int, fast_forward: bool) -> None:
+    model = random_model(seed, DEEP)
+    greedy = generate_autoregressive(model, prompt, compile_grammar(grammar), max_tokens=30)
+
+    alone = generate_autoregressive(model, prompt, pending(grammar), max_tokens=30, fast_forward=fast_forward)
+    drafted = generate_draft(self_draft(model, 1), prompt, pending(grammar), max_tokens=30)
+
+    assert alone.tokens == drafted.tokens == greedy.tokens
+
+
+@pytest.mark.parametrize(
+    "opening", [NO_OPENING, Opening.from_sequences([encode(" abcd ef")])], ids=["plain", "drafted"]
+)
+def test_what_is_forced_from_the_start_costs_one_forward_where_it_was_foreseen(opening: Opening) -> None:
+    """The grammar was not asked before the prompt was read; asked first, it would have cost none."""
+    generation = generate_medusa(
+        random_model(0), random_heads(0, 2), TREE, [1, 2], pending('start: " abcd ef"'), max_tokens=9, opening=opening
+    )
+
+    assert generation.tokens == encode(" abcd ef")
+    assert generation.statistics.forwards == 1
+    assert generation.statistics.decisions == 0
+    assert generation.stop_reason == "finished"
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_right_opening_saves_its_length_in_forwards(depth: int) -> None:
+    model = random_model(3)
+    greedy = generate_autoregressive(model, [5, 6], compile_grammar(FREE), max_tokens=8)
+    opening = Opening.from_sequences([greedy.tokens[:depth]])
+    none = MedusaTree.from_choices([], 2)
+    medusa = generate_medusa(model, random_heads(0, 2), none, [5, 6], pending(FREE), max_tokens=8, opening=opening)
+
+    assert medusa.tokens == greedy.tokens
+    assert medusa.statistics.forwards == greedy.statistics.forwards - depth
+
+
+def test_a_grammar_that_does_not_compile_is_said_after_the_prompt() -> None:
+    broken: Future[Constraint] = Future()
+    broken.set_exception(GrammarError("no rule start"))
+
+    with pytest.raises(GrammarError, match="no rule start"):
+        generate_autoregressive(random_model(0), [1], broken, max_tokens=4)
+
+
+def test_cancelling_before_the_prompt_is_read_waits_for_no_grammar() -> None:
+    never: Future[Constraint] = Future()
+
+    generation = generate_autoregressive(random_model(0), [1], never, max_tokens=4, cancelled=lambda: True)
+
+    assert generation.stop_reason == "cancelled"
+    assert generation.statistics.forwards == 0
