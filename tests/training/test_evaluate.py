@@ -3,7 +3,7 @@
 from service.planner.plan import Plan, Price
 from service.planner.plan_text import FacetSpan, PlanDraft
 from training.data.examples import Example
-from training.evaluate import Judged, scores, span_f1
+from training.evaluate import MORE_LEAVES, Judged, scores, span_f1
 
 
 def _judged(origin: str, example: Example, plan: Plan | None) -> Judged:
@@ -64,3 +64,20 @@ def test_prices_are_exact_only_with_both_bounds() -> None:
     wrong = _judged("price", priced, _plan(price=Price(min=40.0)))
 
     assert scores([right, wrong])["price_exact"] == 0.5
+
+
+def test_verticals_are_judged_by_every_leaf_and_nothing_else_is() -> None:
+    """Half of all questions would be templates otherwise, whose intent is easy."""
+    leaf = Example("lamp oil", PlanDraft("keyword", "find_product", ["catalog"], vertical="hg"), knows_vertical=True)
+    figures = scores(
+        [
+            _judged("queryner", SHOES, _plan("ask_product")),
+            _judged("taxonomy", leaf, _plan(vertical="hg")),
+            *[_judged(MORE_LEAVES, leaf, _plan(vertical="ha"))] * 3,
+        ]
+    )
+
+    assert figures["questions"] == 5
+    assert figures["vertical"] == 0.25
+    assert figures["intent"] == 0.5
+    assert MORE_LEAVES not in figures["intent_by_origin"]
