@@ -6,9 +6,8 @@ right there: a tuned lens (Belrose et al., arXiv 2303.08112) for the tokens that
 `make train` does it after the heads.
 """
 
-import argparse
 import json
-import os
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -16,8 +15,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from service.settings import Settings
 from training.heads import fit, lm_head
+from training.part import part_parser, part_settings
 from training.positions import collect
 from training.settings import EarlyExitSettings, TrainingSettings
 
@@ -63,21 +62,10 @@ def own_targets(tokens: Tensor) -> Tensor:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with the training data")
-    parser.add_argument("--work", type=Path, required=True, help="an empty folder for what the model writes")
-    parser.add_argument("--model", type=Path, required=True, help="model folder that gets the exit")
+    parser = part_parser(__doc__, "exit")
     parser.add_argument("--questions", type=int, default=EarlyExitSettings().questions, help="to learn from")
-    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="one core each")
     arguments = parser.parse_args()
-    settings = TrainingSettings(
-        data=arguments.data,
-        cache=Settings().cache_dir,
-        work=arguments.work,
-        output=arguments.model,
-        processes=arguments.processes,
-        early_exit=EarlyExitSettings(questions=arguments.questions),
-    )
+    settings = replace(part_settings(arguments), early_exit=EarlyExitSettings(questions=arguments.questions))
     accuracy = train_early_exit(settings, arguments.model)
     print(f"{arguments.model}: the exit chooses as the whole model does in {accuracy:.1%} of held-out choices")
 

@@ -5,10 +5,8 @@ that no prompt holds; what follows a phrase is mostly a word of the prompt, and 
 `python -m training.opening` gives a finished model folder such a head, or a new one once its adapter has changed.
 """
 
-import argparse
 import json
 import math
-import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,8 +18,8 @@ from torch import Tensor, nn
 
 from service.decoding.opening_head import MOST_POSITIONS, OpeningWeights
 from service.engines.model_folder import load_model
-from service.settings import Settings
 from training.heads import lm_head
+from training.part import part_parser, part_settings
 from training.positions import Positions, collect
 from training.settings import OpeningSettings, TrainingSettings
 
@@ -194,19 +192,8 @@ def _log_sum(scores: Tensor) -> Tensor:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True, help="folder with the training data")
-    parser.add_argument("--work", type=Path, required=True, help="folder for what the model writes")
-    parser.add_argument("--model", type=Path, required=True, help="model folder that gets the head")
-    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)), help="one core each")
-    arguments = parser.parse_args()
-    settings = TrainingSettings(
-        data=arguments.data,
-        cache=Settings().cache_dir,
-        work=arguments.work,
-        output=arguments.model,
-        processes=arguments.processes,
-    )
+    arguments = part_parser(__doc__, "head").parse_args()
+    settings = part_settings(arguments)
     phrase, whole = train_opening(collect(settings, arguments.model), settings, arguments.model)
     print(f"{arguments.model}: of held-out plans {phrase:.1%} begin as guessed, {whole:.1%} go on as guessed")
 

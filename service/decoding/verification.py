@@ -31,23 +31,17 @@ def verify(nodes: TokenTree, scores: Scores, constraint: Constraint, *, fast_for
     while True:
         if nodes.unchecked and constraint.finished():  # whoever drafted could not know that it ends here
             return Verdict(path, None, decisions)
-        forced = nodes.forced_child(node)
+        forced, legal = nodes.forced_child(node), nodes.legal.get(node)
+        if forced is None and legal is None and fast_forward and (run := constraint.forced(look=False)):
+            forced = nodes.child(node, run[0])
+            if forced is None:
+                return Verdict(path, None, decisions)
         if forced is not None:
             constraint.accept([nodes.tokens[forced]])
             path.append(forced)
             node = forced
             continue
-        legal = nodes.legal.get(node)
-        if legal is None:
-            if fast_forward and (run := constraint.forced(look=False)):
-                forced = nodes.child(node, run[0])
-                if forced is None:
-                    return Verdict(path, None, decisions)
-                constraint.accept(run[:1])
-                path.append(forced)
-                node = forced
-                continue
-            legal = constraint.legal()
+        legal = constraint.legal() if legal is None else legal
         if not legal.size:
             raise GrammarError("the grammar has come to a dead end: it allows no token and may not end")
         decisions += legal.size > 1
