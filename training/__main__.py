@@ -20,13 +20,15 @@ from pathlib import Path
 from service.engines.base_weights import BASE_NAME, ensure_base_weights
 from service.settings import Settings
 from training.blend import blend
+from training.data.mix import Mix
 from training.early_exit import train_early_exit
 from training.export import export_model
 from training.finetune import Ground, finetune
 from training.heads import check_heads, train_heads
 from training.opening import train_opening
+from training.own_plans import Planner, write_own_plans
 from training.positions import collect
-from training.settings import TrainingSettings
+from training.settings import Stage, TrainingSettings
 from training.tree import calibrate
 
 BOS, EOS = 1, 2  # <|im_start|> and <|im_end|> of the base
@@ -59,19 +61,7 @@ def train(settings: TrainingSettings) -> None:
     adapter = settings.work / "adapter"
     if not (adapter / "adapter_model.safetensors").is_file():
         _make_adapter(settings, base, adapter)
-    model = settings.work / "model"
-    if not (model / "model.json").is_file():
-        model.mkdir(parents=True, exist_ok=True)
-        for name in ("adapter_model.safetensors", "adapter_config.json"):
-            shutil.copy(adapter / name, model / name)
-        card = {
-            "id": MODEL_ID,
-            "base": BASE_NAME,
-            "bos_token_id": BOS,
-            "eos_token_id": EOS,
-            "max_tokens": MAX_PLAN_TOKENS,
-        }
-        (model / "model.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+    model = _model_folder(adapter, settings.work / "model")
     if not (model / "medusa_heads.safetensors").is_file():
         train_heads(collect(settings, model), settings, model)
     if not (model / "opening_head.safetensors").is_file():
@@ -85,6 +75,23 @@ def train(settings: TrainingSettings) -> None:
     print(f"{settings.output} is ready; `make eval` and `make bench` measure it")
 
 
+def _model_folder(adapter: Path, model: Path) -> Path:
+    """An adapter as a model folder without heads, if it is none yet; returns `model`."""
+    if not (model / "model.json").is_file():
+        model.mkdir(parents=True, exist_ok=True)
+        for name in ("adapter_model.safetensors", "adapter_config.json"):
+            shutil.copy(adapter / name, model / name)
+        card = {
+            "id": MODEL_ID,
+            "base": BASE_NAME,
+            "bos_token_id": BOS,
+            "eos_token_id": EOS,
+            "max_tokens": MAX_PLAN_TOKENS,
+        }
+        (model / "model.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+    return model
+
+
 def _make_adapter(settings: TrainingSettings, base: Path, adapter: Path) -> None:
     """The independent runs, their mean, and refinements, each of which goes on from the mean so far."""
     ground = Ground(base, BOS, EOS)
@@ -94,11 +101,20 @@ def _make_adapter(settings: TrainingSettings, base: Path, adapter: Path) -> None
     mean = latest = blend(parts, settings.blended_rank, settings.work / "mean")
     for stage, kept in ((refinement.stage, refinement.kept) for refinement in settings.refinements):
         one = replace(settings, work=settings.work / stage.name, stages=(stage,))
-        finetune(one, replace(ground, start=latest, teacher=mean))
+        finetune(one, replace(ground, start=latest, teacher=mean, own_plans=_own_plans(one, stage, latest)))
         latest = blend(
             [settings.work / part for part in kept], settings.blended_rank, settings.work / f"mean-{stage.name}"
         )
     shutil.copytree(latest, adapter)
+
+
+def _own_plans(settings: TrainingSettings, stage: Stage, adapter: Path) -> Path | None:
+    """What an adapter plans for the stage that goes on from it, where the stage asks for that."""
+    if stage.own is None:
+        return None
+    planner = Planner(_model_folder(adapter, settings.work / "model"), settings.cache)
+    mix, output = Mix(settings.data, stage.shares), settings.work / "own_plans.jsonl"
+    return write_own_plans(stage.own, planner, mix, output, seed=settings.seed, processes=settings.processes)
 
 
 def _run_folder(settings: TrainingSettings, run: int) -> Path:

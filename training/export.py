@@ -5,20 +5,21 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from training.data import written
 from training.settings import Stage
 
-PARTS = (
-    "model.json",
-    "adapter_model.safetensors",
-    "adapter_config.json",
-    "medusa_heads.safetensors",
-    "medusa_tree.json",
-    "drafting.json",
-    "opening_head.json",
-    "opening_head.safetensors",
-    "early_exit.json",
-    "early_exit.safetensors",
-)
+PARTS = {
+    "model.json": "id, base, special tokens, limits",
+    "adapter_model.safetensors": "LoRA adapter (PEFT layout, bfloat16)",
+    "adapter_config.json": "its settings",
+    "medusa_heads.safetensors": "four Medusa heads (FasterDecoding and TGI names, bfloat16)",
+    "medusa_tree.json": "the tree, in NxDI's list format",
+    "drafting.json": "how likely a node must be to be drafted",
+    "opening_head.json": "phrases with which plans begin, and how likely a guess must be to be drafted",
+    "opening_head.safetensors": "the head that guesses them from the prompt's words (bfloat16)",
+    "early_exit.json": "for the strategy `draft`: how many of the first layers draft, and how far",
+    "early_exit.safetensors": "the lens on the state that leaves them (bfloat16)",
+}
 MAX_MEGABYTES = 25
 
 _CARD = """# qp-smollm2-135m
@@ -43,8 +44,9 @@ draft, calibrated by the time that dev plans take on the machine that trained it
 
 Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI queries (Apache-2.0), WebShop instructions
 (MIT), questions of contextual-product-qa (CDLA-Sharing-1.0), Bitext customer support (CDLA-Sharing-1.0), CLINC150
-(CC BY 3.0), the Shopify product taxonomy (MIT), product names of the AWS retail demo store (MIT-0), and our own
-templates (`training/data/phrases.json`).
+(CC BY 3.0), the Shopify product taxonomy (MIT), product names of the AWS retail demo store (MIT-0). And on what is
+ours, in `training/data/`: templates (`phrases.json`), {products:,} kinds of product by vertical (`products.txt`) and
+{queries:,} labelled queries (`queries.txt`); a language model wrote both lists and saw no dev row.
 
 ## Quality and speed
 
@@ -73,21 +75,17 @@ def export_model(model: Path, output: Path, *, seed: int, stages: Sequence[Stage
         raise ValueError(
             f"{output} holds {sum(sizes.values()) / 1e6:.0f} MB, over the {MAX_MEGABYTES} MB that the project ships"
         )
-    what = {
-        "model.json": "id, base, special tokens, limits",
-        "adapter_model.safetensors": "LoRA adapter (PEFT layout, bfloat16)",
-        "adapter_config.json": "its settings",
-        "medusa_heads.safetensors": "four Medusa heads (FasterDecoding and TGI names, bfloat16)",
-        "medusa_tree.json": "the tree, in NxDI's list format",
-        "early_exit.json": "for the strategy `draft`: how many of the first layers draft, and how far",
-        "early_exit.safetensors": "the lens on the state that leaves them (bfloat16)",
-        "drafting.json": "how likely a node must be to be drafted",
-        "opening_head.json": "phrases with which plans begin, and how likely a guess must be to be drafted",
-        "opening_head.safetensors": "the head that guesses them from the prompt's words (bfloat16)",
-    }
-    parts = "\n".join(f"| `{name}` | {what[name]} | {sizes[name] / 1e6:.2f} MB |" for name in PARTS)
+    parts = "\n".join(f"| `{name}` | {what} | {sizes[name] / 1e6:.2f} MB |" for name, what in PARTS.items())
     nodes = len(json.loads((output / "medusa_tree.json").read_text(encoding="utf-8")))
     config = json.loads((output / "adapter_config.json").read_text(encoding="utf-8"))
     described = ", ".join(f"{stage.name}: {stage.adapter.epochs} epochs" for stage in stages)
-    card = _CARD.format(parts=parts, seed=seed, rank=config["r"], stages=described, nodes=nodes)
+    card = _CARD.format(
+        parts=parts,
+        seed=seed,
+        rank=config["r"],
+        stages=described,
+        nodes=nodes,
+        products=len(written.product_names()),
+        queries=len(written.labelled_queries()),
+    )
     (output / "README.md").write_text(card, encoding="utf-8")

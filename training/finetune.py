@@ -24,6 +24,7 @@ from transformers import AutoModelForCausalLM
 from training.batches import Batch, SoftTargets, batches, collate, plan_loss
 from training.data.examples import IGNORED, EncodedExample, encode, target_sets
 from training.data.mix import Mix
+from training.own_plans import read_own_plans
 from training.processes import run_processes
 from training.retention import Teacher
 from training.settings import AdapterSettings, Stage, TrainingSettings
@@ -46,13 +47,14 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What a run stands on: base, its special tokens, the adapter it starts from, and one whose answers it keeps."""
+    """What a run stands on: base, its special tokens, the adapter it starts from, one whose answers it keeps."""
 
     base: Path
     bos: int
     eos: int
     start: Path | None = None
     teacher: Path | None = None
+    own_plans: Path | None = None  # examples beside the mix
 
 
 def finetune(settings: TrainingSettings, ground: Ground) -> Path:
@@ -97,7 +99,7 @@ def _work(
     teacher = stage.retention and Teacher(stage.retention, ground.base, ground.teacher, device)
     sets = {code: torch.tensor(ids, device=device) for code, ids in target_sets(tokenizer).items()}
     started, seen = time.monotonic(), 0
-    for step, total, examples in _all_batches(settings, stage, tokenizer, (ground.bos, ground.eos)):
+    for step, total, examples in _all_batches(settings, stage, tokenizer, ground):
         if step < run.step:
             continue
         share = examples[rank::world] or examples[:1]
@@ -142,14 +144,15 @@ def _start(settings: AdapterSettings, base: Path, before: Path | None, device: t
 
 
 def _all_batches(
-    settings: TrainingSettings, stage: Stage, tokenizer: Tokenizer, ends: tuple[int, int]
+    settings: TrainingSettings, stage: Stage, tokenizer: Tokenizer, ground: Ground
 ) -> Iterator[tuple[int, int, Sequence[EncodedExample]]]:
     """(step, total steps, examples of the batch) over all epochs, the same for the same seed."""
     mix = Mix(settings.data, stage.shares)
+    own = read_own_plans(ground.own_plans) if ground.own_plans else []
     step = 0
     for epoch in range(stage.adapter.epochs):
         rng = random.Random(f"{settings.seed}/{stage.name}/{epoch}")
-        encoded = [encode(example, tokenizer, *ends) for example in mix.epoch(rng)]
+        encoded = [encode(example, tokenizer, ground.bos, ground.eos) for example in mix.epoch(rng, own)]
         an_epoch = math.ceil(len(encoded) / stage.adapter.batch_size)
         for examples in batches(encoded, stage.adapter.batch_size, rng):
             yield step, an_epoch * stage.adapter.epochs, examples

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from service.decoding.speculation import ChainShape
 from training.data.mix import Shares
+from training.own_plans import OwnPlans
 from training.retention import Retention
 
 
@@ -33,6 +34,7 @@ class Stage:
     shares: Shares = field(default_factory=Shares)
     adapter: AdapterSettings = field(default_factory=AdapterSettings)
     retention: Retention | None = None  # what the runs' mean does there is kept
+    own: OwnPlans | None = None  # of the adapter that it starts from
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +104,43 @@ RETAIN = Stage(
     Retention(frozenset({"queryner", "sentence", "follow_up", "negation"})),
 )
 
+# What is left is knowledge of the world's products, brands and titles: here come the names and queries that we wrote.
+WORLD = Stage(
+    "world",
+    replace(RETAIN.shares, taxonomy=3000, categories=7000, products=13_000, written=0.8),
+    RETAIN.adapter,
+    RETAIN.retention,
+)
+
+# The same again, more gently, and the model's own plans teach it to leave out the facets that it is unsure of.
+OWN = Stage(
+    "own",
+    replace(
+        WORLD.shares,
+        labelled=0.25,
+        taxonomy=2000,
+        categories=6000,
+        written=0.5,
+        webshop=60,
+        pqa=250,
+        bitext=200,
+        bitext_keywords=120,
+        clinc=700,
+        clinc_keywords=200,
+        retail=300,
+        out_of_scope=550,
+    ),
+    replace(WORLD.adapter, learning_rate=3e-4, warmup_steps=40),
+    WORLD.retention,
+    OwnPlans(),
+)
+
 # One that is listed twice weighs twice. The stage alone knows the rare kinds best and spans worst.
 REFINEMENTS = (
     Refinement(FINISH, ("finish/adapter-finish", "finish/adapter-finish", "mean", "mean", "run-1/adapter-verticals")),
     Refinement(RETAIN, ("retain/adapter-retain", "retain/adapter-retain", "mean-finish")),
+    Refinement(WORLD, ("world/adapter-world", "world/adapter-world", "mean-retain")),
+    Refinement(OWN, ("own/adapter-own", "own/adapter-own", "mean-world")),
 )
 
 

@@ -69,9 +69,22 @@ class TunedModel:
         text: str = self._tokenizer.decode(list(tokens))
         return text
 
+    def tokens(self, text: str) -> list[int]:
+        """The tokens of a text."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
     def prompt(self, question: Question) -> list[int]:
         """The prompt's tokens."""
-        return [self._bos, *self._tokenizer.encode(render_prompt(question), add_special_tokens=False).ids]
+        return [self._bos, *self.tokens(render_prompt(question))]
+
+    def probability(self, plan: GreedyPlan, position: int, token: int | None = None) -> float:
+        """Of a token, or of the plan's own, among those that were legal at a position of the plan."""
+        wanted, legal = plan.tokens[position] if token is None else token, plan.legal[position]
+        if legal is None:
+            return float(wanted == plan.tokens[position])
+        logits = self.llama.logits(plan.hidden[position, None], torch.from_numpy(legal))[0]
+        return float(logits.softmax(-1)[torch.from_numpy(legal == wanted)].sum())
 
     def opening(self, question: Question, least_probability: float) -> Opening:
         """What the opening head would draft with the prompt. Raises ValueError where there is none."""

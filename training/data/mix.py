@@ -2,14 +2,14 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.queries import FUNCTION_WORDS
 from service.planner.vocabulary import FIXED_SOURCES
-from training.data import augment, rows
+from training.data import augment, rows, written
 from training.data.examples import Example, MarkedText
 from training.data.phrases import phrases, wrap
 
@@ -38,6 +38,8 @@ class Shares:
     clinc_keywords: int = 200
     taxonomy: int = 4000
     categories: int = 4500
+    products: int = 0  # kinds of product that we wrote
+    written: float = 0.0  # of the queries that we wrote
     retail: int = 500
     support: int = 800
     out_of_scope: int = 150
@@ -57,12 +59,24 @@ class Mix:
         self.taxonomy = list(rows.taxonomy_rows(data, "train"))
         self.categories = rows.category_names(data)
         self.retail = rows.retail_products(data)
-        self.values = _facet_values(self.queries)
+        self._read_written(data)
+        self.values = _facet_values([*self.queries, *self.written] if self.shares.written else self.queries)
         self.known_words = _known_words([*self.queries, *self.taxonomy, *real])
 
-    def epoch(self, rng: random.Random) -> list[Example]:
-        """One epoch, shuffled. The same generator state gives the same epoch."""
-        examples = [*self._labelled(rng), *self._support(rng), *self._taxonomy(rng)]
+    def _read_written(self, data: Path) -> None:
+        """What we wrote, without whatever names a category or is a query of the dev rows."""
+        dev_categories = rows.DevCategories(data)
+        dev_queries = {frozenset(query.text.words) for query in rows.queryner(data, "dev")}
+        self.products = [known for known in written.product_names() if not dev_categories.names(known[0])]
+        self.written: list[rows.LabelledQuery] = []
+        for query in written.labelled_queries():
+            if frozenset(query.text.words) not in dev_queries:
+                names_one = any(map(dev_categories.names, query.values("type")))
+                self.written.append(replace(query, vertical=None) if names_one else query)
+
+    def epoch(self, rng: random.Random, more: Sequence[Example] = ()) -> list[Example]:
+        """One epoch, with what else is given, shuffled. The same generator state gives the same epoch."""
+        examples = [*more, *self._labelled(rng), *self._written(rng), *self._support(rng), *self._taxonomy(rng)]
         rng.shuffle(examples)
         return examples
 
@@ -84,6 +98,17 @@ class Mix:
                 if rng.random() < share:  # mostly from new values: the same few thousand are learnt by heart otherwise
                     yield make(augment.with_other_values(query, self.values, rng) if rng.random() < 0.7 else query)
 
+    def _written(self, rng: random.Random) -> Iterator[Example]:
+        """Queries that we wrote, as they are and half as often in another form; the vertical of most is known."""
+        forms = (augment.sentence, augment.sentence, augment.with_price, augment.with_slip, augment.product_question)
+        for query in rng.sample(self.written, round(self.shares.written * len(self.written))):
+            examples = [augment.keyword(query)]
+            if rng.random() < 0.5:
+                examples.append(rng.choice(forms)(query, rng))
+            for example in examples:
+                draft = replace(example.draft, vertical=query.vertical)
+                yield replace(example, draft=draft, knows_vertical=query.vertical is not None, origin="written")
+
     def _support(self, rng: random.Random) -> Iterator[Example]:
         shares = self.shares
         for origin, count in (("webshop", shares.webshop), ("pqa", shares.pqa), ("bitext", shares.bitext)):
@@ -103,6 +128,9 @@ class Mix:
             yield augment.cut_otherwise(example, rng)
         for name, vertical in rng.sample(self.categories, min(self.shares.categories, len(self.categories))):
             yield augment.cut_otherwise(_category_query(name, vertical, self.values, rng), rng)
+        for name, vertical in rng.sample(self.products, min(self.shares.products, len(self.products))):
+            example = augment.cut_otherwise(_category_query(name, vertical, self.values, rng), rng)
+            yield replace(example, origin="product")
         for name, vertical in rng.sample(self.retail, min(self.shares.retail, len(self.retail))):
             yield _product_name(name, vertical)
 

@@ -26,6 +26,7 @@ _SENTENCE = re.compile(
     r"want|help|would|there|tell|have)\b",
     re.IGNORECASE,
 )
+_PLURAL = re.compile(r"[iy]?[es]*$")  # what plurals differ in, and somewhat more
 # The departments of the small retail catalogue whose every product belongs to one vertical.
 _RETAIL_VERTICALS = {
     "apparel": "aa", "footwear": "aa", "jewelry": "aa", "furniture": "fr", "housewares": "hg", "homedecor": "hg",
@@ -46,9 +47,12 @@ class LabelledQuery:
 
     text: MarkedText
     price_max: float | None = None
+    vertical: str | None = None  # where somebody said it
 
-    def values(self, facet: str) -> list[FacetSpan]:
-        return [span for span in self.text.spans if span.facet == facet]
+    def values(self, facet: str) -> list[str]:
+        """The words of its spans of a facet."""
+        spans = [span for span in self.text.spans if span.facet == facet]
+        return [" ".join(self.text.words[span.first : span.last + 1]) for span in spans]
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -135,13 +139,41 @@ def synthetic_example(row: Row) -> Example:
 
 def category_names(data: Path) -> list[tuple[str, str]]:
     """(leaf name, vertical) of every taxonomy category that no dev row uses."""
-    dev = {row["plan"]["category"] for row in read_rows(data / "plan_synth_taxonomy.jsonl.gz") if row["split"] == "dev"}
+    dev = _dev_categories(data)
     names = []
     for row in read_rows(data / "taxonomy_categories.jsonl.gz"):
         vertical = row["id"].split("-")[0]
         if row["path"] not in dev and " > " in row["path"] and vertical in VERTICALS:
             names.append((row["path"].rsplit(" > ", 1)[1].lower(), vertical))
     return names
+
+
+def _dev_categories(data: Path) -> set[str]:
+    """Paths of the categories that dev rows use."""
+    return {
+        row["plan"]["category"] for row in read_rows(data / "plan_synth_taxonomy.jsonl.gz") if row["split"] == "dev"
+    }
+
+
+class DevCategories:
+    """What the categories of dev rows are called, so that no other source teaches them."""
+
+    def __init__(self, data: Path) -> None:
+        keys = {_name_key(path.rsplit(" > ", 1)[-1]) for path in _dev_categories(data)}
+        self._single = {key for key in keys if len(key) == 1}
+        self._longer: dict[str, list[frozenset[str]]] = {}  # by one of their words
+        for key in keys - self._single:
+            self._longer.setdefault(min(key, default=""), []).append(key)
+
+    def names(self, name: str) -> bool:
+        """Whether a name is one of theirs, or all the words of one are in it; number and order do not matter."""
+        key = _name_key(name)
+        return key in self._single or any(longer <= key for word in key for longer in self._longer.get(word, ()))
+
+
+def _name_key(name: str) -> frozenset[str]:
+    words = (_PLURAL.sub("", word) for word in re.findall(r"[a-z0-9]+", name.lower()))
+    return frozenset(word for word in words if word not in ("and", "for", "of"))
 
 
 def retail_products(data: Path) -> list[tuple[str, str]]:

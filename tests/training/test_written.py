@@ -1,0 +1,78 @@
+"""What we wrote for training is read whole, says where it is wrong, and never names what dev rows ask for."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from service.planner.plan_text import FacetSpan
+from service.planner.vocabulary import VERTICALS
+from tests.training.tiny_data import write_data
+from training.data import rows, written
+from training.data.mix import Mix, Shares
+
+
+def test_every_line_of_the_files_is_read() -> None:
+    products, queries = written.product_names(), written.labelled_queries()
+
+    assert len(products) > 5000
+    assert {vertical for _, vertical in products} == set(VERTICALS)
+    assert len(set(products)) == len(products)
+    assert len(queries) > 1000
+    assert {span.facet for query in queries for span in query.text.spans} == set(written.FACET_LETTERS.values())
+
+
+def test_a_query_is_words_and_the_spans_on_them(tmp_path: Path) -> None:
+    path = tmp_path / "queries.txt"
+    path.write_text("# comment\nel best spigen/b iphone_11/l case/t 24/7/f\n", encoding="utf-8")
+
+    (query,) = written.labelled_queries(path)
+
+    assert query.text.words == ("best", "spigen", "iphone", "11", "case", "24/7")
+    spans = [FacetSpan("brand", 1, 1), FacetSpan("line", 2, 3), FacetSpan("type", 4, 4), FacetSpan("feature", 5, 5)]
+    assert query.text.spans == tuple(spans)
+    assert query.vertical == "el"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"), [("zz case/t", "vertical"), ("el", "go on with words"), ("el case/w", "names no facet")]
+)
+def test_a_wrong_query_is_named(tmp_path: Path, line: str, words: str) -> None:
+    path = tmp_path / "queries.txt"
+    path.write_text(f"\n{line}\n", encoding="utf-8")
+
+    with pytest.raises(ValueError, match=rf"queries\.txt:2: .*{words}"):
+        written.labelled_queries(path)
+
+
+def test_a_name_under_no_vertical_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "products.txt"
+    path.write_text("[zz]\nkettles\n", encoding="utf-8")
+
+    with pytest.raises(ValueError, match=r"products\.txt:2: 'kettles'"):
+        written.product_names(path)
+
+
+def test_what_names_a_dev_category_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    products, queries = tmp_path / "products.txt", tmp_path / "queries.txt"
+    products.write_text("[hg]\nvase\nflower vases\nkettle descalers\n", encoding="utf-8")
+    queries.write_text("hg tall/f vase/t\nhg dualit/b kettle/t\nhg shoes/t red/c\n", encoding="utf-8")
+    names, labelled = written.product_names(products), written.labelled_queries(queries)
+    monkeypatch.setattr(written, "product_names", lambda: names)
+    monkeypatch.setattr(written, "labelled_queries", lambda: labelled)
+    mix = Mix(write_data(tmp_path / "data"), Shares(products=9, written=1.0))
+
+    examples = [e for e in mix.epoch(random.Random(1)) if e.origin in ("product", "written")]
+
+    known = {e.draft.vertical for e in examples if "vase" in e.query and e.origin == "written"}
+    assert known == {None}, "its spans teach, its vertical does not"
+    assert any("kettle" in e.query and e.draft.vertical == "hg" and e.knows_vertical for e in examples)
+    assert {"kettle descalers", "flower vases"} >= {name for name, _ in mix.products}
+    assert not any("shoes" in e.query for e in examples), "a dev query with its words in another order"
+
+
+def test_dev_categories_are_known_in_any_number_and_order(tmp_path: Path) -> None:
+    dev = rows.DevCategories(write_data(tmp_path / "data"))
+
+    assert dev.names("Vase")
+    assert not dev.names("vase brushes"), "one word alone is too common to bar every name with it"

@@ -1,0 +1,64 @@
+"""What we wrote for training from general knowledge: kinds of product by vertical, and search queries with their spans.
+
+The taxonomy's ten thousand names and 7,816 labelled queries say little of the world's products, brands and titles, and
+a small model's own knowledge of them is thin. Both files were written by a language model that saw the training rows
+and no dev row; whatever names a category of a dev row is left out when they are read.
+"""
+
+from pathlib import Path
+
+from service.planner.plan_text import FacetSpan
+from service.planner.vocabulary import VERTICALS
+from training.data.examples import MarkedText
+from training.data.rows import LabelledQuery
+
+_FOLDER = Path(__file__).parent
+PRODUCTS = _FOLDER / "products.txt"
+QUERIES = _FOLDER / "queries.txt"
+FACET_LETTERS = {
+    "t": "type", "b": "brand", "l": "line", "m": "model", "f": "feature", "c": "color", "x": "material", "s": "size",
+    "h": "shape", "a": "audience", "o": "occasion", "k": "theme", "q": "count", "d": "condition", "g": "origin",
+    "y": "time",
+}  # fmt: skip
+
+
+def product_names(path: Path = PRODUCTS) -> list[tuple[str, str]]:
+    """(name, vertical) of every kind of product: a line each, under its vertical in brackets."""
+    found: list[tuple[str, str]] = []
+    vertical = None
+    for number, line in _lines(path):
+        if line.startswith("["):
+            vertical = line.strip("[]")
+        elif vertical not in VERTICALS:
+            raise ValueError(f"{path.name}:{number}: {line!r} is under no vertical of vocabulary.json")
+        else:
+            found.append((line, vertical))
+    return found
+
+
+def labelled_queries(path: Path = QUERIES) -> list[LabelledQuery]:
+    """Every query: its vertical, then its words, where `phone_case/t` is a span of two words and `best` is none."""
+    return [_labelled(line, f"{path.name}:{number}") for number, line in _lines(path)]
+
+
+def _labelled(line: str, where: str) -> LabelledQuery:
+    vertical, *runs = line.split()
+    if vertical not in VERTICALS or not runs:
+        raise ValueError(f"{where}: {line!r} does not begin with a vertical and go on with words")
+    words: list[str] = []
+    spans: list[FacetSpan] = []
+    for run in runs:
+        text, marked, letter = run.rpartition("/")
+        value = (text if marked else run).split("_")
+        if marked:
+            if letter not in FACET_LETTERS:
+                raise ValueError(f"{where}: {run!r} names no facet; the letters are {' '.join(FACET_LETTERS)}")
+            spans.append(FacetSpan(FACET_LETTERS[letter], len(words), len(words) + len(value) - 1))
+        words += value
+    return LabelledQuery(MarkedText(tuple(words), tuple(spans)), vertical=vertical)
+
+
+def _lines(path: Path) -> list[tuple[int, str]]:
+    """Numbered lines that say something."""
+    lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+    return [(number, line.strip()) for number, line in lines if line.strip() and not line.startswith("#")]

@@ -1,0 +1,127 @@
+"""A model's own plans of new queries, without the facets that it is less sure of than not.
+
+Greedy decoding gives every word its likeliest facet, however unlikely. F1 is greatest where what is less likely than
+half the best F1 is left out (Lipton et al., 2014, arXiv 1402.1892), but engines beside ours tell no probabilities. So
+the model learns from such plans to leave out by itself what it would be unsure of, and decoding stays greedy.
+"""
+
+import json
+import math
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from service.planner.plan_text import FacetSpan, PlanTextError, parse, render
+from service.planner.question import Question
+from service.planner.vocabulary import FACET_WORDS
+from training.data import augment
+from training.data.examples import Example
+from training.data.mix import Mix
+from training.processes import run_processes
+from training.tuned import GreedyPlan, TunedModel
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPlans:
+    """How many recombined queries are planned, and what a facet's probability must be to stay."""
+
+    queries: int = 7600
+    least_probability: float = 0.45
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Whose plans they are: a model folder and the cache with its base."""
+
+    model_dir: Path
+    cache: Path
+
+
+def write_own_plans(own: OwnPlans, planner: Planner, mix: Mix, output: Path, *, seed: int, processes: int) -> Path:
+    """JSON lines of query and plan text; what lies there already is kept."""
+    if not output.is_file():
+        queries = list(_recombined(mix, own.queries, random.Random(f"{seed}/own")))
+        parts = [output.with_suffix(f".{rank}") for rank in range(processes)]
+        run_processes(_write_part, processes, own, planner, queries, parts)
+        output.write_text("".join(part.read_text(encoding="utf-8") for part in parts), encoding="utf-8")
+        for part in parts:
+            part.unlink()
+    return output
+
+
+def read_own_plans(path: Path) -> list[Example]:
+    """As examples; of their verticals nothing is known but that they come last."""
+    examples = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        draft = parse(row["plan"], Question.parse(row["query"]))
+        examples.append(Example(row["query"], replace(draft, vertical=None), origin="own"))
+    return examples
+
+
+def _recombined(mix: Mix, count: int, rng: random.Random) -> Iterator[str]:
+    """Labelled queries with other values; those that were trained on as they are would look too certain."""
+    for index in range(count):
+        if index % len(mix.queries) == 0:
+            order = rng.sample(mix.queries, len(mix.queries))
+        query = augment.with_other_values(order[index % len(mix.queries)], mix.values, rng)
+        roll = rng.random()
+        if roll < 0.78:
+            yield augment.keyword(query).query
+        else:
+            yield (augment.sentence(query, rng) if roll < 0.9 else augment.with_price(query, rng)).query
+
+
+def _write_part(
+    rank: int, processes: int, own: OwnPlans, planner: Planner, queries: Sequence[str], parts: Sequence[Path]
+) -> None:
+    model = TunedModel(planner.model_dir, planner.cache)
+    with parts[rank].open("w", encoding="utf-8") as file:
+        for query in queries[rank::processes]:
+            question = Question.parse(query)
+            plan = model.greedy(question)
+            text = plan and confident_text(model, question, plan, own.least_probability)
+            if text:
+                file.write(json.dumps({"query": query, "plan": text}) + "\n")
+
+
+def confident_text(model: TunedModel, question: Question, plan: GreedyPlan, least_probability: float) -> str | None:
+    """A plan's text without the facets below a probability; None where its tokens are not those of its words."""
+    try:
+        draft = parse(model.text(plan.tokens), question)
+        kept = [
+            span for span, probability in _spans(model, question, plan, draft.spans) if probability >= least_probability
+        ]
+    except (PlanTextError, ValueError):
+        return None
+    return render(replace(draft, spans=kept), question)
+
+
+def _spans(
+    model: TunedModel, question: Question, plan: GreedyPlan, spans: Sequence[FacetSpan]
+) -> Iterator[tuple[FacetSpan, float]]:
+    """Each facet with the probability of its name, its words and its end. Raises ValueError where one is not found."""
+    pieces, position = [model.text([token]) for token in plan.tokens], 0
+    for span in spans:
+        words = [word.text for word in question.words[span.first : span.last + 1]]
+        first, end = _find("".join(f" {word}" for word in (FACET_WORDS[span.facet], *words)), pieces, position)
+        probability = math.prod(model.probability(plan, index) for index in range(first, end))
+        if span.last + 1 < len(question.words):
+            longer = model.tokens(f" {question.words[span.last + 1].text}")[0]
+            probability *= 1 - model.probability(plan, end, longer)
+        yield span, probability
+        position = end
+
+
+def _find(text: str, pieces: Sequence[str], start: int) -> tuple[int, int]:
+    """Where the pieces from `start` on first join to a text: its first index and the one after its last."""
+    for first in range(start, len(pieces)):
+        joined = ""
+        for end in range(first, len(pieces)):
+            joined += pieces[end]
+            if joined == text:
+                return first, end + 1
+            if not text.startswith(joined):
+                break
+    raise ValueError(f"{text!r} is not what the tokens from {start} on say")
