@@ -98,13 +98,13 @@ def _make_adapter(settings: TrainingSettings, base: Path, adapter: Path) -> None
     for run in sorted({run for run, _ in settings.blended}):
         finetune(replace(settings, work=_run_folder(settings, run), seed=settings.seed + run), ground)
     parts = [_run_folder(settings, run) / f"adapter-{stage}" for run, stage in settings.blended]
-    mean = latest = blend(parts, settings.blended_rank, settings.work / "mean")
-    for stage, kept in ((refinement.stage, refinement.kept) for refinement in settings.refinements):
+    latest = blend(parts, settings.blended_rank, settings.work / "mean")
+    for refinement in settings.refinements:
+        stage, teacher = refinement.stage, settings.work / refinement.teacher
         one = replace(settings, work=settings.work / stage.name, stages=(stage,))
-        finetune(one, replace(ground, start=latest, teacher=mean, own_plans=_own_plans(one, stage, latest)))
-        latest = blend(
-            [settings.work / part for part in kept], settings.blended_rank, settings.work / f"mean-{stage.name}"
-        )
+        finetune(one, replace(ground, start=latest, teacher=teacher, own_plans=_own_plans(one, stage, latest)))
+        kept = [settings.work / part for part in refinement.kept]
+        latest = blend(kept, settings.blended_rank, settings.work / f"mean-{stage.name}")
     shutil.copytree(latest, adapter)
 
 

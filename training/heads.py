@@ -187,6 +187,8 @@ def fit(
         for chosen in torch.split(held_out + torch.randperm(count), settings.batch_size):
             choices = Choices.of(positions, targets[chosen], lm_head).to(device)
             loss = choices.loss(module(positions.hidden[chosen].to(device).float()), settings.loss_decay)
+            if not loss.requires_grad:  # the grammar forced all of these
+                continue
             optimizer.zero_grad(set_to_none=True)
             loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
