@@ -55,8 +55,8 @@ def write_data(folder: Path) -> Path:
     return folder
 
 
-def write_base(folder: Path, tokenizer: Tokenizer) -> Path:
-    """A random two-layer Llama in Hugging Face's layout."""
+def write_base(folder: Path, tokenizer: Tokenizer, initializer_range: float = 0.02) -> Path:
+    """A random two-layer Llama in Hugging Face's layout; one of wider weights is quick to learn."""
     config = LlamaConfig(
         hidden_size=32,
         intermediate_size=64,
@@ -64,8 +64,9 @@ def write_base(folder: Path, tokenizer: Tokenizer) -> Path:
         num_attention_heads=4,
         num_key_value_heads=2,
         vocab_size=tokenizer.get_vocab_size(),
-        max_position_embeddings=256,
+        max_position_embeddings=1024,
         tie_word_embeddings=True,
+        initializer_range=initializer_range,
     )
     LlamaForCausalLM(config).save_pretrained(folder)
     tokenizer.save(str(folder / "tokenizer.json"))
