@@ -138,5 +138,5 @@ $(NXDI_VENV)/stamp: requirements-neuron-conformance.txt requirements-service.txt
 	@touch $@
 
 $(VENV)/cdk.stamp: package-lock.json $(VENV)/service.stamp
-	@PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --silent --no-audit --no-fund
+	@PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --loglevel=error --no-audit --no-fund >/dev/null
 	@touch $@
