@@ -26,7 +26,7 @@ from training.export import export_model
 from training.finetune import Ground, finetune
 from training.heads import check_heads, train_heads
 from training.opening import train_opening
-from training.own_plans import Planner, write_own_plans
+from training.own_plans import Author, write_own_plans
 from training.positions import collect
 from training.settings import Stage, TrainingSettings
 from training.tree import calibrate
@@ -112,9 +112,9 @@ def _own_plans(settings: TrainingSettings, stage: Stage, adapter: Path) -> Path 
     """What an adapter plans for the stage that goes on from it, where the stage asks for that."""
     if stage.own is None:
         return None
-    planner = Planner(_model_folder(adapter, settings.work / "model"), settings.cache)
+    author = Author(_model_folder(adapter, settings.work / "model"), settings.cache)
     mix, output = Mix(settings.data, stage.shares), settings.work / "own_plans.jsonl"
-    return write_own_plans(stage.own, planner, mix, output, seed=settings.seed, processes=settings.processes)
+    return write_own_plans(stage.own, author, mix, output, seed=settings.seed, processes=settings.processes)
 
 
 def _run_folder(settings: TrainingSettings, run: int) -> Path:

@@ -36,7 +36,7 @@ The base, SmolLM2-135M-Instruct (Apache-2.0, Hugging Face), is fetched at the fi
 ## Training
 
 `make train DATA=../shared/data`, seed {seed}: a LoRA adapter on every linear layer, the mean of independent runs and
-of a last stage from there, cut to rank {rank}, over mixes of `training/data/mix.py` ({stages}; `training/settings.py`
+refined in further stages, cut to rank {rank}, over mixes of `training/data/mix.py` ({stages}; `training/settings.py`
 has every number); then four Medusa heads (one residual block each, LM head shared) on the frozen tuned model's own
 greedy plans, in int8 where that is how it is served; a head that guesses from the prompt's words how a plan begins; a
 lens on the state after the first layers, so that these can draft; then a tree of {nodes} nodes and which guesses to
@@ -56,8 +56,8 @@ ours, in `training/data/`: templates (`phrases.json`), {products:,} kinds of pro
 
 - English. Other languages give valid plans of little use.
 - Facet spans follow QueryNER's labels, on which annotators agree only in part (span F1 0.73 to the adjudicated label).
-- Verticals were learnt from templated questions over the taxonomy; on real queries they are a guess that retrieval
-  should use softly.
+- Verticals were learnt from templated questions over the taxonomy and from lists of our own; on real queries they are a
+  guess that retrieval should use softly.
 - The first source of a product question is mostly the catalogue: the labels behind it are noisy.
 - Prices are plain numbers; currencies are not told apart.
 """

@@ -31,19 +31,19 @@ class OwnPlans:
 
 
 @dataclass(frozen=True, slots=True)
-class Planner:
+class Author:
     """Whose plans they are: a model folder and the cache with its base."""
 
     model_dir: Path
     cache: Path
 
 
-def write_own_plans(own: OwnPlans, planner: Planner, mix: Mix, output: Path, *, seed: int, processes: int) -> Path:
+def write_own_plans(own: OwnPlans, author: Author, mix: Mix, output: Path, *, seed: int, processes: int) -> Path:
     """JSON lines of query and plan text; what lies there already is kept."""
     if not output.is_file():
         queries = list(_recombined(mix, own.queries, random.Random(f"{seed}/own")))
         parts = [output.with_suffix(f".{rank}") for rank in range(processes)]
-        run_processes(_write_part, processes, own, planner, queries, parts)
+        run_processes(_write_part, processes, own, author, queries, parts)
         output.write_text("".join(part.read_text(encoding="utf-8") for part in parts), encoding="utf-8")
         for part in parts:
             part.unlink()
@@ -74,9 +74,9 @@ def _recombined(mix: Mix, count: int, rng: random.Random) -> Iterator[str]:
 
 
 def _write_part(
-    rank: int, processes: int, own: OwnPlans, planner: Planner, queries: Sequence[str], parts: Sequence[Path]
+    rank: int, processes: int, own: OwnPlans, author: Author, queries: Sequence[str], parts: Sequence[Path]
 ) -> None:
-    model = TunedModel(planner.model_dir, planner.cache)
+    model = TunedModel(author.model_dir, author.cache)
     with parts[rank].open("w", encoding="utf-8") as file:
         for query in queries[rank::processes]:
             question = Question.parse(query)

@@ -1,5 +1,7 @@
 """The check that runs before head training must pass on right labels and fail on wrong ones."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -87,3 +89,16 @@ def test_only_legal_tokens_compete_and_forced_ones_are_not_learnt() -> None:
     assert choices.rows[0].tolist() == [0, 2, 4, 5, 6], "position 1 would foretell the forced token"
     right = choices.allowed[0][torch.arange(5), choices.labels[0]]
     assert right.all()
+
+
+def test_plans_in_which_everything_is_forced_teach_nothing() -> None:
+    embedding = torch.randn(12, 32)
+    positions = counting_plans(embedding, 4, 6)
+    counts = torch.where(torch.arange(24) < 6, 2, 0)  # the first plan, which is held out, has choices
+    forced = replace(positions, forced=counts == 0, legal=positions.legal[:12], legal_counts=counts)
+    module = TrainableHeads(2, 32)
+    before = {name: value.clone() for name, value in module.state_dict().items()}
+
+    heads.fit(module, forced, head_targets(positions.lengths, 2), embedding, HeadSettings(heads=2, epochs=1))
+
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())

@@ -11,24 +11,24 @@ from service.planner.vocabulary import PRODUCT_INTENTS
 from tests.tiny_model import write_tiny_model
 from tests.training.tiny_data import write_data
 from training.data.mix import Mix
-from training.own_plans import OwnPlans, Planner, confident_text, read_own_plans, write_own_plans
+from training.own_plans import Author, OwnPlans, confident_text, read_own_plans, write_own_plans
 from training.tuned import GreedyPlan, TunedModel
 
 QUESTIONS = [Question.parse(f"{color} {thing} for men") for color in ("red", "blue") for thing in ("shoes", "lamp")]
 
 
 @pytest.fixture(scope="module")
-def planner(tmp_path_factory: pytest.TempPathFactory) -> Planner:
+def author(tmp_path_factory: pytest.TempPathFactory) -> Author:
     folder = tmp_path_factory.mktemp("own")
-    return Planner(write_tiny_model(folder / "tiny", with_heads=False), folder / "cache")
+    return Author(write_tiny_model(folder / "tiny", with_heads=False), folder / "cache")
 
 
 def plans(model: TunedModel) -> list[tuple[Question, GreedyPlan]]:
     return [(question, plan) for question in QUESTIONS if (plan := model.greedy(question)) is not None]
 
 
-def test_probabilities_of_what_was_legal_sum_to_one(planner: Planner) -> None:
-    model = TunedModel(planner.model_dir, planner.cache)
+def test_probabilities_of_what_was_legal_sum_to_one(author: Author) -> None:
+    model = TunedModel(author.model_dir, author.cache)
     question, plan = plans(model)[0]
 
     for position, legal in enumerate(plan.legal):
@@ -40,8 +40,8 @@ def test_probabilities_of_what_was_legal_sum_to_one(planner: Planner) -> None:
     assert parse(model.text(plan.tokens), question)
 
 
-def test_a_facet_goes_where_its_probability_is_too_low(planner: Planner) -> None:
-    model = TunedModel(planner.model_dir, planner.cache)
+def test_a_facet_goes_where_its_probability_is_too_low(author: Author) -> None:
+    model = TunedModel(author.model_dir, author.cache)
     some = 0
     for question, plan in plans(model):
         draft = parse(model.text(plan.tokens), question)
@@ -55,11 +55,11 @@ def test_a_facet_goes_where_its_probability_is_too_low(planner: Planner) -> None
     assert some, "no plan has a facet"
 
 
-def test_own_plans_are_written_once_and_read_as_examples(planner: Planner, tmp_path: Path) -> None:
+def test_own_plans_are_written_once_and_read_as_examples(author: Author, tmp_path: Path) -> None:
     mix, output = Mix(write_data(tmp_path / "data")), tmp_path / "own_plans.jsonl"
     own = OwnPlans(queries=24, least_probability=0.0)
 
-    write_own_plans(own, planner, mix, output, seed=1, processes=2)
+    write_own_plans(own, author, mix, output, seed=1, processes=2)
 
     written = output.read_text(encoding="utf-8")
     examples = read_own_plans(output)
@@ -68,5 +68,5 @@ def test_own_plans_are_written_once_and_read_as_examples(planner: Planner, tmp_p
     assert {example.origin for example in examples} == {"own"}
     assert any(example.draft.intent in PRODUCT_INTENTS for example in examples)
     assert sorted(path.name for path in tmp_path.glob("own_plans*")) == ["own_plans.jsonl"]
-    write_own_plans(OwnPlans(queries=2), planner, mix, output, seed=2, processes=1)
+    write_own_plans(OwnPlans(queries=2), author, mix, output, seed=2, processes=1)
     assert output.read_text(encoding="utf-8") == written

@@ -166,7 +166,7 @@ class DevCategories:
             self._longer.setdefault(min(key, default=""), []).append(key)
 
     def names(self, name: str) -> bool:
-        """Whether a name is one of theirs, or all the words of one are in it; number and order do not matter."""
+        """Whether a name is one of theirs, or holds all words of one of several; number and order do not matter."""
         key = _name_key(name)
         return key in self._single or any(longer <= key for word in key for longer in self._longer.get(word, ()))
 
