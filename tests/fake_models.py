@@ -69,8 +69,8 @@ class PromptModel(FakeModel):
         match request.prompt.split():
             case ["die"]:
                 os.kill(os.getpid(), signal.SIGKILL)
-            case ["hang"]:
-                time.sleep(60)
+            case ["hang", *seconds]:
+                time.sleep(float(seconds[0]) if seconds else 60)
             case ["refuse"]:
                 raise RequestRefusedError("no")
             case ["fail"]:

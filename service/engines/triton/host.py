@@ -5,6 +5,7 @@ backend's: https://github.com/triton-inference-server/python_backend#usage.
 """
 
 import contextlib
+import faulthandler
 import gc
 import os
 import select
@@ -27,6 +28,7 @@ from service.engines.triton.wire import ANSWER, QUESTION, decode_request, encode
 from service.telemetry.logs import whereabouts
 
 CANCEL_SECONDS = 0.03  # between two looks whether the request is still wanted
+STUCK_SECONDS = 15.0  # for which no thread of Python could run: longer than any forward, even on a busy machine
 
 
 class TritonPythonModel:
@@ -42,6 +44,7 @@ class TritonPythonModel:
         self._model: Model = resolve_name(self._source.loader)(**self._source.arguments)
         gc.collect()
         gc.freeze()  # as in a replica of our own: the model lives for good
+        _end_when_stuck(STUCK_SECONDS)  # from here on: a loader may hold the interpreter's lock for minutes
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """One response a request. Triton's default scheduler hands over one at a time."""
@@ -77,6 +80,22 @@ def _die_with(server_pid: int) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
         threading.Thread(target=wait, daemon=True).start()
+
+
+def _end_when_stuck(seconds: float) -> None:
+    """End this process when the interpreter's lock was held by one thread for that long.
+
+    With it in hand the stub waits for Triton to take an answer. Where Triton dies before it does, neither `_die_with`
+    nor the stub's own end of itself comes by that lock, and the replica's cores would be held for good. The timer of
+    faulthandler needs no lock: put off for as long as Python runs, it then says where each thread stands and ends all.
+    """
+
+    def put_off() -> None:
+        while True:
+            faulthandler.dump_traceback_later(seconds, exit=True)
+            time.sleep(seconds / 5)
+
+    threading.Thread(target=put_off, daemon=True).start()
 
 
 def _seldom(is_cancelled: Callable[[], bool]) -> Callable[[], bool]:

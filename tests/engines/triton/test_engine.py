@@ -164,6 +164,19 @@ async def test_a_server_that_is_killed_is_waited_for(server: TritonServer, engin
 
 
 @needs_triton
+async def test_a_server_that_dies_with_an_answer_in_hand_leaves_no_stub(tmp_path: Path) -> None:
+    with triton_server(tmp_path, "tests.fake_models:fake_source", replicas=1, name="prompt_answer") as server:
+        async with started(server) as engine:
+            work = asyncio.create_task(engine.generate(request("hang 0.5")))
+            await asyncio.sleep(0.2)
+            os.kill(server.pid, signal.SIGSTOP)
+            await asyncio.sleep(1)  # the stub has answered, and waits for the server to say that it has it
+            await asyncio.to_thread(server.kill)  # and for its stub to be gone
+            with pytest.raises(EngineUnavailableError):
+                await work
+
+
+@needs_triton
 async def test_another_version_of_the_model_is_loaded(tmp_path: Path) -> None:
     path = tmp_path / "model"
     path.write_text("v1", encoding="utf-8")
