@@ -201,11 +201,11 @@ def fit(
 
 @torch.inference_mode()
 def _accuracy(module: nn.Module, hidden: Tensor, choices: Choices) -> list[float]:
-    """Each head's share of choices got right."""
+    """Each head's share of choices got right; not a number for one that had none."""
     device = next(module.parameters()).device
     choices = choices.to(device)
     states = module(hidden.to(device).float())
     return [
-        round(float((choices.logits(states, head).argmax(-1) == labels).float().mean()), 4)
+        round(float((choices.logits(states, head).argmax(-1) == labels).float().mean()), 4) if len(labels) else math.nan
         for head, labels in enumerate(choices.labels)
     ]

@@ -1,5 +1,6 @@
 """The check that runs before head training must pass on right labels and fail on wrong ones."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -91,14 +92,16 @@ def test_only_legal_tokens_compete_and_forced_ones_are_not_learnt() -> None:
     assert right.all()
 
 
-def test_plans_in_which_everything_is_forced_teach_nothing() -> None:
+@pytest.mark.parametrize("held_out", [6, 0], ids=["all that is learnt", "what is held out too"])
+def test_plans_in_which_everything_is_forced_teach_nothing(held_out: int) -> None:
     embedding = torch.randn(12, 32)
     positions = counting_plans(embedding, 4, 6)
-    counts = torch.where(torch.arange(24) < 6, 2, 0)  # the first plan, which is held out, has choices
-    forced = replace(positions, forced=counts == 0, legal=positions.legal[:12], legal_counts=counts)
+    counts = torch.where(torch.arange(24) < held_out, 2, 0)  # of the first plan, which is held out
+    forced = replace(positions, forced=counts == 0, legal=positions.legal[: 2 * held_out], legal_counts=counts)
     module = TrainableHeads(2, 32)
     before = {name: value.clone() for name, value in module.state_dict().items()}
 
-    heads.fit(module, forced, head_targets(positions.lengths, 2), embedding, HeadSettings(heads=2, epochs=1))
+    accuracy = heads.fit(module, forced, head_targets(positions.lengths, 2), embedding, HeadSettings(heads=2, epochs=1))
 
+    assert all(map(math.isnan, accuracy)) == (held_out == 0)
     assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
