@@ -101,10 +101,8 @@ def _make_adapter(settings: TrainingSettings, base: Path, adapter: Path) -> None
     latest = blend(parts, settings.blended_rank, settings.work / "mean")
     for refinement in settings.refinements:
         stage, teacher = refinement.stage, settings.work / refinement.teacher
-        for run in range(refinement.runs):
-            work = settings.work / (f"{stage.name}-{run + 1}" if run else stage.name)
-            one = replace(settings, work=work, stages=(stage,), seed=settings.seed + run)
-            finetune(one, replace(ground, start=latest, teacher=teacher, own_plans=_own_plans(one, stage, latest)))
+        one = replace(settings, work=settings.work / stage.name, stages=(stage,))
+        finetune(one, replace(ground, start=latest, teacher=teacher, own_plans=_own_plans(one, stage, latest)))
         kept = [settings.work / part for part in refinement.kept]
         latest = blend(kept, settings.blended_rank, settings.work / f"mean-{stage.name}")
     shutil.copytree(latest, adapter)

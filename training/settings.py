@@ -39,15 +39,11 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Refinement:
-    """One more stage from the mean so far, and the adapters whose mean is kept then, by folder of the work.
-
-    Each run of it has a folder of its own, STAGE, STAGE-2 and so on, and a seed of its own.
-    """
+    """One more stage from the mean so far, and the adapters whose mean is kept then, by folder of the work."""
 
     stage: Stage
     kept: tuple[str, ...]
     teacher: str = "mean"  # whose answers are kept, where the stage keeps any: the mean of the runs
-    runs: int = 1
 
 
 # Two epochs do not yet learn the labelled queries by heart (three, with few new values, came to a span F1 of 0.86 on

@@ -62,7 +62,7 @@ def settings(tmp_path: Path, plan_tokenizer: Tokenizer) -> TrainingSettings:
         blended_rank=4,
         stages=(Stage("plans", SHARES, ADAPTER), Stage("more", SHARES, replace(ADAPTER, epochs=1))),
         refinements=(
-            Refinement(REFINED, ("refined/adapter-refined", "refined-2/adapter-refined", "mean"), runs=2),
+            Refinement(REFINED, ("refined/adapter-refined", "mean")),
             Refinement(replace(REFINED, name="last"), ("last/adapter-last", "mean-refined"), teacher="mean-refined"),
         ),
         heads=HeadSettings(heads=3, epochs=1, questions=60),
@@ -75,8 +75,6 @@ def settings(tmp_path: Path, plan_tokenizer: Tokenizer) -> TrainingSettings:
 def test_a_folder_that_is_served_comes_out(settings: TrainingSettings) -> None:
     train(settings)
 
-    runs = [settings.work / name / "adapter-refined/adapter_model.safetensors" for name in ("refined", "refined-2")]
-    assert runs[0].read_bytes() != runs[1].read_bytes(), "both runs have the same seed"
     card = (settings.output / "README.md").read_text(encoding="utf-8")
     assert "plans: 8 epochs, more: 1 epochs, refined: 1 epochs, last: 1 epochs" in card
     for part in ("adapter_model", "medusa_heads", "opening_head", "early_exit"):
