@@ -131,11 +131,40 @@ WORLD = Stage(
     OwnPlans(),
 )
 
+# The verticals of categories that no row names: what their attributes say, which siblings share.
+ATTRIBUTES = Stage(
+    "attributes",
+    replace(
+        WORLD.shares,
+        labelled=0.25,
+        webshop=60,
+        pqa=220,
+        bitext=180,
+        bitext_keywords=100,
+        clinc=700,
+        clinc_keywords=190,
+        taxonomy=3000,
+        categories=6000,
+        attributes=36_000,
+        products=10_000,
+        written=0.2,
+        retail=200,
+        support=330,
+        out_of_scope=450,
+    ),
+    replace(WORLD.adapter, warmup_steps=40),
+    WORLD.retention,
+    OwnPlans(queries=3000),
+)
+
 # One that is listed twice weighs twice. The stage alone knows the rare kinds best and spans worst.
 REFINEMENTS = (
     Refinement(FINISH, ("finish/adapter-finish", "finish/adapter-finish", "mean", "mean", "run-1/adapter-verticals")),
     Refinement(RETAIN, ("retain/adapter-retain", "retain/adapter-retain", "mean-finish")),
     Refinement(WORLD, ("world/adapter-world", "mean-retain"), teacher="mean-retain"),
+    Refinement(
+        ATTRIBUTES, ("attributes/adapter-attributes", "mean-world", "world/adapter-world"), teacher="mean-world"
+    ),
 )
 
 

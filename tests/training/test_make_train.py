@@ -40,7 +40,7 @@ ADAPTER = AdapterSettings(rank=4, alpha=8, epochs=8, batch_size=16, learning_rat
 SHARES = Shares(support=30, clinc=0, clinc_keywords=0, out_of_scope=0)
 REFINED = Stage(
     "refined",
-    replace(SHARES, products=20, written=0.003),
+    replace(SHARES, products=20, attributes=20, written=0.003),
     replace(ADAPTER, epochs=1),
     Retention(frozenset({"queryner"})),
     OwnPlans(queries=20, least_probability=0.0),

@@ -47,9 +47,18 @@ def write_data(folder: Path) -> Path:
     ]
     _write(folder / "plan_synth_taxonomy.jsonl.gz", synthetic)
     categories = [
-        {"id": "hg-1", "path": f"Home & Garden > {leaf.title()}"} for leaf in ("lamps", "kettles", "vases", "rugs")
+        {"id": "hg-1", "path": f"Home & Garden > {leaf.title()}", "attrs": ["color", "age_group", "lamp/base_material"]}
+        for leaf in ("lamps", "kettles", "vases", "rugs")
     ]
-    _write(folder / "taxonomy_categories.jsonl.gz", [*categories, {"id": "se-1", "path": "Services > Repair"}])
+    bare = {"id": "se-1", "path": "Services > Repair", "attrs": []}
+    _write(folder / "taxonomy_categories.jsonl.gz", [*categories, bare])
+    attributes = [
+        {"handle": "color", "name": "Color", "values": ["Red", "Rose gold"], "ext": ["shade_color"]},
+        {"handle": "age_group", "name": "Age group", "values": ["0-6 months"], "ext": []},
+        {"handle": "lamp_base_material", "name": "Base material", "values": ["Polyethylene (PE)", "Cotton;"], "ext": []},
+        {"handle": "unused", "name": "Unused", "values": [], "ext": []},
+    ]
+    _write(folder / "taxonomy_attributes.jsonl.gz", attributes)
     products = [{"name": "Rustic Charm Boots", "category": "footwear"}, {"name": "Easter Set", "category": "seasonal"}]
     _write(folder / "aws_retail_products.jsonl.gz", products)
     return folder

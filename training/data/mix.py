@@ -9,7 +9,7 @@ from pathlib import Path
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.queries import FUNCTION_WORDS
 from service.planner.vocabulary import FIXED_SOURCES
-from training.data import augment, rows, written
+from training.data import attributes, augment, rows, written
 from training.data.examples import Example, MarkedText
 from training.data.phrases import phrases, wrap
 
@@ -38,6 +38,7 @@ class Shares:
     clinc_keywords: int = 200
     taxonomy: int = 4000
     categories: int = 4500
+    attributes: int = 0  # categories with their attributes; one may come several times
     products: int = 0  # kinds of product that we wrote
     written: float = 0.0  # of the queries that we wrote
     retail: int = 500
@@ -58,6 +59,7 @@ class Mix:
         self.clinc = list(rows.clinc_rows(data, "train"))
         self.taxonomy = list(rows.taxonomy_rows(data, "train"))
         self.categories = rows.category_names(data)
+        self.described = attributes.categories(data)
         self.retail = rows.retail_products(data)
         self._read_written(data)
         self.values = _facet_values([*self.queries, *self.written] if self.shares.written else self.queries)
@@ -128,6 +130,8 @@ class Mix:
             yield augment.cut_otherwise(example, rng)
         for name, vertical in rng.sample(self.categories, min(self.shares.categories, len(self.categories))):
             yield augment.cut_otherwise(_category_query(name, vertical, self.values, rng), rng)
+        for category in rng.choices(self.described, k=self.shares.attributes):
+            yield augment.cut_otherwise(attributes.question(category, self.values["brand"], rng), rng)
         for name, vertical in rng.sample(self.products, min(self.shares.products, len(self.products))):
             example = augment.cut_otherwise(_category_query(name, vertical, self.values, rng), rng)
             yield replace(example, origin="product")

@@ -139,7 +139,7 @@ def synthetic_example(row: Row) -> Example:
 
 def category_names(data: Path) -> list[tuple[str, str]]:
     """(leaf name, vertical) of every taxonomy category that no dev row uses."""
-    dev = _dev_categories(data)
+    dev = dev_categories(data)
     names = []
     for row in read_rows(data / "taxonomy_categories.jsonl.gz"):
         vertical = row["id"].split("-")[0]
@@ -148,7 +148,7 @@ def category_names(data: Path) -> list[tuple[str, str]]:
     return names
 
 
-def _dev_categories(data: Path) -> set[str]:
+def dev_categories(data: Path) -> set[str]:
     """Paths of the categories that dev rows use."""
     return {
         row["plan"]["category"] for row in read_rows(data / "plan_synth_taxonomy.jsonl.gz") if row["split"] == "dev"
@@ -159,7 +159,7 @@ class DevCategories:
     """What the categories of dev rows are called, so that no other source teaches them."""
 
     def __init__(self, data: Path) -> None:
-        keys = {_name_key(path.rsplit(" > ", 1)[-1]) for path in _dev_categories(data)}
+        keys = {_name_key(path.rsplit(" > ", 1)[-1]) for path in dev_categories(data)}
         self._single = {key for key in keys if len(key) == 1}
         self._longer: dict[str, list[frozenset[str]]] = {}  # by one of their words
         for key in keys - self._single:

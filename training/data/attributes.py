@@ -1,0 +1,135 @@
+"""Questions of the taxonomy's categories with what the taxonomy says of them: their attributes and values.
+
+Whoever asks for third-party brake pads, or which water type a fish food is for, has said much of the shelf without
+naming it. Siblings share attributes, so what is learnt here holds for categories that no row named.
+"""
+
+import random
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from service.planner.plan_text import FacetSpan, PlanDraft
+from service.planner.question import Question
+from service.planner.vocabulary import VERTICALS
+from training.data.examples import Example, MarkedText
+from training.data.phrases import phrases, wrap
+from training.data.rows import dev_categories, read_rows
+
+# What a handle's words say about the facet; the first that fits, and "feature" where none does.
+_FACETS = (
+    (re.compile(r"colou?r"), "color"),
+    (re.compile(r"pattern|theme"), "theme"),
+    (re.compile(r"material|fabric"), "material"),
+    (re.compile(r"gender|age_group"), "audience"),
+    (re.compile(r"size"), "size"),
+    (re.compile(r"shape"), "shape"),
+    (re.compile(r"condition$"), "condition"),
+    (re.compile(r"occasion"), "occasion"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """What may be said of a product, and the facet that its values are."""
+
+    name: str
+    facet: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Category:
+    """A category that no dev row uses, with its attributes (those with values)."""
+
+    name: str
+    vertical: str
+    attributes: tuple[Attribute, ...]
+
+
+def categories(data: Path) -> list[Category]:
+    """Every category of training that has an attribute. Raises ValueError where none has one with values."""
+    attributes = _attributes(data)
+    dev = dev_categories(data)
+    found = []
+    for row in read_rows(data / "taxonomy_categories.jsonl.gz"):
+        vertical, name = row["id"].split("-")[0], _spoken(row["path"].rsplit(" > ", 1)[-1])
+        if row["path"] not in dev and " > " in row["path"] and vertical in VERTICALS:
+            own = tuple(attributes[key] for key in map(_key, row["attrs"]) if key in attributes)
+            if name and own:
+                found.append(Category(name, vertical, own))
+    if not found:
+        raise ValueError(f"no category has an attribute with values in {data}/taxonomy_attributes.jsonl.gz")
+    return found
+
+
+def question(category: Category, brands: list[str], rng: random.Random) -> Example:
+    """A question that names one to three of its category's attributes or values."""
+    kind = _marked("type", category.name)
+    roll = rng.random()
+    if roll < 0.2:
+        template = rng.choice(phrases()["ask_attribute_wrappers"])
+        asked = wrap(template.replace("A", rng.choice(category.attributes).name), kind)
+        return _example(asked, category, "ask_product")
+    if roll < 0.35:
+        attribute = rng.choice(category.attributes)
+        asked = wrap(rng.choice(phrases()["ask_value_wrappers"]), kind)
+        return _example(asked + _marked(attribute.facet, rng.choice(attribute.values)), category, "ask_product")
+    text = _with_values(kind, category, brands, rng)
+    if roll < 0.45:
+        return _example(wrap(rng.choice(phrases()["ask_reviews_wrappers"]), text), category, "ask_reviews")
+    if roll < 0.65:
+        return _example(wrap(rng.choice(phrases()["find_wrappers"]), text), category, "find_product")
+    return _example(text, category, "find_product", mode="keyword")
+
+
+def _with_values(kind: MarkedText, category: Category, brands: list[str], rng: random.Random) -> MarkedText:
+    """The name after some values, as in a search box; who it is for and its size may come after it."""
+    chosen = rng.sample(category.attributes, min(rng.choice((1, 1, 2, 2, 3)), len(category.attributes)))
+    parts = [(attribute.facet, rng.choice(attribute.values)) for attribute in chosen]
+    if rng.random() < 0.25:
+        parts.insert(rng.randint(0, len(parts)), ("brand", rng.choice(brands)))
+    front, back = MarkedText(()), MarkedText(())
+    for facet, value in parts:
+        marked = _marked(facet, value)
+        if facet in ("audience", "size") and rng.random() < 0.6:
+            back = back + MarkedText.plain("for" if facet == "audience" else "size") + marked
+        else:
+            front = front + marked
+    return front + kind + back
+
+
+def _example(text: MarkedText, category: Category, about: str, mode: str = "conversational") -> Example:
+    sources = {"find_product": ["catalog"], "ask_product": ["catalog"], "ask_reviews": ["reviews", "qa"]}[about]
+    intent = "find_product" if about == "find_product" else "ask_product"
+    draft = PlanDraft(mode, intent, sources, list(text.spans), vertical=category.vertical)
+    return Example(str(text), draft, knows_sources=False, knows_facets=False, knows_vertical=True, origin="attribute")
+
+
+def _attributes(data: Path) -> Mapping[str, Attribute]:
+    """By handle. Those that extend another (a dial's colour) are left out: their values say nothing new."""
+    found: dict[str, Attribute] = {}
+    for row in read_rows(data / "taxonomy_attributes.jsonl.gz"):
+        key, name = _key(row["handle"]), _spoken(row["name"])
+        values = tuple(value for value in map(_spoken, row["values"]) if value)
+        if name and values:
+            facet = next((facet for pattern, facet in _FACETS if pattern.search(key)), "feature")
+            found[key] = Attribute(name, facet, values)
+    return found
+
+
+def _key(handle: str) -> str:
+    """Categories and attributes write the same handle with other signs."""
+    return re.sub(r"[^a-z0-9]+", "_", handle.lower())
+
+
+def _spoken(name: str) -> str:
+    """As one types it; empty where its words would not be words of a question."""
+    text = " ".join(re.sub(r"[,()]", " ", name.lower().replace("&", "and")).split())
+    return text if [word.text for word in Question.parse(text).words] == text.split() else ""
+
+
+def _marked(facet: str, value: str) -> MarkedText:
+    text = MarkedText.plain(value)
+    return replace(text, spans=(FacetSpan(facet, 0, len(text.words) - 1),))
