@@ -36,7 +36,7 @@ def test_a_category_has_its_attributes_and_those_of_dev_rows_are_absent(data: Pa
     assert found[0].attributes == (
         Attribute("color", "color", ("red", "rose gold")),
         Attribute("age group", "audience", ("0-6 months",)),
-        Attribute("base material", "material", ("polyethylene pe",)),
+        Attribute("base material", "material", ("polyester pe",)),
     )
 
 

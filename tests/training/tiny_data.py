@@ -55,7 +55,7 @@ def write_data(folder: Path) -> Path:
     attributes = [
         {"handle": "color", "name": "Color", "values": ["Red", "Rose gold"], "ext": ["shade_color"]},
         {"handle": "age_group", "name": "Age group", "values": ["0-6 months"], "ext": []},
-        {"handle": "lamp_base_material", "name": "Base material", "values": ["Polyethylene (PE)", "Cotton;"], "ext": []},
+        {"handle": "lamp_base_material", "name": "Base material", "values": ["Polyester (PE)", "Cotton;"], "ext": []},
         {"handle": "unused", "name": "Unused", "values": [], "ext": []},
     ]
     _write(folder / "taxonomy_attributes.jsonl.gz", attributes)
