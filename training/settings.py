@@ -143,7 +143,6 @@ ATTRIBUTES = Stage(
         bitext_keywords=100,
         clinc=700,
         clinc_keywords=190,
-        taxonomy=3000,
         categories=6000,
         attributes=36_000,
         products=10_000,

@@ -6,16 +6,15 @@ naming it. Siblings share attributes, so what is learnt here holds for categorie
 
 import random
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from service.planner.plan_text import FacetSpan, PlanDraft
+from service.planner.plan_text import PlanDraft
 from service.planner.question import Question
-from service.planner.vocabulary import VERTICALS
 from training.data.examples import Example, MarkedText
 from training.data.phrases import phrases, wrap
-from training.data.rows import dev_categories, read_rows
+from training.data.rows import read_rows, training_categories
 
 # What a handle's words say about the facet; the first that fits, and "feature" where none does.
 _FACETS = (
@@ -28,6 +27,10 @@ _FACETS = (
     (re.compile(r"condition$"), "condition"),
     (re.compile(r"occasion"), "occasion"),
 )
+# Intent and sources of the kinds of question.
+_SEARCH = ("find_product", ("catalog",))
+_SPECIFICATION = ("ask_product", ("catalog",))
+_REVIEWS = ("ask_product", ("reviews", "qa"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +54,12 @@ class Category:
 def categories(data: Path) -> list[Category]:
     """Every category of training that has an attribute. Raises ValueError where none has one with values."""
     attributes = _attributes(data)
-    dev = dev_categories(data)
     found = []
-    for row in read_rows(data / "taxonomy_categories.jsonl.gz"):
-        vertical, name = row["id"].split("-")[0], _spoken(row["path"].rsplit(" > ", 1)[-1])
-        if row["path"] not in dev and " > " in row["path"] and vertical in VERTICALS:
-            own = tuple(attributes[key] for key in map(_key, row["attrs"]) if key in attributes)
-            if name and own:
-                found.append(Category(name, vertical, own))
+    for name, vertical, handles in training_categories(data):
+        spoken = _spoken(name)
+        own = tuple(attributes[key] for key in map(_key, handles) if key in attributes)
+        if spoken and own:
+            found.append(Category(spoken, vertical, own))
     if not found:
         raise ValueError(f"no category has an attribute with values in {data}/taxonomy_attributes.jsonl.gz")
     return found
@@ -66,22 +67,24 @@ def categories(data: Path) -> list[Category]:
 
 def question(category: Category, brands: list[str], rng: random.Random) -> Example:
     """A question that names one to three of its category's attributes or values."""
-    kind = _marked("type", category.name)
+    kind = MarkedText.value("type", category.name)
     roll = rng.random()
     if roll < 0.2:
         template = rng.choice(phrases()["ask_attribute_wrappers"])
         asked = wrap(template.replace("A", rng.choice(category.attributes).name), kind)
-        return _example(asked, category, "ask_product")
+        return _example(asked, category, *_SPECIFICATION)
     if roll < 0.35:
         attribute = rng.choice(category.attributes)
         asked = wrap(rng.choice(phrases()["ask_value_wrappers"]), kind)
-        return _example(asked + _marked(attribute.facet, rng.choice(attribute.values)), category, "ask_product")
+        return _example(
+            asked + MarkedText.value(attribute.facet, rng.choice(attribute.values)), category, *_SPECIFICATION
+        )
     text = _with_values(kind, category, brands, rng)
     if roll < 0.45:
-        return _example(wrap(rng.choice(phrases()["ask_reviews_wrappers"]), text), category, "ask_reviews")
+        return _example(wrap(rng.choice(phrases()["ask_reviews_wrappers"]), text), category, *_REVIEWS)
     if roll < 0.65:
-        return _example(wrap(rng.choice(phrases()["find_wrappers"]), text), category, "find_product")
-    return _example(text, category, "find_product", mode="keyword")
+        return _example(wrap(rng.choice(phrases()["find_wrappers"]), text), category, *_SEARCH)
+    return _example(text, category, *_SEARCH, mode="keyword")
 
 
 def _with_values(kind: MarkedText, category: Category, brands: list[str], rng: random.Random) -> MarkedText:
@@ -92,7 +95,7 @@ def _with_values(kind: MarkedText, category: Category, brands: list[str], rng: r
         parts.insert(rng.randint(0, len(parts)), ("brand", rng.choice(brands)))
     front, back = MarkedText(()), MarkedText(())
     for facet, value in parts:
-        marked = _marked(facet, value)
+        marked = MarkedText.value(facet, value)
         if facet in ("audience", "size") and rng.random() < 0.6:
             back = back + MarkedText.plain("for" if facet == "audience" else "size") + marked
         else:
@@ -100,10 +103,10 @@ def _with_values(kind: MarkedText, category: Category, brands: list[str], rng: r
     return front + kind + back
 
 
-def _example(text: MarkedText, category: Category, about: str, mode: str = "conversational") -> Example:
-    sources = {"find_product": ["catalog"], "ask_product": ["catalog"], "ask_reviews": ["reviews", "qa"]}[about]
-    intent = "find_product" if about == "find_product" else "ask_product"
-    draft = PlanDraft(mode, intent, sources, list(text.spans), vertical=category.vertical)
+def _example(
+    text: MarkedText, category: Category, intent: str, sources: Sequence[str], mode: str = "conversational"
+) -> Example:
+    draft = PlanDraft(mode, intent, list(sources), list(text.spans), vertical=category.vertical)
     return Example(str(text), draft, knows_sources=False, knows_facets=False, knows_vertical=True, origin="attribute")
 
 
@@ -128,8 +131,3 @@ def _spoken(name: str) -> str:
     """As one types it; empty where its words would not be words of a question."""
     text = " ".join(re.sub(r"[,()]", " ", name.lower().replace("&", "and")).split())
     return text if [word.text for word in Question.parse(text).words] == text.split() else ""
-
-
-def _marked(facet: str, value: str) -> MarkedText:
-    text = MarkedText.plain(value)
-    return replace(text, spans=(FacetSpan(facet, 0, len(text.words) - 1),))

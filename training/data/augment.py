@@ -72,8 +72,7 @@ def with_price(query: LabelledQuery, rng: random.Random) -> Example:
 def _measure(phrase: str) -> MarkedText:
     """A bound on something else than the price."""
     facet = "audience" if re.search(r"kids|50s|years", phrase) else "feature" if "pockets" in phrase else "size"
-    text = MarkedText.plain(phrase)
-    return replace(text, spans=(FacetSpan(facet, 0, len(text.words) - 1),))
+    return MarkedText.value(facet, phrase)
 
 
 def with_negation(query: LabelledQuery, other: str, rng: random.Random) -> Example:
@@ -155,8 +154,7 @@ def follow_up(query: LabelledQuery, values: dict[str, list[str]], rng: random.Ra
         return _after([before], MarkedText.plain(question), "conversational", "ask_product", sources, bounds=bounds)
     named = [span.facet for span in query.text.spans if span.facet in phrases()["follow_ups"]]
     facet = rng.choice([*named, *named, *phrases()["follow_ups"]])
-    new = MarkedText.plain(rng.choice(values[facet]))
-    new = replace(new, spans=(FacetSpan(facet, 0, len(new.words) - 1),))
+    new = MarkedText.value(facet, rng.choice(values[facet]))
     template = rng.choice(phrases()["follow_ups"][facet])
     kept = tuple(span for span in before.spans if span.facet != facet)
     mode = "conversational" if re.search(r"\b(what|do|how|they|i|show|you)\b", template) else "keyword"

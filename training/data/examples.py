@@ -46,6 +46,12 @@ class MarkedText:
     def plain(cls, text: str) -> "MarkedText":
         return cls(tuple(text.split()))
 
+    @classmethod
+    def value(cls, facet: str, text: str) -> "MarkedText":
+        """A text that is one facet's value as a whole."""
+        words = tuple(text.split())
+        return cls(words, (FacetSpan(facet, 0, len(words) - 1),))
+
     def __add__(self, other: "MarkedText") -> "MarkedText":
         return MarkedText(self.words + other.words, self.spans + shift(other.spans, len(self.words)))
 

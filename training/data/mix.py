@@ -229,12 +229,10 @@ def _known_words(sources: list[rows.LabelledQuery | Example]) -> frozenset[str]:
 
 def _category_query(name: str, vertical: str, values: dict[str, list[str]], rng: random.Random) -> Example:
     """A category name as a query, alone or after a colour, brand or material."""
-    text = MarkedText.plain(name.replace(",", "").replace("&", "and"))
-    text = replace(text, spans=(FacetSpan("type", 0, len(text.words) - 1),))
+    text = MarkedText.value("type", name.replace(",", "").replace("&", "and"))
     if rng.random() < 0.4:
         facet = rng.choice(("color", "brand", "material", "audience"))
-        front = MarkedText.plain(rng.choice(values[facet]))
-        text = replace(front, spans=(FacetSpan(facet, 0, len(front.words) - 1),)) + text
+        text = MarkedText.value(facet, rng.choice(values[facet])) + text
     mode, intent, sources = "keyword", "find_product", ["catalog"]
     roll = rng.random()
     if roll < 0.25:

@@ -137,18 +137,21 @@ def synthetic_example(row: Row) -> Example:
     return Example(row["text"], draft, knows_facets=False, knows_vertical=True, origin=row["origin"])
 
 
-def category_names(data: Path) -> list[tuple[str, str]]:
-    """(leaf name, vertical) of every taxonomy category that no dev row uses."""
-    dev = dev_categories(data)
-    names = []
+def training_categories(data: Path) -> Iterator[tuple[str, str, list[str]]]:
+    """(leaf name, vertical, handles of its attributes) of every taxonomy category that no dev row uses."""
+    dev = _dev_categories(data)
     for row in read_rows(data / "taxonomy_categories.jsonl.gz"):
         vertical = row["id"].split("-")[0]
         if row["path"] not in dev and " > " in row["path"] and vertical in VERTICALS:
-            names.append((row["path"].rsplit(" > ", 1)[1].lower(), vertical))
-    return names
+            yield row["path"].rsplit(" > ", 1)[1].lower(), vertical, row["attrs"]
 
 
-def dev_categories(data: Path) -> set[str]:
+def category_names(data: Path) -> list[tuple[str, str]]:
+    """(leaf name, vertical) of each of them."""
+    return [(name, vertical) for name, vertical, _ in training_categories(data)]
+
+
+def _dev_categories(data: Path) -> set[str]:
     """Paths of the categories that dev rows use."""
     return {
         row["plan"]["category"] for row in read_rows(data / "plan_synth_taxonomy.jsonl.gz") if row["split"] == "dev"
@@ -159,7 +162,7 @@ class DevCategories:
     """What the categories of dev rows are called, so that no other source teaches them."""
 
     def __init__(self, data: Path) -> None:
-        keys = {_name_key(path.rsplit(" > ", 1)[-1]) for path in dev_categories(data)}
+        keys = {_name_key(path.rsplit(" > ", 1)[-1]) for path in _dev_categories(data)}
         self._single = {key for key in keys if len(key) == 1}
         self._longer: dict[str, list[frozenset[str]]] = {}  # by one of their words
         for key in keys - self._single:
