@@ -25,6 +25,7 @@ constexpr int kGroup = 64;                    // inputs that share an activation
 constexpr int kStrip = kBlocks * kLanes;      // outputs whose weights lie together
 constexpr int kStepBytes = kStrip * kDepth;
 constexpr int kCacheLine = 64;
+constexpr int kStepsOfALine = kStepBytes < kCacheLine ? kCacheLine / kStepBytes : 1;
 constexpr size_t kHugePage = size_t{2} << 20;
 
 // Memory on huge pages where the system grants them: a forward reads all weights, page after page.
@@ -164,15 +165,16 @@ class Matrix {
       Ints sums[Rows][kBlocks];
       for (int r = 0; r < Rows; ++r)
         for (Ints& each : sums[r]) each = set_integer(kOffset ? activations.offsets(tile.row + r)[group] : 0);
-      for (int k = group * kGroup; k < (group + 1) * kGroup; k += kDepth, line += kStepBytes) {
+      for (int k = group * kGroup; k < (group + 1) * kGroup;) {
         for (int byte = 0; byte < kStepBytes; byte += kCacheLine)
           __builtin_prefetch(line + ahead + byte, 0, kLocality);
-        Weights weights[kBlocks];
-        for (int block = 0; block < kBlocks; ++block)
-          weights[block] = load_weights(line + block * kLanes * kDepth);
-        for (int r = 0; r < Rows; ++r) {
-          const Inputs inputs = repeat(activations.integers(tile.row + r) + k);
-          for (int block = 0; block < kBlocks; ++block) accumulate(sums[r][block], weights[block], inputs);
+        for (int step = 0; step < kStepsOfALine; ++step, k += kDepth, line += kStepBytes) {
+          Weights weights[kBlocks];
+          for (int block = 0; block < kBlocks; ++block) weights[block] = load_weights(line + block * kLanes * kDepth);
+          for (int r = 0; r < Rows; ++r) {
+            const Inputs inputs = repeat(activations.integers(tile.row + r) + k);
+            for (int block = 0; block < kBlocks; ++block) accumulate(sums[r][block], weights[block], inputs);
+          }
         }
       }
       for (int r = 0; r < Rows; ++r) {
