@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from service.api.app import create_app, wire
-from service.gateway.door import Door
+from service.gateway.load_shedder import LoadShedder
 from service.gateway.pool import ReplicaPool
 from service.settings import Settings
 from tests.api.conftest import talking_to
@@ -61,7 +61,7 @@ async def test_a_caller_that_asks_too_often_is_told_when_to_come_back() -> None:
 
 async def test_past_the_last_rung_requests_are_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async with talking_to() as client:
-        monkeypatch.setattr(Door, "is_open", False)
+        monkeypatch.setattr(LoadShedder, "is_open", False)
         response = await client.post("/plan", json=BODY)
         assert_problem(response, 503)
         assert response.headers["retry-after"] == "1"
@@ -101,7 +101,7 @@ async def test_drain_flips_readiness_and_goes_on_serving() -> None:
 
 async def test_too_few_replicas_are_not_ready() -> None:
     engines = [FakeEngine(), FakeEngine()]
-    async with talking_to(*engines, proof_seconds=60, min_replicas=1) as client:
+    async with talking_to(*engines, readiness_ttl_seconds=60, min_replicas=1) as client:
         engines[0].start_failures = 1000
         engines[0].fail()
         await asyncio.sleep(0.01)
