@@ -10,6 +10,7 @@ WORK ?= runs/qp-smollm2-135m
 MODEL ?= models/qp-smollm2-135m
 NEURON_PYTHON ?= $(BIN)/python
 NXDI_VENV := .venv-nxdi
+KERNELS_VENV := .venv-kernels
 RATE ?= 20
 SECONDS ?= 30
 
@@ -20,7 +21,7 @@ TRAINING_ENVIRONMENT := MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_
 FLEET ?= dev
 CDK := env PATH="$(CURDIR)/$(BIN):$$PATH" CDK_DISABLE_CLI_TELEMETRY=true node_modules/.bin/cdk --no-notices
 
-.PHONY: help serve triton bench-triton compile neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy cost schema
+.PHONY: help serve triton bench-triton compile kernels kernels-check neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy cost schema
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -71,6 +72,12 @@ neuron-conformance: $(NXDI_VENV)/stamp ## our loop over the real NxDI source, NX
 	PEAKPLAN_NXDI_SOURCE="$(NXDI)" $(NXDI_VENV)/bin/python -m pytest tests/conformance/neuron
 	PEAKPLAN_NXDI_SOURCE="$(NXDI)" $(NXDI_VENV)/bin/python -m benchmarks.neuron
 
+kernels: $(KERNELS_VENV)/stamp ## the kernel libraries of every processor from their sources; commit what changes
+	$(KERNELS_VENV)/bin/python -m service.decoding.native.build
+
+kernels-check: $(KERNELS_VENV)/stamp ## whether the committed kernel libraries are what their sources make
+	$(KERNELS_VENV)/bin/python -m service.decoding.native.build --check
+
 export: $(VENV)/service.stamp ## MODEL as a Hugging Face checkpoint into OUTPUT, heads in FORMAT=fasterdecoding|tgi-v1|tgi-v2|nxdi|vllm
 	@$(BIN)/python -m service.weights export --format "$(FORMAT)" --model "$(MODEL)" --output "$(OUTPUT)"
 
@@ -104,7 +111,7 @@ load-figures: $(VENV)/load.stamp ## the service under load and faults into docs/
 	$(BIN)/python -m benchmarks.readme
 
 clean: ## forget the virtual environment and what tools cached here
-	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(KERNELS_VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/pip.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Peakplan needs Python 3.11 or newer; name one with PYTHON=")'
@@ -135,6 +142,11 @@ $(TRITON)/stamp: requirements-tritonserver.txt $(VENV)/service.stamp
 $(NXDI_VENV)/stamp: requirements-neuron-conformance.txt requirements-service.txt
 	$(PYTHON) -m venv $(NXDI_VENV)
 	$(NXDI_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-neuron-conformance.txt
+	@touch $@
+
+$(KERNELS_VENV)/stamp: requirements-kernels.txt
+	$(PYTHON) -m venv $(KERNELS_VENV)
+	$(KERNELS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-kernels.txt
 	@touch $@
 
 $(VENV)/cdk.stamp: package-lock.json $(VENV)/service.stamp

@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from service.decoding.native.targets import KernelChoice
 from service.engines.factory import CompletionServers, EngineConfig, EngineName, HostedName
 from service.engines.protocol import Strategy
 from service.engines.torch.precision import Precision
@@ -47,13 +48,14 @@ class Settings(BaseSettings):
     )
     engine: EngineName = Field(default="torch", description="where the model runs: see service/engines/factory.py")
     model_dir: Path = Field(default=_SOURCE_ROOT / "models" / "qp-smollm2-135m", description="the model to serve")
-    cache_dir: Path = Field(
-        default_factory=_default_cache_dir, description="keeps the base weights and the compiled kernels"
-    )
+    cache_dir: Path = Field(default_factory=_default_cache_dir, description="keeps the base weights")
     compiled_dir: Path | None = Field(
         default=None, description="what `make compile` wrote of the model, for the engine neuron"
     )
     dtype: Precision = Field(default="auto", description="auto: the fastest that this machine has")
+    kernel: KernelChoice = Field(
+        default="auto", description="forces avx512vnni, avxvnni, avx2, neon or torch; auto: the best that runs here"
+    )
     strategy: Strategy = Field(default="medusa", description="how to decode; the plans are the same")
     draft_model_dir: Path | None = Field(
         default=None, description="a smaller model that drafts for the strategy draft, instead of the first layers"
@@ -243,6 +245,7 @@ class Settings(BaseSettings):
             max_prompt_tokens=self.max_prompt_tokens,
             draft_model_dir=self.draft_model_dir and self.draft_model_dir.absolute(),
             compiled_dir=self.compiled_dir and self.compiled_dir.absolute(),
+            kernel=self.kernel,
         )
 
     @property

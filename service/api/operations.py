@@ -29,7 +29,7 @@ async def readyz(request: Request, use: Use) -> Response:
     reason = await use.readiness.why_not()
     if reason is not None:
         return problem_response(request.state.request_id, 503, f"Not ready: {reason}.", headers=_RETRY_AFTER)
-    return JSONResponse({"status": "ready", "model": use.pool.model_id})
+    return JSONResponse({"status": "ready", "model": use.pool.model_id, "kernel": use.pool.kernel})
 
 
 @router.get(METRICS_PATH, include_in_schema=False)

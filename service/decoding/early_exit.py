@@ -112,6 +112,7 @@ class SharedForward:
     def __init__(self, model: LayeredModel, early_exit: EarlyExit, cache: KVCache) -> None:
         self.config = model.config
         self.precision = model.precision
+        self.kernel = model.kernel
         self.device = model.device
         self.lm_head = model.lm_head
         self.new_cache = model.new_cache

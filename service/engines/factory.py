@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter
 
+from service.decoding.native.targets import KernelChoice
 from service.engines.protocol import Engine, EngineUnavailableError, Strategy
 from service.engines.torch.precision import Precision
 from service.engines.version import folder_version
@@ -35,6 +36,7 @@ class EngineConfig:
     max_prompt_tokens: int
     draft_model_dir: Path | None = None
     compiled_dir: Path | None = None
+    kernel: KernelChoice = "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +66,9 @@ def model_source(hosted: HostedName, choice: EngineConfig) -> ModelSource:
             "threads": choice.threads,
             "strategy": choice.strategy,
             "max_prompt_tokens": choice.max_prompt_tokens,
-            # Left out where none is named: not every engine takes one.
+            # Left out where none is named: not every engine takes them.
             **({"draft_model_dir": choice.draft_model_dir} if choice.draft_model_dir else {}),
+            **({"kernel": choice.kernel} if choice.kernel != "auto" else {}),
         },
         version=folder_version(choice.model_dir, choice.dtype),
         forkable=choice.threads == 1,  # no thread outlives a fork

@@ -1,7 +1,7 @@
 """The kernels as a library that this processor runs: checked, loaded and bound with ctypes.
 
-They come with the project, built for every target (`make kernels`), so that no machine needs a compiler. One whose bytes
-are not those of the manifest, or that does not load, is refused by name, and the next best serves. Only where the
+They come with the project, built for every target (`make kernels`), so that no machine needs a compiler. One whose
+bytes are not those of the manifest, or that does not load, is refused by name, and the next best serves. Only where the
 sources have changed since, on the machine of whoever changes them, a local compiler makes one.
 """
 
@@ -86,7 +86,7 @@ def load_kernels(
 def sources_hash() -> str:
     """Of all that the libraries are made of: the sources and the flags, not the compiler."""
     digest = hashlib.sha256()
-    for source in sorted([*SOURCES.glob("*.h"), *SOURCES.glob("*.cpp")]):
+    for source in sorted([*SOURCES.glob("*.h"), SOURCES / MAIN]):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
     digest.update(repr(FLAGS).encode())
     return digest.hexdigest()
@@ -170,6 +170,7 @@ def _compile(compiler: str, target: tuple[str, ...], path: Path) -> None:
 def _bind(library: ctypes.CDLL) -> ctypes.CDLL:
     pointer, number, slot = ctypes.c_void_p, ctypes.c_int, ctypes.c_long
     signatures = {
+        "peakplan_target": (ctypes.c_char_p, []),
         "peakplan_create": (pointer, [ctypes.POINTER(Shape)]),
         "peakplan_set_layer": (number, [pointer, number, ctypes.POINTER(pointer)]),
         "peakplan_set_norm": (None, [pointer, pointer]),

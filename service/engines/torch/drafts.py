@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from service.decoding.early_exit import LayeredModel, SelfDraft
+from service.decoding.native.targets import KernelChoice
 from service.decoding.smaller_model import SmallerDraft
 from service.decoding.speculation import ChainShape, DraftModel
 from service.engines.torch.forward import build_forward, kept_dtype
@@ -27,7 +28,13 @@ def self_draft(loaded: LoadedModel, forward: LayeredModel) -> DraftModel | None:
 
 
 def smaller_draft(
-    loaded: LoadedModel, forward: LayeredModel, folder: Path, cache_dir: Path, dtype: Precision, positions: int
+    loaded: LoadedModel,
+    forward: LayeredModel,
+    folder: Path,
+    cache_dir: Path,
+    dtype: Precision,
+    positions: int,
+    kernel: KernelChoice = "auto",
 ) -> DraftModel:
     """The model in `folder`, for prompts and plans of up to `positions` tokens. Raises ModelFolderError."""
     smaller = load_model(folder, cache_dir, kept_dtype(dtype))
@@ -40,5 +47,5 @@ def smaller_draft(
             f"PEAKPLAN_DRAFT_MODEL_DIR={folder} reads {smaller.longest_sequence} positions, "
             f"and {positions} are wanted: lower PEAKPLAN_MAX_PROMPT_TOKENS or name another draft"
         )
-    model = build_forward(smaller, dtype, cache_dir)
+    model = build_forward(smaller, dtype, cache_dir, kernel)
     return SmallerDraft(forward, model, model.new_cache(positions), ChainShape())

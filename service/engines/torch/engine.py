@@ -15,6 +15,7 @@ from service.decoding.constraint import GrammarCompiler, GrammarConstraint
 from service.decoding.draft import MOST_DRAFTED_NODES
 from service.decoding.generation import generate_autoregressive, generate_draft, generate_medusa
 from service.decoding.model import TargetModel
+from service.decoding.native.targets import KernelChoice
 from service.decoding.prefill_draft import PrefillDraft
 from service.decoding.speculation import DraftModel
 from service.decoding.statistics import Generation
@@ -73,6 +74,11 @@ class TorchModel:
     def precision(self) -> str:
         """The number format of the model's products."""
         return self._llama.precision
+
+    @property
+    def kernel(self) -> str:
+        """What computes it, as /readyz says it."""
+        return f"{self._llama.kernel} {self._llama.precision}"
 
     @property
     def strategies(self) -> tuple[Strategy, ...]:
@@ -143,6 +149,7 @@ def load(
     strategy: Strategy,
     max_prompt_tokens: int,
     draft_model_dir: Path | None = None,
+    kernel: KernelChoice = "auto",
 ) -> TorchModel:
     """Load a model folder and let it generate once, so that a replica that says it is ready has proven it.
 
@@ -152,11 +159,11 @@ def load(
     """
     torch.set_num_threads(threads)
     loaded = load_model(model_dir, cache_dir, kept_dtype(dtype))
-    forward = build_forward(loaded, dtype, cache_dir)
+    forward = build_forward(loaded, dtype, cache_dir, kernel)
     draft = self_draft(loaded, forward)
     if strategy == "draft" and draft_model_dir is not None:
         positions = max_prompt_tokens + loaded.max_tokens
-        draft = smaller_draft(loaded, forward, draft_model_dir, cache_dir, dtype, positions)
+        draft = smaller_draft(loaded, forward, draft_model_dir, cache_dir, dtype, positions, kernel)
     model = TorchModel(loaded, forward, max_prompt_tokens, draft)
     del loaded
     _return_free_memory()
