@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.breakdown import measure_breakdown
 from benchmarks.forwards import measure_forwards
 from benchmarks.machine import describe_machine
-from benchmarks.peers import HuggingFaceGenerate
+from benchmarks.peers.hugging_face import HuggingFaceGenerate
 from benchmarks.plot import plot_decoding
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
 from benchmarks.serving import measure_service
