@@ -10,6 +10,7 @@ WORK ?= runs/qp-smollm2-135m
 MODEL ?= models/qp-smollm2-135m
 NEURON_PYTHON ?= $(BIN)/python
 NXDI_VENV := .venv-nxdi
+PEERS_VENV := .venv-peers
 RATE ?= 20
 SECONDS ?= 30
 
@@ -20,7 +21,7 @@ TRAINING_ENVIRONMENT := MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_
 FLEET ?= dev
 CDK := env PATH="$(CURDIR)/$(BIN):$$PATH" CDK_DISABLE_CLI_TELEMETRY=true node_modules/.bin/cdk --no-notices
 
-.PHONY: help serve triton bench-triton compile neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy cost schema
+.PHONY: help serve triton bench-peers bench-triton compile neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy cost schema
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -56,6 +57,11 @@ eval: $(VENV)/training.stamp ## quality on dev questions of DATA into docs/figur
 
 bench: $(VENV)/training.stamp ## speed beside greedy decoding and Hugging Face's generate into docs/figures/decoding.json
 	$(BIN)/python -m benchmarks.decoding --model $(MODEL)
+	$(BIN)/python -m benchmarks.readme
+	@echo "Other engines beside it: make bench-peers (installs them into $(PEERS_VENV), 1.3 GB; minutes)"
+
+bench-peers: $(VENV)/training.stamp $(PEERS_VENV)/stamp ## llama.cpp, ONNX Runtime, OpenVINO and CTranslate2 beside ours into docs/figures/peers.json
+	$(BIN)/python -m benchmarks.peers --model $(MODEL) --python $(PEERS_VENV)/bin/python
 	$(BIN)/python -m benchmarks.readme
 
 triton: $(TRITON)/stamp ## tritonserver into .venv-triton (Linux on x86-64; TRITON_PYTHON= a Python with its shared library)
@@ -104,7 +110,7 @@ load-figures: $(VENV)/load.stamp ## the service under load and faults into docs/
 	$(BIN)/python -m benchmarks.readme
 
 clean: ## forget the virtual environment and what tools cached here
-	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(VENV)/pip.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Peakplan needs Python 3.11 or newer; name one with PYTHON=")'
@@ -136,6 +142,20 @@ $(NXDI_VENV)/stamp: requirements-neuron-conformance.txt requirements-service.txt
 	$(PYTHON) -m venv $(NXDI_VENV)
 	$(NXDI_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-neuron-conformance.txt
 	@touch $@
+
+# Whatever of them does not install is listed in the figure. PEAKPLAN_KERNEL=avx2 wants a llama.cpp held to that, too.
+$(PEERS_VENV)/stamp: requirements-peers.txt | $(VENV)/service.stamp
+	$(PYTHON) -m venv $(PEERS_VENV)
+	$(BIN)/python -m benchmarks.peers.environment $(PEERS_VENV)
+	@touch $@
+
+$(PEERS_VENV)/avx2.stamp: $(PEERS_VENV)/stamp
+	$(BIN)/python -m benchmarks.peers.environment --avx2 $(PEERS_VENV)
+	@touch $@
+
+ifeq ($(PEAKPLAN_KERNEL),avx2)
+bench-peers: $(PEERS_VENV)/avx2.stamp
+endif
 
 $(VENV)/cdk.stamp: package-lock.json $(VENV)/service.stamp
 	@PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --loglevel=error --no-audit --no-fund >/dev/null

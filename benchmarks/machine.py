@@ -6,8 +6,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from service.decoding.model import Model
-
 _CPU_INFO = Path("/proc/cpuinfo")
 _EXTENSIONS = (
     "avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16", "asimd", "asimddp", "i8mm",
@@ -28,16 +26,19 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def kernel_in_use(model: Model) -> str:
+def kernel_in_use(precision: str) -> str:
     """The instructions of a model's products, or their precision where they are torch's."""
-    if model.precision != "int8":
-        return f"torch {model.precision}"
-    return str(getattr(model, "kernel", "avx512_vnni"))
+    return "avx512_vnni" if precision == "int8" else f"torch {precision}"
+
+
+def is_forced() -> bool:
+    """Whether this run passes over a better kernel that the processor has."""
+    return bool(os.environ.get("PEAKPLAN_KERNEL"))
 
 
 def machine_name(kernel: str) -> str:
     """What tells figures of several machines apart: processor, kernel, and whether a better one was passed over."""
-    return f"{processor_name()}, {kernel}{' (forced)' if os.environ.get('PEAKPLAN_KERNEL') else ''}"
+    return f"{processor_name()}, {kernel}{' (forced)' if is_forced() else ''}"
 
 
 def processor_name(cpu_info: Path = _CPU_INFO) -> str:

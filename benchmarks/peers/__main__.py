@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.figure_file import write_machine
 from benchmarks.limits import measure_limits
-from benchmarks.machine import describe_machine, kernel_in_use, machine_name
+from benchmarks.machine import describe_machine, is_forced, kernel_in_use, machine_name
 from benchmarks.peers.checkpoint import prepare
 from benchmarks.peers.comparison import ROWS, VOID_BELOW, Answered, Asked, Comparison, compare
 from benchmarks.peers.environment import PEERS, Peer, forced_environment, why_not_installed
@@ -156,13 +156,13 @@ def main() -> None:
     checkpoint = prepare(arguments.model, settings.cache_dir, _say)
     ours = Ours(arguments.model, settings)
     asked = [ours.ask(question) for question in questions]
-    kernel = kernel_in_use(ours.forward)
+    kernel = kernel_in_use(ours.precision)
     limits = measure_limits(kernel, ours.forward, settings.cache_dir)
     figure = {
         "command": "make bench-peers",
         "machine": describe_machine(),
         "kernel": kernel,
-        "forced": bool(os.environ.get("PEAKPLAN_KERNEL")),
+        "forced": is_forced(),
         "questions": {"count": len(asked), "from": "dev rows" if has_dev_data() else "our own questions"},
         "limits": limits.figure(ROWS),
         "threads": {
