@@ -21,7 +21,7 @@ from benchmarks.limits import measure_limits
 from benchmarks.machine import describe_machine, is_forced, kernel_in_use, machine_name
 from benchmarks.peers.checkpoint import prepare
 from benchmarks.peers.comparison import ROWS, VOID_BELOW, Answered, Asked, Comparison, compare
-from benchmarks.peers.environment import PEERS, Peer, forced_environment, why_not_installed
+from benchmarks.peers.environment import PEERS, Peer, why_not_installed
 from benchmarks.peers.ours import Ours
 from benchmarks.peers.process import PeerError, PeerProcess
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
@@ -78,7 +78,7 @@ def measure(
             _say(f"{peer.name}, {threads} thread{'s' * (threads > 1)}: loading")
             try:
                 worker = [str(python), "-m", "benchmarks.peers.worker"]
-                process = stack.enter_context(PeerProcess(worker, forced_environment(python)))
+                process = stack.enter_context(PeerProcess(worker, peer.forced_environment(python)))
                 remote = RemotePeer(process, peer, checkpoint, threads, processors)
                 agreement = remote.agreement(ours, asked[:AGREEMENT_QUESTIONS])
             except PeerError as error:

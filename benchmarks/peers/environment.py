@@ -19,7 +19,6 @@ _FAILURES = "not-installed.json"
 # A second llama.cpp for AVX2 alone, for figures of that kernel on a larger machine.
 _AVX2 = "avx2"
 _AVX2_ONLY = "-DGGML_NATIVE=OFF -DGGML_AVX=ON -DGGML_AVX2=ON -DGGML_FMA=ON -DGGML_F16C=ON -DGGML_BMI2=ON"
-_DETECTED = "what it detects"
 
 
 @dataclass(frozen=True)
@@ -28,32 +27,30 @@ class Peer:
 
     name: str  # as worker.py knows it
     requirement: str
-    forced_by: str = ""  # what keeps it from instructions beyond AVX2, where something does
+
+    def forced_environment(self, python: Path) -> dict[str, str]:
+        """Variables that hold it to AVX2 where PEAKPLAN_KERNEL=avx2 holds us to it; none where it has no such way."""
+        if os.environ.get("PEAKPLAN_KERNEL") != _AVX2:
+            return {}
+        if self.requirement == "llama-cpp-python" and _avx2_folder(python).is_dir():
+            return {"PYTHONPATH": str(_avx2_folder(python))}
+        if self.requirement == "ctranslate2":
+            return {"CT2_FORCE_CPU_ISA": "AVX2", "ONEDNN_MAX_CPU_ISA": "AVX2"}
+        return {}
 
     def instructions(self, python: Path) -> str:
-        """Which instructions its figures are made with, where our kernel is forced."""
-        if os.environ.get("PEAKPLAN_KERNEL") != _AVX2 or not self.forced_by:
-            return _DETECTED
-        if self.requirement == "llama-cpp-python" and not _avx2_folder(python).is_dir():
-            return _DETECTED
-        return f"AVX2, by {self.forced_by}"
+        """With which instructions its figures are made."""
+        return "AVX2 alone" if self.forced_environment(python) else "what it detects"
 
 
 PEERS = (
-    Peer("llama.cpp Q8_0", "llama-cpp-python", "its build"),
-    Peer("llama.cpp Q4_0", "llama-cpp-python", "its build"),
+    Peer("llama.cpp Q8_0", "llama-cpp-python"),
+    Peer("llama.cpp Q4_0", "llama-cpp-python"),
     Peer("ONNX Runtime int8, blocks", "onnxruntime"),
     Peer("ONNX Runtime int8, dynamic", "onnxruntime"),
-    Peer("OpenVINO int8", "openvino-genai"),
-    Peer("CTranslate2 int8", "ctranslate2", "CT2_FORCE_CPU_ISA"),
+    Peer("OpenVINO int8", "openvino-genai"),  # oneDNN's own limit (ONEDNN_MAX_CPU_ISA) makes it answer nothing
+    Peer("CTranslate2 int8", "ctranslate2"),
 )
-
-
-def forced_environment(python: Path) -> dict[str, str]:
-    """Variables for a worker; with PEAKPLAN_KERNEL=avx2 those that hold peers to AVX2 too, where they have such."""
-    if os.environ.get("PEAKPLAN_KERNEL") != _AVX2:
-        return {}
-    return {"PYTHONPATH": str(_avx2_folder(python)), "CT2_FORCE_CPU_ISA": "AVX2"}
 
 
 def why_not_installed(python: Path, peer: Peer) -> str:

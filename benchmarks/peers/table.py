@@ -59,13 +59,13 @@ def _plans(engines: dict[str, dict[str, Any]]) -> Iterator[str]:
     best = engines[_OURS]["plans"][_MEDUSA]["p50_ms"]
     yield "| ms of a whole plan | decoded with | p50 | p99 | forwards | Medusa is faster by | plans like ours |"
     yield "|---|---|---:|---:|---:|---:|---:|"
-    for name, one in _sorted(engines):
-        for how, plan in one["plans"].items():
-            faster = "" if (name, how) == (_OURS, _MEDUSA) else f"{plan['p50_ms'] / best:.1f}x"
-            yield (
-                f"| {name} | {how} | {plan['p50_ms']} | {plan['p99_ms']} | {plan['forwards']} | {faster} "
-                f"| {plan['identical_to_ours']:.0%} |"
-            )
+    every = [(name, how, plan) for name, one in _sorted(engines) for how, plan in one["plans"].items()]
+    for name, how, plan in sorted(every, key=lambda item: item[2]["p50_ms"]):
+        faster = "" if (name, how) == (_OURS, _MEDUSA) else f"{plan['p50_ms'] / best:.1f}x"
+        yield (
+            f"| {name} | {how} | {plan['p50_ms']} | {plan['p99_ms']} | {plan['forwards']} | {faster} "
+            f"| {plan['identical_to_ours']:.0%} |"
+        )
 
 
 def _sorted(engines: dict[str, dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
@@ -103,6 +103,7 @@ def _held(figure: dict[str, Any], engines: dict[str, dict[str, Any]]) -> str:
     """With a forced kernel: which peers were held to its instructions, and that the others were not."""
     if not figure["forced"]:
         return ""
-    held = {name: one["instructions"] for name, one in engines.items() if "AVX2" in one.get("instructions", "")}
-    kept = "; ".join(f"{name} is held to {how}" for name, how in held.items())
-    return f" {kept + '; the' if kept else 'The'} other peers use all that this larger processor has."
+    free = [name for name, one in engines.items() if one.get("instructions") == "what it detects"]
+    if not free:
+        return " All peers are held to the same instructions."
+    return f" {', '.join(free)} cannot be held to the same instructions and may use all that this processor has."
