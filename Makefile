@@ -78,10 +78,10 @@ neuron-conformance: $(NXDI_VENV)/stamp ## our loop over the real NxDI source, NX
 	PEAKPLAN_NXDI_SOURCE="$(NXDI)" $(NXDI_VENV)/bin/python -m benchmarks.neuron
 
 export: $(VENV)/service.stamp ## MODEL as a Hugging Face checkpoint into OUTPUT, heads in FORMAT=fasterdecoding|tgi-v1|tgi-v2|nxdi|vllm
-	@$(BIN)/python -m service.layouts export --format "$(FORMAT)" --model "$(MODEL)" --output "$(OUTPUT)"
+	@$(BIN)/python -m service.weights export --format "$(FORMAT)" --model "$(MODEL)" --output "$(OUTPUT)"
 
 import: $(VENV)/service.stamp ## a Llama or Mistral CHECKPOINT= and its HEADS= (any layout) as a model folder, OUTPUT=
-	@$(BIN)/python -m service.layouts import --checkpoint "$(CHECKPOINT)" --output "$(OUTPUT)" \
+	@$(BIN)/python -m service.weights import --checkpoint "$(CHECKPOINT)" --output "$(OUTPUT)" \
 	  $(if $(HEADS),--heads "$(HEADS)") $(if $(TREE),--tree "$(TREE)")
 
 synth: $(VENV)/cdk.stamp ## the CloudFormation of FLEET=dev|prime-day|my/fleet.yaml into cdk.out; offline, no account

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from service.engines.protocol import GenerationRequest, GenerationResult, Strategy
-from service.engines.torch_engine import TorchModel
+from service.engines.torch.engine import TorchModel
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question

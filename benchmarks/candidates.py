@@ -15,19 +15,19 @@ import torch
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
 from service.decoding.constraint import Constraint, GrammarCompiler
 from service.decoding.draft import accept_forced
-from service.decoding.model import Model
-from service.engines.forwards import build_forward, kept_dtype
-from service.engines.model_folder import load_model
+from service.decoding.model import TargetModel
+from service.engines.torch.forward import build_forward, kept_dtype
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.settings import Settings
+from service.weights.model_folder import load_model
 
 OUTPUT = Path(__file__).parents[1] / "docs" / "figures" / "candidates.json"
 QUESTIONS = 100
 COUNTS = (1, 10, 64, 256)
 
 
-def ranks(model: Model, prompt: list[int], constraint: Constraint, max_tokens: int) -> list[int]:
+def ranks(model: TargetModel, prompt: list[int], constraint: Constraint, max_tokens: int) -> list[int]:
     """For each decision of a greedy plan, how many tokens of the vocabulary score above the best legal one."""
     cache, unread, written, found = model.new_cache(len(prompt) + max_tokens), list(prompt), 0, list[int]()
     while written < max_tokens:

@@ -24,7 +24,7 @@ from benchmarks.plot import plot_decoding
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
 from benchmarks.serving import measure_service
 from service.engines.protocol import GenerationRequest, GenerationResult, Strategy
-from service.engines.torch_engine import TorchModel, load
+from service.engines.torch.engine import TorchModel, load
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question

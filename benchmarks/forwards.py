@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from service.decoding.model import Model
-from service.engines.forwards import build_forward, kept_dtype
-from service.engines.model_folder import ModelFolderError, load_model
-from service.engines.precision import Precision
+from service.decoding.model import TargetModel
+from service.engines.torch.forward import build_forward, kept_dtype
+from service.engines.torch.precision import Precision
+from service.weights.model_folder import ModelFolderError, load_model
 
 ROWS = (1, 4, 8, 16, 32)
 _REPEATS = 15
@@ -37,8 +37,8 @@ def measure_forwards(model_dir: Path, cache_dir: Path) -> dict[str, dict[int, fl
     }
 
 
-def _models(model_dir: Path, cache_dir: Path) -> dict[str, Model]:
-    models: dict[str, Model] = {}
+def _models(model_dir: Path, cache_dir: Path) -> dict[str, TargetModel]:
+    models: dict[str, TargetModel] = {}
     for precision in _PRECISIONS:
         try:
             models[precision] = build_forward(

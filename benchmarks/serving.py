@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from service.engines.processes import replicas_of
+from service.engines.worker.spawn import replicas_of
 from service.planner.question import Question
 from service.settings import Settings
 

@@ -25,12 +25,12 @@ from benchmarks.decoding import quantile
 from benchmarks.machine import describe_machine
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
 from benchmarks.triton_recovery import measure_recovery
-from service.engines.choice import model_source
+from service.engines.factory import model_source
 from service.engines.protocol import GenerationRequest, GenerationResult
-from service.engines.replica import ReplicaEngine
-from service.engines.torch_engine import load
+from service.engines.torch.engine import load
 from service.engines.triton.client import TritonModel
 from service.engines.triton.engine import TritonEngine
+from service.engines.worker.replica import ReplicaEngine
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
@@ -44,7 +44,7 @@ Generate = Callable[[GenerationRequest], Awaitable[GenerationResult]]
 
 @contextlib.contextmanager
 def triton_server(settings: Settings, replicas: int) -> Iterator[str]:
-    """`python -m service.triton` on a free port: its address."""
+    """`python -m service.engines.triton` on a free port: its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     with tempfile.TemporaryDirectory(prefix="triton-") as folder:
@@ -57,7 +57,7 @@ def triton_server(settings: Settings, replicas: int) -> Iterator[str]:
             "PEAKPLAN_TRITON_URL": address,
             "PEAKPLAN_TRITON_FOLDER": folder,
         }
-        server = subprocess.Popen([sys.executable, "-m", "service.triton"], env=environment)
+        server = subprocess.Popen([sys.executable, "-m", "service.engines.triton"], env=environment)
         try:
             yield address
         finally:
@@ -79,7 +79,7 @@ def requests(questions: Sequence[Question]) -> list[GenerationRequest]:
 
 async def measure_added(settings: Settings, address: str, asked: Sequence[GenerationRequest]) -> dict[str, Any]:
     """Milliseconds of each way, and what the round trip costs beside the generation itself."""
-    choice = settings.model_choice
+    choice = settings.engine_config
     source = model_source("torch", choice)
     model = load(
         choice.model_dir, choice.cache_dir, choice.dtype, choice.threads, choice.strategy, choice.max_prompt_tokens

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rehearsal.load.arrivals import poisson
-from rehearsal.load.client import Gunner, Sample, Shot
+from rehearsal.load.client import LoadGenerator, Sample, Shot
 from rehearsal.load.result import shown
 from rehearsal.load.server import Server
 from service.engines.triton.engine import TritonEngine
@@ -20,7 +20,7 @@ from service.settings import Settings
 
 REPLICAS = 2
 BEFORE_SECONDS = 5.0
-PATIENCE = 60.0
+TIMEOUT = 60.0
 _POLL_SECONDS = 0.05  # asking more often would slow what is measured
 _IN_SERVICE = "peakplan_replicas_in_service"
 
@@ -67,7 +67,7 @@ def _kill_once(
     samples: list[Sample] = []
 
     def fire() -> None:
-        samples.extend(asyncio.run(Gunner(server.url, patience=PATIENCE).fire(shots)))
+        samples.extend(asyncio.run(LoadGenerator(server.url, timeout=TIMEOUT).fire(shots)))
 
     victim = asyncio.run(_process_of(address, number))
     load = threading.Thread(target=fire)
@@ -100,6 +100,6 @@ def _until_whole(server: Server) -> float:
         elapsed = time.monotonic() - started
         if noticed and whole:
             return elapsed
-        if elapsed > PATIENCE:
-            raise RuntimeError(f"not whole again after {PATIENCE:g} s")
+        if elapsed > TIMEOUT:
+            raise RuntimeError(f"not whole again after {TIMEOUT:g} s")
         time.sleep(_POLL_SECONDS)

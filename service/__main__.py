@@ -13,12 +13,12 @@ import uvicorn
 import uvloop
 from pydantic import ValidationError
 
+from service.api.api_keys import ApiKeysError
 from service.api.app import create_app, replica_pool, wire
 from service.api.protocol import HttpProtocol
 from service.api.services import Services
-from service.api.tokens import TokensError
-from service.engines.frames import ModelSource
 from service.engines.protocol import EngineError
+from service.engines.worker.messages import ModelSource
 from service.settings import Settings, problems_of
 from service.telemetry.logs import configure_logging, give_up_unwritten
 
@@ -44,7 +44,7 @@ def main(source: ModelSource | None = None) -> int:
             uvloop.run(serve(settings, listener, source))
     except OSError as error:
         return _fail(f"{settings.host}:{settings.port}: {error.strerror}. PORT= and HOST= choose another address")
-    except (EngineError, TokensError) as error:
+    except (EngineError, ApiKeysError) as error:
         return _fail(str(error))
     except KeyboardInterrupt:  # while starting; a running server stops in an orderly way
         return 130
@@ -55,7 +55,7 @@ def main(source: ModelSource | None = None) -> int:
 async def serve(settings: Settings, listener: socket.socket, source: ModelSource | None = None) -> None:
     """Start the replicas, then answer on `listener` until SIGTERM or SIGINT.
 
-    `source` is another model than the settings'. Raises EngineError, TokensError, OSError.
+    `source` is another model than the settings'. Raises EngineError, ApiKeysError, OSError.
     """
     pool = replica_pool(settings, source)
     services = wire(pool, settings, source)
@@ -66,7 +66,7 @@ async def serve(settings: Settings, listener: socket.socket, source: ModelSource
     try:
         config = uvicorn.Config(
             app,
-            http=HttpProtocol.limited(settings.max_head_bytes, settings.head_seconds),
+            http=HttpProtocol.limited(settings.max_header_bytes, settings.header_timeout_seconds),
             loop="none",  # this one runs already
             lifespan="off",
             ws="none",

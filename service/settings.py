@@ -7,11 +7,11 @@ from typing import Literal, Self
 from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from service.engines.choice import CompletionServers, EngineName, HostedName, ModelChoice
-from service.engines.precision import Precision
+from service.engines.factory import CompletionServers, EngineConfig, EngineName, HostedName
 from service.engines.protocol import Strategy
-from service.gateway.line import Order
+from service.engines.torch.precision import Precision
 from service.gateway.pool import ADMISSION_QUANTILE, HANG_SECONDS
+from service.gateway.request_queue import Order
 
 _SOURCE_ROOT = Path(__file__).parents[1]
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
@@ -45,7 +45,7 @@ class Settings(BaseSettings):
     port: int = Field(
         default=8080, ge=0, le=65535, validation_alias=AliasChoices("PEAKPLAN_PORT", "PORT"), description="0: any"
     )
-    engine: EngineName = Field(default="torch", description="where the model runs: see service/engines/choice.py")
+    engine: EngineName = Field(default="torch", description="where the model runs: see service/engines/factory.py")
     model_dir: Path = Field(default=_SOURCE_ROOT / "models" / "qp-smollm2-135m", description="the model to serve")
     cache_dir: Path = Field(
         default_factory=_default_cache_dir, description="keeps the base weights and the compiled kernels"
@@ -65,9 +65,11 @@ class Settings(BaseSettings):
     oversubscribe: bool = Field(default=False, description="allow more model threads than cores; ruins the p99")
     max_prompt_tokens: int = Field(default=384, ge=64, le=4096, description="longer prompts are planned by rule")
     max_body_bytes: int = Field(default=16 * 1024, ge=1024, le=1024 * 1024, description="more is a 413")
-    body_seconds: float = Field(default=10.0, gt=0, le=60, description="patience for a request's body")
+    body_timeout_seconds: float = Field(default=10.0, gt=0, le=60, description="timeout for a request's body")
     trace_deadline_ms: int = Field(default=5000, ge=100, le=30_000, description="of the page's traces")
-    proof_seconds: float = Field(default=2.0, gt=0, le=60, description="how long a real inference proves readiness")
+    readiness_ttl_seconds: float = Field(
+        default=2.0, gt=0, le=60, description="how long a real inference proves readiness"
+    )
     drain_seconds: float = Field(
         default=0.0, ge=0, le=300, description="serve on after SIGTERM, not ready, for the balancer"
     )
@@ -120,11 +122,11 @@ class Settings(BaseSettings):
     cache_wait_ms: float = Field(default=5.0, gt=0, le=100, description="what the second level may cost a request")
 
     # Access
-    tokens: SecretStr = Field(default=SecretStr(""), description="lines of: name, SHA-256 of a token, its rate")
-    tokens_file: Path | None = Field(default=None, description="the same in a file, read again when it changes")
+    api_keys: SecretStr = Field(default=SecretStr(""), description="lines of: name, SHA-256 of a token, its rate")
+    api_keys_file: Path | None = Field(default=None, description="the same in a file, read again when it changes")
     rate: float = Field(default=0.0, ge=0, le=1e6, description="requests a second a caller may send; 0: any number")
-    max_head_bytes: int = Field(default=16 * 1024, ge=1024, le=256 * 1024, description="more is a 431")
-    head_seconds: float = Field(default=10.0, gt=0, le=120, description="patience for a request's head")
+    max_header_bytes: int = Field(default=16 * 1024, ge=1024, le=256 * 1024, description="more is a 431")
+    header_timeout_seconds: float = Field(default=10.0, gt=0, le=120, description="timeout for a request's head")
 
     # Telemetry
     fleet: str = Field(default="", max_length=100, description="names the fleet, and turns on metrics on stdout")
@@ -223,16 +225,16 @@ class Settings(BaseSettings):
         """The servers of PEAKPLAN_ENGINE=openai."""
         return CompletionServers(
             urls=tuple(url.strip() for url in self.openai_url.split(",")),
-            choice=self.model_choice,
+            choice=self.engine_config,
             model=self.openai_model,
             key=self.openai_key.get_secret_value(),
             may_ask_for_grammars=self.openai_grammar == "auto",
         )
 
     @property
-    def model_choice(self) -> ModelChoice:
+    def engine_config(self) -> EngineConfig:
         """The model and how to run it."""
-        return ModelChoice(
+        return EngineConfig(
             model_dir=self.model_dir.absolute(),
             cache_dir=self.cache_dir.absolute(),
             dtype=self.dtype,

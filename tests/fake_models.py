@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from service.engines.frames import ModelSource
 from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError, TraceStep
+from service.engines.worker.messages import ModelSource
 
 VALID_FOR_EVERY_QUESTION = " find Any"
 

@@ -4,7 +4,7 @@ runs       fine-tune the base, several times                   WORK/run-N
 adapter    their mean, and refinements from there              WORK/adapter
 positions  the tuned model's own plans and hidden states       WORK/positions
 heads      four Medusa heads on the frozen tuned model         WORK/model
-opening    a head that guesses how a plan begins               WORK/model
+prefill    a head that guesses how a plan begins               WORK/model
 exit       a lens with which the first layers draft            WORK/model
 tree       calibrated on dev plans and this machine's costs    WORK/model
 export     what the project ships                              OUTPUT
@@ -17,17 +17,17 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from service.engines.base_weights import BASE_NAME, ensure_base_weights
 from service.settings import Settings
+from service.weights.base_weights import BASE_NAME, ensure_base_weights
 from training.blend import blend
 from training.data.mix import Mix
 from training.early_exit import train_early_exit
 from training.export import export_model
 from training.finetune import Ground, finetune
 from training.heads import check_heads, train_heads
-from training.opening import train_opening
 from training.own_plans import Author, write_own_plans
 from training.positions import collect
+from training.prefill_head import train_prefill_head
 from training.settings import Stage, TrainingSettings
 from training.tree import calibrate
 
@@ -64,8 +64,8 @@ def train(settings: TrainingSettings) -> None:
     model = _model_folder(adapter, settings.work / "model")
     if not (model / "medusa_heads.safetensors").is_file():
         train_heads(collect(settings, model), settings, model)
-    if not (model / "opening_head.safetensors").is_file():
-        train_opening(collect(settings, model), settings, model)
+    if not (model / "prefill_head.safetensors").is_file():
+        train_prefill_head(collect(settings, model), settings, model)
     if not (model / "early_exit.safetensors").is_file():
         train_early_exit(settings, model)
     if not (model / "medusa_tree.json").is_file():

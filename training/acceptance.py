@@ -69,7 +69,7 @@ def beginnings(plan: GreedyPlan) -> list[tuple[int, ...]]:
     return [tuple(plan.tokens[: length + 1]) for length in range(decided)]
 
 
-def choose_opening(
+def choose_prefill_draft(
     seen: Counter[tuple[int, ...]],
     plans: int,
     cost: Callable[[int], float],

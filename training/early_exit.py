@@ -21,7 +21,7 @@ from training.positions import collect
 from training.settings import EarlyExitSettings, TrainingSettings
 
 
-class TrainableLens(nn.Module):
+class TrainableTunedLens(nn.Module):
     """[B, H] -> [1, B, H]: x + W x + b, zero at the start, where the exit's state goes through the LM head as it is."""
 
     def __init__(self, hidden_size: int) -> None:
@@ -33,7 +33,7 @@ class TrainableLens(nn.Module):
         return (hidden + functional.linear(hidden, self.weight, self.bias))[None]
 
     def state(self) -> dict[str, Tensor]:
-        """What `Lens.load` reads, in bfloat16."""
+        """What `TunedLens.load` reads, in bfloat16."""
         return {name: value.detach().to(torch.bfloat16).contiguous().cpu() for name, value in self.named_parameters()}
 
 
@@ -44,13 +44,13 @@ def train_early_exit(settings: TrainingSettings, model_dir: Path) -> float:
     positions = collect(settings, model_dir, questions=early_exit.questions, layers=early_exit.layers)
     torch.set_num_threads(settings.processes)
     embedding = lm_head(model_dir, settings.cache)
-    lens = TrainableLens(embedding.shape[1])
-    [accuracy] = fit(lens, positions, own_targets(positions.tokens), embedding, early_exit.lens)
-    save_file(lens.state(), model_dir / "early_exit.safetensors", metadata={"format": "pt"})
+    tuned_lens = TrainableTunedLens(embedding.shape[1])
+    [accuracy] = fit(tuned_lens, positions, own_targets(positions.tokens), embedding, early_exit.tuned_lens)
+    save_file(tuned_lens.state(), model_dir / "early_exit.safetensors", metadata={"format": "pt"})
     card = {
         "layers": early_exit.layers,
         "longest": early_exit.shape.longest,
-        "least_probability": early_exit.shape.least_probability,
+        "p_min": early_exit.shape.p_min,
     }
     (model_dir / "early_exit.json").write_text(json.dumps(card) + "\n", encoding="utf-8")
     return accuracy

@@ -15,8 +15,8 @@ PARTS = {
     "medusa_heads.safetensors": "four Medusa heads (FasterDecoding and TGI names, bfloat16)",
     "medusa_tree.json": "the tree, in NxDI's list format",
     "drafting.json": "how likely a node must be to be drafted",
-    "opening_head.json": "phrases with which plans begin, and how likely a guess must be to be drafted",
-    "opening_head.safetensors": "the head that guesses them from the prompt's words (bfloat16)",
+    "prefill_head.json": "phrases with which plans begin, and how likely a guess must be to be drafted",
+    "prefill_head.safetensors": "the head that guesses them from the prompt's words (bfloat16)",
     "early_exit.json": "for the strategy `draft`: how many of the first layers draft, and how far",
     "early_exit.safetensors": "the lens on the state that leaves them (bfloat16)",
 }

@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from service.engines.model_folder import load_model
+from service.weights.model_folder import load_model
 from training.data.examples import IGNORED
 from training.positions import Positions
 from training.settings import HeadSettings, TrainingSettings

@@ -27,7 +27,7 @@ class OwnPlans:
     """How many recombined queries are planned, and what a facet's probability must be to stay."""
 
     queries: int = 7600
-    least_probability: float = 0.45
+    p_min: float = 0.45
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,18 +81,16 @@ def _write_part(
         for query in queries[rank::processes]:
             question = Question.parse(query)
             plan = model.greedy(question)
-            text = plan and confident_text(model, question, plan, own.least_probability)
+            text = plan and confident_text(model, question, plan, own.p_min)
             if text:
                 file.write(json.dumps({"query": query, "plan": text}) + "\n")
 
 
-def confident_text(model: TunedModel, question: Question, plan: GreedyPlan, least_probability: float) -> str | None:
+def confident_text(model: TunedModel, question: Question, plan: GreedyPlan, p_min: float) -> str | None:
     """A plan's text without the facets below a probability; None where its tokens are not those of its words."""
     try:
         draft = parse(model.text(plan.tokens), question)
-        kept = [
-            span for span, probability in _spans(model, question, plan, draft.spans) if probability >= least_probability
-        ]
+        kept = [span for span, probability in _spans(model, question, plan, draft.spans) if probability >= p_min]
     except (PlanTextError, ValueError):
         return None
     return render(replace(draft, spans=kept), question)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.multiprocessing.spawn import spawn
 
-from service.engines.replica_process import die_with_parent
+from service.engines.worker.process import die_with_parent
 
 _spawn: Callable[..., object] = spawn
 

@@ -180,7 +180,7 @@ class HeadSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class OpeningSettings:
+class PrefillHeadSettings:
     """The head that guesses how a plan begins; `calibrate` takes the least probability that is fastest."""
 
     phrases: int = 64
@@ -189,8 +189,8 @@ class OpeningSettings:
     batch_size: int = 64
     learning_rate: float = 2e-3
     weight_decay: float = 0.1
-    least_probability: float = 0.25
-    least_probabilities: tuple[float, ...] = (0.15, 0.2, 0.25, 0.35)
+    p_min: float = 0.25
+    p_mins: tuple[float, ...] = (0.15, 0.2, 0.25, 0.35)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class EarlyExitSettings:
     layers: int = 4
     shape: ChainShape = field(default_factory=ChainShape)
     questions: int = 4000
-    lens: HeadSettings = field(default_factory=lambda: HeadSettings(heads=1, batch_size=128))
+    tuned_lens: HeadSettings = field(default_factory=lambda: HeadSettings(heads=1, batch_size=128))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ class TreeSettings:
     """The tree is grown greedily on dev plans; how much of it is drafted is chosen by the time that plans take."""
 
     sizes: tuple[int, ...] = (4, 8, 12)
-    least_probabilities: tuple[float, ...] = (0.05, 0.1, 0.15, 0.2)
+    p_mins: tuple[float, ...] = (0.05, 0.1, 0.15, 0.2)
     questions: int = 300
     measured_share: int = 4  # one in so many of them is timed in every shape
 
@@ -234,6 +234,6 @@ class TrainingSettings:
     stages: tuple[Stage, ...] = STAGES
     refinements: tuple[Refinement, ...] = REFINEMENTS
     heads: HeadSettings = field(default_factory=HeadSettings)
-    opening: OpeningSettings = field(default_factory=OpeningSettings)
+    prefill_head: PrefillHeadSettings = field(default_factory=PrefillHeadSettings)
     tree: TreeSettings = field(default_factory=TreeSettings)
     early_exit: EarlyExitSettings = field(default_factory=EarlyExitSettings)

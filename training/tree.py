@@ -1,4 +1,4 @@
-"""Calibrate tree and opening: acceptance measured on dev plans, cost measured on this machine, written with both."""
+"""Calibrate tree and prefill draft: acceptance measured on dev plans, cost on this machine."""
 
 import json
 import math
@@ -14,7 +14,7 @@ import torch
 
 from service.decoding.tree import MedusaTree
 from service.planner.question import Question
-from training.acceptance import Acceptance, beginnings, choose_opening, plan_acceptance
+from training.acceptance import Acceptance, beginnings, choose_prefill_draft, plan_acceptance
 from training.data.mix import dev_sets
 from training.positions import sample_questions
 from training.settings import TrainingSettings, TreeSettings
@@ -40,17 +40,17 @@ def calibrate(settings: TrainingSettings, model_dir: Path) -> None:
         "questions": seen.plans,
         "shapes": [{**asdict(row.shape), "milliseconds": row.milliseconds, "forwards": row.forwards} for row in table],
         "tree": tree,
-        "least_probability": chosen.shape.least_probability,
+        "p_min": chosen.shape.p_min,
     }
-    if model.opening_head is None:
-        report |= _calibrate_fixed_opening(model, seen, chosen)
+    if model.prefill_head is None:
+        report |= _calibrate_fixed_prefill(model, seen, chosen)
     else:
-        shape = MedusaTree.from_choices(tree, _MOST_DEPTH, chosen.shape.least_probability)
-        least = settings.opening.least_probabilities
-        report |= _calibrate_opening_head(
-            model_dir, measure_openings(model, shape, least, questions[:: settings.tree.measured_share])
+        shape = MedusaTree.from_choices(tree, _MOST_DEPTH, chosen.shape.p_min)
+        least = settings.prefill_head.p_mins
+        report |= _calibrate_prefill_head(
+            model_dir, measure_prefill_head(model, shape, least, questions[:: settings.tree.measured_share])
         )
-    drafting = {name: report[name] for name in ("opening", "least_probability")}
+    drafting = {name: report[name] for name in ("prefill_draft", "p_min")}
     (model_dir / "medusa_tree.json").write_text(json.dumps(tree) + "\n", encoding="utf-8")
     (model_dir / "drafting.json").write_text(json.dumps(drafting) + "\n", encoding="utf-8")
     (settings.work / "tree_calibration.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
@@ -59,26 +59,26 @@ def calibrate(settings: TrainingSettings, model_dir: Path) -> None:
     )
 
 
-def _calibrate_fixed_opening(model: TunedModel, seen: "Observed", chosen: "Measured") -> dict[str, Any]:
+def _calibrate_fixed_prefill(model: TunedModel, seen: "Observed", chosen: "Measured") -> dict[str, Any]:
     """Beginnings to try with every prompt, where no head guesses them."""
     costs = measure_costs(model)
-    opening = choose_opening(
+    prefill_draft = choose_prefill_draft(
         seen.beginnings,
         seen.plans,
         lambda rows: interpolate(costs, rows),
         seen.prompt_rows,
         chosen.milliseconds / seen.decisions * seen.plans,
     )
-    return {"opening": [model.text(tokens) for tokens in opening], "forward_ms": costs}
+    return {"prefill_draft": [model.text(tokens) for tokens in prefill_draft], "forward_ms": costs}
 
 
-def _calibrate_opening_head(model_dir: Path, milliseconds: dict[float, float]) -> dict[str, Any]:
-    """Write the least probability that was the fastest into opening_head.json."""
-    path = model_dir / "opening_head.json"
+def _calibrate_prefill_head(model_dir: Path, milliseconds: dict[float, float]) -> dict[str, Any]:
+    """Write the least probability that was the fastest into prefill_head.json."""
+    path = model_dir / "prefill_head.json"
     card = json.loads(path.read_text(encoding="utf-8"))
-    card["least_probability"] = min(milliseconds, key=milliseconds.__getitem__)
+    card["p_min"] = min(milliseconds, key=milliseconds.__getitem__)
     path.write_text(json.dumps(card) + "\n", encoding="utf-8")
-    return {"opening": [], "opening_head_ms": milliseconds, "opening_least_probability": card["least_probability"]}
+    return {"prefill_draft": [], "prefill_head_ms": milliseconds, "prefill_head_p_min": card["p_min"]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Shape:
     """How much is drafted: the most accepted nodes, less those that the heads hold unlikely."""
 
     nodes: int
-    least_probability: float
+    p_min: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def shapes(acceptance: Acceptance, settings: TreeSettings) -> dict[Shape, Medusa
     return {
         Shape(nodes, least): MedusaTree.from_choices(acceptance.best_tree(nodes), _MOST_DEPTH, least)
         for nodes in settings.sizes
-        for least in settings.least_probabilities
+        for least in settings.p_mins
     }
 
 
@@ -136,17 +136,17 @@ def measure_shapes(model: TunedModel, trees: dict[Shape, MedusaTree], questions:
     ]
 
 
-def measure_openings(
+def measure_prefill_head(
     model: TunedModel, tree: MedusaTree, least: Sequence[float], questions: list[Question]
 ) -> dict[float, float]:
-    """Mean milliseconds of a plan by the least probability of the opening head's guesses; the faster of two."""
+    """Mean milliseconds of a plan by the least probability of the prefill head's guesses; the faster of two."""
     seconds = dict.fromkeys(least, 0.0)
     for question in questions:
         best = dict.fromkeys(least, math.inf)
         for _ in range(2):
             for probability in least:
                 started = time.perf_counter()
-                model.medusa(question, tree, model.opening(question, probability))
+                model.medusa(question, tree, model.prefill_draft(question, probability))
                 best[probability] = min(best[probability], time.perf_counter() - started)
         for probability, fastest in best.items():
             seconds[probability] += fastest
@@ -169,7 +169,7 @@ class Observed:
 
 
 def observe(model: TunedModel, questions: list[Question]) -> Observed:
-    """Plan the questions greedily and note what heads and openings would have foreseen."""
+    """Plan the questions greedily and note what heads and prefill drafts would have foreseen."""
     if model.heads is None:
         raise ValueError("the model folder has no Medusa heads to calibrate a tree for")
     seen = Observed()

@@ -12,15 +12,15 @@ from torch import Tensor
 from service.decoding.constraint import Constraint, GrammarCompiler, GrammarConstraint
 from service.decoding.generation import generate_autoregressive, generate_medusa
 from service.decoding.heads import MedusaHeads
-from service.decoding.opening import NO_OPENING, Opening
+from service.decoding.prefill_draft import NO_PREFILL_DRAFT, PrefillDraft
 from service.decoding.statistics import Generation
 from service.decoding.tree import MedusaTree
-from service.engines.forwards import build_forward, kept_dtype
-from service.engines.model_folder import load_model
-from service.engines.precision import Precision
+from service.engines.torch.forward import build_forward, kept_dtype
+from service.engines.torch.precision import Precision
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
+from service.weights.model_folder import load_model
 
 _MAX_PROMPT_TOKENS = 384
 
@@ -52,7 +52,7 @@ class TunedModel:
     def __init__(self, model_dir: Path, cache_dir: Path, precision: Precision = "auto") -> None:
         loaded = load_model(model_dir, cache_dir, kept_dtype(precision))
         self.llama = build_forward(loaded, precision, cache_dir)
-        self.opening_head = loaded.opening_head
+        self.prefill_head = loaded.prefill_head
         self.heads: MedusaHeads | None = loaded.heads.with_products(self.llama.linear) if loaded.heads else None
         self._tokenizer = loaded.tokenizer
         self._bos = loaded.bos_token_id
@@ -86,14 +86,16 @@ class TunedModel:
         logits = self.llama.logits(plan.hidden[position, None], torch.from_numpy(legal))[0]
         return float(logits.softmax(-1)[torch.from_numpy(legal == wanted)].sum())
 
-    def opening(self, question: Question, least_probability: float) -> Opening:
-        """What the opening head would draft with the prompt. Raises ValueError where there is none."""
-        if self.opening_head is None:
-            raise ValueError("the model folder has no opening head")
-        head = self.opening_head.at_least(least_probability)
+    def prefill_draft(self, question: Question, p_min: float) -> PrefillDraft:
+        """What the prefill head would draft with the prompt. Raises ValueError where there is none."""
+        if self.prefill_head is None:
+            raise ValueError("the model folder has no prefill head")
+        head = self.prefill_head.at_least(p_min)
         return head.guess(self.prompt(question), self.llama.embed, self._compiler.continues_word)
 
-    def medusa(self, question: Question, tree: MedusaTree, opening: Opening = NO_OPENING) -> Generation:
+    def medusa(
+        self, question: Question, tree: MedusaTree, prefill_draft: PrefillDraft = NO_PREFILL_DRAFT
+    ) -> Generation:
         """The plan as it is decoded in service. Raises ValueError where there are no heads."""
         if self.heads is None:
             raise ValueError("the model folder has no Medusa heads")
@@ -105,7 +107,7 @@ class TunedModel:
             self.constraint(question),
             max_tokens=self._max_tokens,
             cache=self._cache,
-            opening=opening,
+            prefill_draft=prefill_draft,
         )
 
     def greedy(self, question: Question, layers: int | None = None) -> GreedyPlan | None:

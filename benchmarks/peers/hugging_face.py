@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from service.engines.model_folder import load_model
 from service.engines.protocol import GenerationResult
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.settings import Settings
+from service.weights.model_folder import load_model
 
 
 class HuggingFaceGenerate:

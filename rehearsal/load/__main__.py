@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from benchmarks.questions import DATA
 from rehearsal.load import arrivals, mix
-from rehearsal.load.client import Gunner, Sample, Shot
+from rehearsal.load.client import LoadGenerator, Sample, Shot
 from rehearsal.load.report import write_report
 from rehearsal.load.result import summarise
 from rehearsal.load.server import ServerError, serving
@@ -47,7 +47,7 @@ def main() -> int:
 def run(url: str, shots: Sequence[Shot], *, token: str = "", progress: bool = True) -> list[Sample]:
     """Fire the shots and wait for every answer, with a progress bar on a terminal."""
     with tqdm(total=len(shots), unit=" answers", disable=None if progress else True) as bar:
-        return uvloop.run(Gunner(url, token=token).fire(shots, lambda _: bar.update()))
+        return uvloop.run(LoadGenerator(url, token=token).fire(shots, lambda _: bar.update()))
 
 
 def make_shots(options: argparse.Namespace) -> list[Shot]:

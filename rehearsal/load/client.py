@@ -111,14 +111,14 @@ def _without_collections() -> Iterator[None]:
             gc.enable()
 
 
-class Gunner:
+class LoadGenerator:
     """Fires shots at one service and collects samples."""
 
-    def __init__(self, url: str, *, patience: float = 10.0, token: str = "", keep: bool = False) -> None:
-        """`patience`: seconds after which an answer counts as never coming; `keep`: connections, until `close`."""
+    def __init__(self, url: str, *, timeout: float = 10.0, token: str = "", keep: bool = False) -> None:
+        """`timeout`: seconds after which an answer counts as never coming; `keep`: connections, until `close`."""
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
-        self._patience = patience
+        self._timeout = timeout
         self._keep = keep
         self._head = f"POST /plan HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
         self._head += f"Authorization: Bearer {token}\r\n" if token else ""
@@ -154,7 +154,7 @@ class Gunner:
         request = f"{self._head}Content-Length: {len(shot.body)}\r\n\r\n".encode() + shot.body
         connection: _Connection | None = None
         try:
-            async with asyncio.timeout(self._patience):
+            async with asyncio.timeout(self._timeout):
                 connection = await self._connection()
                 answer = await connection.ask(request)
                 sample.status, sample.body = answer.status, answer.body
@@ -184,11 +184,11 @@ class Gunner:
 class Caller:
     """One caller who waits for each answer, on a blocking socket: what costs the client least, and delays no clock."""
 
-    def __init__(self, url: str, patience: float = 10.0) -> None:
+    def __init__(self, url: str, timeout: float = 10.0) -> None:
         """Raises OSError where nobody listens."""
         parts = urlsplit(url)
         self._head = f"POST /plan HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
-        self._socket = socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 80), patience)
+        self._socket = socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 80), timeout)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask(self, body: bytes) -> Sample:

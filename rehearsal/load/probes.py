@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from rehearsal.load import mix
-from rehearsal.load.client import Caller, Gunner, Sample, Shot
+from rehearsal.load.client import Caller, LoadGenerator, Sample, Shot
 from rehearsal.load.result import shown
 from rehearsal.load.server import Server
 from service.api.app import replica_engine, settings_source
@@ -24,7 +24,7 @@ async def closed_loop(url: str, questions: Sequence[Question], callers: int, sec
     latencies: list[float] = []
 
     async def call(first: int) -> None:
-        gunner, number = Gunner(url, keep=True), first
+        gunner, number = LoadGenerator(url, keep=True), first
         while time.monotonic() < end:
             question = questions[number % len(questions)]
             number += callers
@@ -76,7 +76,7 @@ async def harmed(
 ) -> tuple[list[Sample], float | None]:
     """Fire; a fifth of the way in, signal the victims. The samples, and how long until as many serve as before."""
     count = len(server.replicas())
-    firing = asyncio.create_task(Gunner(server.url).fire(shots))
+    firing = asyncio.create_task(LoadGenerator(server.url).fire(shots))
     await asyncio.sleep(shots[-1].at / 5)
     for pid in victims:
         os.kill(pid, number)

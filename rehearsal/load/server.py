@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from service.engines.processes import replicas_of
+from service.engines.worker.spawn import replicas_of
 
 START_SECONDS = 600.0
 _STOP_SECONDS = 60.0

@@ -8,10 +8,10 @@ from collections.abc import Collection
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from service.api.api_keys import ApiKeys
 from service.api.problems import problem_response
 from service.api.rates import RateLimiter
-from service.api.tokens import Tokens
-from service.gateway.door import Door
+from service.gateway.load_shedder import LoadShedder
 
 _RETRY_AFTER = {"retry-after": "1"}
 _LOOPBACK = ("127.0.0.1", "::1")
@@ -25,18 +25,18 @@ class Access:
         self,
         app: ASGIApp,
         *,
-        tokens: Tokens,
+        tokens: ApiKeys,
         rate: float,
-        door: Door,
+        load_shedder: LoadShedder,
         guarded: Collection[str],
         limited: Collection[str],
         local: Collection[str],
     ) -> None:
-        """`rate`: requests a second of a caller whose token says nothing else; `limited` paths pass the door."""
+        """`rate`: requests a second of a caller whose key says nothing else; `limited` paths are shed under load."""
         self._app = app
         self._tokens = tokens
         self._rate = rate
-        self._door = door
+        self._load_shedder = load_shedder
         self._guarded, self._limited, self._local = frozenset(guarded), frozenset(limited), frozenset(local)
         self._known = self._guarded | self._local
         self._limiter = RateLimiter()
@@ -51,10 +51,10 @@ class Access:
             return await _refuse(*refusal, scope, receive, send)
         if path not in self._limited:
             return await self._app(scope, receive, send)
-        if not self._door.is_open:
+        if not self._load_shedder.is_open:
             detail = "More requests come in than can even be turned down with a plan by rule. Try again in a second."
             return await _refuse(503, detail, _RETRY_AFTER, scope, receive, send)
-        with self._door:
+        with self._load_shedder:
             return await self._app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> tuple[int, str, dict[str, str]] | None:

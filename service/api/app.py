@@ -8,6 +8,7 @@ from pydantic.json_schema import models_json_schema
 from starlette.types import ASGIApp
 
 from service.api.access import Access
+from service.api.api_keys import ApiKeys
 from service.api.fast_lane import FastLane
 from service.api.middleware import JsonBody, RequestContext
 from service.api.models import Problem
@@ -20,17 +21,16 @@ from service.api.readiness import Readiness
 from service.api.reload import Reloader
 from service.api.routes import JSON_PATHS, router
 from service.api.services import Services
-from service.api.tokens import Tokens
-from service.engines.choice import make_engine, model_source
-from service.engines.frames import ModelSource
+from service.engines.factory import make_engine, model_source
 from service.engines.protocol import Engine
-from service.gateway.door import Door
+from service.engines.worker.messages import ModelSource
 from service.gateway.drain import Drain
+from service.gateway.load_shedder import LoadShedder
 from service.gateway.pool import ReplicaPool
 from service.planner.caching import CachingPlanner
-from service.planner.memory import PlanMemory
+from service.planner.plan_cache import PlanCache
 from service.planner.planner import Planner
-from service.planner.redis_memory import RedisMemory
+from service.planner.redis_plan_cache import RedisPlanCache
 from service.settings import Settings
 from service.telemetry.emf import EmfCollector
 from service.telemetry.metrics import Metrics, Reading
@@ -39,7 +39,7 @@ from service.telemetry.traces import make_tracer
 
 def settings_source(settings: Settings) -> ModelSource:
     """The model that the settings name, as its folder stands now."""
-    return model_source(settings.hosted_engine, settings.model_choice)
+    return model_source(settings.hosted_engine, settings.engine_config)
 
 
 def replica_engine(settings: Settings, source: ModelSource, number: int) -> Engine:
@@ -72,7 +72,7 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
     """Everything that handlers use, around one pool. `source` is what a reload loads, else the settings' model."""
     planner, drain = Planner(pool, settings.strategy), Drain(settings.drain_seconds)
     shared = _shared_memory(settings)
-    memory = PlanMemory(settings.cache_entries, settings.cache_seconds)
+    memory = PlanCache(settings.cache_entries, settings.cache_seconds)
     caching = CachingPlanner(planner, lambda: pool.version, memory, shared, pool.refusal)
     emf = EmfCollector({"Fleet": settings.fleet, "Cell": settings.cell, "Group": settings.group})
     metrics = Metrics(lambda: _reading(pool, caching), settings.slo_ms, emf if settings.fleet else None)
@@ -80,9 +80,9 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
     return Services(
         pool=pool,
         planner=caching,
-        readiness=Readiness(pool, planner, drain, settings.proof_seconds, settings.min_replicas),
+        readiness=Readiness(pool, planner, drain, settings.readiness_ttl_seconds, settings.min_replicas),
         drain=drain,
-        door=Door(settings.backlog_ms / 1000),
+        load_shedder=LoadShedder(settings.backlog_ms / 1000),
         metrics=metrics,
         observer=Observer(metrics, tracer, log_text=settings.log_text),
         reloader=Reloader(pool, lambda: source or settings_source(settings), partial(replica_engine, settings)),
@@ -93,11 +93,11 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
     )
 
 
-def _shared_memory(settings: Settings) -> RedisMemory | None:
+def _shared_memory(settings: Settings) -> RedisPlanCache | None:
     if settings.cache_url is None or not settings.cache_entries:
         return None
     url = settings.cache_url.get_secret_value()
-    return RedisMemory(url, patience=settings.cache_wait_ms / 1000, seconds=settings.cache_seconds)
+    return RedisPlanCache(url, timeout=settings.cache_wait_ms / 1000, seconds=settings.cache_seconds)
 
 
 def _reading(pool: ReplicaPool, planner: CachingPlanner) -> Reading:
@@ -141,12 +141,12 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
     api.include_router(operations_router)
     install_problem_handlers(api)
     lane = FastLane(api, services)
-    body = JsonBody(lane, paths=JSON_PATHS, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds)
+    body = JsonBody(lane, paths=JSON_PATHS, max_bytes=settings.max_body_bytes, seconds=settings.body_timeout_seconds)
     access = Access(
         body,
-        tokens=Tokens(settings.tokens.get_secret_value(), settings.tokens_file),
+        tokens=ApiKeys(settings.api_keys.get_secret_value(), settings.api_keys_file),
         rate=settings.rate,
-        door=services.door,
+        load_shedder=services.load_shedder,
         guarded=(*JSON_PATHS, METRICS_PATH),
         limited=(PLAN_PATH,),
         local=LOCAL_PATHS,

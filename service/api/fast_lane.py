@@ -16,7 +16,7 @@ from service.api.observation import PLAN_PATH
 from service.api.problems import bug_response
 from service.api.routes import answer_plan
 from service.api.services import Services
-from service.telemetry.logs import whereabouts
+from service.telemetry.logs import error_location
 
 logger = logging.getLogger(__name__)
 
@@ -43,5 +43,5 @@ class FastLane:
         try:
             return await answer_plan(request, scope, receive, self._services)
         except Exception as error:
-            logger.error("a request failed", extra={"exception": whereabouts(error)})
+            logger.error("a request failed", extra={"exception": error_location(error)})
             return bug_response(scope["state"]["request_id"])

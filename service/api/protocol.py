@@ -12,8 +12,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 class HttpProtocol(HttpToolsProtocol):
     """One connection. A head that is too large is answered 431, one that takes too long ends the connection."""
 
-    max_head_bytes = 16 * 1024
-    head_seconds = 10.0
+    max_header_bytes = 16 * 1024
+    header_timeout_seconds = 10.0
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -22,9 +22,13 @@ class HttpProtocol(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
 
     @classmethod
-    def limited(cls, max_head_bytes: int, head_seconds: float) -> type["HttpProtocol"]:
+    def limited(cls, max_header_bytes: int, header_timeout_seconds: float) -> type["HttpProtocol"]:
         """The class with these limits; uvicorn makes the instances."""
-        return type("LimitedHttpProtocol", (cls,), {"max_head_bytes": max_head_bytes, "head_seconds": head_seconds})
+        return type(
+            "LimitedHttpProtocol",
+            (cls,),
+            {"max_header_bytes": max_header_bytes, "header_timeout_seconds": header_timeout_seconds},
+        )
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -38,7 +42,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._in_head:
             self._head_bytes += len(data)
-            if self._head_bytes > self.max_head_bytes:
+            if self._head_bytes > self.max_header_bytes:
                 self._refuse()
             elif self._head_timer is None:  # nearly every head comes whole, and then needs none
                 self._start_timer()
@@ -52,7 +56,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._in_head = False
         self._stop_timer()
         size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-        if size > self.max_head_bytes:
+        if size > self.max_header_bytes:
             self._refuse()
         else:
             super().on_headers_complete()
@@ -66,7 +70,7 @@ class HttpProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def _start_timer(self) -> None:
-        self._head_timer = self.loop.call_later(self.head_seconds, self.transport.close)
+        self._head_timer = self.loop.call_later(self.header_timeout_seconds, self.transport.close)
 
     def _stop_timer(self) -> None:
         if self._head_timer is not None:

@@ -5,8 +5,8 @@ import logging
 from collections.abc import Callable
 from functools import partial
 
-from service.engines.frames import ModelSource
 from service.engines.protocol import Engine, EngineError
+from service.engines.worker.messages import ModelSource
 from service.gateway.pool import ReplicaPool
 
 logger = logging.getLogger(__name__)

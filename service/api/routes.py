@@ -19,7 +19,7 @@ from service.engines.protocol import EngineError, RequestRefusedError, Strategy
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import Planned, Planner
 from service.planner.question import Question
-from service.telemetry.logs import whereabouts
+from service.telemetry.logs import error_location
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -69,7 +69,7 @@ async def trace(body: PlanRequest, request: Request, use: Use) -> Response:
     except RequestRefusedError as error:
         return problem_response(request_id, 422, f"The model does not take this question: {error}.")
     except PlanTextError as error:
-        logger.error("plan text did not parse", extra={"exception": whereabouts(error)})
+        logger.error("plan text did not parse", extra={"exception": error_location(error)})
         return problem_response(request_id, 503, "The model's text is no plan.", headers=_RETRY_AFTER)
     except EngineError as error:
         detail = f"No replica of the model could decode this twice in time: {error}."

@@ -13,11 +13,11 @@ from service.api.observation import Observer
 from service.api.problems import MEDIA_TYPE, REFERENCE
 from service.api.readiness import Readiness
 from service.api.reload import Reloader
-from service.gateway.door import Door
 from service.gateway.drain import Drain
+from service.gateway.load_shedder import LoadShedder
 from service.gateway.pool import ReplicaPool
 from service.planner.caching import CachingPlanner
-from service.planner.redis_memory import RedisMemory
+from service.planner.redis_plan_cache import RedisPlanCache
 from service.telemetry.metrics import Metrics, write_to_stdout
 from service.telemetry.traces import Tracer
 
@@ -30,13 +30,13 @@ class Services:
     planner: CachingPlanner
     readiness: Readiness
     drain: Drain
-    door: Door
+    load_shedder: LoadShedder
     metrics: Metrics
     observer: Observer
     reloader: Reloader
     trace_seconds: float
     speculation: Literal["medusa", "draft"] = "medusa"  # what a trace shows beside greedy decoding
-    shared_memory: RedisMemory | None = None
+    shared_memory: RedisPlanCache | None = None
     tracer: Tracer | None = None
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -45,7 +45,7 @@ class Services:
         if self.shared_memory is not None:
             self.shared_memory.start()
         self._tasks.append(asyncio.create_task(self.metrics.publish_for_ever(write)))
-        self._tasks.append(asyncio.create_task(self.door.watch()))
+        self._tasks.append(asyncio.create_task(self.load_shedder.watch()))
 
     async def close(self) -> None:
         """End everything in the background, then the pool."""

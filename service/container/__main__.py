@@ -20,7 +20,7 @@ def helpers() -> list[Process]:
         hosted_by_triton = Settings().engine == "triton"
     except ValidationError:
         return []
-    return [Process("triton", [sys.executable, "-m", "service.triton"])] if hosted_by_triton else []
+    return [Process("triton", [sys.executable, "-m", "service.engines.triton"])] if hosted_by_triton else []
 
 
 def main() -> int:

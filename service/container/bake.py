@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 from service.decoding.native.library import NativeUnavailableError, ship_library
-from service.engines.base_weights import BaseWeightsError
-from service.engines.model_folder import ModelFolderError, base_folder, read_card
+from service.weights.base_weights import BaseWeightsError
+from service.weights.model_folder import ModelFolderError, base_folder, read_card
 
 
 def main(words: list[str]) -> int:

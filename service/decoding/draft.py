@@ -13,7 +13,7 @@ from torch import Tensor
 from service.decoding.constraint import Constraint
 from service.decoding.heads import MedusaHeads
 from service.decoding.lm_head import LmHead, Scores
-from service.decoding.opening import NO_OPENING, Opening
+from service.decoding.prefill_draft import NO_PREFILL_DRAFT, PrefillDraft
 from service.decoding.tree import NO_NODE, ROOT, MedusaTree, ancestor_mask
 
 # Forced runs add nodes that the tree's shape did not count. No device gains from more than this in one forward.
@@ -78,17 +78,19 @@ class Drafter:
     heads: MedusaHeads
     tree: MedusaTree
     lm_head: LmHead
-    opening: Opening = NO_OPENING
+    prefill_draft: PrefillDraft = NO_PREFILL_DRAFT
 
     def open(self, nodes: TokenTree, constraint: Constraint, *, deepest: int, room: int) -> None:
         """Hang the usual beginnings from the prompt's last token: there is no hidden state yet to guess from."""
         branches = _Branches(nodes, constraint, deepest, len(nodes.tokens) + min(room, MOST_DRAFTED_NODES))
-        _expand_opening(branches, nodes.root, self.opening)
+        _expand_prefill(branches, nodes.root, self.prefill_draft)
 
     def open_unchecked(self, nodes: TokenTree, *, deepest: int, room: int) -> None:
         """The same without asking a grammar that is not there yet: what it forbids, verification drops."""
         nodes.unchecked = True
-        _expand_unchecked(nodes, nodes.root, self.opening, deepest, len(nodes.tokens) + min(room, MOST_DRAFTED_NODES))
+        _expand_unchecked(
+            nodes, nodes.root, self.prefill_draft, deepest, len(nodes.tokens) + min(room, MOST_DRAFTED_NODES)
+        )
 
     def grow(self, nodes: TokenTree, hidden: Tensor, constraint: Constraint, *, deepest: int, room: int) -> None:
         """Hang guesses from the root of `nodes`, where the constraint stands (it returns there).
@@ -175,28 +177,30 @@ class _Growth:
         ranked = best(scores, children[-1][0] + 1)
         shares = probability * _softmax(scores, ranked)
         for rank, child in children:
-            if rank < ranked.size and shares[rank] >= self.tree.least_probability:
+            if rank < ranked.size and shares[rank] >= self.tree.p_min:
                 then = partial(self.expand, choice=child, probability=float(shares[rank]))
                 most_rows = self._most_rows(float(shares[rank]))
                 self.branches.add(node, int(legal[ranked[rank]]), then, most_rows=most_rows)
 
     def _most_rows(self, probability: float) -> float:
         """What a guess may cost: accepted, it saves one forward however many rows the grammar's forced tokens add."""
-        least = self.tree.least_probability
+        least = self.tree.p_min
         return probability / least if least else math.inf
 
 
-def _expand_opening(branches: _Branches, node: int, opening: Opening) -> None:
-    if not opening.branches:
+def _expand_prefill(branches: _Branches, node: int, prefill_draft: PrefillDraft) -> None:
+    if not prefill_draft.branches:
         return
     legal = set(branches.legal(node).tolist())
-    for token, rest in opening.branches.items():
+    for token, rest in prefill_draft.branches.items():
         if token in legal:
-            branches.add(node, token, partial(_expand_opening, branches, opening=rest))
+            branches.add(node, token, partial(_expand_prefill, branches, prefill_draft=rest))
 
 
-def _expand_unchecked(nodes: TokenTree, parent: int, opening: Opening, deepest: int, most_nodes: int) -> None:
-    for token, rest in opening.branches.items():
+def _expand_unchecked(
+    nodes: TokenTree, parent: int, prefill_draft: PrefillDraft, deepest: int, most_nodes: int
+) -> None:
+    for token, rest in prefill_draft.branches.items():
         if len(nodes.tokens) < most_nodes and nodes.depths[parent] < deepest:
             _expand_unchecked(nodes, nodes.add(parent, token, forced=False), rest, deepest, most_nodes)
 

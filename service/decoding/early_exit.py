@@ -20,11 +20,11 @@ from service.decoding.draft import TokenTree
 from service.decoding.kv_cache import KVCache
 from service.decoding.linear import Linear, linear
 from service.decoding.lm_head import HiddenScores, Scores
-from service.decoding.model import Model
+from service.decoding.model import TargetModel
 from service.decoding.speculation import ChainShape, Speculation
 
 
-class LayeredModel(Model, Protocol):
+class LayeredModel(TargetModel, Protocol):
     """A model that can stop between two layers and go on later: `Llama` or `NativeLlama`."""
 
     def run_layers(self, hidden: Tensor, positions: Tensor, cache: KVCache, layers: range) -> Tensor:
@@ -36,7 +36,7 @@ class LayeredModel(Model, Protocol):
         ...
 
 
-class Lens:
+class TunedLens:
     """`x + W x + b`: a state that leaves early, as it might leave the last layer (Belrose et al., arXiv 2303.08112)."""
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
@@ -46,7 +46,7 @@ class Lens:
         self._product = linear(weight)
 
     @classmethod
-    def load(cls, path: Path) -> "Lens":
+    def load(cls, path: Path) -> "TunedLens":
         """Read a .safetensors file with `weight` and `bias`. Raises ValueError for other names or shapes."""
         state = load_file(path)
         shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
@@ -59,7 +59,7 @@ class Lens:
     def hidden_size(self) -> int:
         return self._weight.shape[0]
 
-    def with_product(self, make: Callable[[Tensor], Linear]) -> "Lens":
+    def with_product(self, make: Callable[[Tensor], Linear]) -> "TunedLens":
         """The same with its product made by `make`, such as `Model.linear`."""
         made = copy(self)
         made._product = make(self._weight)
@@ -73,12 +73,12 @@ class Lens:
 class EarlyExit:
     """After how many layers the draft leaves the model, how far it guesses, and what makes a guess of its state.
 
-    Without a `lens` the final norm alone must do.
+    Without a `tuned_lens` the final norm alone must do.
     """
 
     layers: int
     shape: ChainShape
-    lens: Lens | None = None
+    tuned_lens: TunedLens | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +90,15 @@ class SelfDraft:
 
     def __post_init__(self) -> None:
         """Raises ValueError where this exit is none of this model."""
-        layers, hidden, lens = self.target.config.num_layers, self.target.config.hidden_size, self.early_exit.lens
+        layers, hidden, tuned_lens = (
+            self.target.config.num_layers,
+            self.target.config.hidden_size,
+            self.early_exit.tuned_lens,
+        )
         if not 0 < self.early_exit.layers < layers:
             raise ValueError(f"an exit after {self.early_exit.layers} layers is not inside a model of {layers}")
-        if lens is not None and lens.hidden_size != hidden:
-            raise ValueError(f"a lens for states of {lens.hidden_size} does not fit a model's of {hidden}")
+        if tuned_lens is not None and tuned_lens.hidden_size != hidden:
+            raise ValueError(f"a lens for states of {tuned_lens.hidden_size} does not fit a model's of {hidden}")
 
     def speculate(self, cache: KVCache) -> Speculation:
         """A new generation, whose draft and target both read into `cache`."""
@@ -116,7 +120,7 @@ class SharedForward:
         self.logits = model.logits
         self.draft_forwards = 0
         self._model = model
-        self._lens = early_exit.lens
+        self._lens = early_exit.tuned_lens
         self._cache = cache
         self._first = range(early_exit.layers)
         self._rest = range(early_exit.layers, model.config.num_layers)

@@ -15,9 +15,9 @@ from service.decoding.draft import MOST_DRAFTED_NODES, Drafter, TokenTree, accep
 from service.decoding.heads import MedusaHeads
 from service.decoding.kv_cache import KVCache
 from service.decoding.lm_head import HiddenScores
-from service.decoding.model import Model
-from service.decoding.opening import NO_OPENING, Opening
-from service.decoding.speculation import ChainDrafter, Draft
+from service.decoding.model import TargetModel
+from service.decoding.prefill_draft import NO_PREFILL_DRAFT, PrefillDraft
+from service.decoding.speculation import ChainDrafter, DraftModel
 from service.decoding.statistics import Generation, Statistics, StopReason
 from service.decoding.trace import StepTrace, trace_nodes
 from service.decoding.tree import MedusaTree
@@ -25,7 +25,7 @@ from service.decoding.verification import Verdict, verify
 
 
 def generate_autoregressive(
-    model: Model,
+    model: TargetModel,
     prompt: Sequence[int],
     constraint: Constraint | PendingConstraint,
     *,
@@ -46,7 +46,7 @@ def generate_autoregressive(
 
 
 def generate_medusa(
-    model: Model,
+    model: TargetModel,
     heads: MedusaHeads,
     tree: MedusaTree,
     prompt: Sequence[int],
@@ -56,21 +56,21 @@ def generate_medusa(
     trace: bool = False,
     cancelled: Callable[[], bool] | None = None,
     cache: KVCache | None = None,
-    opening: Opening = NO_OPENING,
+    prefill_draft: PrefillDraft = NO_PREFILL_DRAFT,
 ) -> Generation:
     """The tokens of greedy decoding with fast-forward, in fewer forwards. Raises as `generate_autoregressive` does.
 
-    `opening` holds the beginnings to try in the forward that reads the prompt.
+    `prefill_draft` holds the beginnings to try in the forward that reads the prompt.
 
     A `cache` to reuse should have room for a tree beyond prompt and `max_tokens`: what does not fit is not drafted.
     """
-    drafter = Drafter(heads, tree, model.lm_head, opening)
+    drafter = Drafter(heads, tree, model.lm_head, prefill_draft)
     decoding = _Decoding(model, prompt, constraint, max_tokens, cache, drafter=drafter, trace=trace)
     return decoding.run(cancelled)
 
 
 def generate_draft(
-    draft: Draft,
+    draft: DraftModel,
     prompt: Sequence[int],
     constraint: Constraint | PendingConstraint,
     *,
@@ -109,7 +109,7 @@ class _Decoding:
 
     def __init__(
         self,
-        model: Model,
+        model: TargetModel,
         prompt: Sequence[int],
         constraint: Constraint | PendingConstraint,
         max_tokens: int,
@@ -142,11 +142,11 @@ class _Decoding:
 
     @torch.inference_mode()
     def run(self, cancelled: Callable[[], bool] | None) -> Generation:
-        brought = [] if self._reads_first else self._emit_forced()  # what the next forward is credited with
-        self._unread += brought
+        credited = [] if self._reads_first else self._emit_forced()  # what the next forward is credited with
+        self._unread += credited
         while (stop_reason := self._stop_reason(cancelled)) is None:
-            self._step(brought)
-            brought = []
+            self._step(credited)
+            credited = []
         self._statistics.plan_tokens = len(self._tokens)
         self._statistics.forced_tokens = len(self._tokens) - self._statistics.decisions
         return Generation(self._tokens, self._statistics, self._steps, stop_reason)
@@ -168,8 +168,8 @@ class _Decoding:
             return "cancelled" if cancelled is not None and cancelled() else None
         return stop_reason_at(self._constraint, self._tokens, self._max_tokens, cancelled)
 
-    def _step(self, brought: list[int]) -> None:
-        """One forward, credited with what it emits and with the tokens it `brought` along from the prompt's end."""
+    def _step(self, credited: list[int]) -> None:
+        """One forward, credited with what it emits and with the tokens it `credited` along from the prompt's end."""
         started = time.perf_counter()
         nodes = self._draft()
         drafted = time.perf_counter()
@@ -180,7 +180,7 @@ class _Decoding:
         verdict = verify(nodes, scores, self._constraint, fast_forward=self._fast_forward)
         prompt = 0 if self._cache.length else self._statistics.prompt_tokens
         starts_sampled = self._starts_sampled
-        emitted = brought + self._accept(nodes, hidden, verdict)
+        emitted = credited + self._accept(nodes, hidden, verdict)
         self._statistics.forwards += 1
         self._statistics.decisions += verdict.decisions
         self._statistics.accepted_per_step.append(len(emitted))

@@ -11,7 +11,7 @@ from service.decoding.llama import LlamaConfig
 from service.decoding.lm_head import LmHead
 
 
-class Model(Protocol):
+class TargetModel(Protocol):
     """A causal language model that can read a tree of new positions: `Llama` or `NativeLlama`."""
 
     @property

@@ -7,7 +7,7 @@ import torch
 from service.decoding.draft import TokenTree
 from service.decoding.kv_cache import KVCache
 from service.decoding.lm_head import HiddenScores, Scores
-from service.decoding.model import Model
+from service.decoding.model import TargetModel
 from service.decoding.speculation import ChainShape, Speculation
 
 
@@ -15,8 +15,8 @@ from service.decoding.speculation import ChainShape, Speculation
 class SmallerDraft:
     """A model that knows the same tokens as the target. `cache` is its own, as large as the target's."""
 
-    target: Model
-    model: Model
+    target: TargetModel
+    model: TargetModel
     cache: KVCache
     shape: ChainShape
 
@@ -28,7 +28,7 @@ class SmallerDraft:
 class _Reader:
     """What the smaller model has read of one generation."""
 
-    def __init__(self, model: Model, cache: KVCache, target_cache: KVCache) -> None:
+    def __init__(self, model: TargetModel, cache: KVCache, target_cache: KVCache) -> None:
         """`target_cache` tells how much of what was drafted has been accepted."""
         self.draft_forwards = 0
         self._model = model

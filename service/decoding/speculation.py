@@ -16,20 +16,20 @@ from service.decoding.constraint import Constraint
 from service.decoding.draft import MOST_DRAFTED_NODES, TokenTree, accept_forced
 from service.decoding.kv_cache import KVCache
 from service.decoding.lm_head import Scores
-from service.decoding.model import Model
+from service.decoding.model import TargetModel
 
 
 @dataclass(frozen=True, slots=True)
 class ChainShape:
     """How far a draft guesses: at most `longest` times, and not beyond a path that it holds to be improbable.
 
-    The first guess whose path falls under `least_probability` still costs the target only a row; to read it and guess
+    The first guess whose path falls under `p_min` still costs the target only a row; to read it and guess
     further would cost a forward of the draft (the draft-exiting of Draft & Verify, Zhang et al., arXiv 2309.08168, on
     the probability of the whole path).
     """
 
     longest: int = 4
-    least_probability: float = 0.7
+    p_min: float = 0.7
 
 
 class DraftReader(Protocol):
@@ -51,15 +51,15 @@ class Speculation:
     """What one generation runs on: the draft, and the target as the loop is to call it."""
 
     reader: DraftReader
-    target: Model
+    target: TargetModel
     shape: ChainShape
 
 
-class Draft(Protocol):
+class DraftModel(Protocol):
     """A way to draft for one target: `SelfDraft` or `SmallerDraft`."""
 
     @property
-    def target(self) -> Model: ...
+    def target(self) -> TargetModel: ...
 
     def speculate(self, cache: KVCache) -> Speculation:
         """A new generation, whose target reads into `cache`."""
@@ -100,7 +100,7 @@ class _Chain:
     def grow(self) -> int:
         """Add guesses with what they force; returns how many tokens the constraint was moved along."""
         accepted, guesses, probability = 0, 0, 1.0
-        while self._room > 0 and guesses < self.shape.longest and probability >= self.shape.least_probability:
+        while self._room > 0 and guesses < self.shape.longest and probability >= self.shape.p_min:
             legal = self.constraint.legal()
             if not legal.size:  # a dead end: the verdict says so
                 break

@@ -33,26 +33,24 @@ class MedusaTree:
     """`ranks[node]` is a node's rank among its siblings' candidates, `branches[node]` its (rank, child) pairs.
 
     Where the device takes forwards of any size, a node is drafted only if the heads hold its path, the product of their
-    probabilities along it, to be at least `least_probability`: an unlikely row costs more than it saves (the idea is
+    probabilities along it, to be at least `p_min`: an unlikely row costs more than it saves (the idea is
     EAGLE-2's, Li et al., arXiv 2406.16858). 0 drafts the whole tree.
     """
 
     parents: tuple[int, ...]
     ranks: tuple[int, ...]
     branches: tuple[tuple[tuple[int, int], ...], ...]
-    least_probability: float = 0.0
+    p_min: float = 0.0
 
     @classmethod
-    def from_choices(
-        cls, choices: Sequence[Sequence[int]], num_heads: int, least_probability: float = 0.0
-    ) -> "MedusaTree":
+    def from_choices(cls, choices: Sequence[Sequence[int]], num_heads: int, p_min: float = 0.0) -> "MedusaTree":
         """The tree of a list of choices, the root aside; an empty list is plain greedy decoding.
 
         Raises ValueError for an empty or repeated choice, a negative rank, a choice whose parent is missing, one deeper
-        than there are heads, or a `least_probability` outside [0, 1).
+        than there are heads, or a `p_min` outside [0, 1).
         """
-        if not 0 <= least_probability < 1:
-            raise ValueError(f"least_probability {least_probability} is not in [0, 1)")
+        if not 0 <= p_min < 1:
+            raise ValueError(f"p_min {p_min} is not in [0, 1)")
         nodes = sorted((tuple(choice) for choice in choices), key=lambda choice: (len(choice), choice))
         index = {(): ROOT, **{node: position + 1 for position, node in enumerate(nodes)}}
         for node in nodes:
@@ -67,7 +65,7 @@ class MedusaTree:
             parents=(NO_NODE, *(index[node[:-1]] for node in nodes)),
             ranks=(0, *(node[-1] for node in nodes)),
             branches=tuple(tuple(pairs) for pairs in branches),
-            least_probability=least_probability,
+            p_min=p_min,
         )
 
     def buffers(self) -> TreeBuffers:

@@ -5,8 +5,8 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 
-from service.gateway.line import CapacityError, Order, WaitingLine
 from service.gateway.pressure import Pressure
+from service.gateway.request_queue import CapacityError, Order, RequestQueue
 from service.gateway.slot import Slot
 from service.gateway.times import ServiceTimes
 
@@ -20,7 +20,7 @@ class Admission:
     def __init__(self, slots: Sequence[Slot], order: Order, quantile: float) -> None:
         self._slots = slots
         self._idle: list[Slot] = []  # longest idle first
-        self._line: WaitingLine[Slot] = WaitingLine(order)
+        self._line: RequestQueue[Slot] = RequestQueue(order)
         self._order = order
         self._pressure = Pressure()
         self._quantile = quantile

@@ -22,8 +22,8 @@ from service.engines.protocol import (
     GenerationResult,
 )
 from service.gateway.admission import Admission
-from service.gateway.generation import Generation
-from service.gateway.line import CapacityError, Order
+from service.gateway.generation_task import GenerationTask
+from service.gateway.request_queue import CapacityError, Order
 from service.gateway.slot import Slot
 
 __all__ = ["CapacityError", "ReplicaPool"]
@@ -218,16 +218,16 @@ class ReplicaPool:
         self._counts["admitted"] += 1
         model_id, version = slot.engine.model_id, slot.version  # a reload may change them before the answer is here
         remaining = math.inf if request.deadline is None else request.deadline - time.monotonic()
-        patience = self._patience()
-        generation = Generation(slot.engine, request, min(remaining, patience), partial(self._finish, slot))
+        timeout = self._timeout()
+        generation = GenerationTask(slot.engine, request, min(remaining, timeout), partial(self._finish, slot))
         self._track(generation.task)
         try:
             result = await generation.outcome
         except TimeoutError:
-            if remaining > patience:
+            if remaining > timeout:
                 self._counts["hung"] += 1
-                slot.condemn("it hangs")
-                raise EngineUnavailableError(f"no answer within {patience:.3g} s") from None
+                slot.quarantine("it hangs")
+                raise EngineUnavailableError(f"no answer within {timeout:.3g} s") from None
             raise CapacityError("the deadline passed during the generation", "late") from None
         finally:
             generation.task.cancel()  # nothing, where it has ended
@@ -236,7 +236,7 @@ class ReplicaPool:
         result.model_id, result.model_version = model_id, version
         return result
 
-    def _patience(self) -> float:
+    def _timeout(self) -> float:
         """How long a generation may last before its replica counts as hung."""
         times = self._admission.times
         if len(times) < _HANG_KNOWN:
@@ -252,7 +252,7 @@ class ReplicaPool:
             slot.times.add(seconds, whole=whole)
             self._admission.times.add(seconds, whole=whole)
         if self._lags(slot):
-            slot.condemn("it is far slower than the others")
+            slot.quarantine("it is far slower than the others")
         self._admission.release(slot)
 
     def _lags(self, slot: Slot) -> bool:
@@ -262,7 +262,7 @@ class ReplicaPool:
 
     def _settle_doubt(self, doubted: Slot | None) -> None:
         if doubted is not None:
-            doubted.condemn("its answer was corrupt, another replica's was sound")
+            doubted.quarantine("its answer was corrupt, another replica's was sound")
             self._admission.lost_one()
 
     def _supervise(self, slot: Slot) -> None:

@@ -26,14 +26,14 @@ class Slot:
         self.restarts = 0
         self._freed = asyncio.Event()
         self._freed.set()
-        self._condemned = asyncio.Event()
+        self._quarantined = asyncio.Event()
         self._failures = 0
         self._leaving = False
 
     @property
     def usable(self) -> bool:
         """Whether it may be given a request, were it free."""
-        return self.engine.available and not self._condemned.is_set() and not self._leaving
+        return self.engine.available and not self._quarantined.is_set() and not self._leaving
 
     @property
     def busy(self) -> bool:
@@ -52,16 +52,16 @@ class Slot:
         """Note a request that got no sound answer here; too many in a row and the replica is started anew."""
         self._failures += 1
         if self._failures >= _MOST_FAILURES:
-            self.condemn(reason)
+            self.quarantine(reason)
 
-    def condemn(self, reason: str) -> None:
+    def quarantine(self, reason: str) -> None:
         """Trust it no more: give it nothing, start it anew."""
-        if not self._condemned.is_set():
+        if not self._quarantined.is_set():
             logger.error("replica taken out", extra={"reason": reason})
-            self._condemned.set()
+            self._quarantined.set()
 
     async def keep_alive(self, on_down: Callable[[], None], on_up: Callable[["Slot"], None]) -> None:
-        """Start the engine again whenever it fails or is condemned, ever more patiently while that happens soon."""
+        """Start the engine again whenever it fails or is quarantined, ever more patiently while that happens soon."""
         backoff = MIN_BACKOFF
         while True:
             started = time.monotonic()
@@ -101,10 +101,10 @@ class Slot:
     def _forgive(self) -> None:
         self.times.clear()
         self._failures = 0
-        self._condemned.clear()
+        self._quarantined.clear()
 
     async def _until_lost(self) -> None:
-        ends = [asyncio.ensure_future(self.engine.failed()), asyncio.ensure_future(self._condemned.wait())]
+        ends = [asyncio.ensure_future(self.engine.failed()), asyncio.ensure_future(self._quarantined.wait())]
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:

@@ -10,7 +10,7 @@ from typing import Any
 
 from service.engines.protocol import EngineError
 from service.planner.flight import SingleFlight
-from service.planner.memory import PlanMemory, Remembered, SharedMemory, memory_key
+from service.planner.plan_cache import CachedPlanText, PlanCache, SharedPlanCache, cache_key
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import Planned, Planner, plan_from_text
 from service.planner.prompt import render_prompt
@@ -24,8 +24,8 @@ class CachingPlanner:
         self,
         planner: Planner,
         version: Callable[[], str],
-        memory: PlanMemory,
-        shared: SharedMemory | None = None,
+        memory: PlanCache,
+        shared: SharedPlanCache | None = None,
         refusal: Callable[[int], EngineError | None] = lambda _: None,
     ) -> None:
         """`version` names the model that answers now: what another one wrote is not remembered.
@@ -42,7 +42,7 @@ class CachingPlanner:
 
     def plan_at_once(self, question: Question) -> Planned | None:
         """A plan that needs no waiting: one remembered here, or one by rule where no model can be had; None else."""
-        key = memory_key(question, self._version())
+        key = cache_key(question, self._version())
         if (remembered := self._memory.get(key)) is not None:
             return self._given(key, remembered, question, "hits")
         if self._shared is not None or self._flights.has(key):
@@ -54,7 +54,7 @@ class CachingPlanner:
 
     async def plan(self, question: Question, deadline: float | None = None) -> Planned:
         """The best plan that comes before `deadline` (on the `time.monotonic` clock, seconds). Never fails."""
-        key = memory_key(question, self._version())
+        key = cache_key(question, self._version())
         if (known := await self._recall(key, question)) is not None:
             return known
         try:
@@ -63,7 +63,7 @@ class CachingPlanner:
                 self.counts["misses"] += 1
                 return planned
             self.counts["joined"] += 1
-            return _remembered_plan(_memorable(planned), question)
+            return _cached_plan(_memorable(planned), question)
         except (EngineError, PlanTextError) as error:
             self.counts["misses"] += 1
             return self._planner.plan_by_rule(question, error)
@@ -79,10 +79,10 @@ class CachingPlanner:
             return self._given(key, remembered, question, "shared_hits")
         return None
 
-    def _given(self, key: str, remembered: Remembered, question: Question, level: str) -> Planned | None:
+    def _given(self, key: str, remembered: CachedPlanText, question: Question, level: str) -> Planned | None:
         """The plan that is remembered; None, and forgotten, where it is none for this question."""
         try:
-            planned = _remembered_plan(remembered, question)
+            planned = _cached_plan(remembered, question)
         except PlanTextError:  # of a shared cache anybody may have written to
             self._memory.forget(key)
             return None
@@ -95,19 +95,19 @@ class CachingPlanner:
         planned = await self._planner.plan_with_model(question, deadline=deadline)
         assert planned.result is not None
         if planned.result.model_version != self._version():  # a reload is under way: it is another model's answer
-            key = memory_key(question, planned.result.model_version)
+            key = cache_key(question, planned.result.model_version)
         self._memory.put(key, _memorable(planned))
         if self._shared is not None:
             self._shared.put(key, _memorable(planned))
         return planned
 
 
-def _memorable(planned: Planned) -> Remembered:
+def _memorable(planned: Planned) -> CachedPlanText:
     assert planned.result is not None
-    return Remembered(planned.result.text, planned.model_id, planned.strategy)
+    return CachedPlanText(planned.result.text, planned.model_id, planned.strategy)
 
 
-def _remembered_plan(remembered: Remembered, question: Question) -> Planned:
+def _cached_plan(remembered: CachedPlanText, question: Question) -> Planned:
     """Raises PlanTextError when the text is none for this question."""
     plan = plan_from_text(remembered.text, question)
     return Planned(plan=plan, source="cache", model_id=remembered.model_id, strategy=remembered.strategy)

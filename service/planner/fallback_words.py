@@ -142,7 +142,7 @@ SUPPORT_INTENTS: tuple[tuple[str, re.Pattern[str]], ...] = (
             r"(?:shipping|delivery|shipment) (?:options?|methods?|costs?|fees?|policy|rates?|charges?)",
             r"(?:privacy|store|price match|warranty|shipping|exchange) policy|policies|warranty",
             r"do you (?:ship|deliver)|free shipping|ship to",
-            r"price match\w*|(?:store|opening) hours|gift wrap\w*",
+            r"price match\w*|(?:store|prefill draft) hours|gift wrap\w*",
         ),
     ),
     ("order_change", _any_of(rf"{_CHANGE}\b.{{0,40}}\b(?:{_ORDER}|items?|(?:delivery|shipping|billing)? ?address)")),

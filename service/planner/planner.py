@@ -17,7 +17,7 @@ from service.planner.plan_text import PlanDraft, PlanTextError, parse
 from service.planner.prompt import render_prompt
 from service.planner.queries import complete_plan
 from service.planner.question import Question
-from service.telemetry.logs import whereabouts
+from service.telemetry.logs import error_location
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Planner:
     def plan_by_rule(self, question: Question, error: EngineError | PlanTextError) -> Planned:
         """What rules make of the question, since `error` kept the model from it."""
         if isinstance(error, PlanTextError):  # the grammar let through what the parser does not know: a bug of ours
-            logger.error("plan text did not parse", extra={"exception": whereabouts(error)})
+            logger.error("plan text did not parse", extra={"exception": error_location(error)})
         else:
             log = logger.warning if isinstance(error, IncompletePlanError) else logger.debug
             log("fell back to rules", extra={"reason": type(error).__name__, "detail": str(error)})

@@ -43,16 +43,16 @@ class TerminalFormatter(logging.Formatter):
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     fields = {key: value for key, value in vars(record).items() if key not in _STANDARD}
     if record.exc_info and record.exc_info[1] is not None:
-        fields["exception"] = whereabouts(record.exc_info[1])
+        fields["exception"] = error_location(record.exc_info[1])
     return fields
 
 
-def whereabouts(error: BaseException) -> str:
+def error_location(error: BaseException) -> str:
     """The error's type and the places it came through, outermost first; not its message, which may quote a shopper."""
     frames = traceback.extract_tb(error.__traceback__)
     places = [f"{PurePath(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    return " > ".join([*places, type(error).__name__]) + (f" from {whereabouts(cause)}" if cause else "")
+    return " > ".join([*places, type(error).__name__]) + (f" from {error_location(cause)}" if cause else "")
 
 
 def configure_logging(level: str) -> None:

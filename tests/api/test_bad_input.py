@@ -169,7 +169,7 @@ async def test_a_body_that_never_comes_is_given_up() -> None:
         yield b'{"query": '
         await asyncio.sleep(60)
 
-    async with talking_to(body_seconds=0.05) as client:
+    async with talking_to(body_timeout_seconds=0.05) as client:
         assert_problem(await client.post("/plan", content=nothing(), headers=JSON), 408)
 
 

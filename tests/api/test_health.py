@@ -17,7 +17,7 @@ async def test_alive_says_nothing_of_the_model() -> None:
 
 async def test_ready_is_proven_by_a_real_inference_and_proven_again() -> None:
     engine = FakeEngine()
-    async with talking_to(engine, proof_seconds=1e-6) as client:
+    async with talking_to(engine, readiness_ttl_seconds=1e-6) as client:
         for count in (1, 2):
             assert (await client.get("/readyz")).json() == {"status": "ready", "model": "fake"}
             assert len(engine.served) == count
@@ -25,7 +25,7 @@ async def test_ready_is_proven_by_a_real_inference_and_proven_again() -> None:
 
 async def test_recent_traffic_is_proof_enough() -> None:
     engine = FakeEngine()
-    async with talking_to(engine, proof_seconds=60) as client:
+    async with talking_to(engine, readiness_ttl_seconds=60) as client:
         await client.post("/plan", json={"query": "shoes"})
         assert (await client.get("/readyz")).status_code == 200
     assert len(engine.served) == 1
@@ -33,7 +33,7 @@ async def test_recent_traffic_is_proof_enough() -> None:
 
 async def test_not_ready_while_every_replica_is_down() -> None:
     engine = FakeEngine()
-    async with talking_to(engine, proof_seconds=60) as client:
+    async with talking_to(engine, readiness_ttl_seconds=60) as client:
         assert (await client.get("/readyz")).status_code == 200
         engine.start_failures = 100
         engine.fail()

@@ -21,7 +21,7 @@ STALE = "a-token-of-yesterday"
 @pytest.fixture(scope="module")
 def guarded_url(tiny_model_dir: Path) -> Iterator[str]:
     line = f"page {hashlib.sha256(TOKEN.encode()).hexdigest()}"
-    settings = {"PEAKPLAN_TOKENS": line, "PEAKPLAN_REPLICAS": 1, "PEAKPLAN_TRACE_DEADLINE_MS": 30_000}
+    settings = {"PEAKPLAN_API_KEYS": line, "PEAKPLAN_REPLICAS": 1, "PEAKPLAN_TRACE_DEADLINE_MS": 30_000}
     with serving(PEAKPLAN_MODEL_DIR=tiny_model_dir, **settings) as server:
         yield server.url
 

@@ -19,11 +19,11 @@ GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
-    settings = Settings(replicas=1, max_head_bytes=2048, head_seconds=0.3, body_seconds=0.3)
+    settings = Settings(replicas=1, max_header_bytes=2048, header_timeout_seconds=0.3, body_timeout_seconds=0.3)
     pool = ReplicaPool([FakeEngine()])
     await pool.start()
     services = wire(pool, settings)
-    protocol = HttpProtocol.limited(settings.max_head_bytes, settings.head_seconds)
+    protocol = HttpProtocol.limited(settings.max_header_bytes, settings.header_timeout_seconds)
     config = uvicorn.Config(create_app(services, settings), http=protocol, lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     with bind("127.0.0.1", 0) as listener:

@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.engines.processes import replicas_of
+from service.engines.worker.spawn import replicas_of
 from service.planner.plan import Plan
 from tests.api.test_bad_input import ODD_QUERIES, assert_problem
 from tests.processes import eventually, is_alive
@@ -109,7 +109,7 @@ def _refuses_connections(port: int) -> bool:
 
 
 def test_sigterm_lets_requests_finish_then_ends_everything(tiny_model_dir: Path) -> None:
-    patience = {"PEAKPLAN_BODY_SECONDS": 60, "PEAKPLAN_SHUTDOWN_SECONDS": 60}
+    patience = {"PEAKPLAN_BODY_TIMEOUT_SECONDS": 60, "PEAKPLAN_SHUTDOWN_SECONDS": 60}
     body = json.dumps({"query": "red shoes", **PATIENT}).encode()
     head = (
         "POST /plan HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"

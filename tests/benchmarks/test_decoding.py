@@ -8,7 +8,7 @@ import pytest
 from benchmarks.breakdown import measure_breakdown
 from benchmarks.decoding import Series, compare, interleave, quantile
 from service.engines.protocol import GenerationResult
-from service.engines.torch_engine import load
+from service.engines.torch.engine import load
 from service.planner.question import Question
 
 

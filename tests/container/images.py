@@ -17,7 +17,7 @@ from pathlib import Path
 
 import httpx
 
-from service.engines.base_weights import WHEEL
+from service.weights.base_weights import WHEEL
 
 REPOSITORY = Path(__file__).parents[2]
 PROGRAMS = ("buildah", "podman", "runc", "debootstrap")

@@ -24,11 +24,11 @@ from service.decoding.native_llama import NativeLlama
 from service.decoding.speculation import ChainShape
 from service.decoding.statistics import Generation
 from service.decoding.tree import MedusaTree
-from service.engines.model_folder import LoadedModel, load_model
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.settings import Settings
+from service.weights.model_folder import LoadedModel, load_model
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +56,7 @@ class Subject:
 
     @cached_property
     def shipped_tree(self) -> MedusaTree:
-        return MedusaTree.from_choices(self.loaded.tree, self.shipped_heads.num_heads, self.loaded.least_probability)
+        return MedusaTree.from_choices(self.loaded.tree, self.shipped_heads.num_heads, self.loaded.p_min)
 
     @property
     def shipped_heads(self) -> MedusaHeads:
@@ -86,7 +86,7 @@ class Subject:
             self.prompt(index),
             self.constraint(index),
             max_tokens=self.loaded.max_tokens,
-            opening=self.loaded.opening,
+            prefill_draft=self.loaded.prefill_draft,
         )
 
     @property

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from service.decoding.constraint import Constraint, GrammarError
 from service.decoding.generation import generate_autoregressive, generate_draft, generate_medusa
-from service.decoding.opening import NO_OPENING, Opening
+from service.decoding.prefill_draft import NO_PREFILL_DRAFT, PrefillDraft
 from service.decoding.tree import MedusaTree
 from tests.decoding.test_speculation import DEEP, self_draft
 from tests.decoding.tiny import CONFIG, compile_grammar, encode, grammars, prompts, random_heads, random_model
@@ -38,9 +38,16 @@ def test_whatever_is_drafted_unchecked_the_tokens_are_greedys(
     model = random_model(seed)
     greedy = generate_autoregressive(model, prompt, compile_grammar(grammar), max_tokens=max_tokens)
     # Beginnings that come true, with what comes after the grammar's end, besides ones that do not.
-    opening = Opening.from_sequences([*sequences, [*greedy.tokens[:5], 3, 4]])
+    prefill_draft = PrefillDraft.from_sequences([*sequences, [*greedy.tokens[:5], 3, 4]])
     medusa = generate_medusa(
-        model, random_heads(seed, 2), TREE, prompt, pending(grammar), max_tokens=max_tokens, opening=opening, trace=True
+        model,
+        random_heads(seed, 2),
+        TREE,
+        prompt,
+        pending(grammar),
+        max_tokens=max_tokens,
+        prefill_draft=prefill_draft,
+        trace=True,
     )
 
     assert medusa.tokens == greedy.tokens
@@ -62,12 +69,18 @@ def test_every_other_loop_may_be_given_one(grammar: str, prompt: list[int], seed
 
 
 @pytest.mark.parametrize(
-    "opening", [NO_OPENING, Opening.from_sequences([encode(" abcd ef")])], ids=["plain", "drafted"]
+    "prefill_draft", [NO_PREFILL_DRAFT, PrefillDraft.from_sequences([encode(" abcd ef")])], ids=["plain", "drafted"]
 )
-def test_what_is_forced_from_the_start_costs_one_forward_where_it_was_foreseen(opening: Opening) -> None:
+def test_what_is_forced_from_the_start_costs_one_forward_where_it_was_foreseen(prefill_draft: PrefillDraft) -> None:
     """The grammar was not asked before the prompt was read; asked first, it would have cost none."""
     generation = generate_medusa(
-        random_model(0), random_heads(0, 2), TREE, [1, 2], pending('start: " abcd ef"'), max_tokens=9, opening=opening
+        random_model(0),
+        random_heads(0, 2),
+        TREE,
+        [1, 2],
+        pending('start: " abcd ef"'),
+        max_tokens=9,
+        prefill_draft=prefill_draft,
     )
 
     assert generation.tokens == encode(" abcd ef")
@@ -80,9 +93,11 @@ def test_what_is_forced_from_the_start_costs_one_forward_where_it_was_foreseen(o
 def test_a_right_opening_saves_its_length_in_forwards(depth: int) -> None:
     model = random_model(3)
     greedy = generate_autoregressive(model, [5, 6], compile_grammar(FREE), max_tokens=8)
-    opening = Opening.from_sequences([greedy.tokens[:depth]])
+    prefill_draft = PrefillDraft.from_sequences([greedy.tokens[:depth]])
     none = MedusaTree.from_choices([], 2)
-    medusa = generate_medusa(model, random_heads(0, 2), none, [5, 6], pending(FREE), max_tokens=8, opening=opening)
+    medusa = generate_medusa(
+        model, random_heads(0, 2), none, [5, 6], pending(FREE), max_tokens=8, prefill_draft=prefill_draft
+    )
 
     assert medusa.tokens == greedy.tokens
     assert medusa.statistics.forwards == greedy.statistics.forwards - depth

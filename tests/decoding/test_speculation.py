@@ -8,12 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.decoding.early_exit import EarlyExit, LayeredModel, Lens, SelfDraft
+from service.decoding.early_exit import EarlyExit, LayeredModel, SelfDraft, TunedLens
 from service.decoding.generation import generate_autoregressive, generate_draft
 from service.decoding.llama import Llama, LlamaConfig
 from service.decoding.native_llama import NativeLlama
 from service.decoding.smaller_model import SmallerDraft
-from service.decoding.speculation import ChainShape, Draft
+from service.decoding.speculation import ChainShape, DraftModel
 from service.decoding.statistics import Generation
 from tests.decoding.test_generation import FREE, DeadEnd, check_statistics
 from tests.decoding.test_native_llama import NARROW, TOKENS
@@ -31,21 +31,23 @@ from tests.decoding.tiny import (
 
 DEEP = replace(CONFIG, num_layers=4)
 CAPACITY = 256
-EAGER = ChainShape(longest=4, least_probability=0.0)
+EAGER = ChainShape(longest=4, p_min=0.0)
 
 
 def shapes() -> st.SearchStrategy[ChainShape]:
-    return st.builds(ChainShape, longest=st.integers(0, 7), least_probability=st.sampled_from([0.0, 0.2, 0.5, 1.0]))
+    return st.builds(ChainShape, longest=st.integers(0, 7), p_min=st.sampled_from([0.0, 0.2, 0.5, 1.0]))
 
 
-def self_draft(model: LayeredModel, layers: int, shape: ChainShape = EAGER, lens: Lens | None = None) -> SelfDraft:
-    return SelfDraft(model, EarlyExit(layers, shape, lens))
+def self_draft(
+    model: LayeredModel, layers: int, shape: ChainShape = EAGER, tuned_lens: TunedLens | None = None
+) -> SelfDraft:
+    return SelfDraft(model, EarlyExit(layers, shape, tuned_lens))
 
 
-def random_lens(seed: int, config: LlamaConfig) -> Lens:
+def random_lens(seed: int, config: LlamaConfig) -> TunedLens:
     generator = torch.Generator().manual_seed(seed)
     hidden = config.hidden_size
-    return Lens(
+    return TunedLens(
         torch.randn((hidden, hidden), generator=generator) / hidden**0.5, torch.randn(hidden, generator=generator)
     )
 
@@ -54,7 +56,7 @@ def smaller_draft(target: Llama, model: Llama, shape: ChainShape = EAGER) -> Sma
     return SmallerDraft(target, model, model.new_cache(CAPACITY), shape)
 
 
-def assert_greedy(draft: Draft, prompt: list[int], grammar: str, max_tokens: int) -> Generation:
+def assert_greedy(draft: DraftModel, prompt: list[int], grammar: str, max_tokens: int) -> Generation:
     """Drafted and greedy tokens are the same; returns the drafted generation."""
     greedy = generate_autoregressive(draft.target, prompt, compile_grammar(grammar), max_tokens=max_tokens)
     drafted = generate_draft(draft, prompt, compile_grammar(grammar), max_tokens=max_tokens, trace=True)
@@ -162,7 +164,7 @@ def test_an_exit_outside_the_model_is_refused(layers: int) -> None:
 
 def test_a_lens_of_another_width_is_refused() -> None:
     with pytest.raises(ValueError, match="a lens for states of 128 does not fit a model's of 32"):
-        self_draft(random_model(0, DEEP), 1, lens=random_lens(0, NARROW))
+        self_draft(random_model(0, DEEP), 1, tuned_lens=random_lens(0, NARROW))
 
 
 def test_only_the_drafted_chain_is_verified() -> None:
@@ -208,6 +210,6 @@ def test_int8_drafts_what_greedy_writes(
     library: ctypes.CDLL, data: st.DataObject, seed: int, layers: int, shape: ChainShape
 ) -> None:
     model = NativeLlama(NARROW, random_weights(NARROW, seed=seed), library)
-    lens = random_lens(seed, NARROW).with_product(model.linear)
+    tuned_lens = random_lens(seed, NARROW).with_product(model.linear)
 
-    assert_greedy(self_draft(model, layers, shape, lens), data.draw(prompts()), data.draw(grammars()), 30)
+    assert_greedy(self_draft(model, layers, shape, tuned_lens), data.draw(prompts()), data.draw(grammars()), 30)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.engines.processes import replicas_of
+from service.engines.worker.spawn import replicas_of
 from tests.faults.under_load import Load, assert_full_capacity_again, fake_server, metric
 from tests.processes import eventually
 

@@ -40,7 +40,10 @@ def test_clients_that_vanish_cost_the_others_nothing() -> None:
 
 
 def test_clients_that_send_slowly_hold_nobody_up() -> None:
-    with fake_server(PEAKPLAN_HEAD_SECONDS=1, PEAKPLAN_BODY_SECONDS=1) as server, contextlib.ExitStack() as clients:
+    with (
+        fake_server(PEAKPLAN_HEADER_TIMEOUT_SECONDS=1, PEAKPLAN_BODY_TIMEOUT_SECONDS=1) as server,
+        contextlib.ExitStack() as clients,
+    ):
         with Load(server.url, SECONDS) as load:
             slow = [clients.enter_context(connect(server)) for _ in range(200)]
             for number, client in enumerate(slow):

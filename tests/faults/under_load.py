@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import uvloop
 
 from rehearsal.load.arrivals import poisson
-from rehearsal.load.client import Gunner, Sample, Shot
+from rehearsal.load.client import LoadGenerator, Sample, Shot
 from rehearsal.load.result import shown
 from tests.processes import eventually
 from tests.server_process import ServerProcess, serving
@@ -16,7 +16,7 @@ from tests.server_process import ServerProcess, serving
 REPLICAS = 2
 GENERATION_SECONDS = 0.03
 RATE = REPLICAS / GENERATION_SECONDS / 2  # half the capacity
-PATIENCE = 30.0  # what takes longer is a hang, even on a machine that is busy with something else
+TIMEOUT = 30.0  # what takes longer is a hang, even on a machine that is busy with something else
 MODULE = "tests.fake_server"
 
 
@@ -39,7 +39,7 @@ class Load:
         self._thread = threading.Thread(target=self._run, args=(url, shots))
 
     def _run(self, url: str, shots: Sequence[Shot]) -> None:
-        self.samples = uvloop.run(Gunner(url, patience=PATIENCE).fire(shots))
+        self.samples = uvloop.run(LoadGenerator(url, timeout=TIMEOUT).fire(shots))
 
     def __enter__(self) -> "Load":
         self._thread.start()

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, GenerationResult
-from service.gateway.line import CapacityError
+from service.gateway.request_queue import CapacityError
 from service.planner.caching import CachingPlanner
-from service.planner.memory import PlanMemory, Remembered, memory_key
+from service.planner.plan_cache import CachedPlanText, PlanCache, cache_key
 from service.planner.planner import Planner
 from service.planner.question import Question
 from tests.fake_models import result
@@ -40,18 +40,18 @@ class Engine:
         return replace(result(self.text), model_version=self.version)
 
 
-class Shared(dict[str, Remembered]):
+class Shared(dict[str, CachedPlanText]):
     """A second level in a dictionary."""
 
-    async def get(self, key: str) -> Remembered | None:  # type: ignore[override]
+    async def get(self, key: str) -> CachedPlanText | None:  # type: ignore[override]
         return super().get(key)
 
-    def put(self, key: str, remembered: Remembered) -> None:
+    def put(self, key: str, remembered: CachedPlanText) -> None:
         self[key] = remembered
 
 
 def planner(engine: Engine, shared: Shared | None = None, entries: int = 100) -> CachingPlanner:
-    return CachingPlanner(Planner(engine), lambda: engine.version, PlanMemory(entries, 60.0), shared)
+    return CachingPlanner(Planner(engine), lambda: engine.version, PlanCache(entries, 60.0), shared)
 
 
 async def test_a_question_is_asked_once_and_keeps_its_shoppers_spelling() -> None:
@@ -104,7 +104,7 @@ async def test_failures_are_planned_by_rule_and_not_remembered() -> None:
 
 async def test_an_answer_of_the_next_model_is_kept_under_its_own_name() -> None:
     engine = Engine()
-    caching = CachingPlanner(Planner(engine), lambda: "v1", PlanMemory(10, 60.0))
+    caching = CachingPlanner(Planner(engine), lambda: "v1", PlanCache(10, 60.0))
     engine.version = "v2"
     for _ in range(2):
         assert (await caching.plan(Question.parse("red shoes"))).source == "model"
@@ -124,14 +124,14 @@ async def test_another_process_has_asked_already() -> None:
 async def test_a_poisoned_entry_is_no_plan(text: str) -> None:
     shared, engine = Shared(), Engine()
     question = Question.parse("red shoes")
-    shared.put(memory_key(question, "v1"), Remembered(text, "scripted", "medusa"))
+    shared.put(cache_key(question, "v1"), CachedPlanText(text, "scripted", "medusa"))
     assert (await planner(engine, shared).plan(question)).source == "model"
 
 
 async def test_what_needs_no_waiting_is_planned_at_once() -> None:
     engine, refusals = Engine(), list[CapacityError]()
     caching = CachingPlanner(
-        Planner(engine), lambda: "v1", PlanMemory(10, 60.0), refusal=lambda _: refusals[0] if refusals else None
+        Planner(engine), lambda: "v1", PlanCache(10, 60.0), refusal=lambda _: refusals[0] if refusals else None
     )
     question, other = Question.parse("red shoes"), Question.parse("blue shoes")
     assert caching.plan_at_once(question) is None  # a model may be had
@@ -148,7 +148,7 @@ async def test_a_question_in_flight_is_waited_for_even_when_no_replica_is_free()
     engine = Engine()
     engine.gate.clear()
     caching = CachingPlanner(
-        Planner(engine), lambda: "v1", PlanMemory(10, 60.0), refusal=lambda: CapacityError("far too much", "busy")
+        Planner(engine), lambda: "v1", PlanCache(10, 60.0), refusal=lambda: CapacityError("far too much", "busy")
     )
     first = asyncio.create_task(caching.plan(Question.parse("red shoes")))
     while not engine.calls:
@@ -160,8 +160,8 @@ async def test_a_question_in_flight_is_waited_for_even_when_no_replica_is_free()
 
 async def test_memory_is_bounded_and_forgets() -> None:
     now = 0.0
-    memory = PlanMemory(2, 10.0, lambda: now)
-    entries = {key: Remembered(key, "m", "s") for key in "abc"}
+    memory = PlanCache(2, 10.0, lambda: now)
+    entries = {key: CachedPlanText(key, "m", "s") for key in "abc"}
     memory.put("a", entries["a"])
     memory.put("b", entries["b"])
     assert memory.get("a") == entries["a"]
@@ -186,6 +186,6 @@ def test_equal_keys_mean_equal_prompts_and_numbers(one: str, other: str) -> None
     from service.planner.prompt import render_prompt
 
     questions = [Question.parse(text) for text in (one, other)]
-    same_key = memory_key(questions[0], "v") == memory_key(questions[1], "v")
+    same_key = cache_key(questions[0], "v") == cache_key(questions[1], "v")
     seen = [(render_prompt(question), plan_grammar(question)) for question in questions]
     assert same_key == (seen[0] == seen[1])

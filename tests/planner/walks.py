@@ -38,10 +38,10 @@ def random_walk(question: Question, seed: int) -> str:
     matcher = llguidance.LLMatcher(tokenizer, plan_grammar(question))
     assert not matcher.get_error(), matcher.get_error()
     chooser = random.Random(seed)
-    opening = chooser.choice(_OPENINGS)
-    assert matcher.consume_tokens(list(opening)), matcher.get_error()
+    prefill_draft = chooser.choice(_OPENINGS)
+    assert matcher.consume_tokens(list(prefill_draft)), matcher.get_error()
     mask = llguidance.numpy.allocate_token_bitmask(1, tokenizer.vocab_size)
-    written = bytearray(opening)
+    written = bytearray(prefill_draft)
     while not matcher.is_stopped():
         llguidance.numpy.fill_next_token_bitmask(matcher, mask, 0)
         legal = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))

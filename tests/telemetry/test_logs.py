@@ -2,7 +2,7 @@ import json
 import logging
 import sys
 
-from service.telemetry.logs import JsonFormatter, TerminalFormatter, whereabouts
+from service.telemetry.logs import JsonFormatter, TerminalFormatter, error_location
 
 
 def record(message: str, **extra: object) -> logging.LogRecord:
@@ -39,7 +39,7 @@ def test_an_exception_is_its_places_without_its_message() -> None:
     try:
         _raise()
     except RuntimeError as error:
-        text = whereabouts(error)
+        text = error_location(error)
         made = record("oh")
         made.exc_info = sys.exc_info()
     assert "test_logs.py" in text

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from training.acceptance import Acceptance, choose_opening
+from training.acceptance import Acceptance, choose_prefill_draft
 from training.tree import Measured, Shape, choose, interpolate
 
 SEEN = Acceptance(Counter({(0,): 80, (1,): 10, (0, 0): 60, (0, 1): 9, (0, 0, 0): 40, (1, 0): 8}), starts=100)
@@ -28,8 +28,8 @@ def test_costs_between_measured_sizes_are_interpolated() -> None:
 def test_an_opening_holds_what_saves_more_than_its_row_costs() -> None:
     seen = Counter({(5,): 80, (5, 6): 50, (7,): 15, (8,): 1})
 
-    assert choose_opening(seen, 100, lambda rows: 1.0 * rows, 10, 8.0) == [[5], [5, 6], [7]]
-    assert choose_opening(seen, 100, lambda rows: 9.0 * rows, 10, 8.0) == []
+    assert choose_prefill_draft(seen, 100, lambda rows: 1.0 * rows, 10, 8.0) == [[5], [5, 6], [7]]
+    assert choose_prefill_draft(seen, 100, lambda rows: 9.0 * rows, 10, 8.0) == []
 
 
 def test_of_shapes_that_are_about_as_fast_the_one_with_the_fewest_forwards_is_drafted() -> None:

@@ -6,21 +6,21 @@ from pathlib import Path
 import pytest
 
 from service.engines.protocol import GenerationRequest
-from service.engines.torch_engine import load
+from service.engines.torch.engine import load
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from tests.tiny_model import write_tiny_model
 from tests.training.tiny_data import write_data
 from training.heads import train_heads
-from training.opening import train_opening
 from training.positions import collect
-from training.settings import HeadSettings, OpeningSettings, TrainingSettings, TreeSettings
+from training.prefill_head import train_prefill_head
+from training.settings import HeadSettings, PrefillHeadSettings, TrainingSettings, TreeSettings
 from training.tree import calibrate
 
 
-@pytest.mark.parametrize("with_opening_head", [True, False])
-def test_heads_opening_and_tree_come_out_as_they_are_served(tmp_path: Path, with_opening_head: bool) -> None:
+@pytest.mark.parametrize("with_prefill_head", [True, False])
+def test_heads_opening_and_tree_come_out_as_they_are_served(tmp_path: Path, with_prefill_head: bool) -> None:
     model_dir = write_tiny_model(tmp_path / "tiny", with_heads=False)
     settings = TrainingSettings(
         data=write_data(tmp_path / "data"),
@@ -29,26 +29,26 @@ def test_heads_opening_and_tree_come_out_as_they_are_served(tmp_path: Path, with
         output=tmp_path / "output",
         processes=1,
         heads=HeadSettings(heads=3, epochs=1, questions=60),
-        opening=OpeningSettings(phrases=6, features=8, epochs=2, least_probabilities=(0.01, 0.5)),
-        tree=TreeSettings(sizes=(2, 4), least_probabilities=(0.0, 0.05), questions=13, measured_share=4),
+        prefill_head=PrefillHeadSettings(phrases=6, features=8, epochs=2, p_mins=(0.01, 0.5)),
+        tree=TreeSettings(sizes=(2, 4), p_mins=(0.0, 0.05), questions=13, measured_share=4),
     )
     positions = collect(settings, model_dir)
     assert len(positions.lengths) == len(positions.prompt_lengths)
     assert int(positions.prompt_lengths.sum()) == len(positions.prompts)
     train_heads(positions, settings, model_dir)
-    if with_opening_head:
-        train_opening(positions, settings, model_dir)
+    if with_prefill_head:
+        train_prefill_head(positions, settings, model_dir)
     calibrate(settings, model_dir)
 
     drafting = json.loads((model_dir / "drafting.json").read_text(encoding="utf-8"))
     report = json.loads((settings.work / "tree_calibration.json").read_text(encoding="utf-8"))
     assert json.loads((model_dir / "medusa_tree.json").read_text(encoding="utf-8")) == report["tree"]
-    if with_opening_head:
-        card = json.loads((model_dir / "opening_head.json").read_text(encoding="utf-8"))
-        times = {float(least): spent for least, spent in report["opening_head_ms"].items()}
-        assert card["least_probability"] == min(times, key=times.__getitem__)
+    if with_prefill_head:
+        card = json.loads((model_dir / "prefill_head.json").read_text(encoding="utf-8"))
+        times = {float(least): spent for least, spent in report["prefill_head_ms"].items()}
+        assert card["p_min"] == min(times, key=times.__getitem__)
         assert 1 <= len(card["phrases"]) <= 6
-        assert drafting["opening"] == []
+        assert drafting["prefill_draft"] == []
     served = load(model_dir, tmp_path, "float32", 1, "medusa", 384)
     question = Question.parse("red shoes for men")
     request = GenerationRequest(prompt=render_prompt(question), grammar=plan_grammar(question))

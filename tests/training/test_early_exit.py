@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from service.decoding.early_exit import Lens
+from service.decoding.early_exit import TunedLens
 from service.decoding.speculation import ChainShape
-from service.engines.model_folder import ExitCard
+from service.weights.model_folder import ExitCard
 from tests.training.test_heads import counting_plans
 from training import early_exit
 from training.early_exit import own_targets, train_early_exit
@@ -33,7 +33,7 @@ def test_an_exit_learns_and_is_written(tmp_path: Path, monkeypatch: pytest.Monke
         layers=3,
         shape=ChainShape(5, 0.25),
         questions=60,
-        lens=HeadSettings(heads=1, epochs=30, batch_size=64, learning_rate=5e-3),
+        tuned_lens=HeadSettings(heads=1, epochs=30, batch_size=64, learning_rate=5e-3),
     )
     settings = TrainingSettings(data=tmp_path, cache=tmp_path, work=tmp_path, output=tmp_path, early_exit=chosen)
 
@@ -41,6 +41,6 @@ def test_an_exit_learns_and_is_written(tmp_path: Path, monkeypatch: pytest.Monke
 
     assert asked == {"questions": 60, "layers": 3}
     card = ExitCard.model_validate_json((tmp_path / "early_exit.json").read_text(encoding="utf-8"))
-    assert (card.layers, card.longest, card.least_probability) == (3, 5, 0.25)
-    assert Lens.load(tmp_path / "early_exit.safetensors").hidden_size == 32
+    assert (card.layers, card.longest, card.p_min) == (3, 5, 0.25)
+    assert TunedLens.load(tmp_path / "early_exit.safetensors").hidden_size == 32
     assert (tmp_path / "early_exit.safetensors").stat().st_size < 1_000_000

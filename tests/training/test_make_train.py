@@ -8,13 +8,13 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from service.engines.base_weights import BASE_NAME, LAYOUT_VERSION, WHEEL_SHA256
 from service.engines.protocol import GenerationRequest
-from service.engines.torch_engine import load
+from service.engines.torch.engine import load
 from service.planner.grammar import plan_grammar
 from service.planner.plan_text import parse
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
+from service.weights.base_weights import BASE_NAME, LAYOUT_VERSION, WHEEL_SHA256
 from tests.training.tiny_data import write_base, write_data
 from training.__main__ import train
 from training.data.mix import Shares
@@ -24,7 +24,7 @@ from training.settings import (
     AdapterSettings,
     EarlyExitSettings,
     HeadSettings,
-    OpeningSettings,
+    PrefillHeadSettings,
     Refinement,
     Stage,
     TrainingSettings,
@@ -43,7 +43,7 @@ REFINED = Stage(
     replace(SHARES, products=20, attributes=20, written=0.003),
     replace(ADAPTER, epochs=1),
     Retention(frozenset({"queryner"})),
-    OwnPlans(queries=20, least_probability=0.0),
+    OwnPlans(queries=20, p_min=0.0),
 )
 
 
@@ -66,9 +66,11 @@ def settings(tmp_path: Path, plan_tokenizer: Tokenizer) -> TrainingSettings:
             Refinement(replace(REFINED, name="last"), ("last/adapter-last", "mean-refined"), teacher="mean-refined"),
         ),
         heads=HeadSettings(heads=3, epochs=1, questions=60),
-        opening=OpeningSettings(phrases=6, features=8, epochs=2, least_probabilities=(0.01, 0.5)),
-        early_exit=EarlyExitSettings(layers=1, questions=40, lens=HeadSettings(heads=1, epochs=1, batch_size=128)),
-        tree=TreeSettings(sizes=(2, 4), least_probabilities=(0.0, 0.05), questions=13, measured_share=4),
+        prefill_head=PrefillHeadSettings(phrases=6, features=8, epochs=2, p_mins=(0.01, 0.5)),
+        early_exit=EarlyExitSettings(
+            layers=1, questions=40, tuned_lens=HeadSettings(heads=1, epochs=1, batch_size=128)
+        ),
+        tree=TreeSettings(sizes=(2, 4), p_mins=(0.0, 0.05), questions=13, measured_share=4),
     )
 
 
@@ -77,7 +79,7 @@ def test_a_folder_that_is_served_comes_out(settings: TrainingSettings) -> None:
 
     card = (settings.output / "README.md").read_text(encoding="utf-8")
     assert "plans: 8 epochs, more: 1 epochs, refined: 1 epochs, last: 1 epochs" in card
-    for part in ("adapter_model", "medusa_heads", "opening_head", "early_exit"):
+    for part in ("adapter_model", "medusa_heads", "prefill_head", "early_exit"):
         assert (settings.output / f"{part}.safetensors").stat().st_size > 0
     tree = json.loads((settings.output / "medusa_tree.json").read_text(encoding="utf-8"))
     assert 1 <= len(tree) <= 4

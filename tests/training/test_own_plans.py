@@ -57,7 +57,7 @@ def test_a_facet_goes_where_its_probability_is_too_low(author: Author) -> None:
 
 def test_own_plans_are_written_once_and_read_as_examples(author: Author, tmp_path: Path) -> None:
     mix, output = Mix(write_data(tmp_path / "data")), tmp_path / "own_plans.jsonl"
-    own = OwnPlans(queries=24, least_probability=0.0)
+    own = OwnPlans(queries=24, p_min=0.0)
 
     write_own_plans(own, author, mix, output, seed=1, processes=2)
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from service.engines.base_weights import BaseWeightsError
-from service.engines.model_folder import ModelFolderError, read_card
 from service.engines.neuron.compilation import compile_model
 from service.engines.neuron.configuration import TENSOR_PARALLEL, CompileSettings, ConfigurationError
 from service.engines.neuron.manifest import Manifest, ManifestError, check_manifest
 from service.engines.neuron.nxdi import NXDI
 from service.engines.neuron.packages import NeuronUnavailableError, installed_versions
-from service.layouts.heads import LayoutError
 from service.settings import Settings
+from service.weights.base_weights import BaseWeightsError
+from service.weights.head_weights import LayoutError
+from service.weights.model_folder import ModelFolderError, read_card
 
 _REFUSALS = (
     BaseWeightsError,

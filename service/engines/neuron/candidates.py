@@ -34,7 +34,7 @@ class CandidateScores:
         return scores
 
 
-class ChoiceScores(CandidateScores):
+class LegalCandidateScores(CandidateScores):
     """The same where the model's own choice is read from them, and so must be among the candidates."""
 
     def of(self, row: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:

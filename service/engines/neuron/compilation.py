@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from service.engines.model_folder import read_card
-from service.engines.neuron.configuration import CompileSettings, MedusaModel, chain, neuron_arguments
+from service.engines.neuron.configuration import CompileSettings, MedusaShape, chain, neuron_arguments
 from service.engines.neuron.manifest import (
     COMPILED_MODEL,
     TOKENIZER,
@@ -23,9 +22,10 @@ from service.engines.neuron.manifest import (
 )
 from service.engines.neuron.nxdi import Driver
 from service.engines.neuron.packages import SDK
-from service.layouts.checkpoint import read_config, read_lm_head
-from service.layouts.exporting import export_model
-from service.layouts.layouts import LAYOUTS, read_heads
+from service.weights.checkpoint import read_config, read_lm_head
+from service.weights.exporting import export_model
+from service.weights.head_layouts import LAYOUTS, read_heads
+from service.weights.model_folder import read_card
 
 _NXDI = LAYOUTS["nxdi"]
 _TREE = "medusa_tree.json"
@@ -49,11 +49,11 @@ def compile_model(
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=".checkpoint-") as scratch:
         checkpoint = export_model(model_dir, cache_dir, _NXDI, Path(scratch) / "checkpoint").folder
-        model = medusa_model(checkpoint)
+        model = medusa_shape(checkpoint)
         neuron_arguments(model, settings)  # before anything is patched: what is wrong is wrong with any tree
         relocates = driver.persist_relocation()
         if not relocates:
-            model = MedusaModel(model.vocab_size, model.num_heads, chain(model.num_heads))
+            model = MedusaShape(model.vocab_size, model.num_heads, chain(model.num_heads))
             settings = settings.model_copy(update={"speculation_length": model.num_heads + 2})  # the root, the free row
         arguments = neuron_arguments(model, settings)
         driver.compile(checkpoint, output, arguments)
@@ -61,13 +61,13 @@ def compile_model(
     return _write_manifest(model_dir, output, settings, packages, arguments, relocates=relocates)
 
 
-def medusa_model(checkpoint: Path) -> MedusaModel:
+def medusa_shape(checkpoint: Path) -> MedusaShape:
     """What an exported checkpoint is. Raises LayoutError for heads whose names or shapes NxDI would not match."""
     config = read_config(checkpoint)
     heads, tree = checkpoint / _NXDI.file, checkpoint / _TREE
     count = read_heads(heads, read_lm_head(checkpoint, config)).heads.count if heads.is_file() else 0
     choices: list[list[int]] = json.loads(tree.read_text(encoding="utf-8")) if tree.is_file() else []
-    return MedusaModel(config.vocab_size, count, tuple(map(tuple, choices)))
+    return MedusaShape(config.vocab_size, count, tuple(map(tuple, choices)))
 
 
 def _write_manifest(

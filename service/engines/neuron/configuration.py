@@ -43,7 +43,7 @@ class CompileSettings(BaseModel):
 
 
 @dataclass(frozen=True, slots=True)
-class MedusaModel:
+class MedusaShape:
     """What of a model decides how it compiles: vocabulary, number of heads, the tree's choices."""
 
     vocab_size: int
@@ -56,7 +56,7 @@ def chain(num_heads: int) -> tuple[tuple[int, ...], ...]:
     return tuple((0,) * depth for depth in range(1, num_heads + 1))
 
 
-def neuron_arguments(model: MedusaModel, settings: CompileSettings) -> dict[str, Any]:
+def neuron_arguments(model: MedusaShape, settings: CompileSettings) -> dict[str, Any]:
     """NeuronConfig's arguments as plain data. Raises ConfigurationError naming everything that is wrong."""
     buckets = sorted(set(settings.context_buckets)) or [settings.max_prompt_tokens]
     arguments = {
@@ -109,7 +109,7 @@ def _sampling(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     return arguments.get("on_device_sampling_config") or {}
 
 
-def _model_problems(model: MedusaModel, settings: CompileSettings) -> Iterator[str]:
+def _model_problems(model: MedusaShape, settings: CompileSettings) -> Iterator[str]:
     if model.vocab_size % settings.tensor_parallel:
         yield (
             f"tensor_parallel {settings.tensor_parallel} does not divide the vocabulary of {model.vocab_size}: NxDI "

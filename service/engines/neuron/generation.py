@@ -20,7 +20,7 @@ from service.decoding.statistics import Generation, Statistics
 from service.decoding.trace import StepTrace, trace_nodes
 from service.decoding.tree import MedusaTree
 from service.decoding.verification import Verdict, verify
-from service.engines.neuron.candidates import CandidateScores, ChoiceScores
+from service.engines.neuron.candidates import CandidateScores, LegalCandidateScores
 from service.engines.neuron.forward import CompiledForward
 
 AUTOREGRESSIVE = MedusaTree.from_choices([], num_heads=0)
@@ -80,32 +80,32 @@ class _Decoding:
 
     def run(self, cancelled: Callable[[], bool] | None) -> Generation:
         self.statistics.prompt_tokens = len(self.unread)
-        brought = self._emit_forced()
-        self.unread += brought
+        credited = self._emit_forced()
+        self.unread += credited
         while (stop_reason := stop_reason_at(self.constraint, self.tokens, self.max_tokens, cancelled)) is None:
-            self._step(brought)
-            brought = []
+            self._step(credited)
+            credited = []
         self.statistics.plan_tokens = len(self.tokens)
         self.statistics.forced_tokens = len(self.tokens) - self.statistics.decisions
         return Generation(self.tokens, self.statistics, self.steps, stop_reason)
 
-    def _step(self, brought: list[int]) -> None:
-        """One forward, credited with what it emits and with the tokens it `brought` along from the prompt's end."""
+    def _step(self, credited: list[int]) -> None:
+        """One forward, credited with what it emits and with the tokens it `credited` along from the prompt's end."""
         started = time.perf_counter()
         self.statistics.forwards += 1
         most = self.forward.most_nodes
         if len(self.unread) > most:  # a long forced run, or a tight graph: nothing can be judged before its end
             self._read_only(self.unread[:most])
-            self.statistics.accepted_per_step.append(len(brought))
+            self.statistics.accepted_per_step.append(len(credited))
             return
         nodes = self._draft()
         drafted = time.perf_counter()
         candidates = self.forward.read(nodes)  # [K+1, N - root, C]
         read = time.perf_counter()
-        verdict = verify(nodes, ChoiceScores(candidates[0]), self.constraint, fast_forward=self.fast_forward)
+        verdict = verify(nodes, LegalCandidateScores(candidates[0]), self.constraint, fast_forward=self.fast_forward)
         prompt = 0 if self.forward.length else self.statistics.prompt_tokens
         starts_sampled = self.starts_sampled
-        emitted = brought + self._accept(nodes, candidates, verdict)
+        emitted = credited + self._accept(nodes, candidates, verdict)
         self.statistics.decisions += verdict.decisions
         self.statistics.accepted_per_step.append(len(emitted))
         if self.trace:

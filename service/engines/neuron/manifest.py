@@ -15,10 +15,10 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from service.engines.model_folder import read_card
 from service.engines.neuron.configuration import Chip
 from service.engines.neuron.packages import SDK
 from service.engines.version import folder_version
+from service.weights.model_folder import read_card
 
 FORMAT: Literal[1] = 1
 FILE = "manifest.json"

@@ -1,6 +1,6 @@
 """The compiled model inside a replica's process: text in, text out, one request at a time. Not run on hardware.
 
-What `torch_engine.py` is for PyTorch. Nothing here compiles: artifacts that do not belong to this model, configuration
+What `engines/torch/engine.py` is for PyTorch. Nothing here compiles: artifacts of another model, configuration
 or SDK are refused with the difference before the device is touched.
 """
 
@@ -15,7 +15,6 @@ from tokenizers import Tokenizer
 from service.decoding.constraint import GrammarCompiler
 from service.decoding.statistics import Generation
 from service.decoding.tree import MedusaTree
-from service.engines.model_folder import ModelCard, read_card
 from service.engines.neuron.candidates import OutsideCandidatesError
 from service.engines.neuron.configuration import forward_shape
 from service.engines.neuron.forward import CompiledForward
@@ -26,6 +25,7 @@ from service.engines.neuron.packages import installed_versions
 from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError, Strategy
 from service.engines.results import generation_result, request_constraint
 from service.engines.triton.repository import VISIBLE_CORES, neuron_cores
+from service.weights.model_folder import ModelCard, read_card
 
 _log = logging.getLogger(__name__)
 

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from service.decoding.constraint import GrammarConstraint, GrammarError
-from service.engines.base_weights import BaseWeightsError
-from service.engines.model_card import ModelFolderError
-from service.engines.openai.abilities import Abilities, find_abilities
+from service.engines.openai.capabilities import Capabilities, find_abilities
 from service.engines.openai.client import CompletionsClient, ServerError, ServerGoneError
 from service.engines.openai.following import TextFollower
 from service.engines.openai.served import ServedModel
@@ -27,6 +25,8 @@ from service.engines.protocol import (
     StopReason,
     Strategy,
 )
+from service.weights.base_weights import BaseWeightsError
+from service.weights.model_card import ModelFolderError
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +74,7 @@ class OpenAiEngine:
         self._start_seconds = start_seconds
         self._client: CompletionsClient | None = None
         self._served: ServedModel | None = None
-        self._abilities: Abilities | None = None  # known between a start that succeeded and the next loss
+        self._abilities: Capabilities | None = None  # known between a start that succeeded and the next loss
         self._lost = asyncio.Event()
 
     @property
@@ -86,7 +86,7 @@ class OpenAiEngine:
         return self._abilities is not None
 
     @property
-    def abilities(self) -> Abilities | None:
+    def capabilities(self) -> Capabilities | None:
         """What the server was found to take; None while it is not up."""
         return self._abilities
 
@@ -152,7 +152,7 @@ class OpenAiEngine:
             await self._client.close()
             self._client = None
 
-    def _checked(self, request: GenerationRequest) -> tuple[ServedModel, Abilities, GrammarConstraint]:
+    def _checked(self, request: GenerationRequest) -> tuple[ServedModel, Capabilities, GrammarConstraint]:
         """What a request needs. Raises EngineUnavailableError, RequestRefusedError."""
         if self._abilities is None or self._served is None:
             raise EngineUnavailableError("the completions server is not up")
@@ -172,7 +172,7 @@ class OpenAiEngine:
         self,
         request: GenerationRequest,
         served: ServedModel,
-        able: Abilities,
+        able: Capabilities,
         limit: int,
         constraint: GrammarConstraint,
     ) -> _Answer:

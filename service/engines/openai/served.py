@@ -5,8 +5,8 @@ from pathlib import Path
 from tokenizers import Tokenizer
 
 from service.decoding.constraint import GrammarCompiler
-from service.engines.model_card import ModelFolderError, read_card
-from service.engines.tokenizer_file import tokenizer_file
+from service.weights.model_card import ModelFolderError, read_card
+from service.weights.tokenizer_file import tokenizer_file
 
 
 class ServedModel:

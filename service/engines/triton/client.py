@@ -17,8 +17,8 @@ from service.engines.triton.messages import SERVICE, message
 from service.engines.triton.wire import (
     DATATYPE,
     QUESTION,
-    Hello,
-    decode_hello,
+    ReplicaInfo,
+    decode_info,
     decode_result,
     encode_request,
 )
@@ -66,9 +66,9 @@ class TritonModel:
         version: str = (await self._call("ServerMetadata", seconds)).version
         return version
 
-    async def hello(self, seconds: float) -> Hello:
+    async def info(self, seconds: float) -> ReplicaInfo:
         """What the replica says of itself once it is free."""
-        return self._read(decode_hello, await self._infer(encode_request(None), seconds))
+        return self._read(decode_info, await self._infer(encode_request(None), seconds))
 
     async def generate(self, request: GenerationRequest, seconds: float | None) -> GenerationResult:
         """Raises RequestRefusedError too, and ModelFailedError."""

@@ -22,13 +22,13 @@ from service.engines.protocol import (
 from service.engines.triton.client import ModelFailedError, TritonModel
 from service.engines.triton.repository import model_name
 from service.engines.triton.stub import StubWatch
-from service.engines.triton.wire import Hello, ProcessName
+from service.engines.triton.wire import ProcessName, ReplicaInfo
 
 logger = logging.getLogger(__name__)
 
 START_SECONDS = 600.0  # compiled artifacts of a big model take minutes to load
 GRACE_SECONDS = 2.0
-_HELLO_SECONDS = 2.0  # a dead stub's calls fail after one
+_INFO_SECONDS = 2.0  # a dead stub's calls fail after one
 _NOTICE_SECONDS = 2.0  # of waiting for the server, before it is logged
 _PROOF_SECONDS = 30.0  # a model's first inference may take its time
 _UNLOAD_SECONDS = 2.0
@@ -39,11 +39,11 @@ _PROOF_GRAMMAR = r"start: /( [a-z]{1,6}){1,2}/"
 class _Life:
     """A replica from the inference that proved it until it is given up."""
 
-    def __init__(self, hello: Hello) -> None:
-        self.hello = hello
+    def __init__(self, info: ReplicaInfo) -> None:
+        self.info = info
         self.stuck = False
         self.ended = asyncio.Event()
-        self.stub = StubWatch(hello.process, self.ended.set)
+        self.stub = StubWatch(info.process, self.ended.set)
 
     @property
     def lasts(self) -> bool:
@@ -80,7 +80,7 @@ class TritonEngine:
 
     @property
     def model_id(self) -> str:
-        return self._life.hello.model_id if self._life is not None else ""
+        return self._life.info.model_id if self._life is not None else ""
 
     @property
     def available(self) -> bool:
@@ -89,7 +89,7 @@ class TritonEngine:
     @property
     def process(self) -> ProcessName | None:
         """The stub process that answers; None when there is none, or it is not to be seen from here."""
-        return self._life.hello.process if self._life is not None else None
+        return self._life.info.process if self._life is not None else None
 
     async def start(self) -> None:
         """The first time adopt the replica if Triton hosts it already; else, and ever after, load it anew.
@@ -106,7 +106,7 @@ class TritonEngine:
             self._life.ended.set()
         try:
             async with asyncio.timeout(self._start_seconds):
-                hello = await self._hosted(self._model)
+                info = await self._hosted(self._model)
                 await self._prove(self._model)
         except RequestRefusedError as error:
             raise EngineUnavailableError(f"{self._name} in Triton refuses a trial request: {error}") from error
@@ -116,17 +116,17 @@ class TritonEngine:
             ) from None
         if self._life is not None:
             self._life.stub.close()
-        self._life = _Life(hello)
+        self._life = _Life(info)
 
     async def generate(self, request: GenerationRequest) -> GenerationResult:
         """See `Engine.generate`. When cancelled it waits until the replica is free; one that stays busy is given up."""
         life, model = self._life, self._model
         if life is None or model is None or not life.lasts:
             raise EngineUnavailableError(f"{self._name} in Triton is not started")
-        patience = None
+        timeout = None
         if request.deadline is not None:
-            patience = max(0.0, request.deadline - time.monotonic()) + self._grace_seconds
-        call = asyncio.ensure_future(model.generate(request, patience))
+            timeout = max(0.0, request.deadline - time.monotonic()) + self._grace_seconds
+        call = asyncio.ensure_future(model.generate(request, timeout))
         death = asyncio.ensure_future(life.ended.wait())
         try:
             await asyncio.wait({call, death}, return_when=asyncio.FIRST_COMPLETED)
@@ -165,31 +165,31 @@ class TritonEngine:
     async def _settle(self, model: TritonModel, life: _Life) -> None:
         """Wait until the replica is free: requests of one instance run in turn, so an answer means that it is."""
         try:
-            await model.hello(self._grace_seconds)
+            await model.info(self._grace_seconds)
         except EngineError as error:
             logger.error("a cancelled replica did not come free", extra={"reason": str(error)})
             life.stuck = True
             life.ended.set()
 
-    async def _hosted(self, model: TritonModel) -> Hello:
+    async def _hosted(self, model: TritonModel) -> ReplicaInfo:
         """What the replica says of itself, loaded if need be. Raises EngineUnavailableError."""
         try:
             await model.wait_until_live(_NOTICE_SECONDS)
         except EngineUnavailableError:
             logger.warning("waiting for Triton", extra={"address": self._address})
             await model.wait_until_live(self._start_seconds)
-        hello = await self._answer(model) if self._life is None else None
-        if hello is None or (self._version and hello.version != self._version):
+        info = await self._answer(model) if self._life is None else None
+        if info is None or (self._version and info.version != self._version):
             await self._renew(model)
-            hello = await model.hello(self._start_seconds)
-        if self._version and hello.version != self._version:
-            logger.warning("Triton hosts another version", extra={"hosted": hello.version, "wanted": self._version})
-        return hello
+            info = await model.info(self._start_seconds)
+        if self._version and info.version != self._version:
+            logger.warning("Triton hosts another version", extra={"hosted": info.version, "wanted": self._version})
+        return info
 
-    async def _answer(self, model: TritonModel) -> Hello | None:
+    async def _answer(self, model: TritonModel) -> ReplicaInfo | None:
         """None when the model is not loaded, or its process is dead or hangs."""
         try:
-            return await model.hello(_HELLO_SECONDS)
+            return await model.info(_INFO_SECONDS)
         except EngineError:
             return None
 

@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import triton_python_backend_utils as triton  # only inside a stub
 
-from service.engines.frames import ModelSource
 from service.engines.protocol import RequestRefusedError
-from service.engines.replica_process import NICENESS, Model
 from service.engines.triton.repository import REPLICA_FILE, Replica
-from service.engines.triton.wire import ANSWER, QUESTION, decode_request, encode_hello, encode_result
-from service.telemetry.logs import whereabouts
+from service.engines.triton.wire import ANSWER, QUESTION, decode_request, encode_info, encode_result
+from service.engines.worker.messages import ModelSource
+from service.engines.worker.process import NICENESS, WorkerModel
+from service.telemetry.logs import error_location
 
 CANCEL_SECONDS = 0.03  # between two looks whether the request is still wanted
 STUCK_SECONDS = 15.0  # for which no thread of Python could run: longer than any forward, even on a busy machine
@@ -41,7 +41,7 @@ class TritonPythonModel:
         os.nice(NICENESS)  # as a replica of our own
         os.environ.update(replica.environment)  # before any model library is imported: the Neuron runtime reads it once
         self._source: ModelSource = resolve_name(replica.make_source)(**replica.arguments)
-        self._model: Model = resolve_name(self._source.loader)(**self._source.arguments)
+        self._model: WorkerModel = resolve_name(self._source.loader)(**self._source.arguments)
         gc.collect()
         gc.freeze()  # as in a replica of our own: the model lives for good
         _end_when_stuck(STUCK_SECONDS)  # from here on: a loader may hold the interpreter's lock for minutes
@@ -56,13 +56,13 @@ class TritonPythonModel:
         except RequestRefusedError as error:
             return _error(str(error), triton.TritonError.INVALID_ARG)
         except Exception as error:  # the stub and its model live on
-            return _error(whereabouts(error), triton.TritonError.UNKNOWN)
+            return _error(error_location(error), triton.TritonError.UNKNOWN)
         return triton.InferenceResponse([triton.Tensor(ANSWER, np.frombuffer(answer, dtype=np.uint8))])
 
     def _answer(self, request: Any) -> bytes:
         question = decode_request(_bytes(triton.get_input_tensor_by_name(request, QUESTION)))
         if question is None:
-            return encode_hello(self._model.id, self._source.version)
+            return encode_info(self._model.id, self._source.version)
         return encode_result(self._model.generate(question, _seldom(request.is_cancelled)))
 
 

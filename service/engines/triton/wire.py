@@ -38,7 +38,7 @@ class ProcessName:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Hello:
+class ReplicaInfo:
     """What a replica says of itself when it is asked nothing: also the proof that it is free."""
 
     model_id: str
@@ -48,11 +48,11 @@ class Hello:
 
 _requests: TypeAdapter[GenerationRequest | None] = TypeAdapter(GenerationRequest | None)
 _results = TypeAdapter(GenerationResult)
-_hellos = TypeAdapter(Hello)
+_infos = TypeAdapter(ReplicaInfo)
 
 
 def encode_request(request: GenerationRequest | None) -> bytes:
-    """A request, or None to ask for a Hello. The deadline travels as the seconds left: clocks are each host's own."""
+    """A request, or None to ask for a ReplicaInfo. The deadline travels as seconds left: clocks differ."""
     if request is not None and request.deadline is not None:
         request = dataclasses.replace(request, deadline=request.deadline - time.monotonic())
     return _requests.dump_json(request)
@@ -79,11 +79,11 @@ def decode_result(data: bytes) -> GenerationResult:
     return _results.validate_json(data)
 
 
-def encode_hello(model_id: str, version: str) -> bytes:
-    """This process's own Hello."""
-    return _hellos.dump_json(Hello(model_id, version, ProcessName.of(os.getpid())))
+def encode_info(model_id: str, version: str) -> bytes:
+    """This process's own ReplicaInfo."""
+    return _infos.dump_json(ReplicaInfo(model_id, version, ProcessName.of(os.getpid())))
 
 
-def decode_hello(data: bytes) -> Hello:
-    """Raises ValueError for bytes that are no Hello."""
-    return _hellos.validate_json(data)
+def decode_info(data: bytes) -> ReplicaInfo:
+    """Raises ValueError for bytes that are no ReplicaInfo."""
+    return _infos.validate_json(data)

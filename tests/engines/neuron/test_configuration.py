@@ -13,7 +13,7 @@ from service.engines.neuron.configuration import (
     TENSOR_PARALLEL,
     CompileSettings,
     ConfigurationError,
-    MedusaModel,
+    MedusaShape,
     arguments_of,
     chain,
     forward_shape,
@@ -22,11 +22,11 @@ from service.engines.neuron.configuration import (
 
 OURS = Path(__file__).parents[3] / "models" / "qp-smollm2-135m"
 TREE = ((0,), (1,), (0, 0), (0, 1), (0, 0, 0))
-MODEL = MedusaModel(vocab_size=49152, num_heads=4, tree=TREE)
+MODEL = MedusaShape(vocab_size=49152, num_heads=4, tree=TREE)
 SETTINGS = CompileSettings(max_prompt_tokens=384, max_new_tokens=96)
 
 
-def problems(model: MedusaModel = MODEL, **changes: Any) -> str:
+def problems(model: MedusaShape = MODEL, **changes: Any) -> str:
     with pytest.raises(ConfigurationError) as caught:
         neuron_arguments(model, SETTINGS.model_copy(update=changes))
     return str(caught.value)
@@ -56,7 +56,7 @@ def test_the_arguments_are_those_that_nxdi_reads() -> None:
 def test_the_shipped_model_compiles_as_the_fleets_have_it() -> None:
     tree = json.loads((OURS / "medusa_tree.json").read_text(encoding="utf-8"))
 
-    arguments = neuron_arguments(MedusaModel(49152, 4, tuple(map(tuple, tree))), SETTINGS)
+    arguments = neuron_arguments(MedusaShape(49152, 4, tuple(map(tuple, tree))), SETTINGS)
 
     assert arguments["medusa_speculation_length"] == len(tree) + 1
     assert forward_shape(arguments).needed(384, 96) <= arguments["seq_len"]
@@ -70,13 +70,13 @@ def test_numbers_that_the_fleet_checks_too_are_the_same() -> None:
 @pytest.mark.parametrize(
     ("model", "changes", "words"),
     [
-        (MedusaModel(49152, 0, TREE), {}, "num_medusa_heads 0"),
-        (MedusaModel(49152, 4, ()), {}, "medusa_tree is empty"),
-        (MedusaModel(49152, 2, TREE), {}, "needs 3 heads, and there are 2"),
-        (MedusaModel(49152, 4, ((0,), (0,))), {}, "listed twice"),
-        (MedusaModel(49152, 4, ((1, 0),)), {}, "hangs from [1], which is not a choice"),
-        (MedusaModel(49152, 4, ((0,), (10,))), {}, "asks for rank 10: the device gives 10 candidates"),
-        (MedusaModel(49153, 4, TREE), {}, "does not divide the vocabulary of 49153"),
+        (MedusaShape(49152, 0, TREE), {}, "num_medusa_heads 0"),
+        (MedusaShape(49152, 4, ()), {}, "medusa_tree is empty"),
+        (MedusaShape(49152, 2, TREE), {}, "needs 3 heads, and there are 2"),
+        (MedusaShape(49152, 4, ((0,), (0,))), {}, "listed twice"),
+        (MedusaShape(49152, 4, ((1, 0),)), {}, "hangs from [1], which is not a choice"),
+        (MedusaShape(49152, 4, ((0,), (10,))), {}, "asks for rank 10: the device gives 10 candidates"),
+        (MedusaShape(49153, 4, TREE), {}, "does not divide the vocabulary of 49153"),
         (MODEL, {"tensor_parallel": 16}, "tensor_parallel 16 is not possible on inf2: choose one of 1, 2, 4, 8, 24"),
         (MODEL, {"chip": "trn1", "tensor_parallel": 4}, "not possible on trn1"),
         (MODEL, {"sequence_length": 490}, "may touch 491 cache positions"),
@@ -85,7 +85,7 @@ def test_numbers_that_the_fleet_checks_too_are_the_same() -> None:
         (MODEL, {"context_buckets": (64, 128)}, "the largest context bucket is 128, and max_context_length 384"),
     ],
 )
-def test_what_nxdi_would_take_silently_is_refused(model: MedusaModel, changes: dict[str, Any], words: str) -> None:
+def test_what_nxdi_would_take_silently_is_refused(model: MedusaShape, changes: dict[str, Any], words: str) -> None:
     assert words in problems(model, **changes)
 
 
@@ -95,7 +95,7 @@ def test_the_cache_bound_is_met_to_the_position() -> None:
 
 
 def test_everything_wrong_is_said_at_once() -> None:
-    found = problems(MedusaModel(49153, 2, TREE), sequence_length=400)
+    found = problems(MedusaShape(49153, 2, TREE), sequence_length=400)
 
     assert all(words in found for words in ("49153", "needs 3 heads", "may touch"))
 

@@ -96,8 +96,8 @@ async def test_the_prompt_is_put_as_the_server_reads_it(
     engine = await started(server, folder)
     await engine.generate(request())
 
-    assert engine.abilities is not None
-    assert engine.abilities.prompt == form
+    assert engine.capabilities is not None
+    assert engine.capabilities.prompt == form
     assert server.plans[0]["prompt"][0] == begins
     await engine.close()
 

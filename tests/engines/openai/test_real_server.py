@@ -20,15 +20,15 @@ import pytest
 
 from service.engines.openai.engine import OpenAiEngine
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, RequestRefusedError
-from service.engines.torch_engine import TorchModel, load
+from service.engines.torch.engine import TorchModel, load
 from service.gateway.pool import ReplicaPool
-from service.layouts.exporting import export_model
-from service.layouts.layouts import LAYOUTS
 from service.planner.grammar import plan_grammar
 from service.planner.planner import Planner
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.settings import Settings
+from service.weights.exporting import export_model
+from service.weights.head_layouts import LAYOUTS
 
 pytestmark = [
     pytest.mark.slow,
@@ -129,8 +129,8 @@ def request(words: str, **changes: float) -> GenerationRequest:
 
 
 async def test_what_it_can_do_is_found_out(engine: OpenAiEngine) -> None:
-    assert engine.abilities is not None
-    assert (engine.abilities.prompt, engine.abilities.grammar) == ("text", None)
+    assert engine.capabilities is not None
+    assert (engine.capabilities.prompt, engine.capabilities.grammar) == ("text", None)
 
 
 async def test_it_says_our_tokens_where_it_keeps_to_the_grammar(engine: OpenAiEngine, ours: TorchModel) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
-from service.engines.choice import as_json
+from service.engines.factory import as_json
 from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError, Strategy
-from service.engines.torch_engine import load
+from service.engines.torch.engine import load
 from service.engines.triton.engine import TritonEngine
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
@@ -25,8 +25,8 @@ STRATEGIES: tuple[Strategy, ...] = ("medusa", "autoregressive")
 
 @contextlib.contextmanager
 def serving(folder: Path, settings: Settings) -> Iterator[TritonServer]:
-    choice = as_json(settings.model_choice)
-    with triton_server(folder, "service.engines.choice:source_from_json", 1, hosted="torch", choice=choice) as server:
+    choice = as_json(settings.engine_config)
+    with triton_server(folder, "service.engines.factory:source_from_json", 1, hosted="torch", choice=choice) as server:
         yield server
 
 
@@ -78,7 +78,7 @@ def test_what_no_replica_would_answer_is_refused(tiny: TritonServer, prompt: str
 
 def test_the_shipped_model_gives_the_same_tokens(tmp_path: Path) -> None:
     settings = Settings(replicas=1)
-    choice = settings.model_choice
+    choice = settings.engine_config
     model = load(choice.model_dir, choice.cache_dir, choice.dtype, 1, "medusa", choice.max_prompt_tokens)
     questions = dev_questions(QUESTIONS) if has_dev_data() else own_questions(QUESTIONS)
     asked = [request(question) for question in questions]

@@ -6,12 +6,12 @@ import pytest
 
 from service.engines.protocol import GenerationRequest, RequestRefusedError, TraceNode, TraceStep
 from service.engines.triton.wire import (
-    Hello,
     ProcessName,
-    decode_hello,
+    ReplicaInfo,
+    decode_info,
     decode_request,
     decode_result,
-    encode_hello,
+    encode_info,
     encode_request,
     encode_result,
 )
@@ -66,5 +66,5 @@ def test_what_is_no_result_is_told(body: bytes) -> None:
 def test_a_hello_names_its_process() -> None:
     own = ProcessName.of(os.getpid())
     assert own is not None
-    assert decode_hello(encode_hello("model", "v1")) == Hello("model", "v1", own)
+    assert decode_info(encode_info("model", "v1")) == ReplicaInfo("model", "v1", own)
     assert ProcessName.of(2**22 + 1) is None  # no process has so high a number

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from rehearsal.load.client import Gunner, Shot
+from rehearsal.load.client import LoadGenerator, Shot
 
 pytestmark = pytest.mark.anyio
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -53,7 +53,7 @@ async def test_answers_in_pieces_over_kept_connections() -> None:
                 await asyncio.sleep(0)
 
     async with server(handler) as url:
-        samples = await Gunner(url).fire([Shot(number * 0.02, b"%d" % number) for number in range(5)])
+        samples = await LoadGenerator(url).fire([Shot(number * 0.02, b"%d" % number) for number in range(5)])
     assert [(sample.status, sample.body, sample.error) for sample in samples] == [(200, b"{}", "")] * 5
     assert bodies == [b"0", b"1", b"2", b"3", b"4"]
     assert connections < 5
@@ -71,7 +71,7 @@ async def test_a_stall_shows_in_every_request_that_it_held_up() -> None:
 
     async with server(handler) as url:
         asyncio.get_running_loop().call_later(0.5, release.set)
-        samples = await Gunner(url).fire([Shot(number * 0.05, b"x") for number in range(6)])
+        samples = await LoadGenerator(url).fire([Shot(number * 0.05, b"x") for number in range(6)])
     for number, sample in enumerate(samples):
         assert sample.latency >= 0.5 - number * 0.05 - 0.02
 
@@ -85,7 +85,7 @@ async def test_a_connection_that_ends_too_soon_is_a_failure(answer: bytes, error
         writer.write(answer)
 
     async with server(handler) as url:
-        (sample,) = await Gunner(url).fire([Shot(0.0, b"x")])
+        (sample,) = await LoadGenerator(url).fire([Shot(0.0, b"x")])
     assert (sample.status, sample.error) == (0, error)
 
 
@@ -94,7 +94,7 @@ async def test_an_answer_that_never_comes_is_given_up() -> None:
         await reader.read()
 
     async with server(handler) as url:
-        (sample,) = await Gunner(url, patience=0.05).fire([Shot(0.0, b"x")])
+        (sample,) = await LoadGenerator(url, timeout=0.05).fire([Shot(0.0, b"x")])
     assert (sample.status, sample.error) == (0, "no answer")
 
 
@@ -104,10 +104,10 @@ async def test_connection_close_is_honoured() -> None:
         writer.write(OK.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
 
     async with server(handler) as url:
-        samples = await Gunner(url).fire([Shot(number * 0.02, b"x") for number in range(3)])
+        samples = await LoadGenerator(url).fire([Shot(number * 0.02, b"x") for number in range(3)])
     assert [sample.status for sample in samples] == [200] * 3
 
 
 async def test_nobody_there_is_a_failure_and_no_crash() -> None:
-    (sample,) = await Gunner("http://127.0.0.1:9").fire([Shot(0.0, b"x")])
+    (sample,) = await LoadGenerator("http://127.0.0.1:9").fire([Shot(0.0, b"x")])
     assert sample.error == "ConnectionRefusedError"

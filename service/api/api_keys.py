@@ -1,0 +1,116 @@
+"""Who may call: bearer tokens, known by their SHA-256 alone, one line a token.
+
+    # name   SHA-256 of the token (64 hex digits)                                      requests a second (optional)
+    search   9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08            200
+
+Two lines of one name let a token be replaced in peace: add the new one, move the callers, drop the old one.
+`python -m service.api.api_keys NAME` makes a token of 256 random bits and its line. A plain digest suffices for such
+tokens: there is no dictionary to try.
+"""
+
+import hashlib
+import logging
+import os
+import re
+import secrets
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+logger = logging.getLogger(__name__)
+
+_LINE = re.compile(r"^(?P<name>[A-Za-z0-9._-]{1,64})\s+(?P<digest>[0-9a-f]{64})(?:\s+(?P<rate>\d+(?:\.\d+)?))?$")
+_LOOK_SECONDS = 1.0  # between two looks at the file
+_MOST_CHARACTERS = 512
+
+
+class ApiKeysError(ValueError):
+    """A line of the token list that cannot be read. It names the line's number and not what stands there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who a token belongs to. `rate` is requests a second; None: what is set for everybody."""
+
+    name: str
+    rate: float | None = None
+
+
+class ApiKeys:
+    """The callers by their tokens' digests. A file that changes is read again; one that is broken changes nothing."""
+
+    def __init__(self, lines: str, path: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
+        """Raises ApiKeysError, OSError."""
+        self._fixed = parse_tokens(lines, "PEAKPLAN_API_KEYS")
+        self._path = path
+        self._clock = clock
+        self._looked = clock()
+        self._stamp = _stamp(path) if path else None
+        self._read = parse_tokens(path.read_text(encoding="utf-8"), str(path)) if path else {}
+
+    @property
+    def required(self) -> bool:
+        """Whether any token is asked for. A file that has become empty lets nobody in, not everybody."""
+        return bool(self._fixed) or self._path is not None
+
+    def caller(self, authorization: str) -> Caller | None:
+        """Who sends this Authorization header; None for nobody that is known."""
+        scheme, _, token = authorization.partition(" ")
+        if scheme.lower() != "bearer" or not token or len(token) > _MOST_CHARACTERS:
+            return None
+        self._look()
+        digest = hashlib.sha256(token.strip().encode("utf-8", "surrogateescape")).hexdigest()
+        return self._read.get(digest) or self._fixed.get(digest)
+
+    def _look(self) -> None:
+        if self._path is None or self._clock() - self._looked < _LOOK_SECONDS:
+            return
+        self._looked = self._clock()
+        try:
+            if (stamp := _stamp(self._path)) != self._stamp:
+                self._read = parse_tokens(self._path.read_text(encoding="utf-8"), str(self._path))
+                self._stamp = stamp
+                logger.info("tokens read again", extra={"count": len(self._read)})
+        except (OSError, ValueError) as error:
+            reason = str(error) if isinstance(error, ApiKeysError) else type(error).__name__
+            logger.error("tokens not read: the old ones stay", extra={"reason": reason})
+
+
+def parse_tokens(lines: str, source: str) -> dict[str, Caller]:
+    """Callers by digest. Empty lines and lines that start with # say nothing. Raises ApiKeysError."""
+    callers: dict[str, Caller] = {}
+    for number, line in enumerate(lines.splitlines(), 1):
+        if not (words := line.strip()) or words.startswith("#"):
+            continue
+        match = _LINE.match(words)
+        if match is None:
+            raise ApiKeysError(
+                f"{source}, line {number}: not a name, 64 hex digits and, if you like, a rate. "
+                "python -m service.api.api_keys NAME makes such a line"
+            )
+        rate = None if match["rate"] is None else float(match["rate"])
+        callers[match["digest"]] = Caller(match["name"], rate)
+    return callers
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    """Changes when the file does, also when another one takes its name."""
+    status = os.stat(path)
+    return (status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def main() -> int:
+    """Print a new token and the line that lets it in."""
+    if len(sys.argv) != 2 or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", sys.argv[1]):
+        print("usage: python -m service.api.api_keys NAME   (letters, digits, . _ -)", file=sys.stderr)
+        return 2
+    token = secrets.token_urlsafe(32)
+    print(f"token for the caller, shown once:  {token}")
+    print(f"line for the service:              {sys.argv[1]} {hashlib.sha256(token.encode()).hexdigest()}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

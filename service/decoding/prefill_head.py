@@ -1,0 +1,133 @@
+"""A head that guesses how an answer begins, from the prompt's words alone, before any layer has read them.
+
+Medusa heads (Cai et al., arXiv 2401.10774) need a hidden state, and while the prompt is read there is none. Yet many
+answers begin with one of a few phrases and then copy a word of the prompt. From the token embeddings this head says
+which phrase and which word; the guess rides along in the forward that reads the prompt, and is verified like any other.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from safetensors.torch import load_file
+from torch import Tensor
+
+from service.decoding.prefill_draft import PrefillDraft
+
+MOST_POSITIONS = 32  # of the prompt, from its start, that are looked at
+_LONGEST_WORD = 8  # tokens
+_PARTS = ("around", "mean", "position", "bias", "copy", "alone", "summary", "first", "prior")
+
+
+@dataclass(frozen=True)
+class PrefillHeadWeights:
+    """For K phrases, R features and embeddings of H, all float32.
+
+    A position's features are SiLU of `around` [R, 3H] (the embeddings before, at and after it), `mean` [R, H] (the
+    prompt's mean), `position` [MOST_POSITIONS, R] and `bias` [R]. `copy` [K, R] makes of them the score that the answer
+    is a phrase and then this token; `alone` [K, R], on the features of the mean alone, that it copies nothing.
+    `summary` [K, H] (of the mean), `first` [K, H] (of the first token) and `prior` [K] go to either.
+    """
+
+    around: Tensor
+    mean: Tensor
+    position: Tensor
+    bias: Tensor
+    copy: Tensor
+    alone: Tensor
+    summary: Tensor
+    first: Tensor
+    prior: Tensor
+
+    def scores(self, embeddings: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores [B, T, K] of copying each token after each phrase, and [B, K] of copying none.
+
+        `embeddings` [B, T + 1, H] start with the prompt's beginning-of-sequence token; the last is what follows the
+        last that may be copied. `mask` [B, T] is true where a token is; the first never is copied.
+        """
+        here = embeddings[:, :-1]
+        before = F.pad(here, (0, 0, 1, 0))[:, :-1]
+        mean = (here * mask[..., None]).sum(1) / mask.sum(1, keepdim=True).clamp(min=1)
+        mixed = mean @ self.mean.T
+        window = torch.cat([before, here, embeddings[:, 1:]], -1)
+        features = F.silu(window @ self.around.T + mixed[:, None] + self.position[: here.shape[1]] + self.bias)
+        either = mean @ self.summary.T + embeddings[:, 1] @ self.first.T + self.prior
+        copied = features @ self.copy.T + either[:, None]
+        return copied.masked_fill(~mask[..., None], -torch.inf), F.silu(mixed) @ self.alone.T + either
+
+
+class PrefillHead:
+    """Phrases with which answers begin, and the weights that tell when."""
+
+    def __init__(self, phrases: Sequence[Sequence[int]], weights: PrefillHeadWeights, p_min: float) -> None:
+        """What is at least as likely as `p_min` is worth a row of the forward.
+
+        Raises ValueError where there are not as many phrases as weights for them.
+        """
+        if len(phrases) != weights.prior.shape[0]:
+            raise ValueError(f"{len(phrases)} phrases, and weights for {weights.prior.shape[0]}")
+        self._phrases = [tuple(phrase) for phrase in phrases]
+        self._beginnings = sorted({phrase[: end + 1] for phrase in self._phrases for end in range(len(phrase))})
+        shared = [[phrase[: len(begun)] == begun for phrase in self._phrases] for begun in self._beginnings]
+        self._shared = torch.tensor(shared).float()  # [beginnings, K]
+        self._weights = weights
+        self._least = p_min
+
+    @property
+    def hidden_size(self) -> int:
+        """Of the embeddings that it reads."""
+        return self._weights.summary.shape[1]
+
+    def at_least(self, probability: float) -> "PrefillHead":
+        """The same head with another least probability."""
+        return PrefillHead(self._phrases, self._weights, probability)
+
+    @torch.inference_mode()
+    def guess(
+        self, prompt: Sequence[int], embed: Callable[[Tensor], Tensor], goes_on: Callable[[int], bool]
+    ) -> PrefillDraft:
+        """The beginnings worth drafting for a prompt (its beginning-of-sequence token included).
+
+        `embed` gives the model's input embeddings [N, H] of tokens [N]. A word is copied whole: `goes_on` says of a
+        token that it belongs to the word of the token before.
+        """
+        tokens = torch.tensor([*prompt[: MOST_POSITIONS + 1]])
+        if len(tokens) < 3:
+            return PrefillDraft()
+        embeddings = embed(tokens).float()[None]
+        mask = torch.ones((1, len(tokens) - 1), dtype=torch.bool)
+        mask[0, 0] = False
+        copied, alone = self._weights.scores(embeddings, mask)
+        shares = torch.cat([copied[0], alone]).flatten().softmax(0).view(-1, len(self._phrases))  # [T + 1, K]
+        of_phrases = shares.sum(0)
+        begun = (self._shared @ of_phrases >= self._least).nonzero().flatten().tolist()
+        sequences = [self._beginnings[index] for index in begun]
+        for phrase in (of_phrases >= self._least).nonzero().flatten().tolist():
+            sequences += self._continued(phrase, shares[:-1, phrase].tolist(), prompt, goes_on)
+        return PrefillDraft.from_sequences(sequences)
+
+    def _continued(
+        self, phrase: int, shares: list[float], prompt: Sequence[int], goes_on: Callable[[int], bool]
+    ) -> list[tuple[int, ...]]:
+        """A phrase with what it likely copies then."""
+        sequences: list[tuple[int, ...]] = []
+        for position, share in enumerate(shares):
+            if share < self._least:
+                continue
+            end = position + 1
+            while end < min(len(prompt), position + _LONGEST_WORD) and goes_on(prompt[end]):
+                end += 1
+            # The rest of a word costs a row a token, and saves one step in all.
+            end = end if share >= self._least * (end - position) else position + 1
+            sequences.append((*self._phrases[phrase], *prompt[position:end]))
+        return sequences
+
+
+def load_prefill_head_weights(path: Path) -> PrefillHeadWeights:
+    """Read a .safetensors file. Raises ValueError where a part is missing or there is one too many."""
+    state = load_file(path)
+    if set(state) != set(_PARTS):
+        raise ValueError(f"{path.name} is no prefill head: {', '.join(sorted(set(state) ^ set(_PARTS)))}")
+    return PrefillHeadWeights(**{name: tensor.float() for name, tensor in state.items()})

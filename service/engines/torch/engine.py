@@ -1,0 +1,178 @@
+"""The model on PyTorch, inside a replica's process: text in, text out, one request at a time.
+
+It knows tokenizers, grammars and decoding loops; what the text means is the planner's business.
+"""
+
+import ctypes
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from service.decoding.constraint import GrammarCompiler, GrammarConstraint
+from service.decoding.draft import MOST_DRAFTED_NODES
+from service.decoding.generation import generate_autoregressive, generate_draft, generate_medusa
+from service.decoding.model import TargetModel
+from service.decoding.prefill_draft import PrefillDraft
+from service.decoding.speculation import DraftModel
+from service.decoding.statistics import Generation
+from service.decoding.tree import MedusaTree
+from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError, Strategy
+from service.engines.results import generation_result, request_constraint
+from service.engines.torch.drafts import self_draft, smaller_draft
+from service.engines.torch.forward import build_forward, kept_dtype
+from service.engines.torch.precision import Precision
+from service.engines.torch.side_thread import SideThread
+from service.weights.model_folder import LoadedModel, ModelFolderError, load_model
+
+_WARM_UP_GRAMMAR = r"start: /( [a-z]{1,6}){1,3}/"
+_MISSING: dict[Strategy, str] = {"medusa": "no Medusa heads", "draft": "no early exit (early_exit.json)"}
+_WARM_UP_WORDS = (4, 16, 48)  # prompt lengths: the first product of each shape pays for choosing its kernel
+
+
+class TorchModel:
+    """A loaded model with its tokenizer, and one K/V cache that every generation uses again."""
+
+    def __init__(
+        self, loaded: LoadedModel, forward: TargetModel, max_prompt_tokens: int, draft: DraftModel | None = None
+    ) -> None:
+        """`forward` computes the loaded weights, and `draft` drafts for it.
+
+        Raises ModelFolderError when tree and heads do not fit each other.
+        """
+        self.id = loaded.id
+        self._tokenizer = loaded.tokenizer
+        self._bos_token_id = loaded.bos_token_id
+        self._max_tokens = loaded.max_tokens
+        self._max_prompt_tokens = max_prompt_tokens
+        self._compiler = GrammarCompiler(loaded.tokenizer.to_str(), loaded.eos_token_id)
+        self._side = SideThread()
+        self._llama = forward
+        self._heads = loaded.heads.with_products(forward.linear) if loaded.heads else None
+        self._prefill_draft = loaded.prefill_draft
+        self._prefill_head = loaded.prefill_head
+        self._draft = draft
+        try:
+            num_heads = loaded.heads.num_heads if loaded.heads else 0
+            self._tree = MedusaTree.from_choices(loaded.tree, num_heads, loaded.p_min)
+        except ValueError as error:
+            raise ModelFolderError(
+                f"medusa_tree.json of model {loaded.id!r} does not fit its heads: {error}"
+            ) from error
+        positions = max_prompt_tokens + loaded.max_tokens + MOST_DRAFTED_NODES
+        if positions > loaded.longest_sequence:
+            raise ModelFolderError(
+                f"model {loaded.id!r} attends to {loaded.longest_sequence} positions, and {positions} may be needed: "
+                f"lower PEAKPLAN_MAX_PROMPT_TOKENS ({max_prompt_tokens}) or max_tokens in model.json"
+            )
+        self._cache = self._llama.new_cache(positions)
+
+    @property
+    def precision(self) -> str:
+        """The number format of the model's products."""
+        return self._llama.precision
+
+    @property
+    def strategies(self) -> tuple[Strategy, ...]:
+        """The ways in which this model can decode."""
+        possible: dict[Strategy, bool] = {
+            "autoregressive": True,
+            "medusa": self._heads is not None,
+            "draft": self._draft is not None,
+        }
+        return tuple(strategy for strategy, has_parts in possible.items() if has_parts)
+
+    def generate(self, request: GenerationRequest, cancelled: Callable[[], bool] = lambda: False) -> GenerationResult:
+        """Continue the prompt under the grammar until that is finished, the deadline passes or `cancelled` says so.
+
+        Raises RequestRefusedError for a prompt that is too long, a grammar that does not compile, or heads or a draft
+        that the model does not have.
+        """
+        started = time.monotonic()
+        prompt = [self._bos_token_id, *self._tokenizer.encode(request.prompt, add_special_tokens=False).ids]
+        if len(prompt) > self._max_prompt_tokens:
+            raise RequestRefusedError(
+                f"its prompt has {len(prompt)} tokens, and {self._max_prompt_tokens} are the most"
+            )
+
+        def stop() -> bool:
+            return cancelled() or (request.deadline is not None and time.monotonic() >= request.deadline)
+
+        generation = self._generate(request, prompt, stop)
+        return generation_result(generation, self._tokenizer, time.monotonic() - started, trace=request.trace)
+
+    def _generate(self, request: GenerationRequest, prompt: list[int], stop: Callable[[], bool]) -> Generation:
+        constraint = self._side.submit(partial(self._begin_grammar, request.grammar))
+        max_tokens = min(request.max_tokens or self._max_tokens, self._max_tokens)
+        if request.strategy == "medusa":
+            if self._heads is None:
+                raise RequestRefusedError(f"the model {self.id} has no Medusa heads")
+            run = partial(
+                generate_medusa, self._llama, self._heads, self._tree, prefill_draft=self._draft_prefill(prompt)
+            )
+        elif request.strategy == "draft":
+            if self._draft is None:
+                raise RequestRefusedError(f"the model {self.id} has no draft")
+            run = partial(generate_draft, self._draft)
+        else:
+            run = partial(generate_autoregressive, self._llama, fast_forward=request.fast_forward)
+        return run(prompt, constraint, max_tokens=max_tokens, trace=request.trace, cancelled=stop, cache=self._cache)
+
+    def _draft_prefill(self, prompt: list[int]) -> PrefillDraft:
+        if self._prefill_head is None:
+            return self._prefill_draft
+        return self._prefill_head.guess(prompt, self._llama.embed, self._compiler.continues_word)
+
+    def _begin_grammar(self, grammar: str) -> GrammarConstraint:
+        constraint = request_constraint(self._compiler, grammar)
+        constraint.legal()  # the first mask, the largest of all, is remembered
+        return constraint
+
+    def rest(self) -> None:
+        """Be alone in the process until the next generation: it may be forked."""
+        self._side.rest()
+
+
+def load(
+    model_dir: Path,
+    cache_dir: Path,
+    dtype: Precision,
+    threads: int,
+    strategy: Strategy,
+    max_prompt_tokens: int,
+    draft_model_dir: Path | None = None,
+) -> TorchModel:
+    """Load a model folder and let it generate once, so that a replica that says it is ready has proven it.
+
+    `draft_model_dir` names a smaller model that drafts where the strategy is "draft", instead of the first layers.
+
+    Raises ModelFolderError or BaseWeightsError with what to mend.
+    """
+    torch.set_num_threads(threads)
+    loaded = load_model(model_dir, cache_dir, kept_dtype(dtype))
+    forward = build_forward(loaded, dtype, cache_dir)
+    draft = self_draft(loaded, forward)
+    if strategy == "draft" and draft_model_dir is not None:
+        positions = max_prompt_tokens + loaded.max_tokens
+        draft = smaller_draft(loaded, forward, draft_model_dir, cache_dir, dtype, positions)
+    model = TorchModel(loaded, forward, max_prompt_tokens, draft)
+    del loaded
+    _return_free_memory()
+    if strategy not in model.strategies:
+        raise ModelFolderError(
+            f"{model_dir} has {_MISSING[strategy]}: set PEAKPLAN_STRATEGY=autoregressive, or train one"
+        )
+    for words in _WARM_UP_WORDS:
+        prompt = " red shoes" * (words // 2)
+        model.generate(GenerationRequest(prompt=prompt, grammar=_WARM_UP_GRAMMAR, strategy=strategy))
+    model.rest()
+    return model
+
+
+def _return_free_memory() -> None:
+    """Give what loading needed back to the system, where the C library can: it is more than the model itself."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -1,0 +1,62 @@
+"""`python -m service.engines.triton`: write the model repository that the settings ask for, become the Triton server.
+
+The gateway beside it is `PEAKPLAN_ENGINE=triton python -m service`, with the same settings. See
+service/engines/triton/README.md.
+"""
+
+import argparse
+import os
+import sys
+
+from pydantic import ValidationError
+
+from service.engines.factory import as_json
+from service.engines.triton.installation import Installation, NoTritonError
+from service.engines.triton.repository import Replica, write_repository
+from service.settings import Settings, problems_of
+
+
+def main(words: list[str]) -> int:
+    """Exit code 1, with one line on standard error, when there is nothing to start or nowhere to write."""
+    parser = argparse.ArgumentParser(
+        prog="python -m service.engines.triton", description=(__doc__ or "").partition("\n")[0]
+    )
+    parser.add_argument("--write-only", action="store_true", help="write the repository and print the server's command")
+    options = parser.parse_args(words)
+    try:
+        settings = Settings()
+        installation = Installation.find(settings.triton_home)
+        command = prepare(settings, installation)
+    except ValidationError as error:
+        return _fail(problems_of(error))
+    except (NoTritonError, OSError, ValueError) as error:
+        return _fail(str(error))
+    if not options.write_only:
+        os.execve(command[0], command, installation.environment(os.environ, settings.threads_per_replica))
+    print(" ".join(command))
+    return 0
+
+
+def prepare(settings: Settings, installation: Installation) -> list[str]:
+    """Write what the server reads; returns its command. Raises OSError, ValueError."""
+    folder = settings.triton_folder or settings.cache_dir / "triton"
+    arguments = {"hosted": settings.triton_hosts, "choice": as_json(settings.engine_config)}
+    replica = Replica("service.engines.factory:source_from_json", arguments, {})
+    write_repository(folder / "models", replica, chips=settings.replica_count, cores_per_chip=settings.cores_per_chip)
+    return installation.command(
+        folder / "models",
+        installation.link_backends(folder / "backends"),
+        settings.triton_url,
+        replicas=settings.replica_count,
+        stop_seconds=settings.shutdown_seconds,
+        metrics_port=settings.triton_metrics_port,
+    )
+
+
+def _fail(reason: str) -> int:
+    print(f"Triton cannot start: {reason}.", file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,156 @@
+"""Replicas that are forked from one process that has loaded the model already.
+
+Loading takes seconds and hundreds of megabytes. A fork takes milliseconds, and replicas that only read the weights
+share them: the tenth costs what its K/V cache does, and one that dies is replaced at once. Only for models that live
+in one thread on the CPU (`ModelSource.forkable`): neither threads nor devices outlive a fork.
+"""
+
+import asyncio
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+from typing import ClassVar, Protocol
+
+from service.engines.protocol import EngineUnavailableError
+from service.engines.worker.connection import ReplicaConnection
+from service.engines.worker.messages import Failure, Forked, LoadModel, Message, ModelSource, Ready
+from service.engines.worker.spawn import spawn
+
+_FORK_SECONDS = 10.0  # a fork takes milliseconds; a fork server that takes this long is stuck
+
+
+class Process(Protocol):
+    """What an engine needs of its replica's process, `subprocess.Popen`'s names."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def kill(self) -> None: ...
+
+    def wait(self) -> int: ...
+
+
+class ForkedProcess:
+    """A grandchild. Held by its descriptor, so that a number that was given to another process is never signalled."""
+
+    def __init__(self, pid: int) -> None:
+        """Raises EngineUnavailableError when it is gone already."""
+        self.pid = pid
+        try:
+            self._descriptor = os.pidfd_open(pid)
+        except OSError as error:
+            raise EngineUnavailableError("the replica's process ended as it began") from error
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
+
+    def wait(self) -> int:
+        """Return once it has ended; its parent, the fork server, gets its exit code."""
+        select.select([self._descriptor], [], [])
+        return 0
+
+    def __del__(self) -> None:
+        with contextlib.suppress(AttributeError, OSError):
+            os.close(self._descriptor)
+
+
+class ForkServer:
+    """The fork server process of one model, for all engines of this process that serve that model."""
+
+    _shared: ClassVar[dict[str, "ForkServer"]] = {}
+
+    def __init__(self, source: ModelSource, threads: int, key: str) -> None:
+        self._source = source
+        self._threads = threads
+        self._key = key
+        self._members = 0
+        self._one_at_a_time = asyncio.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._link: ReplicaConnection | None = None
+        self._control: socket.socket | None = None
+
+    @classmethod
+    def join(cls, source: ModelSource, threads: int) -> "ForkServer":
+        """The fork_server of this model; `leave` it in the end."""
+        key = repr((source.loader, sorted(source.arguments.items()), source.version, threads))
+        fork_server = cls._shared.setdefault(key, cls(source, threads, key))
+        fork_server._members += 1
+        return fork_server
+
+    async def leave(self) -> None:
+        """The last to leave ends the fork server, and with it every replica that is still there."""
+        self._members -= 1
+        if self._members == 0:
+            self._shared.pop(self._key, None)
+            async with self._one_at_a_time:
+                await self._stop()
+
+    async def fork(self, stream: socket.socket) -> Process:
+        """A replica that serves on `stream`, and answers LoadModel there. Loads the model first if nobody has yet.
+
+        Raises EngineUnavailableError with the fork server's own reason.
+        """
+        async with self._one_at_a_time:
+            if self._link is None or self._link.gone.is_set():
+                await self._stop()
+                await self._start()
+            assert self._link is not None
+            assert self._control is not None
+            answer = self._link.expect()
+            try:
+                socket.send_fds(self._control, [b"\0"], [stream.fileno()])
+                async with asyncio.timeout(_FORK_SECONDS):
+                    forked = await answer
+            except BaseException as error:
+                await self._stop()  # an answer that comes after all must not be taken for the next one's
+                if isinstance(error, OSError):  # a TimeoutError is one
+                    raise EngineUnavailableError("the process that replicas are forked from does not answer") from error
+                raise
+        if not isinstance(forked, Forked):
+            raise EngineUnavailableError(_reason(forked))
+        return ForkedProcess(forked.pid)
+
+    async def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                self._process = spawn(theirs, self._threads)
+            except EngineUnavailableError:
+                ours.close()
+                raise
+        self._control = ours.dup()  # descriptors go past the event loop's transport, which knows bytes alone
+        _, self._link = await asyncio.get_running_loop().create_unix_connection(ReplicaConnection, sock=ours)
+        self._link.send(LoadModel(self._source, os.getpid(), forks=True))
+        try:
+            answer = await self._link.expect()
+        except BaseException:
+            await self._stop()
+            raise
+        if not isinstance(answer, Ready):
+            await self._stop()
+            raise EngineUnavailableError(_reason(answer))
+
+    async def _stop(self) -> None:
+        link, control, process = self._link, self._control, self._process
+        self._link, self._control, self._process = None, None, None
+        if link is not None:
+            link.close()
+        if control is not None:
+            control.close()
+        if process is not None:
+            process.kill()
+            await asyncio.to_thread(process.wait)
+
+
+def can_fork() -> bool:
+    """Whether this system tells processes by descriptors (Linux does)."""
+    return sys.platform == "linux" and hasattr(os, "pidfd_open")
+
+
+def _reason(message: Message) -> str:
+    return message.reason if isinstance(message, Failure) else "the fork server lost its way"

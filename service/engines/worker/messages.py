@@ -1,0 +1,145 @@
+"""Messages between the server and a replica process: pickles with length and checksum before them, over one socket.
+
+Both ends are our own processes and the socket has no name, so the pickles are trusted. The checksum is for a replica
+whose memory or device has gone bad: bytes that are not what was written are no answer.
+"""
+
+import pickle
+import socket
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from service.engines.protocol import GenerationRequest, GenerationResult
+
+_HEAD = struct.Struct("!II")  # length of the body, its CRC-32
+_MAX_BODY_BYTES = 16 * 1024 * 1024
+_READ_BYTES = 65536
+
+
+class FrameError(Exception):
+    """What came in is no message: its length is absurd, its checksum wrong, or it does not unpickle."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """How a replica gets its model: `loader` is "module:function", called there with `arguments` by name.
+
+    A name and not the function itself, so that the server never imports torch to say which model it wants. Sources of
+    equal `version` give equal answers: plans that one made may be kept and given in the name of the other. A `forkable`
+    model lives in one thread on the CPU, and so survives a fork of its process.
+    """
+
+    loader: str
+    arguments: Mapping[str, object]
+    version: str = ""
+    forkable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LoadModel:
+    """The first message to a replica's process: what to load, whose child it is, and whether to serve or to fork."""
+
+    source: ModelSource
+    parent_pid: int
+    forks: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The model is loaded and has answered once."""
+
+    model_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """A replica was forked."""
+
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Stop the current generation; its result still follows, cut short."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """No model, or no result. `refused` marks a request that no replica would take."""
+
+    reason: str
+    refused: bool = False
+
+
+Message = LoadModel | Ready | Forked | Cancel | Failure | GenerationRequest | GenerationResult
+
+
+def encode(message: Message) -> bytes:
+    """The bytes of one message."""
+    body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    return _HEAD.pack(len(body), zlib.crc32(body)) + body
+
+
+class Decoder:
+    """Collects bytes and gives back whole messages, whatever the pieces they come in."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> list[Message]:
+        """The messages that `data` completes, in order. Raises FrameError; the rest of the stream is lost then."""
+        self._buffer += data
+        messages: list[Message] = []
+        while len(self._buffer) >= _HEAD.size:
+            length, checksum = _HEAD.unpack_from(self._buffer)
+            if length > _MAX_BODY_BYTES:
+                raise FrameError(f"a message of {length} bytes")
+            end = _HEAD.size + length
+            if len(self._buffer) < end:
+                break
+            messages.append(_decode(bytes(self._buffer[_HEAD.size : end]), checksum))
+            del self._buffer[:end]
+        return messages
+
+
+def _decode(body: bytes, checksum: int) -> Message:
+    if zlib.crc32(body) != checksum:
+        raise FrameError("a message with a wrong checksum")
+    try:
+        message: Message = pickle.loads(body)
+    except Exception as error:  # a pickle may raise anything
+        raise FrameError(f"a message that does not unpickle: {type(error).__name__}") from error
+    return message
+
+
+class Channel:
+    """The replica's blocking end of the socket."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+        self._decoder = Decoder()
+        self._waiting: list[Message] = []
+
+    def send(self, message: Message) -> None:
+        self._stream.sendall(encode(message))
+
+    def receive(self) -> Message | None:
+        """The next message; None once the other end is gone."""
+        while not self._waiting:
+            data = self._stream.recv(_READ_BYTES)
+            if not data:
+                return None
+            self._waiting += self._decoder.feed(data)
+        return self._waiting.pop(0)
+
+    def interrupted(self) -> bool:
+        """Whether anything has come in, or the other end has gone, since the last `receive`. Never blocks or reads."""
+        if self._waiting:
+            return True
+        try:
+            self._stream.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        return True

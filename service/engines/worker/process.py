@@ -1,0 +1,132 @@
+"""A replica's process: loads one model, then answers one request after another over the socket it was given.
+
+Or it forks replicas that do so, each over a socket of its own that comes with the order (`fork_server.py`). Run by
+`processes.py` as `python -m service.engines.worker.process FD`. It knows the channel, not what a model is.
+"""
+
+import contextlib
+import ctypes
+import gc
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from pkgutil import resolve_name
+from typing import Protocol
+
+from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError
+from service.engines.worker.messages import Cancel, Channel, Failure, Forked, LoadModel, ModelSource, Ready
+from service.engines.worker.spawn import FORK_SERVER, REPLICA, take_name
+from service.telemetry.logs import error_location
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# The gateway goes first where both want a core: it needs it for a fraction of a millisecond, and requests whose turn
+# has come wait for it.
+NICENESS = 5
+
+
+class WorkerModel(Protocol):
+    """What a loader returns. `generate` asks `cancelled` before each forward pass and stops where it says so."""
+
+    @property
+    def id(self) -> str: ...
+
+    def generate(self, request: GenerationRequest, cancelled: Callable[[], bool]) -> GenerationResult: ...
+
+
+def main() -> int:
+    """Serve until the other end of the socket is gone."""
+    # The server decides when a replica ends; Ctrl-C and `kill` reach the whole group, and in-flight work must finish.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with socket.socket(fileno=int(sys.argv[1])) as stream, contextlib.suppress(ConnectionError):
+        channel = Channel(stream)
+        order = channel.receive()
+        if isinstance(order, LoadModel) and die_with_parent(order.parent_pid):
+            take_name(FORK_SERVER if order.forks else REPLICA)
+            os.nice(NICENESS)
+            model = _load(channel, order.source)
+            if model is not None and order.forks:
+                return _fork_on_demand(stream, channel, model)
+            if model is not None:
+                return _serve(channel, model)
+    return 1
+
+
+def die_with_parent(parent_pid: int) -> bool:
+    """Ask the kernel to kill this process when its parent dies, however that happens. False: it is dead already.
+
+    The kernel means the parent's *thread* that started this process, so the server starts replicas from its main one.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    return os.getppid() == parent_pid
+
+
+def _load(channel: Channel, source: ModelSource) -> WorkerModel | None:
+    """The model, announced; or the reason why there is none."""
+    try:
+        loader: Callable[..., WorkerModel] = resolve_name(source.loader)
+        model = loader(**source.arguments)
+    except Exception as error:
+        channel.send(Failure(_one_line(error)))
+        return None
+    gc.collect()
+    gc.freeze()  # the model lives for good; collections in the middle of a request need not walk it
+    channel.send(Ready(model.id))
+    return model
+
+
+def _fork_on_demand(stream: socket.socket, channel: Channel, model: WorkerModel) -> int:
+    """One replica for each descriptor that comes in, which is its socket."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel forgets the dead by itself
+    pid = os.getpid()
+    while (order := socket.recv_fds(stream, 1, 1))[0]:
+        (descriptor,) = order[1]
+        with socket.socket(fileno=descriptor) as theirs:
+            child = os.fork()
+            if child == 0:
+                stream.close()
+                os._exit(_serve_forked(theirs, model, pid))
+        channel.send(Forked(child))
+    return 0
+
+
+def _serve_forked(stream: socket.socket, model: WorkerModel, fork_server_pid: int) -> int:
+    with contextlib.suppress(ConnectionError):
+        channel = Channel(stream)
+        take_name(REPLICA)
+        if die_with_parent(fork_server_pid) and isinstance(channel.receive(), LoadModel):
+            channel.send(Ready(model.id))
+            return _serve(channel, model)
+    return 1
+
+
+def _serve(channel: Channel, model: WorkerModel) -> int:
+    while (message := channel.receive()) is not None:
+        if isinstance(message, GenerationRequest):
+            channel.send(_answer(model, message, channel))
+        elif not isinstance(message, Cancel):  # a Cancel here crossed the result that it was meant for
+            raise TypeError(f"a replica is never sent a {type(message).__name__}")
+    return 0
+
+
+def _answer(model: WorkerModel, request: GenerationRequest, channel: Channel) -> GenerationResult | Failure:
+    try:
+        return model.generate(request, channel.interrupted)
+    except RequestRefusedError as error:
+        return Failure(str(error), refused=True)
+    except Exception as error:
+        return Failure(error_location(error))
+
+
+def _one_line(error: Exception) -> str:
+    """The error in words, on one line; our own errors need no class name before them."""
+    words = " ".join(str(error).split())
+    ours = type(error).__module__.startswith("service.")
+    return words if ours and words else f"{type(error).__name__}: {words}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,145 @@
+"""An engine whose model lives in a process of its own, so that no forward pass ever holds up the web server.
+
+The server's end of the socket is non-blocking: a replica that hangs or is stopped in the middle of a message costs the
+event loop nothing. A replica that does not answer a cancellation within `grace` seconds is killed.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+
+from service.engines.protocol import (
+    EngineUnavailableError,
+    GenerationRequest,
+    GenerationResult,
+    RequestRefusedError,
+)
+from service.engines.worker.connection import ReplicaConnection
+from service.engines.worker.fork_server import ForkServer, Process, can_fork
+from service.engines.worker.messages import Cancel, Failure, LoadModel, Message, ModelSource, Ready
+from service.engines.worker.spawn import spawn
+
+START_SECONDS = 1800.0  # the first start fetches the base weights
+GRACE_SECONDS = 2.0
+
+
+class ReplicaEngine:
+    """One replica process as an `Engine`."""
+
+    def __init__(
+        self,
+        source: ModelSource,
+        *,
+        threads: int = 1,
+        start_seconds: float = START_SECONDS,
+        grace_seconds: float = GRACE_SECONDS,
+    ) -> None:
+        self._source = source
+        self._threads = threads
+        self._start_seconds = start_seconds
+        self._grace_seconds = grace_seconds
+        self._fork_server = ForkServer.join(source, threads) if source.forkable and can_fork() else None
+        self._process: Process | None = None
+        self._link: ReplicaConnection | None = None
+        self._model_id = ""
+        self._ready = False  # between a start that succeeded and the next stop
+
+    @property
+    def model_id(self) -> str:
+        return self._model_id
+
+    @property
+    def available(self) -> bool:
+        return self._ready and self._link is not None and not self._link.gone.is_set()
+
+    @property
+    def pid(self) -> int | None:
+        """The replica's process id; None before the first start."""
+        return None if self._process is None else self._process.pid
+
+    async def start(self) -> None:
+        """Start the process and wait for its model. Raises EngineUnavailableError with the replica's own reason."""
+        await self._stop()
+        try:
+            async with asyncio.timeout(self._start_seconds):
+                answer = await self._begin()
+        except TimeoutError:
+            await self._stop()
+            raise EngineUnavailableError(f"the replica was not ready after {self._start_seconds:.0f} s") from None
+        except BaseException:
+            await self._stop()
+            raise
+        if not isinstance(answer, Ready):
+            await self._stop()
+            raise EngineUnavailableError(answer.reason if isinstance(answer, Failure) else "the replica gave no model")
+        self._model_id, self._ready = answer.model_id, True
+
+    async def generate(self, request: GenerationRequest) -> GenerationResult:
+        """See `Engine.generate`. When cancelled it waits for the replica to stop, and kills one that does not."""
+        if self._link is None or not self._ready:
+            raise EngineUnavailableError("the replica is not started")
+        link = self._link
+        answer = link.expect()
+        link.send(request)
+        try:
+            message = await answer
+        except asyncio.CancelledError:
+            if link.owes:  # the answer may have come since the cancellation
+                link.send(Cancel())
+                await self._settle(link)
+            raise
+        if isinstance(message, GenerationResult):
+            return message
+        if isinstance(message, Failure) and message.refused:
+            raise RequestRefusedError(message.reason)
+        if isinstance(message, Failure):
+            raise EngineUnavailableError(message.reason)
+        link.close()
+        raise EngineUnavailableError("the replica lost its way")
+
+    async def failed(self) -> None:
+        if self._link is not None:
+            await self._link.gone.wait()
+
+    async def close(self) -> None:
+        await self._stop()
+        if self._fork_server is not None:
+            fork_server, self._fork_server = self._fork_server, None
+            await fork_server.leave()
+
+    async def _begin(self) -> Message:
+        """A process and its first message."""
+        ours, theirs = socket.socketpair()
+        try:
+            with theirs:
+                if self._fork_server is None:
+                    self._process = spawn(theirs, self._threads)
+                else:
+                    self._process = await self._fork_server.fork(theirs)
+        except BaseException:
+            ours.close()
+            raise
+        _, self._link = await asyncio.get_running_loop().create_unix_connection(ReplicaConnection, sock=ours)
+        self._link.send(LoadModel(self._source, os.getpid()))  # it says nothing before, when nobody would listen yet
+        return await self._link.expect()
+
+    async def _settle(self, link: ReplicaConnection) -> None:
+        """Wait until the replica is free again. Nobody reads the cancelled request's answer, so mark it as seen."""
+        answer = link.expect()
+        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
+        await asyncio.wait({answer}, timeout=self._grace_seconds)
+        if not answer.done():
+            link.close()
+            if self._process is not None:
+                self._process.kill()
+
+    async def _stop(self) -> None:
+        self._ready = False
+        if self._link is not None:
+            self._link.close()
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await asyncio.to_thread(self._process.wait)
+        self._link, self._process = None, None

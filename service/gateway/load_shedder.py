@@ -1,0 +1,54 @@
+"""The limit of the last rung: how much work of its own the gateway may have before it turns requests away.
+
+A plan by rule costs a fraction of a millisecond, so this is far beyond what the model can carry; past it every answer
+would come late, and a quick 503 helps its caller more.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+_SAMPLE = 64  # requests between two measurements of what one costs
+_FIRST_COST = 0.0005  # seconds
+_FEWEST = 32  # requests that may always be inside
+_TICK_SECONDS = 0.02
+
+
+class LoadShedder:
+    """Lets requests in while the work that they mean fits `seconds`: bounded in time, not in number.
+
+    How long the event loop lets others wait counts too: on a machine that is busy with something else the work takes
+    longer than the processor time that it costs.
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.process_time) -> None:
+        """`clock` tells the seconds that this process has computed."""
+        self._seconds = seconds
+        self._clock = clock
+        self._inside = 0
+        self._served = 0
+        self._sampled = clock()
+        self._cost = _FIRST_COST
+        self._lag = 0.0
+
+    @property
+    def is_open(self) -> bool:
+        return self._inside < _FEWEST or max(self._inside * self._cost, self._lag) < self._seconds
+
+    async def watch(self) -> None:
+        """Measure until cancelled how late the event loop is."""
+        while True:
+            due = time.monotonic() + _TICK_SECONDS
+            await asyncio.sleep(_TICK_SECONDS)
+            self._lag = max(time.monotonic() - due, self._lag / 2)
+
+    def __enter__(self) -> None:
+        """Count a request while it is worked on."""
+        self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._inside -= 1
+        self._served += 1
+        if self._served % _SAMPLE == 0:
+            now = self._clock()
+            self._cost, self._sampled = (now - self._sampled) / _SAMPLE, now

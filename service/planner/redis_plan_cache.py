@@ -1,0 +1,166 @@
+"""The second level of the plan cache: a Redis or Valkey server that several hosts share.
+
+A slow or dead server must cost a request next to nothing. So: all reads of one turn of the event loop travel as one
+MGET over one connection; a read that takes longer than `timeout` is given up, and after one failure nobody asks again
+until a probe, off every request's path, was answered in time. Writes wait for nobody.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Awaitable
+from typing import TypeVar
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from service.planner.plan_cache import CachedPlanText
+
+logger = logging.getLogger(__name__)
+T = TypeVar("T")
+
+_PREFIX = "peakplan:"
+_MAX_VALUE_BYTES = 8192
+_MAX_UNWRITTEN = 1000
+_CONNECT_SECONDS = 0.5  # off every request's path
+_MIN_PAUSE, _MAX_PAUSE = 0.1, 2.0  # between probes of a server that fails
+_FAILURES = (RedisError, OSError, TimeoutError, ValueError)
+
+
+class RedisPlanCache:
+    """A `SharedPlanCache` on a server."""
+
+    def __init__(self, url: str, *, timeout: float, seconds: float) -> None:
+        """`timeout`: seconds a read may take; `seconds`: how long an entry lives. Raises ValueError for a bad URL."""
+        self._reads = _client(url)
+        self._writes = _client(url)
+        self._timeout = timeout
+        self._milliseconds = max(int(seconds * 1000), 1)
+        self._asked: dict[str, asyncio.Future[CachedPlanText | None]] = {}
+        self._unwritten: dict[str, CachedPlanText] = {}
+        self._wake_reader, self._wake_writer = asyncio.Event(), asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self.up = False
+
+    def start(self) -> None:
+        """Begin to connect; until that is done every `get` says None at once."""
+        self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._write())]
+
+    async def close(self) -> None:
+        """Stop; what is not written yet is lost."""
+        self.up = False
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._answer_all({})
+        for client in (self._reads, self._writes):
+            await _disconnect(client)
+
+    async def get(self, key: str) -> CachedPlanText | None:
+        if not self.up:
+            return None
+        asked = self._asked.get(key)
+        if asked is None:
+            asked = self._asked[key] = asyncio.get_running_loop().create_future()
+            self._wake_reader.set()
+        await asyncio.wait({asked}, timeout=self._timeout)
+        return asked.result() if asked.done() else None
+
+    def put(self, key: str, remembered: CachedPlanText) -> None:
+        if self.up and len(self._unwritten) < _MAX_UNWRITTEN:
+            self._unwritten[key] = remembered
+            self._wake_writer.set()
+
+    async def _read(self) -> None:
+        pause = _MIN_PAUSE
+        while True:
+            try:
+                await self._probe()
+                logger.info("shared cache up")
+                pause = _MIN_PAUSE
+                await self._read_until_it_fails()
+            except _FAILURES as error:
+                if self.up or pause == _MIN_PAUSE:
+                    logger.warning("shared cache down", extra={"reason": type(error).__name__})
+            self.up = False
+            self._answer_all({})
+            await _disconnect(self._reads)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _MAX_PAUSE)
+
+    async def _probe(self) -> None:
+        """Connect, then prove that answers come in time."""
+        await _within(_CONNECT_SECONDS, self._reads.ping())
+        await _within(self._timeout, self._reads.ping())
+        self.up = True
+
+    async def _read_until_it_fails(self) -> None:
+        while True:
+            await self._wake_reader.wait()
+            self._wake_reader.clear()
+            keys = list(self._asked)
+            # A busy event loop is no slow server: requests leave in time, the connection is given up later.
+            values = await _within(4 * self._timeout, self._reads.mget([_PREFIX + key for key in keys]))
+            self._answer_all(dict(zip(keys, map(_decode, values), strict=True)), keys)
+
+    async def _write(self) -> None:
+        while True:
+            await self._wake_writer.wait()
+            self._wake_writer.clear()
+            batch, self._unwritten = self._unwritten, {}
+            try:
+                async with self._writes.pipeline(transaction=False) as pipeline:
+                    for key, remembered in batch.items():
+                        pipeline.set(_PREFIX + key, _encode(remembered), px=self._milliseconds)
+                    await _within(_CONNECT_SECONDS, pipeline.execute())
+            except _FAILURES as error:
+                logger.debug("shared cache took no entry", extra={"reason": type(error).__name__})
+                await _disconnect(self._writes)
+
+    def _answer_all(self, found: dict[str, CachedPlanText | None], keys: list[str] | None = None) -> None:
+        for key in list(self._asked) if keys is None else keys:
+            asked = self._asked.pop(key)
+            if not asked.done():
+                asked.set_result(found.get(key))
+
+
+def _client(url: str) -> "Redis":
+    """One connection, no retries: a second try is the next probe's."""
+    return Redis.from_url(
+        url,
+        max_connections=1,
+        socket_connect_timeout=_CONNECT_SECONDS,
+        retry=Retry(NoBackoff(), 0),
+        health_check_interval=0,
+        client_name="peakplan",
+    )
+
+
+async def _within(seconds: float, work: Awaitable[T]) -> T:
+    async with asyncio.timeout(seconds):
+        return await work
+
+
+async def _disconnect(client: "Redis") -> None:
+    with contextlib.suppress(*_FAILURES):
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            await client.connection_pool.disconnect(inuse_connections=True)
+
+
+def _encode(remembered: CachedPlanText) -> bytes:
+    return json.dumps([remembered.text, remembered.model_id, remembered.strategy]).encode()
+
+
+def _decode(value: bytes | str | None) -> CachedPlanText | None:
+    """None for what is no entry of ours."""
+    if value is None or len(value) > _MAX_VALUE_BYTES:
+        return None
+    try:
+        text, model_id, strategy = json.loads(value)
+    except (ValueError, TypeError):
+        return None
+    parts = (text, model_id, strategy)
+    return CachedPlanText(*parts) if all(isinstance(part, str) for part in parts) else None

@@ -1,0 +1,72 @@
+"""`python -m service.weights export|import`: our model for other engines, and other people's models for ours."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from service.settings import Settings
+from service.weights.base_weights import BaseWeightsError
+from service.weights.exporting import export_model
+from service.weights.head_layouts import LAYOUTS, PEAKPLAN
+from service.weights.head_weights import LayoutError
+from service.weights.importing import import_model
+from service.weights.model_folder import ModelFolderError
+
+FORMATS = [name for name in LAYOUTS if name != PEAKPLAN.name]
+
+
+def _path(word: str) -> Path:
+    """No shell expands the ~ of a make variable."""
+    return Path(word).expanduser()
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m service.weights", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    export = commands.add_parser("export", help="a model folder as a Hugging Face checkpoint, heads in another layout")
+    export.add_argument("--format", choices=FORMATS, required=True)
+    export.add_argument("--output", type=_path, required=True, help="a new folder")
+    export.add_argument("--model", type=_path, help="a model folder; PEAKPLAN_MODEL_DIR otherwise")
+    taken = commands.add_parser("import", help="a Llama or Mistral checkpoint and its heads as a model folder")
+    taken.add_argument("--checkpoint", type=_path, required=True, help="a folder in Hugging Face's layout")
+    taken.add_argument("--heads", type=_path, help="a file or folder of Medusa heads, in any layout")
+    taken.add_argument("--tree", type=_path, help="a JSON list of choices")
+    taken.add_argument("--output", type=_path, required=True, help="a new folder")
+    taken.add_argument("--id", default="", help="the model's name in answers; the checkpoint's folder otherwise")
+    return parser
+
+
+def _export(arguments: argparse.Namespace) -> list[str]:
+    settings = Settings()
+    model = arguments.model or settings.model_dir
+    exported = export_model(model, settings.cache_dir, LAYOUTS[arguments.format], arguments.output)
+    heads = ", ".join(str(path.relative_to(exported.folder)) for path in exported.heads) or "none: the model has none"
+    return [f"wrote {exported.folder}: a Hugging Face checkpoint; heads for {arguments.format}: {heads}"]
+
+
+def _import(arguments: argparse.Namespace) -> list[str]:
+    made = import_model(arguments.checkpoint, arguments.output, arguments.heads, name=arguments.id, tree=arguments.tree)
+    heads = "" if made.heads is None else f" with {made.heads.heads.count} heads of {made.heads.path}"
+    return [
+        f"wrote {made.folder}{heads}",
+        *(f"note: {note}" for note in made.notes),
+        f"serve it: PEAKPLAN_MODEL_DIR={made.folder} make serve",
+    ]
+
+
+def main(words: list[str] | None = None) -> int:
+    """The command line; 0, or 2 when something cannot be used, with the reason on stderr."""
+    arguments = _parser().parse_args(words)
+    try:
+        lines = (_export if arguments.command == "export" else _import)(arguments)
+    except (LayoutError, ModelFolderError, BaseWeightsError, ValidationError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    print("\n".join(lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

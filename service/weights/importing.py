@@ -1,0 +1,107 @@
+"""`make import`: a checkpoint of the Llama architecture and published Medusa heads become a model folder of ours.
+
+Nothing of the checkpoint is copied: `model.json` names its folder. What would fail at the first request, or worse,
+answer wrongly, is refused here.
+"""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from service.decoding.tree import MedusaTree
+from service.weights.checkpoint import check_shapes, read_config, read_json, read_lm_head, read_shapes
+from service.weights.head_layouts import PEAKPLAN, Found, read_heads, write_heads
+from service.weights.head_weights import LayoutError
+from service.weights.model_folder import ModelCard
+
+MAX_TOKENS = 96  # the longest plan text, as of the model that we ship
+_TREE = "medusa_tree.json"
+# Small, as suits a CPU (docs/figures/decoding.json): each head's best after the best, a few seconds beside them.
+_TREE_OF_HEADS = [[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0], [0, 0, 1], [0, 0, 0, 0]]
+
+
+@dataclass(frozen=True)
+class Imported:
+    """The model folder that was made, the heads found for it, and what its owner should know."""
+
+    folder: Path
+    heads: Found | None
+    notes: list[str]
+
+
+def import_model(
+    checkpoint: Path, output: Path, heads: Path | None = None, *, name: str = "", tree: Path | None = None
+) -> Imported:
+    """Write the model folder `output`. `heads` is a file or a folder; `tree` a JSON list of choices.
+
+    Raises LayoutError with what to do.
+    """
+    if output.exists() and any(output.iterdir()):
+        raise LayoutError(f"{output} is not empty; name a new folder with OUTPUT=")
+    config = read_config(checkpoint)
+    check_shapes(read_shapes(checkpoint), config, checkpoint)
+    tokenizer = _tokenizer(checkpoint, config.vocab_size)
+    card = ModelCard(
+        id=name or checkpoint.resolve().name,
+        base=os.path.relpath(checkpoint.resolve(), output.resolve()),
+        bos_token_id=_special_token(checkpoint, "bos_token_id", tokenizer),
+        eos_token_id=_special_token(checkpoint, "eos_token_id", tokenizer),
+        max_tokens=MAX_TOKENS,
+    )
+    lm_head = read_lm_head(checkpoint, config)
+    found = read_heads(heads, lm_head) if heads is not None else None
+    choices = _choices(tree, found) if found is not None else []
+    output.mkdir(parents=True, exist_ok=True)
+    notes = list(found.notes) if found else ["no heads: serve it with PEAKPLAN_STRATEGY=autoregressive"]
+    if found is not None:
+        write_heads(found.heads, PEAKPLAN, output, lm_head=lm_head, base="")
+        (output / _TREE).write_text(json.dumps(choices) + "\n", encoding="utf-8")
+        if tree is None and not (found.path.with_name(_TREE)).is_file():
+            notes.append(f"{_TREE} is a small default; TREE= names one that was made for these heads")
+    (output / "model.json").write_text(card.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    return Imported(output, found, notes)
+
+
+def _tokenizer(checkpoint: Path, vocab_size: int) -> Tokenizer:
+    path = checkpoint / "tokenizer.json"
+    if not path.is_file():
+        raise LayoutError(
+            f"{path} is missing. Make it with transformers: AutoTokenizer.from_pretrained({checkpoint.name!r}) and "
+            "save_pretrained into the same folder"
+        )
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises plain Exceptions
+        raise LayoutError(f"{path} is not a tokenizer: {error}") from error
+    if tokenizer.get_vocab_size() > vocab_size:
+        raise LayoutError(f"{path} has {tokenizer.get_vocab_size()} tokens, and the model's vocabulary is {vocab_size}")
+    return tokenizer
+
+
+def _special_token(checkpoint: Path, field: str, tokenizer: Tokenizer) -> int:
+    """From config.json or generation_config.json; the first of several."""
+    for name in ("config.json", "generation_config.json"):
+        path = checkpoint / name
+        value: Any = read_json(path).get(field) if path.is_file() else None
+        value = value[0] if isinstance(value, list) and value else value
+        if isinstance(value, int) and tokenizer.id_to_token(value) is not None:
+            return value
+    raise LayoutError(f"{checkpoint / 'config.json'} says no {field} that its tokenizer has; add it there")
+
+
+def _choices(tree: Path | None, found: Found) -> list[list[int]]:
+    """The tree to draft: the one named, the one beside the heads, or the small default. Raises LayoutError."""
+    beside = found.path.with_name(_TREE)
+    path = tree or (beside if beside.is_file() else None)
+    if path is None:
+        return [choice for choice in _TREE_OF_HEADS if len(choice) <= found.heads.count]
+    try:
+        choices: Any = json.loads(path.read_text(encoding="utf-8"))
+        MedusaTree.from_choices(choices, found.heads.count)
+    except (OSError, ValueError, TypeError) as error:
+        raise LayoutError(f"{path} is no tree for these heads: {error}") from error
+    return [list(choice) for choice in choices]

@@ -1,0 +1,45 @@
+"""model.json of a model folder: what the model is called, what it stands on and how long its plans get.
+
+Apart from the rest of the folder, because an engine whose model runs elsewhere needs only this, and not torch.
+"""
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from service.weights.base_weights import BASE_NAME
+
+
+class ModelFolderError(RuntimeError):
+    """A model folder cannot be used; the message names the file and what to do."""
+
+
+class ModelCard(BaseModel):
+    """model.json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    id: str = Field(min_length=1)
+    base: str = Field(description=f"{BASE_NAME!r}, or a folder (absolute, or relative to the model folder)")
+    bos_token_id: int = Field(ge=0)
+    eos_token_id: int = Field(ge=0)
+    max_tokens: int = Field(ge=8, le=512, description="the longest plan text")
+
+
+def read_card(model_dir: Path) -> ModelCard:
+    """model.json. Raises ModelFolderError naming the field that is wrong."""
+    path = existing(model_dir / "model.json")
+    try:
+        return ModelCard.model_validate_json(path.read_text(encoding="utf-8"))
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'file'}: {item['msg']}" for item in error.errors())
+        raise ModelFolderError(f"{path} is not a model card: {problems}") from error
+
+
+def existing(path: Path) -> Path:
+    """The path itself. Raises ModelFolderError where there is no such file."""
+    if not path.is_file():
+        raise ModelFolderError(
+            f"{path} is missing. Point PEAKPLAN_MODEL_DIR at a model folder; `make train` writes one."
+        )
+    return path

@@ -1,0 +1,197 @@
+"""Read a model folder: what we trained (adapter, heads, tree) and the base that it was trained on.
+
+    model.json                  id, base (a known name, or a folder in Hugging Face's layout), special tokens, limits
+    adapter_model.safetensors   optional, PEFT's LoRA layout, with adapter_config.json; merged into the base at load
+    medusa_heads.safetensors    optional, `{i}.0.linear.weight` ... as FasterDecoding and TGI name them
+    medusa_tree.json            the tree as NxDI lists it: one list of ranks a node
+    drafting.json               optional, what is worth drafting on a device that takes forwards of any size: texts with
+                                which answers often begin, and how likely a node of the tree must be
+    prefill_head.json           optional, better than fixed texts: phrases with which answers begin, how likely a guess
+                                must be, for a head that guesses from the prompt's words
+    prefill_head.safetensors    its weights: see service/decoding/prefill_head.py
+    early_exit.json             optional, for the strategy "draft": how many of the first layers draft, and how far
+    early_exit.safetensors      optional, the lens on the state there: `weight` [H, H] and `bias` [H]
+
+Your own model needs a folder like this one; an adapter, heads and tree are optional. `make import` writes one.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel, ConfigDict, Field
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from service.decoding.early_exit import EarlyExit, TunedLens
+from service.decoding.heads import MedusaHeads
+from service.decoding.llama import LlamaConfig
+from service.decoding.prefill_draft import PrefillDraft
+from service.decoding.prefill_head import PrefillHead, load_prefill_head_weights
+from service.decoding.speculation import ChainShape
+from service.weights.base_weights import BASE_NAME, ensure_base_weights
+from service.weights.checkpoint import check_shapes, longest_sequence, read_config, read_weights
+from service.weights.head_weights import LayoutError
+from service.weights.model_card import ModelCard, ModelFolderError, existing, read_card
+
+__all__ = ["LoadedModel", "ModelCard", "ModelFolderError", "base_folder", "load_model", "merge_adapter", "read_card"]
+
+_ADAPTER_PREFIX = "base_model.model."
+
+
+class Drafting(BaseModel):
+    """drafting.json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    prefill_draft: list[str] = Field(default=[], description="beginnings of answers, drafted while the prompt is read")
+    p_min: float = Field(default=0.0, ge=0, lt=1, description="of a node by the heads, to be drafted")
+
+
+class PrefillHeadCard(BaseModel):
+    """prefill_head.json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    phrases: list[str] = Field(min_length=1, description="with which answers begin, before they copy a word")
+    p_min: float = Field(gt=0, lt=1, description="of a guess, to be drafted")
+
+
+class ExitCard(BaseModel):
+    """early_exit.json."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    layers: int = Field(ge=1, description="of the model, that draft")
+    longest: int = Field(default=ChainShape().longest, ge=1, le=32, description="guesses in a row")
+    p_min: float = Field(default=ChainShape().p_min, ge=0, le=1, description="of a path, to be guessed on from")
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """All that an engine needs. `weights` have Hugging Face's parameter names, the adapter merged.
+
+    `longest_sequence`: prompt, plan and drafted nodes, beyond which the base's attention would not be ours.
+    """
+
+    id: str
+    config: LlamaConfig
+    longest_sequence: int
+    weights: dict[str, Tensor]
+    heads: MedusaHeads | None
+    tree: list[list[int]]
+    p_min: float
+    prefill_draft: PrefillDraft
+    prefill_head: PrefillHead | None
+    early_exit: EarlyExit | None
+    tokenizer: Tokenizer
+    bos_token_id: int
+    eos_token_id: int
+    max_tokens: int
+
+
+def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.float32) -> LoadedModel:
+    """Load a model folder and its base, the weights in `dtype`.
+
+    Raises ModelFolderError, or BaseWeightsError for the default base.
+    """
+    card = read_card(model_dir)
+    base = base_folder(card, model_dir, cache_dir)
+    try:
+        config = read_config(base)
+        weights = read_weights(base)
+        check_shapes({name: tuple(tensor.shape) for name, tensor in weights.items()}, config, base)
+        tokenizer = Tokenizer.from_file(str(existing(base / "tokenizer.json")))
+        if (model_dir / "adapter_model.safetensors").is_file():
+            merge_adapter(weights, model_dir, dtype)
+        for name in weights:  # one by one: two copies of the whole would double a replica's peak memory
+            weights[name] = weights[name].to(dtype)
+        heads_path = model_dir / "medusa_heads.safetensors"
+        heads = MedusaHeads.load(heads_path) if heads_path.is_file() else None
+        tree: list[list[int]] = _optional_list(model_dir / "medusa_tree.json")
+        path = model_dir / "drafting.json"
+        drafting = Drafting.model_validate_json(path.read_text(encoding="utf-8")) if path.is_file() else Drafting()
+        early_exit = _early_exit(model_dir)
+        prefill_head = _prefill_head(model_dir, tokenizer, config.hidden_size)
+        encoded = [tokenizer.encode(text, add_special_tokens=False).ids for text in drafting.prefill_draft]
+    except LayoutError as error:
+        raise ModelFolderError(f"The model in {model_dir} cannot be read: {error}") from error
+    except (KeyError, ValueError, SafetensorError) as error:  # JSON errors are ValueErrors
+        raise ModelFolderError(f"The model in {model_dir} (base {base}) cannot be read: {error}") from error
+    return LoadedModel(
+        id=card.id,
+        config=config,
+        longest_sequence=longest_sequence(base),
+        weights=weights,
+        heads=heads,
+        tree=tree,
+        p_min=drafting.p_min,
+        prefill_draft=PrefillDraft.from_sequences(encoded),
+        prefill_head=prefill_head,
+        early_exit=early_exit,
+        tokenizer=tokenizer,
+        bos_token_id=card.bos_token_id,
+        eos_token_id=card.eos_token_id,
+        max_tokens=card.max_tokens,
+    )
+
+
+def _early_exit(model_dir: Path) -> EarlyExit | None:
+    path, weights = model_dir / "early_exit.json", model_dir / "early_exit.safetensors"
+    if not path.is_file():
+        return None
+    card = ExitCard.model_validate_json(path.read_text(encoding="utf-8"))
+    shape = ChainShape(card.longest, card.p_min)
+    return EarlyExit(card.layers, shape, TunedLens.load(weights) if weights.is_file() else None)
+
+
+def _prefill_head(model_dir: Path, tokenizer: Tokenizer, hidden_size: int) -> PrefillHead | None:
+    path = model_dir / "prefill_head.json"
+    if not path.is_file():
+        return None
+    card = PrefillHeadCard.model_validate_json(path.read_text(encoding="utf-8"))
+    phrases = [tokenizer.encode(phrase, add_special_tokens=False).ids for phrase in card.phrases]
+    weights = load_prefill_head_weights(existing(model_dir / "prefill_head.safetensors"))
+    head = PrefillHead(phrases, weights, card.p_min)
+    if head.hidden_size != hidden_size:
+        raise ValueError(f"its prefill head reads embeddings of {head.hidden_size}, and the base's are {hidden_size}")
+    return head
+
+
+def base_folder(card: ModelCard, model_dir: Path, cache_dir: Path) -> Path:
+    """Where the base lies; the default one is fetched when it is not there yet."""
+    if card.base == BASE_NAME:
+        return ensure_base_weights(cache_dir)
+    folder = (model_dir / card.base).resolve()
+    if not folder.is_dir():
+        raise ModelFolderError(f"{model_dir / 'model.json'} names the base {card.base!r}, and {folder} is no folder")
+    return folder
+
+
+def merge_adapter(weights: dict[str, Tensor], model_dir: Path, dtype: torch.dtype = torch.float32) -> None:
+    """Add a LoRA adapter in place: W += alpha / r * B @ A in float32, kept in `dtype` (Hu et al., 2021)."""
+    config = json.loads(existing(model_dir / "adapter_config.json").read_text(encoding="utf-8"))
+    adapter = load_file(model_dir / "adapter_model.safetensors")
+    scale = config["lora_alpha"] / config["r"]
+    for name, down in adapter.items():
+        if not name.endswith(".lora_A.weight"):
+            continue
+        module = name.removeprefix(_ADAPTER_PREFIX).removesuffix(".lora_A.weight")
+        up = adapter[name.replace(".lora_A.", ".lora_B.")]
+        target = f"{module}.weight"
+        if target not in weights or weights[target].shape != (up.shape[0], down.shape[1]):
+            raise ValueError(f"the adapter's {module} does not fit the base")
+        weights[target] = torch.addmm(weights[target].float(), up.float(), down.float(), alpha=scale).to(dtype)
+
+
+def _optional_list(path: Path) -> list[Any]:
+    if not path.is_file():
+        return []
+    listed = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(listed, list):
+        raise ValueError(f"{path.name} holds no list")
+    return listed

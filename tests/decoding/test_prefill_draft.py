@@ -1,0 +1,66 @@
+"""A prefill draft is drafted with the prompt: never another answer, and fewer forwards where it is right."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from service.decoding.generation import generate_autoregressive, generate_medusa
+from service.decoding.prefill_draft import PrefillDraft
+from service.decoding.tree import MedusaTree
+from tests.decoding.tiny import CONFIG, compile_grammar, grammars, prompts, random_heads, random_model
+
+NO_TREE = MedusaTree.from_choices([], 2)
+tokens = st.integers(1, CONFIG.vocab_size - 1)
+
+
+@given(
+    grammars(),
+    prompts(),
+    st.lists(st.lists(tokens, min_size=1, max_size=4), max_size=8),
+    st.integers(1, 30),
+    st.integers(0, 5),
+)
+@settings(max_examples=150, deadline=None)
+def test_any_opening_decodes_what_greedy_does(
+    grammar: str, prompt: list[int], sequences: list[list[int]], max_tokens: int, seed: int
+) -> None:
+    model = random_model(seed)
+    greedy = generate_autoregressive(model, prompt, compile_grammar(grammar), max_tokens=max_tokens)
+    # Beginnings that come true, besides ones that do not.
+    prefill_draft = PrefillDraft.from_sequences([*sequences, greedy.tokens[:3]])
+    medusa = generate_medusa(
+        model,
+        random_heads(seed, 2),
+        MedusaTree.from_choices([[0], [1], [0, 0]], 2),
+        prompt,
+        compile_grammar(grammar),
+        max_tokens=max_tokens,
+        prefill_draft=prefill_draft,
+        trace=True,
+    )
+
+    assert medusa.tokens == greedy.tokens
+    assert medusa.stop_reason == greedy.stop_reason
+    assert sum(medusa.statistics.accepted_per_step) == (len(medusa.tokens) if medusa.statistics.forwards else 0)
+    assert medusa.statistics.decisions == greedy.statistics.decisions
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_a_right_opening_saves_its_length_in_forwards(depth: int) -> None:
+    free = "start: /[a-g ]{30}/"
+    model = random_model(3)
+    greedy = generate_autoregressive(model, [5, 6], compile_grammar(free), max_tokens=8)
+    prefill_draft = PrefillDraft.from_sequences([greedy.tokens[:depth]])
+    medusa = generate_medusa(
+        model, random_heads(0, 2), NO_TREE, [5, 6], compile_grammar(free), max_tokens=8, prefill_draft=prefill_draft
+    )
+
+    assert medusa.tokens == greedy.tokens
+    assert medusa.statistics.forwards == greedy.statistics.forwards - depth
+
+
+def test_sequences_that_begin_alike_share_their_nodes() -> None:
+    prefill_draft = PrefillDraft.from_sequences([[1, 2], [1, 3], [4]])
+
+    assert set(prefill_draft.branches) == {1, 4}
+    assert set(prefill_draft.branches[1].branches) == {2, 3}

@@ -1,0 +1,36 @@
+"""One place that knows every engine."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from service.api.app import replica_engine, settings_source
+from service.engines.factory import as_json, model_source, source_from_json
+from service.engines.protocol import EngineUnavailableError
+from service.engines.triton.engine import TritonEngine
+from service.engines.worker.replica import ReplicaEngine
+from service.settings import Settings
+
+
+def test_the_engine_is_chosen_by_name() -> None:
+    for settings, kind in (
+        (Settings(replicas=1), ReplicaEngine),
+        (Settings(replicas=1, engine="triton"), TritonEngine),
+    ):
+        assert isinstance(replica_engine(settings, settings_source(settings), 0), kind)
+
+
+def test_a_choice_survives_a_file(tiny_model_dir: Path) -> None:
+    choice = Settings(replicas=1, model_dir=tiny_model_dir).engine_config
+    read = json.loads(json.dumps(as_json(choice)))
+    assert source_from_json("torch", read) == model_source("torch", choice)
+    assert model_source("torch", choice).version
+
+
+def test_missing_packages_are_told_with_where_they_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "service.engines.triton.engine", None)
+    settings = Settings(replicas=1, engine="triton")
+    with pytest.raises(EngineUnavailableError, match=r"requirements-triton\.txt"):
+        replica_engine(settings, settings_source(settings), 0)

@@ -1,0 +1,202 @@
+"""Replica processes with models that need no weights: life, death, cancellation."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from service.engines.protocol import EngineUnavailableError, GenerationRequest, RequestRefusedError
+from service.engines.worker.connection import ReplicaConnection
+from service.engines.worker.messages import Failure, encode
+from service.engines.worker.replica import ReplicaEngine
+from tests.fake_models import VALID_FOR_EVERY_QUESTION, fake_source
+from tests.processes import eventually, is_alive
+
+pytestmark = pytest.mark.anyio
+
+
+def request(prompt: str = "hello", seconds: float | None = None) -> GenerationRequest:
+    deadline = None if seconds is None else time.monotonic() + seconds
+    return GenerationRequest(prompt=prompt, grammar="", deadline=deadline)
+
+
+@pytest.fixture
+async def engine() -> AsyncIterator[ReplicaEngine]:
+    engine = ReplicaEngine(fake_source(), grace_seconds=0.3)
+    await engine.start()
+    yield engine
+    await engine.close()
+
+
+async def test_answers_one_request_after_another(engine: ReplicaEngine) -> None:
+    assert (engine.model_id, engine.available) == ("fake", True)
+    for _ in range(3):
+        assert (await engine.generate(request())).text == VALID_FOR_EVERY_QUESTION
+
+
+async def test_the_model_runs_in_another_process_with_one_thread(engine: ReplicaEngine) -> None:
+    assert engine.pid not in (None, os.getpid())
+    with open(f"/proc/{engine.pid}/environ", "rb") as environment:
+        assert b"OMP_NUM_THREADS=1" in environment.read().split(b"\0")
+
+
+async def test_a_refused_request_leaves_the_replica_well(engine: ReplicaEngine) -> None:
+    with pytest.raises(RequestRefusedError, match="no"):
+        await engine.generate(request("refuse"))
+    assert (await engine.generate(request())).stop_reason == "finished"
+
+
+async def test_a_failing_request_is_told_without_its_words(engine: ReplicaEngine) -> None:
+    with pytest.raises(EngineUnavailableError) as caught:
+        await engine.generate(request("fail"))
+    assert "ValueError" in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert (await engine.generate(request())).stop_reason == "finished"
+
+
+async def test_the_deadline_stops_a_generation(engine: ReplicaEngine) -> None:
+    result = await engine.generate(request("sleep 30", seconds=0.05))
+    assert result.stop_reason == "cancelled"
+    assert (await engine.generate(request())).stop_reason == "finished"
+
+
+async def test_cancelling_the_task_stops_the_generation_and_frees_the_replica(engine: ReplicaEngine) -> None:
+    pid = engine.pid
+    work = asyncio.create_task(engine.generate(request("sleep 30")))
+    await asyncio.sleep(0.05)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert engine.pid == pid
+    assert (await engine.generate(request())).stop_reason == "finished"
+
+
+async def test_a_hung_replica_is_killed_after_a_cancellation(engine: ReplicaEngine) -> None:
+    work = asyncio.create_task(engine.generate(request("hang")))
+    await asyncio.sleep(0.05)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    await asyncio.wait_for(engine.failed(), 5)
+    assert not engine.available
+
+
+async def test_a_stopped_process_does_not_hold_up_the_server(engine: ReplicaEngine) -> None:
+    assert engine.pid is not None
+    os.kill(engine.pid, signal.SIGSTOP)
+    work = asyncio.create_task(engine.generate(request()))
+    await asyncio.sleep(0.05)
+    work.cancel()
+    await asyncio.wait({work}, timeout=5)
+    await asyncio.wait_for(engine.failed(), 5)
+
+
+async def test_death_fails_the_request_and_a_restart_mends_it(engine: ReplicaEngine) -> None:
+    with pytest.raises(EngineUnavailableError):
+        await engine.generate(request("die"))
+    await asyncio.wait_for(engine.failed(), 5)
+    assert not engine.available
+    with pytest.raises(EngineUnavailableError):
+        await engine.generate(request())
+    await engine.start()
+    assert (await engine.generate(request())).stop_reason == "finished"
+
+
+async def test_bytes_that_are_no_answer_end_the_replica() -> None:
+    engine = ReplicaEngine(fake_source("garbling"))
+    await engine.start()
+    with pytest.raises(EngineUnavailableError):
+        await engine.generate(request())
+    await asyncio.wait_for(engine.failed(), 5)
+    assert not engine.available
+    await engine.close()
+
+
+async def test_an_answer_that_comes_right_after_a_cancellation_is_not_taken_for_the_next() -> None:
+    link = ReplicaConnection()
+    answer = link.expect()
+    answer.cancel()
+    assert link.owes
+    link.data_received(encode(Failure("late")))
+    assert not link.owes
+    following = link.expect()
+    assert link.owes
+    assert not following.done()
+    link.data_received(encode(Failure("in time")))
+    assert await following == Failure("in time")
+
+
+async def test_a_replica_that_starts_again_takes_no_request_before_it_is_ready(engine: ReplicaEngine) -> None:
+    with pytest.raises(EngineUnavailableError):
+        await engine.generate(request("die"))
+    starting = asyncio.create_task(engine.start())
+    while not starting.done():
+        assert not engine.available
+        with pytest.raises(EngineUnavailableError):
+            await engine.generate(request())
+        await asyncio.sleep(0.001)
+    assert engine.available
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_signals_to_the_group_do_not_reach_a_replica(engine: ReplicaEngine, number: signal.Signals) -> None:
+    assert engine.pid is not None
+    work = asyncio.create_task(engine.generate(request("sleep 0.1")))
+    await asyncio.sleep(0.02)
+    os.kill(engine.pid, number)
+    assert (await work).stop_reason == "finished"
+
+
+async def test_close_ends_the_process(engine: ReplicaEngine) -> None:
+    pid = engine.pid
+    assert pid is not None
+    await engine.close()
+    assert not is_alive(pid)
+    assert not engine.available
+
+
+@pytest.mark.parametrize(
+    ("loader", "arguments", "words"),
+    [
+        ("failing", {"reason": "no weights\nhere"}, "ValueError: no weights here"),
+        ("die_at_load", {}, "process ended"),
+        ("hang_at_load", {}, "not ready after 1 s"),
+        ("no_such_function", {}, "no_such_function"),
+    ],
+)
+async def test_a_start_that_fails_says_why_and_leaves_nothing(
+    loader: str, arguments: dict[str, object], words: str
+) -> None:
+    engine = ReplicaEngine(fake_source(loader, **arguments), start_seconds=1.0 if loader == "hang_at_load" else 30.0)
+    with pytest.raises(EngineUnavailableError, match=words):
+        await engine.start()
+    assert not engine.available
+    assert engine.pid is None
+
+
+def test_replicas_die_with_their_parent() -> None:
+    program = (
+        "import asyncio\n"
+        "from service.engines.worker.replica import ReplicaEngine\n"
+        "from tests.engines.worker.test_replica import request\n"
+        "from tests.fake_models import fake_source\n"
+        "async def main():\n"
+        "    engine = ReplicaEngine(fake_source())\n"
+        "    await engine.start()\n"
+        "    print(engine.pid, flush=True)\n"
+        "    await engine.generate(request('hang'))\n"
+        "asyncio.run(main())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    parent = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment)
+    assert parent.stdout is not None
+    with parent:
+        replica = int(parent.stdout.readline())
+        assert is_alive(replica)
+        parent.kill()
+    eventually(lambda: not is_alive(replica), "the replica outlived its parent")

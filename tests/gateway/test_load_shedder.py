@@ -1,0 +1,50 @@
+import asyncio
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from service.gateway.load_shedder import LoadShedder
+
+
+def test_the_door_closes_when_the_work_inside_takes_too_long() -> None:
+    load_shedder = LoadShedder(seconds=0.1)
+    with ExitStack() as inside:
+        entered = 0
+        while load_shedder.is_open:
+            inside.enter_context(load_shedder)
+            entered += 1
+        assert entered == 200  # of half a millisecond each
+    assert load_shedder.is_open
+
+
+def test_what_a_request_costs_is_measured() -> None:
+    now = 0.0
+    load_shedder = LoadShedder(seconds=0.1, clock=lambda: now)
+    for _ in range(64):
+        with load_shedder:
+            now += 0.01
+    with ExitStack() as inside:
+        for _ in range(32):
+            assert load_shedder.is_open
+            inside.enter_context(load_shedder)
+        assert not load_shedder.is_open
+
+
+@pytest.mark.anyio
+async def test_a_loop_that_is_late_closes_the_door_to_a_crowd() -> None:
+    load_shedder = LoadShedder(seconds=0.1)
+    watching = asyncio.create_task(load_shedder.watch())
+    await asyncio.sleep(0)
+    with ExitStack() as inside:
+        for _ in range(31):
+            inside.enter_context(load_shedder)
+        time.sleep(0.3)  # the loop does nothing else meanwhile
+        await asyncio.sleep(0.01)
+        assert load_shedder.is_open  # a hiccup, and only a few are there
+        inside.enter_context(load_shedder)
+        assert not load_shedder.is_open
+        async with asyncio.timeout(20):
+            while not load_shedder.is_open:
+                await asyncio.sleep(0.02)
+    watching.cancel()

@@ -1,0 +1,151 @@
+"""The shared plan cache against a real redis-server: alive, dead, frozen, slow, and full of what is not ours."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from redis.asyncio import Redis
+
+from service.planner.plan_cache import CachedPlanText
+from service.planner.redis_plan_cache import RedisPlanCache
+from tests.redis_server import RedisServer, needs_redis, redis_server
+
+pytestmark = [pytest.mark.anyio, needs_redis]
+ENTRY = CachedPlanText(" find Type shoes Any", "model", "medusa")
+GENEROUS = 0.5  # what a test lets a read take where that is not its subject
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("redis")
+
+
+@pytest.fixture
+def redis(folder: Path) -> Iterator[RedisServer]:
+    with redis_server(folder) as server:
+        yield server
+
+
+async def until_up(memory: RedisPlanCache, expected: bool = True) -> None:
+    async with asyncio.timeout(20):
+        while memory.up is not expected:
+            await asyncio.sleep(0.005)
+
+
+@contextlib.asynccontextmanager
+async def connected(url: str, timeout: float = GENEROUS, seconds: float = 60.0) -> AsyncIterator[RedisPlanCache]:
+    memory = RedisPlanCache(url, timeout=timeout, seconds=seconds)
+    memory.start()
+    await until_up(memory)
+    yield memory
+    await memory.close()
+
+
+async def kept(memory: RedisPlanCache, key: str) -> CachedPlanText | None:
+    """The entry, once the write that is under way is through."""
+    for _ in range(500):
+        if (entry := await memory.get(key)) is not None:
+            return entry
+        await asyncio.sleep(0.01)
+    return None
+
+
+async def test_what_one_process_puts_another_gets(redis: RedisServer) -> None:
+    async with connected(redis.url) as one, connected(redis.url) as other:
+        assert await other.get("key") is None
+        one.put("key", ENTRY)
+        assert await kept(other, "key") == ENTRY
+
+
+async def test_many_reads_at_once_share_one_connection(redis: RedisServer) -> None:
+    async with connected(redis.url) as memory:
+        memory.put("7", ENTRY)
+        assert await kept(memory, "7") == ENTRY
+        found = await asyncio.gather(*(memory.get(str(number % 50)) for number in range(500)))
+        assert [entry is not None for entry in found] == [number % 50 == 7 for number in range(500)]
+        async with Redis.from_url(redis.url) as client:
+            assert len([one for one in await client.client_list() if one["name"] == "peakplan"]) <= 2
+
+
+async def test_entries_expire(redis: RedisServer) -> None:
+    async with connected(redis.url, seconds=0.05) as memory:
+        memory.put("key", ENTRY)
+        await asyncio.sleep(0.2)
+        assert await memory.get("key") is None
+
+
+@pytest.mark.parametrize("value", [b"", b"\xff\x00", b"{}", b'["a", "b"]', b'["a", "b", 3]', b"[" * 5000, b"x" * 9000])
+async def test_what_is_no_entry_of_ours_is_no_entry(redis: RedisServer, value: bytes) -> None:
+    async with connected(redis.url) as memory, Redis.from_url(redis.url) as client:
+        await client.set("peakplan:key", value)
+        assert await memory.get("key") is None
+        assert memory.up
+
+
+async def test_a_server_that_was_never_there_costs_nothing(folder: Path) -> None:
+    memory = RedisPlanCache(RedisServer(folder).url, timeout=GENEROUS, seconds=60)
+    memory.start()
+    assert await memory.get("key") is None
+    memory.put("key", ENTRY)
+    await asyncio.sleep(0.05)
+    assert not memory.up
+    await memory.close()
+
+
+async def test_a_killed_server_is_left_alone_until_it_is_back(redis: RedisServer) -> None:
+    async with connected(redis.url) as memory:
+        redis.kill()
+        assert await memory.get("key") is None
+        await until_up(memory, expected=False)
+        redis.start()
+        await until_up(memory)
+        memory.put("key", ENTRY)
+        assert await kept(memory, "key") == ENTRY
+
+
+async def test_a_frozen_server_costs_its_first_readers_the_patience_and_the_rest_nothing(redis: RedisServer) -> None:
+    async with connected(redis.url, timeout=0.05) as memory:
+        redis.freeze()
+        started = time.monotonic()
+        assert await asyncio.gather(*(memory.get(str(number)) for number in range(20))) == [None] * 20
+        first = time.monotonic() - started
+        await until_up(memory, expected=False)
+        assert first < 20 * 0.05  # together, not one after another
+        assert await memory.get("key") is None
+        redis.thaw()
+        await until_up(memory)
+
+
+async def test_a_slow_server_counts_as_down(redis: RedisServer) -> None:
+    """A proxy that holds every answer back for longer than a read may take."""
+
+    async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        upstream, downstream = await asyncio.open_connection("127.0.0.1", redis.port)
+
+        async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter, delay: float) -> None:
+            try:
+                while data := await source.read(65536):
+                    await asyncio.sleep(delay)
+                    sink.write(data)
+            finally:
+                sink.close()
+
+        await asyncio.gather(pump(reader, downstream, 0), pump(upstream, writer, 0.1))
+
+    async with await asyncio.start_server(slowly, "127.0.0.1", 0) as proxy:
+        port = proxy.sockets[0].getsockname()[1]
+        memory = RedisPlanCache(f"redis://127.0.0.1:{port}", timeout=0.02, seconds=60)
+        memory.start()
+        await asyncio.sleep(0.5)
+        assert not memory.up
+        assert await memory.get("key") is None
+        await memory.close()
+    await asyncio.sleep(0.3)  # let the proxy's pumps end
+
+
+def test_a_url_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="redis"):
+        RedisPlanCache("http://somewhere", timeout=1, seconds=1)

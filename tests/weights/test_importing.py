@@ -1,0 +1,198 @@
+"""A published checkpoint and its heads become a folder that the engine loads and decodes with."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+from service.engines.protocol import GenerationRequest, Strategy
+from service.engines.torch.engine import TorchModel, load
+from service.planner.grammar import plan_grammar
+from service.planner.plan_text import parse
+from service.planner.prompt import render_prompt
+from service.planner.question import Question
+from service.weights.__main__ import main
+from service.weights.head_layouts import LAYOUTS, read_heads, write_heads
+from service.weights.head_weights import LayoutError
+from service.weights.importing import import_model
+from tests.tiny_model import BOS, EOS, HIDDEN, write_tiny_model
+from tests.weights.test_checkpoint import configure, shard
+
+QUESTION = Question.parse("red nike running shoes under $100")
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A checkpoint as Hugging Face's hub has them, and heads beside it."""
+    model = write_tiny_model(tmp_path / "tiny", with_heads=True)
+    base = model.with_name("base")
+    configure(base, architectures=["LlamaForCausalLM"], bos_token_id=BOS, eos_token_id=[EOS, BOS])
+    weights = load_file(base / "model.safetensors")
+    heads = read_heads(model, weights["model.embed_tokens.weight"]).heads
+    for layout in LAYOUTS.values():
+        write_heads(
+            heads,
+            layout,
+            tmp_path / "heads" / layout.name,
+            lm_head=weights["model.embed_tokens.weight"],
+            base=str(base),
+        )
+    return base
+
+
+def loaded(folder: Path, cache: Path, strategy: Strategy = "medusa") -> TorchModel:
+    return load(folder, cache, "float32", 1, strategy, 128)
+
+
+def plan(model: TorchModel, strategy: Strategy) -> list[int]:
+    request = GenerationRequest(prompt=render_prompt(QUESTION), grammar=plan_grammar(QUESTION), strategy=strategy)
+    result = model.generate(request)
+    assert result.stop_reason == "finished"
+    parse(result.text, QUESTION)
+    return result.tokens
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_heads_of_every_layout_are_served(checkpoint: Path, layout: str, tmp_path: Path) -> None:
+    made = import_model(checkpoint, tmp_path / "mine", tmp_path / "heads" / layout)
+    model = loaded(made.folder, tmp_path)
+
+    assert model.id == "base"
+    assert plan(model, "medusa") == plan(model, "autoregressive")
+
+
+def test_heads_with_lm_heads_of_their_own_keep_them(checkpoint: Path, tmp_path: Path) -> None:
+    path = tmp_path / "heads" / "tgi-v1" / "medusa_lm_head.safetensors"
+    tensors = load_file(path)
+    tensors["1.1.weight"] = torch.randn_like(tensors["1.1.weight"])
+    save_file(tensors, path)
+
+    made = import_model(checkpoint, tmp_path / "mine", path.parent)
+
+    kept = load_file(made.folder / "medusa_heads.safetensors")
+    assert torch.equal(kept["1.1.weight"], tensors["1.1.weight"])
+    model = loaded(made.folder, tmp_path)
+    assert plan(model, "medusa") == plan(model, "autoregressive")
+
+
+def test_a_sharded_mistral_with_its_own_lm_head_is_served(checkpoint: Path, tmp_path: Path) -> None:
+    weights = load_file(checkpoint / "model.safetensors")
+    weights["lm_head.weight"] = weights["model.embed_tokens.weight"] * 1.5
+    save_file(weights, checkpoint / "model.safetensors")
+    configure(
+        checkpoint,
+        model_type="mistral",
+        architectures=["MistralForCausalLM"],
+        tie_word_embeddings=False,
+        sliding_window=4096,
+        rope_theta=1e6,
+    )
+    shard(checkpoint)
+
+    made = import_model(checkpoint, tmp_path / "mine", tmp_path / "heads" / "tgi-v2", name="my-mistral")
+    model = loaded(made.folder, tmp_path)
+
+    assert model.id == "my-mistral"
+    assert plan(model, "medusa") == plan(model, "autoregressive")
+
+
+def test_a_window_shorter_than_a_request_is_refused_at_load(checkpoint: Path, tmp_path: Path) -> None:
+    configure(checkpoint, sliding_window=200)
+    made = import_model(checkpoint, tmp_path / "mine")
+    with pytest.raises(Exception, match="PEAKPLAN_MAX_PROMPT_TOKENS"):
+        loaded(made.folder, tmp_path, "autoregressive")
+
+
+def test_without_heads_the_way_to_serve_is_named(checkpoint: Path, tmp_path: Path) -> None:
+    made = import_model(checkpoint, tmp_path / "mine")
+
+    assert "PEAKPLAN_STRATEGY=autoregressive" in made.notes[0]
+    assert plan(loaded(made.folder, tmp_path, "autoregressive"), "autoregressive")
+
+
+def test_nothing_of_the_checkpoint_is_copied_and_both_may_move_together(checkpoint: Path, tmp_path: Path) -> None:
+    import_model(checkpoint, checkpoint.parent / "mine")
+    card = json.loads((checkpoint.parent / "mine" / "model.json").read_text(encoding="utf-8"))
+    assert card["base"] == "../base"
+
+    shutil.move(checkpoint.parent, tmp_path / "elsewhere")
+    assert plan(loaded(tmp_path / "elsewhere" / "mine", tmp_path, "autoregressive"), "autoregressive")
+
+
+def _sentencepiece(path: Path) -> int:
+    """A tokenizer as Llama 2's and Mistral's: words begin with a mark, and unknown bytes are tokens."""
+    tokenizer: Any = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    octets = [f"<0x{octet:02X}>" for octet in range(256)]
+    trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=["<unk>", "<s>", "</s>", *octets], show_progress=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
+    tokenizer.train_from_iterator(["find Find Brand Type red nike running shoes Under Sports under"] * 20, trainer)
+    tokenizer.pre_tokenizer = None
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.add_special_tokens([AddedToken(token, special=True) for token in ("<unk>", "<s>", "</s>")])
+    tokenizer.save(str(path))
+    size: int = tokenizer.get_vocab_size()
+    return size
+
+
+def test_a_sentencepiece_tokenizer_is_served(checkpoint: Path, tmp_path: Path) -> None:
+    size = _sentencepiece(checkpoint / "tokenizer.json")
+    weights = load_file(checkpoint / "model.safetensors")
+    generator = torch.Generator().manual_seed(3)
+    weights["model.embed_tokens.weight"] = torch.randn(size, HIDDEN, generator=generator) * HIDDEN**-0.5
+    save_file(weights, checkpoint / "model.safetensors")
+    configure(checkpoint, vocab_size=size, bos_token_id=1, eos_token_id=2)
+
+    made = import_model(checkpoint, tmp_path / "mine", tmp_path / "heads" / "tgi-v2")
+    model = loaded(made.folder, tmp_path)
+
+    assert plan(model, "medusa") == plan(model, "autoregressive")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"vocab_size": 999_999}, "does not fit its config.json"),
+        ({"bos_token_id": None}, "says no bos_token_id"),
+        ({"eos_token_id": 999_999}, "says no eos_token_id that its tokenizer has"),
+    ],
+)
+def test_what_would_fail_later_is_refused_now(
+    checkpoint: Path, tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    configure(checkpoint, **changes)
+    with pytest.raises(LayoutError, match=words):
+        import_model(checkpoint, tmp_path / "mine")
+    assert not (tmp_path / "mine").exists()
+
+
+def test_a_missing_tokenizer_says_how_to_get_one(checkpoint: Path, tmp_path: Path) -> None:
+    (checkpoint / "tokenizer.json").unlink()
+    with pytest.raises(LayoutError, match="AutoTokenizer"):
+        import_model(checkpoint, tmp_path / "mine")
+
+
+def test_a_tree_deeper_than_the_heads_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    tree = tmp_path / "tree.json"
+    tree.write_text("[[0], [0, 0], [0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 0, 0]]", encoding="utf-8")
+    with pytest.raises(LayoutError, match="needs 4 heads, and there are 3"):
+        import_model(checkpoint, tmp_path / "mine", tmp_path / "heads" / "nxdi", tree=tree)
+
+
+def test_the_command_says_how_to_serve_and_does_not_overwrite(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["import", "--checkpoint", str(checkpoint), "--output", str(tmp_path / "mine")]
+    words += ["--heads", str(tmp_path / "heads" / "vllm")]
+
+    assert main(words) == 0
+    assert f"PEAKPLAN_MODEL_DIR={tmp_path / 'mine'} make serve" in capsys.readouterr().out
+    assert main(words) == 2
+    assert "is not empty" in capsys.readouterr().err
