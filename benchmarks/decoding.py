@@ -141,7 +141,7 @@ def main() -> None:
     }
     series = interleave(strategies, questions)
     breakdown = measure_breakdown(model, questions)
-    precision, kernel = model.precision, kernel_in_use(model.precision)
+    precision, kernel = model.precision, kernel_in_use(model)
     del model, strategies["hugging face generate"]
     figure = {
         "command": "make bench",

@@ -24,13 +24,13 @@ import torch
 
 from service.decoding.linear import Linear
 from service.decoding.llama import LlamaConfig
-from service.decoding.model import Model
+from service.decoding.model import TargetModel
 
 _SOURCE = Path(__file__).with_name("limits.cpp")
 _REPEATS = 12
 _MULTIPLY_TIMES = 2_000_000
 # What limits.cpp calls each kernel's multiply.
-_SETS = {"avx512_vnni": 0, "avx_vnni": 1, "avx2": 2, "neon": 3}
+_SETS = {"avx512vnni": 0, "avxvnni": 1, "avx2": 2, "neon": 3}
 _CACHED_SHAPE = (256, 576)  # outputs by inputs, 144 KiB: in a second-level cache
 
 
@@ -61,17 +61,16 @@ def layer_weights(config: LlamaConfig) -> int:
     return config.num_layers * (attention + 3 * config.hidden_size * config.intermediate_size)
 
 
-def measure_limits(kernel: str, model: Model, cache_dir: Path) -> Limits:
+def measure_limits(kernel: str, model: TargetModel, cache_dir: Path) -> Limits:
     """Measured now, in seconds; `kernel` names the instructions that `model` multiplies with."""
     weights = layer_weights(model.config)
     in_cache = _multiplies_in_cache(model.linear(torch.randn(_CACHED_SHAPE)))
     bandwidth, peak = _numpy_bandwidth(weights), 0.0
     library = _library(cache_dir)
     if library is not None:
-        bandwidth = max(bandwidth, _bandwidth(library, weights, wide=kernel == "avx512_vnni"))
-        known = next((number for name, number in _SETS.items() if kernel.startswith(name)), None)
-        if known is not None:
-            peak = max(library.limits_multiply(known, _MULTIPLY_TIMES) for _ in range(_REPEATS))
+        bandwidth = max(bandwidth, _bandwidth(library, weights, wide=kernel == "avx512vnni"))
+        if kernel in _SETS:
+            peak = max(library.limits_multiply(_SETS[kernel], _MULTIPLY_TIMES) for _ in range(_REPEATS))
     how = "limits.cpp" if library else "NumPy"
     how += "" if peak else " and our kernel in the cache"
     return Limits(weights, round(bandwidth, 1), round(peak or in_cache, 1), how, in_cache)

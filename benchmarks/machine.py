@@ -26,9 +26,10 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def kernel_in_use(precision: str) -> str:
-    """The instructions of a model's products, or their precision where they are torch's."""
-    return "avx512_vnni" if precision == "int8" else f"torch {precision}"
+def kernel_in_use(model: Any) -> str:
+    """What computes a `TorchModel`: our kernels' name, for all of them compute int8, or torch and its precision."""
+    before = "avx512vnni int8" if model.precision == "int8" else f"torch {model.precision}"  # before it had a name
+    return str(getattr(model, "kernel", before)).removesuffix(" int8")
 
 
 def is_forced() -> bool:

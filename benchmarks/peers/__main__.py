@@ -18,7 +18,7 @@ import numpy as np
 
 from benchmarks.figure_file import write_machine
 from benchmarks.limits import measure_limits
-from benchmarks.machine import describe_machine, is_forced, kernel_in_use, machine_name
+from benchmarks.machine import describe_machine, is_forced, machine_name
 from benchmarks.peers.checkpoint import prepare
 from benchmarks.peers.comparison import ROWS, VOID_BELOW, Answered, Asked, Comparison, compare
 from benchmarks.peers.environment import PEERS, Peer, why_not_installed
@@ -156,7 +156,7 @@ def main() -> None:
     checkpoint = prepare(arguments.model, settings.cache_dir, _say)
     ours = Ours(arguments.model, settings)
     asked = [ours.ask(question) for question in questions]
-    kernel = kernel_in_use(ours.precision)
+    kernel = ours.kernel
     limits = measure_limits(kernel, ours.forward, settings.cache_dir)
     figure = {
         "command": "make bench-peers",

@@ -23,8 +23,8 @@ from safetensors.numpy import load_file
 from safetensors.torch import save_file
 
 from benchmarks.peers.files import token_names
-from service.engines.model_folder import base_folder, load_model, read_card
 from service.engines.version import folder_version
+from service.weights.model_folder import base_folder, load_model, read_card
 
 LAYOUT_VERSION = 1  # raise it whenever the files change, so that old ones are made anew
 _TYPES = {

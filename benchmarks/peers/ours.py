@@ -8,15 +8,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.machine import kernel_in_use
 from benchmarks.peers.comparison import Answered, Asked
-from service.engines.forwards import build_forward, kept_dtype
-from service.engines.model_folder import load_model
 from service.engines.protocol import GenerationRequest, Strategy
-from service.engines.torch_engine import TorchModel
+from service.engines.torch.engine import TorchModel
+from service.engines.torch.forward import build_forward, kept_dtype
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.settings import Settings
+from service.weights.model_folder import load_model
 
 PREFIX = 24  # cached positions, as in worker.py
 _STRATEGIES: dict[str, Strategy] = {"Medusa": "medusa", "greedy with fast-forward": "autoregressive"}
@@ -36,8 +37,9 @@ class Ours:
         self.plans = [name for name, strategy in _STRATEGIES.items() if strategy in self._model.strategies]
 
     @property
-    def precision(self) -> str:
-        return self.forward.precision
+    def kernel(self) -> str:
+        """What multiplies, as figures name it."""
+        return kernel_in_use(self._model)
 
     def ask(self, question: Question) -> Asked:
         """A question as every engine gets it."""
