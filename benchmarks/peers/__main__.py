@@ -58,6 +58,8 @@ class RemotePeer:
             answer = self._process.ask({"do": "logits", "tokens": one.prompt})
             theirs = np.frombuffer(base64.b64decode(answer["logits"]), np.float32)
             mine = ours.logits(one.prompt)
+            if theirs.size != mine.size:
+                raise PeerError(f"void: it has {theirs.size} logits, and ours {mine.size}")
             correlations.append(float(np.corrcoef(mine, theirs)[0, 1]))
             same.append(int(mine.argmax()) == answer["token"])
         return {
