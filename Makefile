@@ -58,7 +58,7 @@ eval: $(VENV)/training.stamp ## quality on dev questions of DATA into docs/figur
 bench: $(VENV)/training.stamp ## speed beside greedy decoding and Hugging Face's generate into docs/figures/decoding.json
 	$(BIN)/python -m benchmarks.decoding --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
-	@echo "Other engines beside it: make bench-peers (installs them into $(PEERS_VENV), 1.3 GB; minutes)"
+	@echo "Other engines beside it: make bench-peers (installs them into $(PEERS_VENV), 0.7 GB; minutes)"
 
 bench-peers: $(VENV)/training.stamp $(PEERS_VENV)/stamp ## llama.cpp, ONNX Runtime, OpenVINO and CTranslate2 beside ours into docs/figures/peers.json
 	$(BIN)/python -m benchmarks.peers --model $(MODEL) --python $(PEERS_VENV)/bin/python
