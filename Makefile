@@ -52,7 +52,7 @@ train: $(VENV)/training.stamp ## make a model from DATA=../shared/data (restarta
 	$(TRAINING_ENVIRONMENT) $(BIN)/python -m training --data $(DATA) --work $(WORK) --output $(MODEL)
 
 eval: $(VENV)/training.stamp ## quality on dev questions of DATA into docs/figures/quality.json
-	$(BIN)/python -m training.evaluate --data $(DATA) --model $(MODEL)
+	$(BIN)/python -m benchmarks.quality --data $(DATA) --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
 
 bench: $(VENV)/training.stamp ## speed beside greedy decoding and Hugging Face's generate into docs/figures/decoding.json
@@ -67,7 +67,7 @@ bench-peers: $(VENV)/training.stamp $(PEERS_VENV)/stamp ## llama.cpp, ONNX Runti
 triton: $(TRITON)/stamp ## tritonserver into .venv-triton (Linux on x86-64; TRITON_PYTHON= a Python with its shared library)
 
 bench-triton: $(VENV)/test.stamp $(TRITON)/stamp ## what Triton adds, and how it recovers, into docs/figures/triton.json
-	$(BIN)/python -m benchmarks.triton --model $(MODEL)
+	$(BIN)/python -m rehearsal.triton --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
 
 compile: $(VENV)/service.stamp ## MODEL for inf2 or trn1 into OUTPUT; OPTIONS="--chip trn1"; NEURON_PYTHON= one with the Neuron SDK

@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks.decoding import quantile
 from benchmarks.machine import describe_machine
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
-from benchmarks.triton_recovery import measure_recovery
+from rehearsal.triton_recovery import measure_recovery
 from service.engines.factory import model_source
 from service.engines.protocol import GenerationRequest, GenerationResult
 from service.engines.torch.engine import load
