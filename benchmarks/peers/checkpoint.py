@@ -5,9 +5,10 @@
     FOLDER/q8_0.gguf q4_0.gguf           the same, quantised by the `gguf` package as llama.cpp's own converter does
     FOLDER/float16.gguf                  for converters of other engines that read GGUF
 
-Each is made once for a model and kept; FOLDER is named after what is in the model's folder.
+All are made once for the weights of a model, after which FOLDER is named, and kept until those of another are made.
 """
 
+import hashlib
 import json
 import shutil
 import tempfile
@@ -23,7 +24,6 @@ from safetensors.numpy import load_file
 from safetensors.torch import save_file
 
 from benchmarks.peers.files import token_names
-from service.engines.version import folder_version
 from service.weights.model_folder import base_folder, load_model, read_card
 
 LAYOUT_VERSION = 1  # raise it whenever the files change, so that old ones are made anew
@@ -57,11 +57,12 @@ def prepare(model_dir: Path, cache_dir: Path, progress: Callable[[str], None] = 
 
     Raises ModelFolderError or BaseWeightsError; ValueError for a model that GGUF files of ours cannot describe.
     """
-    folder = cache_dir / "peers" / f"{folder_version(model_dir)}-v{LAYOUT_VERSION}"
+    folder = cache_dir / "peers" / f"{_weights_version(model_dir, cache_dir)}-v{LAYOUT_VERSION}"
     if folder.is_dir():
         return folder
     progress(f"Writing the tuned weights for the peers into {folder} (once)…")
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    shutil.rmtree(folder.parent, ignore_errors=True)
+    folder.parent.mkdir(parents=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         made = Path(scratch) / "made"
         _write_checkpoint(model_dir, cache_dir, made)
@@ -69,6 +70,18 @@ def prepare(model_dir: Path, cache_dir: Path, progress: Callable[[str], None] = 
             write_gguf(made, made / name, kind)
         made.rename(folder)
     return folder
+
+
+def _weights_version(model_dir: Path, cache_dir: Path) -> str:
+    """A short name of base and adapter; heads and all else that drafts are not for peers."""
+    card = read_card(model_dir)
+    base = base_folder(card, model_dir, cache_dir)
+    digest = hashlib.sha256(card.model_dump_json().encode())
+    for path in (base / "config.json", *sorted(model_dir.glob("adapter_*"))):
+        digest.update(path.read_bytes())
+    for path in sorted(base.glob("*.safetensors")):  # large, and seldom changed in place
+        digest.update(f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}".encode())
+    return digest.hexdigest()[:12]
 
 
 def _write_checkpoint(model_dir: Path, cache_dir: Path, folder: Path) -> None:
