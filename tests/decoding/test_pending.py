@@ -88,7 +88,7 @@ def test_what_is_forced_from_the_start_costs_one_forward_where_it_was_foreseen(p
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_a_right_opening_saves_its_length_in_forwards(depth: int) -> None:
+def test_a_right_prefill_draft_saves_its_length_in_forwards(depth: int) -> None:
     model = random_model(3)
     greedy = decode_greedy(model, [5, 6], compile_grammar(FREE), max_tokens=8)
     prefill_draft = PrefillDraft.from_sequences([greedy.tokens[:depth]])

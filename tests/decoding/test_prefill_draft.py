@@ -21,7 +21,7 @@ tokens = st.integers(1, CONFIG.vocab_size - 1)
     st.integers(0, 5),
 )
 @settings(max_examples=150, deadline=None)
-def test_any_opening_decodes_what_greedy_does(
+def test_any_prefill_draft_decodes_what_greedy_does(
     grammar: str, prompt: list[int], sequences: list[list[int]], max_tokens: int, seed: int
 ) -> None:
     model = random_model(seed)
@@ -46,7 +46,7 @@ def test_any_opening_decodes_what_greedy_does(
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_a_right_opening_saves_its_length_in_forwards(depth: int) -> None:
+def test_a_right_prefill_draft_saves_its_length_in_forwards(depth: int) -> None:
     free = "start: /[a-g ]{30}/"
     model = random_model(3)
     greedy = decode_greedy(model, [5, 6], compile_grammar(free), max_tokens=8)

@@ -1,7 +1,5 @@
 import json
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -10,9 +8,7 @@ from safetensors.torch import save_file
 from service.decoding.prefill_head import MOST_POSITIONS
 from service.engines.protocol import GenerationRequest, RequestRefusedError
 from service.engines.torch.engine import TorchModel, load
-from service.planner.grammar import plan_grammar
 from service.planner.plan_text import parse
-from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.weights.model_folder import ModelFolderError
 from tests.tiny_model import HIDDEN, MAX_TOKENS, MODEL_ID, QUESTIONS, plan_request, write_tiny_model
@@ -100,7 +96,7 @@ def write_prefill_head(folder: Path, width: int = HIDDEN, **card: object) -> Pat
 
 
 @pytest.mark.parametrize("query", QUESTIONS)
-def test_an_opening_head_drafts_with_the_prompt_and_changes_no_token(
+def test_a_prefill_head_drafts_with_the_prompt_and_changes_no_token(
     model: TorchModel, tmp_path: Path, query: str
 ) -> None:
     guessing = load(write_prefill_head(write_tiny_model(tmp_path / "guess")), tmp_path, "float32", 1, "medusa", 384)
@@ -111,7 +107,7 @@ def test_an_opening_head_drafts_with_the_prompt_and_changes_no_token(
     assert guessed.steps[0].nodes[0].token_text == " find"
 
 
-def test_an_opening_head_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+def test_a_prefill_head_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     folder = write_prefill_head(write_tiny_model(tmp_path / "wide"), width=HIDDEN * 2)
     with pytest.raises(ModelFolderError, match=f"embeddings of {HIDDEN * 2}, and the base's are {HIDDEN}"):
         load(folder, folder, "float32", 1, "medusa", 384)
