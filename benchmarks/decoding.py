@@ -124,12 +124,13 @@ def main() -> None:
     arguments = parser.parse_args()
     settings = Settings(model_dir=arguments.model)
     questions = dev_questions(arguments.questions) if has_dev_data() else own_questions(arguments.questions)
+    has_exit = (settings.model_dir / "early_exit.json").is_file()  # which only a model that drafts with it loads
     model = load(
         settings.model_dir,
         settings.cache_dir,
         settings.dtype,
         settings.threads_per_replica,
-        settings.strategy,
+        "draft" if has_exit else settings.strategy,
         settings.max_prompt_tokens,
     )
     strategies = {

@@ -18,13 +18,11 @@ from service.planner.planner import Planner
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from tests.engines.openai import fake_completions as fakes
-from tests.engines.openai.fake_completions import FakeCompletions, running
+from tests.engines.openai.fake_completions import ILLEGAL, LEGAL, FakeCompletions, running
 from tests.tiny_model import BOS, MODEL_ID, write_tiny_model
 
 pytestmark = pytest.mark.anyio
 QUESTION = Question.parse("red nike running shoes")
-LEGAL = " find Brand nike Type running shoes Fashion"
-ILLEGAL = " find Brand adidas Type running shoes Fashion"  # the shopper named no adidas
 
 
 @pytest.fixture(scope="module")
