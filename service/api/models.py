@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, field_validator
 
-from service.engines.protocol import GenerationResult, TraceStep
+from service.engines.protocol import DegradedReason, GenerationResult, TraceStep
 from service.planner.plan import Plan
 from service.planner.planner import Planned
 from service.planner.question import Question, clean
@@ -94,6 +94,7 @@ class PlanAnswer:
     model: ModelInfo
     usage: Usage
     timing_ms: Timing
+    reason: DegradedReason | None = None  # why rules made the plan
 
     @classmethod
     def of(cls, planned: Planned, request_id: str, total_seconds: float) -> Self:
@@ -107,6 +108,7 @@ class PlanAnswer:
             ModelInfo(planned.model_id, planned.strategy),
             Usage.of(result),
             Timing(milliseconds(total_seconds), milliseconds(queue), milliseconds(model)),
+            planned.reason,
         )
 
     def json(self) -> bytes:

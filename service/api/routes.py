@@ -47,7 +47,7 @@ async def answer_plan(body: PlanRequest, scope: Scope, receive: Receive, use: Se
     """The answer to a valid request. `receive` has given the whole body; what comes next is the client's leaving."""
     state, question = scope["state"], body.question
     deadline = state["started"] + body.deadline_ms / 1000 - REPLY_SECONDS
-    planned = use.planner.plan_at_once(question)
+    planned = use.planner.plan_at_once(question, deadline)
     if planned is None:
         try:
             planned = await _unless_client_leaves(receive, use.planner.plan(question, deadline), use.planner.unwanted)

@@ -6,10 +6,15 @@ from typing import Literal, Protocol
 Strategy = Literal["medusa", "autoregressive", "draft"]
 StopReason = Literal["finished", "length", "cancelled"]
 NodeStatus = Literal["accepted", "rejected", "forced", "sampled"]
+# Why a plan is made by rule: the model needs longer than the deadline leaves, more is asked than all replicas can do,
+# the model cannot read or write so much, or no replica gave a sound answer.
+DegradedReason = Literal["deadline", "capacity", "too_long", "engine"]
 
 
 class EngineError(Exception):
     """An engine gave no result. The message is fit for a log line: it never quotes the prompt."""
+
+    reason: DegradedReason = "engine"
 
 
 class EngineUnavailableError(EngineError):
@@ -18,6 +23,24 @@ class EngineUnavailableError(EngineError):
 
 class RequestRefusedError(EngineError):
     """The engine will never answer this request: its prompt is too long, or its grammar does not compile."""
+
+    @staticmethod
+    def of(words: str) -> "RequestRefusedError":
+        """What an engine in another process refused: words are all that travels."""
+        return PromptTooLongError(words) if words.startswith(_TOO_LONG) else RequestRefusedError(words)
+
+
+_TOO_LONG = "its prompt has "
+
+
+class PromptTooLongError(RequestRefusedError):
+    """The prompt has more tokens than the engine takes."""
+
+    reason = "too_long"
+
+    @staticmethod
+    def at(tokens: int, most: int) -> "PromptTooLongError":
+        return PromptTooLongError(f"{_TOO_LONG}{tokens} tokens, and {most} are the most")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

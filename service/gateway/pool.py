@@ -21,7 +21,8 @@ from service.engines.protocol import (
     GenerationRequest,
     GenerationResult,
 )
-from service.gateway.admission import Admission
+from service.gateway.admission import QUANTILE, Admission
+from service.gateway.dispatcher import Dispatcher
 from service.gateway.generation_task import GenerationTask
 from service.gateway.request_queue import CapacityError, Order
 from service.gateway.slot import Slot
@@ -32,7 +33,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 Check = Callable[[GenerationResult], bool]
 
-ADMISSION_QUANTILE = 0.9
+ADMISSION_QUANTILE = QUANTILE
 HANG_SECONDS = 1.0
 _HANG_FACTOR = 8  # times what nearly all generations take; a busy machine makes all of them slow
 _HANG_KNOWN = 20  # generations before which nothing counts as a hang but a cancellation without an answer
@@ -59,7 +60,8 @@ class ReplicaPool:
         if not engines:
             raise ValueError("a pool needs at least one engine")
         self._slots = [Slot(engine, version) for engine in engines]
-        self._admission = Admission(self._slots, order, quantile)
+        self._admission = Admission(order, quantile)
+        self._dispatcher = Dispatcher(self._slots, self._admission)
         self._hang_seconds = hang_seconds
         self._last_success = float("-inf")
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -83,7 +85,7 @@ class ReplicaPool:
     @property
     def usable_count(self) -> int:
         """Replicas that are up and trusted."""
-        return self._admission.usable_count
+        return self._dispatcher.usable_count
 
     @property
     def replica_count(self) -> int:
@@ -96,9 +98,9 @@ class ReplicaPool:
 
     @property
     def counts(self) -> Counter[str]:
-        """What has happened since the start: admitted, retried, hung, corrupt, restarts, refused_busy/late/down."""
-        refused = {f"refused_{reason}": count for reason, count in self._admission.counts.items()}
-        return Counter({**self._counts, **refused, "restarts": sum(slot.restarts for slot in self._slots)})
+        """What has happened since the start: admitted, trials, retried, hung, corrupt, restarts, refused_REASON."""
+        restarts = sum(slot.restarts for slot in self._slots)
+        return Counter({**self._counts, **self._admission.counts, "restarts": restarts})
 
     @property
     def expected_seconds(self) -> float:
@@ -130,7 +132,7 @@ class ReplicaPool:
 
     async def close(self) -> None:
         """Refuse who waits, stop what runs, close every engine."""
-        self._admission.close()
+        self._dispatcher.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -151,9 +153,9 @@ class ReplicaPool:
             for number, slot in enumerate(self._slots):
                 await self._replace(slot, make_engine(number), version)
 
-    def refusal(self, length: int = 0) -> CapacityError | None:
+    def refusal(self, deadline: float | None, length: int = 0) -> CapacityError | None:
         """Why a request with a prompt of `length` characters would get no replica now; None where it may."""
-        return self._admission.refusal(length)
+        return self._dispatcher.refusal(deadline, length)
 
     async def generate(self, request: GenerationRequest) -> GenerationResult:
         """Run a request on the next free replica, once more on another one if its replica dies or hangs.
@@ -176,7 +178,7 @@ class ReplicaPool:
         started = time.monotonic()
         doubted: Slot | None = None
         for attempt in (1, 2):
-            slot = await self._admission.acquire(deadline, length, avoid=doubted)
+            slot = await self._dispatcher.acquire(deadline, length, avoid=doubted)
             queue_seconds = time.monotonic() - started
             try:
                 result = await self._run(slot, self._made(make_request, slot))
@@ -200,17 +202,17 @@ class ReplicaPool:
     @contextlib.asynccontextmanager
     async def lease(self, deadline: float | None = None) -> AsyncIterator[Engine]:
         """One replica for several requests in a row. Raises CapacityError, EngineUnavailableError."""
-        slot = await self._admission.acquire(deadline)
+        slot = await self._dispatcher.acquire(deadline)
         try:
             yield slot.engine
         finally:
-            self._admission.release(slot)
+            self._dispatcher.release(slot)
 
     def _made(self, make_request: Callable[[], GenerationRequest], slot: Slot) -> GenerationRequest:
         try:
             return make_request()
         except BaseException:
-            self._admission.release(slot)
+            self._dispatcher.release(slot)
             raise
 
     async def _run(self, slot: Slot, request: GenerationRequest) -> GenerationResult:
@@ -228,11 +230,11 @@ class ReplicaPool:
                 self._counts["hung"] += 1
                 slot.quarantine("it hangs")
                 raise EngineUnavailableError(f"no answer within {timeout:.3g} s") from None
-            raise CapacityError("the deadline passed during the generation", "late") from None
+            raise CapacityError("the deadline passed during the generation", "deadline") from None
         finally:
             generation.task.cancel()  # nothing, where it has ended
         if result.stop_reason == "cancelled":
-            raise CapacityError("the deadline passed during the generation", "late")
+            raise CapacityError("the deadline passed during the generation", "deadline")
         result.model_id, result.model_version = model_id, version
         return result
 
@@ -250,10 +252,9 @@ class ReplicaPool:
             slot.succeeded()
         if error is None:  # a crash says nothing of how long answers take
             slot.times.add(seconds, whole=whole)
-            self._admission.times.add(seconds, whole=whole)
         if self._lags(slot):
             slot.quarantine("it is far slower than the others")
-        self._admission.release(slot)
+        self._dispatcher.release(slot, None if error else seconds, whole=whole)
 
     def _lags(self, slot: Slot) -> bool:
         """Whether its last answers all took far longer than those of every other replica."""
@@ -263,13 +264,13 @@ class ReplicaPool:
     def _settle_doubt(self, doubted: Slot | None) -> None:
         if doubted is not None:
             doubted.quarantine("its answer was corrupt, another replica's was sound")
-            self._admission.lost_one()
+            self._dispatcher.lost_one()
 
     def _supervise(self, slot: Slot) -> None:
         self._keepers[slot] = self._track(
-            asyncio.create_task(slot.keep_alive(self._admission.lost_one, self._admission.offer))
+            asyncio.create_task(slot.keep_alive(self._dispatcher.lost_one, self._dispatcher.offer))
         )
-        self._admission.offer(slot)
+        self._dispatcher.offer(slot)
 
     async def _replace(self, slot: Slot, engine: Engine, version: str) -> None:
         try:

@@ -26,11 +26,12 @@ class CachingPlanner:
         version: Callable[[], str],
         memory: PlanCache,
         shared: SharedPlanCache | None = None,
-        refusal: Callable[[int], EngineError | None] = lambda _: None,
+        refusal: Callable[[float | None, int], EngineError | None] = lambda *_: None,
     ) -> None:
         """`version` names the model that answers now: what another one wrote is not remembered.
 
-        `refusal` says why no replica would take a prompt of so many characters now, if that is certain.
+        `refusal` says why no replica would take a prompt with this deadline and so many characters now, if that is
+        certain.
         """
         self._planner = planner
         self._version = version
@@ -40,14 +41,14 @@ class CachingPlanner:
         self._flights: SingleFlight[Planned] = SingleFlight()
         self.counts: Counter[str] = Counter()  # hits, shared_hits, joined, misses
 
-    def plan_at_once(self, question: Question) -> Planned | None:
+    def plan_at_once(self, question: Question, deadline: float | None = None) -> Planned | None:
         """A plan that needs no waiting: one remembered here, or one by rule where no model can be had; None else."""
         key = cache_key(question, self._version())
         if (remembered := self._memory.get(key)) is not None:
             return self._given(key, remembered, question, "hits")
         if self._shared is not None or self._flights.has(key):
             return None
-        if (refusal := self._refusal(len(render_prompt(question)))) is None:
+        if (refusal := self._refusal(deadline, len(render_prompt(question)))) is None:
             return None
         self.counts["misses"] += 1
         return self._planner.plan_by_rule(question, refusal)

@@ -9,7 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from service.engines.protocol import EngineError, GenerationRequest, GenerationResult, Strategy
+from service.engines.protocol import (
+    DegradedReason,
+    EngineError,
+    GenerationRequest,
+    GenerationResult,
+    StopReason,
+    Strategy,
+)
 from service.planner.fallback import fallback_plan
 from service.planner.grammar import plan_grammar
 from service.planner.plan import Plan
@@ -51,17 +58,21 @@ class CheckingGenerator(Generator, Protocol):
 class IncompletePlanError(EngineError):
     """The model's text broke off before it was a whole plan."""
 
+    def __init__(self, stop_reason: StopReason, tokens: int) -> None:
+        super().__init__(f"{stop_reason} after {tokens} tokens")
+        self.reason = "too_long" if stop_reason == "length" else "deadline"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A plan and how it came about. `result` is None where no model took part."""
+    """A plan and how it came about: `result` is the model's, if one took part; `reason` says why, if rules made it."""
 
     plan: Plan
     source: Literal["model", "cache", "fallback"]
     model_id: str
     strategy: str
     result: GenerationResult | None = None
-    reason: str | None = None
+    reason: DegradedReason | None = None
 
     @property
     def degraded(self) -> bool:
@@ -89,13 +100,13 @@ class Planner:
             logger.error("plan text did not parse", extra={"exception": error_location(error)})
         else:
             log = logger.warning if isinstance(error, IncompletePlanError) else logger.debug
-            log("fell back to rules", extra={"reason": type(error).__name__, "detail": str(error)})
+            log("fell back to rules", extra={"reason": error.reason, "detail": str(error)})
         return Planned(
             plan=fallback_plan(question),
             source="fallback",
             model_id=RULES_ID,
             strategy="rules",
-            reason=getattr(error, "refusal", None) or type(error).__name__,
+            reason=error.reason if isinstance(error, EngineError) else "engine",
         )
 
     async def plan_with_model(
@@ -131,7 +142,7 @@ class Planner:
 
         result = await self._generate(make_request, deadline, question, is_sound)
         if result.stop_reason != "finished":
-            raise IncompletePlanError(f"{result.stop_reason} after {result.plan_tokens} tokens")
+            raise IncompletePlanError(result.stop_reason, result.plan_tokens)
         plan = complete_plan(drafts.get(result.text) or parse(result.text, question), question)
         model_id = result.model_id or self._engine.model_id
         return Planned(plan=plan, source="model", model_id=model_id, strategy=chosen, result=result)

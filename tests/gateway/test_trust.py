@@ -170,7 +170,7 @@ async def test_under_overload_the_newest_are_answered_and_the_oldest_told_early(
     outcomes = await asyncio.gather(*line, return_exceptions=True)
     assert [served.prompt for served in engine.served[:2]] == ["0", "19"]
     assert all(isinstance(outcome, GenerationResult | CapacityError) for outcome in outcomes)
-    assert pool.counts["refused_busy"] == len(refused)
+    assert pool.counts["refused_capacity"] == len(refused)
 
 
 async def test_reload_replaces_every_engine_and_drops_nothing(started: Starter) -> None:

@@ -131,16 +131,16 @@ async def test_a_poisoned_entry_is_no_plan(text: str) -> None:
 async def test_what_needs_no_waiting_is_planned_at_once() -> None:
     engine, refusals = Engine(), list[CapacityError]()
     caching = CachingPlanner(
-        Planner(engine), lambda: "v1", PlanCache(10, 60.0), refusal=lambda _: refusals[0] if refusals else None
+        Planner(engine), lambda: "v1", PlanCache(10, 60.0), refusal=lambda *_: refusals[0] if refusals else None
     )
     question, other = Question.parse("red shoes"), Question.parse("blue shoes")
     assert caching.plan_at_once(question) is None  # a model may be had
     await caching.plan(question)
-    refusals.append(CapacityError("far too much", "busy"))
+    refusals.append(CapacityError("far too much", "capacity"))
     known, ruled = caching.plan_at_once(question), caching.plan_at_once(other)
     assert known is not None
     assert ruled is not None
-    assert (known.source, ruled.source, ruled.reason) == ("cache", "fallback", "busy")
+    assert (known.source, ruled.source, ruled.reason) == ("cache", "fallback", "capacity")
     assert caching.counts == {"misses": 2, "hits": 1}
 
 
@@ -148,7 +148,7 @@ async def test_a_question_in_flight_is_waited_for_even_when_no_replica_is_free()
     engine = Engine()
     engine.gate.clear()
     caching = CachingPlanner(
-        Planner(engine), lambda: "v1", PlanCache(10, 60.0), refusal=lambda: CapacityError("far too much", "busy")
+        Planner(engine), lambda: "v1", PlanCache(10, 60.0), refusal=lambda *_: CapacityError("far too much", "capacity")
     )
     first = asyncio.create_task(caching.plan(Question.parse("red shoes")))
     while not engine.calls:

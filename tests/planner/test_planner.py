@@ -1,8 +1,17 @@
 import logging
+from dataclasses import replace
 
 import pytest
 
-from service.engines.protocol import EngineUnavailableError, GenerationRequest, GenerationResult, RequestRefusedError
+from service.engines.protocol import (
+    EngineUnavailableError,
+    GenerationRequest,
+    GenerationResult,
+    PromptTooLongError,
+    RequestRefusedError,
+)
+from service.gateway.request_queue import CapacityError
+from service.planner.flight import FlightLateError
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import RULES_ID, IncompletePlanError, Planner
 from service.planner.question import Question
@@ -55,16 +64,21 @@ async def test_the_request_carries_prompt_grammar_and_how_to_decode() -> None:
 
 
 @pytest.mark.parametrize(
-    "outcome",
+    ("outcome", "reason"),
     [
-        EngineUnavailableError("gone"),
-        RequestRefusedError("its prompt is too long"),
-        result(" find Color", cancelled=True),
-        result(" find Color purple Any"),
+        (EngineUnavailableError("gone"), "engine"),
+        (RequestRefusedError("its grammar does not compile"), "engine"),
+        (PromptTooLongError.at(400, 384), "too_long"),
+        (CapacityError("every replica is busy", "capacity"), "capacity"),
+        (CapacityError("too late", "deadline"), "deadline"),
+        (FlightLateError("another's"), "deadline"),
+        (result(" find Color", cancelled=True), "deadline"),
+        (replace(result(" find Color"), stop_reason="length"), "too_long"),
+        (result(" find Color purple Any"), "engine"),
     ],
 )
-async def test_whatever_goes_wrong_rules_answer(
-    outcome: GenerationResult | Exception, caplog: pytest.LogCaptureFixture
+async def test_whatever_goes_wrong_rules_answer_and_say_why(
+    outcome: GenerationResult | Exception, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
         planned = await Planner(Scripted(outcome)).plan(SHOES)
@@ -74,7 +88,7 @@ async def test_whatever_goes_wrong_rules_answer(
         RULES_ID,
         "rules",
     )
-    assert planned.reason
+    assert planned.reason == reason
     assert planned.plan.facets == {"color": ["red"], "type": ["shoes"]}
     assert planned.result is None
     assert "purple" not in caplog.text
