@@ -88,8 +88,8 @@ class TraceStep:
 class GenerationResult:
     """What a generation gave and what it cost. `forwards` counts the prefill; `draft_forwards` are a draft model's.
 
-    The gateway alone writes into it: how long the request waited, and which model answered. While a new one is being
-    rolled out, two models answer side by side.
+    The gateway alone writes into it: how long the request waited, which replica answered, and of which model. While a
+    new one is being rolled out, two models answer side by side.
     """
 
     text: str
@@ -106,6 +106,7 @@ class GenerationResult:
     queue_seconds: float = 0.0
     model_id: str = ""
     model_version: str = ""
+    replica: int = 0
     draft_forwards: int = 0
 
 

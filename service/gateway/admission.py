@@ -18,6 +18,7 @@ from service.gateway.request_queue import CapacityError, Order, QueuedRequest, R
 from service.gateway.service_times import ServiceTimes
 
 QUANTILE = 0.7
+DEADLINE_MS = 300  # of requests that name none, where the settings name none either
 FIRST_EXPECTATION = 0.15  # seconds; until the first generation
 _HOPELESS = 0.05  # an idle replica is tried at once where at least this share of generations would end in time,
 _HOPELESS_UNDER_PRESSURE = 0.2  # or this one while another request, which may fit better, comes before long
