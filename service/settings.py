@@ -10,6 +10,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from service.engines.factory import CompletionServers, EngineConfig, EngineName, HostedName
 from service.engines.protocol import Strategy
 from service.engines.torch.precision import Precision
+from service.gateway.admission import DEADLINE_MS
 from service.gateway.pool import ADMISSION_QUANTILE, HANG_SECONDS
 from service.gateway.request_queue import Order
 
@@ -66,6 +67,9 @@ class Settings(BaseSettings):
     max_prompt_tokens: int = Field(default=384, ge=64, le=4096, description="longer prompts are planned by rule")
     max_body_bytes: int = Field(default=16 * 1024, ge=1024, le=1024 * 1024, description="more is a 413")
     body_timeout_seconds: float = Field(default=10.0, gt=0, le=60, description="timeout for a request's body")
+    deadline_ms: int = Field(
+        default=DEADLINE_MS, ge=10, le=2000, description="of requests that name none: their plans are answered within"
+    )
     trace_deadline_ms: int = Field(default=5000, ge=100, le=30_000, description="of the page's traces")
     readiness_ttl_seconds: float = Field(
         default=2.0, gt=0, le=60, description="how long a real inference proves readiness"

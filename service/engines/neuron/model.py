@@ -23,7 +23,13 @@ from service.engines.neuron.forward import CompiledTarget, OutsideCandidatesErro
 from service.engines.neuron.manifest import TOKENIZER, check_manifest
 from service.engines.neuron.nxdi import NXDI, Driver
 from service.engines.neuron.packages import installed_versions
-from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError, Strategy
+from service.engines.protocol import (
+    GenerationRequest,
+    GenerationResult,
+    PromptTooLongError,
+    RequestRefusedError,
+    Strategy,
+)
 from service.engines.results import generation_result, request_constraint, trace_texts
 from service.engines.triton.repository import VISIBLE_CORES, neuron_cores
 from service.weights.model_folder import ModelCard, read_card
@@ -57,7 +63,7 @@ class NeuronModel:
         prompt = [self._card.bos_token_id, *self._tokenizer.encode(request.prompt, add_special_tokens=False).ids]
         longest = self._target.shape.max_context_length
         if len(prompt) > longest:
-            raise RequestRefusedError(f"its prompt has {len(prompt)} tokens, and {longest} are the most")
+            raise PromptTooLongError.at(len(prompt), longest)
 
         def stop() -> bool:
             return cancelled() or (request.deadline is not None and time.monotonic() >= request.deadline)

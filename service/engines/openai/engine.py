@@ -21,6 +21,7 @@ from service.engines.protocol import (
     EngineUnavailableError,
     GenerationRequest,
     GenerationResult,
+    PromptTooLongError,
     RequestRefusedError,
     StopReason,
     Strategy,
@@ -162,7 +163,7 @@ class OpenAiEngine:
             raise RequestRefusedError(f"the server decodes {self._strategy}, and no other way")
         length = len(self._served.prompt(request.prompt))
         if length > self._max_prompt_tokens:
-            raise RequestRefusedError(f"its prompt has {length} tokens, and {self._max_prompt_tokens} are the most")
+            raise PromptTooLongError.at(length, self._max_prompt_tokens)
         try:
             return self._served, self._abilities, self._served.compiler.compile(request.grammar)
         except GrammarError:  # its message quotes the grammar, and so the shopper

@@ -20,7 +20,13 @@ from service.decoding.proposer import MOST_DRAFTED_NODES, NO_PROPOSER, Proposer
 from service.decoding.statistics import Generation
 from service.decoding.target import CausalLM, LlamaTarget, Target
 from service.decoding.tree import MedusaTree
-from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError, Strategy
+from service.engines.protocol import (
+    GenerationRequest,
+    GenerationResult,
+    PromptTooLongError,
+    RequestRefusedError,
+    Strategy,
+)
 from service.engines.results import generation_result, request_constraint, trace_texts
 from service.engines.torch.drafts import early_exit_model, smaller_model
 from service.engines.torch.forward import build_forward, kept_dtype
@@ -94,9 +100,7 @@ class TorchModel:
         started = time.monotonic()
         prompt = [self._bos_token_id, *self._tokenizer.encode(request.prompt, add_special_tokens=False).ids]
         if len(prompt) > self._max_prompt_tokens:
-            raise RequestRefusedError(
-                f"its prompt has {len(prompt)} tokens, and {self._max_prompt_tokens} are the most"
-            )
+            raise PromptTooLongError.at(len(prompt), self._max_prompt_tokens)
 
         def stop() -> bool:
             return cancelled() or (request.deadline is not None and time.monotonic() >= request.deadline)

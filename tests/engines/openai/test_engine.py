@@ -13,9 +13,11 @@ from tokenizers import Tokenizer
 from service.engines.openai.engine import OpenAiEngine
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, RequestRefusedError
 from service.gateway.pool import ReplicaPool
+from service.planner.caching import CachingPlanner
 from service.planner.grammar import plan_grammar
+from service.planner.plan_cache import PlanCache
 from service.planner.planner import Planner
-from service.planner.prompt import render_prompt
+from service.planner.prompt import PlanTask, render_prompt
 from service.planner.question import Question
 from tests.engines.openai import fake_completions as fakes
 from tests.engines.openai.fake_completions import ILLEGAL, LEGAL, FakeCompletions, running
@@ -277,18 +279,18 @@ async def test_an_engine_that_was_not_started_has_nothing_to_say(folder: Path) -
 async def test_behind_the_gateway_rules_plan_what_the_server_does_not(server: FakeCompletions, folder: Path) -> None:
     pool = ReplicaPool([engine_for(server.url, folder) for _ in range(2)])
     await pool.start()
-    planner = Planner(pool, "draft")
-    deadline = time.monotonic() + 30
+    planner = CachingPlanner(Planner(pool, "draft"), lambda: "", PlanCache(0, 1.0))
+    task = PlanTask(QUESTION, time.monotonic() + 30)
 
-    planned = await planner.plan(QUESTION, deadline)
+    planned = await planner.plan(task)
     assert (planned.source, planned.strategy) == ("model", "draft")
     server.text = ILLEGAL
-    assert (await planner.plan(QUESTION, deadline)).source == "fallback"
+    assert (await planner.plan(task)).source == "fallback"
     await server.stop()
-    assert (await planner.plan(QUESTION, deadline)).source == "fallback"
+    assert (await planner.plan(task)).source == "fallback"
 
     server.text = LEGAL
     await server.start()
     await until(lambda: pool.usable_count == 2)
-    assert (await planner.plan(QUESTION, time.monotonic() + 30)).source == "model"
+    assert (await planner.plan(PlanTask(QUESTION, time.monotonic() + 30))).source == "model"
     await pool.close()
