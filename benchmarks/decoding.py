@@ -124,14 +124,7 @@ def main() -> None:
     arguments = parser.parse_args()
     settings = Settings(model_dir=arguments.model)
     questions = dev_questions(arguments.questions) if has_dev_data() else own_questions(arguments.questions)
-    model = load(
-        settings.model_dir,
-        settings.cache_dir,
-        settings.dtype,
-        settings.threads_per_replica,
-        settings.strategy,
-        settings.max_prompt_tokens,
-    )
+    model = load(settings.engine_config)
     strategies = {
         "hugging face generate": HuggingFaceGenerate(arguments.model, settings).plan,
         "greedy": our_strategy(model, "autoregressive", fast_forward=False),

@@ -79,11 +79,7 @@ def requests(questions: Sequence[Question]) -> list[GenerationRequest]:
 
 async def measure_added(settings: Settings, address: str, asked: Sequence[GenerationRequest]) -> dict[str, Any]:
     """Milliseconds of each way, and what the round trip costs beside the generation itself."""
-    choice = settings.engine_config
-    source = model_source("torch", choice)
-    model = load(
-        choice.model_dir, choice.cache_dir, choice.dtype, choice.threads, choice.strategy, choice.max_prompt_tokens
-    )
+    source, model = model_source(settings.engine_config), load(settings.engine_config)
     pipe, triton = ReplicaEngine(source), TritonEngine(address, 0, version=source.version)
     await asyncio.gather(pipe.start(), triton.start())
 

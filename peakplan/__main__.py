@@ -61,7 +61,8 @@ def serve(**options: str | None) -> None:
 
     An option here wins over its environment variable (PEAKPLAN_HOST, PEAKPLAN_MODEL_DIR, ...).
     """
-    need("service", *(["torch"] if (options["engine"] or os.environ.get("PEAKPLAN_ENGINE", "torch")) == "torch" else []))
+    engine = options["engine"] or os.environ.get("PEAKPLAN_ENGINE", "torch")
+    need("service", *(extra for extra in ("torch", "triton") if extra == engine))
     names = {"model": "MODEL_DIR"}
     given = {f"PEAKPLAN_{names.get(key, key.upper())}": value for key, value in options.items() if value is not None}
     become("service", variables=given)
@@ -73,7 +74,9 @@ def _asks(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--json", "as_json", is_flag=True, help="Print the whole answer as one line of JSON."),
         click.option("--local", is_flag=True, help="Load the model for this question; no service is needed."),
         click.option("--url", help="The service to ask; the one that `peakplan serve` starts here by default."),
-        click.option("--history", multiple=True, metavar="WORDS", help="What was asked before; give again, newest last."),
+        click.option(
+            "--history", multiple=True, metavar="WORDS", help="What was asked before; give again, newest last."
+        ),
         click.argument("query"),
     ):
         command = decorate(command)
@@ -133,13 +136,17 @@ def _passes_on(group: click.Group, name: str, module: str, extras: tuple[str, ..
 
 
 _passes_on(
-    main, "bench", "benchmarks.decoding", ("service", "torch", "train"), "Measure each decoding strategy beside its peers."
+    main,
+    "bench",
+    "benchmarks.decoding",
+    ("service", "torch", "train"),
+    "Measure decoding strategies beside their peers.",
 )
 _passes_on(main, "rehearse", "rehearsal.load", ("service", "load"), "Put open-loop load on a service and report on it.")
-_passes_on(main, "train", "training", ("service", "torch", "train"), "Make a model from data: hours on a CPU, restartable.")
+_passes_on(main, "train", "training", ("service", "torch", "train"), "Make a model from data: hours on a CPU.")
 _passes_on(main, "eval", "training.evaluate", ("service", "torch", "train"), "Measure the quality of a model's plans.")
 _passes_on(main, "export", "service.weights", ("service", "torch"), "Write a model for vLLM, TGI or NxDI.", "export")
-_passes_on(main, "import", "service.weights", ("service", "torch"), "Take a checkpoint and its Medusa heads in.", "import")
+_passes_on(main, "import", "service.weights", ("service", "torch"), "Take in a checkpoint and its heads.", "import")
 _passes_on(main, "triton", "service.engines.triton", ("service", "triton"), "Become the Triton server of the settings.")
 _passes_on(main, "compile", "service.engines.neuron", ("service",), "Compile a model for inf2 or trn1.", "compile")
 
@@ -173,7 +180,7 @@ def _cdk() -> list[str]:
     need("cdk")
     command = CHECKOUT / "node_modules" / ".bin" / "cdk"
     if not command.exists():
-        raise click.ClickException("the CDK CLI is not installed: `make synth` in the checkout installs it, by its lock")
+        raise click.ClickException("the CDK CLI is not installed: `make synth` in the checkout installs it")
     return [str(command), "--no-notices"]
 
 

@@ -60,12 +60,13 @@ def _here(path: str, body: dict[str, Any]) -> tuple[int, bytes]:
 
     from service.api.api_keys import ApiKeysError
     from service.engines.protocol import EngineError
-    from service.settings import problems_of
+    from service.environment import problems_of
+    from service.settings import Settings
 
     try:
         return asyncio.run(_ask_an_application(path, body))
     except ValidationError as error:
-        raise click.ClickException(problems_of(error)) from None
+        raise click.ClickException(problems_of(error, Settings)) from None
     except (EngineError, ApiKeysError) as error:
         raise click.ClickException(str(error)) from None
 

@@ -1,4 +1,4 @@
-"""Becoming another program of this checkout: its module, its environment, and the extra that has to be installed for it."""
+"""Becoming another program of this checkout: its module, its environment, and the extra it needs."""
 
 import os
 import sys

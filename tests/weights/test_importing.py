@@ -46,7 +46,9 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def loaded(folder: Path, cache: Path, strategy: Strategy = "medusa") -> TorchModel:
-    return load(folder, cache, "float32", 1, strategy, 128)
+    return load(
+        EngineConfig(model_dir=folder, cache_dir=cache, dtype="float32", strategy=strategy, max_prompt_tokens=128)
+    )
 
 
 def plan(model: TorchModel, strategy: Strategy) -> list[int]:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
+from service.engines.config import EngineConfig, OpenAiSettings
 from service.engines.openai.engine import OpenAiEngine
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, RequestRefusedError
 from service.gateway.pool import ReplicaPool
@@ -44,8 +45,11 @@ async def server(tokenizer: Tokenizer) -> AsyncIterator[FakeCompletions]:
 
 
 def engine_for(url: str, folder: Path, **changes: Any) -> OpenAiEngine:
-    arguments: dict[str, Any] = {"strategy": "draft", "max_prompt_tokens": 128, "start_seconds": 5.0} | changes
-    return OpenAiEngine(url, model_dir=folder, cache_dir=folder, **arguments)
+    start_seconds = changes.pop("start_seconds", 5.0)
+    wanted: dict[str, Any] = {"strategy": "draft", "max_prompt_tokens": 128}
+    servers = OpenAiSettings(url=url, **changes)
+    config = EngineConfig(model_dir=folder, cache_dir=folder, engine="openai", openai=servers, **wanted)
+    return OpenAiEngine(config, 0, start_seconds=start_seconds)
 
 
 def request(**changes: Any) -> GenerationRequest:
