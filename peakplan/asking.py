@@ -22,7 +22,7 @@ def default_url() -> str:
 
 
 def ask(path: str, body: dict[str, Any], *, url: str, local: bool) -> dict[str, Any]:
-    """The service's answer. Raises ClickException with the reason, in the words of its problem document if it has one."""
+    """The service's answer. Raises ClickException with the reason, in the words of its problem document."""
     status, content = _here(path, body) if local else _over_http(url, path, body)
     try:
         answer: dict[str, Any] = json.loads(content)

@@ -19,10 +19,10 @@ from service.engines.config import (
     HostedName,
     NeuronSettings,
     OpenAiSettings,
+    Precision,
     TritonSettings,
 )
 from service.engines.protocol import Strategy
-from service.engines.torch.precision import Precision
 from service.environment import FlatEnvironment, Named, Prefix
 from service.gateway.pool import ADMISSION_QUANTILE, HANG_SECONDS
 from service.gateway.request_queue import Order
@@ -174,8 +174,11 @@ class Settings(BaseSettings):
         cls,
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
-        **_: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
+        del env_settings, dotenv_settings, file_secret_settings  # the environment's place is taken by flat names
         return init_settings, FlatEnvironment(settings_cls)
 
     @field_validator("host")

@@ -15,9 +15,8 @@ from service.decoding.heads import MedusaHeads
 from service.decoding.prefill_draft import NO_PREFILL_DRAFT, PrefillDraft
 from service.decoding.statistics import Generation
 from service.decoding.tree import MedusaTree
-from service.engines.config import MAX_PROMPT_TOKENS
+from service.engines.config import MAX_PROMPT_TOKENS, Precision
 from service.engines.torch.forward import build_forward, kept_dtype
-from service.engines.torch.precision import Precision
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question

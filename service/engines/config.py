@@ -6,7 +6,6 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from service.engines.protocol import Strategy
-from service.engines.torch.precision import Precision
 
 # torch    a process of ours for each replica, on this machine's CPU
 # neuron   a process of ours for each replica, on its own NeuronCores: what `make compile` compiled of the model
@@ -14,6 +13,12 @@ from service.engines.torch.precision import Precision
 # openai   servers of OpenAI's completions, such as vLLM, that run the model folder's export
 EngineName = Literal["torch", "neuron", "triton", "openai"]
 HostedName = Literal["torch", "neuron"]
+
+# auto      int8 where our kernels run, else bfloat16 where the CPU multiplies it fast, else float32
+# int8      our own kernels (`forward_ms` in docs/figures/decoding.json has what each takes)
+# bfloat16  torch's kernels
+# float32   torch's kernels; the reference
+Precision = Literal["auto", "int8", "bfloat16", "float32"]
 
 MAX_PROMPT_TOKENS = 384
 GRACE_SECONDS = 1.0

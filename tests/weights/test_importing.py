@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from service.engines.config import EngineConfig
 from service.engines.protocol import GenerationRequest, Strategy
 from service.engines.torch.engine import TorchModel, load
 from service.planner.grammar import plan_grammar

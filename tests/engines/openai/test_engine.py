@@ -155,7 +155,7 @@ async def test_text_that_stays_illegal_is_refused_after_at_most_two_tries(
 
 async def test_a_grammar_is_never_sent_where_that_is_switched_off(server: FakeCompletions, folder: Path) -> None:
     server.text, server.lawful_text = ILLEGAL, LEGAL
-    engine = await started(server, folder, may_ask_for_grammars=False)
+    engine = await started(server, folder, grammar="off")
     with pytest.raises(RequestRefusedError):
         await engine.generate(request())
 
