@@ -17,10 +17,8 @@ from typing import Any
 
 from benchmarks.breakdown import measure_breakdown
 from benchmarks.forwards import measure_forwards
-from benchmarks.machine import describe_machine
 from benchmarks.peers import HuggingFaceGenerate
 from benchmarks.plot import plot_decoding
-from benchmarks.questions import dev_questions, has_dev_data, own_questions
 from benchmarks.serving import measure_service
 from service.engines.protocol import GenerationRequest, GenerationResult, Strategy
 from service.engines.torch.engine import TorchModel, load
@@ -28,6 +26,8 @@ from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.settings import Settings
+from training.data.questions import dev_questions, has_dev_data, own_questions
+from training.machine import describe_machine
 
 FIGURE = Path("docs/figures/decoding.json")
 WARM_UP = 5
@@ -125,14 +125,8 @@ def main() -> None:
     settings = Settings(model_dir=arguments.model)
     questions = dev_questions(arguments.questions) if has_dev_data() else own_questions(arguments.questions)
     has_exit = (settings.model_dir / "early_exit.json").is_file()  # which only a model that drafts with it loads
-    model = load(
-        settings.model_dir,
-        settings.cache_dir,
-        settings.dtype,
-        settings.threads_per_replica,
-        "draft" if has_exit else settings.strategy,
-        settings.max_prompt_tokens,
-    )
+    strategy: Strategy = "draft" if has_exit else settings.strategy
+    model = load(settings.engine_config.model_copy(update={"strategy": strategy}))
     strategies = {
         "hugging face generate": HuggingFaceGenerate(arguments.model, settings).plan,
         "greedy": our_strategy(model, "autoregressive", fast_forward=False),

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from service.decoding.target import CausalLM
+from service.engines.config import Precision
 from service.engines.torch.forward import build_forward, kept_dtype
-from service.engines.torch.precision import Precision
 from service.weights.model_folder import ModelFolderError, load_model
 
 ROWS = (1, 4, 8, 16, 32)

@@ -22,8 +22,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.decoding import quantile
-from benchmarks.machine import describe_machine
-from benchmarks.questions import dev_questions, has_dev_data, own_questions
 from benchmarks.triton_recovery import measure_recovery
 from service.engines.factory import model_source
 from service.engines.protocol import GenerationRequest, GenerationResult
@@ -35,6 +33,8 @@ from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.settings import Settings
+from training.data.questions import dev_questions, has_dev_data, own_questions
+from training.machine import describe_machine
 
 FIGURE = Path("docs/figures/triton.json")
 WARM_UP = 10
@@ -79,11 +79,7 @@ def requests(questions: Sequence[Question]) -> list[GenerationRequest]:
 
 async def measure_added(settings: Settings, address: str, asked: Sequence[GenerationRequest]) -> dict[str, Any]:
     """Milliseconds of each way, and what the round trip costs beside the generation itself."""
-    choice = settings.engine_config
-    source = model_source("torch", choice)
-    model = load(
-        choice.model_dir, choice.cache_dir, choice.dtype, choice.threads, choice.strategy, choice.max_prompt_tokens
-    )
+    source, model = model_source(settings.engine_config), load(settings.engine_config)
     pipe, triton = ReplicaEngine(source), TritonEngine(address, 0, version=source.version)
     await asyncio.gather(pipe.start(), triton.start())
 
@@ -161,7 +157,10 @@ def main() -> None:
         "machine": describe_machine(),
         "note": options.note,
         "tritonserver": version,
-        "questions": {"count": len(questions), "from": "dev rows" if has_dev_data() else "benchmarks/questions.jsonl"},
+        "questions": {
+            "count": len(questions),
+            "from": "dev rows" if has_dev_data() else "training/data/questions.jsonl",
+        },
         **added,
         "recovery": recovery,
     }

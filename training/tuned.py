@@ -18,14 +18,12 @@ from service.decoding.proposer import NO_PROPOSER
 from service.decoding.statistics import Generation
 from service.decoding.target import LlamaTarget
 from service.decoding.tree import MedusaTree
+from service.engines.config import MAX_PROMPT_TOKENS, Precision
 from service.engines.torch.forward import build_forward, kept_dtype
-from service.engines.torch.precision import Precision
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.weights.model_folder import load_model
-
-_MAX_PROMPT_TOKENS = 384
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class TunedModel:
         self._bos = loaded.bos_token_id
         self._max_tokens = loaded.max_tokens
         self._compiler = GrammarCompiler(loaded.tokenizer.to_str(), loaded.eos_token_id)
-        self._cache = self.llama.new_cache(_MAX_PROMPT_TOKENS + loaded.max_tokens)
+        self._cache = self.llama.new_cache(MAX_PROMPT_TOKENS + loaded.max_tokens)
 
     def constraint(self, question: Question) -> GrammarConstraint:
         """The grammar of a question, at its start."""
@@ -105,7 +103,7 @@ class TunedModel:
         Its hidden states are the last layer's, or those after the first `layers`.
         """
         prompt = self.prompt(question)
-        if len(prompt) > _MAX_PROMPT_TOKENS:
+        if len(prompt) > MAX_PROMPT_TOKENS:
             return None
         target, constraint = LlamaTarget(self.llama, self._cache), self.constraint(question)
         generation = generate(target, NO_PROPOSER, prompt, constraint, max_tokens=self._max_tokens)

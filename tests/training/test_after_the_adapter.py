@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from service.engines.config import EngineConfig
 from service.engines.protocol import GenerationRequest
 from service.engines.torch.engine import load
 from service.planner.grammar import plan_grammar
@@ -48,7 +49,7 @@ def test_heads_prefill_head_and_tree_come_out_as_they_are_served(tmp_path: Path)
     assert card["p_min"] == min(times, key=times.__getitem__)
     assert 1 <= len(card["phrases"]) <= 6
     assert drafting["prefill_draft"] == []
-    served = load(model_dir, tmp_path, "float32", 1, "medusa", 384)
+    served = load(EngineConfig(model_dir=model_dir, cache_dir=tmp_path, dtype="float32"))
     question = Question.parse("red shoes for men")
     request = GenerationRequest(prompt=render_prompt(question), grammar=plan_grammar(question))
     greedy = GenerationRequest(prompt=request.prompt, grammar=request.grammar, strategy="autoregressive")

@@ -8,7 +8,6 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from tokenizers import Tokenizer
 
@@ -18,7 +17,9 @@ from service.decoding.medusa import MedusaProposer
 from service.decoding.proposer import NO_PROPOSER
 from service.decoding.statistics import Generation
 from service.decoding.tree import MedusaTree
+from service.engines.config import EngineConfig
 from service.engines.neuron.configuration import forward_shape
+from service.engines.neuron.cores import VISIBLE_CORES, core_count, neuron_cores
 from service.engines.neuron.forward import CompiledTarget, OutsideCandidatesError
 from service.engines.neuron.manifest import TOKENIZER, check_manifest
 from service.engines.neuron.nxdi import NXDI, Driver
@@ -31,7 +32,6 @@ from service.engines.protocol import (
     Strategy,
 )
 from service.engines.results import generation_result, request_constraint, trace_texts
-from service.engines.triton.repository import VISIBLE_CORES, neuron_cores
 from service.weights.model_folder import ModelCard, read_card
 
 _log = logging.getLogger(__name__)
@@ -94,10 +94,7 @@ class NeuronModel:
 
 
 def load(
-    model_dir: Path,
-    compiled_dir: Path,
-    max_prompt_tokens: int,
-    strategy: Strategy,
+    config: EngineConfig,
     number: int | None = None,
     driver: Driver = NXDI,
     packages: Callable[[], Mapping[str, str]] = installed_versions,
@@ -108,9 +105,11 @@ def load(
     The runtime reads them once, when it is first used. Raises NeuronUnavailableError, ManifestError, ModelFolderError
     or ConfigurationError with what to mend.
     """
+    model_dir, compiled_dir = config.model_dir, config.neuron.compiled_dir
+    assert compiled_dir is not None, "the settings ask for it"
     cores = 0 if number is not None else core_count(os.environ.get(VISIBLE_CORES, ""))
     card = read_card(model_dir)
-    least = {"max_context_length": max_prompt_tokens, "max_new_tokens": card.max_tokens}
+    least = {"max_context_length": config.max_prompt_tokens, "max_new_tokens": card.max_tokens}
     manifest = check_manifest(compiled_dir, model_dir, packages(), least, cores)
     if number is not None:
         os.environ[VISIBLE_CORES] = neuron_cores(number, manifest.arguments["tp_degree"])
@@ -121,17 +120,8 @@ def load(
         CompiledTarget(driver.load(compiled_dir), shape, relocates=manifest.relocates),
         MedusaTree.from_choices(manifest.arguments["medusa_tree"], shape.num_heads),
     )
-    _prove(model, strategy)
+    _prove(model, config.strategy)
     return model
-
-
-def core_count(visible_cores: str) -> int:
-    """How many NeuronCores "0-1" or "2,3" names; 0 for none. Raises ValueError for what is neither."""
-    count = 0
-    for part in filter(None, visible_cores.split(",")):
-        first, _, last = part.partition("-")
-        count += int(last or first) - int(first) + 1
-    return count
 
 
 def _prove(model: NeuronModel, strategy: Strategy) -> None:

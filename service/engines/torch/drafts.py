@@ -6,8 +6,8 @@ from pathlib import Path
 from service.decoding.draft_model import ChainShape, DraftModel, SmallerModel
 from service.decoding.early_exit import EarlyExitModel
 from service.decoding.target import CausalLM
+from service.engines.config import EngineConfig
 from service.engines.torch.forward import build_forward, kept_dtype
-from service.engines.torch.precision import Precision
 from service.weights.model_folder import LoadedModel, ModelFolderError, load_early_exit, load_model
 
 
@@ -26,11 +26,11 @@ def early_exit_model(model_dir: Path, forward: CausalLM) -> DraftModel | None:
         raise ModelFolderError(f"early_exit.json in {model_dir} does not fit its model: {error}") from error
 
 
-def smaller_model(
-    loaded: LoadedModel, forward: CausalLM, folder: Path, cache_dir: Path, dtype: Precision, positions: int
-) -> DraftModel:
-    """The model in `folder`, for prompts and plans of up to `positions` tokens. Raises ModelFolderError."""
-    smaller = load_model(folder, cache_dir, kept_dtype(dtype))
+def smaller_model(loaded: LoadedModel, forward: CausalLM, config: EngineConfig) -> DraftModel:
+    """The model in `config.draft_model_dir`, for the longest prompt and plan of `loaded`. Raises ModelFolderError."""
+    assert config.draft_model_dir is not None
+    folder, positions = config.draft_model_dir, config.max_prompt_tokens + loaded.max_tokens
+    smaller = load_model(folder, config.cache_dir, kept_dtype(config.dtype))
     if smaller.tokenizer.get_vocab() != loaded.tokenizer.get_vocab():
         raise ModelFolderError(
             f"PEAKPLAN_DRAFT_MODEL_DIR={folder} has other tokens than model {loaded.id!r}: a draft needs the same ones"
@@ -40,5 +40,5 @@ def smaller_model(
             f"PEAKPLAN_DRAFT_MODEL_DIR={folder} reads {smaller.longest_sequence} positions, "
             f"and {positions} are wanted: lower PEAKPLAN_MAX_PROMPT_TOKENS or name another draft"
         )
-    model = build_forward(smaller, dtype, cache_dir)
+    model = build_forward(smaller, config.dtype, config.cache_dir)
     return SmallerModel(forward, model, model.new_cache(positions), ChainShape())

@@ -7,7 +7,6 @@ import ctypes
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import torch
 
@@ -20,6 +19,7 @@ from service.decoding.proposer import MOST_DRAFTED_NODES, NO_PROPOSER, Proposer
 from service.decoding.statistics import Generation
 from service.decoding.target import CausalLM, LlamaTarget, Target
 from service.decoding.tree import MedusaTree
+from service.engines.config import EngineConfig
 from service.engines.protocol import (
     GenerationRequest,
     GenerationResult,
@@ -30,7 +30,6 @@ from service.engines.protocol import (
 from service.engines.results import generation_result, request_constraint, trace_texts
 from service.engines.torch.drafts import early_exit_model, smaller_model
 from service.engines.torch.forward import build_forward, kept_dtype
-from service.engines.torch.precision import Precision
 from service.engines.torch.side_thread import SideThread
 from service.weights.model_folder import LoadedModel, ModelFolderError, load_model
 
@@ -150,40 +149,29 @@ class TorchModel:
         self._side.rest()
 
 
-def load(
-    model_dir: Path,
-    cache_dir: Path,
-    dtype: Precision,
-    threads: int,
-    strategy: Strategy,
-    max_prompt_tokens: int,
-    draft_model_dir: Path | None = None,
-) -> TorchModel:
+def load(config: EngineConfig) -> TorchModel:
     """Load a model folder and let it generate once, so that a replica that says it is ready has proven it.
-
-    `draft_model_dir` names a smaller model that drafts where the strategy is "draft", instead of the first layers.
 
     Raises ModelFolderError or BaseWeightsError with what to mend.
     """
-    torch.set_num_threads(threads)
-    loaded = load_model(model_dir, cache_dir, kept_dtype(dtype))
-    forward = build_forward(loaded, dtype, cache_dir)
+    torch.set_num_threads(config.threads)
+    loaded = load_model(config.model_dir, config.cache_dir, kept_dtype(config.dtype))
+    forward = build_forward(loaded, config.dtype, config.cache_dir)
     draft = None
-    if strategy == "draft" and draft_model_dir is not None:
-        positions = max_prompt_tokens + loaded.max_tokens
-        draft = smaller_model(loaded, forward, draft_model_dir, cache_dir, dtype, positions)
-    elif strategy == "draft":
-        draft = early_exit_model(model_dir, forward)
-    model = TorchModel(loaded, forward, max_prompt_tokens, draft)
+    if config.strategy == "draft" and config.draft_model_dir is not None:
+        draft = smaller_model(loaded, forward, config)
+    elif config.strategy == "draft":
+        draft = early_exit_model(config.model_dir, forward)
+    model = TorchModel(loaded, forward, config.max_prompt_tokens, draft)
     del loaded
     _return_free_memory()
-    if strategy not in model.strategies:
+    if config.strategy not in model.strategies:
         raise ModelFolderError(
-            f"{model_dir} has {_MISSING[strategy]}: set PEAKPLAN_STRATEGY=autoregressive, or train one"
+            f"{config.model_dir} has {_MISSING[config.strategy]}: set PEAKPLAN_STRATEGY=autoregressive, or train one"
         )
     for words in _WARM_UP_WORDS:
         prompt = " red shoes" * (words // 2)
-        model.generate(GenerationRequest(prompt=prompt, grammar=_WARM_UP_GRAMMAR, strategy=strategy))
+        model.generate(GenerationRequest(prompt=prompt, grammar=_WARM_UP_GRAMMAR, strategy=config.strategy))
     model.rest()
     return model
 

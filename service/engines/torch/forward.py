@@ -10,7 +10,7 @@ from service.decoding.llama import Llama
 from service.decoding.native.library import NativeUnavailableError, load_library
 from service.decoding.native_llama import NativeLlama
 from service.decoding.target import CausalLM
-from service.engines.torch.precision import Precision
+from service.engines.config import Precision
 from service.weights.model_folder import LoadedModel, ModelFolderError
 
 _log = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from service.engines.config import EngineConfig
 from service.engines.protocol import RequestRefusedError
 from service.engines.torch.engine import TorchModel, load
 from service.planner.plan_text import parse
@@ -26,7 +27,9 @@ def write_exit(model_dir: Path, *, hidden: int = HIDDEN, **card: Any) -> Path:
 
 
 def load_drafting(model_dir: Path, draft: Path | None = None) -> TorchModel:
-    return load(model_dir, model_dir, "float32", 1, "draft", 384, draft)
+    return load(
+        EngineConfig(model_dir=model_dir, cache_dir=model_dir, dtype="float32", strategy="draft", draft_model_dir=draft)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +74,7 @@ def test_a_model_without_a_draft_says_so(tmp_path: Path) -> None:
 
     with pytest.raises(ModelFolderError, match=r"no early exit.*PEAKPLAN_STRATEGY=autoregressive"):
         load_drafting(folder)
-    model = load(folder, folder, "float32", 1, "medusa", 384)
+    model = load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32"))
     with pytest.raises(RequestRefusedError, match="has no draft"):
         model.generate(plan_request("red shoes", strategy="draft"))
 

@@ -6,6 +6,7 @@ import torch
 from safetensors.torch import save_file
 
 from service.decoding.prefill_head import MOST_POSITIONS
+from service.engines.config import EngineConfig
 from service.engines.protocol import GenerationRequest, RequestRefusedError
 from service.engines.torch.engine import TorchModel, load
 from service.planner.plan_text import parse
@@ -16,7 +17,7 @@ from tests.tiny_model import HIDDEN, MAX_TOKENS, MODEL_ID, QUESTIONS, plan_reque
 
 @pytest.fixture(scope="module")
 def model(tiny_model_dir: Path) -> TorchModel:
-    return load(tiny_model_dir, tiny_model_dir, "float32", 1, "medusa", 384)
+    return load(EngineConfig(model_dir=tiny_model_dir, cache_dir=tiny_model_dir, dtype="float32"))
 
 
 @pytest.mark.parametrize("query", QUESTIONS)
@@ -69,8 +70,8 @@ def test_what_it_will_never_answer_is_refused_without_quoting_it(model: TorchMod
 def test_a_model_without_heads_decodes_greedily_only(tmp_path: Path) -> None:
     folder = write_tiny_model(tmp_path / "headless", with_heads=False)
     with pytest.raises(ModelFolderError, match="PEAKPLAN_STRATEGY=autoregressive"):
-        load(folder, folder, "float32", 1, "medusa", 384)
-    model = load(folder, folder, "float32", 1, "autoregressive", 384)
+        load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32"))
+    model = load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32", strategy="autoregressive"))
     assert (model.id, model.strategies) == (MODEL_ID, ("autoregressive",))
     with pytest.raises(RequestRefusedError, match="no Medusa heads"):
         model.generate(plan_request("red shoes"))
@@ -80,7 +81,7 @@ def test_a_tree_that_needs_more_heads_is_refused(tmp_path: Path) -> None:
     folder = write_tiny_model(tmp_path / "deep")
     (folder / "medusa_tree.json").write_text("[[0], [0, 0], [0, 0, 0], [0, 0, 0, 0]]", encoding="utf-8")
     with pytest.raises(ModelFolderError, match="needs 4 heads"):
-        load(folder, folder, "float32", 1, "medusa", 384)
+        load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32"))
 
 
 def write_prefill_head(folder: Path, width: int = HIDDEN, **card: object) -> Path:
@@ -99,7 +100,11 @@ def write_prefill_head(folder: Path, width: int = HIDDEN, **card: object) -> Pat
 def test_a_prefill_head_drafts_with_the_prompt_and_changes_no_token(
     model: TorchModel, tmp_path: Path, query: str
 ) -> None:
-    guessing = load(write_prefill_head(write_tiny_model(tmp_path / "guess")), tmp_path, "float32", 1, "medusa", 384)
+    guessing = load(
+        EngineConfig(
+            model_dir=write_prefill_head(write_tiny_model(tmp_path / "guess")), cache_dir=tmp_path, dtype="float32"
+        )
+    )
 
     guessed, plain = guessing.generate(plan_request(query, trace=True)), model.generate(plan_request(query))
 
@@ -110,13 +115,13 @@ def test_a_prefill_head_drafts_with_the_prompt_and_changes_no_token(
 def test_a_prefill_head_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     folder = write_prefill_head(write_tiny_model(tmp_path / "wide"), width=HIDDEN * 2)
     with pytest.raises(ModelFolderError, match=f"embeddings of {HIDDEN * 2}, and the base's are {HIDDEN}"):
-        load(folder, folder, "float32", 1, "medusa", 384)
+        load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32"))
     write_prefill_head(folder, phrases=[" find"])
     with pytest.raises(ModelFolderError, match="1 phrases, and weights for 2"):
-        load(folder, folder, "float32", 1, "medusa", 384)
+        load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32"))
     write_prefill_head(folder, p_min=2)
     with pytest.raises(ModelFolderError, match="p_min"):
-        load(folder, folder, "float32", 1, "medusa", 384)
+        load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32"))
     (write_prefill_head(folder) / "prefill_head.safetensors").unlink()
     with pytest.raises(ModelFolderError, match=r"prefill_head\.safetensors"):
-        load(folder, folder, "float32", 1, "medusa", 384)
+        load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32"))
