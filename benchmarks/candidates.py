@@ -6,7 +6,7 @@ A compiled Medusa model gives ten tokens a row, and a request is refused where n
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +69,7 @@ def figures(model_dir: Path, cache_dir: Path, count: int) -> dict[str, Any]:
     }
 
 
-def _share(held: Any) -> float:
+def _share(held: Iterable[bool]) -> float:
     each = list(held)
     return round(sum(each) / len(each), 4)
 

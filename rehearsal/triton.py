@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.decoding import quantile
-from benchmarks.triton_recovery import measure_recovery
+from rehearsal.triton_recovery import measure_recovery
 from service.engines.factory import model_source
 from service.engines.protocol import GenerationRequest, GenerationResult
 from service.engines.torch.engine import load
