@@ -21,7 +21,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.decoding import quantile
+import numpy as np
+
 from rehearsal.triton_recovery import measure_recovery
 from service.engines.factory import model_source
 from service.engines.protocol import GenerationRequest, GenerationResult
@@ -128,7 +129,7 @@ async def side_by_side(ways: dict[str, Generate], asked: Sequence[GenerationRequ
 
 
 def _summary(values: Sequence[float]) -> dict[str, float]:
-    return {"p50": round(_median(values), 3), "p99": round(quantile(values, 0.99), 3)}
+    return {"p50": round(_median(values), 3), "p99": round(float(np.quantile(values, 0.99, method="inverted_cdf")), 3)}
 
 
 def _median(values: Sequence[float]) -> float:
