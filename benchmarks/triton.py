@@ -22,6 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.decoding import quantile
+from benchmarks.machine import describe_machine
+from benchmarks.questions import dev_questions, has_dev_data, own_questions
 from benchmarks.triton_recovery import measure_recovery
 from service.engines.factory import model_source
 from service.engines.protocol import GenerationRequest, GenerationResult
@@ -33,8 +35,6 @@ from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.settings import Settings
-from training.data.questions import dev_questions, has_dev_data, own_questions
-from training.machine import describe_machine
 
 FIGURE = Path("docs/figures/triton.json")
 WARM_UP = 10
@@ -159,7 +159,7 @@ def main() -> None:
         "tritonserver": version,
         "questions": {
             "count": len(questions),
-            "from": "dev rows" if has_dev_data() else "training/data/questions.jsonl",
+            "from": "dev rows" if has_dev_data() else "benchmarks/questions.jsonl",
         },
         **added,
         "recovery": recovery,

@@ -13,6 +13,7 @@ from functools import cached_property
 import pytest
 import torch
 
+from benchmarks.questions import dev_questions, has_dev_data
 from service.decoding.constraint import GrammarCompiler, GrammarConstraint
 from service.decoding.early_exit import EarlyExit, LayeredModel, SelfDraft
 from service.decoding.generation import generate_autoregressive, generate_draft, generate_medusa
@@ -28,7 +29,6 @@ from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.settings import Settings
 from service.weights.model_folder import LoadedModel, load_model
-from training.data.questions import dev_questions, has_dev_data
 
 pytestmark = pytest.mark.slow
 
