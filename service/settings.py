@@ -24,6 +24,7 @@ from service.engines.config import (
 )
 from service.engines.protocol import Strategy
 from service.environment import FlatEnvironment, Named, Prefix
+from service.gateway.admission import DEADLINE_MS
 from service.gateway.pool import ADMISSION_QUANTILE, HANG_SECONDS
 from service.gateway.request_queue import Order
 
@@ -139,6 +140,9 @@ class Settings(BaseSettings):
     oversubscribe: bool = Field(default=False, description="allow more model threads than cores; ruins the p99")
     max_prompt_tokens: int = Field(
         default=MAX_PROMPT_TOKENS, ge=64, le=4096, description="longer prompts are planned by rule"
+    )
+    deadline_ms: int = Field(
+        default=DEADLINE_MS, ge=10, le=2000, description="of requests that name none: their plans are answered within"
     )
     trace_deadline_ms: int = Field(default=5000, ge=100, le=30_000, description="of the page's traces")
     readiness_ttl_seconds: float = Field(

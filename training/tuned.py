@@ -10,10 +10,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from service.decoding.constraint import Constraint, GrammarCompiler, GrammarConstraint
-from service.decoding.generation import generate_autoregressive, generate_medusa
+from service.decoding.generation import generate
 from service.decoding.heads import MedusaHeads
-from service.decoding.prefill_draft import NO_PREFILL_DRAFT, PrefillDraft
+from service.decoding.medusa import MedusaProposer
+from service.decoding.prefill_draft import NO_PREFILL_DRAFT, PrefillDraft, PrefillProposer
+from service.decoding.proposer import NO_PROPOSER
 from service.decoding.statistics import Generation
+from service.decoding.target import LlamaTarget
 from service.decoding.tree import MedusaTree
 from service.engines.config import MAX_PROMPT_TOKENS, Precision
 from service.engines.torch.forward import build_forward, kept_dtype
@@ -34,14 +37,6 @@ class GreedyPlan:
     tokens: list[int]
     hidden: Tensor
     legal: list[NDArray[np.int64] | None]
-
-    @property
-    def forced_tokens(self) -> int:
-        return sum(choices is None for choices in self.legal)
-
-    @property
-    def decisions(self) -> int:
-        return len(self.tokens) - self.forced_tokens
 
 
 class TunedModel:
@@ -97,16 +92,10 @@ class TunedModel:
         """The plan as it is decoded in service. Raises ValueError where there are no heads."""
         if self.heads is None:
             raise ValueError("the model folder has no Medusa heads")
-        return generate_medusa(
-            self.llama,
-            self.heads,
-            tree,
-            self.prompt(question),
-            self.constraint(question),
-            max_tokens=self._max_tokens,
-            cache=self._cache,
-            prefill_draft=prefill_draft,
-        )
+        target = LlamaTarget(self.llama, self._cache, self.heads)
+        proposer = PrefillProposer(prefill_draft, MedusaProposer(target, tree))
+        prompt, constraint = self.prompt(question), self.constraint(question)
+        return generate(target, proposer, prompt, constraint, max_tokens=self._max_tokens)
 
     def greedy(self, question: Question, layers: int | None = None) -> GreedyPlan | None:
         """The greedy plan; None where it does not end, or the prompt is too long.
@@ -116,9 +105,8 @@ class TunedModel:
         prompt = self.prompt(question)
         if len(prompt) > MAX_PROMPT_TOKENS:
             return None
-        generation = generate_autoregressive(
-            self.llama, prompt, self.constraint(question), max_tokens=self._max_tokens, cache=self._cache
-        )
+        target, constraint = LlamaTarget(self.llama, self._cache), self.constraint(question)
+        generation = generate(target, NO_PROPOSER, prompt, constraint, max_tokens=self._max_tokens)
         if generation.stop_reason != "finished":
             return None
         tokens = torch.tensor([*prompt, *generation.tokens])

@@ -17,7 +17,7 @@ from service.api.operations import LOCAL_PATHS, METRICS_PATH
 from service.api.operations import router as operations_router
 from service.api.page import page_routes
 from service.api.problems import REFERENCE, install_problem_handlers
-from service.api.readiness import Readiness
+from service.api.readiness import DeadlineWatch, Readiness
 from service.api.reload import Reloader
 from service.api.routes import JSON_PATHS, router
 from service.api.services import Services
@@ -30,6 +30,7 @@ from service.gateway.pool import ReplicaPool
 from service.planner.caching import CachingPlanner
 from service.planner.plan_cache import PlanCache
 from service.planner.planner import Planner
+from service.planner.prompt import warm_up_requests
 from service.planner.redis_plan_cache import RedisPlanCache
 from service.settings import CacheSettings, Settings
 from service.telemetry.emf import EmfCollector
@@ -56,6 +57,7 @@ def replica_pool(settings: Settings, source: ModelSource | None = None) -> Repli
         order=settings.queue.order,
         quantile=settings.queue.admission_quantile,
         hang_seconds=settings.queue.hang_seconds,
+        warm_up=warm_up_requests(settings.strategy),
     )
 
 
@@ -77,6 +79,8 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         metrics=metrics,
         observer=Observer(metrics, tracer, log_text=settings.log_text),
         reloader=Reloader(pool, lambda: source or settings_source(settings), partial(replica_engine, settings)),
+        deadline_ms=settings.deadline_ms,
+        deadline_watch=DeadlineWatch(pool, settings.deadline_ms),
         trace_seconds=settings.trace_deadline_ms / 1000,
         speculation="draft" if settings.strategy == "draft" else "medusa",
         shared_memory=shared,
@@ -111,7 +115,9 @@ class Api(FastAPI):
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
             _, definitions = models_json_schema([(Problem, "serialization")], ref_template=REFERENCE)
-            super().openapi()["components"]["schemas"] |= definitions["$defs"]
+            schemas = super().openapi()["components"]["schemas"]
+            schemas |= definitions["$defs"]
+            schemas["PlanRequest"]["properties"]["deadline_ms"]["default"] = self.state.services.deadline_ms
         return super().openapi()
 
 

@@ -21,6 +21,7 @@ from service.engines.protocol import (
     EngineUnavailableError,
     GenerationRequest,
     GenerationResult,
+    PromptTooLongError,
     RequestRefusedError,
     StopReason,
 )
@@ -147,7 +148,7 @@ class OpenAiEngine:
             raise RequestRefusedError(f"the server decodes {self._config.strategy}, and no other way")
         length, longest = len(self._served.prompt(request.prompt)), self._config.max_prompt_tokens
         if length > longest:
-            raise RequestRefusedError(f"its prompt has {length} tokens, and {longest} are the most")
+            raise PromptTooLongError.at(length, longest)
         try:
             return self._served, self._abilities, self._served.compiler.compile(request.grammar)
         except GrammarError:  # its message quotes the grammar, and so the shopper

@@ -23,9 +23,11 @@ from service.engines.openai.engine import OpenAiEngine
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, RequestRefusedError
 from service.engines.torch.engine import TorchModel, load
 from service.gateway.pool import ReplicaPool
+from service.planner.caching import CachingPlanner
 from service.planner.grammar import plan_grammar
+from service.planner.plan_cache import PlanCache
 from service.planner.planner import Planner
-from service.planner.prompt import render_prompt
+from service.planner.prompt import PlanTask, render_prompt
 from service.planner.question import Question
 from service.settings import Settings
 from service.weights.exporting import export_model
@@ -161,11 +163,12 @@ async def test_a_deadline_and_a_cancelled_request_leave_it_free(engine: OpenAiEn
 async def test_killed_it_is_missed_and_rules_plan_and_it_is_taken_up_again(server: Server) -> None:
     pool = ReplicaPool([engine_for(server)])
     await pool.start()
-    planner, question = Planner(pool, "autoregressive"), Question.parse(QUESTIONS[1])
-    assert (await planner.plan(question, time.monotonic() + PATIENCE)).source == "model"
+    planner = CachingPlanner(Planner(pool, "autoregressive"), lambda: "", PlanCache(0, 1.0))
+    question = Question.parse(QUESTIONS[1])
+    assert (await planner.plan(PlanTask(question, time.monotonic() + PATIENCE))).source == "model"
 
     server.kill()
-    assert (await planner.plan(question, time.monotonic() + PATIENCE)).source == "fallback"
+    assert (await planner.plan(PlanTask(question, time.monotonic() + PATIENCE))).source == "fallback"
     with pytest.raises(EngineUnavailableError):
         await engine_for(server).start()
 
@@ -173,5 +176,5 @@ async def test_killed_it_is_missed_and_rules_plan_and_it_is_taken_up_again(serve
     async with asyncio.timeout(PATIENCE):
         while not pool.usable_count:
             await asyncio.sleep(0.1)
-    assert (await planner.plan(question, time.monotonic() + PATIENCE)).source == "model"
+    assert (await planner.plan(PlanTask(question, time.monotonic() + PATIENCE))).source == "model"
     await pool.close()

@@ -10,8 +10,7 @@ from tokenizers import Tokenizer
 from service.api.app import create_app, replica_pool, wire
 from service.engines.config import OpenAiSettings
 from service.settings import CacheSettings, Settings
-from tests.engines.openai.fake_completions import FakeCompletions, running
-from tests.engines.openai.test_engine import ILLEGAL, LEGAL
+from tests.engines.openai.fake_completions import ILLEGAL, LEGAL, FakeCompletions, running
 from tests.tiny_model import MODEL_ID, write_tiny_model
 
 pytestmark = pytest.mark.anyio

@@ -14,8 +14,7 @@ from service.engines.torch.engine import TorchModel, load
 from service.planner.plan_text import parse
 from service.planner.question import Question
 from service.weights.model_folder import ModelFolderError
-from tests.engines.torch.test_engine import QUESTIONS, request
-from tests.tiny_model import HIDDEN, write_tiny_model
+from tests.tiny_model import HIDDEN, QUESTIONS, plan_request, write_tiny_model
 
 
 def write_exit(model_dir: Path, *, hidden: int = HIDDEN, **card: Any) -> Path:
@@ -52,8 +51,8 @@ def test_a_draft_writes_the_same_valid_plan(query: str, model: str, request: pyt
 
 
 def assert_same_plan(model: TorchModel, query: str) -> None:
-    draft = model.generate(request(query, strategy="draft", trace=True))
-    greedy = model.generate(request(query, strategy="autoregressive"))
+    draft = model.generate(plan_request(query, strategy="draft", trace=True))
+    greedy = model.generate(plan_request(query, strategy="autoregressive"))
 
     parse(draft.text, Question.parse(query))
     assert draft.tokens == greedy.tokens
@@ -77,7 +76,7 @@ def test_a_model_without_a_draft_says_so(tmp_path: Path) -> None:
         load_drafting(folder)
     model = load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32"))
     with pytest.raises(RequestRefusedError, match="has no draft"):
-        model.generate(request("red shoes", strategy="draft"))
+        model.generate(plan_request("red shoes", strategy="draft"))
 
 
 @pytest.mark.parametrize(
