@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.questions import dev_questions, has_dev_data, own_questions
 from service.decoding.constraint import Constraint, GrammarCompiler, accept_forced
 from service.decoding.target import CausalLM
 from service.engines.torch.forward import build_forward, kept_dtype
@@ -19,7 +20,6 @@ from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.settings import Settings
 from service.weights.model_folder import load_model
-from training.data.questions import dev_questions, has_dev_data, own_questions
 
 OUTPUT = Path(__file__).parents[1] / "docs" / "figures" / "candidates.json"
 QUESTIONS = 100

@@ -18,8 +18,10 @@ from typing import Any
 from benchmarks.breakdown import measure_breakdown
 from benchmarks.figure_file import write_machine
 from benchmarks.forwards import measure_forwards
+from benchmarks.machine import describe_machine, is_forced, kernel_in_use, machine_name
 from benchmarks.peers.hugging_face import HuggingFaceGenerate
 from benchmarks.plot import plot_decoding
+from benchmarks.questions import dev_questions, has_dev_data, own_questions
 from benchmarks.serving import measure_service
 from service.engines.protocol import GenerationRequest, GenerationResult, Strategy
 from service.engines.torch.engine import TorchModel, load
@@ -27,8 +29,6 @@ from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.settings import Settings
-from training.data.questions import dev_questions, has_dev_data, own_questions
-from training.machine import describe_machine, is_forced, kernel_in_use, machine_name
 
 FIGURE = Path("docs/figures/decoding.json")
 WARM_UP = 5

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.machine import describe_machine
 from service.api.app import replica_pool
 from service.engines.protocol import Engine
 from service.planner.fallback import fallback_plan
@@ -32,7 +33,6 @@ from service.planner.question import Question
 from service.settings import Settings
 from training.data.examples import Example
 from training.data.mix import dev_sets
-from training.machine import describe_machine
 
 FIGURE = Path("docs/figures/quality.json")
 SAMPLES = {"queryner": 866, "price": 300, "taxonomy": 400, "clinc": 400}

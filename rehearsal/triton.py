@@ -23,6 +23,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.machine import describe_machine
+from benchmarks.questions import dev_questions, has_dev_data, own_questions
 from rehearsal.triton_recovery import measure_recovery
 from service.engines.factory import model_source
 from service.engines.protocol import GenerationRequest, GenerationResult
@@ -34,8 +36,6 @@ from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.settings import Settings
-from training.data.questions import dev_questions, has_dev_data, own_questions
-from training.machine import describe_machine
 
 FIGURE = Path("docs/figures/triton.json")
 WARM_UP = 10
@@ -160,7 +160,7 @@ def main() -> None:
         "tritonserver": version,
         "questions": {
             "count": len(questions),
-            "from": "dev rows" if has_dev_data() else "training/data/questions.jsonl",
+            "from": "dev rows" if has_dev_data() else "benchmarks/questions.jsonl",
         },
         **added,
         "recovery": recovery,

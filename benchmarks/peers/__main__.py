@@ -18,14 +18,14 @@ import numpy as np
 
 from benchmarks.figure_file import write_machine
 from benchmarks.limits import measure_limits
+from benchmarks.machine import describe_machine, is_forced, machine_name
 from benchmarks.peers.checkpoint import prepare
 from benchmarks.peers.comparison import ROWS, VOID_BELOW, Answered, Asked, Comparison, compare
 from benchmarks.peers.environment import PEERS, Peer, why_not_installed
 from benchmarks.peers.ours import Ours
 from benchmarks.peers.process import PeerError, PeerProcess
+from benchmarks.questions import dev_questions, has_dev_data, own_questions
 from service.settings import Settings
-from training.data.questions import dev_questions, has_dev_data, own_questions
-from training.machine import describe_machine, is_forced, machine_name
 
 FIGURE = Path("docs/figures/peers.json")
 OURS = "Peakplan"

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.machine import kernel_in_use
 from benchmarks.peers.comparison import Answered, Asked
 from service.engines.protocol import GenerationRequest, Strategy
 from service.engines.torch.engine import TorchModel
@@ -17,7 +18,6 @@ from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.settings import Settings
 from service.weights.model_folder import load_model
-from training.machine import kernel_in_use
 
 PREFIX = 24  # cached positions, as in worker.py
 _STRATEGIES: dict[str, Strategy] = {"Medusa": "medusa", "greedy with fast-forward": "autoregressive"}

@@ -13,12 +13,12 @@ from pathlib import Path
 import uvloop
 from tqdm import tqdm
 
+from benchmarks.questions import DATA
 from rehearsal.load import arrivals, mix
 from rehearsal.load.client import LoadGenerator, Sample, Shot
 from rehearsal.load.report import write_report
 from rehearsal.load.result import summarise
 from rehearsal.load.server import ServerError, serving
-from training.data.questions import DATA
 
 
 def main() -> int:

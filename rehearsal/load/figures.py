@@ -16,14 +16,14 @@ from typing import Any
 
 import uvloop
 
+from benchmarks.machine import describe_machine
+from benchmarks.questions import DATA
 from rehearsal.load import arrivals, mix
 from rehearsal.load.__main__ import run
 from rehearsal.load.client import Sample, Shot
 from rehearsal.load.probes import closed_loop, harmed, in_turns, warm_up
 from rehearsal.load.result import latency_summary, shown, summarise
 from rehearsal.load.server import Server, ServerError, serving
-from training.data.questions import DATA
-from training.machine import describe_machine
 
 FIGURE = Path("docs/figures/serving.json")
 DEADLINE_MS = 300

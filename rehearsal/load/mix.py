@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from itertools import accumulate
 from pathlib import Path
 
+from benchmarks.questions import DATA, dev_questions, has_dev_data, own_questions
 from service.planner.question import Question
-from training.data.questions import DATA, dev_questions, has_dev_data, own_questions
 
 ZIPF = 0.8
 DISTINCT = 5000

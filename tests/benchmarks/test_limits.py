@@ -7,9 +7,9 @@ import torch
 
 from benchmarks.figure_file import read_machines, write_machine
 from benchmarks.limits import Limits, layer_weights, measure_limits
+from benchmarks.machine import machine_name, processor_name
 from service.decoding.llama import Llama
 from service.weights.model_folder import LoadedModel, load_model
-from training.machine import machine_name, processor_name
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from functools import cached_property
 import pytest
 import torch
 
+from benchmarks.questions import dev_questions, has_dev_data
 from service.decoding.constraint import GrammarCompiler, GrammarConstraint
 from service.decoding.draft_model import ChainShape
 from service.decoding.early_exit import EarlyExit, EarlyExitModel
@@ -29,7 +30,6 @@ from service.planner.question import Question
 from service.settings import Settings
 from service.weights.model_folder import LoadedModel, load_early_exit, load_model
 from tests.decoding.decode import decode_drafted, decode_greedy, decode_medusa
-from training.data.questions import dev_questions, has_dev_data
 
 pytestmark = pytest.mark.slow
 

@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
+from benchmarks.questions import DATA, has_dev_data
 from service.decoding.constraint import GrammarCompiler
 from service.planner.grammar import plan_grammar
 from service.planner.plan_text import render
 from tests.training.tiny_data import write_data
 from training.data import rows
 from training.data.mix import Mix, dev_sets, keyword_form
-from training.data.questions import DATA, has_dev_data
 
 
 @pytest.fixture(scope="module")

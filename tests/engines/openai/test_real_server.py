@@ -36,7 +36,7 @@ from service.weights.head_layouts import LAYOUTS
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.anyio,
-    pytest.mark.skipif(find_spec("openai") is None, reason="transformers serve needs openai: requirements-test.txt"),
+    pytest.mark.skipif(find_spec("openai") is None, reason="transformers serve needs openai: pip install -e .[test]"),
 ]
 QUESTIONS = [
     "nike running shoes under $100",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.questions import dev_questions, has_dev_data, own_questions
 from service.engines.config import EngineConfig
 from service.engines.factory import as_json
 from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError, Strategy
@@ -17,7 +18,6 @@ from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.settings import Settings
 from tests.triton_server import TritonServer, needs_triton, triton_server
-from training.data.questions import dev_questions, has_dev_data, own_questions
 
 pytestmark = [pytest.mark.slow, needs_triton]
 QUESTIONS = 200

@@ -9,7 +9,7 @@ from pathlib import Path
 from service.planner.question import Question
 from training.data.mix import dev_sets
 
-DATA = Path(os.environ.get("PEAKPLAN_DATA") or Path(__file__).parents[3] / "shared" / "data")
+DATA = Path(os.environ.get("PEAKPLAN_DATA") or Path(__file__).parents[2] / "shared" / "data")
 OWN_QUESTIONS = Path(__file__).with_name("questions.jsonl")
 # What a shop's search box sees most comes first; shares of a sample, by origin of the dev sets.
 _SHARES = {

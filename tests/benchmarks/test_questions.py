@@ -1,4 +1,4 @@
-from training.data.questions import own_questions
+from benchmarks.questions import own_questions
 
 
 def test_own_questions_are_plannable_and_cover_history() -> None:
