@@ -125,14 +125,9 @@ def main() -> None:
     arguments = parser.parse_args()
     settings = Settings(model_dir=arguments.model)
     questions = dev_questions(arguments.questions) if has_dev_data() else own_questions(arguments.questions)
-    model = load(
-        settings.model_dir,
-        settings.cache_dir,
-        settings.dtype,
-        settings.threads_per_replica,
-        settings.strategy,
-        settings.max_prompt_tokens,
-    )
+    has_exit = (settings.model_dir / "early_exit.json").is_file()  # which only a model that drafts with it loads
+    strategy: Strategy = "draft" if has_exit else settings.strategy
+    model = load(settings.engine_config.model_copy(update={"strategy": strategy}))
     strategies = {
         "hugging face generate": HuggingFaceGenerate(arguments.model, settings).plan,
         "greedy": our_strategy(model, "autoregressive", fast_forward=False),

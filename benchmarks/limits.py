@@ -24,7 +24,7 @@ import torch
 
 from service.decoding.linear import Linear
 from service.decoding.llama import LlamaConfig
-from service.decoding.model import TargetModel
+from service.decoding.target import CausalLM
 
 _SOURCE = Path(__file__).with_name("limits.cpp")
 _REPEATS = 12
@@ -61,7 +61,7 @@ def layer_weights(config: LlamaConfig) -> int:
     return config.num_layers * (attention + 3 * config.hidden_size * config.intermediate_size)
 
 
-def measure_limits(kernel: str, model: TargetModel, cache_dir: Path) -> Limits:
+def measure_limits(kernel: str, model: CausalLM, cache_dir: Path) -> Limits:
     """Measured now, in seconds; `kernel` names the instructions that `model` multiplies with."""
     weights = layer_weights(model.config)
     in_cache = _multiplies_in_cache(model.linear(torch.randn(_CACHED_SHAPE)))

@@ -27,6 +27,7 @@ from service.planner.fallback import fallback_plan
 from service.planner.plan import Plan
 from service.planner.plan_text import FacetSpan
 from service.planner.planner import Planner
+from service.planner.prompt import PlanTask
 from service.planner.queries import search_queries
 from service.planner.question import Question
 from service.settings import Settings
@@ -60,7 +61,7 @@ async def plan_all(engine: Engine, sets: dict[str, list[Example]], workers: int)
         for origin, example in remaining:
             question = example.question()
             try:
-                plan: Plan | None = (await planner.plan_with_model(question)).plan
+                plan: Plan | None = (await planner.plan_with_model(PlanTask(question))).plan
             except (RuntimeError, ValueError) as error:
                 print(f"no plan for {example.query!r}: {error}", file=sys.stderr)
                 plan = None

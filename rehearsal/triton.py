@@ -21,7 +21,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.decoding import quantile
+import numpy as np
+
 from benchmarks.machine import describe_machine
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
 from rehearsal.triton_recovery import measure_recovery
@@ -79,11 +80,7 @@ def requests(questions: Sequence[Question]) -> list[GenerationRequest]:
 
 async def measure_added(settings: Settings, address: str, asked: Sequence[GenerationRequest]) -> dict[str, Any]:
     """Milliseconds of each way, and what the round trip costs beside the generation itself."""
-    choice = settings.engine_config
-    source = model_source("torch", choice)
-    model = load(
-        choice.model_dir, choice.cache_dir, choice.dtype, choice.threads, choice.strategy, choice.max_prompt_tokens
-    )
+    source, model = model_source(settings.engine_config), load(settings.engine_config)
     pipe, triton = ReplicaEngine(source), TritonEngine(address, 0, version=source.version)
     await asyncio.gather(pipe.start(), triton.start())
 
@@ -132,7 +129,7 @@ async def side_by_side(ways: dict[str, Generate], asked: Sequence[GenerationRequ
 
 
 def _summary(values: Sequence[float]) -> dict[str, float]:
-    return {"p50": round(_median(values), 3), "p99": round(quantile(values, 0.99), 3)}
+    return {"p50": round(_median(values), 3), "p99": round(float(np.quantile(values, 0.99, method="inverted_cdf")), 3)}
 
 
 def _median(values: Sequence[float]) -> float:
@@ -161,7 +158,10 @@ def main() -> None:
         "machine": describe_machine(),
         "note": options.note,
         "tritonserver": version,
-        "questions": {"count": len(questions), "from": "dev rows" if has_dev_data() else "benchmarks/questions.jsonl"},
+        "questions": {
+            "count": len(questions),
+            "from": "dev rows" if has_dev_data() else "benchmarks/questions.jsonl",
+        },
         **added,
         "recovery": recovery,
     }

@@ -51,7 +51,7 @@ class GenerationTask:
         if result is not None:
             self.outcome.set_result(result)
         else:
-            self.outcome.set_exception(error or CapacityError("the generation was given up", "closing"))
+            self.outcome.set_exception(error or CapacityError("the generation was given up", "engine"))
 
     def _time_out(self) -> None:
         if not self.outcome.done():

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 
 from service.engines.protocol import Engine, EngineError
-from service.gateway.times import ServiceTimes
+from service.gateway.request_queue import QueuedRequest
+from service.gateway.service_times import ServiceTimes
 
 logger = logging.getLogger(__name__)
 
@@ -24,6 +25,7 @@ class Slot:
         self.version = version
         self.times = ServiceTimes()
         self.restarts = 0
+        self._request: QueuedRequest | None = None  # that has it
         self._freed = asyncio.Event()
         self._freed.set()
         self._quarantined = asyncio.Event()
@@ -39,11 +41,15 @@ class Slot:
     def busy(self) -> bool:
         return not self._freed.is_set()
 
-    def take(self) -> None:
+    def take(self, request: QueuedRequest) -> None:
+        self._request = request
         self._freed.clear()
 
-    def free(self) -> None:
+    def free(self) -> QueuedRequest | None:
+        """The request that had it."""
+        request, self._request = self._request, None
         self._freed.set()
+        return request
 
     def succeeded(self) -> None:
         self._failures = 0

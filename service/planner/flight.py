@@ -13,6 +13,8 @@ T = TypeVar("T")
 class FlightLateError(EngineError):
     """Another request's work for the same question took longer than this one's deadline allows."""
 
+    reason = "deadline"
+
 
 class _AbandonedError(Exception):
     """Who did the work was cancelled."""

@@ -154,10 +154,10 @@ def test_plan_as_people_read_it(visit: Visit) -> None:
 
 
 def test_degraded_plan_says_why(visit: Visit) -> None:
-    visit.answer_with({**ANSWERS["plan"], "source": "fallback", "degraded": True})
+    visit.answer_with({**ANSWERS["plan"], "source": "fallback", "degraded": True, "reason": "deadline"})
     visit.ask("running shoes")
     expect(visit.plan.locator(".degraded")).to_contain_text(
-        "The model did not answer in time, so rules wrote this plan."
+        "The model needs longer than this question may take, so rules wrote this plan."
     )
     expect(visit.plan.locator(".badge")).to_have_text("Rules")
 

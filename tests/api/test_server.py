@@ -174,7 +174,7 @@ def test_a_missing_model_is_said_in_one_line(tmp_path: Path) -> None:
         ({"PORT": "70000"}, "PORT"),
         ({"PORT": "tcp://10.0.0.1:80"}, "PORT"),
         ({"HOST": "http://here"}, "must be a host name"),
-        ({"PEAKPLAN_DTYPE": "int4"}, "dtype"),
+        ({"PEAKPLAN_DTYPE": "int4"}, "PEAKPLAN_DTYPE=int4"),
         ({"PEAKPLAN_REPLICAS": "200"}, "PEAKPLAN_OVERSUBSCRIBE=1"),
     ],
 )

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import torch
 
-from service.decoding.early_exit import LayeredModel
 from service.decoding.linear import has_packed_kernels
 from service.decoding.llama import Llama
 from service.decoding.native.library import NativeUnavailableError, load_library
 from service.decoding.native_llama import NativeLlama
-from service.engines.torch.precision import Precision
+from service.decoding.target import CausalLM
+from service.engines.config import Precision
 from service.weights.model_folder import LoadedModel, ModelFolderError
 
 _log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ def kept_dtype(precision: Precision) -> torch.dtype:
     return kept
 
 
-def build_forward(loaded: LoadedModel, precision: Precision, cache_dir: Path) -> LayeredModel:
+def build_forward(loaded: LoadedModel, precision: Precision, cache_dir: Path) -> CausalLM:
     """The model's forward in a precision. Raises ModelFolderError where int8 is asked for and cannot be had."""
     if precision in ("auto", "int8"):
         try:

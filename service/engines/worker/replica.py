@@ -92,7 +92,7 @@ class ReplicaEngine:
         if isinstance(message, GenerationResult):
             return message
         if isinstance(message, Failure) and message.refused:
-            raise RequestRefusedError(message.reason)
+            raise RequestRefusedError.of(message.reason)
         if isinstance(message, Failure):
             raise EngineUnavailableError(message.reason)
         link.close()

@@ -1,24 +1,33 @@
 """A draft model, whichever, writes exactly what greedy decoding writes; a good one in fewer forwards."""
 
 import ctypes
-from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.decoding.early_exit import EarlyExit, LayeredModel, SelfDraft, TunedLens
-from service.decoding.generation import generate_autoregressive, generate_draft
+from service.decoding.draft_model import ChainShape, SmallerModel
+from service.decoding.early_exit import EarlyExitModel, TunedLens
 from service.decoding.llama import Llama, LlamaConfig
 from service.decoding.native_llama import NativeLlama
-from service.decoding.smaller_model import SmallerDraft
-from service.decoding.speculation import ChainShape, DraftModel
 from service.decoding.statistics import Generation
-from tests.decoding.test_generation import FREE, DeadEnd, check_statistics
-from tests.decoding.test_native_llama import NARROW, TOKENS
+from service.decoding.target import CausalLM
+from service.decoding.tree import TokenTree
+from tests.decoding.decode import (
+    DEEP,
+    EAGER,
+    FREE,
+    NARROW,
+    DeadEnd,
+    check_statistics,
+    decode_drafted,
+    decode_greedy,
+    early_exit,
+    numbers,
+    traced_tokens,
+)
 from tests.decoding.tiny import (
-    CONFIG,
     compile_grammar,
     forward_all,
     grammars,
@@ -29,19 +38,12 @@ from tests.decoding.tiny import (
     reference_greedy,
 )
 
-DEEP = replace(CONFIG, num_layers=4)
 CAPACITY = 256
-EAGER = ChainShape(longest=4, p_min=0.0)
+TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
 
 
 def shapes() -> st.SearchStrategy[ChainShape]:
     return st.builds(ChainShape, longest=st.integers(0, 7), p_min=st.sampled_from([0.0, 0.2, 0.5, 1.0]))
-
-
-def self_draft(
-    model: LayeredModel, layers: int, shape: ChainShape = EAGER, tuned_lens: TunedLens | None = None
-) -> SelfDraft:
-    return SelfDraft(model, EarlyExit(layers, shape, tuned_lens))
 
 
 def random_lens(seed: int, config: LlamaConfig) -> TunedLens:
@@ -52,21 +54,21 @@ def random_lens(seed: int, config: LlamaConfig) -> TunedLens:
     )
 
 
-def smaller_draft(target: Llama, model: Llama, shape: ChainShape = EAGER) -> SmallerDraft:
-    return SmallerDraft(target, model, model.new_cache(CAPACITY), shape)
+def smaller(target: Llama, model: Llama, shape: ChainShape = EAGER) -> SmallerModel:
+    return SmallerModel(target, model, model.new_cache(CAPACITY), shape)
 
 
-def assert_greedy(draft: DraftModel, prompt: list[int], grammar: str, max_tokens: int) -> Generation:
+def assert_greedy(draft: EarlyExitModel | SmallerModel, prompt: list[int], grammar: str, max_tokens: int) -> Generation:
     """Drafted and greedy tokens are the same; returns the drafted generation."""
-    greedy = generate_autoregressive(draft.target, prompt, compile_grammar(grammar), max_tokens=max_tokens)
-    drafted = generate_draft(draft, prompt, compile_grammar(grammar), max_tokens=max_tokens, trace=True)
+    greedy = decode_greedy(draft.target, prompt, compile_grammar(grammar), max_tokens=max_tokens)
+    drafted = decode_drafted(draft, prompt, compile_grammar(grammar), max_tokens=max_tokens, trace=numbers)
 
     assert drafted.tokens == greedy.tokens
     assert drafted.stop_reason == greedy.stop_reason
     assert drafted.statistics.decisions == greedy.statistics.decisions
     assert drafted.statistics.forwards <= greedy.statistics.forwards
     check_statistics(drafted)
-    assert [token for step in drafted.steps for token in step.emitted] == drafted.tokens or not drafted.steps
+    assert traced_tokens(drafted) == drafted.tokens or not drafted.steps
     return drafted
 
 
@@ -78,7 +80,7 @@ def test_the_first_layers_draft_what_greedy_writes(
     model = random_model(seed, DEEP)
     expected, _ = reference_greedy(model, prompt, compile_grammar(grammar), max_tokens)
 
-    draft = self_draft(model, layers, shape, random_lens(seed, DEEP) if lensed else None)
+    draft = early_exit(model, layers, shape, random_lens(seed, DEEP) if lensed else None)
 
     assert assert_greedy(draft, prompt, grammar, max_tokens).tokens == expected
 
@@ -88,7 +90,7 @@ def test_the_first_layers_draft_what_greedy_writes(
 def test_a_smaller_model_drafts_what_greedy_writes(
     grammar: str, prompt: list[int], seed: int, max_tokens: int, shape: ChainShape
 ) -> None:
-    assert_greedy(smaller_draft(random_model(seed, DEEP), random_model(seed + 1), shape), prompt, grammar, max_tokens)
+    assert_greedy(smaller(random_model(seed, DEEP), random_model(seed + 1), shape), prompt, grammar, max_tokens)
 
 
 @given(grammars(), prompts(), st.integers(0, 7), st.integers(1, 6))
@@ -96,7 +98,7 @@ def test_a_smaller_model_drafts_what_greedy_writes(
 def test_a_perfect_draft_is_never_rejected(grammar: str, prompt: list[int], seed: int, longest: int) -> None:
     """Positions, forced runs and what the draft remembers are right: the target as its own draft agrees with itself."""
     model = random_model(seed)
-    draft = smaller_draft(model, model, ChainShape(longest, 0.0))
+    draft = smaller(model, model, ChainShape(longest, 0.0))
 
     drafted = assert_greedy(draft, prompt, grammar, 40)
 
@@ -108,9 +110,9 @@ def test_a_draft_that_doubts_stops_guessing() -> None:
     model = random_model(2, DEEP)
     sure, doubtful = ChainShape(5, 0.0), ChainShape(5, 1.0)
 
-    eager = assert_greedy(self_draft(model, 2, sure), [3], FREE, 40)
-    timid = assert_greedy(self_draft(model, 2, doubtful), [3], FREE, 40)
-    silent = assert_greedy(self_draft(model, 2, ChainShape(0, 0.0)), [3], FREE, 40)
+    eager = assert_greedy(early_exit(model, 2, sure), [3], FREE, 40)
+    timid = assert_greedy(early_exit(model, 2, doubtful), [3], FREE, 40)
+    silent = assert_greedy(early_exit(model, 2, ChainShape(0, 0.0)), [3], FREE, 40)
 
     assert eager.statistics.draft_forwards > timid.statistics.draft_forwards > 0
     assert timid.statistics.draft_forwards <= timid.statistics.forwards
@@ -121,7 +123,7 @@ def test_a_draft_that_doubts_stops_guessing() -> None:
 def test_forced_runs_cost_the_draft_no_forward() -> None:
     grammar = 'start: " abcd" ("e" | "f") " abcd abcd" ("a" | "g") " abcd ef ef" ("a" | "c") "gg"'
 
-    drafted = assert_greedy(self_draft(random_model(4, DEEP), 3), [5], grammar, 30)
+    drafted = assert_greedy(early_exit(random_model(4, DEEP), 3), [5], grammar, 30)
 
     assert drafted.statistics.decisions == 3
     assert drafted.statistics.draft_forwards <= 3 * drafted.statistics.forwards
@@ -130,12 +132,12 @@ def test_forced_runs_cost_the_draft_no_forward() -> None:
 @pytest.mark.parametrize("spare", [0, 1, 5])
 def test_a_tight_cache_drafts_less_and_decodes_the_same(spare: int) -> None:
     model = random_model(3, DEEP)
-    expected = generate_autoregressive(model, [1, 2], compile_grammar(FREE), max_tokens=30).tokens
+    expected = decode_greedy(model, [1, 2], compile_grammar(FREE), max_tokens=30).tokens
 
     cache = model.new_cache(2 + 30 + spare)
-    for draft in (self_draft(model, 1), smaller_draft(model, random_model(1))):
+    for draft in (early_exit(model, 1), smaller(model, random_model(1))):
         for _ in range(2):  # the second finds what the first has left
-            drafted = generate_draft(draft, [1, 2], compile_grammar(FREE), max_tokens=30, cache=cache)
+            drafted = decode_drafted(draft, [1, 2], compile_grammar(FREE), max_tokens=30, cache=cache)
             assert drafted.tokens == expected
 
 
@@ -143,7 +145,7 @@ def test_afterwards_the_cache_holds_what_was_read_of_the_result() -> None:
     model = random_model(3, DEEP)
     cache = model.new_cache(CAPACITY)
 
-    drafted = generate_draft(self_draft(model, 2), [4, 4], compile_grammar(FREE), max_tokens=40, cache=cache)
+    drafted = decode_drafted(early_exit(model, 2), [4, 4], compile_grammar(FREE), max_tokens=40, cache=cache)
 
     read = [4, 4, *drafted.tokens][: cache.length]
     fresh = model.new_cache(len(read))
@@ -153,26 +155,44 @@ def test_afterwards_the_cache_holds_what_was_read_of_the_result() -> None:
 
 def test_a_dead_end_is_an_error_not_a_loop() -> None:
     with pytest.raises(ValueError, match="dead end"):
-        generate_draft(self_draft(random_model(0, DEEP), 1), ids("a"), DeadEnd(), max_tokens=4)
+        decode_drafted(early_exit(random_model(0, DEEP), 1), ids("a"), DeadEnd(), max_tokens=4)
 
 
 @pytest.mark.parametrize("layers", [0, 4, 5])
 def test_an_exit_outside_the_model_is_refused(layers: int) -> None:
     with pytest.raises(ValueError, match=f"after {layers} layers is not inside a model of 4"):
-        self_draft(random_model(0, DEEP), layers)
+        early_exit(random_model(0, DEEP), layers)
 
 
 def test_a_lens_of_another_width_is_refused() -> None:
     with pytest.raises(ValueError, match="a lens for states of 128 does not fit a model's of 32"):
-        self_draft(random_model(0, DEEP), 1, tuned_lens=random_lens(0, NARROW))
+        early_exit(random_model(0, DEEP), 1, tuned_lens=random_lens(0, NARROW))
 
 
-def test_only_the_drafted_chain_is_verified() -> None:
+def test_only_chains_are_verified() -> None:
     model = random_model(0, DEEP)
-    target = self_draft(model, 1).speculate(model.new_cache(8)).target
+    target, _ = early_exit(model, 1).begin(model.new_cache(8))
+    tree = TokenTree([1])
+    tree.add(tree.root, 2)
+    tree.add(tree.root, 3)
 
-    with pytest.raises(ValueError, match="in the cache where they were drafted"):
-        target.forward(torch.tensor([1]), torch.tensor([0]), model.new_cache(8))
+    with pytest.raises(ValueError, match="self-speculation verifies chains"):
+        target.forward(tree)
+
+
+def test_a_chain_that_nothing_drafted_is_read_whole() -> None:
+    model = random_model(0, DEEP)
+    cache = model.new_cache(8)
+    target, _ = early_exit(model, 1).begin(cache)
+
+    target.forward(TokenTree(TOKENS[:4]))
+    target.commit([])
+    target.forward(TokenTree(TOKENS[4:6], start=4))
+    target.commit([])
+
+    fresh = model.new_cache(6)
+    model.forward(torch.tensor(TOKENS[:6]), torch.arange(6), fresh)
+    torch.testing.assert_close(cache.data[:, :, :, :6], fresh.data[:, :, :, :6], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -190,7 +210,7 @@ def test_stopping_between_int8_layers_changes_no_bit(library: ctypes.CDLL, layer
     assert torch.equal(in_two_parts(model, TOKENS, layers), forward_all(model, TOKENS))
 
 
-def in_two_parts(model: LayeredModel, tokens: list[int], layers: int) -> torch.Tensor:
+def in_two_parts(model: CausalLM, tokens: list[int], layers: int) -> torch.Tensor:
     """Hidden states [N, H] of a sequence: the first layers token by token, the rest at once."""
     cache = model.new_cache(len(tokens))
     positions = torch.arange(len(tokens))
@@ -212,4 +232,4 @@ def test_int8_drafts_what_greedy_writes(
     model = NativeLlama(NARROW, random_weights(NARROW, seed=seed), library)
     tuned_lens = random_lens(seed, NARROW).with_product(model.linear)
 
-    assert_greedy(self_draft(model, layers, shape, tuned_lens), data.draw(prompts()), data.draw(grammars()), 30)
+    assert_greedy(early_exit(model, layers, shape, tuned_lens), data.draw(prompts()), data.draw(grammars()), 30)
