@@ -14,12 +14,13 @@ MODEL ?= models/qp-smollm2-135m
 NEURON_PYTHON ?= $(BIN)/python
 NXDI_VENV := .venv-nxdi
 PEERS_VENV := .venv-peers
+KERNELS_VENV := .venv-kernels
 RATE ?= 20
 SECONDS ?= 30
 
 FLEET ?= dev
 
-.PHONY: help serve lock triton bench-peers bench-triton compile neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy cost schema
+.PHONY: help serve lock triton bench-peers bench-triton compile kernels kernels-check neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy cost schema
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -76,6 +77,12 @@ neuron-conformance: $(NXDI_VENV)/stamp ## our loop over the real NxDI source, NX
 	PEAKPLAN_NXDI_SOURCE="$(NXDI)" $(NXDI_VENV)/bin/python -m pytest tests/conformance/neuron
 	PEAKPLAN_NXDI_SOURCE="$(NXDI)" $(NXDI_VENV)/bin/python -m benchmarks.neuron
 
+kernels: $(KERNELS_VENV)/stamp ## the kernel libraries of every processor from their sources; commit what changes
+	$(KERNELS_VENV)/bin/python -m service.decoding.native.build
+
+kernels-check: $(KERNELS_VENV)/stamp ## whether the committed kernel libraries are what their sources make
+	$(KERNELS_VENV)/bin/python -m service.decoding.native.build --check
+
 export: $(VENV)/service.stamp ## MODEL as a Hugging Face checkpoint into OUTPUT, heads in FORMAT=fasterdecoding|tgi-v1|tgi-v2|nxdi|vllm
 	@$(BIN)/python -m service.weights export --format "$(FORMAT)" --model "$(MODEL)" --output "$(OUTPUT)"
 
@@ -109,7 +116,7 @@ load-figures: $(VENV)/training.stamp ## the service under load and faults into d
 	$(BIN)/python -m benchmarks.readme
 
 clean: ## forget the virtual environment and what tools cached here
-	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(KERNELS_VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 lock: $(VENV)/test.stamp ## resolve pyproject.toml anew into requirements.lock and the requirements files
 	$(call LOCK,--all-extras,requirements.lock)
@@ -179,6 +186,11 @@ $(PEERS_VENV)/avx2.stamp: $(PEERS_VENV)/stamp
 ifeq ($(PEAKPLAN_KERNEL),avx2)
 bench-peers: $(PEERS_VENV)/avx2.stamp
 endif
+
+$(KERNELS_VENV)/stamp: requirements-kernels.txt
+	$(PYTHON) -m venv $(KERNELS_VENV)
+	$(KERNELS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-kernels.txt
+	@touch $@
 
 $(VENV)/cdk.stamp: package-lock.json $(VENV)/fleet.stamp
 	@PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --loglevel=error --no-audit --no-fund >/dev/null
