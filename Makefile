@@ -13,12 +13,14 @@ WORK ?= runs/qp-smollm2-135m
 MODEL ?= models/qp-smollm2-135m
 NEURON_PYTHON ?= $(BIN)/python
 NXDI_VENV := .venv-nxdi
+PEERS_VENV := .venv-peers
+KERNELS_VENV := .venv-kernels
 RATE ?= 20
 SECONDS ?= 30
 
 FLEET ?= dev
 
-.PHONY: help serve lock triton bench-triton compile neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy cost schema
+.PHONY: help serve lock triton bench-peers bench-triton compile kernels kernels-check neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy cost schema
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -50,17 +52,22 @@ train: $(VENV)/training.stamp ## make a model from DATA=../shared/data (restarta
 	$(PEAKPLAN) train --data $(DATA) --work $(WORK) --output $(MODEL)
 
 eval: $(VENV)/training.stamp ## quality on dev questions of DATA into docs/figures/quality.json
-	$(BIN)/python -m training.evaluate --data $(DATA) --model $(MODEL)
+	$(BIN)/python -m benchmarks.quality --data $(DATA) --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
 
 bench: $(VENV)/training.stamp ## speed beside greedy decoding and Hugging Face's generate into docs/figures/decoding.json
 	$(PEAKPLAN) bench --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
+	@echo "Other engines beside it: make bench-peers (installs them into $(PEERS_VENV), 0.7 GB; minutes)"
+
+bench-peers: $(VENV)/training.stamp $(PEERS_VENV)/stamp ## llama.cpp, ONNX Runtime, OpenVINO and CTranslate2 beside ours into docs/figures/peers.json
+	$(BIN)/python -m benchmarks.peers --model $(MODEL) --python $(PEERS_VENV)/bin/python
+	$(BIN)/python -m benchmarks.readme
 
 triton: $(TRITON)/stamp ## tritonserver into .venv-triton (Linux on x86-64; TRITON_PYTHON= a Python with its shared library)
 
 bench-triton: $(VENV)/test.stamp $(TRITON)/stamp ## what Triton adds, and how it recovers, into docs/figures/triton.json
-	$(BIN)/python -m benchmarks.triton --model $(MODEL)
+	$(BIN)/python -m rehearsal.triton --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
 
 compile: $(VENV)/service.stamp ## MODEL for inf2 or trn1 into OUTPUT; OPTIONS="--chip trn1"; NEURON_PYTHON= one with the Neuron SDK
@@ -69,6 +76,12 @@ compile: $(VENV)/service.stamp ## MODEL for inf2 or trn1 into OUTPUT; OPTIONS="-
 neuron-conformance: $(NXDI_VENV)/stamp ## our loop over the real NxDI source, NXDI=<its checkout>:<neuronx-distributed's>, on a CPU
 	PEAKPLAN_NXDI_SOURCE="$(NXDI)" $(NXDI_VENV)/bin/python -m pytest tests/conformance/neuron
 	PEAKPLAN_NXDI_SOURCE="$(NXDI)" $(NXDI_VENV)/bin/python -m benchmarks.neuron
+
+kernels: $(KERNELS_VENV)/stamp ## the kernel libraries of every processor from their sources; commit what changes
+	$(KERNELS_VENV)/bin/python -m service.decoding.native.build
+
+kernels-check: $(KERNELS_VENV)/stamp ## whether the committed kernel libraries are what their sources make
+	$(KERNELS_VENV)/bin/python -m service.decoding.native.build --check
 
 export: $(VENV)/service.stamp ## MODEL as a Hugging Face checkpoint into OUTPUT, heads in FORMAT=fasterdecoding|tgi-v1|tgi-v2|nxdi|vllm
 	@$(BIN)/python -m service.weights export --format "$(FORMAT)" --model "$(MODEL)" --output "$(OUTPUT)"
@@ -103,7 +116,7 @@ load-figures: $(VENV)/training.stamp ## the service under load and faults into d
 	$(BIN)/python -m benchmarks.readme
 
 clean: ## forget the virtual environment and what tools cached here
-	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(KERNELS_VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 lock: $(VENV)/test.stamp ## resolve pyproject.toml anew into requirements.lock and the requirements files
 	$(call LOCK,--all-extras,requirements.lock)
@@ -159,6 +172,25 @@ $(TRITON)/stamp: requirements-tritonserver.txt $(VENV)/service.stamp
 $(NXDI_VENV)/stamp: requirements-neuron-conformance.txt pyproject.toml
 	$(PYTHON) -m venv $(NXDI_VENV)
 	$(NXDI_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-neuron-conformance.txt
+	@touch $@
+
+# Whatever of them does not install is listed in the figure. PEAKPLAN_KERNEL=avx2 wants a llama.cpp held to that, too.
+$(PEERS_VENV)/stamp: requirements-peers.txt | $(VENV)/service.stamp
+	$(PYTHON) -m venv $(PEERS_VENV)
+	$(BIN)/python -m benchmarks.peers.environment $(PEERS_VENV)
+	@touch $@
+
+$(PEERS_VENV)/avx2.stamp: $(PEERS_VENV)/stamp
+	$(BIN)/python -m benchmarks.peers.environment --avx2 $(PEERS_VENV)
+	@touch $@
+
+ifeq ($(PEAKPLAN_KERNEL),avx2)
+bench-peers: $(PEERS_VENV)/avx2.stamp
+endif
+
+$(KERNELS_VENV)/stamp: requirements-kernels.txt
+	$(PYTHON) -m venv $(KERNELS_VENV)
+	$(KERNELS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-kernels.txt
 	@touch $@
 
 $(VENV)/cdk.stamp: package-lock.json $(VENV)/fleet.stamp

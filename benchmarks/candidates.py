@@ -6,13 +6,13 @@ A compiled Medusa model gives ten tokens a row, and a request is refused where n
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from training.data.questions import dev_questions, has_dev_data, own_questions
 
+from benchmarks.questions import dev_questions, has_dev_data, own_questions
 from service.decoding.constraint import Constraint, GrammarCompiler, accept_forced
 from service.decoding.target import CausalLM
 from service.engines.torch.forward import build_forward, kept_dtype
@@ -69,7 +69,7 @@ def figures(model_dir: Path, cache_dir: Path, count: int) -> dict[str, Any]:
     }
 
 
-def _share(held: Any) -> float:
+def _share(held: Iterable[bool]) -> float:
     each = list(held)
     return round(sum(each) / len(each), 4)
 

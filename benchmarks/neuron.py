@@ -82,7 +82,7 @@ def random_model(folder: Path, seed: int) -> RandomModel:
         bos_token_id=None,
         eos_token_id=None,
     )
-    model = LlamaForCausalLM(config).eval()
+    model = LlamaForCausalLM(config).eval()  # type: ignore[no-untyped-call]
     for parameter in model.parameters():
         if parameter.ndim > 1:
             torch.nn.init.normal_(parameter, std=2 / parameter.shape[1] ** 0.5)

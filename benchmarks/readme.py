@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
+from benchmarks.peers.table import render_peers
 from service.environment import OLD_NAMES, Variable, variables
 from service.settings import Settings
 
@@ -38,6 +39,12 @@ _BLOCK = re.compile(r"(<!-- figure: (\w+) -->\n).*?(<!-- end of figure -->)", re
 
 
 def render_decoding(figure: dict[str, Any]) -> str:
+    """The tables of every machine and kernel that `make bench` ran on."""
+    machines = figure["machines"].items()
+    return "\n\n".join(f"**{name}**\n\n{_decoding(one)}" for name, one in machines)
+
+
+def _decoding(figure: dict[str, Any]) -> str:
     """The table of strategies and what Medusa gains."""
     medusa, service = figure["medusa"], figure["service"]
     rows = [
@@ -220,6 +227,7 @@ def _provenance(figure: dict[str, Any], what: str) -> str:
 
 RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "decoding": render_decoding,
+    "peers": render_peers,
     "quality": render_quality,
     "serving": render_serving,
     "triton": render_triton,

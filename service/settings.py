@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from service.decoding.native.targets import KernelChoice
 from service.engines.config import (
     GRACE_SECONDS,
     MAX_PROMPT_TOKENS,
@@ -125,10 +126,11 @@ class Settings(BaseSettings):
     port: Annotated[int, Named(("PEAKPLAN_PORT", "PORT"))] = Field(default=8080, ge=0, le=65535, description="0: any")
     engine: EngineName = Field(default="torch", description="where the model runs: see service/engines/config.py")
     model_dir: Path = Field(default=_SOURCE_ROOT / "models" / "qp-smollm2-135m", description="the model to serve")
-    cache_dir: Path = Field(
-        default_factory=_default_cache_dir, description="keeps the base weights and the compiled kernels"
-    )
+    cache_dir: Path = Field(default_factory=_default_cache_dir, description="keeps the base weights")
     dtype: Precision = Field(default="auto", description="auto: the fastest that this machine has")
+    kernel: KernelChoice = Field(
+        default="auto", description="forces avx512vnni, avxvnni, avx2, neon or torch; auto: the best that runs here"
+    )
     strategy: Strategy = Field(default="medusa", description="how to decode; the plans are the same")
     draft_model_dir: Path | None = Field(
         default=None, description="a smaller model that drafts for the strategy draft, instead of the first layers"
@@ -254,6 +256,7 @@ class Settings(BaseSettings):
             model_dir=self.model_dir.absolute(),
             cache_dir=self.cache_dir.absolute(),
             dtype=self.dtype,
+            kernel=self.kernel,
             threads=self.threads_per_replica,
             strategy=self.strategy,
             max_prompt_tokens=self.max_prompt_tokens,

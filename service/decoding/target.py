@@ -60,6 +60,10 @@ class CausalLM(Protocol):
         """The number format of its products: "int8", "bfloat16", ..."""
 
     @property
+    def kernel(self) -> str:
+        """What multiplies: "avx2", "neon", ... are ours (native/targets.py), "torch" is not."""
+
+    @property
     def device(self) -> torch.device: ...
 
     @property

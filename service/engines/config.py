@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
+from service.decoding.native.targets import KernelChoice
 from service.engines.protocol import Strategy
 
 # torch    a process of ours for each replica, on this machine's CPU
@@ -101,6 +102,7 @@ class EngineConfig(BaseModel):
     strategy: Strategy = "medusa"
     max_prompt_tokens: int = MAX_PROMPT_TOKENS
     draft_model_dir: Path | None = None
+    kernel: KernelChoice = "auto"
     grace_seconds: float = GRACE_SECONDS
     neuron: NeuronSettings = NeuronSettings()
     triton: TritonSettings = TritonSettings()

@@ -99,6 +99,10 @@ class Engine(Protocol):
         """The model's name, known once started."""
 
     @property
+    def kernel(self) -> str:
+        """What computes the model, known once started; "" where only another server knows."""
+
+    @property
     def available(self) -> bool:
         """Started and, as far as is known, able to answer."""
 

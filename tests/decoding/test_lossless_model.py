@@ -12,14 +12,14 @@ from functools import cached_property
 
 import pytest
 import torch
-from training.data.questions import dev_questions, has_dev_data
 
+from benchmarks.questions import dev_questions, has_dev_data
 from service.decoding.constraint import GrammarCompiler, GrammarConstraint
 from service.decoding.draft_model import ChainShape
 from service.decoding.early_exit import EarlyExit, EarlyExitModel
 from service.decoding.heads import MedusaHeads
 from service.decoding.llama import Llama
-from service.decoding.native.library import NativeUnavailableError, load_library
+from service.decoding.native.library import NativeUnavailableError, load_kernels
 from service.decoding.native_llama import NativeLlama
 from service.decoding.statistics import Generation
 from service.decoding.target import CausalLM
@@ -139,7 +139,7 @@ def rounded(loaded: LoadedModel, compiler: GrammarCompiler, questions: list[Ques
 @pytest.fixture(scope="session")
 def native(loaded: LoadedModel, compiler: GrammarCompiler, questions: list[Question]) -> Subject:
     try:
-        library = load_library(Settings().cache_dir)
+        library = load_kernels(Settings().cache_dir).functions
     except NativeUnavailableError as error:
         pytest.skip(f"the int8 kernels cannot run here: {error}")
     return Subject(loaded, compiler, questions, NativeLlama(loaded.config, loaded.weights, library), {})

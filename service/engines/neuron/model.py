@@ -46,6 +46,7 @@ class NeuronModel:
 
     def __init__(self, card: ModelCard, tokenizer: Tokenizer, target: CompiledTarget, tree: MedusaTree) -> None:
         self.id = card.id
+        self.kernel = "neuron"
         self.answered = self.refused = 0
         self._card = card
         self._tokenizer = tokenizer

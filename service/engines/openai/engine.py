@@ -65,6 +65,10 @@ class OpenAiEngine:
         return self._served.card.id if self._served else ""
 
     @property
+    def kernel(self) -> str:
+        return ""
+
+    @property
     def available(self) -> bool:
         return self._abilities is not None
 

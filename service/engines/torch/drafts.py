@@ -40,5 +40,5 @@ def smaller_model(loaded: LoadedModel, forward: CausalLM, config: EngineConfig) 
             f"PEAKPLAN_DRAFT_MODEL_DIR={folder} reads {smaller.longest_sequence} positions, "
             f"and {positions} are wanted: lower PEAKPLAN_MAX_PROMPT_TOKENS or name another draft"
         )
-    model = build_forward(smaller, config.dtype, config.cache_dir)
+    model = build_forward(smaller, config.dtype, config.cache_dir, config.kernel)
     return SmallerModel(forward, model, model.new_cache(positions), ChainShape())

@@ -81,6 +81,11 @@ class TorchModel:
         return self._llama.precision
 
     @property
+    def kernel(self) -> str:
+        """What computes it, as /readyz says it."""
+        return f"{self._llama.kernel} {self._llama.precision}"
+
+    @property
     def strategies(self) -> tuple[Strategy, ...]:
         """The ways in which this model can decode."""
         possible: dict[Strategy, bool] = {
@@ -156,7 +161,7 @@ def load(config: EngineConfig) -> TorchModel:
     """
     torch.set_num_threads(config.threads)
     loaded = load_model(config.model_dir, config.cache_dir, kept_dtype(config.dtype))
-    forward = build_forward(loaded, config.dtype, config.cache_dir)
+    forward = build_forward(loaded, config.dtype, config.cache_dir, config.kernel)
     draft = None
     if config.strategy == "draft" and config.draft_model_dir is not None:
         draft = smaller_model(loaded, forward, config)

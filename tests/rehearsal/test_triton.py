@@ -1,7 +1,7 @@
 import asyncio
 from dataclasses import replace
 
-from benchmarks.triton import WARM_UP, Generate, side_by_side
+from rehearsal.triton import WARM_UP, Generate, side_by_side
 from service.engines.protocol import GenerationRequest, GenerationResult
 from tests.fake_models import result
 

@@ -1,9 +1,9 @@
-"""The figures mean what evaluate.py says they mean."""
+"""The figures mean what quality.py says they mean."""
 
+from benchmarks.quality import MORE_LEAVES, Judged, scores, span_f1
 from service.planner.plan import Plan, Price
 from service.planner.plan_text import FacetSpan, PlanDraft
 from training.data.examples import Example
-from training.evaluate import MORE_LEAVES, Judged, scores, span_f1
 
 
 def _judged(origin: str, example: Example, plan: Plan | None) -> Judged:

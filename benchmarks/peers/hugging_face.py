@@ -1,4 +1,4 @@
-"""Peers of our decoding, on the same tuned weights."""
+"""Hugging Face's `generate` as a peer of our decoding, on the same tuned weights."""
 
 import time
 from pathlib import Path

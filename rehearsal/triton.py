@@ -21,10 +21,11 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.decoding import quantile
+import numpy as np
+
 from benchmarks.machine import describe_machine
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
-from benchmarks.triton_recovery import measure_recovery
+from rehearsal.triton_recovery import measure_recovery
 from service.engines.factory import model_source
 from service.engines.protocol import GenerationRequest, GenerationResult
 from service.engines.torch.engine import load
@@ -128,7 +129,7 @@ async def side_by_side(ways: dict[str, Generate], asked: Sequence[GenerationRequ
 
 
 def _summary(values: Sequence[float]) -> dict[str, float]:
-    return {"p50": round(_median(values), 3), "p99": round(quantile(values, 0.99), 3)}
+    return {"p50": round(_median(values), 3), "p99": round(float(np.quantile(values, 0.99, method="inverted_cdf")), 3)}
 
 
 def _median(values: Sequence[float]) -> float:
