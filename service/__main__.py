@@ -20,7 +20,7 @@ from service.api.services import Services
 from service.engines.protocol import EngineError
 from service.engines.worker.messages import ModelSource
 from service.settings import Settings, problems_of
-from service.telemetry.logs import configure_logging, give_up_unwritten
+from service.telemetry.logs import cannot_start, configure_logging, give_up_unwritten
 
 logger = logging.getLogger("service")
 
@@ -34,6 +34,7 @@ def main(source: ModelSource | None = None) -> int:
 
     `source` is another model than the settings'.
     """
+    configure_logging("info")
     try:
         settings = Settings()
     except ValidationError as error:
@@ -106,7 +107,10 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or []:
             host, port = listener.getsockname()[:2]
-            logger.info("ready", extra={"url": f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"})
+            url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+            logger.info("ready", extra={"url": url})
+            if sys.stderr.isatty():
+                print(f"\n  The page: {url}   Ctrl-C ends it.\n", file=sys.stderr)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -141,7 +145,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def _fail(reason: str) -> int:
-    print(f"peakplan cannot start: {reason}.", file=sys.stderr)
+    cannot_start("peakplan", reason)
     return 1
 
 
