@@ -6,9 +6,9 @@ from pathlib import Path
 
 import torch
 
-from service.decoding.model import TargetModel
+from service.decoding.target import CausalLM
+from service.engines.config import Precision
 from service.engines.torch.forward import build_forward, kept_dtype
-from service.engines.torch.precision import Precision
 from service.weights.model_folder import ModelFolderError, load_model
 
 ROWS = (1, 4, 8, 16, 32)
@@ -37,8 +37,8 @@ def measure_forwards(model_dir: Path, cache_dir: Path) -> dict[str, dict[int, fl
     }
 
 
-def _models(model_dir: Path, cache_dir: Path) -> dict[str, TargetModel]:
-    models: dict[str, TargetModel] = {}
+def _models(model_dir: Path, cache_dir: Path) -> dict[str, CausalLM]:
+    models: dict[str, CausalLM] = {}
     for precision in _PRECISIONS:
         try:
             models[precision] = build_forward(

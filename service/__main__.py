@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import signal
 import socket
 import sys
@@ -19,7 +20,8 @@ from service.api.protocol import HttpProtocol
 from service.api.services import Services
 from service.engines.protocol import EngineError
 from service.engines.worker.messages import ModelSource
-from service.settings import Settings, problems_of
+from service.environment import problems_of, warnings_of
+from service.settings import Settings
 from service.telemetry.logs import cannot_start, configure_logging, give_up_unwritten
 
 logger = logging.getLogger("service")
@@ -38,8 +40,10 @@ def main(source: ModelSource | None = None) -> int:
     try:
         settings = Settings()
     except ValidationError as error:
-        return _fail(problems_of(error))
+        return _fail(problems_of(error, Settings))
     configure_logging(settings.log_level)
+    for warning in warnings_of(Settings, os.environ):
+        logger.warning("setting", extra={"reason": warning})
     try:
         with bind(settings.host, settings.port) as listener:
             uvloop.run(serve(settings, listener, source))
@@ -67,7 +71,7 @@ async def serve(settings: Settings, listener: socket.socket, source: ModelSource
     try:
         config = uvicorn.Config(
             app,
-            http=HttpProtocol.limited(settings.max_header_bytes, settings.header_timeout_seconds),
+            http=HttpProtocol.limited(settings.http.max_header_bytes, settings.http.header_timeout_seconds),
             loop="none",  # this one runs already
             lifespan="off",
             ws="none",

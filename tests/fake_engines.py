@@ -28,6 +28,10 @@ class FakeEngine:
         return "fake"
 
     @property
+    def kernel(self) -> str:
+        return "fake"
+
+    @property
     def available(self) -> bool:
         return self._up
 

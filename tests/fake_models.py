@@ -53,6 +53,7 @@ class FakeModel:
     text: str = VALID_FOR_EVERY_QUESTION
     seconds: float = 0.0
     id: str = "fake"
+    kernel: str = "fake"
 
     def generate(self, request: GenerationRequest, cancelled: Callable[[], bool]) -> GenerationResult:
         started = time.monotonic()

@@ -23,7 +23,7 @@ from infra.fleet.settings import FleetSettings
 
 AMI = REPOSITORY_ROOT / "ami"
 # Release files that make no difference to what runs; without them an asset's hash follows the sources alone.
-_NOT_SHIPPED = ["**/__pycache__", "**/*.pyc", "**/.*", "**/native/shipped"]
+_NOT_SHIPPED = ["**/__pycache__", "**/*.pyc", "**/.*"]
 # What service/Dockerfile copies.
 _REQUIREMENTS = [f"!requirements-{name}.txt" for name in ("service", "torch", "triton", "tritonserver")]
 _ROOT_GIB = 100

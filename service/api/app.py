@@ -32,7 +32,7 @@ from service.planner.plan_cache import PlanCache
 from service.planner.planner import Planner
 from service.planner.prompt import warm_up_requests
 from service.planner.redis_plan_cache import RedisPlanCache
-from service.settings import Settings
+from service.settings import CacheSettings, Settings
 from service.telemetry.emf import EmfCollector
 from service.telemetry.metrics import Metrics, Reading
 from service.telemetry.traces import make_tracer
@@ -40,21 +40,12 @@ from service.telemetry.traces import make_tracer
 
 def settings_source(settings: Settings) -> ModelSource:
     """The model that the settings name, as its folder stands now."""
-    return model_source(settings.hosted_engine, settings.engine_config)
+    return model_source(settings.engine_config)
 
 
 def replica_engine(settings: Settings, source: ModelSource, number: int) -> Engine:
     """Replica `number` of a model, not started yet. Raises EngineUnavailableError."""
-    return make_engine(
-        settings.engine,
-        source,
-        number,
-        threads=settings.threads_per_replica,
-        strategy=settings.strategy,
-        grace_seconds=settings.grace_seconds,
-        triton_url=settings.triton_url,
-        completions=settings.completion_servers,
-    )
+    return make_engine(settings.engine_config, source, number)
 
 
 def replica_pool(settings: Settings, source: ModelSource | None = None) -> ReplicaPool:
@@ -63,9 +54,9 @@ def replica_pool(settings: Settings, source: ModelSource | None = None) -> Repli
     return ReplicaPool(
         [replica_engine(settings, source, number) for number in range(settings.replica_count)],
         version=source.version,
-        order=settings.order,
-        quantile=settings.admission_quantile,
-        hang_seconds=settings.hang_seconds,
+        order=settings.queue.order,
+        quantile=settings.queue.admission_quantile,
+        hang_seconds=settings.queue.hang_seconds,
         warm_up=warm_up_requests(settings.strategy),
     )
 
@@ -73,8 +64,8 @@ def replica_pool(settings: Settings, source: ModelSource | None = None) -> Repli
 def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = None) -> Services:
     """Everything that handlers use, around one pool. `source` is what a reload loads, else the settings' model."""
     planner, drain = Planner(pool, settings.strategy), Drain(settings.drain_seconds)
-    shared = _shared_memory(settings)
-    memory = PlanCache(settings.cache_entries, settings.cache_seconds)
+    shared = _shared_memory(settings.cache)
+    memory = PlanCache(settings.cache.entries, settings.cache.seconds)
     caching = CachingPlanner(planner, lambda: pool.version, memory, shared, pool.refusal)
     emf = EmfCollector({"Fleet": settings.fleet, "Cell": settings.cell, "Group": settings.group})
     metrics = Metrics(lambda: _reading(pool, caching), settings.slo_ms, emf if settings.fleet else None)
@@ -82,9 +73,9 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
     return Services(
         pool=pool,
         planner=caching,
-        readiness=Readiness(pool, planner, drain, settings.readiness_ttl_seconds, settings.min_replicas),
+        readiness=Readiness(pool, planner, drain, settings.readiness_ttl_seconds, settings.queue.min_replicas),
         drain=drain,
-        load_shedder=LoadShedder(settings.backlog_ms / 1000),
+        load_shedder=LoadShedder(settings.queue.backlog_ms / 1000),
         metrics=metrics,
         observer=Observer(metrics, tracer, log_text=settings.log_text),
         reloader=Reloader(pool, lambda: source or settings_source(settings), partial(replica_engine, settings)),
@@ -97,11 +88,10 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
     )
 
 
-def _shared_memory(settings: Settings) -> RedisPlanCache | None:
-    if settings.cache_url is None or not settings.cache_entries:
+def _shared_memory(cache: CacheSettings) -> RedisPlanCache | None:
+    if cache.url is None or not cache.entries:
         return None
-    url = settings.cache_url.get_secret_value()
-    return RedisPlanCache(url, timeout=settings.cache_wait_ms / 1000, seconds=settings.cache_seconds)
+    return RedisPlanCache(cache.url.get_secret_value(), timeout=cache.wait_ms / 1000, seconds=cache.seconds)
 
 
 def _reading(pool: ReplicaPool, planner: CachingPlanner) -> Reading:
@@ -147,11 +137,12 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
     api.include_router(operations_router)
     install_problem_handlers(api)
     lane = FastLane(api, services)
-    body = JsonBody(lane, paths=JSON_PATHS, max_bytes=settings.max_body_bytes, seconds=settings.body_timeout_seconds)
+    http = settings.http
+    body = JsonBody(lane, paths=JSON_PATHS, max_bytes=http.max_body_bytes, seconds=http.body_timeout_seconds)
     access = Access(
         body,
-        tokens=ApiKeys(settings.api_keys.get_secret_value(), settings.api_keys_file),
-        rate=settings.rate,
+        tokens=ApiKeys(settings.auth.api_keys.get_secret_value(), settings.auth.api_keys_file),
+        rate=settings.auth.rate,
         load_shedder=services.load_shedder,
         guarded=(*JSON_PATHS, METRICS_PATH),
         limited=(PLAN_PATH,),

@@ -33,7 +33,8 @@ async def readyz(request: Request, use: Use) -> Response:
     if reason is not None:
         return problem_response(request.state.request_id, 503, f"Not ready: {reason}.", headers=_RETRY_AFTER)
     notice = use.deadline_watch.notice()
-    return JSONResponse({"status": "ready", "model": use.pool.model_id, **({"notice": notice} if notice else {})})
+    ready = {"status": "ready", "model": use.pool.model_id, "kernel": use.pool.kernel}
+    return JSONResponse({**ready, "notice": notice} if notice else ready)
 
 
 @router.get(METRICS_PATH, include_in_schema=False)

@@ -1,15 +1,14 @@
-"""What the image needs made while it is built, so that no container compiles or downloads anything when it starts."""
+"""What the image needs made while it is built, so that no container downloads anything when it starts."""
 
 import sys
 from pathlib import Path
 
-from service.decoding.native.library import NativeUnavailableError, ship_library
 from service.weights.base_weights import BaseWeightsError
 from service.weights.model_folder import ModelFolderError, base_folder, read_card
 
 
 def main(words: list[str]) -> int:
-    """`bake.py MODEL_DIR CACHE_DIR`: the base weights into CACHE_DIR, the int8 kernels beside their sources."""
+    """`bake.py MODEL_DIR CACHE_DIR`: the base weights into CACHE_DIR."""
     if len(words) != 2:
         print("usage: python -m service.container.bake MODEL_DIR CACHE_DIR", file=sys.stderr)
         return 2
@@ -17,8 +16,7 @@ def main(words: list[str]) -> int:
     try:
         base = base_folder(read_card(model_dir), model_dir, cache_dir)
         print(f"base weights: {base}")
-        print(f"kernels: {ship_library()}")
-    except (BaseWeightsError, ModelFolderError, NativeUnavailableError) as error:
+    except (BaseWeightsError, ModelFolderError) as error:
         print(f"this image cannot be built: {error}", file=sys.stderr)
         return 1
     return 0

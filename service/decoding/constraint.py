@@ -5,7 +5,8 @@ last token before a free boundary is held back until the boundary is decided, fo
 """
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from concurrent.futures import Future
+from typing import Protocol
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
@@ -48,13 +49,18 @@ class Constraint(Protocol):
         ...
 
 
-@runtime_checkable
-class PendingConstraint(Protocol):
-    """A constraint that is still being made, such as a `Future` of one."""
+def known(grammar: Constraint | Future[Constraint]) -> Constraint:
+    """A constraint that may still be on its way: wait for it. Raises what making it raised."""
+    return grammar.result() if isinstance(grammar, Future) else grammar
 
-    def result(self) -> Constraint:
-        """Wait for it. Raises what making it raised."""
-        ...
+
+def accept_forced(constraint: Constraint, limit: int, *, look: bool = True) -> list[int]:
+    """Move the constraint on past all that it forces, `limit` tokens at most, and return them."""
+    run: list[int] = []
+    while len(run) < limit and (forced := constraint.forced(look=look)[: limit - len(run)]):
+        constraint.accept(forced)
+        run += forced
+    return run
 
 
 class GrammarCompiler:

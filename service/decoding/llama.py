@@ -92,6 +92,7 @@ class Llama:
         self.config = config
         self.dtype = dtype
         self.precision = str(dtype).removeprefix("torch.")
+        self.kernel = "torch"
         self._embedding = weights["model.embed_tokens.weight"].to(dtype)  # [V, H]
         self.device = self._embedding.device
         self._layers = [_load_layer(weights, f"model.layers.{index}.", dtype) for index in range(config.num_layers)]

@@ -38,6 +38,7 @@ class NativeLlama:
         _refuse_unsupported(config)
         self.config = config
         self.precision = "int8"
+        self.kernel: str = library.peakplan_target().decode()
         self.device = torch.device("cpu")
         self._library = library
         shape = Shape(

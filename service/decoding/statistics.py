@@ -1,11 +1,39 @@
-"""What a generation reports of itself, as plain data."""
+"""What a generation gives and reports of itself, as plain picklable data that imports no model library."""
 
 from dataclasses import dataclass, field
 from typing import Literal
 
-from service.decoding.trace import StepTrace
-
 StopReason = Literal["finished", "length", "cancelled"]
+
+# sampled    the model's own choice at the end of the step before
+# forced     the grammar left no other
+# accepted   drafted, and the model agreed
+# rejected   drafted, and it did not; or forced after a guess that was rejected
+NodeStatus = Literal["accepted", "rejected", "forced", "sampled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceNode:
+    """One token of a step's tree. `parent` indexes the step's nodes (-1: none); `depth` counts from the first node."""
+
+    token_text: str
+    parent: int
+    depth: int
+    status: NodeStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceStep:
+    """One forward pass: the tree it verified, the token texts it emitted, and how long it took.
+
+    `draft_milliseconds` and `forward_milliseconds` are parts of that; 0 where an engine does not tell them apart.
+    """
+
+    nodes: list[TraceNode]
+    emitted: list[str]
+    milliseconds: float
+    draft_milliseconds: float = 0.0
+    forward_milliseconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -28,9 +56,12 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The decoded tokens (an end-of-sequence token only where the grammar left the end to the model), and how."""
+    """The decoded tokens (an end-of-sequence token only where the grammar left the end to the model), and how.
+
+    `steps` has one for each forward, the prompt's own tokens left out, where a trace was asked for.
+    """
 
     tokens: list[int]
     statistics: Statistics
-    steps: list[StepTrace]
+    steps: list[TraceStep]
     stop_reason: StopReason

@@ -1,31 +1,76 @@
-"""The shape of a Medusa tree: which ranks of which head's guesses are tried after which.
+"""Trees: of the tokens that one forward reads (`TokenTree`), and the shape in which Medusa heads draft (`MedusaTree`).
 
-Choices come in NxDI's list format: `[0, 2]` is the third best guess of the second head after the best of the first.
-The shape knows no tokens; `draft.py` fills it, and what a grammar forces or forbids bends it on the way.
+A shape's choices come in NxDI's list format: `[0, 2]` is the third best guess of the second head after the best of the
+first. It knows no tokens; a proposer fills it, and what a grammar forces or forbids bends it on the way.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 ROOT = 0
 NO_NODE = -1
 
 
-@dataclass(frozen=True)
-class TreeBuffers:
-    """The tensors of a tree as it stands, for engines that compile one fixed shape. Node 0 is the root.
+class TokenTree:
+    """The nodes of one forward, parents before children; `start` is the position of the first.
 
-    `attention_mask` [nodes, nodes] bool: row i sees column j; `depths` [nodes] (0 for the root); `parents` [nodes]
-    (-1 for the root); `paths` [leaves, depth + 1]: the nodes from the root to each leaf, padded with -1.
+    The first `run` nodes are a chain of tokens already emitted, or the prompt's, that the model has not read; what is
+    drafted hangs from the last of them. `starts_sampled`: the first of them is the model's own choice. `unchecked`: the
+    grammar was not there yet, so what is drafted may be illegal or lie beyond its end. `legal` holds the legal tokens
+    after a node where a proposer has looked.
     """
 
-    attention_mask: Tensor
-    depths: Tensor
-    parents: Tensor
-    paths: Tensor
+    def __init__(
+        self, run: Sequence[int], start: int = 0, *, starts_sampled: bool = False, unchecked: bool = False
+    ) -> None:
+        self.run = len(run)
+        self.start = start
+        self.starts_sampled = starts_sampled
+        self.unchecked = unchecked
+        self.tokens = list(run)
+        self.parents = list(range(NO_NODE, len(run) - 1))
+        self.depths = list(range(len(run)))
+        self.forced: set[int] = set()
+        self.legal: dict[int, NDArray[np.int64]] = {}
+        self._children: dict[int, dict[int, int]] = {}
+
+    @property
+    def root(self) -> int:
+        """The last node of the run."""
+        return self.run - 1
+
+    def add(self, parent: int, token: int, *, forced: bool = False) -> int:
+        """Hang a token from a node; returns its own."""
+        node = len(self.tokens)
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.depths.append(self.depths[parent] + 1)
+        self._children.setdefault(parent, {})[token] = node
+        if forced:
+            self.forced.add(node)
+        return node
+
+    def child(self, node: int, token: int) -> int | None:
+        return self._children.get(node, {}).get(token)
+
+    def forced_child(self, node: int) -> int | None:
+        """The only child of a node after which the grammar leaves no choice."""
+        child = next(iter(self._children.get(node, {}).values()), None)
+        return child if child in self.forced else None
+
+    def tensors(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Tokens [N], positions [N], and the mask [N, N], None for a chain."""
+        is_chain = self.depths[-1] == len(self.depths) - 1
+        return (
+            torch.tensor(self.tokens, device=device),
+            torch.tensor(self.depths, device=device) + self.start,
+            None if is_chain else ancestor_mask(self.parents).to(device),
+        )
 
 
 @dataclass(frozen=True)
@@ -66,17 +111,6 @@ class MedusaTree:
             ranks=(0, *(node[-1] for node in nodes)),
             branches=tuple(tuple(pairs) for pairs in branches),
             p_min=p_min,
-        )
-
-    def buffers(self) -> TreeBuffers:
-        """Mask, depths and retrieval paths of the whole tree."""
-        paths = [path_to(leaf, self.parents) for leaf, pairs in enumerate(self.branches) if not pairs]
-        length = max(map(len, paths))
-        return TreeBuffers(
-            attention_mask=ancestor_mask(self.parents),
-            depths=torch.tensor([len(path_to(node, self.parents)) - 1 for node in range(len(self.parents))]),
-            parents=torch.tensor(self.parents),
-            paths=torch.tensor([path + [NO_NODE] * (length - len(path)) for path in paths]),
         )
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from service.decoding.constraint import Constraint, GrammarError
-from service.decoding.draft import TokenTree
 from service.decoding.lm_head import Scores
+from service.decoding.tree import TokenTree
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,22 +22,25 @@ class Verdict:
     decisions: int
 
 
-def verify(nodes: TokenTree, scores: Scores, constraint: Constraint, *, fast_forward: bool = True) -> Verdict:
-    """Walk from the root of `nodes`, moving the constraint along.
+NOTHING_JUDGED = Verdict([], None, 0)
+
+
+def verify(tree: TokenTree, scores: Scores, constraint: Constraint, *, fast_forward: bool = True) -> Verdict:
+    """Walk from the root of `tree`, moving the constraint along.
 
     `scores` has a row for the root and one for each node after it. Ties go to the lowest token id, always.
     """
-    node, path, decisions = nodes.root, list[int](), 0
+    node, path, decisions = tree.root, list[int](), 0
     while True:
-        if nodes.unchecked and constraint.finished():  # whoever drafted could not know that it ends here
+        if tree.unchecked and constraint.finished():  # whoever drafted could not know that it ends here
             return Verdict(path, None, decisions)
-        forced, legal = nodes.forced_child(node), nodes.legal.get(node)
+        forced, legal = tree.forced_child(node), tree.legal.get(node)
         if forced is None and legal is None and fast_forward and (run := constraint.forced(look=False)):
-            forced = nodes.child(node, run[0])
+            forced = tree.child(node, run[0])
             if forced is None:
                 return Verdict(path, None, decisions)
         if forced is not None:
-            constraint.accept([nodes.tokens[forced]])
+            constraint.accept([tree.tokens[forced]])
             path.append(forced)
             node = forced
             continue
@@ -45,9 +48,9 @@ def verify(nodes: TokenTree, scores: Scores, constraint: Constraint, *, fast_for
         if not legal.size:
             raise GrammarError("the grammar has come to a dead end: it allows no token and may not end")
         decisions += legal.size > 1
-        token = int(legal[np.argmax(scores.of(node - nodes.root, legal)) if legal.size > 1 else 0])
+        token = int(legal[np.argmax(scores.of(node - tree.root, legal)) if legal.size > 1 else 0])
         constraint.accept([token])
-        child = nodes.child(node, token)
+        child = tree.child(node, token)
         if child is None:
             return Verdict(path, token, decisions)
         path.append(child)

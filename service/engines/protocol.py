@@ -3,9 +3,14 @@
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from service.decoding.statistics import StopReason, TraceNode, TraceStep
+
+__all__ = [
+    "Engine", "EngineError", "EngineUnavailableError", "GenerationRequest", "GenerationResult", "RequestRefusedError",
+    "StopReason", "Strategy", "TraceNode", "TraceStep",
+]  # fmt: skip
+
 Strategy = Literal["medusa", "autoregressive", "draft"]
-StopReason = Literal["finished", "length", "cancelled"]
-NodeStatus = Literal["accepted", "rejected", "forced", "sampled"]
 # Why a plan is made by rule: the model needs longer than the deadline leaves, more is asked than all replicas can do,
 # the model cannot read or write so much, or no replica gave a sound answer.
 DegradedReason = Literal["deadline", "capacity", "too_long", "engine"]
@@ -60,30 +65,6 @@ class GenerationRequest:
     deadline: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceNode:
-    """One token of a step's tree. `parent` indexes the step's nodes (-1: none); `depth` counts from the first node."""
-
-    token_text: str
-    parent: int
-    depth: int
-    status: NodeStatus
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceStep:
-    """One forward pass: the tree it verified, the token texts it emitted, and how long it took.
-
-    `draft_milliseconds` and `forward_milliseconds` are parts of that; 0 where an engine does not tell them apart.
-    """
-
-    nodes: list[TraceNode]
-    emitted: list[str]
-    milliseconds: float
-    draft_milliseconds: float = 0.0
-    forward_milliseconds: float = 0.0
-
-
 @dataclass(slots=True, kw_only=True)
 class GenerationResult:
     """What a generation gave and what it cost. `forwards` counts the prefill; `draft_forwards` are a draft model's.
@@ -116,6 +97,10 @@ class Engine(Protocol):
     @property
     def model_id(self) -> str:
         """The model's name, known once started."""
+
+    @property
+    def kernel(self) -> str:
+        """What computes the model, known once started; "" where only another server knows."""
 
     @property
     def available(self) -> bool:

@@ -79,6 +79,11 @@ class ReplicaPool:
         return self._slots[0].engine.model_id
 
     @property
+    def kernel(self) -> str:
+        """What computes the model; "" where only another server knows."""
+        return self._slots[0].engine.kernel
+
+    @property
     def version(self) -> str:
         """The version of the model that the pool serves; of the older one until a reload is through."""
         return self._slots[-1].version

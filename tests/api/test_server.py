@@ -31,7 +31,9 @@ def test_a_plan_comes_from_the_model(server: ServerProcess) -> None:
 
 
 def test_it_is_ready_only_once_it_can_plan(server: ServerProcess) -> None:
-    assert server.get("/readyz").json() == {"status": "ready", "model": MODEL_ID}
+    ready = server.get("/readyz").json()
+    assert (ready["status"], ready["model"]) == ("ready", MODEL_ID)
+    assert ready["kernel"].split()[0] in ("avx512vnni", "avxvnni", "avx2", "neon", "torch")
 
 
 def test_trace_decodes_twice_with_the_same_tokens(server: ServerProcess) -> None:
@@ -174,7 +176,7 @@ def test_a_missing_model_is_said_in_one_line(tmp_path: Path) -> None:
         ({"PORT": "70000"}, "PORT"),
         ({"PORT": "tcp://10.0.0.1:80"}, "PORT"),
         ({"HOST": "http://here"}, "must be a host name"),
-        ({"PEAKPLAN_DTYPE": "int4"}, "dtype"),
+        ({"PEAKPLAN_DTYPE": "int4"}, "PEAKPLAN_DTYPE=int4"),
         ({"PEAKPLAN_REPLICAS": "200"}, "PEAKPLAN_OVERSUBSCRIBE=1"),
     ],
 )

@@ -2,12 +2,11 @@
 
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import httpx
 import pytest
 
-from service.decoding.native.library import SHIPPED_INSTRUCTIONS, instructions
+from service.decoding.native.targets import targets_here
 from tests.container.images import Running, Store, inspect, running, why_not
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=f"building an image {why_not()}")]
@@ -59,11 +58,11 @@ def test_nothing_inside_could_build_or_install_anything(container: Running) -> N
     assert container.inside("python", "-m", "pip").returncode != 0
 
 
-def test_the_kernels_are_the_shipped_ones(container: Running) -> None:
-    if not instructions(Path("/proc/cpuinfo")) >= SHIPPED_INSTRUCTIONS:
-        pytest.skip("this processor has no AVX-512 VNNI; torch's kernels serve")
+def test_the_kernels_are_the_prebuilt_ones(container: Running) -> None:
+    if not targets_here():
+        pytest.skip("this processor runs none of our kernels; torch's serve")
     mapped = container.inside("sh", "-c", "cat /proc/[0-9]*/maps").stdout
-    assert "/opt/peakplan/service/decoding/native/shipped/forward-" in mapped
+    assert f"/opt/peakplan/service/decoding/native/prebuilt/{targets_here()[0].file_name}" in mapped
 
 
 def test_what_is_inside_is_listed_for_scanners_and_none_of_it_is_for_deploys(container: Running) -> None:

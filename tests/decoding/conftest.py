@@ -2,7 +2,7 @@ import ctypes
 
 import pytest
 
-from service.decoding.native.library import NativeUnavailableError, load_library
+from service.decoding.native.library import NativeUnavailableError, load_kernels
 from service.settings import Settings
 
 
@@ -10,6 +10,6 @@ from service.settings import Settings
 def library() -> ctypes.CDLL:
     """The int8 kernels, where this machine has them."""
     try:
-        return load_library(Settings().cache_dir)
+        return load_kernels(Settings().cache_dir).functions
     except NativeUnavailableError as error:
         pytest.skip(f"the int8 kernels cannot run here: {error}")

@@ -1,34 +1,45 @@
-"""Where the compiled kernels come from: shipped beside their sources, or compiled for this processor."""
+"""Where the kernels come from: prebuilt for this processor and checked, or compiled where the sources have changed."""
 
+import json
+import logging
 import shutil
+import sys
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import pytest
 
-from service.decoding.native import library
-from service.decoding.native.library import (
-    SHIPPED_INSTRUCTIONS,
-    NativeUnavailableError,
-    instructions,
-    load_library,
-    ship_library,
-)
+from service.decoding.native import build, library
+from service.decoding.native.library import MANIFEST, PREBUILT, NativeUnavailableError, load_kernels, sources_hash
+from service.decoding.native.targets import TARGETS, instructions, targets_here
 
-HERE = instructions(Path("/proc/cpuinfo"))
+HERE = targets_here()
+needs_kernels = pytest.mark.skipif(not HERE, reason="this processor runs none of the prebuilt kernels")
+needs_two = pytest.mark.skipif(len(HERE) < 2, reason="this processor runs fewer than two of the prebuilt kernels")
+linux_x86 = pytest.mark.skipif(
+    not (HERE and HERE[0].machine == "x86_64"), reason="about the processors of Linux on x86-64"
+)
 
 
 @pytest.fixture
-def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A library made as the container's build makes it; no compiler from then on."""
-    if shutil.which("c++") is None:
-        pytest.skip("no C++ compiler is installed (Debian and Ubuntu: apt install g++)")
-    if not HERE >= SHIPPED_INSTRUCTIONS:
-        pytest.skip("this processor has no AVX-512 VNNI")
-    monkeypatch.setattr(library, "_SHIPPED", tmp_path / "shipped")
-    path = ship_library()
-    monkeypatch.setenv("PATH", "")
+def prebuilt(tmp_path: Path) -> Path:
+    """A copy of the libraries that a test may spoil."""
+    folder = tmp_path / "prebuilt"
+    shutil.copytree(PREBUILT, folder)
+    return folder
+
+
+@pytest.fixture
+def changed_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The sources as a developer has changed them, on a machine without a compiler until a test names one."""
+    folder = tmp_path / "sources"
+    shutil.copytree(library.SOURCES, folder, ignore=shutil.ignore_patterns("prebuilt", "__pycache__"))
+    with (folder / "lanes.h").open("a", encoding="utf-8") as file:
+        file.write("// changed\n")
+    monkeypatch.setattr(library, "SOURCES", folder)
     monkeypatch.delenv("CXX", raising=False)
-    return path
+    return folder
 
 
 def cpu(folder: Path, flags: frozenset[str]) -> Path:
@@ -37,25 +48,130 @@ def cpu(folder: Path, flags: frozenset[str]) -> Path:
     return file
 
 
-def test_a_shipped_library_needs_no_compiler_and_writes_nothing(shipped: Path, tmp_path: Path) -> None:
-    assert load_library(tmp_path / "cache")._name == str(shipped)
+def manifest_of(folder: Path) -> dict[str, dict[str, dict[str, str]]]:
+    manifest: dict[str, dict[str, dict[str, str]]] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    return manifest
+
+
+def test_what_is_committed_was_built_from_these_sources_with_the_pinned_compiler() -> None:
+    """Else: `make kernels`, and commit what it made."""
+    manifest = manifest_of(PREBUILT)
+    pinned = Path("requirements-kernels.txt").read_text(encoding="utf-8")
+    assert manifest["sources"] == sources_hash()
+    assert str(manifest["compiler"]).replace(" ", "==") in pinned
+    assert {target.file_name: " ".join(target.zig) for target in TARGETS} == {
+        name: built["flags"] for name, built in manifest["libraries"].items()
+    }
+    for name, built in {**manifest["libraries"], **manifest["programs"]}.items():
+        assert built["sha256"] == build.sha256(PREBUILT / name), name
+
+
+@pytest.mark.slow
+def test_another_build_makes_the_same_bytes() -> None:
+    try:
+        version("ziglang")
+    except PackageNotFoundError:
+        python = Path(".venv-kernels/bin/python")
+        if not python.is_file():
+            pytest.skip("the pinned compiler is not installed (`make kernels-check` installs it into .venv-kernels)")
+    else:
+        python = Path(sys.executable)
+    done = build.run_check(python)
+    assert done.returncode == 0, done.stderr
+
+
+@needs_kernels
+def test_the_best_for_this_processor_needs_no_compiler_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CXX", raising=False)
+    kernels = load_kernels(tmp_path / "cache")
+    assert (kernels.name, kernels.path) == (HERE[0].kernel, PREBUILT / HERE[0].file_name)
+    assert kernels.functions.peakplan_target().decode() == kernels.name
     assert not (tmp_path / "cache").exists()
 
 
-def test_a_processor_that_lacks_one_of_its_instructions_never_gets_it(shipped: Path, tmp_path: Path) -> None:
-    assert shipped.is_file()
-    without = cpu(tmp_path, HERE - {"avx512dq"})
-    with pytest.raises(NativeUnavailableError, match="compiler"):
-        load_library(tmp_path / "cache", without)
+@linux_x86
+@pytest.mark.parametrize(
+    ("without", "best"),
+    [("avx512dq", {"avxvnni", "avx2"}), ("avx512_vnni", {"avxvnni", "avx2"}), ("avx_vnni", {"avx512vnni", "avx2"})],
+)
+def test_a_processor_that_lacks_one_of_its_instructions_never_gets_it(
+    tmp_path: Path, without: str, best: set[str]
+) -> None:
+    kernels = load_kernels(tmp_path, cpu_info=cpu(tmp_path, instructions() - {without}))
+    assert kernels.name in best
 
 
-def test_one_of_other_sources_is_not_used(shipped: Path, tmp_path: Path) -> None:
-    shipped.rename(shipped.with_name("forward-0123456789abcdef.so"))
-    with pytest.raises(NativeUnavailableError, match="compiler"):
-        load_library(tmp_path / "cache")
+@needs_kernels
+@pytest.mark.parametrize("target", HERE, ids=lambda target: target.kernel)
+def test_each_can_be_forced(tmp_path: Path, target: library.Target) -> None:
+    assert load_kernels(tmp_path, target.kernel).functions.peakplan_target().decode() == target.kernel
 
 
-def test_a_broken_one_is_an_error_in_words(shipped: Path, tmp_path: Path) -> None:
-    shipped.write_bytes(b"no library")
-    with pytest.raises(NativeUnavailableError, match="does not load"):
-        load_library(tmp_path / "cache")
+@linux_x86
+def test_one_that_this_processor_cannot_run_is_refused_with_what_it_lacks(tmp_path: Path) -> None:
+    poor = cpu(tmp_path, instructions() - {"avx512_vnni"})
+    with pytest.raises(NativeUnavailableError, match="cannot run the avx512vnni kernels: it lacks avx512_vnni"):
+        load_kernels(tmp_path, "avx512vnni", cpu_info=poor)
+    with pytest.raises(NativeUnavailableError, match="cannot run the neon kernels: they are made for another kind"):
+        load_kernels(tmp_path, "neon")
+    with pytest.raises(NativeUnavailableError, match="no AVX2"):
+        load_kernels(tmp_path, cpu_info=cpu(tmp_path, frozenset({"fpu", "sse4_2"})))
+
+
+@needs_two
+@pytest.mark.parametrize("how", ["corrupted", "of another processor", "no library", "missing"])
+def test_a_wrong_library_is_refused_by_name_and_the_next_best_serves(
+    prebuilt: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
+) -> None:
+    spoilt = prebuilt / HERE[0].file_name
+    content = spoilt.read_bytes()
+    if how == "corrupted":
+        spoilt.write_bytes(content[:5000] + bytes([content[5000] ^ 1]) + content[5001:])
+    elif how == "missing":
+        spoilt.unlink()
+    else:  # the manifest agrees, and it does not load
+        other = next(target for target in TARGETS if target.machine != HERE[0].machine)
+        spoilt.write_bytes((prebuilt / other.file_name).read_bytes() if how == "of another processor" else b"text")
+        manifest = manifest_of(prebuilt)
+        manifest["libraries"][spoilt.name]["sha256"] = build.sha256(spoilt)
+        (prebuilt / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+
+    with caplog.at_level(logging.WARNING):
+        kernels = load_kernels(tmp_path / "cache", prebuilt=prebuilt)
+
+    assert kernels.name == HERE[1].kernel
+    (record,) = caplog.records
+    assert spoilt.name in record.getMessage()
+    with pytest.raises(NativeUnavailableError, match=spoilt.name):  # whoever wants it, gets no other
+        load_kernels(tmp_path / "cache", HERE[0].kernel, prebuilt=prebuilt)
+
+
+@needs_kernels
+@pytest.mark.usefixtures("changed_sources")
+def test_changed_sources_are_compiled_by_a_local_compiler(tmp_path: Path) -> None:
+    if shutil.which("c++") is None:
+        pytest.skip("no C++ compiler is installed (Debian and Ubuntu: apt install g++)")
+    kernels = load_kernels(tmp_path / "cache")
+    assert kernels.path.parent == tmp_path / "cache" / "native"
+    assert kernels.functions.peakplan_target().decode() == HERE[0].kernel
+
+    spoilt = tmp_path / "spoilt" / "native" / kernels.path.name
+    spoilt.parent.mkdir(parents=True)
+    spoilt.write_bytes(b"not a library")
+    with pytest.raises(NativeUnavailableError, match="delete it"):
+        load_kernels(tmp_path / "spoilt")
+
+
+@needs_kernels
+@pytest.mark.usefixtures("changed_sources")
+def test_a_missing_or_failing_compiler_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "false")
+    with pytest.raises(NativeUnavailableError, match="cannot compile"):
+        load_kernels(tmp_path)
+    monkeypatch.delenv("CXX")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(NativeUnavailableError, match="make kernels"):
+        load_kernels(tmp_path)

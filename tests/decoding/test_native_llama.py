@@ -3,7 +3,6 @@
 import ctypes
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,14 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from service.decoding.generation import generate_autoregressive, generate_medusa
 from service.decoding.llama import Llama, LlamaConfig, rotary_table
-from service.decoding.native.library import NativeUnavailableError, load_library
+from service.decoding.native.library import NativeUnavailableError
 from service.decoding.native_llama import NativeLlama
 from service.decoding.tree import MedusaTree, ancestor_mask
-from tests.decoding.tiny import CONFIG, compile_grammar, encode, forward_all, random_heads, random_weights
+from tests.decoding.decode import NARROW, decode_greedy, decode_medusa
+from tests.decoding.tiny import compile_grammar, encode, forward_all, random_heads, random_weights
 
-NARROW = replace(CONFIG, hidden_size=128, intermediate_size=192, num_heads=4, num_kv_heads=2, head_dim=32, num_layers=3)
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
 
 
@@ -121,8 +119,8 @@ def test_medusa_writes_exactly_what_greedy_writes(library: ctypes.CDLL, seed: in
     grammar = r"start: /( ?[a-g]{1,4}){2,8}/"
     prompt = encode("abcd efg ab")
 
-    greedy = generate_autoregressive(model, prompt, compile_grammar(grammar), max_tokens=20)
-    medusa = generate_medusa(model, heads, tree, prompt, compile_grammar(grammar), max_tokens=20)
+    greedy = decode_greedy(model, prompt, compile_grammar(grammar), max_tokens=20)
+    medusa = decode_medusa(model, heads, tree, prompt, compile_grammar(grammar), max_tokens=20)
 
     assert medusa.tokens == greedy.tokens
 
@@ -155,34 +153,3 @@ def test_a_full_cache_is_refused(library: ctypes.CDLL) -> None:
 def test_other_shapes_are_refused(library: ctypes.CDLL, config: LlamaConfig, message: str) -> None:
     with pytest.raises(NativeUnavailableError, match=message):
         NativeLlama(config, random_weights(config, seed=1), library)
-
-
-def test_a_processor_without_the_instructions_is_named(tmp_path: Path) -> None:
-    cpu_info = tmp_path / "cpuinfo"
-    cpu_info.write_text("processor: 0\nflags\t\t: fpu avx2 avx512f avx512bw avx512vl\n")
-
-    with pytest.raises(NativeUnavailableError, match="no avx512_vnni"):
-        load_library(tmp_path, cpu_info)
-
-
-@pytest.mark.usefixtures("library")
-def test_a_missing_or_failing_compiler_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", "false")
-    with pytest.raises(NativeUnavailableError, match="cannot compile"):
-        load_library(tmp_path)
-    monkeypatch.delenv("CXX")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(NativeUnavailableError, match="apt install"):
-        load_library(tmp_path)
-
-
-@pytest.mark.usefixtures("library")
-def test_a_spoilt_library_is_named(tmp_path: Path) -> None:
-    load_library(tmp_path / "good")
-    built = next((tmp_path / "good" / "native").glob("*.so"))
-    spoilt = tmp_path / "spoilt" / "native" / built.name
-    spoilt.parent.mkdir(parents=True)
-    spoilt.write_bytes(b"not a library")
-
-    with pytest.raises(NativeUnavailableError, match="delete it"):
-        load_library(tmp_path / "spoilt")

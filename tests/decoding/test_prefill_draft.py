@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.decoding.generation import generate_autoregressive, generate_medusa
 from service.decoding.prefill_draft import PrefillDraft
 from service.decoding.tree import MedusaTree
+from tests.decoding.decode import decode_greedy, decode_medusa, numbers
 from tests.decoding.tiny import CONFIG, compile_grammar, grammars, prompts, random_heads, random_model
 
 NO_TREE = MedusaTree.from_choices([], 2)
@@ -21,14 +21,14 @@ tokens = st.integers(1, CONFIG.vocab_size - 1)
     st.integers(0, 5),
 )
 @settings(max_examples=150, deadline=None)
-def test_any_opening_decodes_what_greedy_does(
+def test_any_prefill_draft_decodes_what_greedy_does(
     grammar: str, prompt: list[int], sequences: list[list[int]], max_tokens: int, seed: int
 ) -> None:
     model = random_model(seed)
-    greedy = generate_autoregressive(model, prompt, compile_grammar(grammar), max_tokens=max_tokens)
+    greedy = decode_greedy(model, prompt, compile_grammar(grammar), max_tokens=max_tokens)
     # Beginnings that come true, besides ones that do not.
     prefill_draft = PrefillDraft.from_sequences([*sequences, greedy.tokens[:3]])
-    medusa = generate_medusa(
+    medusa = decode_medusa(
         model,
         random_heads(seed, 2),
         MedusaTree.from_choices([[0], [1], [0, 0]], 2),
@@ -36,7 +36,7 @@ def test_any_opening_decodes_what_greedy_does(
         compile_grammar(grammar),
         max_tokens=max_tokens,
         prefill_draft=prefill_draft,
-        trace=True,
+        trace=numbers,
     )
 
     assert medusa.tokens == greedy.tokens
@@ -46,12 +46,12 @@ def test_any_opening_decodes_what_greedy_does(
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_a_right_opening_saves_its_length_in_forwards(depth: int) -> None:
+def test_a_right_prefill_draft_saves_its_length_in_forwards(depth: int) -> None:
     free = "start: /[a-g ]{30}/"
     model = random_model(3)
-    greedy = generate_autoregressive(model, [5, 6], compile_grammar(free), max_tokens=8)
+    greedy = decode_greedy(model, [5, 6], compile_grammar(free), max_tokens=8)
     prefill_draft = PrefillDraft.from_sequences([greedy.tokens[:depth]])
-    medusa = generate_medusa(
+    medusa = decode_medusa(
         model, random_heads(0, 2), NO_TREE, [5, 6], compile_grammar(free), max_tokens=8, prefill_draft=prefill_draft
     )
 

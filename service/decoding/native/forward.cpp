@@ -167,7 +167,11 @@ using peakplan::Model;
 using peakplan::Shape;
 
 // Nothing here throws through C: what fails answers null or -1, which is lack of memory, the only way to fail.
+#pragma GCC visibility push(default)
 extern "C" {
+
+// The instructions that these kernels multiply with.
+const char* peakplan_target() { return peakplan::kTarget; }
 
 void* peakplan_create(const Shape* shape) {
   try {
@@ -247,3 +251,4 @@ void peakplan_scores(const uint16_t* weight, int width, const float* row, const 
   for (long i = 0; i < count; ++i) out[i] = peakplan::dot_bfloat16(row, weight + indices[i] * width, width);
 }
 }
+#pragma GCC visibility pop

@@ -1,40 +1,50 @@
-"""The compiled forward: built once for this machine's processor, kept in the cache folder, bound with ctypes.
+"""The kernels as a library that this processor runs: checked, loaded and bound with ctypes.
 
-Some six hundred lines compile in seconds, and compiling where it runs is what lets it use what the
-processor has. A container has no compiler: there the library was compiled with the image, for any processor with
-AVX-512 VNNI. Where neither is to be had, torch's own kernels serve instead.
+They come with the project, built for every target (`make kernels`), so that no machine needs a compiler. One whose
+bytes are not those of the manifest, or that does not load, is refused by name, and the next best serves. Only where the
+sources have changed since, on the machine of whoever changes them, a local compiler makes one.
 """
 
 import ctypes
 import hashlib
+import json
+import logging
 import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-_SOURCES = Path(__file__).parent
-_MAIN = "forward.cpp"
-# Instruction sets that the sources use, as /proc/cpuinfo names them.
-_INSTRUCTIONS = frozenset({"avx512f", "avx512bw", "avx512vl", "avx512_vnni"})
-# No contraction: products and sums that tiles of different heights spell out must round alike. No warnings: GCC 12 has
-# hundreds about its own intrinsics.
-_FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-w", "-shared", "-fPIC")
-_FOR_THIS_PROCESSOR = ("-march=native",)
+from service.decoding.native.targets import CPU_INFO, KernelChoice, KernelName, Target, instructions, targets_of_system
+
+_log = logging.getLogger(__name__)
+
+SOURCES = Path(__file__).parent
+MAIN = "forward.cpp"
+PREBUILT = SOURCES / "prebuilt"
+MANIFEST = "manifest.json"
+# Of every compiler. No contraction: a product and a sum round twice, wherever the sources do not say otherwise.
+FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-shared", "-fPIC")
+# GCC 12 has hundreds of warnings about its own intrinsics.
+_LOCAL_FLAGS = ("-w",)
 _COMPILE_SECONDS = 120
-
-# A shipped library lies beside its sources, and needs nothing but a C library.
-_SHIPPED = _SOURCES / "shipped"
-_FOR_ANY_PROCESSOR = ("-march=x86-64-v4", "-mavx512vnni", "-static-libstdc++", "-static-libgcc")
-# What those flags let a compiler use (x86-64 psABI, microarchitecture levels).
-SHIPPED_INSTRUCTIONS = _INSTRUCTIONS | {
-    "abm", "avx", "avx2", "avx512cd", "avx512dq", "bmi1", "bmi2", "cx16", "f16c", "fma", "lahf_lm", "movbe", "pni",
-    "popcnt", "sse4_1", "sse4_2", "ssse3", "xsave",
-}  # fmt: skip
 
 
 class NativeUnavailableError(RuntimeError):
     """The native forward cannot be had here; the message says why and what would help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """A bound library and which target it is of."""
+
+    name: KernelName
+    path: Path
+    functions: ctypes.CDLL
 
 
 class Shape(ctypes.Structure):
@@ -51,59 +61,90 @@ class Shape(ctypes.Structure):
     )
 
 
-def load_library(cache_dir: Path, cpu_info: Path = Path("/proc/cpuinfo")) -> ctypes.CDLL:
-    """The bound library: the shipped one, or one compiled for this machine. Raises NativeUnavailableError."""
-    available = instructions(cpu_info)
-    missing = sorted(_INSTRUCTIONS - available)
-    if missing:
-        raise NativeUnavailableError(f"this processor has no {', '.join(missing)}")
-    path = _shipped_path()
-    if not (available >= SHIPPED_INSTRUCTIONS and path.is_file()):
-        compiler = _compiler()
-        path = cache_dir / "native" / f"forward-{_key(*_FOR_THIS_PROCESSOR, compiler, *sorted(available))}.so"
-        if not path.is_file():
-            _compile(compiler, _FOR_THIS_PROCESSOR, path)
+def load_kernels(
+    cache_dir: Path, choice: KernelChoice = "auto", *, cpu_info: Path = CPU_INFO, prebuilt: Path = PREBUILT
+) -> Kernels:
+    """The best kernels that this processor runs, or those of `choice`. Raises NativeUnavailableError.
+
+    `cache_dir` keeps what a local compiler makes of changed sources.
+    """
+    candidates = _candidates(choice, instructions(cpu_info))
+    manifest = _read_manifest(prebuilt)
+    if manifest.get("sources") != sources_hash():
+        return _compile_locally(candidates[0], cache_dir)
+    for target in candidates:
+        path = prebuilt / target.file_name
+        try:
+            return _load(target, path, manifest["libraries"].get(target.file_name, {}).get("sha256"))
+        except NativeUnavailableError as error:
+            refused = error
+            if choice == "auto":
+                _log.warning("kernel library refused: %s", error)
+    raise NativeUnavailableError(f"no kernel library can be used: {refused}") from refused
+
+
+def sources_hash() -> str:
+    """Of all that the libraries are made of: the sources and the flags, not the compiler."""
+    digest = hashlib.sha256()
+    for source in sorted([*SOURCES.glob("*.h"), SOURCES / MAIN]):
+        digest.update(source.name.encode() + b"\0" + source.read_bytes())
+    digest.update(repr(FLAGS).encode())
+    return digest.hexdigest()
+
+
+def _candidates(choice: KernelChoice, available: frozenset[str]) -> list[Target]:
+    """The targets to try, best first; at least one. Raises NativeUnavailableError."""
+    targets = [target for target in targets_of_system() if choice in ("auto", target.kernel)]
+    runnable = [target for target in targets if target.needs <= available]
+    if runnable:
+        return runnable
+    if choice != "auto":
+        missing = sorted(targets[0].needs - available) if targets else []
+        why = f"it lacks {', '.join(missing)}" if missing else "they are made for another kind"
+        raise NativeUnavailableError(f"this processor cannot run the {choice} kernels: {why}")
+    needed = "AVX2 and FMA" if any(target.machine == "x86_64" for target in targets) else "NEON with dot products"
+    raise NativeUnavailableError(
+        f"this processor has no {needed}" if targets else "there are kernels for Linux and for macOS on arm64 alone"
+    )
+
+
+@cache
+def _read_manifest(prebuilt: Path) -> Mapping[str, Any]:
     try:
-        return _bind(ctypes.CDLL(str(path)))
+        manifest: dict[str, Any] = json.loads((prebuilt / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # not there, or no JSON: nothing here can be trusted then
+        return {}
+    return manifest
+
+
+def _load(target: Target, path: Path, sha256: str | None) -> Kernels:
+    try:
+        found = hashlib.sha256(path.read_bytes()).hexdigest()
+        if found != sha256:
+            raise NativeUnavailableError(f"{path.name} is not the one that was built (its SHA-256 is {found[:12]}…)")
+        return Kernels(target.kernel, path, _bind(ctypes.CDLL(str(path))))
+    except FileNotFoundError as error:
+        raise NativeUnavailableError(f"{path.name} is missing") from error
     except (OSError, AttributeError) as error:
-        raise NativeUnavailableError(f"{path} does not load ({error}); delete it to compile it anew") from error
+        raise NativeUnavailableError(f"{path.name} does not load: {error}") from error
 
 
-def ship_library() -> Path:
-    """Compile the library that a container ships; answers where it lies. Raises NativeUnavailableError."""
-    path = _shipped_path()
-    _compile(_compiler(), _FOR_ANY_PROCESSOR, path)
-    return path
-
-
-def instructions(cpu_info: Path) -> frozenset[str]:
-    """The instruction sets of the first processor, as /proc/cpuinfo names them; none where it is not x86 or Linux."""
-    try:
-        lines = cpu_info.read_text(encoding="ascii", errors="replace").splitlines()
-    except OSError:  # not Linux
-        return frozenset()
-    flags = next((line for line in lines if line.startswith("flags")), "")
-    return frozenset(flags.partition(":")[2].split())
-
-
-def _shipped_path() -> Path:
-    return _SHIPPED / f"forward-{_key(*_FOR_ANY_PROCESSOR)}.so"
-
-
-def _compiler() -> str:
+def _compile_locally(target: Target, cache_dir: Path) -> Kernels:
+    """The sources as they stand, for a machine on which they are being changed."""
     compiler = os.environ.get("CXX") or shutil.which("c++")
     if compiler is None:
-        raise NativeUnavailableError("no C++ compiler is installed (Debian and Ubuntu: apt install g++)")
-    return compiler
-
-
-def _key(*target: str) -> str:
-    """Changes with the sources, the flags and `target`, what else the library depends on."""
-    digest = hashlib.sha256()
-    for source in sorted([*_SOURCES.glob("*.h"), *_SOURCES.glob("*.cpp")]):
-        digest.update(source.read_bytes())
-    digest.update(repr((_FLAGS, target)).encode())
-    return digest.hexdigest()[:16]
+        raise NativeUnavailableError(
+            "the kernels' sources have changed since `make kernels`: run it, or install a C++ compiler "
+            "(Debian and Ubuntu: apt install g++)"
+        )
+    key = hashlib.sha256(repr((sources_hash(), compiler)).encode()).hexdigest()[:16]
+    path = cache_dir / "native" / f"{key}-{target.file_name}"
+    if not path.is_file():
+        _compile(compiler, target.local, path)
+    try:
+        return Kernels(target.kernel, path, _bind(ctypes.CDLL(str(path))))
+    except (OSError, AttributeError) as error:
+        raise NativeUnavailableError(f"{path} does not load ({error}); delete it to compile it anew") from error
 
 
 def _compile(compiler: str, target: tuple[str, ...], path: Path) -> None:
@@ -113,7 +154,7 @@ def _compile(compiler: str, target: tuple[str, ...], path: Path) -> None:
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             built = Path(folder) / path.name
             subprocess.run(
-                [*compiler.split(), *_FLAGS, *target, str(_SOURCES / _MAIN), "-o", str(built)],
+                [*compiler.split(), *FLAGS, *_LOCAL_FLAGS, *target, str(SOURCES / MAIN), "-o", str(built)],
                 check=True,
                 capture_output=True,
                 timeout=_COMPILE_SECONDS,
@@ -121,14 +162,15 @@ def _compile(compiler: str, target: tuple[str, ...], path: Path) -> None:
             built.replace(path)
     except subprocess.CalledProcessError as error:
         first = error.stderr.decode(errors="replace").strip().splitlines()[:1]
-        raise NativeUnavailableError(f"{compiler} cannot compile {_MAIN}: {' '.join(first)}") from error
+        raise NativeUnavailableError(f"{compiler} cannot compile {MAIN}: {' '.join(first)}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise NativeUnavailableError(f"{_MAIN} could not be compiled into {path.parent}: {error}") from error
+        raise NativeUnavailableError(f"{MAIN} could not be compiled into {path.parent}: {error}") from error
 
 
 def _bind(library: ctypes.CDLL) -> ctypes.CDLL:
     pointer, number, slot = ctypes.c_void_p, ctypes.c_int, ctypes.c_long
     signatures = {
+        "peakplan_target": (ctypes.c_char_p, []),
         "peakplan_create": (pointer, [ctypes.POINTER(Shape)]),
         "peakplan_set_layer": (number, [pointer, number, ctypes.POINTER(pointer)]),
         "peakplan_set_norm": (None, [pointer, pointer]),

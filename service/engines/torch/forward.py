@@ -5,12 +5,13 @@ from pathlib import Path
 
 import torch
 
-from service.decoding.early_exit import LayeredModel
 from service.decoding.linear import has_packed_kernels
 from service.decoding.llama import Llama
-from service.decoding.native.library import NativeUnavailableError, load_library
+from service.decoding.native.library import NativeUnavailableError, load_kernels
+from service.decoding.native.targets import KernelChoice
 from service.decoding.native_llama import NativeLlama
-from service.engines.torch.precision import Precision
+from service.decoding.target import CausalLM
+from service.engines.config import Precision
 from service.weights.model_folder import LoadedModel, ModelFolderError
 
 _log = logging.getLogger(__name__)
@@ -24,14 +25,30 @@ def kept_dtype(precision: Precision) -> torch.dtype:
     return kept
 
 
-def build_forward(loaded: LoadedModel, precision: Precision, cache_dir: Path) -> LayeredModel:
-    """The model's forward in a precision. Raises ModelFolderError where int8 is asked for and cannot be had."""
-    if precision in ("auto", "int8"):
+def build_forward(
+    loaded: LoadedModel, precision: Precision, cache_dir: Path, kernel: KernelChoice = "auto"
+) -> CausalLM:
+    """The model's forward in a precision, by our kernels where those are to be had and torch's are not asked for.
+
+    Raises ModelFolderError where what is asked for by name, int8 or a kernel, cannot be had.
+    """
+    if precision in ("auto", "int8") and kernel != "torch":
         try:
-            return NativeLlama(loaded.config, loaded.weights, load_library(cache_dir))
+            native = NativeLlama(loaded.config, loaded.weights, load_kernels(cache_dir, kernel).functions)
         except NativeUnavailableError as error:
-            if precision == "int8":
-                raise ModelFolderError(f"PEAKPLAN_DTYPE=int8 cannot be had here: {error}") from error
-            precision = "bfloat16" if has_packed_kernels(torch.bfloat16) else "float32"
-            _log.warning("decoding in %s, far slower than in int8: %s", precision, error)
+            if precision == "int8" or kernel != "auto":
+                asked = "PEAKPLAN_DTYPE=int8" if kernel == "auto" else f"PEAKPLAN_KERNEL={kernel}"
+                raise ModelFolderError(f"{asked} cannot be had here: {error}") from error
+            _log.warning("decoding by torch, far slower than by our kernels: %s", error)
+        else:
+            _log.info("decoding by our kernels", extra={"kernel": native.kernel, "precision": native.precision})
+            return native
+    elif kernel not in ("auto", "torch") or precision == "int8":
+        raise ModelFolderError(
+            f"PEAKPLAN_KERNEL={kernel} and PEAKPLAN_DTYPE={precision} contradict each other: our kernels compute int8, "
+            "torch's the other formats"
+        )
+    if precision == "auto":
+        precision = "bfloat16" if has_packed_kernels(torch.bfloat16) else "float32"
+    _log.info("decoding by torch", extra={"kernel": "torch", "precision": precision})
     return Llama(loaded.config, loaded.weights, getattr(torch, precision))

@@ -83,6 +83,10 @@ class TritonEngine:
         return self._life.info.model_id if self._life is not None else ""
 
     @property
+    def kernel(self) -> str:
+        return ""
+
+    @property
     def available(self) -> bool:
         return self._life is not None and self._life.lasts
 

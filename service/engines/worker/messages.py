@@ -51,6 +51,7 @@ class Ready:
     """The model is loaded and has answered once."""
 
     model_id: str
+    kernel: str = ""  # what computes it: "avx2 int8"
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,9 @@ class WorkerModel(Protocol):
     @property
     def id(self) -> str: ...
 
+    @property
+    def kernel(self) -> str: ...
+
     def generate(self, request: GenerationRequest, cancelled: Callable[[], bool]) -> GenerationResult: ...
 
 
@@ -76,7 +79,7 @@ def _load(channel: Channel, source: ModelSource) -> WorkerModel | None:
         return None
     gc.collect()
     gc.freeze()  # the model lives for good; collections in the middle of a request need not walk it
-    channel.send(Ready(model.id))
+    channel.send(Ready(model.id, model.kernel))
     return model
 
 
@@ -100,7 +103,7 @@ def _serve_forked(stream: socket.socket, model: WorkerModel, fork_server_pid: in
         channel = Channel(stream)
         take_name(REPLICA)
         if die_with_parent(fork_server_pid) and isinstance(channel.receive(), LoadModel):
-            channel.send(Ready(model.id))
+            channel.send(Ready(model.id, model.kernel))
             return _serve(channel, model)
     return 1
 

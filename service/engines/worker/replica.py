@@ -43,11 +43,16 @@ class ReplicaEngine:
         self._process: Process | None = None
         self._link: ReplicaConnection | None = None
         self._model_id = ""
+        self._kernel = ""
         self._ready = False  # between a start that succeeded and the next stop
 
     @property
     def model_id(self) -> str:
         return self._model_id
+
+    @property
+    def kernel(self) -> str:
+        return self._kernel
 
     @property
     def available(self) -> bool:
@@ -73,7 +78,7 @@ class ReplicaEngine:
         if not isinstance(answer, Ready):
             await self._stop()
             raise EngineUnavailableError(answer.reason if isinstance(answer, Failure) else "the replica gave no model")
-        self._model_id, self._ready = answer.model_id, True
+        self._model_id, self._kernel, self._ready = answer.model_id, answer.kernel, True
 
     async def generate(self, request: GenerationRequest) -> GenerationResult:
         """See `Engine.generate`. When cancelled it waits for the replica to stop, and kills one that does not."""

@@ -18,6 +18,7 @@ from urllib.request import urlopen
 
 import pytest
 
+from service.engines.config import EngineConfig, OpenAiSettings
 from service.engines.openai.engine import OpenAiEngine
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, RequestRefusedError
 from service.engines.torch.engine import TorchModel, load
@@ -35,7 +36,7 @@ from service.weights.head_layouts import LAYOUTS
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.anyio,
-    pytest.mark.skipif(find_spec("openai") is None, reason="transformers serve needs openai: requirements-test.txt"),
+    pytest.mark.skipif(find_spec("openai") is None, reason="transformers serve needs openai: pip install -e .[test]"),
 ]
 QUESTIONS = [
     "nike running shoes under $100",
@@ -46,7 +47,6 @@ QUESTIONS = [
     "4k tv between 300 and 500",
 ]
 PATIENCE = 600.0  # seconds that a busy machine may take for anything
-MAX_PROMPT_TOKENS = 384
 
 
 class Server:
@@ -99,19 +99,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def ours(server: Server) -> TorchModel:
-    return load(server.folder, server.folder, "float32", 1, "autoregressive", MAX_PROMPT_TOKENS)
+    return load(
+        EngineConfig(model_dir=server.folder, cache_dir=server.folder, dtype="float32", strategy="autoregressive")
+    )
 
 
 def engine_for(server: Server) -> OpenAiEngine:
-    return OpenAiEngine(
-        server.url,
+    config = EngineConfig(
         model_dir=server.folder,
         cache_dir=server.folder,
+        engine="openai",
         strategy="autoregressive",
-        max_prompt_tokens=MAX_PROMPT_TOKENS,
-        model=str(server.folder),
-        start_seconds=PATIENCE,
+        openai=OpenAiSettings(url=server.url, model=str(server.folder)),
     )
+    return OpenAiEngine(config, 0, start_seconds=PATIENCE)
 
 
 @pytest.fixture

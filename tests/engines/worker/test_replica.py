@@ -192,14 +192,14 @@ async def test_a_start_that_fails_says_why_and_leaves_nothing(
 def test_replicas_die_with_their_parent() -> None:
     program = (
         "import asyncio\n"
+        "from service.engines.protocol import GenerationRequest\n"
         "from service.engines.worker.replica import ReplicaEngine\n"
-        "from tests.engines.worker.test_replica import request\n"
         "from tests.fake_models import fake_source\n"
         "async def main():\n"
         "    engine = ReplicaEngine(fake_source())\n"
         "    await engine.start()\n"
         "    print(engine.pid, flush=True)\n"
-        "    await engine.generate(request('hang'))\n"
+        "    await engine.generate(GenerationRequest(prompt='hang', grammar=''))\n"
         "asyncio.run(main())\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -1,0 +1,96 @@
+"""Builds the kernel libraries of every target: `make kernels`; `--check` builds them elsewhere and compares.
+
+The compiler is Zig's Clang, pinned in requirements-kernels.txt: one Python package that links for every target from any
+machine, so that a build is the same bytes wherever it is made.
+"""
+
+import argparse
+import hashlib
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from service.decoding.native.library import FLAGS, MAIN, MANIFEST, PREBUILT, SOURCES, sources_hash
+from service.decoding.native.targets import TARGETS
+
+# Nothing that differs from build to build or that nobody needs: no debugging information, no symbols but ours.
+_FLAGS = ("-g0", "-s", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
+REPLAY = "replay.cpp"
+REPLAY_PROGRAM = "linux-arm64-replay"
+_REPLAY_FLAGS = (
+    "-target", "aarch64-linux-gnu.2.28", "-std=c++17", "-O2", "-g0", "-s", "-nostdlib++", "-fno-exceptions", "-Wall",
+    "-Wextra", "-Werror",
+)  # fmt: skip
+
+
+def main() -> int:
+    """0 when built, or when what is committed is what is built; 1 with the names of those that differ."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="build in a temporary folder and compare")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch) if arguments.check else PREBUILT
+        folder.mkdir(exist_ok=True)
+        build(folder, Path(scratch) / "cache" if arguments.check else None)
+        if not arguments.check:
+            return 0
+        differing = [
+            path.name for path in sorted(folder.iterdir())
+            if path.is_file() and not _same(path, PREBUILT / path.name)
+        ]  # fmt: skip
+    if differing:
+        print(f"stale, or not what these sources and this compiler make: {', '.join(differing)}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def run_check(python: Path) -> subprocess.CompletedProcess[str]:
+    """`--check` by a Python that has the compiler."""
+    command = [str(python), "-m", "service.decoding.native.build", "--check"]
+    return subprocess.run(command, cwd=SOURCES.parents[2], capture_output=True, text=True, check=False)
+
+
+def build(folder: Path, cache: Path | None) -> None:
+    """Every library, the program that replays calls on arm64, and the manifest, into `folder`.
+
+    `cache` keeps what the compiler makes on the way, else the user's own cache folder: an empty one builds all anew.
+    """
+    libraries = {}
+    for target in TARGETS:
+        path = folder / target.file_name
+        _compile((*FLAGS, *_FLAGS, *target.zig, MAIN), path, cache)
+        libraries[path.name] = {"sha256": sha256(path), "flags": " ".join(target.zig)}
+        print(f"{path.name}: {path.stat().st_size} bytes", file=sys.stderr)
+    _compile((*_REPLAY_FLAGS, REPLAY), folder / REPLAY_PROGRAM, cache)
+    manifest = {
+        "sources": sources_hash(),
+        "compiler": f"ziglang {importlib.metadata.version('ziglang')}",
+        "flags": " ".join([*FLAGS, *_FLAGS]),
+        "libraries": libraries,
+        "programs": {REPLAY_PROGRAM: {"sha256": sha256(folder / REPLAY_PROGRAM)}},
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
+
+
+def _compile(flags: tuple[str, ...], path: Path, cache: Path | None) -> None:
+    """Beside the sources, so that no path of this machine is in what comes out."""
+    caches = {"ZIG_LOCAL_CACHE_DIR": str(cache), "ZIG_GLOBAL_CACHE_DIR": str(cache)} if cache else {}
+    command = [sys.executable, "-m", "ziglang", "c++", *flags, "-o", str(path.absolute())]
+    subprocess.run(command, cwd=SOURCES, check=True, env={**os.environ, **caches})
+
+
+def sha256(path: Path) -> str:
+    """Of a file's bytes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _same(one: Path, other: Path) -> bool:
+    return other.is_file() and one.read_bytes() == other.read_bytes()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
