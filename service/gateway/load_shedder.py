@@ -1,4 +1,4 @@
-"""The limit of the last rung: how much work of its own the gateway may have before it turns requests away.
+"""The last limit: how much work of its own the gateway may have before it turns requests away.
 
 A plan by rule costs a fraction of a millisecond, so this is far beyond what the model can carry; past it every answer
 would come late, and a quick 503 helps its caller more.
