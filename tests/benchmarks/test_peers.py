@@ -189,6 +189,7 @@ def test_peers_are_held_to_avx2_with_our_kernel_where_they_can_be(
     python = tmp_path / "bin" / "python"
     (tmp_path / "avx2").mkdir()
     peers = {peer.requirement: peer for peer in PEERS}
+    monkeypatch.delenv("PEAKPLAN_KERNEL", raising=False)
     assert peers["ctranslate2"].instructions(python) == "what it detects"
 
     monkeypatch.setenv("PEAKPLAN_KERNEL", "avx2")
