@@ -143,13 +143,14 @@ $(VENV)/command.stamp: pyproject.toml hatch_build.py $(VENV)/pip.stamp
 	$(PIP) --quiet --no-deps --editable .
 	@touch $@
 
-# After the packages with hashes, which have all that PyTorch needs. A server has no use for its headers and C++ tests.
+# After the packages with hashes, which have all that PyTorch needs. What follows goes again: nothing reads it, 180 MB.
+UNUSED := torch/include torch/test torch/bin/test_* torch/bin/*Test torch/bin/protoc* $(addsuffix /tests,sympy/* numpy/* networkx/*)
 $(VENV)/service.stamp: requirements-torch.txt requirements.txt $(VENV)/command.stamp
 	@echo "Installing what serving needs: $$(grep -c == requirements.txt) packages and PyTorch, about 300 MB to download (CPU build:"
 	@echo "on Linux give TORCH_INDEX=, the address that PyTorch's Get started page shows for CPU; without it CUDA comes along, several GB)."
 	$(PIP) --requirement requirements.txt
 	$(PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --requirement requirements-torch.txt
-	@rm -rf $(addprefix $(VENV)/lib/python3*/site-packages/torch/,include test bin/test_*)
+	@rm -rf $(addprefix $(VENV)/lib/python3*/site-packages/,$(UNUSED))
 	@touch $@
 
 $(VENV)/fleet.stamp: requirements-fleet.txt $(VENV)/command.stamp

@@ -21,7 +21,7 @@ from service.environment import OLD_NAMES, Variable, variables
 from service.settings import Settings
 
 README = Path("README.md")
-DOCUMENTS = (README, Path("docs/settings.md"), Path("docs/models.md"))
+DOCS = Path("docs")
 COMMON_SETTINGS = (
     "HOST",
     "PORT",
@@ -195,6 +195,13 @@ def every_setting() -> str:
     return "\n".join([*lines, *(f"| `{old}` | `{new}` |" for old, new in OLD_NAMES.items())])
 
 
+def decisions() -> str:
+    """The list of docs/decisions, by number."""
+    pages = sorted((DOCS / "decisions").glob("[0-9]*.md"))
+    headings = [(page.name, page.read_text(encoding="utf-8").partition("\n")[0]) for page in pages]
+    return "\n".join(f"- [{heading.removeprefix('# ')}]({name})" for name, heading in headings)
+
+
 _SETTINGS_HEAD = ("| variable | default | what |", "|---|---|---|")
 
 
@@ -230,6 +237,7 @@ RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
 TABLES: dict[str, Callable[[], str]] = {
     "settings": lambda: settings_table(COMMON_SETTINGS),
     "every_setting": every_setting,
+    "decisions": decisions,
 }
 
 
@@ -250,7 +258,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing; fail where a document is stale")
     arguments = parser.parse_args()
-    for document in DOCUMENTS:
+    for document in (README, *sorted(DOCS.rglob("*.md"))):
         current = document.read_text(encoding="utf-8")
         wanted = rewrite(current)
         if current == wanted:

@@ -144,7 +144,7 @@ _passes_on(
 )
 _passes_on(main, "rehearse", "rehearsal.load", ("service", "load"), "Put open-loop load on a service and report on it.")
 _passes_on(main, "train", "training", ("service", "torch", "train"), "Make a model from data: hours on a CPU.")
-_passes_on(main, "eval", "training.evaluate", ("service", "torch", "train"), "Measure the quality of a model's plans.")
+_passes_on(main, "eval", "benchmarks.quality", ("service", "torch", "train"), "Measure the quality of a model's plans.")
 _passes_on(main, "export", "service.weights", ("service", "torch"), "Write a model for vLLM, TGI or NxDI.", "export")
 _passes_on(main, "import", "service.weights", ("service", "torch"), "Take in a checkpoint and its heads.", "import")
 _passes_on(main, "triton", "service.engines.triton", ("service", "triton"), "Become the Triton server of the settings.")

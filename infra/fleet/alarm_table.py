@@ -1,4 +1,4 @@
-"""`python -m infra.fleet.alarm_table` writes the README's table of alarms; `--check` fails where anything is stale.
+"""`python -m infra.fleet.alarm_table` writes the table of docs/alarms.md; `--check` fails where anything is stale.
 
 The table stands between the lines `<!-- alarms -->` and `<!-- end of alarms -->`, with the prime-day fleet's numbers.
 Checked too: every alarm has a runbook with its four parts, every runbook has an alarm, every link leads somewhere.
@@ -16,7 +16,7 @@ from infra.fleet.alarm_kinds import Alarm, Severity
 from infra.fleet.alarms import cell_alarms
 from infra.fleet.settings import FLEETS, FleetFileError, FleetSettings
 
-README, RUNBOOKS = Path("README.md"), Path("docs/runbooks")
+PAGE, RUNBOOKS = Path("docs/alarms.md"), Path("docs/runbooks")
 SHOWN = FLEETS / "prime-day.yaml"
 PARTS = ("Symptom", "First look", "Mitigation", "Follow-up")
 _BLOCK = re.compile(r"(<!-- alarms -->\n).*?(<!-- end of alarms -->)", re.DOTALL)
@@ -27,7 +27,7 @@ def table(alarms: Sequence[Alarm]) -> str:
     """The alarms that tell somebody, as Markdown."""
     rows = ["| alarm | means | when | tells |", "|---|---|---|---|"]
     rows += [
-        f"| [{alarm.key}]({RUNBOOKS}/{alarm.runbook}.md) | {alarm.meaning} | {alarm.when} | {_tells(alarm)} |"
+        f"| [{alarm.key}]({RUNBOOKS.name}/{alarm.runbook}.md) | {alarm.meaning} | {alarm.when} | {_tells(alarm)} |"
         for alarm in alarms
         if alarm.severity is not Severity.PART
     ]
@@ -41,9 +41,9 @@ def _tells(alarm: Alarm) -> str:
 
 
 def rewrite(text: str, alarms: Sequence[Alarm]) -> str:
-    """The README with its table made anew. Raises ValueError where it has no place for one."""
+    """The page with its table made anew. Raises ValueError where it has no place for one."""
     if not _BLOCK.search(text):
-        raise ValueError(f"{README} has no lines <!-- alarms --> and <!-- end of alarms -->")
+        raise ValueError(f"{PAGE} has no lines <!-- alarms --> and <!-- end of alarms -->")
     return _BLOCK.sub(lambda block: f"{block.group(1)}{table(alarms)}\n{block.group(2)}", text)
 
 
@@ -78,15 +78,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     found = list(complaints(alarms))
     try:
-        current = README.read_text(encoding="utf-8")
+        current = PAGE.read_text(encoding="utf-8")
         wanted = rewrite(current, alarms)
     except (OSError, ValueError) as error:
         found.append(str(error))
     else:
         if check and current != wanted:
-            found.append(f"{README} does not show the alarms as they are: run `python -m infra.fleet.alarm_table`")
+            found.append(f"{PAGE} does not show the alarms as they are: run `python -m infra.fleet.alarm_table`")
         elif current != wanted:
-            README.write_text(wanted, encoding="utf-8")
+            PAGE.write_text(wanted, encoding="utf-8")
     for complaint in found:
         print(complaint, file=sys.stderr)
     return 1 if found else 0

@@ -179,10 +179,22 @@ def test_a_missing_model_is_said_in_one_line(tmp_path: Path) -> None:
         ({"HOST": "http://here"}, "must be a host name"),
         ({"PEAKPLAN_DTYPE": "int4"}, "PEAKPLAN_DTYPE=int4"),
         ({"PEAKPLAN_REPLICAS": "200"}, "PEAKPLAN_OVERSUBSCRIBE=1"),
+        ({"PEAKPLAN_API_KEYS_FILE": "/nowhere"}, "PEAKPLAN_API_KEYS_FILE=/nowhere: No such file"),
+        ({"PEAKPLAN_CACHE_WAIT_MS": "soon"}, "PEAKPLAN_CACHE_WAIT_MS=soon"),
     ],
 )
 def test_settings_that_cannot_be_are_said_in_one_line(environment: dict[str, str], words: str) -> None:
     assert words in _refusal(**environment)
+
+
+def test_an_unknown_variable_is_warned_of_with_the_nearest_name(tmp_path: Path) -> None:
+    server = ServerProcess(PEAKPLAN_MODEL_DIR=tmp_path / "nowhere", PEAKPLAN_REPLICA=1, PEAKPLAN_HEAD_SECONDS=9)
+    assert server.wait() == 1
+    said = [event["reason"] for event in map(json.loads, server.lines[:-1]) if event["event"] == "setting"]
+    assert said == [
+        "PEAKPLAN_HEAD_SECONDS is now called PEAKPLAN_HEADER_TIMEOUT_SECONDS",
+        "PEAKPLAN_REPLICA is no setting: did you mean PEAKPLAN_REPLICAS?",
+    ]
 
 
 def test_the_openapi_document_is_json(server: ServerProcess) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,20 @@ def test_help_teaches_a_first_session() -> None:
 @pytest.mark.parametrize("command", [name for name in main.commands if name not in ("fleet",)])
 def test_every_command_has_a_line_of_help(command: str) -> None:
     assert main.commands[command].get_short_help_str()
+
+
+@pytest.mark.parametrize(
+    "words", [["bench"], ["rehearse"], ["train"], ["eval"], ["export"], ["import"], ["compile"], ["fleet", "cost"]]
+)
+def test_a_delegated_command_is_a_module_that_exists(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    became: list[str] = []
+    monkeypatch.setattr("peakplan.__main__.need", lambda *_: None)
+    monkeypatch.setattr("peakplan.__main__.become", lambda module, *_, **__: became.append(module))
+    assert CliRunner().invoke(main, [*words, "--help"]).exit_code == 0
+    (module,) = became
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.submodule_search_locations is None or find_spec(f"{module}.__main__") is not None
 
 
 def test_help_and_completion_import_none_of_the_programs() -> None:

@@ -1,4 +1,4 @@
-"""The README's alarm table and the runbooks cannot go stale unseen."""
+"""The table of alarms and the runbooks cannot go stale unseen."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def test_the_table_shows_everything_that_tells_somebody(alarms: tuple[Alarm, ...
     rows = alarm_table.table(alarms).splitlines()[2:]
 
     assert len(rows) == sum(alarm.severity is not Severity.PART for alarm in alarms)
-    assert all("](docs/runbooks/" in row for row in rows)
+    assert all("](runbooks/" in row for row in rows)
 
 
 def test_nothing_is_wrong_with_whole_runbooks(runbooks: Path, alarms: tuple[Alarm, ...]) -> None:
@@ -72,7 +72,7 @@ def test_a_stale_table_fails_the_check_and_the_command_mends_it(
 ) -> None:
     readme = tmp_path / "README.md"
     readme.write_text("# Ours\n<!-- alarms -->\nold\n<!-- end of alarms -->\nrest\n")
-    monkeypatch.setattr(alarm_table, "README", readme)
+    monkeypatch.setattr(alarm_table, "PAGE", readme)
 
     assert alarm_table.main(["--check"]) == 1
     assert "run `python -m infra.fleet.alarm_table`" in capsys.readouterr().err
@@ -86,7 +86,7 @@ def test_a_stale_table_fails_the_check_and_the_command_mends_it(
 def test_a_readme_without_a_place_for_the_table_is_an_error_in_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(alarm_table, "README", tmp_path / "README.md")
+    monkeypatch.setattr(alarm_table, "PAGE", tmp_path / "README.md")
 
     assert alarm_table.main(["--check"]) == 1
     assert "No such file" in capsys.readouterr().err
