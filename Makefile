@@ -28,10 +28,12 @@ help: ## this list
 serve: $(VENV)/service.stamp ## serve the planner on 127.0.0.1:8080 (PORT= and HOST= move it)
 	@exec $(PEAKPLAN) serve
 
-# CDK keeps one Node process from its import on, which did not outlive ten minutes of other tests: its own run apart.
+# CDK keeps one Node process from its import on, which did not outlive ten minutes of other tests: its own run apart, whatever became of the first.
 test: $(VENV)/test.stamp $(VENV)/cdk.stamp ## every test, fast ones first
-	$(BIN)/python -m pytest --ignore tests/infra --ignore tests/ami
-	$(BIN)/python -m pytest tests/infra tests/ami
+	@failed=0; \
+	$(BIN)/python -m pytest --ignore tests/infra --ignore tests/ami || failed=1; \
+	$(BIN)/python -m pytest tests/infra tests/ami || failed=1; \
+	exit $$failed
 
 test-fast: $(VENV)/test.stamp ## every test that takes seconds
 	$(BIN)/python -m pytest -m "not slow"

@@ -22,7 +22,7 @@ from service.engines.protocol import EngineError
 from service.engines.worker.messages import ModelSource
 from service.environment import problems_of, warnings_of
 from service.settings import Settings
-from service.telemetry.logs import configure_logging, give_up_unwritten
+from service.telemetry.logs import cannot_start, configure_logging, give_up_unwritten
 
 logger = logging.getLogger("service")
 
@@ -36,6 +36,7 @@ def main(source: ModelSource | None = None) -> int:
 
     `source` is another model than the settings'.
     """
+    configure_logging("info")
     try:
         settings = Settings()
     except ValidationError as error:
@@ -110,7 +111,10 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or []:
             host, port = listener.getsockname()[:2]
-            logger.info("ready", extra={"url": f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"})
+            url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+            logger.info("ready", extra={"url": url})
+            if sys.stderr.isatty():
+                print(f"\n  The page: {url}   Ctrl-C ends it.\n", file=sys.stderr)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -145,7 +149,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def _fail(reason: str) -> int:
-    print(f"peakplan cannot start: {reason}.", file=sys.stderr)
+    cannot_start("peakplan", reason)
     return 1
 
 

@@ -22,14 +22,14 @@ from benchmarks.machine import describe_machine, is_forced, machine_name
 from benchmarks.peers.checkpoint import prepare
 from benchmarks.peers.comparison import ROWS, VOID_BELOW, Answered, Asked, Comparison, compare
 from benchmarks.peers.environment import PEERS, Peer, why_not_installed
-from benchmarks.peers.ours import Ours
+from benchmarks.peers.ours import Ours, Reference
 from benchmarks.peers.process import PeerError, PeerProcess
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
 from service.settings import Settings
 
 FIGURE = Path("docs/figures/peers.json")
 OURS = "Peakplan"
-AGREEMENT_QUESTIONS = 20
+AGREEMENT_QUESTIONS = 10  # some hundred positions
 
 
 class RemotePeer:
@@ -51,29 +51,38 @@ class RemotePeer:
         answer = self._process.ask({"do": "plan", "how": how, **request})
         return Answered(answer["ms"], tuple(answer["tokens"]), answer["forwards"])
 
-    def agreement(self, ours: Ours, asked: Sequence[Asked]) -> dict[str, float]:
-        """How near its logits after a prompt come to ours, and how often the best token is the same."""
+    def agreement(self, references: Sequence[Reference]) -> dict[str, float]:
+        """How near it is to us at every position of some plans. Raises PeerError where it is another model."""
         correlations, same = [], []
-        for one in asked:
-            answer = self._process.ask({"do": "logits", "tokens": one.prompt})
+        for tokens, mine in references:
+            answer = self._process.ask({"do": "logits", "tokens": tokens})
             theirs = np.frombuffer(base64.b64decode(answer["logits"]), np.float32)
-            mine = ours.logits(one.prompt)
             if theirs.size != mine.size:
                 raise PeerError(f"void: it has {theirs.size} logits, and ours {mine.size}")
             correlations.append(float(np.corrcoef(mine, theirs)[0, 1]))
             same.append(int(mine.argmax()) == answer["token"])
-        return {
+        found = {
+            "positions": len(same),
+            "same_best_token": round(sum(same) / len(same), 4),
             "logits_correlation": round(float(np.mean(correlations)), 4),
-            "same_first_token": round(sum(same) / len(same), 4),
         }
+        if found["same_best_token"] < VOID_BELOW:
+            raise PeerError(f"void: its logits are not ours, {found}")
+        return found
 
 
 def measure(
-    ours: Ours, checkpoint: Path, python: Path, asked: Sequence[Asked], turns: int, threads: int
+    ours: Ours,
+    checkpoint: Path,
+    python: Path,
+    asked: Sequence[Asked],
+    turns: int,
+    threads: int,
 ) -> dict[str, dict[str, Any]]:
     """Every peer on so many threads, and ours on one, pinned to the same processors."""
     processors = sorted(os.sched_getaffinity(0))[-threads:] if hasattr(os, "sched_getaffinity") else []
     figures: dict[str, dict[str, Any]] = {}
+    references = ours.references(asked[:AGREEMENT_QUESTIONS])
     with ExitStack() as stack:
         engines: dict[str, Any] = {OURS: ours}
         for peer in PEERS:
@@ -82,15 +91,12 @@ def measure(
                 worker = [str(python), "-m", "benchmarks.peers.worker"]
                 process = stack.enter_context(PeerProcess(worker, peer.forced_environment(python)))
                 remote = RemotePeer(process, peer, checkpoint, threads, processors)
-                agreement = remote.agreement(ours, asked[:AGREEMENT_QUESTIONS])
+                agreement = remote.agreement(references)
             except PeerError as error:
                 figures[peer.name] = {"failed": why_not_installed(python, peer) or str(error)}
                 continue
             known = {"package": remote.loaded["package"], "note": remote.loaded["note"], "agreement": agreement}
             figures[peer.name] = {**known, "instructions": peer.instructions(python)}
-            if agreement["logits_correlation"] < VOID_BELOW:
-                figures[peer.name]["failed"] = f"void: its logits are not ours ({agreement})"
-                continue
             engines[peer.name] = remote
         with _pinned(processors):
             found = compare(engines, asked, turns, progress=_say)

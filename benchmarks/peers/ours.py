@@ -1,6 +1,7 @@
 """Our own model as the peers are measured: the same prompts, prefix and rows, in this process on one thread."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -21,6 +22,9 @@ from service.weights.model_folder import load_model
 
 PREFIX = 24  # cached positions, as in worker.py
 _STRATEGIES: dict[str, Strategy] = {"Medusa": "medusa", "greedy with fast-forward": "autoregressive"}
+
+
+Reference = tuple[list[int], NDArray[np.float32]]  # tokens, and the logits [V] after them
 
 
 class Ours:
@@ -68,6 +72,16 @@ class Ours:
             GenerationRequest(prompt=prompt, grammar=asked.grammar, strategy=_STRATEGIES[how])
         )
         return Answered((time.perf_counter() - started) * 1000, tuple(result.tokens), result.forwards)
+
+    def references(self, asked: Sequence[Asked]) -> list[Reference]:
+        """Our logits at every position of these questions' plans, by the tokens before it."""
+        found = []
+        for one in asked:
+            plan = self.plan("greedy with fast-forward", one).tokens
+            for length in range(len(plan)):
+                before = [*one.prompt, *plan[:length]]
+                found.append((before, self.logits(before)))
+        return found
 
     def logits(self, prompt: list[int]) -> NDArray[np.float32]:
         """[V], after the prompt."""

@@ -39,16 +39,19 @@ def _forwards(engines: dict[str, dict[str, Any]], limit: dict[str, float]) -> It
     ratios = " and ".join(_COMPARED)
     yield (
         f"| ms of one forward, by rows | {' | '.join(limit)} | times ours, {ratios} rows | times the limit "
-        "| logits, correlation with ours |"
+        "| best token as ours | correlation of logits |"
     )
-    yield "|---|" + "---:|" * (len(limit) + 3)
-    yield f"| the machine's limit | {' | '.join(f'{each:g}' for each in limit.values())} | | | |"
+    yield "|---|" + "---:|" * (len(limit) + 4)
+    yield f"| the machine's limit | {' | '.join(f'{each:g}' for each in limit.values())} | | | | |"
     for name, one in _sorted(engines):
         taken = one["forward_ms"]
-        agreement = one.get("agreement", {}).get("logits_correlation", "")
+        agreement = one.get("agreement")
+        near = (
+            "| " if agreement is None else f"{agreement['same_best_token']:.0%} | {agreement['logits_correlation']:.3f}"
+        )
         of_ours = "" if name == _OURS else _ratios(taken, ours)
         cells = " | ".join(f"{each:g}" for each in taken.values())
-        yield f"| {name} | {cells} | {of_ours} | {_ratios(taken, limit)} | {agreement} |"
+        yield f"| {name} | {cells} | {of_ours} | {_ratios(taken, limit)} | {near} |"
 
 
 def _ratios(taken: dict[str, float], base: dict[str, float]) -> str:

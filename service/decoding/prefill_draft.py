@@ -37,7 +37,8 @@ NO_PREFILL_DRAFT = PrefillDraft()
 class PrefillProposer:
     """Hangs `draft` from the prompt, and lets another proposer draft every forward after it.
 
-    A grammar that is still being compiled is not waited for: what it forbids, verification drops.
+    A grammar that is still being compiled is not waited for: what it forbids, verification drops. For Medusa heads, or
+    for nothing at all, to go on from: a draft model reads the prompt itself, and drafts there.
     """
 
     draft: PrefillDraft

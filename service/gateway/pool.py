@@ -1,5 +1,5 @@
-"""The replicas and who may use one when: a request gets an idle replica, waits in line for one, or learns at once that
-none will be free in time.
+"""The replicas and who may use one when: a request gets an idle replica, waits for one, or learns at once that none
+will be free in time.
 
 A pool is itself an `Engine`. It knows requests and deadlines, not plans.
 """
@@ -24,10 +24,9 @@ from service.engines.protocol import (
 )
 from service.gateway.admission import QUANTILE, Admission
 from service.gateway.dispatcher import Dispatcher
-from service.gateway.generation_task import GenerationTask
 from service.gateway.request_queue import CapacityError, Order
 from service.gateway.service_times import ServiceTimes
-from service.gateway.slot import Slot
+from service.gateway.slot import GenerationTask, Slot
 
 __all__ = ["CapacityError", "ReplicaPool"]
 
@@ -38,13 +37,11 @@ ADMISSION_QUANTILE = QUANTILE
 HANG_SECONDS = 1.0
 _HANG_FACTOR = 8  # times what nearly all generations take; a busy machine makes all of them slow
 _HANG_KNOWN = 20  # generations before which nothing counts as a hang but a cancellation without an answer
-_LAG_FACTOR = 4  # on a busy machine one replica may well be twice as slow as another for a while
-_LAG_COUNT = 8
 _WARM_UP_SECONDS = 10.0  # of one generation
 
 
 class ReplicaPool:
-    """Engines side by side behind one line of waiting requests."""
+    """Engines side by side behind one queue of waiting requests."""
 
     def __init__(
         self,
@@ -274,14 +271,9 @@ class ReplicaPool:
             slot.succeeded()
         if error is None:  # a crash says nothing of how long answers take
             slot.times.add(seconds, whole=whole)
-        if self._lags(slot):
+        if slot.lags_behind(self._slots):
             slot.quarantine("it is far slower than the others")
         self._dispatcher.release(slot, None if error else seconds, whole=whole)
-
-    def _lags(self, slot: Slot) -> bool:
-        """Whether its last answers all took far longer than those of every other replica."""
-        others = [other.times.quantile(0.5) for other in self._slots if other is not slot and other.usable]
-        return bool(others) and slot.times.fastest_of_last(_LAG_COUNT) > _LAG_FACTOR * max(others) > 0
 
     def _supervise(self, slot: Slot) -> None:
         self._keepers[slot] = self._track(

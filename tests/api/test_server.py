@@ -154,9 +154,9 @@ def _refusal(**environment: object) -> str:
         assert server.wait() == 1
     finally:
         server.process.kill()
-    (line,) = [line for line in server.lines if not line.startswith("{")]
-    assert line.startswith("peakplan cannot start: ")
-    return line
+    said = server.events()[-1]  # every line is JSON, however early it ends
+    assert (said["event"], said["program"]) == ("cannot start", "peakplan")
+    return str(said["reason"])
 
 
 def test_a_taken_port_is_said_in_one_line(tiny_model_dir: Path) -> None:

@@ -1,10 +1,16 @@
 """A prefill draft is drafted with the prompt: never another answer, and fewer forwards where it is right."""
 
+from concurrent.futures import Future
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.decoding.prefill_draft import PrefillDraft
+from service.decoding.constraint import Constraint
+from service.decoding.generation import generate
+from service.decoding.prefill_draft import PrefillDraft, PrefillProposer
+from service.decoding.proposer import NO_PROPOSER
+from service.decoding.target import LlamaTarget
 from service.decoding.tree import MedusaTree
 from tests.decoding.decode import decode_greedy, decode_medusa, numbers
 from tests.decoding.tiny import CONFIG, compile_grammar, grammars, prompts, random_heads, random_model
@@ -57,6 +63,30 @@ def test_a_right_prefill_draft_saves_its_length_in_forwards(depth: int) -> None:
 
     assert medusa.tokens == greedy.tokens
     assert medusa.statistics.forwards == greedy.statistics.forwards - depth
+
+
+@given(grammars(), prompts(), st.integers(1, 3), st.integers(0, 5), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_it_goes_with_no_other_drafting_too(
+    grammar: str, prompt: list[int], depth: int, seed: int, compiling: bool
+) -> None:
+    model = random_model(seed)
+    greedy = decode_greedy(model, prompt, compile_grammar(grammar), max_tokens=20)
+    made: Future[Constraint] = Future()
+    made.set_result(compile_grammar(grammar))
+    proposer = PrefillProposer(PrefillDraft.from_sequences([greedy.tokens[:depth], [3, 1]]), NO_PROPOSER)
+
+    generation = generate(
+        LlamaTarget(model, model.new_cache(len(prompt) + 60)),
+        proposer,
+        prompt,
+        made if compiling else compile_grammar(grammar),
+        max_tokens=20,
+    )
+
+    assert generation.tokens == greedy.tokens
+    # What a grammar forces from the start is read with the prompt only where the grammar is there by then.
+    assert generation.statistics.forwards <= greedy.statistics.forwards + compiling
 
 
 def test_sequences_that_begin_alike_share_their_nodes() -> None:

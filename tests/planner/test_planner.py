@@ -11,8 +11,7 @@ from service.engines.protocol import (
     RequestRefusedError,
 )
 from service.gateway.request_queue import CapacityError
-from service.planner.caching import CachingPlanner
-from service.planner.flight import FlightLateError
+from service.planner.caching import CachingPlanner, FlightLateError
 from service.planner.plan_cache import PlanCache
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import RULES_ID, IncompletePlanError, Planner

@@ -15,6 +15,7 @@ from service.engines.triton.installation import Installation, NoTritonError
 from service.engines.triton.repository import Replica, write_repository
 from service.environment import problems_of
 from service.settings import Settings
+from service.telemetry.logs import cannot_start, configure_logging
 
 
 def main(words: list[str]) -> int:
@@ -24,6 +25,7 @@ def main(words: list[str]) -> int:
     )
     parser.add_argument("--write-only", action="store_true", help="write the repository and print the server's command")
     options = parser.parse_args(words)
+    configure_logging("info")
     try:
         settings = Settings()
         installation = Installation.find(settings.triton.home)
@@ -55,7 +57,7 @@ def prepare(settings: Settings, installation: Installation) -> list[str]:
 
 
 def _fail(reason: str) -> int:
-    print(f"Triton cannot start: {reason}.", file=sys.stderr)
+    cannot_start("triton", reason)
     return 1
 
 

@@ -1,4 +1,5 @@
 from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
 from hypothesis import given, settings
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from service.decoding.constraint import Constraint
 from service.decoding.generation import generate
 from service.decoding.medusa import MedusaProposer
+from service.decoding.prefill_draft import PrefillDraft, PrefillProposer
 from service.decoding.proposer import NO_PROPOSER
 from service.decoding.statistics import Generation
 from service.decoding.tree import MedusaTree
@@ -228,6 +230,44 @@ def test_a_trace_shows_every_token_once() -> None:
 
     assert traced_tokens(generation) == generation.tokens
     assert {node.status for step in generation.steps for node in step.nodes} >= {"accepted", "rejected", "sampled"}
+
+
+@given(graphs(), grammars(), prompts(), st.integers(1, 40))
+@settings(max_examples=30, deadline=None)
+def test_a_grammar_may_be_compiled_beside_the_prompt_s_forward(
+    graph: tuple[FakeCompiled, MedusaTree], grammar: str, prompt: list[int], max_tokens: int
+) -> None:
+    """The prompt's graph takes a chain alone: nothing is drafted there, whatever the proposer would."""
+    model, tree = graph
+    expected = greedy(model, prompt, compile_grammar(grammar), max_tokens)
+    made: Future[Constraint] = Future()
+    made.set_result(compile_grammar(grammar))
+    target = CompiledTarget(model, model.shape, relocates=model.relocates)
+    proposer = PrefillProposer(PrefillDraft.from_sequences([[3, 1], [5]]), MedusaProposer(target, tree))
+
+    if expected is None:
+        with pytest.raises(OutsideCandidatesError):
+            generate(target, proposer, prompt, made, max_tokens=max_tokens)
+    else:
+        generation = generate(target, proposer, prompt, made, max_tokens=max_tokens, trace=numbers)
+        assert generation.tokens == expected
+        assert generation.steps[0].nodes == []
+        assert traced_tokens(generation) == expected
+
+
+def test_a_trace_has_a_step_for_each_piece_of_a_run_too() -> None:
+    grammar = 'start: ("a" | "c") " abcd ef abcd ef abcd ef abcd" ("a" | "c") "gg"'
+    model = FakeCompiled(shape_of(2, 4), VOCABULARY, seed=2)
+    target = CompiledTarget(model, model.shape, relocates=True)
+
+    generation = generate(target, NO_PROPOSER, [3], compile_grammar(grammar), max_tokens=30, trace=numbers)
+
+    assert [len(step.emitted) for step in generation.steps] == generation.statistics.accepted_per_step
+    assert [node.token_text for step in generation.steps for node in step.nodes] == [
+        str(token) for token in generation.tokens[:-2]
+    ]
+    statuses = [[node.status for node in step.nodes] for step in generation.steps]
+    assert statuses[:3] == [[], ["sampled", "forced", "forced"], ["forced", "forced", "forced"]]
 
 
 def test_a_graph_compiled_for_something_else_is_told_from_its_answers() -> None:

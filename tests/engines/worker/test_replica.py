@@ -1,6 +1,7 @@
 """Replica processes with models that need no weights: life, death, cancellation."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -43,6 +44,15 @@ async def test_the_model_runs_in_another_process_with_one_thread(engine: Replica
     assert engine.pid not in (None, os.getpid())
     with open(f"/proc/{engine.pid}/environ", "rb") as environment:
         assert b"OMP_NUM_THREADS=1" in environment.read().split(b"\0")
+
+
+async def test_what_a_replica_logs_is_json_as_the_servers_lines_are(capfd: pytest.CaptureFixture[str]) -> None:
+    engine = ReplicaEngine(fake_source())
+    await engine.start()
+    await engine.generate(request("log slow"))
+    await engine.close()
+    (line,) = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert (line["level"], line["event"], line["logger"]) == ("warning", "slow", "fake")
 
 
 async def test_a_refused_request_leaves_the_replica_well(engine: ReplicaEngine) -> None:
