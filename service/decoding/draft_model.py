@@ -1,9 +1,9 @@
-"""Drafting with a model: a chain of guesses under the grammar, one forward of the draft model each.
+"""Speculative decoding with a draft model: a chain of guesses under the grammar, one draft forward for each guess.
 
 Leviathan et al. (arXiv 2211.17192) with greedy verification: the target keeps what it would have chosen itself, so the
 draft decides how fast tokens come and never which. What the grammar forces after a guess is read together with it and
-costs no forward of the draft. The model is a smaller one, with weights and a cache of its own (`SmallerModel`), or the
-target's first layers (`early_exit.py`).
+costs no draft forward. The draft model is a smaller one, with weights and a K/V cache of its own (`SmallerModel`), or
+the target's first layers (`early_exit.py`).
 """
 
 from concurrent.futures import Future
@@ -24,11 +24,11 @@ from service.decoding.tree import TokenTree
 
 @dataclass(frozen=True, slots=True)
 class ChainShape:
-    """How far a draft guesses: at most `longest` times, and not beyond a path that it holds to be improbable.
+    """How far a draft guesses: at most `longest` times, and no further once a path is too improbable.
 
-    The first guess whose path falls under `p_min` still costs the target only a row; to read it and guess
-    further would cost a forward of the draft (the draft-exiting of Draft & Verify, Zhang et al., arXiv 2309.08168, on
-    the probability of the whole path).
+    The first guess whose path falls below `p_min` still costs the target only a row; to read it and guess further would
+    cost a draft forward (the draft-exiting of Draft & Verify, Zhang et al., arXiv 2309.08168, applied to the
+    probability of the whole path).
     """
 
     longest: int = 4
@@ -39,27 +39,27 @@ class DraftModel(Protocol):
     """A model that drafts for one target: `EarlyExitModel` or `SmallerModel`."""
 
     def begin(self, cache: KVCache) -> tuple[Target, Proposer]:
-        """What a new generation runs on, the target over `cache`."""
+        """Return the target, which uses `cache`, and the proposer of a new generation."""
         ...
 
 
 class DraftReader(Protocol):
-    """One generation's draft model: reads a chain and guesses the token after it."""
+    """The draft model of one generation: it reads a chain and guesses the token after it."""
 
-    draft_forwards: int  # so far
+    draft_forwards: int  # number of forwards so far
 
     def begin_chain(self, tree: TokenTree) -> None:
-        """A chain is about to grow from `tree`, of which nothing has been read."""
+        """Prepare for a chain that will grow from `tree`, of which nothing has been read."""
         ...
 
     def guess(self, tree: TokenTree) -> Scores:
-        """Read, in one forward, what has not been read yet; row 0 scores the token after the last node."""
+        """Read, in one forward, the nodes not read yet; row 0 of the result scores the token after the last node."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ChainProposer:
-    """Grows chains of a draft model's guesses, the prompt's forward included."""
+    """Grows chains of a draft model's guesses, also while the prompt is read."""
 
     reader: DraftReader
     shape: ChainShape
@@ -75,13 +75,13 @@ class ChainProposer:
     def _grow(
         self, tree: TokenTree, constraint: Constraint, budget: Budget, last: int, *, guesses: int, probability: float
     ) -> None:
-        """Add guesses after `last`, each with what it forces."""
+        """Add guesses after `last`, each with the tokens that the grammar forces after it."""
         is_long = guesses >= self.shape.longest or budget.below(tree, last) <= 0
         if is_long or probability < self.shape.p_min:
             return
         legal = constraint.legal()
         if not legal.size:
-            return  # a dead end: the verdict says so
+            return  # a dead end, which verification will report
         tree.legal[last] = legal
         token, forced = int(legal[0]), legal.size == 1
         if not forced:
@@ -93,14 +93,14 @@ class ChainProposer:
 
 
 def _best(scores: NDArray[np.float32]) -> tuple[int, float]:
-    """The index of the highest score, and its share in their softmax."""
+    """Return the index of the highest score and its softmax probability."""
     best = int(scores.argmax())
     return best, float(1 / np.exp(scores - scores[best]).sum())
 
 
 @dataclass(frozen=True, slots=True)
 class SmallerModel:
-    """Another model that knows the same tokens as the target. `cache` is its own, as large as the target's."""
+    """A separate draft model with the target's vocabulary. `cache` is its own and as large as the target's."""
 
     target: CausalLM
     model: CausalLM
@@ -112,20 +112,20 @@ class SmallerModel:
 
 
 class _SmallerReader:
-    """What a smaller model has read of one generation."""
+    """The state of a smaller model in one generation: which tokens it has read."""
 
     def __init__(self, model: CausalLM, cache: KVCache) -> None:
         self.draft_forwards = 0
         self._model = model
         self._cache = cache
         self._cache.reset()
-        self._tokens: list[int] = []  # before the present chain
+        self._tokens: list[int] = []  # tokens before the current chain
         self._chain: list[int] = []
 
     def begin_chain(self, tree: TokenTree) -> None:
-        # What was kept of the last chain is a prefix of it.
+        # The accepted part of the last chain is a prefix of it.
         self._tokens = (self._tokens + self._chain)[: tree.start]
-        self._chain = tree.tokens  # which grows with the chain
+        self._chain = tree.tokens  # the same list object, which grows with the chain
         self._cache.length = min(self._cache.length, tree.start)
 
     def guess(self, tree: TokenTree) -> Scores:

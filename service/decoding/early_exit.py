@@ -1,9 +1,9 @@
 """Self-speculation: the model's own first layers draft, and the layers after them verify.
 
 Draft & Verify (Zhang et al., arXiv 2309.08168) and LayerSkip (Elhoushi et al., arXiv 2404.16710): a state that leaves
-the model after its first layers goes through the final norm and the LM head, and guesses the next token. The draft has
-no weights of its own but a lens on that state, and nothing is computed twice: the keys and values of the first layers
-lie where the target wants them, in its own cache, and the target goes on from the states where the draft stopped.
+the model after its first layers goes through the final norm and the LM head, and guesses the next token. The draft's
+only weights of its own are a tuned lens on that state, and nothing is computed twice: the keys and values of the first
+layers are already in the target's cache, and the target continues from the states where the draft stopped.
 """
 
 from collections.abc import Callable
@@ -25,10 +25,10 @@ from service.decoding.tree import TokenTree
 
 
 class TunedLens:
-    """`x + W x + b`: a state that leaves early, as it might leave the last layer (Belrose et al., arXiv 2303.08112)."""
+    """The tuned lens `x + W x + b`: maps an early state to the last layer's (Belrose et al., arXiv 2303.08112)."""
 
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
-        """`weight` [H, H], `bias` [H]."""
+        """Make a lens of `weight` [H, H] and `bias` [H]."""
         self._weight = weight
         self._bias = bias.float()
         self._product = linear(weight)
@@ -48,7 +48,7 @@ class TunedLens:
         return self._weight.shape[0]
 
     def with_product(self, make: Callable[[Tensor], Linear]) -> "TunedLens":
-        """The same with its product made by `make`, such as `CausalLM.linear`."""
+        """Return the same lens with its matrix product made by `make`, such as `CausalLM.linear`."""
         made = copy(self)
         made._product = make(self._weight)
         return made
@@ -59,9 +59,9 @@ class TunedLens:
 
 @dataclass(frozen=True, slots=True)
 class EarlyExit:
-    """After how many layers the draft leaves the model, how far it guesses, and what makes a guess of its state.
+    """Number of layers the draft runs, how far it guesses, and the lens that maps its state.
 
-    Without a `tuned_lens` the final norm alone must do.
+    Without a `tuned_lens` the final norm alone is applied.
     """
 
     layers: int
@@ -77,7 +77,7 @@ class EarlyExitModel:
     early_exit: EarlyExit
 
     def __post_init__(self) -> None:
-        """Raises ValueError where this exit is none of this model."""
+        """Check the exit against the model. Raises ValueError where they do not fit."""
         config, tuned_lens = self.target.config, self.early_exit.tuned_lens
         if not 0 < self.early_exit.layers < config.num_layers:
             raise ValueError(
@@ -89,13 +89,13 @@ class EarlyExitModel:
             )
 
     def begin(self, cache: KVCache) -> tuple[Target, Proposer]:
-        """A new generation, whose draft and target both read into `cache`."""
+        """Begin a new generation, in which draft and target share `cache`."""
         target = EarlyExitTarget(self.target, self.early_exit, cache)
         return target, ChainProposer(target, self.early_exit.shape)
 
 
 class EarlyExitTarget(LlamaTarget):
-    """One generation's forward in two parts: the draft's, as a `DraftReader`, and after it the target's."""
+    """One generation's forward in two parts: the draft's layers (a `DraftReader`), then the target's remaining ones."""
 
     def __init__(self, model: CausalLM, early_exit: EarlyExit, cache: KVCache) -> None:
         super().__init__(model, cache)
@@ -104,21 +104,21 @@ class EarlyExitTarget(LlamaTarget):
         self._first = range(early_exit.layers)
         self._rest = range(early_exit.layers, model.config.num_layers)
         self._chain: TokenTree | None = None
-        self._states: list[Tensor] = []  # [n, H] each, after the first layers: of the chain, as far as it is read
-        self._count = 0  # nodes of the chain that are read
+        self._states: list[Tensor] = []  # [n, H] each, after the first layers, of the nodes that are read
+        self._count = 0  # number of chain nodes that have been read
 
     def begin_chain(self, tree: TokenTree) -> None:
         self._chain, self._states, self._count = tree, [], 0
 
     def guess(self, tree: TokenTree) -> Scores:
-        """Read the rest of the chain through the first layers alone; row 0 scores the token after its last node."""
+        """Read the rest of the chain through the first layers only; row 0 scores the token after its last node."""
         self._run_first(torch.tensor(tree.tokens[self._count :], device=self.model.device))
         self.draft_forwards += 1
         hidden = self.model.final_norm(self._states[-1][-1:])
         return HiddenScores(self.model.lm_head, hidden if self._lens is None else self._lens(hidden))
 
     def _read(self, tree: TokenTree) -> Tensor:
-        """Hidden states [N, H] of a chain: what the draft has read of it goes through the rest of the layers alone."""
+        """Return the hidden states [N, H] of a chain; what the draft has read only goes through the remaining layers."""
         tokens, positions, mask = tree.tensors(self.model.device)
         if mask is not None:
             raise ValueError("self-speculation verifies chains, and this is a tree")
@@ -130,7 +130,7 @@ class EarlyExitTarget(LlamaTarget):
         return self.model.final_norm(self.model.run_layers(hidden, positions, self.cache, self._rest))
 
     def _run_first(self, tokens: Tensor) -> None:
-        """Read the next tokens of the chain, after what is kept of the cache and what was read before."""
+        """Read the next tokens of the chain, after the cache's kept positions and the nodes read before."""
         start = self.cache.length
         self.cache.length += self._count
         positions = torch.arange(self.cache.length, self.cache.length + len(tokens), device=self.model.device)

@@ -1,8 +1,8 @@
-"""The decoding loop: greedy under a grammar, whatever drafts (`proposer.py`) and whatever computes (`target.py`).
+"""The decoding loop: greedy under a grammar, with any proposer (`proposer.py`) and any target (`target.py`).
 
-A step forwards the tokens that the model has not read yet, and maybe a draft of what may follow; the model's greedy
-choices decide what of the draft stays. Whatever is drafted, the tokens are the same. Lengths are counted and ends are
-the grammar's: no token id means anything here.
+A step forwards the tokens that the model has not read yet, and possibly a draft of what may follow; the model's greedy
+choices decide which drafted nodes are accepted. The output tokens do not depend on the draft. The loop only counts
+lengths and the grammar decides where the text ends: no token id has a special meaning here.
 """
 
 import time
@@ -34,11 +34,11 @@ def generate(
     trace: Texts | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Generation:
-    """The tokens of greedy decoding, in as many forwards as it takes.
+    """Decode greedily under the grammar and return the tokens with statistics.
 
     Without `fast_forward` forced tokens cost a forward each, as in engines that only mask logits. A grammar that is
-    still being compiled is awaited only when the prompt has been read, unless the proposer asks it. `trace` gives the
-    text of some tokens, for a trace of the steps. `cancelled` is asked before each forward.
+    still being compiled is awaited only when the prompt has been read, unless the proposer asks it. `trace` converts
+    tokens to text, for a trace of the steps. `cancelled` is called before each forward.
 
     Raises ValueError for an empty prompt or one that does not fit the target together with `max_tokens`, and
     GrammarError where the grammar does not compile or comes to a dead end.
@@ -51,7 +51,7 @@ def generate(
     while (stop_reason := state.stop_reason(cancelled)) is None:
         started = time.perf_counter()
         tree = state.next_tree(target)
-        reads_all = tree.run == len(state.pending)  # else nothing can be judged yet
+        reads_all = tree.run == len(state.pending)  # otherwise nothing can be verified yet
         if reads_all:
             proposer.propose(tree, state.grammar, state.budget(tree, target))
         drafted = time.perf_counter()
@@ -69,10 +69,10 @@ def generate(
 
 @dataclass(slots=True)
 class GenerationState:
-    """One generation under way, less what it runs on; a driver of several generations would keep one of each.
+    """The state of one running generation, without target and proposer; a batching driver would keep one for each.
 
-    `pending` are the tokens, the prompt first, that the target has not read yet; `starts_sampled` whether the first of
-    them is the model's own choice. The grammar stands after the last of them.
+    `pending` are the tokens, the prompt first, that the target has not read yet; `starts_sampled` tells whether the
+    first of them is the model's own choice. The grammar stands after the last of them.
     """
 
     grammar: Constraint | Future[Constraint]
@@ -80,13 +80,13 @@ class GenerationState:
     max_tokens: int
     fast_forward: bool = True
     tokens: list[int] = field(default_factory=list)
-    credited: list[int] = field(default_factory=list)  # forced after the prompt: the first forward is credited with it
+    credited: list[int] = field(default_factory=list)  # forced after the prompt; counted for the first forward
     starts_sampled: bool = False
     statistics: Statistics = field(default_factory=Statistics)
     steps: list[TraceStep] = field(default_factory=list)
 
     def begin(self) -> None:
-        """Take along with the prompt what the grammar forces after it, where it is there to say so."""
+        """Append the tokens that the grammar forces after the prompt, where it is already compiled."""
         self.statistics.prompt_tokens = len(self.pending)
         if not self.is_compiling:
             self.credited = self._emit_forced()
@@ -94,17 +94,17 @@ class GenerationState:
 
     @property
     def is_compiling(self) -> bool:
-        """Whether the grammar is not there yet, and the prompt is read meanwhile (there is room for a token after)."""
+        """Whether the grammar is still being compiled while the prompt is read (there is room for a token after it)."""
         return isinstance(self.grammar, Future) and self.max_tokens > 0
 
     @property
     def constraint(self) -> Constraint:
-        """The grammar, awaited."""
+        """The compiled grammar's constraint, waited for if necessary."""
         self.grammar = constraint = known(self.grammar)
         return constraint
 
     def stop_reason(self, cancelled: Callable[[], bool]) -> StopReason | None:
-        """Why this goes on no further; None where it does."""
+        """Return why the generation stops here, or None where it goes on."""
         if not self.is_compiling:
             if self.constraint.finished():
                 return "finished"
@@ -113,20 +113,20 @@ class GenerationState:
         return "cancelled" if cancelled() else None
 
     def next_tree(self, target: Target) -> TokenTree:
-        """What the next forward has to read anyway: the pending tokens, as many as it can."""
+        """Return the tree that the next forward has to read anyway: as many pending tokens as it can take."""
         run = self.pending[: target.most_nodes]
         return TokenTree(run, target.length, starts_sampled=self.starts_sampled, unchecked=self.is_compiling)
 
     def budget(self, tree: TokenTree, target: Target) -> Budget:
-        """What may be drafted in the next forward."""
+        """Return how much may be drafted for the next forward."""
         # The token that is sampled after a node must still fit.
         deepest = tree.depths[-1] + self.max_tokens - len(self.tokens) - 1
         return Budget(deepest, tree.run + min(target.most_nodes - tree.run, target.most_drafted_nodes))
 
     def advance(self, tree: TokenTree, verdict: Verdict, kept: int) -> list[int]:
-        """Take in what came of one forward, of whose path `kept` nodes need not be read again.
+        """Update the state after one forward, of whose path the target has kept `kept` nodes.
 
-        Returns the tokens that it is credited with, those that the grammar forces next included.
+        Returns the tokens credited to this forward, including those that the grammar forces next.
         """
         accepted = [tree.tokens[node] for node in verdict.path]
         sampled = [] if verdict.sampled is None else [verdict.sampled]
@@ -143,7 +143,7 @@ class GenerationState:
         return emitted
 
     def result(self, stop_reason: StopReason, draft_forwards: int) -> Generation:
-        """All of it, at its end."""
+        """Return the finished generation."""
         self.statistics.plan_tokens = len(self.tokens)
         self.statistics.forced_tokens = len(self.tokens) - self.statistics.decisions
         self.statistics.draft_forwards = draft_forwards
@@ -165,9 +165,9 @@ def _trace_step(
     texts: Texts,
     unseen: int,
 ) -> TraceStep:
-    """One forward for people to look at, less its first `unseen` nodes (the prompt's own).
+    """Describe one forward for people to look at, without its first `unseen` nodes (the prompt's own).
 
-    `moments`: when it started, had drafted, had read, and was done.
+    `moments`: when the step started, had drafted, had forwarded and was done.
     """
     started, drafted, read, done = moments
     accepted = set(verdict.path)

@@ -1,4 +1,4 @@
-"""Drafting with Medusa heads: a tree of their guesses, as far as the grammar allows (Cai et al., arXiv 2401.10774)."""
+"""Drafting with Medusa heads: a tree of their guesses, pruned by the grammar (Cai et al., arXiv 2401.10774)."""
 
 import math
 from concurrent.futures import Future
@@ -21,13 +21,13 @@ class HeadsOfTarget(Protocol):
     def num_heads(self) -> int: ...
 
     def head_scores(self) -> Scores:
-        """A row for each head: what they guess after the last position that is kept."""
+        """Return scores with a row for each head: their guesses after the last kept position."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class MedusaProposer:
-    """Grows one shape of tree from the guesses of the target's own heads."""
+    """Grows a tree of one shape from the guesses of the target's own heads."""
 
     target: HeadsOfTarget
     shape: MedusaTree
@@ -35,14 +35,14 @@ class MedusaProposer:
 
     def propose(self, tree: TokenTree, grammar: Constraint | Future[Constraint], budget: Budget) -> None:
         if not tree.start:
-            return  # while the prompt is read there is no hidden state to guess from
+            return  # while the prompt is read there is no hidden state to guess from yet
         growth = _Growth(tree, known(grammar), budget, self.shape, self.target.num_heads, self.target.head_scores())
         growth.expand(tree.root, ROOT, 1.0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Growth:
-    """One tree under way. Every node is hung from where the constraint stands."""
+    """One tree being built. Every node is added where the constraint stands."""
 
     tree: TokenTree
     constraint: Constraint
@@ -52,16 +52,16 @@ class _Growth:
     scores: Scores
 
     def expand(self, node: int, choice: int, probability: float) -> None:
-        """Add what the shape hangs from `choice` to `node`, after which nothing is forced.
+        """Add the shape's children of `choice` to `node`, after which nothing is forced.
 
-        `probability` is what the heads gave the path to `node`.
+        `probability` is the heads' probability of the path to `node`.
         """
         children = self.shape.branches[choice]
         head = self.tree.depths[node]  # the head that guesses the token after a node of this depth
         if not children or head >= self.num_heads:
             return
         legal = self.constraint.legal()
-        self.tree.legal[node] = legal  # remembered for the verdict
+        self.tree.legal[node] = legal  # kept for verification
         if legal.size == 1:
             self._try(node, int(legal[0]), choice, probability, forced=True)
             return
@@ -74,7 +74,7 @@ class _Growth:
 
     def _try(self, parent: int, token: int, choice: int, probability: float, *, forced: bool = False) -> None:
         least = self.shape.p_min
-        # Accepted, a guess saves one forward however many rows the grammar's forced tokens add.
+        # An accepted guess saves one forward, however many rows the forced tokens after it add.
         most_nodes = probability / least if least else math.inf
         with Guess(
             self.tree, self.constraint, self.budget, parent, token, forced=forced, most_nodes=most_nodes
@@ -84,14 +84,14 @@ class _Growth:
 
 
 def _softmax(scores: NDArray[np.float32], chosen: NDArray[np.intp]) -> NDArray[np.float32]:
-    """The probabilities of the chosen ones among all scores."""
+    """Return the softmax probabilities of the chosen ones among all scores."""
     raised = np.exp(scores - scores[chosen[0]])
     probabilities: NDArray[np.float32] = raised[chosen] / raised.sum()
     return probabilities
 
 
 def best(scores: NDArray[np.float32], count: int) -> NDArray[np.intp]:
-    """Indices of the `count` highest scores (fewer if there are fewer), best first."""
+    """Return the indices of the `count` highest scores (fewer if there are fewer), best first."""
     if count == 1:
         return np.array([scores.argmax()])
     if count >= scores.size:

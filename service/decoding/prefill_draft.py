@@ -1,7 +1,8 @@
-"""How answers usually begin: a draft for the forward that reads the prompt.
+"""Prefill drafts: a draft of the usual answer beginnings for the forward that reads the prompt.
 
-Heads have no hidden state to guess from yet, but answers under one grammar begin alike. The commonest beginnings ride
-along with the prompt at the cost of a few rows; what the model would not have chosen is dropped like any wrong guess.
+Heads have no hidden state to guess from yet, but answers under one grammar begin alike. The commonest beginnings are
+added to the prompt's forward at the cost of a few rows; verification drops what the model would not have chosen, like
+any wrong guess.
 """
 
 from collections.abc import Sequence
@@ -15,13 +16,13 @@ from service.decoding.tree import TokenTree
 
 @dataclass(frozen=True)
 class PrefillDraft:
-    """A trie: which tokens are tried next, each with what is tried after it."""
+    """A trie of drafted tokens, each with the tokens to try after it."""
 
     branches: dict[int, "PrefillDraft"] = field(default_factory=dict)
 
     @classmethod
     def from_sequences(cls, sequences: Sequence[Sequence[int]]) -> "PrefillDraft":
-        """The trie of some token sequences and all their prefixes."""
+        """Build the trie of some token sequences and all their prefixes."""
         trie = cls()
         for sequence in sequences:
             node = trie
@@ -35,10 +36,10 @@ NO_PREFILL_DRAFT = PrefillDraft()
 
 @dataclass(frozen=True, slots=True)
 class PrefillProposer:
-    """Hangs `draft` from the prompt, and lets another proposer draft every forward after it.
+    """Attaches `draft` to the prompt, and lets another proposer draft for every later forward.
 
-    A grammar that is still being compiled is not waited for: what it forbids, verification drops. For Medusa heads, or
-    for nothing at all, to go on from: a draft model reads the prompt itself, and drafts there.
+    A grammar that is still being compiled is not waited for: what it forbids, verification drops. The other proposer is
+    Medusa heads or none: a draft model reads the prompt itself and drafts during prefill.
     """
 
     draft: PrefillDraft

@@ -1,8 +1,8 @@
-"""Proposers: whatever hangs guesses from what a forward has to read anyway.
+"""Proposers: they attach drafted guesses to the tokens that a forward has to read anyway.
 
-A proposer decides how fast tokens come and never which: `verification.py` keeps what the model would have chosen. There
-are three beside none at all: Medusa heads (`medusa.py`), a draft model (`draft_model.py`), and, while the prompt is
-read, beginnings of answers (`prefill_draft.py`).
+A proposer decides how fast tokens come and never which: `verification.py` keeps what the model would have chosen.
+Besides `NoProposer` there are three: Medusa heads (`medusa.py`), a draft model (`draft_model.py`), and, while the
+prompt is read, usual beginnings of answers (`prefill_draft.py`).
 """
 
 import math
@@ -12,36 +12,36 @@ from typing import NamedTuple, Protocol
 from service.decoding.constraint import Constraint, accept_forced
 from service.decoding.tree import TokenTree
 
-# Forced runs add nodes that no tree's shape has counted. No device gains from more than this in one forward.
+# Runs of forced tokens add nodes beyond a tree's shape. No device gains from more than this in one forward.
 MOST_DRAFTED_NODES = 128
 
 
 class Budget(NamedTuple):
-    """How much may be drafted: `deepest` bounds the depth of nodes, `most_nodes` their number, the run included."""
+    """Limits on a draft: `deepest` bounds the depth of nodes, `most_nodes` their number, including the run."""
 
     deepest: int
     most_nodes: int
 
     def below(self, tree: TokenTree, node: int) -> int:
-        """How many nodes a chain from `node` on may have."""
+        """Return how many nodes a chain after `node` may have."""
         return min(self.most_nodes - len(tree.tokens), self.deepest - tree.depths[node])
 
 
 class Proposer(Protocol):
-    """What drafts for one generation."""
+    """The source of drafts for one generation."""
 
     @property
     def draft_forwards(self) -> int:
-        """Forwards of a draft model so far."""
+        """Number of forwards of a draft model so far."""
         ...
 
     def propose(self, tree: TokenTree, grammar: Constraint | Future[Constraint], budget: Budget) -> None:
-        """Hang guesses from the root of `tree`, where the grammar stands (it returns there), or none."""
+        """Add guesses, or none, below the root of `tree`, where the grammar stands; the grammar is left unmoved."""
         ...
 
 
 class NoProposer:
-    """Autoregressive decoding: nothing is drafted."""
+    """Autoregressive decoding without a draft."""
 
     draft_forwards = 0
 
@@ -53,11 +53,11 @@ NO_PROPOSER = NoProposer()
 
 
 class Guess:
-    """`with Guess(...) as node`: a token hung from `parent` with what the grammar forces after it.
+    """Context manager that adds a token below `parent`, with the tokens that the grammar forces after it.
 
-    `node` is the last of them, where the constraint stands inside the block, and drafting may go on; None where it may
-    not: there is no room, the grammar ends, or the tokens are more than `most_nodes`. On leaving, the constraint is
-    back where it was.
+    In `with Guess(...) as node`, `node` is the last of them, where the constraint stands inside the block and drafting
+    may go on. It is None where drafting must stop: there is no room, the grammar ends, or there are more than
+    `most_nodes` tokens. On exit, the constraint is back where it was.
     """
 
     __slots__ = ("_accepted", "_budget", "_constraint", "_forced", "_most_nodes", "_parent", "_token", "_tree")
@@ -88,7 +88,7 @@ class Guess:
             return None
         self._constraint.accept([self._token])
         self._accepted = 1
-        # Most guesses are leaves that are never accepted: what follows them is not looked up.
+        # Most guesses are leaves that are never accepted, so what follows them is not looked up.
         run = [self._token, *accept_forced(self._constraint, room, look=False)]
         self._accepted = len(run)
         # Where the grammar ends, the parent decides the guess and nothing would read what follows.

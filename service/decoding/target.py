@@ -1,4 +1,4 @@
-"""What a generation runs on: the model that decides, and what it keeps of the tokens it has read."""
+"""Targets: the model that decides the tokens of a generation, with the state of what it has read."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -16,35 +16,36 @@ from service.decoding.tree import TokenTree
 
 
 class Target(Protocol):
-    """The model of one generation at a time: `LlamaTarget`, `EarlyExitTarget` or `CompiledTarget` (engines/neuron)."""
+    """The target model of one generation at a time: `LlamaTarget`, `EarlyExitTarget` or `CompiledTarget`."""
 
     @property
     def length(self) -> int:
-        """Positions that are kept."""
+        """Number of positions that are kept."""
         ...
 
     @property
     def most_nodes(self) -> int:
-        """Nodes that the next forward can read."""
+        """Number of nodes that the next forward can read."""
         ...
 
     @property
     def most_drafted_nodes(self) -> int:
-        """How many of those may hang from tokens already emitted."""
+        """Number of those that may be drafted below tokens already emitted."""
         ...
 
     def begin(self, prompt_tokens: int, max_tokens: int) -> None:
-        """Forget everything: a new generation. Raises ValueError where it does not fit."""
+        """Forget everything and prepare a new generation. Raises ValueError where it does not fit."""
         ...
 
     def forward(self, tree: TokenTree) -> Scores:
-        """Read a tree; the scores have a row for its root and one for each node after it."""
+        """Read a tree and return scores with a row for its root and one for each node after it."""
         ...
 
     def commit(self, path: Sequence[int]) -> int:
-        """Keep, of the tree just read, its run and these nodes of a path from its root; returns how many of these.
+        """Keep the run of the tree just read and the nodes of a path from its root; return how many path nodes are
+        kept.
 
-        It may be fewer: what is not kept has to be read again.
+        This may be fewer than the path has: the rest has to be read again.
         """
         ...
 
@@ -61,7 +62,7 @@ class CausalLM(Protocol):
 
     @property
     def kernel(self) -> str:
-        """What multiplies: "avx2", "neon", ... are ours (native/targets.py), "torch" is not."""
+        """The kernel that multiplies: ours ("avx2", "neon", ..., see native/targets.py) or "torch"."""
 
     @property
     def device(self) -> torch.device: ...
@@ -72,17 +73,17 @@ class CausalLM(Protocol):
     def new_cache(self, max_positions: int) -> KVCache: ...
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """What the first layer reads, [N, H]."""
+        """Return the first layer's input, [N, H]."""
         ...
 
     def forward(self, tokens: Tensor, positions: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor: ...
 
     def run_layers(self, hidden: Tensor, positions: Tensor, cache: KVCache, layers: range) -> Tensor:
-        """`hidden` [N, H] of a chain, which may be overwritten, after some more layers. Else as `forward`."""
+        """Run `hidden` [N, H] of a chain, which may be overwritten, through more layers. Else as in `forward`."""
         ...
 
     def final_norm(self, hidden: Tensor) -> Tensor:
-        """The final norm of [N, H]."""
+        """Apply the final norm to states [N, H]."""
         ...
 
     def linear(self, weight: Tensor) -> Linear: ...
@@ -91,16 +92,16 @@ class CausalLM(Protocol):
 
 
 class LlamaTarget:
-    """A model on PyTorch with the K/V cache of one generation, and its Medusa heads where they draft."""
+    """A model on PyTorch with the K/V cache of one generation, and its Medusa heads where it has them."""
 
     most_drafted_nodes = MOST_DRAFTED_NODES
 
-    _run: int  # of the tree just read
-    _hidden: Tensor  # [N, H], of its nodes
-    _last: Tensor  # [H], of the last position that is kept
+    _run: int  # number of run nodes in the tree just read
+    _hidden: Tensor  # [N, H], states of its nodes
+    _last: Tensor  # [H], state of the last kept position
 
     def __init__(self, model: CausalLM, cache: KVCache, heads: MedusaHeads | None = None) -> None:
-        """`cache` should have room for a tree beyond prompt and plan: what does not fit is not drafted."""
+        """Use `cache`, which should have room for a tree beyond prompt and plan: what does not fit is not drafted."""
         self.model = model
         self.cache = cache
         self._heads = heads
@@ -118,7 +119,7 @@ class LlamaTarget:
         return self._heads.num_heads if self._heads else 0
 
     def begin(self, prompt_tokens: int, max_tokens: int) -> None:
-        """Raises ValueError where prompt and plan fit neither the model nor the cache."""
+        """Prepare a new generation. Raises ValueError where prompt and plan fit neither the model nor the cache."""
         if prompt_tokens + max_tokens > min(self.model.config.max_position_embeddings, self.cache.capacity):
             raise ValueError(f"{prompt_tokens} prompt tokens and {max_tokens} more do not fit the model or the cache")
         self.cache.reset()
@@ -129,18 +130,18 @@ class LlamaTarget:
         return HiddenScores(self.model.lm_head, self._hidden[tree.root :])
 
     def commit(self, path: Sequence[int]) -> int:
-        """Keeps the whole path."""
+        """Keep the whole path."""
         self.cache.keep([*range(self._run), *path])
         self._last = self._hidden[path[-1] if path else self._run - 1]
         return len(path)
 
     def head_scores(self) -> Scores:
-        """What the heads guess after the last position. Raises ValueError where there are none."""
+        """Return the heads' scores after the last kept position. Raises ValueError for a model without heads."""
         if self._heads is None:
             raise ValueError("this target has no Medusa heads")
         return self._heads.scores(self.model.lm_head, self._last)
 
     def _read(self, tree: TokenTree) -> Tensor:
-        """Hidden states [N, H] of the nodes."""
+        """Return the hidden states [N, H] of the nodes."""
         tokens, positions, mask = tree.tensors(self.model.device)
         return self.model.forward(tokens, positions, self.cache, mask)

@@ -1,7 +1,8 @@
-"""Trees: of the tokens that one forward reads (`TokenTree`), and the shape in which Medusa heads draft (`MedusaTree`).
+"""The tree of tokens that one forward reads (`TokenTree`), and the shape in which Medusa heads draft (`MedusaTree`).
 
-A shape's choices come in NxDI's list format: `[0, 2]` is the third best guess of the second head after the best of the
-first. It knows no tokens; a proposer fills it, and what a grammar forces or forbids bends it on the way.
+A shape's choices use NxDI's list format: `[0, 2]` is the third best guess of the second head after the best of the
+first. A shape knows no tokens; a proposer fills it in, and the grammar's forced and forbidden tokens change it on the
+way.
 """
 
 from collections.abc import Sequence
@@ -19,10 +20,10 @@ NO_NODE = -1
 class TokenTree:
     """The nodes of one forward, parents before children; `start` is the position of the first.
 
-    The first `run` nodes are a chain of tokens already emitted, or the prompt's, that the model has not read; what is
-    drafted hangs from the last of them. `starts_sampled`: the first of them is the model's own choice. `unchecked`: the
-    grammar was not there yet, so what is drafted may be illegal or lie beyond its end. `legal` holds the legal tokens
-    after a node where a proposer has looked.
+    The first `run` nodes are a chain of tokens already emitted, or the prompt's, that the model has not read; drafted
+    nodes descend from the last of them. `starts_sampled`: the first of them is the model's own choice. `unchecked`: the
+    grammar was not compiled yet, so drafted nodes may be illegal or lie beyond its end. `legal` holds the legal tokens
+    after a node where a proposer has looked them up.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class TokenTree:
         return self.run - 1
 
     def add(self, parent: int, token: int, *, forced: bool = False) -> int:
-        """Hang a token from a node; returns its own."""
+        """Add a token below a node and return the new node."""
         node = len(self.tokens)
         self.tokens.append(token)
         self.parents.append(parent)
@@ -59,12 +60,12 @@ class TokenTree:
         return self._children.get(node, {}).get(token)
 
     def forced_child(self, node: int) -> int | None:
-        """The only child of a node after which the grammar leaves no choice."""
+        """Return the only child of a node after which the grammar leaves no choice; None where there is none."""
         child = next(iter(self._children.get(node, {}).values()), None)
         return child if child in self.forced else None
 
     def tensors(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Tokens [N], positions [N], and the mask [N, N], None for a chain."""
+        """Return tokens [N], positions [N], and the mask [N, N], which is None for a chain."""
         is_chain = self.depths[-1] == len(self.depths) - 1
         return (
             torch.tensor(self.tokens, device=device),
@@ -75,7 +76,7 @@ class TokenTree:
 
 @dataclass(frozen=True)
 class MedusaTree:
-    """`ranks[node]` is a node's rank among its siblings' candidates, `branches[node]` its (rank, child) pairs.
+    """Shape of a draft: `ranks[node]` is a node's rank among candidates, `branches[node]` its (rank, child) pairs.
 
     Where the device takes forwards of any size, a node is drafted only if the heads hold its path, the product of their
     probabilities along it, to be at least `p_min`: an unlikely row costs more than it saves (the idea is
@@ -89,7 +90,7 @@ class MedusaTree:
 
     @classmethod
     def from_choices(cls, choices: Sequence[Sequence[int]], num_heads: int, p_min: float = 0.0) -> "MedusaTree":
-        """The tree of a list of choices, the root aside; an empty list is plain greedy decoding.
+        """Build the tree of a list of choices, without the root; an empty list is plain greedy decoding.
 
         Raises ValueError for an empty or repeated choice, a negative rank, a choice whose parent is missing, one deeper
         than there are heads, or a `p_min` outside [0, 1).
@@ -126,7 +127,7 @@ def _check(node: tuple[int, ...], index: dict[tuple[int, ...], int], num_heads: 
 
 
 def path_to(node: int, parents: Sequence[int]) -> list[int]:
-    """The nodes from the root to `node`, both included."""
+    """Return the nodes from the root to `node`, both included."""
     path = []
     while node != NO_NODE:
         path.append(node)
@@ -135,7 +136,7 @@ def path_to(node: int, parents: Sequence[int]) -> list[int]:
 
 
 def ancestor_mask(parents: Sequence[int]) -> Tensor:
-    """[nodes, nodes] bool: each node sees itself and its ancestors. Parents come before their children."""
+    """Return [nodes, nodes] bool: each node sees itself and its ancestors. Parents come before their children."""
     mask = torch.eye(len(parents), dtype=torch.bool)
     rows = mask.numpy()  # the same memory; numpy copies a short row ten times faster
     for node, parent in enumerate(parents):

@@ -1,4 +1,4 @@
-"""The judgement on a draft: follow the model's own greedy choices down the tree as long as they were drafted."""
+"""Verification of a draft: follow the model's own greedy choices down the tree as long as they were drafted."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from service.decoding.tree import TokenTree
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the model makes of a draft.
+    """Which nodes of a draft the model accepts, and its own next choice.
 
     `path`: the accepted nodes after the run, in order. `sampled`: the model's choice after the last of them, which no
     node carries; None where a forced run was cut and no choice is due. `decisions`: choices among several tokens.
@@ -26,13 +26,13 @@ NOTHING_JUDGED = Verdict([], None, 0)
 
 
 def verify(tree: TokenTree, scores: Scores, constraint: Constraint, *, fast_forward: bool = True) -> Verdict:
-    """Walk from the root of `tree`, moving the constraint along.
+    """Walk down from the root of `tree`, moving the constraint along, and return the verdict.
 
-    `scores` has a row for the root and one for each node after it. Ties go to the lowest token id, always.
+    `scores` has a row for the root and one for each node after it. Ties always go to the lowest token id.
     """
     node, path, decisions = tree.root, list[int](), 0
     while True:
-        if tree.unchecked and constraint.finished():  # whoever drafted could not know that it ends here
+        if tree.unchecked and constraint.finished():  # the proposer could not know that the text ends here
             return Verdict(path, None, decisions)
         forced, legal = tree.forced_child(node), tree.legal.get(node)
         if forced is None and legal is None and fast_forward and (run := constraint.forced(look=False)):

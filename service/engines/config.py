@@ -1,4 +1,4 @@
-"""Which engine runs which model, and how: one configuration, which settings make and every engine gets whole."""
+"""Which engine runs which model, and how: one configuration that settings build and every engine receives whole."""
 
 from pathlib import Path
 from typing import Literal
@@ -8,17 +8,17 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 from service.decoding.native.targets import KernelChoice
 from service.engines.protocol import Strategy
 
-# torch    a process of ours for each replica, on this machine's CPU
-# neuron   a process of ours for each replica, on its own NeuronCores: what `make compile` compiled of the model
-# triton   a Triton server on this machine, which hosts the replicas: of one of the `HostedName`s
-# openai   servers of OpenAI's completions, such as vLLM, that run the model folder's export
+# torch    a process for each replica, on this machine's CPU
+# neuron   a process for each replica, on its own NeuronCores: runs what `make compile` compiled of the model
+# triton   a Triton server on this machine that hosts the replicas, each running one of the `HostedName`s
+# openai   servers with OpenAI's completions interface, such as vLLM, that run the model folder's export
 EngineName = Literal["torch", "neuron", "triton", "openai"]
 HostedName = Literal["torch", "neuron"]
 
 # auto      int8 where our kernels run, else bfloat16 where the CPU multiplies it fast, else float32
 # int8      our own kernels (`forward_ms` in docs/figures/decoding.json has what each takes)
-# bfloat16  torch's kernels
-# float32   torch's kernels; the reference
+# bfloat16  torch kernels
+# float32   torch kernels; the reference
 Precision = Literal["auto", "int8", "bfloat16", "float32"]
 
 MAX_PROMPT_TOKENS = 384
@@ -27,7 +27,7 @@ _FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 
 class NeuronSettings(BaseModel):
-    """Inferentia and Trainium (service/engines/neuron)."""
+    """Settings for Inferentia and Trainium (service/engines/neuron)."""
 
     model_config = _FROZEN
 
@@ -38,7 +38,7 @@ class NeuronSettings(BaseModel):
 
 
 class TritonSettings(BaseModel):
-    """The Triton server (service/engines/triton)."""
+    """Settings for the Triton server (service/engines/triton)."""
 
     model_config = _FROZEN
 
@@ -60,7 +60,7 @@ class TritonSettings(BaseModel):
 
 
 class OpenAiSettings(BaseModel):
-    """Servers of OpenAI's completions, such as vLLM (service/engines/openai)."""
+    """Settings for servers with OpenAI's completions interface, such as vLLM (service/engines/openai)."""
 
     model_config = _FROZEN
 
@@ -82,14 +82,15 @@ class OpenAiSettings(BaseModel):
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """The addresses one by one."""
+        """The server addresses as a tuple."""
         return tuple(url.strip() for url in self.url.split(","))
 
 
 class EngineConfig(BaseModel):
-    """A model folder, the engine that runs it, and how. Paths are absolute where the settings made it.
+    """A model folder, the engine that runs it, and its options. Settings make paths absolute.
 
-    `threads` are torch's, a replica. A cancelled replica has `grace_seconds` to be free again.
+    `threads` is the number of torch threads in each replica. A cancelled replica has `grace_seconds` to become free
+    again.
     """
 
     model_config = _FROZEN
@@ -110,7 +111,7 @@ class EngineConfig(BaseModel):
 
     @property
     def hosted_engine(self) -> HostedName:
-        """The engine that runs the model, here or inside Triton."""
-        if self.engine == "openai":  # the model's folder is named all the same; nothing here loads its weights
+        """The engine that runs the model, in our own process or inside Triton."""
+        if self.engine == "openai":  # the model's folder is still named, but nothing here loads its weights
             return "torch"
         return self.triton.hosts if self.engine == "triton" else self.engine

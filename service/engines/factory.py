@@ -1,6 +1,6 @@
-"""Which engine answers and which model it runs, by configuration: the one place that knows every engine.
+"""Makes the configured engine for the configured model: the one module that knows every engine.
 
-It imports what it makes only when it makes it: grpc, torch and the Neuron packages are not on every machine.
+It imports an engine only when it makes one: grpc, torch and the Neuron packages are not on every machine.
 """
 
 from collections.abc import Mapping
@@ -16,35 +16,35 @@ _LOADERS = {"torch": "service.engines.torch.engine:load", "neuron": "service.eng
 
 
 def model_source(config: EngineConfig) -> ModelSource:
-    """How a process gets this model, as its folder stands now: both loaders take the whole configuration."""
+    """Describe how a process loads this model, as its folder is now; both loaders take the whole configuration."""
     hosted = config.hosted_engine
     return ModelSource(
         _LOADERS[hosted],
         {"config": config},
         version=folder_version(config.model_dir, _compiled(config) if hosted == "neuron" else config.dtype),
-        forkable=hosted == "torch" and config.threads == 1,  # no thread outlives a fork
+        forkable=hosted == "torch" and config.threads == 1,  # no other thread has to survive a fork
     )
 
 
 def _compiled(config: EngineConfig) -> str:
-    """The manifest of the compiled model; "" where there is none: the replica says what is wrong."""
+    """Return the compiled model's manifest; "" where there is none, which the replica then reports."""
     assert config.neuron.compiled_dir is not None, "the settings ask for it"
     manifest = config.neuron.compiled_dir / "manifest.json"
     return manifest.read_text(encoding="utf-8") if manifest.is_file() else ""
 
 
 def as_json(config: EngineConfig) -> dict[str, Any]:
-    """A configuration for a file, without its secrets; `source_from_json` reads it."""
+    """Return a configuration for a file, without its secrets; `source_from_json` reads it."""
     return config.model_dump(mode="json", exclude={"openai"})
 
 
 def source_from_json(config: Mapping[str, Any]) -> ModelSource:
-    """`model_source` for a process that has only what a file says."""
+    """Return the `model_source` of a configuration read from a file."""
     return model_source(EngineConfig.model_validate(config))
 
 
 def make_engine(config: EngineConfig, source: ModelSource, number: int) -> Engine:
-    """Replica `number` of a model, not started yet. Raises EngineUnavailableError when its packages are missing."""
+    """Make replica `number` of a model, not yet started. Raises EngineUnavailableError when packages are missing."""
     if config.engine == "triton":
         return _triton_engine(config, source, number)
     if config.engine == "openai":
@@ -53,7 +53,7 @@ def make_engine(config: EngineConfig, source: ModelSource, number: int) -> Engin
         return OpenAiEngine(config, number)
     from service.engines.worker.replica import ReplicaEngine
 
-    if config.engine == "neuron":  # each replica takes NeuronCores of its own, by its number
+    if config.engine == "neuron":  # each replica takes its own NeuronCores, chosen by its number
         source = replace(source, arguments={**source.arguments, "number": number})
     return ReplicaEngine(source, threads=config.threads, grace_seconds=config.grace_seconds)
 
