@@ -12,7 +12,7 @@ from constructs import Construct
 from infra.fleet.settings import FleetSettings
 from infra.fleet.shards import shard
 
-EVERYONE = "plan"
+ALL_CALLERS = "plan"
 
 
 class Edge(Construct):
@@ -25,25 +25,26 @@ class Edge(Construct):
         *,
         settings: FleetSettings,
         vpc: ec2.IVpc,
-        balancers: Mapping[str, elb.IApplicationLoadBalancer],
+        load_balancers: Mapping[str, elb.IApplicationLoadBalancer],
     ) -> None:
-        """`balancers`: each cell's load balancer by the cell's name."""
+        """`load_balancers`: each cell's load balancer by the cell's name."""
         super().__init__(scope, id)
-        self._settings, self._balancers = settings, balancers
+        self._settings, self._load_balancers = settings, load_balancers
         self._zone = route53.PrivateHostedZone(
             self, "Zone", vpc=vpc, zone_name=settings.network.domain, comment=f"Peakplan {settings.name}"
         )
-        self.names = [self._spread(EVERYONE, settings.cell_names)]
+        self.names = [self._weighted_records(ALL_CALLERS, settings.cell_names)]
         self.names += [
-            self._spread(f"{caller.name}.{EVERYONE}", shard(settings, caller.name)) for caller in settings.callers
+            self._weighted_records(f"{caller.name}.{ALL_CALLERS}", shard(settings, caller.name))
+            for caller in settings.callers
         ]
 
-    def _spread(self, label: str, cells: Sequence[str]) -> str:
+    def _weighted_records(self, label: str, cells: Sequence[str]) -> str:
         """One weighted record a cell; a cell whose targets are all unhealthy gets no new callers."""
         name = f"{label}.{self._settings.network.domain}"
         weights = self._settings.network.cell_weights or (1,) * self._settings.cells
         for cell in cells:
-            balancer = self._balancers[cell]
+            load_balancer = self._load_balancers[cell]
             route53.CfnRecordSet(
                 self,
                 f"{label}-{cell}",
@@ -53,8 +54,8 @@ class Edge(Construct):
                 set_identifier=cell,
                 weight=weights[self._settings.cell_names.index(cell)],
                 alias_target=route53.CfnRecordSet.AliasTargetProperty(
-                    dns_name=balancer.load_balancer_dns_name,
-                    hosted_zone_id=balancer.load_balancer_canonical_hosted_zone_id,
+                    dns_name=load_balancer.load_balancer_dns_name,
+                    hosted_zone_id=load_balancer.load_balancer_canonical_hosted_zone_id,
                     evaluate_target_health=True,
                 ),
             )

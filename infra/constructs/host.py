@@ -12,7 +12,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.constructs.accepted import accept
+from infra.constructs.acknowledge import acknowledge
 from infra.constructs.network import cell_subnets
 from infra.constructs.scaling import scaling_alarm_name
 from infra.fleet.cost import volume_gib
@@ -22,10 +22,10 @@ from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
 
 # Readiness is proven within the boot time; what takes this much longer is given up and launched anew.
-HOOK_PATIENCE_SECONDS = 300
+HOOK_MARGIN_SECONDS = 300
 LAUNCH_HOOK, TERMINATE_HOOK = "prove-ready", "drain"
 # Two minutes for the last answers and logs after the balancer has drained an instance.
-TERMINATE_PATIENCE_SECONDS = 120
+TERMINATE_MARGIN_SECONDS = 120
 
 
 def group_name(settings: FleetSettings, cell: str, group: Group) -> str:
@@ -79,8 +79,8 @@ def host_role(scope: Construct, name: str, log_group: logs.ILogGroup) -> iam.Rol
     finding = "AwsSolutions::AwsSolutions-IAM5[Resource::{}]"
     account = "<AWS::AccountId>" if Token.is_unresolved(stack.account) else stack.account
     group_arn = f"arn:aws:autoscaling:{stack.region}:{account}:autoScalingGroup:*:autoScalingGroupName/{name}"
-    accept(role, finding.format(group_arn), "The star is an id that AWS invents; the group's name is exact")
-    accept(
+    acknowledge(role, finding.format(group_arn), "The star is an id that AWS invents; the group's name is exact")
+    acknowledge(
         role,
         finding.format("*"),
         "PutMetricData takes no resource and is held to our namespaces; Session Manager's actions take no resource",
@@ -110,7 +110,7 @@ class HostGroup(Construct):
         group: Group,
         law: ScalingLaw,
         vpc: ec2.IVpc,
-        guard: ec2.ISecurityGroup,
+        security_group: ec2.ISecurityGroup,
         log_group: logs.ILogGroup,
     ) -> None:
         super().__init__(scope, id)
@@ -127,12 +127,12 @@ class HostGroup(Construct):
             "PEAKPLAN_TERMINATE_HOOK": TERMINATE_HOOK,
             "PEAKPLAN_DRAIN_SECONDS": str(settings.drain_seconds),
         }
-        template = self._launch_template(role, guard, environment)
+        template = self._launch_template(role, security_group, environment)
         self.group = self._auto_scaling_group(vpc, template, law)
-        self._what_only_l1_knows()
+        self._escape_hatches()
 
     def _launch_template(
-        self, role: iam.IRole, guard: ec2.ISecurityGroup, environment: Mapping[str, str]
+        self, role: iam.IRole, security_group: ec2.ISecurityGroup, environment: Mapping[str, str]
     ) -> ec2.LaunchTemplate:
         return ec2.LaunchTemplate(
             self,
@@ -144,7 +144,7 @@ class HostGroup(Construct):
             ),
             instance_type=ec2.InstanceType(self._group.instance_type),
             role=role,
-            security_group=guard,
+            security_group=security_group,
             user_data=user_data(environment),
             http_tokens=ec2.LaunchTemplateHttpTokens.REQUIRED,
             http_put_response_hop_limit=1,
@@ -203,9 +203,9 @@ class HostGroup(Construct):
             alarms=[cloudwatch.Alarm.from_alarm_name(self, f"Stops-{name}", name) for name in names],
         )
 
-    def _what_only_l1_knows(self) -> None:
+    def _escape_hatches(self) -> None:
         group, settings = self.group.node.default_child, self._settings
-        accept(
+        acknowledge(
             self.group,
             "AwsSolutions::AwsSolutions-AS3",
             "Alarms on launches and health tell people what needs them; every scaling event at a sale's peak would not",
@@ -217,13 +217,13 @@ class HostGroup(Construct):
             hook(
                 lifecycle_hook_name=LAUNCH_HOOK,
                 lifecycle_transition="autoscaling:EC2_INSTANCE_LAUNCHING",
-                heartbeat_timeout=settings.boot_seconds + HOOK_PATIENCE_SECONDS,
+                heartbeat_timeout=settings.boot_seconds + HOOK_MARGIN_SECONDS,
                 default_result="ABANDON",
             ),
             hook(
                 lifecycle_hook_name=TERMINATE_HOOK,
                 lifecycle_transition="autoscaling:EC2_INSTANCE_TERMINATING",
-                heartbeat_timeout=settings.drain_seconds + TERMINATE_PATIENCE_SECONDS,
+                heartbeat_timeout=settings.drain_seconds + TERMINATE_MARGIN_SECONDS,
                 default_result="CONTINUE",
             ),
         ]

@@ -16,8 +16,8 @@ from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from infra.constructs.accepted import accept
-from infra.constructs.network import HTTPS, ZONES_BY_NAME, flow_logs, removal
+from infra.constructs.acknowledge import acknowledge
+from infra.constructs.network import HTTPS, ZONES_BY_NAME, flow_logs, removal_policy
 from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.settings import FleetSettings
 
@@ -49,7 +49,7 @@ class Artifacts(Construct):
                 ),
                 ecr.LifecycleRule(description="The last releases", max_image_count=50),
             ],
-            removal_policy=removal(settings),
+            removal_policy=removal_policy(settings),
         )
         self.bucket = s3.Bucket(
             self,
@@ -65,9 +65,11 @@ class Artifacts(Construct):
                     abort_incomplete_multipart_upload_after=Duration.days(1),
                 )
             ],
-            removal_policy=removal(settings),
+            removal_policy=removal_policy(settings),
         )
-        accept(self.bucket, "AwsSolutions::AwsSolutions-S1", "Builds alone read and write it; CloudTrail records them")
+        acknowledge(
+            self.bucket, "AwsSolutions::AwsSolutions-S1", "Builds alone read and write it; CloudTrail records them"
+        )
 
 
 class ImagePipeline(Construct):
@@ -132,14 +134,14 @@ class ImagePipeline(Construct):
             iam.PolicyStatement(sid="Bucket", actions=["s3:ListBucket"], resources=[artifacts.bucket.bucket_arn])
         )
         for policy in _MANAGED:
-            accept(
+            acknowledge(
                 role,
                 f"AwsSolutions::AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/{policy}]",
                 "What Image Builder's documentation asks of the role of a build, kept current by AWS",
             )
         child = artifacts.bucket.node.default_child
         bucket_id = Stack.of(self).get_logical_id(child) if isinstance(child, CfnElement) else ""
-        accept(
+        acknowledge(
             role,
             f"AwsSolutions::AwsSolutions-IAM5[Resource::<{bucket_id}.Arn>/*]",
             "The bucket is for what builds read and write, and nothing else",
@@ -148,7 +150,7 @@ class ImagePipeline(Construct):
 
     def _recipe(self, release: dict[str, assets.Asset]) -> imagebuilder.CfnImageRecipe:
         settings = self._settings
-        known = {"SDK": settings.model.sdk, "CONTAINER": settings.model.image, **_what_hosts_run(settings)}
+        known = {"SDK": settings.model.sdk, "CONTAINER": settings.model.image, **_component_parameters(settings)}
         known |= {name.upper(): asset.s3_object_url for name, asset in release.items()}
         # A version may never change what it holds, so it follows the contents.
         contents = [asset.asset_hash for asset in release.values()] + [settings.model_dump_json(include={"model"})]
@@ -167,7 +169,8 @@ class ImagePipeline(Construct):
                 *(
                     configured(
                         component_arn=component.attr_arn,
-                        parameters=[parameter(name=name, value=[known[name]]) for name in _declared(path)] or None,
+                        parameters=[parameter(name=name, value=[known[name]]) for name in _declared_parameters(path)]
+                        or None,
                     )
                     for path, component in components.items()
                 ),
@@ -209,10 +212,12 @@ class ImagePipeline(Construct):
             ],
             restrict_default_security_group=False,
         )
-        accept(vpc, ZONES_BY_NAME, "A build needs the chip, which not every zone has")
+        acknowledge(vpc, ZONES_BY_NAME, "A build needs the chip, which not every zone has")
         flow_logs(self, vpc, self._settings)
-        guard = ec2.SecurityGroup(self, "BuildGuard", vpc=vpc, description="Image builds", allow_all_outbound=False)
-        guard.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "Packages, containers and AWS")
+        security_group = ec2.SecurityGroup(
+            self, "BuildGuard", vpc=vpc, description="Image builds", allow_all_outbound=False
+        )
+        security_group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "Packages, containers and AWS")
         return imagebuilder.CfnInfrastructureConfiguration(
             self,
             "Infrastructure",
@@ -220,7 +225,7 @@ class ImagePipeline(Construct):
             instance_profile_name=profile.ref,
             instance_types=[self._settings.groups[0].instance_type],
             subnet_id=vpc.private_subnets[0].subnet_id,
-            security_group_ids=[guard.security_group_id],
+            security_group_ids=[security_group.security_group_id],
             instance_metadata_options=imagebuilder.CfnInfrastructureConfiguration.InstanceMetadataOptionsProperty(
                 http_tokens="required", http_put_response_hop_limit=1
             ),
@@ -256,7 +261,7 @@ class ImagePipeline(Construct):
         )
 
 
-def _what_hosts_run(settings: FleetSettings) -> dict[str, str]:
+def _component_parameters(settings: FleetSettings) -> dict[str, str]:
     """Parameters of the container's document: the model as the fleet file describes it, for each chip of its groups."""
     model = settings.model
     compiled_for = {
@@ -287,7 +292,7 @@ def _cloudwatch_agent(stack: Stack) -> str:
     return f"{arn}/amazon-cloudwatch-agent-linux/{_AGENT_COMPONENT}"
 
 
-def _declared(document: Path) -> list[str]:
+def _declared_parameters(document: Path) -> list[str]:
     """The parameters that a component's document declares; Image Builder refuses any other."""
     content = yaml.safe_load(document.read_text(encoding="utf-8"))
     return [name for parameter in content.get("parameters", []) for name in parameter]

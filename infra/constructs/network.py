@@ -8,7 +8,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from infra.constructs.accepted import accept
+from infra.constructs.acknowledge import acknowledge
 from infra.fleet.settings import FleetSettings
 
 HTTPS = 443
@@ -41,12 +41,12 @@ _RETENTION = {
 }
 
 
-def retention(days: int) -> logs.RetentionDays:
+def log_retention(days: int) -> logs.RetentionDays:
     """CDK's name of a retention; infra/fleet/rules.py admitted only those that exist."""
     return _RETENTION[days]
 
 
-def removal(settings: FleetSettings) -> RemovalPolicy:
+def removal_policy(settings: FleetSettings) -> RemovalPolicy:
     """What becomes of data and logs when their stack goes."""
     return RemovalPolicy.RETAIN if settings.deletion_protection else RemovalPolicy.DESTROY
 
@@ -54,7 +54,7 @@ def removal(settings: FleetSettings) -> RemovalPolicy:
 def flow_logs(scope: Construct, vpc: ec2.IVpc, settings: FleetSettings) -> None:
     """Log every accepted and refused flow of `vpc`."""
     group = logs.LogGroup(
-        scope, "FlowLogs", retention=retention(settings.retention_days), removal_policy=removal(settings)
+        scope, "FlowLogs", retention=log_retention(settings.retention_days), removal_policy=removal_policy(settings)
     )
     ec2.FlowLog(
         scope,
@@ -97,22 +97,22 @@ class Network(Construct):
             # The alternative is a custom resource with a Lambda; nothing here uses the default group.
             restrict_default_security_group=False,
         )
-        accept(self.vpc, ZONES_BY_NAME, "The fleet file names zones, because inf2 and trn1 are not in every one")
+        acknowledge(self.vpc, ZONES_BY_NAME, "The fleet file names zones, because inf2 and trn1 are not in every one")
         flow_logs(self, self.vpc, settings)
         self._endpoints()
         self._publish(private, public)
 
     def _endpoints(self) -> None:
         cidr = str(self._settings.network.cidr)
-        guard = ec2.SecurityGroup(
+        security_group = ec2.SecurityGroup(
             self, "Endpoints", vpc=self.vpc, description="Interface endpoints", allow_all_outbound=False
         )
-        guard.add_ingress_rule(ec2.Peer.ipv4(cidr), ec2.Port.tcp(HTTPS), "Everything in this VPC")
+        security_group.add_ingress_rule(ec2.Peer.ipv4(cidr), ec2.Port.tcp(HTTPS), "Everything in this VPC")
         for service in self._settings.network.endpoints:
             self.vpc.add_interface_endpoint(
                 "".join(part.capitalize() for part in service.split(".")),
                 service=ec2.InterfaceVpcEndpointAwsService(service),
-                security_groups=[guard],
+                security_groups=[security_group],
                 open=False,
                 subnets=ec2.SubnetSelection(subnet_group_name="Cells"),
                 private_dns_enabled=True,
@@ -120,10 +120,10 @@ class Network(Construct):
 
     def _publish(self, private: ec2.SubnetType, public: bool) -> None:
         cells = self.vpc.select_subnets(subnet_type=private).subnet_ids
-        doors = self.vpc.public_subnets if public else []
+        public_subnets = self.vpc.public_subnets if public else []
         values = {"vpc-id": self.vpc.vpc_id}
         values |= {f"cell-subnet-{number}": subnet for number, subnet in enumerate(cells, start=1)}
-        values |= {f"public-subnet-{number}": door.subnet_id for number, door in enumerate(doors, start=1)}
+        values |= {f"public-subnet-{number}": subnet.subnet_id for number, subnet in enumerate(public_subnets, start=1)}
         for name, value in values.items():
             ssm.StringParameter(
                 self,
@@ -134,7 +134,7 @@ class Network(Construct):
             )
 
 
-def published_vpc(scope: Construct, settings: FleetSettings, *, subnets: bool = True) -> ec2.IVpc:
+def imported_vpc(scope: Construct, settings: FleetSettings, *, subnets: bool = True) -> ec2.IVpc:
     """The fleet's VPC as another stack sees it: by parameters read at deploy, without an import."""
 
     def read(name: str) -> str:
@@ -155,7 +155,9 @@ def published_vpc(scope: Construct, settings: FleetSettings, *, subnets: bool = 
         isolated_subnet_ids=None if settings.network.nat else cells,
         public_subnet_ids=each("public-subnet") if public else None,
     )
-    accept(scope, "Annotation::@aws-cdk/aws-ec2:noSubnetRouteTableId", "Nothing asks an imported subnet for its routes")
+    acknowledge(
+        scope, "Annotation::@aws-cdk/aws-ec2:noSubnetRouteTableId", "Nothing asks an imported subnet for its routes"
+    )
     return vpc
 
 

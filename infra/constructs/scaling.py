@@ -32,12 +32,12 @@ class GroupScaling(Construct):
         group: autoscaling.AutoScalingGroup,
         group_name: str,
         dimensions: dict[str, str],
-        balancer: str,
+        load_balancer: str,
     ) -> None:
-        """`dimensions` are those of the service's metrics (Fleet, Cell, Group); `balancer` is app/NAME/ID."""
+        """`dimensions` are those of the service's metrics (Fleet, Cell, Group); `load_balancer` is app/NAME/ID."""
         super().__init__(scope, id)
         self._group, self._group_name = group, group_name
-        self._dimensions, self._balancer = dimensions, balancer
+        self._dimensions, self._load_balancer = dimensions, load_balancer
         self._target_tracking(law)
         for policy in law.steps:
             self._step(policy)
@@ -166,11 +166,11 @@ class GroupScaling(Construct):
     ) -> tuple[list[cloudwatch.CfnAlarm.MetricDataQueryProperty], float]:
         """The queries that end in a signal, and by what its unit in the law is divided for CloudWatch's."""
         name = signal.name.lower()
-        balancer = {"LoadBalancer": self._balancer}
+        load_balancer = {"LoadBalancer": self._load_balancer}
         if signal is Signal.OUTSTANDING:
             return [self._query(name, "OutstandingPerReplica", self._dimensions, period, returned=returned)], 1.0
         if signal in (Signal.P90, Signal.P99):
-            query = self._query(name, "TargetResponseTime", balancer, period, statistic=name, returned=returned)
+            query = self._query(name, "TargetResponseTime", load_balancer, period, statistic=name, returned=returned)
             return [query], 1000.0  # the balancer reports seconds
         parts = [
             self._query("degraded_answers", "Degraded", self._dimensions, period),

@@ -1,4 +1,4 @@
-"""What an alarm is, as data: readings of metrics, an expression over them, a line, patience, and whom it tells."""
+"""What an alarm is, as data: readings of metrics, an expression over them, a threshold, periods, and whom it tells."""
 
 from __future__ import annotations
 

@@ -215,7 +215,7 @@ class Authentication(Part):
 
 
 class LoadBalancer(Part):
-    """The door of each cell."""
+    """The Application Load Balancer of each cell."""
 
     scheme: Literal["internal", "internet-facing"] = "internal"
     authentication: Authentication = Authentication()

@@ -210,7 +210,7 @@ def _events_leave_time_to_boot(fleet: FleetSettings) -> Iterator[Violation]:
             )
 
 
-def _public_doors_are_locked(fleet: FleetSettings) -> Iterator[Violation]:
+def _public_load_balancers_authenticate(fleet: FleetSettings) -> Iterator[Violation]:
     balancer = fleet.load_balancer
     if balancer.scheme == "internet-facing" and balancer.authentication.method == "none":
         yield Violation(
@@ -276,7 +276,7 @@ RULES: tuple[Rule, ...] = (
     _ordinary_days_and_events_have_capacity,
     _events_do_not_overlap,
     _events_leave_time_to_boot,
-    _public_doors_are_locked,
+    _public_load_balancers_authenticate,
     _callers_are_named_networks,
     _names_and_counts_agree,
 )

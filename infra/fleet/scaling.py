@@ -43,8 +43,8 @@ class LawState:
 class ScalingLaw:
     """What capacity a group gets. Instances throughout; times are aware datetimes.
 
-    `wanted_capacity` is the law without memory: what one reading asks for. `advance` adds the alarms' patience and the
-    cooldown, reading by reading, as CloudWatch and Auto Scaling do.
+    `wanted_capacity` is the law without memory: what one reading asks for. `advance` adds the alarms' evaluation
+    periods and the cooldown, reading by reading, as CloudWatch and Auto Scaling do.
     """
 
     minimum: int
@@ -84,7 +84,7 @@ class ScalingLaw:
         """Instances wanted for one reading at `time`, between the floor in force and the maximum.
 
         Args:
-            metrics: the reading; its alarms' patience is taken as satisfied.
+            metrics: the reading; its alarms' evaluation periods are taken as satisfied.
             time: decides which scheduled floor is in force.
             in_service: instances that serve and are read.
             desired: instances asked for so far, those still booting included; `in_service` when none boots.

@@ -6,7 +6,7 @@ from aws_cdk import CfnOutput
 from constructs import Construct
 
 from infra.constructs.cell import Cell
-from infra.constructs.network import published_vpc
+from infra.constructs.network import imported_vpc
 from infra.fleet.settings import FleetSettings
 from infra.stacks.base import FleetStack
 
@@ -16,7 +16,7 @@ class CellStack(FleetStack):
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, name: str) -> None:
         super().__init__(scope, id, settings=settings, purpose=f"{name}, standing alone")
-        self.cell = Cell(self, "Cell", settings=settings, name=name, vpc=published_vpc(self, settings))
+        self.cell = Cell(self, "Cell", settings=settings, name=name, vpc=imported_vpc(self, settings))
         CfnOutput(
             self,
             "Address",

@@ -1,4 +1,4 @@
-"""The edge stack: the names that callers use. It imports the cells' balancers, so none of them can go while named."""
+"""The edge stack: the names callers use. It imports the cells' load balancers, so none of them can go while named."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from constructs import Construct
 
 from infra.constructs.cell import Cell
 from infra.constructs.edge import Edge
-from infra.constructs.network import published_vpc
+from infra.constructs.network import imported_vpc
 from infra.fleet.settings import FleetSettings
 from infra.stacks.base import FleetStack
 
@@ -23,8 +23,8 @@ class EdgeStack(FleetStack):
             self,
             "Edge",
             settings=settings,
-            vpc=published_vpc(self, settings, subnets=False),
-            balancers={cell.name: cell.load_balancer for cell in cells},
+            vpc=imported_vpc(self, settings, subnets=False),
+            load_balancers={cell.name: cell.load_balancer for cell in cells},
         )
         CfnOutput(
             self, "Names", value=" ".join(edge.names), description="Post /plan to any of these; callers to their own"

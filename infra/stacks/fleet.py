@@ -15,7 +15,7 @@ from infra.stacks.image import ImageStack
 from infra.stacks.network import NetworkStack
 from infra.stacks.observability import ObservabilityStack
 
-NEVER = Path(__file__).parents[1] / "rules" / "never.guard"
+GUARD_RULES = Path(__file__).parents[1] / "rules" / "never.guard"
 
 
 def compose(app: App, settings: FleetSettings) -> list[CellStack]:
@@ -50,6 +50,6 @@ def check(app: App) -> None:
     Validations.of(app).add_plugins(
         AwsSolutionsChecks(app),
         CloudFormationValidatePlugin(
-            guard_rules=[ValidationRuleSource(name="never", content=NEVER.read_text(encoding="utf-8"))]
+            guard_rules=[ValidationRuleSource(name="never", content=GUARD_RULES.read_text(encoding="utf-8"))]
         ),
     )

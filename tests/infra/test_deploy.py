@@ -235,14 +235,14 @@ def test_instances_are_warm_and_wait_to_be_proven_ready(deployed: Deployment) ->
         assert (pool["MinSize"], pool["PoolState"]) == (law.warm_pool.size, "Stopped")
 
 
-def test_the_door_speaks_tls_to_named_networks_alone(deployed: Deployment) -> None:
+def test_the_load_balancer_speaks_tls_to_named_networks_alone(deployed: Deployment) -> None:
     balancing, network = deployed.client("elbv2"), deployed.client("ec2")
     (balancer,) = balancing.describe_load_balancers()["LoadBalancers"]
     (listener,) = balancing.describe_listeners(LoadBalancerArn=balancer["LoadBalancerArn"])["Listeners"]
     (targets,) = balancing.describe_target_groups()["TargetGroups"]
     attributes = balancing.describe_target_group_attributes(TargetGroupArn=targets["TargetGroupArn"])["Attributes"]
-    guards = network.describe_security_groups(GroupIds=balancer["SecurityGroups"])["SecurityGroups"]
-    sources = [source["CidrIp"] for rule in guards[0]["IpPermissions"] for source in rule["IpRanges"]]
+    groups = network.describe_security_groups(GroupIds=balancer["SecurityGroups"])["SecurityGroups"]
+    sources = [source["CidrIp"] for rule in groups[0]["IpPermissions"] for source in rule["IpRanges"]]
 
     assert balancer["Scheme"] == "internal"
     assert (listener["Protocol"], listener["Port"]) == ("HTTPS", 443)

@@ -62,7 +62,10 @@ def test_fleets_that_ship_are_accepted(name: str) -> None:
         pytest.param({"events": [EVENT | {"lead_minutes": 15}]}, "events.0.lead_minutes", "two boots", id="late lead"),
         pytest.param({"events": [EVENT | {"end": EVENT["start"]}]}, "events.0", "before it starts", id="no duration"),
         pytest.param(
-            {"load_balancer.scheme": "internet-facing"}, "load_balancer.authentication", "mtls or jwt", id="open door"
+            {"load_balancer.scheme": "internet-facing"},
+            "load_balancer.authentication",
+            "mtls or jwt",
+            id="open to everyone",
         ),
         pytest.param({"load_balancer.authentication": {"method": "mtls"}}, "load_balancer", "trust_bundle", id="mtls"),
         pytest.param({"load_balancer.authentication": {"method": "jwt"}}, "load_balancer", "issuer and jwks", id="jwt"),

@@ -1,4 +1,4 @@
-"""The door of a cell: its load balancer, TLS, who may come in, and the access log."""
+"""The load balancer of a cell: listener, TLS, who may come in, targets, and the access log."""
 
 from __future__ import annotations
 
@@ -9,40 +9,42 @@ from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from infra.constructs.accepted import accept
-from infra.constructs.network import HTTPS, cell_subnets, removal
+from infra.constructs.acknowledge import acknowledge
+from infra.constructs.network import HTTPS, cell_subnets, removal_policy
 from infra.fleet import sizing
 from infra.fleet.settings import FleetSettings
 
 SERVICE_PORT = 8080
 
 
-class Door(Construct):
+class LoadBalancer(Construct):
     """An Application Load Balancer that named callers reach over TLS 1.3, and the target group behind it."""
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, vpc: ec2.IVpc) -> None:
         super().__init__(scope, id)
         self._settings, self._vpc = settings, vpc
-        self.guard = ec2.SecurityGroup(
+        self.security_group = ec2.SecurityGroup(
             self, "Guard", vpc=vpc, description="Callers to the load balancer", allow_all_outbound=False
         )
         for caller in settings.callers:
             for cidr in caller.cidrs:
-                self.guard.add_ingress_rule(ec2.Peer.ipv4(str(cidr)), ec2.Port.tcp(HTTPS), f"Caller {caller.name}")
-        self.load_balancer = self._balancer()
-        self.target_group = self._targets()
-        self._listen()
+                self.security_group.add_ingress_rule(
+                    ec2.Peer.ipv4(str(cidr)), ec2.Port.tcp(HTTPS), f"Caller {caller.name}"
+                )
+        self.load_balancer = self._load_balancer()
+        self.target_group = self._target_group()
+        self._add_listener()
 
-    def _balancer(self) -> elb.ApplicationLoadBalancer:
+    def _load_balancer(self) -> elb.ApplicationLoadBalancer:
         settings = self._settings
         public = settings.load_balancer.scheme == "internet-facing"
-        balancer = elb.ApplicationLoadBalancer(
+        load_balancer = elb.ApplicationLoadBalancer(
             self,
             "Balancer",
             vpc=self._vpc,
             vpc_subnets=ec2.SubnetSelection(subnet_type=ec2.SubnetType.PUBLIC) if public else cell_subnets(settings),
             internet_facing=public,
-            security_group=self.guard,
+            security_group=self.security_group,
             deletion_protection=settings.deletion_protection,
             drop_invalid_header_fields=True,
             desync_mitigation_mode=elb.DesyncMitigationMode.STRICTEST,
@@ -51,12 +53,12 @@ class Door(Construct):
             client_keep_alive=Duration.minutes(10),
             idle_timeout=Duration.seconds(60),
         )
-        balancer.set_attribute("zonal_shift.config.enabled", "true")
-        balancer.log_access_logs(self._access_logs())
-        return balancer
+        load_balancer.set_attribute("zonal_shift.config.enabled", "true")
+        load_balancer.log_access_logs(self._access_logs())
+        return load_balancer
 
     def _access_logs(self) -> s3.Bucket:
-        keep = removal(self._settings)
+        retained = removal_policy(self._settings)
         bucket = s3.Bucket(
             self,
             "AccessLogs",
@@ -72,12 +74,12 @@ class Door(Construct):
                     abort_incomplete_multipart_upload_after=Duration.days(1),
                 )
             ],
-            removal_policy=keep,
+            removal_policy=retained,
         )
-        accept(bucket, "AwsSolutions::AwsSolutions-S1", "It holds access logs; a log of its own would fill itself")
+        acknowledge(bucket, "AwsSolutions::AwsSolutions-S1", "It holds access logs; a log of its own would fill itself")
         return bucket
 
-    def _targets(self) -> elb.ApplicationTargetGroup:
+    def _target_group(self) -> elb.ApplicationTargetGroup:
         return elb.ApplicationTargetGroup(
             self,
             "Hosts",
@@ -97,7 +99,7 @@ class Door(Construct):
             ),
         )
 
-    def _listen(self) -> None:
+    def _add_listener(self) -> None:
         wanted = self._settings.load_balancer
         certificate = ssm.StringParameter.value_for_string_parameter(self, wanted.certificate_parameter)
         authentication = wanted.authentication
