@@ -12,7 +12,7 @@ use_packaged_node()
 
 from aws_cdk import App  # noqa: E402  # jsii starts its Node at this import
 
-from infra.stacks.fleet import compose  # noqa: E402
+from infra.stacks import compose  # noqa: E402
 
 
 def main() -> int:

@@ -19,7 +19,7 @@ from infra.fleet.alarm_kinds import Severity
 from infra.fleet.alarms import cell_alarms
 from infra.fleet.metrics import metrics
 from infra.fleet.settings import FLEETS, FleetFileError, FleetSettings
-from infra.stacks.observability import MOST_CELLS, ObservabilityStack
+from infra.stacks import MOST_CELLS, ObservabilityStack
 from tests.infra.moto_server import MotoServer
 
 Resource = dict[str, Any]

@@ -11,7 +11,7 @@ use_packaged_node()
 
 from aws_cdk import App, CfnResource, Stack  # noqa: E402
 
-from infra.stacks.fleet import GUARD_RULES, check  # noqa: E402
+from infra.stacks import GUARD_RULES, check  # noqa: E402
 from tests.infra.synthesis import findings  # noqa: E402
 
 pytestmark = pytest.mark.slow  # Node starts
