@@ -1,7 +1,7 @@
 """The application: which parts there are and how they are wired. `service/__main__.py` starts and stops them."""
 
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
@@ -26,6 +26,7 @@ from service.engines.frames import ModelSource
 from service.engines.protocol import Engine
 from service.gateway.door import Door
 from service.gateway.drain import Drain
+from service.gateway.line import Refusal
 from service.gateway.pool import ReplicaPool
 from service.planner.caching import CachingPlanner
 from service.planner.memory import PlanMemory
@@ -74,7 +75,9 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
     shared = _shared_memory(settings)
     memory = PlanMemory(settings.cache_entries, settings.cache_seconds)
     caching = CachingPlanner(planner, lambda: pool.version, memory, shared, pool.refusal)
-    emf = EmfCollector({"Fleet": settings.fleet, "Cell": settings.cell, "Group": settings.group})
+    emf = EmfCollector(
+        {"Fleet": settings.fleet, "Cell": settings.cell, "Group": settings.group, "Release": settings.release}
+    )
     metrics = Metrics(lambda: _reading(pool, caching), settings.slo_ms, emf if settings.fleet else None)
     tracer = make_tracer(settings.otlp_endpoint)
     return Services(
@@ -109,6 +112,8 @@ def _reading(pool: ReplicaPool, planner: CachingPlanner) -> Reading:
             "CacheHits": cache["hits"] + cache["shared_hits"] + cache["joined"],
             "CacheMisses": cache["misses"],
         },
+        asked=counts["admitted"] - counts["retried"] + sum(counts[f"refused_{why}"] for why in get_args(Refusal)),
+        service_seconds=pool.expected_seconds,
         outstanding=pool.outstanding,
         replicas=pool.usable_count,
         model_version=pool.version,
