@@ -1,17 +1,21 @@
 """The parts of a fleet file, each refusing what it can judge alone; rules.py judges the whole."""
 
 import json
+import re
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
     AfterValidator,
     AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
     model_validator,
 )
@@ -24,17 +28,61 @@ REPOSITORY_ROOT = Path(__file__).parents[2]
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$", max_length=32)]
 
 
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
+
+
+def _seconds(value: object) -> object:
+    """ "60s", "3m" or "1h" as seconds; anything else as it is."""
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(r"(\d+)\s*(s|m|min|h)", value.strip())
+    if found is None:
+        raise ValueError(f"{value!r} is no duration: write 60s, 3m or 1h")
+    return int(found.group(1)) * _SECONDS[found.group(2)]
+
+
+Seconds = Annotated[
+    int,
+    BeforeValidator(_seconds),
+    WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "string", "pattern": r"^\d+\s*(s|m|min|h)$"}]}),
+]
+
+
 class Part(BaseModel):
     """A frozen part of the settings that knows every one of its keys: a misspelt key is an error, not a default."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+class ServiceTime(Part):
+    """How long one replica is busy with one plan. Everything that sizes the fleet starts here."""
+
+    mean_ms: float = Field(gt=0)
+    p99_ms: float = Field(gt=0)
+    source: str = Field(min_length=12, description="who measured it, on what; or 'stated:' and the reasoning")
+
+    @model_validator(mode="after")
+    def _tail_is_beyond_the_mean(self) -> Self:
+        if self.p99_ms < self.mean_ms:
+            raise ValueError(f"p99_ms {self.p99_ms} is below mean_ms {self.mean_ms}: a 99th percentile cannot be")
+        return self
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether somebody measured it; else it is stated."""
+        return not self.source.startswith("stated")
+
+
 class Group(Part):
     """One Auto Scaling group in every cell: one instance type, because warm pools refuse a mix of them."""
 
-    instance_type: str = Field(description="an inf2 or trn1 type of infra/fleet/instances.json")
-    minimum: int = Field(ge=0, description="instances, at least; the scaling law raises it to what the load needs")
+    instance_type: str = Field(description="a type of infra/fleet/instances.json")
+    engine: Literal["neuron", "torch"] = Field(
+        default="neuron", description="neuron on inf2 and trn1; torch, our int8 kernels, on c7i and c7a"
+    )
+    service_time: ServiceTime | None = Field(default=None, description="of this group; the model's where left out")
+    minimum: int = Field(ge=0, description="instances, at least, at any hour; taken as it is, never raised silently")
     maximum: int = Field(ge=1, description="instances, at most")
     capacity_reservation_id: str | None = Field(default=None, pattern=r"^cr-[0-9a-f]+$")
 
@@ -50,8 +98,9 @@ class Group(Part):
 
     @property
     def chip(self) -> Chip:
-        """The accelerator family: inf2 or trn1. It names the group inside its cell."""
-        return "inf2" if self.instance_type.startswith("inf2.") else "trn1"
+        """The accelerator family, inf2 or trn1, or cpu. It names the group inside its cell."""
+        families: dict[str, Chip] = {"inf2": "inf2", "trn1": "trn1"}
+        return families.get(self.instance_type.partition(".")[0], "cpu")
 
     @property
     def instance(self) -> InstanceType:
@@ -66,20 +115,9 @@ class Slo(Part):
     goal: float = Field(
         default=0.999, gt=0.5, lt=1, description="share of requests answered well: in time and not shed, over 28 days"
     )
-
-
-class ServiceTime(Part):
-    """How long one replica is busy with one plan. Everything that sizes the fleet starts here."""
-
-    mean_ms: float = Field(gt=0)
-    p99_ms: float = Field(gt=0)
-    source: str = Field(min_length=12, description="who measured it, on what; or 'stated:' and the reasoning")
-
-    @model_validator(mode="after")
-    def _tail_is_beyond_the_mean(self) -> Self:
-        if self.p99_ms < self.mean_ms:
-            raise ValueError(f"p99_ms {self.p99_ms} is below mean_ms {self.mean_ms}: a 99th percentile cannot be")
-        return self
+    model_goal: float = Field(
+        default=0.99, gt=0.5, lt=1, description="share of requests planned by the model or its cache, over 28 days"
+    )
 
 
 def _medusa_choices(tree: object) -> object:
@@ -154,10 +192,52 @@ class MachineImage(Part):
     )
 
 
-class Traffic(Part):
-    """What the whole fleet is asked on an ordinary day, at that day's own peak."""
+class ForecastBlock(Part):
+    """From `begins` on those days, until the next block begins, `share` of the ordinary day's peak is expected."""
 
-    plans_per_minute: int = Field(gt=0)
+    days: tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...] = Field(min_length=1)
+    begins: str = Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$", description="HH:MM in traffic.time_zone")
+    share: float = Field(gt=0, le=1, description="of traffic.plans_per_minute")
+
+    @property
+    def minute(self) -> int:
+        """Minutes since midnight."""
+        hour, minute = self.begins.split(":")
+        return int(hour) * 60 + int(minute)
+
+
+class Traffic(Part):
+    """What the whole fleet is asked on an ordinary day."""
+
+    plans_per_minute: int = Field(gt=0, description="at that day's own peak")
+    forecast: tuple[ForecastBlock, ...] = Field(
+        default=(), description="by day and hour; the floor follows it. Without one the floor is the peak's, always"
+    )
+    time_zone: str = Field(default="UTC", description="of the forecast, as the tz database names it")
+
+    @field_validator("time_zone")
+    @classmethod
+    def _exists(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError) as error:
+            raise ValueError(f"{name!r} is no time zone of the tz database, like America/New_York") from error
+        return name
+
+
+class Surge(Part):
+    """What the fleet promises of a load that nobody announced: it grows linearly to `times` the forecast one."""
+
+    times: float = Field(default=3, ge=1, le=100)
+    within: Seconds = Field(default=60, ge=1, description="the load has grown")
+    recover: Seconds = Field(default=180, ge=1, description="from its start: the model plans for 99% again")
+    absorb: float = Field(default=1, ge=1, le=20, description="times the load that hosts in service plan for alone")
+
+    @model_validator(mode="after")
+    def _absorbs_less_than_all(self) -> Self:
+        if self.absorb > self.times:
+            raise ValueError(f"absorb {self.absorb:g} is above times {self.times:g}: raise times, or lower absorb")
+        return self
 
 
 class Event(Part):

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 NEWEST_SDK = (2, 28)
 # NxDI's Medusa buffers hard-code TOPK = 10.
 MEDUSA_RANKS = 10
+# "Scheduled actions per Auto Scaling group".
+SCHEDULED_ACTIONS = 125
 # "Targets per Application Load Balancer", default quota.
 BALANCER_TARGETS = 1000
 LOG_RETENTION_DAYS = frozenset(
@@ -70,6 +72,8 @@ def _medusa_decodes_one_at_a_time(fleet: FleetSettings) -> Iterator[Violation]:
 def _tensor_parallel_exists(fleet: FleetSettings) -> Iterator[Violation]:
     tensor_parallel = fleet.model.tensor_parallel
     for group in fleet.groups:
+        if group.engine == "torch":
+            continue
         valid = [degree for degree in catalogue().tensor_parallel[group.chip] if degree <= group.instance.cores]
         if tensor_parallel not in valid:
             yield Violation(
@@ -131,6 +135,18 @@ def _groups_are_sane(fleet: FleetSettings) -> Iterator[Violation]:
                 f"{group.minimum} is above maximum {group.maximum}; swap or raise them",
                 source,
             )
+        if group.engine == "torch" and group.chip != "cpu":
+            yield Violation(
+                f"groups.{index}.engine",
+                f"torch on {group.instance_type} would leave its chips idle: use neuron, or a CPU type",
+                "infra/fleet/instances.json",
+            )
+        if group.engine == "neuron" and group.chip == "cpu":
+            yield Violation(
+                f"groups.{index}.engine",
+                f"{group.instance_type} has no Neuron chip: write engine: torch, and its service_time",
+                "infra/fleet/instances.json",
+            )
     chips = [group.chip for group in fleet.groups]
     if len(set(chips)) < len(chips):
         yield Violation(
@@ -158,19 +174,29 @@ def _cell_stays_small(fleet: FleetSettings) -> Iterator[Violation]:
 
 
 def _slo_can_be_met(fleet: FleetSettings) -> Iterator[Violation]:
-    utilisation = sizing.target_utilisation(fleet)
-    if utilisation < sizing.LOWEST_UTILISATION:
-        yield Violation(
-            "model.service_time",
-            f"mean {fleet.model.service_time.mean_ms} ms and p99 {fleet.model.service_time.p99_ms} ms leave replicas "
-            f"only {utilisation:.0%} busy inside an SLO of {fleet.slo.p99_ms} ms: use a faster model or a longer SLO",
-            "infra/fleet/sizing.py, target_utilisation",
-        )
+    for index, group in enumerate(fleet.groups):
+        utilisation, time = sizing.target_utilisation(fleet, group), sizing.service_time(fleet, group)
+        if utilisation < sizing.LOWEST_UTILISATION:
+            yield Violation(
+                f"groups.{index}.service_time" if group.service_time else "model.service_time",
+                f"mean {time.mean_ms} ms and p99 {time.p99_ms} ms leave replicas of {group.instance_type} only "
+                f"{utilisation:.0%} busy inside an SLO of {fleet.slo.p99_ms} ms: use a faster model or a longer SLO",
+                "infra/fleet/sizing.py, target_utilisation",
+            )
+
+
+def _can_be_sized(fleet: FleetSettings) -> bool:
+    """Whether there is anything to divide by; where there is not, another rule says so."""
+    return all(
+        sizing.replicas_per_instance(group, fleet.model.tensor_parallel)
+        and sizing.target_utilisation(fleet, group) >= sizing.LOWEST_UTILISATION
+        for group in fleet.groups
+    )
 
 
 def _ordinary_days_and_events_have_capacity(fleet: FleetSettings) -> Iterator[Violation]:
-    if sizing.target_utilisation(fleet) < sizing.LOWEST_UTILISATION or not _replicas_fit(fleet):
-        return  # another rule says so; there is nothing to divide by
+    if not _can_be_sized(fleet):
+        return
     days = [("traffic.plans_per_minute", "an ordinary day", 1.0)]
     days += [(f"events.{index}", f"event {event.name!r}", event.multiplier) for index, event in enumerate(fleet.events)]
     for field, what, multiplier in days:
@@ -185,8 +211,58 @@ def _ordinary_days_and_events_have_capacity(fleet: FleetSettings) -> Iterator[Vi
                 )
 
 
-def _replicas_fit(fleet: FleetSettings) -> bool:
-    return all(sizing.replicas_per_instance(group, fleet.model.tensor_parallel) for group in fleet.groups)
+def _minimum_carries_the_quietest_hour(fleet: FleetSettings) -> Iterator[Violation]:
+    if not _can_be_sized(fleet):
+        return
+    share = min((block.share for block in fleet.traffic.forecast), default=1.0)
+    when = "the forecast's quietest hour" if fleet.traffic.forecast else "an ordinary day (there is no forecast)"
+    for index, group in enumerate(fleet.groups):
+        needed = sizing.floor_for(fleet, group, share)
+        if group.minimum < needed <= group.maximum:
+            yield Violation(
+                f"groups.{index}.minimum",
+                f"{group.minimum} is below the {needed} {group.instance_type} a cell that {when} needs, a zone's loss "
+                f"and surge.absorb included: write {needed}",
+                "infra/fleet/sizing.py, floor_for; AWS Builders' Library, Static stability using Availability Zones",
+            )
+
+
+def _surge_can_be_kept(fleet: FleetSettings) -> Iterator[Violation]:
+    if not _can_be_sized(fleet):
+        return
+    surge, source = fleet.surge, "infra/fleet/sizing.py, surge_instances and surge_recovery_seconds"
+    for group in fleet.groups:
+        needed, takes = sizing.surge_instances(fleet, group), sizing.surge_recovery_seconds(fleet, group)
+        if needed > group.maximum:
+            yield Violation(
+                "surge.times",
+                f"{surge.times:g} times the load needs {needed} {group.instance_type} a cell, but the group's maximum "
+                f"is {group.maximum}: promise less, raise it, or add cells",
+                source,
+            )
+        if takes > surge.recover:
+            yield Violation(
+                "surge.recover",
+                f"{surge.recover} s, but {group.instance_type} in this fleet needs {takes:.0f} s (warm_start_seconds "
+                f"{fleet.warm_start_seconds} of them): promise that, or start faster",
+                source,
+            )
+
+
+def _forecast_can_be_scheduled(fleet: FleetSettings) -> Iterator[Violation]:
+    begun = [(day, block.begins) for block in fleet.traffic.forecast for day in block.days]
+    if len(set(begun)) < len(begun):
+        yield Violation(
+            "traffic.forecast", "two blocks begin at the same time of the same day", "infra/fleet/calendar.py"
+        )
+    actions = len(fleet.traffic.forecast) * (len(fleet.events) + 1) + 2 * len(fleet.events)
+    if actions > SCHEDULED_ACTIONS:
+        yield Violation(
+            "traffic.forecast",
+            f"{len(fleet.traffic.forecast)} blocks around {len(fleet.events)} events make {actions} scheduled "
+            f"actions a group; {SCHEDULED_ACTIONS} are allowed: use fewer blocks",
+            "Amazon EC2 Auto Scaling quotas, scheduled actions per Auto Scaling group",
+        )
 
 
 def _events_do_not_overlap(fleet: FleetSettings) -> Iterator[Violation]:
@@ -274,6 +350,9 @@ RULES: tuple[Rule, ...] = (
     _cell_stays_small,
     _slo_can_be_met,
     _ordinary_days_and_events_have_capacity,
+    _minimum_carries_the_quietest_hour,
+    _surge_can_be_kept,
+    _forecast_can_be_scheduled,
     _events_do_not_overlap,
     _events_leave_time_to_boot,
     _public_load_balancers_authenticate,

@@ -19,6 +19,7 @@ from infra.fleet.parts import (
     NetworkSettings,
     Part,
     Slo,
+    Surge,
     Traffic,
 )
 
@@ -41,9 +42,7 @@ class FleetSettings(Part):
     groups: tuple[Group, ...] = Field(min_length=1, max_length=2, description="in every cell")
     traffic: Traffic
     slo: Slo = Slo()
-    surge_factor: float = Field(
-        default=1.5, ge=1, le=4, description="load beyond what was scheduled that warm instances absorb"
-    )
+    surge: Surge = Surge()
     boot_seconds: int = Field(default=600, ge=30, le=7200, description="launch to proven ready, cold")
     warm_start_seconds: int = Field(default=90, ge=5, le=7200, description="warm pool to proven ready")
     drain_seconds: int = Field(default=30, ge=5, le=300, description="in-flight requests get this long")
