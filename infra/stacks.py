@@ -21,7 +21,7 @@ from constructs import Construct
 
 from infra.constructs.alarms import CellAlarms
 from infra.constructs.cell import Cell
-from infra.constructs.dashboard import FleetDashboard
+from infra.constructs.dashboard import FleetDashboard, RunbookPages
 from infra.constructs.edge import Edge
 from infra.constructs.image import Artifacts, ImagePipeline
 from infra.constructs.names import CellNames
@@ -134,11 +134,13 @@ class ObservabilityStack(FleetStack):
         on_call = OnCall(self, "OnCall", settings=settings)
         for names in cells:
             alarms = "".join(word.capitalize() for word in names.cell.split("-"))
-            CellAlarms(self, alarms, settings=settings, names=names, topic_arn=on_call.topic_arn)
+            CellAlarms(self, alarms, settings=settings, names=names, on_call=on_call.topics)
         FleetDashboard(self, "Dashboard", settings=settings, cells=cells)
         url = f"https://{self.region}.console.aws.amazon.com/cloudwatch/home#dashboards/dashboard/peakplan-{settings.name}"
         CfnOutput(self, "DashboardUrl", value=url, description="The night's first look")
-        CfnOutput(self, "OnCallTopic", value=on_call.topic_arn, description="Where notifications go")
+        RunbookPages(self, "Runbooks", settings=settings)
+        CfnOutput(self, "PagesTopic", value=on_call.topics.page, description="Where what wakes somebody goes")
+        CfnOutput(self, "TicketsTopic", value=on_call.topics.ticket, description="Where what can wait goes")
 
 
 def compose(app: App, settings: FleetSettings) -> list[CellStack]:

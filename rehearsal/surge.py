@@ -220,9 +220,7 @@ class _Gathered:
             queue_p99_ms=_p99(self.waits),
             by_rule_share=self.by_rule / self.requests if self.requests else 0.0,
         )
-        return Window(
-            ends, self.requests, self.by_rule, 1000 * self.longest, hosts.in_service, hosts.desired, metrics
-        )
+        return Window(ends, self.requests, self.by_rule, 1000 * self.longest, hosts.in_service, hosts.desired, metrics)
 
 
 def _p99(seconds: list[float]) -> float:

@@ -53,7 +53,6 @@ class Cell(Construct):
                 group=hosts.group,
                 group_name=hosts.name,
                 dimensions={"Fleet": settings.name, "Cell": name, "Group": group.chip},
-                load_balancer=self.load_balancer.load_balancer_full_name,
             )
             self.groups.append(hosts)
         self.names = CellNames(

@@ -18,6 +18,7 @@ from infra.constructs.scaling import scaling_alarm_name
 from infra.fleet.cost import volume_gib
 from infra.fleet.metrics import metrics
 from infra.fleet.parts import Group
+from infra.fleet.policies import GROUP_WARM_UP_SECONDS
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
 
@@ -175,7 +176,7 @@ class HostGroup(Construct):
             launch_template=template,
             min_capacity=law.minimum,  # and no desired capacity: a deploy must not undo what scaling decided
             max_capacity=law.maximum,
-            default_instance_warmup=Duration.seconds(settings.warm_start_seconds),
+            default_instance_warmup=Duration.seconds(GROUP_WARM_UP_SECONDS),
             group_metrics=[autoscaling.GroupMetrics.all()],
             health_checks=autoscaling.HealthChecks.with_additional_checks(
                 additional_types=[
@@ -191,7 +192,7 @@ class HostGroup(Construct):
 
     def _refresh(self) -> autoscaling.UpdatePolicy:
         """A new launch template replaces instances in steps; these alarms of the group's own stop it and roll back."""
-        names = [scaling_alarm_name(self.name, policy) for policy in ("p99", "degraded")]
+        names = [scaling_alarm_name(self.name, policy) for policy in ("latency", "by-rule")]
         return autoscaling.UpdatePolicy.instance_refresh(
             strategy=autoscaling.InstanceRefreshStrategy.ROLLING,
             checkpoint_percentages=[10, 50, 100],

@@ -86,8 +86,8 @@ def volume_gib(group: Group) -> int:
 
 def _group_items(settings: FleetSettings, prices: Prices, group: Group, multiplier: float) -> Iterator[Item]:
     law = ScalingLaw.for_group(settings, group)
-    running = max(law.minimum, sizing.instances_wanted(settings, group, multiplier)) * settings.cells
-    warm = max(law.warm_pool.size * settings.cells, law.warm_pool.prepared * settings.cells - running)
+    running = max(law.minimum, sizing.floor_for(settings, group)) * settings.cells
+    warm = law.warm_pool.size(running // settings.cells) * settings.cells
     disk = volume_gib(group) * prices.volume_gib_month / HOURS_A_MONTH
     yield Item(f"{group.instance_type} in service", running, prices.instance_hour[group.instance_type])
     yield Item(f"{group.instance_type} volumes, warm pool's too", running + warm, disk)
@@ -129,7 +129,7 @@ def report(settings: FleetSettings, prices: Prices) -> str:
 
 
 def _sizing_lines(settings: FleetSettings) -> Iterator[str]:
-    time, utilisation = settings.model.service_time, sizing.target_utilisation(settings)
+    time, utilisation = settings.model.service_time, sizing.target_utilisation(settings, settings.groups[0])
     multiplier, slo = sizing.peak_multiplier(settings), settings.slo.p99_ms
     peak = sizing.fleet_rate(settings, multiplier)
     yield f"A plan keeps a replica busy {time.mean_ms:g} ms, {time.p99_ms:g} ms at the 99th percentile ({time.source})."

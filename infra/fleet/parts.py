@@ -4,7 +4,7 @@ import json
 import re
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
@@ -305,6 +305,29 @@ class LoadBalancer(Part):
         description="SSM parameter that holds the certificate's ARN",
     )
     reserve_capacity: bool = Field(default=True, description="reserve LCUs for the event's peak, so ALB need not ramp")
+
+
+_ADDRESS = r"^(arn:aws:sns:.+|[^@\s]+@[^@\s]+\.[^@\s]+)$"
+
+
+def _or_one_address(schema: dict[str, Any]) -> None:
+    """What editors are told: one address stands for both."""
+    both = {name: schema.pop(name) for name in ("type", "properties", "required", "additionalProperties")}
+    schema["anyOf"] = [{"type": "string", "pattern": _ADDRESS}, both]
+
+
+class OnCall(Part):
+    """Who is told: what wakes somebody and what can wait go to addresses of their own, which may be the same."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_or_one_address)
+
+    page: str = Field(pattern=_ADDRESS, description="an e-mail address, or the ARN of an SNS topic")
+    ticket: str = Field(pattern=_ADDRESS, description="the same, for what can wait until the morning")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_address_is_both(cls, value: object) -> object:
+        return {"page": value, "ticket": value} if isinstance(value, str) else value
 
 
 class Caller(Part):

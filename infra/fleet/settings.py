@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
@@ -17,6 +17,7 @@ from infra.fleet.parts import (
     Model,
     Name,
     NetworkSettings,
+    OnCall,
     Part,
     Slo,
     Surge,
@@ -55,8 +56,11 @@ class FleetSettings(Part):
     caller_shard_cells: int = Field(default=2, ge=1, description="cells that one named caller is spread over")
     retention_days: int = Field(default=30, ge=1, le=3653, description="logs, access logs, flow logs")
     deletion_protection: bool = Field(default=True, description="off only where losing everything is fine")
-    on_call: Annotated[str, Field(pattern=r"^(arn:aws:sns:.+|[^@\s]+@[^@\s]+\.[^@\s]+)$")] = Field(
-        description="an e-mail address, or the ARN of an SNS topic"
+    on_call: OnCall = Field(description="page: and ticket:, or one address for both")
+    runbooks: str = Field(
+        default="",
+        pattern=r"^(https://.+)?$",
+        description="where docs/runbooks can be read, a URL; left out, each is a page of CloudWatch's dashboards",
     )
     cost_center: str = Field(default="peakplan", description="the tag that bills are split by")
 

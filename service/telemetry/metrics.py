@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 FLUSH_SECONDS = 10.0
 _FLUSHES_A_MINUTE = 6
 # Told every time, as 0 where nothing happened: alarms can then tell a quiet host from a silent one.
-_ALWAYS = ("Requests", "Degraded", "SloGood", "SloBad", "OfferedWork")
+_ALWAYS = ("Requests", "Degraded", "Shed", "SloGood", "SloBad", "OfferedWork", "ReplicaRestarts")
 _OTHER_REASON = "error"
 
 
