@@ -4,7 +4,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from infra.fleet.cost import PRICES, Prices, report
+from infra.fleet.cost import PRICES, Prices
+from infra.fleet.cost_report import report
 from infra.fleet.events import upcoming_events_only
 from infra.fleet.settings import FLEETS, FleetFileError, FleetSettings, json_schema
 from infra.fleet.vllm import script

@@ -31,16 +31,18 @@ def service_time(settings: FleetSettings, group: Group) -> ServiceTime:
 def target_utilisation(settings: FleetSettings, group: Group) -> float:
     """The share of time a replica may be busy so that the p99 stays inside the SLO; may be below LOWEST_UTILISATION.
 
-    A replica at batch 1 is an M/G/1 queue whose wait has a tail of P(wait > t) <= exp(-t (1 - u) / S) for service times
-    that vary as much as exponential ones (Kingman's heavy-traffic bound with a squared coefficient of variation of 1).
-    The wait that 1% of requests exceed, plus the p99 of the service time itself, must fit the SLO:
+    A host's k replicas at batch 1 share the gateway's line: an M/G/k queue whose wait has a tail of P(wait > t) <=
+    exp(-t k (1 - u) / S) for service times that vary as much as exponential ones (Kingman's heavy-traffic bound with a
+    squared coefficient of variation of 1). The wait that 1% of requests exceed, plus the p99 of the service time
+    itself, must fit the SLO:
 
-        S ln(100) / (1 - u) + S99 <= p99    so    u = 1 - S ln(100) / (p99 - S99)
+        S ln(100) / (k (1 - u)) + S99 <= p99    so    u = 1 - S ln(100) / (k (p99 - S99))
 
-    The balancer's least-outstanding routing does better than this queue, which chooses replicas blindly.
+    The balancer's least-outstanding routing does better than this queue, which chooses hosts blindly.
     """
     time = service_time(settings, group)
-    room = settings.slo.p99_ms - time.p99_ms
+    replicas = replicas_per_instance(group, settings.model.tensor_parallel)
+    room = replicas * (settings.slo.p99_ms - time.p99_ms)
     if room <= 0:
         return 0.0
     return min(HIGHEST_UTILISATION, max(0.0, 1 - time.mean_ms * math.log(100) / room))
