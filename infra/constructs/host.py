@@ -90,10 +90,11 @@ def host_role(scope: Construct, name: str, log_group: logs.ILogGroup) -> iam.Rol
 
 
 def user_data(environment: Mapping[str, str]) -> ec2.UserData:
-    """Tell the host who it is, then start what the image holds. Everything else was baked."""
+    """Tell the host who it is, then start what the image holds; every later boot, peakplan.target starts by itself."""
     data = ec2.UserData.for_linux()
-    data.add_commands("install -d -m 0755 /etc/peakplan", "cat > /etc/peakplan/host.env <<'END'")
+    data.add_commands("install -d -m 0755 /etc/peakplan", "cat > /etc/peakplan/host.env.new <<'END'")
     data.add_commands(*(f"{name}={value}" for name, value in environment.items()), "END")
+    data.add_commands("mv /etc/peakplan/host.env.new /etc/peakplan/host.env")  # whole, or not there
     data.add_commands("systemctl start --no-block peakplan.target")
     return data
 

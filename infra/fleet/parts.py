@@ -1,6 +1,5 @@
 """The parts of a fleet file, each refusing what it can judge alone; rules.py judges the whole."""
 
-import json
 import re
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -21,6 +20,7 @@ from pydantic import (
 )
 
 from infra.fleet.instances import Chip, InstanceType, catalogue
+from infra.fleet.model_folder import read_model_folder
 
 REPOSITORY_ROOT = Path(__file__).parents[2]
 
@@ -120,19 +120,6 @@ class Slo(Part):
     )
 
 
-def _medusa_choices(tree: object) -> object:
-    """A tree given as a path (from the repository's root) is read; a list is taken as it is."""
-    if not isinstance(tree, str):
-        return tree
-    path = REPOSITORY_ROOT / tree
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"no tree file at {tree} (paths start at the repository's root)") from error
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{tree} is not JSON: {error}") from error
-
-
 class Draft(Part):
     """An EAGLE draft that vLLM speculates with, where it runs the model; our own engine drafts with Medusa heads."""
 
@@ -142,33 +129,43 @@ class Draft(Part):
 
 
 class Model(Part):
-    """The model that every replica serves, how it was compiled for Neuron, and the SDK that compiled it."""
+    """The model that every replica serves, how it was compiled for Neuron, and the SDK that compiled it.
 
-    id: Name
-    folder: str = Field(description="model folder, from the repository's root; `make deploy` puts it into the bucket")
-    vocabulary: int = Field(gt=0, description="tokens; the Medusa heads are not padded, so it must divide by tp")
+    What the model folder knows (id, vocabulary, heads, tree, max_plan_tokens) is read there, unless the fleet file says
+    it too.
+    """
+
+    folder: str = Field(description="model folder, from the repository's root")
+    id: Name = Field(default="", validate_default=True, description="read from the folder's model.json")
+    vocabulary: int = Field(default=0, gt=0, validate_default=True, description="tokens; read from the model's base")
     strategy: Literal["medusa", "autoregressive"] = "medusa"
-    heads: int = Field(default=4, ge=0, le=8)
-    tree: list[list[int]] = Field(
-        default=[],
-        description="NxDI choices list, or the path of a JSON file that holds one",
-        json_schema_extra={"anyOf": [{"type": "string"}, {"type": "array"}]},
-    )
+    heads: int = Field(default=0, ge=0, le=8, description="Medusa heads; read from the folder's medusa_heads")
+    tree: list[list[int]] = Field(default=[], description="NxDI choices list; read from the folder's medusa_tree.json")
     speculation_length: int = Field(
         default=0, ge=0, validate_default=True, description="tree nodes + 1; follows the tree where it is left out"
     )
     sequence_length: int = Field(default=512, ge=64, description="positions in the key/value cache")
-    max_prompt_tokens: int = Field(default=320, ge=1)
-    max_plan_tokens: int = Field(default=96, ge=1)
+    max_prompt_tokens: int = Field(default=384, ge=1)
+    max_plan_tokens: int = Field(
+        default=0, ge=1, validate_default=True, description="read from the folder's model.json"
+    )
     tensor_parallel: int = Field(default=2, ge=1, description="NeuronCores a replica spans; 2 is one chip")
     batch_size: int = Field(default=1, ge=1)
     draft: Draft | None = Field(default=None, description="for `python -m infra.fleet vllm` alone")
     async_mode: bool = False
     sdk: str = Field(default="2.28", pattern=r"^\d+\.\d+$", description="Neuron SDK")
-    image: str = Field(description="container image, pinned by tag, whose tag names the SDK")
+    image: str = Field(
+        default="public.ecr.aws/neuron/pytorch-inference-neuronx:2.9.0-neuronx-py312-sdk2.28.0-ubuntu24.04",
+        description="container image, pinned by tag, whose tag names the SDK",
+    )
     service_time: ServiceTime
 
-    _read_tree = field_validator("tree", mode="before")(_medusa_choices)
+    @model_validator(mode="before")
+    @classmethod
+    def _read_the_folder(cls, content: object) -> object:
+        if not isinstance(content, dict) or not isinstance(content.get("folder"), str):
+            return content  # what is wrong with it is said field by field
+        return read_model_folder(REPOSITORY_ROOT / content["folder"]) | content
 
     @field_validator("speculation_length")
     @classmethod

@@ -124,6 +124,12 @@ def _sequence_has_room(fleet: FleetSettings) -> Iterator[Violation]:
             f"{model.sequence_length} is short of prompt + plan + heads + 1 + speculation length = {needed}",
             "neuronx-distributed-inference: the key/value write position is not bounded",
         )
+    if model.strategy == "medusa" and model.max_prompt_tokens == model.speculation_length:
+        yield Violation(
+            "model.max_prompt_tokens",
+            f"{model.max_prompt_tokens} is the speculation length too: NxDI tells a prompt from a tree by its length",
+            "neuronx-distributed-inference, Medusa models' forward",
+        )
 
 
 def _groups_are_sane(fleet: FleetSettings) -> Iterator[Violation]:

@@ -1,11 +1,13 @@
 """A fleet file that would hurt is refused in words a person can act on: one test a rule."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from infra.fleet.model_folder import read_model_folder
 from infra.fleet.settings import FLEETS, FleetFileError, FleetSettings, json_schema
 from tests.infra.fleet.fleets import dev_with
 
@@ -48,7 +50,8 @@ def test_fleets_that_ship_are_accepted(name: str) -> None:
         pytest.param({"model.tree": []}, "model.tree", "is empty", id="no tree"),
         pytest.param({"model.tree": [[0], [12]]}, "model.tree", "outside 0..9", id="rank beyond the buffers"),
         pytest.param({"model.tree": [[0], [1, 0]]}, "model.tree", "hangs in the air", id="orphan in the tree"),
-        pytest.param({"model.tree": "models/nowhere.json"}, "model.tree", "no tree file", id="tree file missing"),
+        pytest.param({"model.folder": "models/nowhere"}, "model", "no model.json", id="model folder missing"),
+        pytest.param({"model.max_prompt_tokens": 6}, "model.max_prompt_tokens", "by its length", id="prompt as a tree"),
         pytest.param({"model.sequence_length": 480}, "model.sequence_length", "= 491", id="sequence too short"),
         pytest.param({"groups.0.minimum": 7}, "groups.0.minimum", "above maximum 6", id="min over max"),
         pytest.param({"groups.1.instance_type": "inf2.8xlarge"}, "groups", "one group a chip", id="chip twice"),
@@ -122,3 +125,30 @@ def test_a_missing_file_says_which_fleets_ship(tmp_path: Path) -> None:
 def test_the_committed_json_schema_is_current() -> None:
     committed = (FLEETS.parent / "fleet" / "schema.json").read_text(encoding="utf-8")
     assert committed == json_schema(), "stale: run `make schema`"
+
+
+def test_the_model_folder_says_what_the_fleet_file_leaves_out() -> None:
+    model = FleetSettings.from_yaml(FLEETS / "dev.yaml").model
+    folder = FLEETS.parents[1] / model.folder
+    card = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+    assert (model.id, model.max_plan_tokens) == (card["id"], card["max_tokens"])
+    assert model.tree == json.loads((folder / "medusa_tree.json").read_text(encoding="utf-8"))
+    assert (model.vocabulary, model.heads) == (49152, 4)
+
+
+def test_a_folder_of_another_base_says_its_own_vocabulary(tmp_path: Path) -> None:
+    card = {"id": "mine", "base": "base", "bos_token_id": 1, "eos_token_id": 2, "max_tokens": 64}
+    (tmp_path / "base").mkdir()
+    (tmp_path / "model.json").write_text(json.dumps(card), encoding="utf-8")
+    (tmp_path / "base/config.json").write_text(json.dumps({"vocab_size": 32000}), encoding="utf-8")
+    expected = {"id": "mine", "vocabulary": 32000, "heads": 0, "tree": [], "max_plan_tokens": 64}
+    assert read_model_folder(tmp_path) == expected
+
+
+@pytest.mark.parametrize("content", [b"", b"version https://git-lfs.github.com/spec/v1"], ids=["empty", "LFS pointer"])
+def test_heads_that_were_not_fetched_are_refused_in_words(tmp_path: Path, content: bytes) -> None:
+    card = {"id": "mine", "base": "smollm2-135m-instruct", "max_tokens": 64}
+    (tmp_path / "model.json").write_text(json.dumps(card), encoding="utf-8")
+    (tmp_path / "medusa_heads.safetensors").write_bytes(content)
+    with pytest.raises(ValueError, match="git lfs pull"):
+        read_model_folder(tmp_path)
