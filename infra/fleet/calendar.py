@@ -91,7 +91,7 @@ class Calendar:
         free_from: datetime | None = None
         for due, end, _, _ in sorted(self.events):
             if free_from is None or free_from < due:
-                yield free_from, due
+                yield free_from, due - timedelta(minutes=1)  # the event's own action has its moment alone
             free_from = end
         yield free_from, None
 
