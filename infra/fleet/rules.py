@@ -72,7 +72,7 @@ def _medusa_decodes_one_at_a_time(fleet: FleetSettings) -> Iterator[Violation]:
 def _tensor_parallel_exists(fleet: FleetSettings) -> Iterator[Violation]:
     tensor_parallel = fleet.model.tensor_parallel
     for group in fleet.groups:
-        if group.engine == "torch":
+        if group.engine == "torch" or group.chip == "cpu":
             continue
         valid = [degree for degree in catalogue().tensor_parallel[group.chip] if degree <= group.instance.cores]
         if tensor_parallel not in valid:

@@ -193,7 +193,7 @@ def test_rules_above_their_budget_act_at_once_and_below_it_not() -> None:
 
 
 def test_a_surge_s_alarms_act_one_after_another_and_again_after_a_minute() -> None:
-    """"The alarm continues to invoke the action once per minute": a single alarm would sleep through the ramp."""
+    """ "The alarm continues to invoke the action once per minute": a single alarm would sleep through the ramp."""
     state, desired, course = INF2.initial_state(), 36, []
     for work in (0.3, 0.8, 0.8, 1.3, 1.3, 2.6, 2.6, 2.6):
         desired, state = INF2.advance(state, Metrics(work, 100, 10, 0.0), ORDINARY, 10, 36, desired)
