@@ -31,7 +31,7 @@ from infra.fleet.settings import FleetFileError, FleetSettings
 
 GUARD_RULES = Path(__file__).parent / "rules" / "never.guard"
 # CloudFormation takes a template of 1 MB, and a cell's alarms and graphs are some 60 kB of it.
-MOST_CELLS = 15
+MOST_CELLS = 11
 
 
 def tags(settings: FleetSettings, id: str) -> dict[str, str]:

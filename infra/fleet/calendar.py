@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from infra.fleet import sizing
-from infra.fleet.parts import DAYS, Group
+from infra.fleet.demand import DAYS
+from infra.fleet.parts import Group
 from infra.fleet.policies import ScheduledFloor
 from infra.fleet.settings import FleetSettings
 

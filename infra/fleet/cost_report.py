@@ -9,7 +9,8 @@ from pathlib import Path
 
 from infra.fleet import sizing
 from infra.fleet.cost import Prices, bills
-from infra.fleet.parts import REPOSITORY_ROOT, Group, ServiceTime
+from infra.fleet.demand import ServiceTime
+from infra.fleet.parts import REPOSITORY_ROOT, Group
 from infra.fleet.settings import FleetSettings
 
 FIGURES = REPOSITORY_ROOT / "docs" / "figures"

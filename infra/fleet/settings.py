@@ -8,20 +8,16 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from infra.fleet import rules
+from infra.fleet.demand import Event, Name, Part, Surge, Traffic
 from infra.fleet.parts import (
     Caller,
-    Event,
     Group,
     LoadBalancer,
     MachineImage,
     Model,
-    Name,
     NetworkSettings,
     OnCall,
-    Part,
     Slo,
-    Surge,
-    Traffic,
 )
 
 FLEETS = Path(__file__).parents[1] / "fleets"

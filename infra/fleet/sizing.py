@@ -6,7 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from infra.fleet.parts import Group, ServiceTime
+    from infra.fleet.demand import ServiceTime
+    from infra.fleet.parts import Group
     from infra.fleet.settings import FleetSettings
 
 # What a replica may be busy at most, whatever the queue's arithmetic allows: load balancers are not ideal.

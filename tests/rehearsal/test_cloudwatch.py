@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rehearsal.cloudwatch import Missing, MetricStore, State, SynthesisedAlarm, compute, next_state
+from rehearsal.cloudwatch import MetricStore, Missing, State, SynthesisedAlarm, compute, next_state
 from tests.infra.synthesis import resources, templates
 
 TREATMENTS: tuple[Missing, ...] = ("missing", "ignore", "breaching", "notBreaching")
@@ -157,7 +157,7 @@ def test_silence_adds_nothing_and_removes_nothing() -> None:
 
 
 def test_every_alarm_of_the_observability_stack_fires_with_its_newest_minute_missing() -> None:
-    """The documented trap of FILL: an alarm that needs every period never fires on data that is always a little late."""
+    """The documented trap of FILL: an alarm that needs every period never fires where the newest is always late."""
     found = resources(templates("prime-day")["Observability"], "AWS::CloudWatch::Alarm").values()
     for alarm in (each["Properties"] for each in found):
         filled = any("FILL" in query.get("Expression", "") for query in alarm["Metrics"])
@@ -179,7 +179,7 @@ def _as_one_cell(alarm: dict[str, Any]) -> dict[str, Any]:
 
 
 def paged(times: float, minutes: int, *, delay: float = 0) -> bool:
-    """Whether the saturation page fires at so many times the capacity, with 46% by rule at 1.5 as on the real gateway."""
+    """Whether the saturation page fires at so many times the capacity; 46% by rule at 1.5, as on the real gateway."""
     store, alarm = MetricStore(), observability("saturation")
     states = []
     for now in range(10, 60 * minutes + 1, 10):

@@ -87,11 +87,15 @@ def test_a_page_comes_between_11_and_16_times_capacity() -> None:
 
 def test_an_alarm_that_could_stick_is_refused() -> None:
     """FILL reads calm in the newest minute, whose data may always be late; CloudWatch user guide, Use metric math."""
-    sticky = {"key": "x", "meaning": "x", "expression": "late", "line": 1, "unit": "", "severity": Severity.TICKET}
+
+    def alarm(evaluation: tuple[int, int, int], *, filled: bool) -> MetricAlarm:
+        readings = {"late": Reading("SloBad", none_is_zero=filled)}
+        return MetricAlarm("x", "x", readings, "late", 1, "", evaluation, Severity.TICKET)
+
     with pytest.raises(ValueError, match="5 of 5 periods with FILL sticks"):
-        MetricAlarm(readings={"late": Reading("SloBad")}, evaluation=(60, 5, 5), **sticky)
-    MetricAlarm(readings={"late": Reading("SloBad")}, evaluation=(60, 4, 5), **sticky)
-    MetricAlarm(readings={"late": Reading("SloBad", none_is_zero=False)}, evaluation=(60, 5, 5), **sticky)
+        alarm((60, 5, 5), filled=True)
+    assert alarm((60, 4, 5), filled=True).breaching == 4
+    assert alarm((60, 5, 5), filled=False).breaching == 5
 
 
 def test_a_fleet_without_neuron_has_no_alarm_of_it() -> None:

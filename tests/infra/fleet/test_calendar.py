@@ -5,7 +5,7 @@ from zoneinfo import ZoneInfo
 
 from infra.fleet import sizing
 from infra.fleet.calendar import Calendar
-from infra.fleet.parts import DAYS
+from infra.fleet.demand import DAYS
 from infra.fleet.policies import ScheduledFloor
 from infra.fleet.settings import FLEETS, FleetSettings
 from tests.infra.fleet.fleets import dev_fleet

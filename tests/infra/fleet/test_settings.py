@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from infra.fleet.model_folder import read_model_folder
 from infra.fleet import sizing
+from infra.fleet.model_folder import read_model_folder
 from infra.fleet.settings import FLEETS, FleetFileError, FleetSettings, json_schema
 from tests.infra.fleet.fleets import dev_with
 
@@ -148,7 +148,7 @@ def test_a_missing_file_says_which_fleets_ship(tmp_path: Path) -> None:
         FleetSettings.from_yaml(tmp_path / "none.yaml")
 
 
-def test_a_cell_may_run_on_processors_alone(tmp_path: Path) -> None:
+def test_a_cell_may_run_on_processors_alone() -> None:
     time = {"mean_ms": 50, "p99_ms": 150, "source": "measured: a test's own figure"}
     group = {"instance_type": "c7a.4xlarge", "engine": "torch", "minimum": 3, "maximum": 6, "service_time": time}
     settings = FleetSettings.model_validate(dev_with({"groups": [group]}))
