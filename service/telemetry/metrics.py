@@ -124,9 +124,6 @@ class Metrics:
             return []
         for name in _ALWAYS:
             self._emf.add(name, 0)
-        now = self._clock()
-        self._emf.add("ReplicaSeconds", reading.replicas * (now - self._reported))
-        self._reported = now
         self._emf.add("OutstandingPerReplica", reading.outstanding / max(reading.replicas, 1))
         if self._flushes % _FLUSHES_A_MINUTE == 0:
             self._emf.add("ReplicasInService", reading.replicas)
@@ -155,6 +152,9 @@ class Metrics:
         if grown := reading.asked + self._turned_away - self._seen["asked"]:
             self._add("OfferedWork", grown * reading.service_seconds)
             self._seen["asked"] += grown
+        now = self._clock()
+        self._add("ReplicaSeconds", reading.replicas * (now - self._reported))
+        self._reported = now
         self._prometheus.add("OutstandingPerReplica", reading.outstanding / max(reading.replicas, 1))
         self._prometheus.add("ReplicasInService", reading.replicas)
 
