@@ -20,7 +20,7 @@ TRAINING_ENVIRONMENT := MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_
 FLEET ?= dev
 CDK := env PATH="$(CURDIR)/$(BIN):$$PATH" CDK_DISABLE_CLI_TELEMETRY=true node_modules/.bin/cdk --no-notices
 
-.PHONY: help serve triton bench-triton compile neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy cost schema
+.PHONY: help serve triton bench-triton compile neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy cell-out cell-in alarms cost schema
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -86,6 +86,15 @@ diff: $(VENV)/cdk.stamp ## what a deploy of FLEET would change (needs AWS creden
 
 deploy: $(VENV)/cdk.stamp ## deploy FLEET cell after cell, stopping where one is hurt (needs AWS credentials)
 	$(BIN)/python -m infra.waves $(FLEET) -- $(CDK)
+
+cell-out: $(VENV)/cdk.stamp ## move CELL=cell-2 of FLEET out of service: its callers go to the others (FORCE=1: although they are too small)
+	@$(BIN)/python -m infra.cells out $(FLEET) $(CELL) $(if $(FORCE),--force)
+
+cell-in: $(VENV)/cdk.stamp ## move CELL= of FLEET back into service
+	@$(BIN)/python -m infra.cells in $(FLEET) $(CELL)
+
+alarms: $(VENV)/service.stamp ## docs/alarms.md, Prometheus rules and a Grafana dashboard from infra/fleet/alarms.py
+	$(BIN)/python -m infra.fleet.alarm_table
 
 cost: $(VENV)/service.stamp ## what FLEET costs an hour and a million plans, with the arithmetic
 	@$(BIN)/python -m infra.fleet cost $(FLEET)

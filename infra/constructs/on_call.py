@@ -63,7 +63,11 @@ class OnCall(Construct):
         return {"StringEquals": {"aws:SourceAccount": Stack.of(self).account}}
 
     def _shared_key(self) -> kms.Key:
-        """A key of our own: CloudWatch may not use the account's aws/sns key."""
+        """A key of our own: CloudWatch may not use the account's aws/sns key.
+
+        Without a condition: CloudWatch's calls to KMS carry no aws:SourceAccount, so one here would silence every
+        alarm; whose alarms publish, the topic decides.
+        """
         if self._key is None:
             key = self._key = kms.Key(
                 self, "Key", description=f"Notifications of {self._settings.name}", enable_key_rotation=True
@@ -73,7 +77,6 @@ class OnCall(Construct):
                     principals=[_ALARMS],
                     actions=["kms:Decrypt", "kms:GenerateDataKey*"],
                     resources=["*"],  # in a key's policy: this key
-                    conditions=self._only_ours(),
                 )
             )
         return self._key

@@ -3,7 +3,8 @@
 Metrics of the service are those of its `GET /metrics`; what only AWS knows comes through the CloudWatch exporter
 (github.com/prometheus/cloudwatch_exporter), under its names. Every target wants the labels `fleet` and `cell`
 and is scraped every 15 seconds; the service's job is called `peakplan`. Deploys are held back by Alertmanager's
-inhibition, so the alarms `quiet`, `page` and `deploying` have no rule. The expressions were parsed by promql-parser 0.12; not run beside a fleet.
+inhibition, so the alarms `quiet`, `page` and `deploying` have no rule. promql-parser 0.12 parsed the expressions; they
+have not run beside a fleet.
 """
 
 from __future__ import annotations
