@@ -129,6 +129,8 @@ class HostGroup(Construct):
             "PEAKPLAN_TERMINATE_HOOK": TERMINATE_HOOK,
             "PEAKPLAN_DRAIN_SECONDS": str(settings.drain_seconds),
         }
+        if group.engine == "torch":
+            environment["PEAKPLAN_ENGINE"] = "torch"  # the image's own setting is for chips
         template = self._launch_template(role, security_group, environment)
         self.group = self._auto_scaling_group(vpc, template, law)
         self._escape_hatches()

@@ -18,7 +18,7 @@ from constructs import Construct
 
 from infra.constructs.acknowledge import acknowledge
 from infra.constructs.network import HTTPS, ZONES_BY_NAME, flow_logs, removal_policy
-from infra.fleet.parts import REPOSITORY_ROOT
+from infra.fleet.parts import REPOSITORY_ROOT, Group
 from infra.fleet.settings import FleetSettings
 
 AMI = REPOSITORY_ROOT / "ami"
@@ -223,7 +223,7 @@ class ImagePipeline(Construct):
             "Infrastructure",
             name=f"peakplan-{self._settings.name}",
             instance_profile_name=profile.ref,
-            instance_types=[self._settings.groups[0].instance_type],
+            instance_types=[baked_on(self._settings).instance_type],
             subnet_id=vpc.private_subnets[0].subnet_id,
             security_group_ids=[security_group.security_group_id],
             instance_metadata_options=imagebuilder.CfnInfrastructureConfiguration.InstanceMetadataOptionsProperty(
@@ -261,6 +261,11 @@ class ImagePipeline(Construct):
         )
 
 
+def baked_on(settings: FleetSettings) -> Group:
+    """The group whose kind of instance builds the image, and proves what was compiled for its chip."""
+    return next((group for group in settings.groups if group.engine == "neuron"), settings.groups[0])
+
+
 def _component_parameters(settings: FleetSettings) -> dict[str, str]:
     """Parameters of the container's document: the model as the fleet file describes it, for each chip of its groups."""
     model = settings.model
@@ -271,16 +276,16 @@ def _component_parameters(settings: FleetSettings) -> dict[str, str]:
         "sequence-length": model.sequence_length,
         "speculation-length": model.speculation_length,
     }
+    chips = dict.fromkeys(group.chip for group in [baked_on(settings), *settings.groups])
     decided = {
-        "ENGINE": "triton",
+        "ENGINE": "triton" if baked_on(settings).engine == "neuron" else "torch",
         "TRITON_HOSTS": "neuron",
         "CORES_PER_CHIP": model.tensor_parallel,
         "MAX_PROMPT_TOKENS": model.max_prompt_tokens,
         "STRATEGY": model.strategy,
     }
     return {
-        # The build instance is of the first group, and proves what was compiled for its chip.
-        "CHIPS": " ".join(dict.fromkeys(group.chip for group in settings.groups)),
+        "CHIPS": " ".join(chips),
         "COMPILE": " ".join(f"--{name} {value}" for name, value in compiled_for.items()),
         "SETTINGS": " ".join(f"PEAKPLAN_{name}={value}" for name, value in decided.items()),
     }
