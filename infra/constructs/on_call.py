@@ -9,6 +9,7 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
+from infra.constructs.network import removal_policy
 from infra.fleet.settings import FleetSettings
 
 _ALARMS = iam.ServicePrincipal("cloudwatch.amazonaws.com")
@@ -23,14 +24,20 @@ class OnCall(Construct):
             self.topic_arn = settings.on_call
             return
         only_ours = {"StringEquals": {"aws:SourceAccount": Stack.of(self).account}}
-        # A key of our own: CloudWatch may not use the account's aws/sns key.
-        key = kms.Key(self, "Key", description=f"Notifications of {settings.name}", enable_key_rotation=True)
+        # A key of our own: CloudWatch may not use the account's aws/sns key. Without a condition: its calls to KMS
+        # carry no aws:SourceAccount, so one here would silence every alarm; whose alarms publish, the topic decides.
+        key = kms.Key(
+            self,
+            "Key",
+            description=f"Notifications of {settings.name}",
+            enable_key_rotation=True,
+            removal_policy=removal_policy(settings),
+        )
         key.add_to_resource_policy(
             iam.PolicyStatement(
                 principals=[_ALARMS],
                 actions=["kms:Decrypt", "kms:GenerateDataKey*"],
                 resources=["*"],  # in a key's policy: this key
-                conditions=only_ours,
             )
         )
         topic = sns.Topic(

@@ -96,13 +96,13 @@ def _group_items(settings: FleetSettings, prices: Prices, group: Group, multipli
 def bill(settings: FleetSettings, prices: Prices, load: str, multiplier: float) -> Bill:
     """The fleet at `multiplier` times its ordinary traffic, at the floor that scaling keeps for that load."""
     network, cells, zones = settings.network, settings.cells, len(settings.availability_zones)
-    reserved = sizing.reserved_units(settings)
+    reserved = sizing.reserved_units(settings, multiplier)
     units = max(reserved, sizing.balancer_units(settings, multiplier))
     items = [item for group in settings.groups for item in _group_items(settings, prices, group, multiplier)]
     items += [
         Item("load balancers", cells, prices.balancer_hour),
         Item("load balancer capacity units", units * cells, prices.balancer_unit_hour),
-        Item("interface endpoints, a zone each", len(network.endpoints) * zones, prices.endpoint_zone_hour),
+        Item("interface endpoints, a zone each", len(network.interface_endpoints) * zones, prices.endpoint_zone_hour),
         # The image build always has one; the cells' network only where it is asked for.
         Item("NAT gateways", 1 + zones * network.nat, prices.nat_hour),
     ]
