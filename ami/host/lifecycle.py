@@ -111,7 +111,7 @@ def is_leaving(target: str) -> bool:
 def drain() -> None:
     """Once this host is to leave: stop the service, which serves on while the balancer leaves, then let the host go.
 
-    The same hook holds a host that ends (Terminating:Wait) and one that goes back to the warm pool (Warmed:Pending:Wait).
+    The same hook holds a host that ends (Terminating:Wait) and one that goes back to the pool (Warmed:Pending:Wait).
     """
     while not is_leaving(metadata("autoscaling/target-lifecycle-state")):
         time.sleep(PAUSE_SECONDS)

@@ -6,10 +6,11 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.constructs.host import HostGroup
+from infra.constructs.access import HTTPS, EndpointService
+from infra.constructs.host import HostGroup, ReleaseParameters
 from infra.constructs.load_balancer import SERVICE_PORT, LoadBalancer
 from infra.constructs.names import CellNames
-from infra.constructs.network import HTTPS, log_retention, removal_policy
+from infra.constructs.network import cell_subnets, log_retention, removal_policy
 from infra.constructs.scaling import GroupScaling
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
@@ -24,6 +25,16 @@ class Cell(Construct):
         front = LoadBalancer(self, "Door", settings=settings, vpc=vpc)
         self.load_balancer, self.target_group = front.load_balancer, front.target_group
         security_group = self._host_security_group(settings, vpc, front.security_group)
+        if settings.access.privatelink:
+            EndpointService(
+                self,
+                "PrivateLink",
+                settings=settings,
+                name=name,
+                vpc=vpc,
+                subnets=cell_subnets(settings),
+                load_balancer=front,
+            )
         log_group = logs.LogGroup(
             self,
             "Logs",
@@ -31,6 +42,7 @@ class Cell(Construct):
             retention=log_retention(settings.retention_days),
             removal_policy=removal_policy(settings),
         )
+        release = ReleaseParameters(self, "Release")
         self.groups = []
         for group in settings.groups:
             law = ScalingLaw.for_group(settings, group)
@@ -44,6 +56,7 @@ class Cell(Construct):
                 vpc=vpc,
                 security_group=security_group,
                 log_group=log_group,
+                release=release,
             )
             hosts.group.attach_to_application_target_group(self.target_group)
             GroupScaling(
@@ -74,8 +87,7 @@ class Cell(Construct):
         security_group.add_egress_rule(
             ec2.Peer.ipv4(str(settings.network.cidr)), ec2.Port.tcp(HTTPS), "AWS through the endpoints"
         )
-        if settings.network.nat:
-            security_group.add_egress_rule(
-                ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "The internet, which network.nat asks for"
-            )
+        if settings.network.nat or any(endpoint.is_gateway for endpoint in settings.network.all_endpoints):
+            reached = "The internet, which network.nat asks for" if settings.network.nat else "AWS by gateway endpoints"
+            security_group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), reached)
         return security_group

@@ -9,10 +9,10 @@ from aws_cdk import aws_elasticloadbalancingv2 as elb
 from aws_cdk import aws_route53 as route53
 from constructs import Construct
 
+from infra.constructs.access import associate
+from infra.fleet.access import service_name
 from infra.fleet.settings import FleetSettings
 from infra.fleet.shards import shard
-
-ALL_CALLERS = "plan"
 
 
 class Edge(Construct):
@@ -33,30 +33,36 @@ class Edge(Construct):
         self._zone = route53.PrivateHostedZone(
             self, "Zone", vpc=vpc, zone_name=settings.network.domain, comment=f"Peakplan {settings.name}"
         )
-        self.names = [self._weighted_records(ALL_CALLERS, settings.cell_names)]
+        associate(self, self._zone, settings)
+        self.names = [self._spread(service_name(settings), settings.cell_names)]
         self.names += [
-            self._weighted_records(f"{caller.name}.{ALL_CALLERS}", shard(settings, caller.name))
+            self._spread(service_name(settings, caller.name), shard(settings, caller.name))
             for caller in settings.callers
         ]
+        for cell in settings.cell_names:  # for who tries another cell by itself
+            self._record(service_name(settings, cell), cell)
 
-    def _weighted_records(self, label: str, cells: Sequence[str]) -> str:
+    def _spread(self, name: str, cells: Sequence[str]) -> str:
         """One weighted record a cell; a cell whose targets are all unhealthy gets no new callers."""
-        name = f"{label}.{self._settings.network.domain}"
         weights = self._settings.network.cell_weights or (1,) * self._settings.cells
         for cell in cells:
-            load_balancer = self._load_balancers[cell]
-            route53.CfnRecordSet(
-                self,
-                f"{label}-{cell}",
-                hosted_zone_id=self._zone.hosted_zone_id,
-                name=name,
-                type="A",
-                set_identifier=cell,
-                weight=weights[self._settings.cell_names.index(cell)],
-                alias_target=route53.CfnRecordSet.AliasTargetProperty(
-                    dns_name=load_balancer.load_balancer_dns_name,
-                    hosted_zone_id=load_balancer.load_balancer_canonical_hosted_zone_id,
-                    evaluate_target_health=True,
-                ),
-            )
+            self._record(name, cell, weights[self._settings.cell_names.index(cell)])
         return name
+
+    def _record(self, name: str, cell: str, weight: int | None = None) -> None:
+        load_balancer = self._load_balancers[cell]
+        label = name.removesuffix(f".{self._settings.network.domain}")
+        route53.CfnRecordSet(
+            self,
+            f"{label}-{cell}",
+            hosted_zone_id=self._zone.hosted_zone_id,
+            name=name,
+            type="A",
+            set_identifier=None if weight is None else cell,
+            weight=weight,
+            alias_target=route53.CfnRecordSet.AliasTargetProperty(
+                dns_name=load_balancer.load_balancer_dns_name,
+                hosted_zone_id=load_balancer.load_balancer_canonical_hosted_zone_id,
+                evaluate_target_health=True,
+            ),
+        )

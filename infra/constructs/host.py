@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aws_cdk import Duration, Stack, Token
+from aws_cdk import CfnCondition, CfnParameter, Duration, Fn, Stack, Token
 from aws_cdk import aws_autoscaling as autoscaling
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_ec2 as ec2
@@ -15,8 +15,8 @@ from constructs import Construct
 from infra.constructs.acknowledge import acknowledge
 from infra.constructs.network import cell_subnets
 from infra.constructs.scaling import scaling_alarm_name
+from infra.fleet import endpoints
 from infra.fleet.cost import volume_gib
-from infra.fleet.metrics import metrics
 from infra.fleet.parts import Group
 from infra.fleet.policies import GROUP_WARM_UP_SECONDS
 from infra.fleet.scaling import ScalingLaw
@@ -42,41 +42,15 @@ def host_role(scope: Construct, name: str, log_group: logs.ILogGroup) -> iam.Rol
     role.add_to_policy(
         iam.PolicyStatement(
             sid="Lifecycle",
-            actions=["autoscaling:CompleteLifecycleAction", "autoscaling:RecordLifecycleActionHeartbeat"],
+            actions=list(endpoints.LIFECYCLE.actions),
             resources=[f"{arn}:*:autoScalingGroupName/{name}"],  # the star is the id that AWS gives it
         )
     )
     role.add_to_policy(
-        iam.PolicyStatement(
-            sid="Logs",
-            actions=["logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams"],
-            resources=[log_group.log_group_arn],
-        )
+        iam.PolicyStatement(sid="Logs", actions=list(endpoints.LOGS.actions), resources=[log_group.log_group_arn])
     )
-    namespaces = sorted(
-        {source.namespace for source in metrics().sources.values() if not source.namespace.startswith("AWS/")}
-    )
-    role.add_to_policy(
-        iam.PolicyStatement(
-            sid="Metrics",
-            actions=["cloudwatch:PutMetricData"],
-            resources=["*"],
-            conditions={"StringEquals": {"cloudwatch:namespace": namespaces}},
-        )
-    )
-    role.add_to_policy(
-        iam.PolicyStatement(
-            sid="SessionManager",
-            actions=[
-                "ssm:UpdateInstanceInformation",
-                "ssmmessages:CreateControlChannel",
-                "ssmmessages:CreateDataChannel",
-                "ssmmessages:OpenControlChannel",
-                "ssmmessages:OpenDataChannel",
-            ],
-            resources=["*"],
-        )
-    )
+    sessions = (*endpoints.SESSION_REGISTRATION.actions, *endpoints.SESSIONS.actions)
+    role.add_to_policy(iam.PolicyStatement(sid="SessionManager", actions=list(sessions), resources=["*"]))
     finding = "AwsSolutions::AwsSolutions-IAM5[Resource::{}]"
     account = "<AWS::AccountId>" if Token.is_unresolved(stack.account) else stack.account
     group_arn = f"arn:aws:autoscaling:{stack.region}:{account}:autoScalingGroup:*:autoScalingGroupName/{name}"
@@ -84,7 +58,7 @@ def host_role(scope: Construct, name: str, log_group: logs.ILogGroup) -> iam.Rol
     acknowledge(
         role,
         finding.format("*"),
-        "PutMetricData takes no resource and is held to our namespaces; Session Manager's actions take no resource",
+        "Session Manager's actions take no resource",
     )
     return role
 
@@ -97,6 +71,47 @@ def user_data(environment: Mapping[str, str]) -> ec2.UserData:
     data.add_commands("mv /etc/peakplan/host.env.new /etc/peakplan/host.env")  # whole, or not there
     data.add_commands("systemctl start --no-block peakplan.target")
     return data
+
+
+class ReleaseParameters(Construct):
+    """Which release a cell runs and how fast it gets there: parameters of its stack, so that one template serves all.
+
+    `image_id` has no default: a stack is made with a release, keeps it through every other change, and goes back to
+    one by a change of this parameter alone (infra/rollback.py).
+    """
+
+    def __init__(self, scope: Construct, id: str) -> None:
+        super().__init__(scope, id)
+        image = CfnParameter(
+            self, "MachineImageId", type="AWS::EC2::Image::Id", description="The release: one immutable machine image"
+        )
+        image.override_logical_id("MachineImageId")
+        speed = CfnParameter(
+            self,
+            "RefreshSpeed",
+            allowed_values=["careful", "fast"],
+            default="careful",
+            description="fast: a rollback, without checkpoints, bake and alarms",
+        )
+        speed.override_logical_id("RefreshSpeed")
+        self._fast = CfnCondition(self, "Fast", expression=Fn.condition_equals(speed.value_as_string, "fast"))
+        self._fast.override_logical_id("FastRefresh")
+        self.image_id = image.value_as_string
+
+    def hurry_where_asked(self, group: autoscaling.CfnAutoScalingGroup) -> None:
+        """Let a fast refresh replace every instance at once; alarms that are red already must not stop it."""
+        preferences = "UpdatePolicy.AutoScalingInstanceRefresh.Preferences"
+        policy = Stack.of(self).resolve(group.cfn_options.update_policy)
+        careful = policy["autoScalingInstanceRefresh"]["preferences"]
+        careful = {name[0].upper() + name[1:]: value for name, value in careful.items()}
+        fast = {"CheckpointPercentages": [100], "CheckpointDelay": 0, "BakeTime": 0, "MaxHealthyPercentage": 200}
+        for name, value in fast.items():
+            group.add_override(f"{preferences}.{name}", self._either(value, careful[name]))
+        alarms = {"Alarms": careful["AlarmSpecification"]["alarms"]}
+        group.add_override(f"{preferences}.AlarmSpecification", self._either({"Ref": "AWS::NoValue"}, alarms))
+
+    def _either(self, fast: object, careful: object) -> dict[str, list[object]]:
+        return {"Fn::If": [self._fast.logical_id, fast, careful]}
 
 
 class HostGroup(Construct):
@@ -114,6 +129,7 @@ class HostGroup(Construct):
         vpc: ec2.IVpc,
         security_group: ec2.ISecurityGroup,
         log_group: logs.ILogGroup,
+        release: ReleaseParameters,
     ) -> None:
         super().__init__(scope, id)
         self._settings, self._group = settings, group
@@ -131,21 +147,22 @@ class HostGroup(Construct):
         }
         if group.engine == "torch":
             environment["PEAKPLAN_ENGINE"] = "torch"  # the image's own setting is for chips
-        template = self._launch_template(role, security_group, environment)
+        template = self._launch_template(role, security_group, environment, release)
         self.group = self._auto_scaling_group(vpc, template, law)
-        self._escape_hatches()
+        self._escape_hatches(release)
 
     def _launch_template(
-        self, role: iam.IRole, security_group: ec2.ISecurityGroup, environment: Mapping[str, str]
+        self,
+        role: iam.IRole,
+        security_group: ec2.ISecurityGroup,
+        environment: Mapping[str, str],
+        release: ReleaseParameters,
     ) -> ec2.LaunchTemplate:
         return ec2.LaunchTemplate(
             self,
             "Template",
             launch_template_name=self.name,
-            # Read when CloudFormation deploys, so that a new image is a deploy with a refresh, never a surprise.
-            machine_image=ec2.MachineImage.from_ssm_parameter(
-                self._settings.machine_image.parameter, os=ec2.OperatingSystemType.LINUX
-            ),
+            machine_image=ec2.MachineImage.generic_linux({self._settings.region: release.image_id}),
             instance_type=ec2.InstanceType(self._group.instance_type),
             role=role,
             security_group=security_group,
@@ -207,7 +224,7 @@ class HostGroup(Construct):
             alarms=[cloudwatch.Alarm.from_alarm_name(self, f"Stops-{name}", name) for name in names],
         )
 
-    def _escape_hatches(self) -> None:
+    def _escape_hatches(self, release: ReleaseParameters) -> None:
         group, settings = self.group.node.default_child, self._settings
         acknowledge(
             self.group,
@@ -231,6 +248,7 @@ class HostGroup(Construct):
                 default_result="CONTINUE",
             ),
         ]
+        release.hurry_where_asked(group)
         group.availability_zone_impairment_policy = (
             autoscaling.CfnAutoScalingGroup.AvailabilityZoneImpairmentPolicyProperty(
                 zonal_shift_enabled=True, impaired_zone_health_check_behavior="IgnoreUnhealthy"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import yaml
@@ -16,10 +17,13 @@ from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
+from infra.constructs.access import HTTPS
 from infra.constructs.acknowledge import acknowledge
-from infra.constructs.network import HTTPS, ZONES_BY_NAME, flow_logs, removal_policy
+from infra.constructs.network import ZONES_BY_NAME, flow_logs, removal_policy
 from infra.fleet.parts import REPOSITORY_ROOT, Group
 from infra.fleet.settings import FleetSettings
+from infra.release import release_tags
+from infra.source import commit
 
 AMI = REPOSITORY_ROOT / "ami"
 # Release files that make no difference to what runs; without them an asset's hash follows the sources alone.
@@ -88,7 +92,7 @@ class ImagePipeline(Construct):
             description=f"Machine image of {settings.name}: {settings.model.id} on Neuron SDK {settings.model.sdk}",
             image_recipe_arn=self._recipe(release).attr_arn,
             infrastructure_configuration_arn=self._infrastructure(profile, artifacts).attr_arn,
-            distribution_configuration_arn=self._distribution().attr_arn,
+            distribution_configuration_arn=self._distribution(release).attr_arn,
             enhanced_image_metadata_enabled=True,
             image_tests_configuration=imagebuilder.CfnImagePipeline.ImageTestsConfigurationProperty(
                 image_tests_enabled=True, timeout_minutes=90
@@ -150,10 +154,11 @@ class ImagePipeline(Construct):
 
     def _recipe(self, release: dict[str, assets.Asset]) -> imagebuilder.CfnImageRecipe:
         settings = self._settings
-        known = {"SDK": settings.model.sdk, "CONTAINER": settings.model.image, **_component_parameters(settings)}
-        known |= {name.upper(): asset.s3_object_url for name, asset in release.items()}
-        # A version may never change what it holds, so it follows the contents.
-        contents = [asset.asset_hash for asset in release.values()] + [settings.model_dump_json(include={"model"})]
+        decided = {"SDK": settings.model.sdk, "CONTAINER": settings.model.image, **_component_parameters(settings)}
+        known = decided | {name.upper(): asset.s3_object_url for name, asset in release.items()}
+        # A version may never change what it holds, so it follows all of it, the parameters' values included.
+        contents = [*(asset.asset_hash for asset in release.values()), json.dumps(decided, sort_keys=True)]
+        base = ssm.StringParameter.value_for_string_parameter(self, settings.machine_image.base_parameter)
         documents = sorted((AMI / "components").glob("*.yaml"))
         components = {path: self._component(path, contents) for path in documents}
         configured = imagebuilder.CfnImageRecipe.ComponentConfigurationProperty
@@ -161,9 +166,10 @@ class ImagePipeline(Construct):
         return imagebuilder.CfnImageRecipe(
             self,
             "Recipe",
-            name=f"peakplan-{settings.name}",
+            # The base image is known at deploy alone, too late for the version: it is part of the name instead.
+            name=f"peakplan-{settings.name}-{base}",
             version=_version(*contents, *(component.version for component in components.values())),
-            parent_image=ssm.StringParameter.value_for_string_parameter(self, settings.machine_image.base_parameter),
+            parent_image=base,
             components=[
                 configured(component_arn=_cloudwatch_agent(Stack.of(self))),
                 *(
@@ -237,8 +243,8 @@ class ImagePipeline(Construct):
             ),
         )
 
-    def _distribution(self) -> imagebuilder.CfnDistributionConfiguration:
-        """The finished image's id goes into the parameter that cells read at their next deploy."""
+    def _distribution(self, release: dict[str, assets.Asset]) -> imagebuilder.CfnDistributionConfiguration:
+        """The finished image's id goes into the parameter that the next deploy begins with; its tags say what it is."""
         settings, kind = self._settings, imagebuilder.CfnDistributionConfiguration
         return kind(
             self,
@@ -249,7 +255,9 @@ class ImagePipeline(Construct):
                     region=settings.region,
                     ami_distribution_configuration={
                         "Name": f"peakplan-{settings.name}-{{{{ imagebuilder:buildDate }}}}",
-                        "AmiTags": {"peakplan:fleet": settings.name, "peakplan:model": settings.model.id},
+                        "AmiTags": release_tags(
+                            settings, {name: asset.asset_hash for name, asset in release.items()}, commit()
+                        ),
                     },
                     ssm_parameter_configurations=[
                         kind.SsmParameterConfigurationProperty(

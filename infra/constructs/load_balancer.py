@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from aws_cdk import Duration
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from aws_cdk import Duration, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_elasticloadbalancingv2 as elb
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_scheduler as scheduler
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
+from infra.constructs.access import HTTPS
 from infra.constructs.acknowledge import acknowledge
-from infra.constructs.network import HTTPS, cell_subnets, removal_policy
-from infra.fleet import sizing
+from infra.constructs.network import cell_subnets, removal_policy
 from infra.fleet.settings import FleetSettings
+from infra.fleet.sizing import reserved_units
 
 SERVICE_PORT = 8080
 
@@ -33,7 +39,8 @@ class LoadBalancer(Construct):
                 )
         self.load_balancer = self._load_balancer()
         self.target_group = self._target_group()
-        self._add_listener()
+        self.listener = self._add_listener()
+        self._reserve_for_events()
 
     def _load_balancer(self) -> elb.ApplicationLoadBalancer:
         settings = self._settings
@@ -48,7 +55,6 @@ class LoadBalancer(Construct):
             deletion_protection=settings.deletion_protection,
             drop_invalid_header_fields=True,
             desync_mitigation_mode=elb.DesyncMitigationMode.STRICTEST,
-            minimum_capacity_unit=sizing.reserved_units(settings) or None,
             # Callers' kept connections end now and then, so that they spread over cells again.
             client_keep_alive=Duration.minutes(10),
             idle_timeout=Duration.seconds(60),
@@ -99,9 +105,68 @@ class LoadBalancer(Construct):
             ),
         )
 
-    def _add_listener(self) -> None:
+    def _reserve_for_events(self) -> None:
+        """Reserve capacity when an event's own capacity is due, and give it back at its end."""
+        wanted = {event: reserved_units(self._settings, event.multiplier) for event in self._settings.events}
+        if not any(wanted.values()):
+            return
+        arn = self.load_balancer.load_balancer_arn
+        role = iam.Role(
+            self,
+            "Reserves",
+            assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com"),
+            description="Reserves load balancer capacity around events",
+        )
+        actions = ["elasticloadbalancing:ModifyCapacityReservation"]
+        role.add_to_policy(iam.PolicyStatement(actions=actions, resources=[arn]))
+        for event, units in wanted.items():
+            due = event.start - timedelta(minutes=event.lead_minutes)
+            reserve = {"LoadBalancerArn": arn, "MinimumLoadBalancerCapacity": {"CapacityUnits": units}}
+            self._at(due, f"{event.name}-begins", reserve, role)
+            self._at(event.end, f"{event.name}-ends", {"LoadBalancerArn": arn, "ResetCapacityReservation": True}, role)
+
+    def _at(self, time: datetime, name: str, request: Mapping[str, object], role: iam.Role) -> None:
+        scheduler.CfnSchedule(
+            self,
+            f"Capacity-{name}",
+            description=f"Load balancer capacity: {name}",
+            schedule_expression=f"at({time.astimezone(UTC):%Y-%m-%dT%H:%M:%S})",
+            schedule_expression_timezone="UTC",
+            flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
+            target=scheduler.CfnSchedule.TargetProperty(
+                arn="arn:aws:scheduler:::aws-sdk:elasticloadbalancingv2:modifyCapacityReservation",
+                role_arn=role.role_arn,
+                input=Stack.of(self).to_json_string(request),
+                retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
+                    maximum_event_age_in_seconds=3600, maximum_retry_attempts=20
+                ),
+            ),
+        )
+
+    def _certificate(self) -> elb.ListenerCertificate:
+        name = self._settings.load_balancer.certificate_parameter
+        return elb.ListenerCertificate.from_arn(ssm.StringParameter.value_for_string_parameter(self, name))
+
+    def add_health_listener(self, port: int) -> None:
+        """Answer /readyz on `port`, and nothing else, to whoever the security group lets there."""
+        listener = self.load_balancer.add_listener(
+            "Health",
+            port=port,
+            protocol=elb.ApplicationProtocol.HTTPS,
+            ssl_policy=elb.SslPolicy.TLS13_13,
+            certificates=[self._certificate()],
+            default_action=elb.ListenerAction.fixed_response(404),
+            open=False,
+        )
+        listener.add_action(
+            "Readiness",
+            priority=1,
+            conditions=[elb.ListenerCondition.path_patterns(["/readyz"])],
+            action=elb.ListenerAction.forward([self.target_group]),
+        )
+
+    def _add_listener(self) -> elb.ApplicationListener:
         wanted = self._settings.load_balancer
-        certificate = ssm.StringParameter.value_for_string_parameter(self, wanted.certificate_parameter)
         authentication = wanted.authentication
         trusted = None
         forward = elb.ListenerAction.forward([self.target_group])
@@ -117,12 +182,12 @@ class LoadBalancer(Construct):
             forward = elb.ListenerAction.authenticate_jwt(
                 issuer=authentication.issuer, jwks_endpoint=authentication.jwks, next=forward
             )
-        self.load_balancer.add_listener(
+        return self.load_balancer.add_listener(
             "Tls",
             port=HTTPS,
             protocol=elb.ApplicationProtocol.HTTPS,
             ssl_policy=elb.SslPolicy.TLS13_13,
-            certificates=[elb.ListenerCertificate.from_arn(certificate)],
+            certificates=[self._certificate()],
             mutual_authentication=trusted,
             default_action=forward,
             open=False,

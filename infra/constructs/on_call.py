@@ -11,6 +11,7 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
+from infra.constructs.network import removal_policy
 from infra.fleet.settings import FleetSettings
 
 _ALARMS = iam.ServicePrincipal("cloudwatch.amazonaws.com")
@@ -70,7 +71,11 @@ class OnCall(Construct):
         """
         if self._key is None:
             key = self._key = kms.Key(
-                self, "Key", description=f"Notifications of {self._settings.name}", enable_key_rotation=True
+                self,
+                "Key",
+                description=f"Notifications of {self._settings.name}",
+                enable_key_rotation=True,
+                removal_policy=removal_policy(self._settings),
             )
             key.add_to_resource_policy(
                 iam.PolicyStatement(

@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from infra.fleet import sizing
+from infra.fleet.violations import Rule, Violation
 
 if TYPE_CHECKING:
     from infra.fleet.settings import FleetSettings
 
 # "Scheduled actions per Auto Scaling group".
 SCHEDULED_ACTIONS = 125
-
-
-@dataclass(frozen=True)
-class Violation:
-    """One broken rule: where in the file, what it says and what to do, and the rule's source."""
-
-    field: str
-    problem: str
-    source: str
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.problem} [source: {self.source}]"
 
 
 def _slo_can_be_met(fleet: FleetSettings) -> Iterator[Violation]:
@@ -129,7 +117,7 @@ def _events_leave_time_to_boot(fleet: FleetSettings) -> Iterator[Violation]:
             )
 
 
-CAPACITY_RULES = (
+CAPACITY_RULES: tuple[Rule, ...] = (
     _slo_can_be_met,
     _ordinary_days_and_events_have_capacity,
     _minimum_carries_the_quietest_hour,

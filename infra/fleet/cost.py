@@ -205,7 +205,7 @@ def bill(settings: FleetSettings, prices: Prices, load: str, multiplier: float |
     """The fleet at `multiplier` times its ordinary peak, at the floor for that load; on average of a week for None."""
     network, cells, zones = settings.network, settings.cells, len(settings.availability_zones)
     share = mean_share(settings) if multiplier is None else multiplier
-    units = max(sizing.reserved_units(settings), sizing.balancer_units(settings, share))
+    units = max(sizing.reserved_units(settings, share), sizing.balancer_units(settings, share))
     running = {group.instance_type: _running(settings, group, multiplier) for group in settings.groups}
     items = [
         item
@@ -215,7 +215,7 @@ def bill(settings: FleetSettings, prices: Prices, load: str, multiplier: float |
     items += [
         Item("load balancers", cells, prices.balancer_hour),
         Item("load balancer capacity units", units * cells, prices.balancer_unit_hour),
-        Item("interface endpoints, a zone each", len(network.endpoints) * zones, prices.endpoint_zone_hour),
+        Item("interface endpoints, a zone each", len(network.interface_endpoints) * zones, prices.endpoint_zone_hour),
         # The image build always has one; the cells' network only where it is asked for.
         Item("NAT gateways", 1 + zones * network.nat, prices.nat_hour),
     ]

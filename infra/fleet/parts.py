@@ -14,6 +14,7 @@ from pydantic import (
 )
 
 from infra.fleet.demand import Name, Part, ServiceTime
+from infra.fleet.endpoints import OF_EVERY_HOST, Endpoint
 from infra.fleet.instances import Chip, InstanceType, catalogue
 from infra.fleet.model_folder import read_model_folder
 
@@ -146,12 +147,21 @@ class NetworkSettings(Part):
 
     cidr: Annotated[IPv4Network, AfterValidator(_private)] = IPv4Network("10.40.0.0/16")
     nat: bool = Field(default=False, description="NAT gateways, for models or tools fetched from the internet at boot")
-    endpoints: tuple[str, ...] = Field(
-        default=("s3", "ecr.api", "ecr.dkr", "logs", "monitoring", "ssm", "ssmmessages", "autoscaling"),
-        description="AWS services that cells reach through interface endpoints",
+    endpoints: tuple[Endpoint, ...] = Field(
+        default=(), description="AWS services that cells reach beyond what every host needs (infra/fleet/endpoints.py)"
     )
     domain: str = Field(default="planner.internal", pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)+$", description="private DNS")
     cell_weights: tuple[int, ...] = Field(default=(), description="DNS weight of each cell, 0..255; equal when empty")
+
+    @property
+    def all_endpoints(self) -> tuple[Endpoint, ...]:
+        """Every VPC endpoint of the fleet."""
+        return (*OF_EVERY_HOST, *self.endpoints)
+
+    @property
+    def interface_endpoints(self) -> tuple[Endpoint, ...]:
+        """Those that stand in subnets and cost by the hour and zone."""
+        return tuple(endpoint for endpoint in self.all_endpoints if not endpoint.is_gateway)
 
 
 class Authentication(Part):
@@ -183,7 +193,15 @@ class LoadBalancer(Part):
         pattern=r"^/.+",
         description="SSM parameter that holds the certificate's ARN",
     )
-    reserve_capacity: bool = Field(default=True, description="reserve LCUs for the event's peak, so ALB need not ramp")
+    certificate_authority: str | None = Field(
+        default=None,
+        pattern=r"^arn:aws:acm-pca:",
+        description="a private CA that issues the certificate; left out: you issued or imported one, in the parameter",
+    )
+    reserve_capacity: bool = Field(
+        default=False,
+        description="reserve LCUs while an event lasts, so that the balancers need not ramp; the quota's default is 0",
+    )
 
 
 _ADDRESS = r"^(arn:aws:sns:.+|[^@\s]+@[^@\s]+\.[^@\s]+)$"
@@ -213,4 +231,42 @@ class Caller(Part):
     """Someone who may call, and from where. Named callers get DNS names over a shuffle-sharded part of the cells."""
 
     name: Name
-    cidrs: tuple[IPv4Network, ...] = Field(min_length=1)
+    cidrs: tuple[IPv4Network, ...] = Field(
+        default=(), description="networks that route to the VPC; none: PrivateLink alone, where networks may overlap"
+    )
+    accounts: tuple[Annotated[str, Field(pattern=r"^\d{12}$")], ...] = Field(
+        default=(), description="AWS accounts that may make PrivateLink endpoints to the cells"
+    )
+
+
+class CallerVpc(Part):
+    """A VPC of a caller that resolves the fleet's private names by itself."""
+
+    vpc_id: str = Field(pattern=r"^vpc-[0-9a-f]{8}([0-9a-f]{9})?$")
+    region: str = Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")
+    account: str | None = Field(
+        default=None, pattern=r"^\d{12}$", description="another account: `make access` authorises, its owner associates"
+    )
+
+
+class Access(Part):
+    """How callers' networks reach the cells' load balancers."""
+
+    privatelink: bool = Field(default=True, description="an endpoint service a cell: callers make endpoints to it")
+    transit_gateway: str | None = Field(
+        default=None, pattern=r"^tgw-[0-9a-f]{17}$", description="attach the VPC, and route callers' networks there"
+    )
+    peering: str | None = Field(
+        default=None,
+        pattern=r"^pcx-[0-9a-f]{8}([0-9a-f]{9})?$",
+        description="route callers' networks to this accepted connection",
+    )
+    caller_vpcs: tuple[CallerVpc, ...] = Field(
+        default=(), description="associated with the private zone, over a transit gateway or peering"
+    )
+
+    @model_validator(mode="after")
+    def _one_way_for_routes(self) -> Self:
+        if self.transit_gateway and self.peering:
+            raise ValueError("a network has one route: choose transit_gateway or peering")
+        return self

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from infra.fleet.capacity_rules import CAPACITY_RULES, Violation
+from infra.fleet.capacity_rules import CAPACITY_RULES
 from infra.fleet.instances import catalogue
+from infra.fleet.network_rules import NETWORK_RULES
+from infra.fleet.violations import Rule, Violation
 
 if TYPE_CHECKING:
     from infra.fleet.settings import FleetSettings
@@ -21,9 +23,6 @@ BALANCER_TARGETS = 1000
 LOG_RETENTION_DAYS = frozenset(
     {1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653}
 )
-
-
-Rule = Callable[["FleetSettings"], Iterator[Violation]]
 
 
 def _sdk_runs_on_the_chip(fleet: FleetSettings) -> Iterator[Violation]:
@@ -175,36 +174,6 @@ def _events_do_not_overlap(fleet: FleetSettings) -> Iterator[Violation]:
             )
 
 
-def _public_load_balancers_authenticate(fleet: FleetSettings) -> Iterator[Violation]:
-    balancer = fleet.load_balancer
-    if balancer.scheme == "internet-facing" and balancer.authentication.method == "none":
-        yield Violation(
-            "load_balancer.authentication",
-            "none on an internet-facing load balancer: use mtls or jwt, or make it internal",
-            "AWS Security Hub, and this project's rule: nothing public without authentication",
-        )
-
-
-def _callers_are_named_networks(fleet: FleetSettings) -> Iterator[Violation]:
-    for index, caller in enumerate(fleet.callers):
-        for cidr in caller.cidrs:
-            if cidr.prefixlen < (8 if cidr.is_private else 16):
-                yield Violation(
-                    f"callers.{index}.cidrs",
-                    f"{cidr} is nearly everyone; name the networks that call",
-                    "AWS Security Hub EC2.18: no unrestricted ingress",
-                )
-    names = [caller.name for caller in fleet.callers]
-    if len(set(names)) < len(names):
-        yield Violation("callers", "two callers have one name; names become DNS names", "infra/constructs/edge.py")
-    if fleet.caller_shard_cells > fleet.cells:
-        yield Violation(
-            "caller_shard_cells",
-            f"{fleet.caller_shard_cells} of {fleet.cells} cells; use at most that many",
-            "AWS Builders' Library, Workload isolation using shuffle-sharding",
-        )
-
-
 def _names_and_counts_agree(fleet: FleetSettings) -> Iterator[Violation]:
     for zone in fleet.availability_zones:
         if not zone.startswith(fleet.region):
@@ -239,7 +208,6 @@ RULES: tuple[Rule, ...] = (
     _cell_stays_small,
     *CAPACITY_RULES,
     _events_do_not_overlap,
-    _public_load_balancers_authenticate,
-    _callers_are_named_networks,
     _names_and_counts_agree,
+    *NETWORK_RULES,
 )

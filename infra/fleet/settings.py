@@ -10,6 +10,7 @@ from pydantic import Field, ValidationError, model_validator
 from infra.fleet import rules
 from infra.fleet.demand import Event, Name, Part, Surge, Traffic
 from infra.fleet.parts import (
+    Access,
     Caller,
     Group,
     LoadBalancer,
@@ -48,6 +49,7 @@ class FleetSettings(Part):
     machine_image: MachineImage = MachineImage()
     network: NetworkSettings = NetworkSettings()
     load_balancer: LoadBalancer = LoadBalancer()
+    access: Access = Access()
     callers: tuple[Caller, ...] = Field(min_length=1, description="who may call; nobody else reaches a cell")
     caller_shard_cells: int = Field(default=2, ge=1, description="cells that one named caller is spread over")
     retention_days: int = Field(default=30, ge=1, le=3653, description="logs, access logs, flow logs")

@@ -151,11 +151,14 @@ def balancer_units(settings: FleetSettings, multiplier: float = 1.0) -> int:
     return math.ceil(rate * BYTES_PER_PLAN * 3600 / BYTES_PER_UNIT_HOUR)
 
 
-def reserved_units(settings: FleetSettings) -> int:
-    """Units to reserve in each cell for the biggest load that is scheduled; 0 where nothing is reserved."""
-    if not settings.load_balancer.reserve_capacity:
+def reserved_units(settings: FleetSettings, multiplier: float) -> int:
+    """Units to reserve in each cell while an event of `multiplier` times the ordinary traffic lasts; 0: no reservation.
+
+    Outside events nothing is reserved: 600 units all year would cost some $42,000, and balancers follow a day's load.
+    """
+    if not settings.load_balancer.reserve_capacity or multiplier <= 1:
         return 0
-    return max(LEAST_RESERVED_UNITS, balancer_units(settings, peak_multiplier(settings)))
+    return max(LEAST_RESERVED_UNITS, balancer_units(settings, multiplier))
 
 
 def peak_multiplier(settings: FleetSettings) -> float:

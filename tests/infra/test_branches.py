@@ -23,6 +23,7 @@ PUBLIC: dict[str, Any] = {
     "load_balancer.scheme": "internet-facing",
     "load_balancer.authentication": JWT,
     "network.nat": True,
+    "access.privatelink": False,
     "callers.0.cidrs": ["198.51.100.0/24"],
 }
 

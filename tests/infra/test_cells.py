@@ -29,7 +29,7 @@ def zone(moto_server: MotoServer) -> Iterator[str]:
     """The fleet's zone as the Edge stack makes it, and another of the same domain that is not the fleet's."""
     route53 = moto_server.client("route53")
     vpc = moto_server.client("ec2").create_vpc(CidrBlock="10.90.0.0/24")["Vpc"]["VpcId"]
-    made = []
+    made: list[str] = []
     for comment in ("Peakplan dev", "somebody else's"):
         answer = route53.create_hosted_zone(
             Name=DOMAIN,
