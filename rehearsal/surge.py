@@ -145,6 +145,7 @@ def rehearse(
     load: Callable[[int], float],
     seconds: int,
     *,
+    law: ScalingLaw | None = None,
     start: int | None = None,
     noise: float = 0.08,
     is_heard: Callable[[int], bool] = lambda _: True,
@@ -157,6 +158,7 @@ def rehearse(
         settings, group: whose law, and whose hosts.
         load: plans a second that the group is asked.
         seconds: how long.
+        law: another law than the group's own, to compare with.
         start: instances at the beginning, the floor at that hour when left out.
         noise: standard deviation of the load from second to second, as a share of it (gamma distributed).
         is_heard: whether the telemetry of that second reaches CloudWatch.
@@ -164,7 +166,7 @@ def rehearse(
         seed: of all random numbers.
     """
     numbers = random.Random(seed)
-    law = ScalingLaw.for_group(settings, group)
+    law = law or ScalingLaw.for_group(settings, group)
     hosts = Hosts(law.floor_at(at) if start is None else start, 0)
     hosts.warm = law.warm_pool.size(hosts.in_service)
     times = service_times(settings, group, numbers)

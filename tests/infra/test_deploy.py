@@ -194,7 +194,7 @@ def test_policies_are_the_law_s(deployed: Deployment) -> None:
         configuration = tracking["TargetTrackingConfiguration"]
         stat = configuration["CustomizedMetricSpecification"]["Metrics"][0]["MetricStat"]
         assert (configuration["TargetValue"], configuration["DisableScaleIn"]) == (law.tracking.target, True)
-        assert (stat["Metric"]["MetricName"], stat["Period"]) == ("OutstandingPerReplica", 10)
+        assert (stat["Metric"]["MetricName"], stat["Period"]) == ("OfferedWork", 10)
         adjustments = [each["StepAdjustments"] for each in by_type["StepScaling"]]
         added = sorted(tuple(step["ScalingAdjustment"] for step in steps) for steps in adjustments)
         assert added == sorted(tuple(step.percent for step in policy.steps) for policy in law.steps)
@@ -205,13 +205,12 @@ def test_policies_are_the_law_s(deployed: Deployment) -> None:
 
 def test_scaling_alarms_fire_their_policies(deployed: Deployment) -> None:
     alarms = deployed.client("cloudwatch").describe_alarms(AlarmNamePrefix="peakplan-dev-cell-1-inf2-scale-")
-    found = {alarm["AlarmName"].rpartition("-")[2]: alarm for alarm in alarms["MetricAlarms"]}
+    found = {alarm["AlarmName"].partition("-scale-")[2]: alarm for alarm in alarms["MetricAlarms"]}
     law = deployed.laws()["peakplan-dev-cell-1-inf2"]
     lines = {policy.name: policy.threshold for policy in law.steps}
 
-    assert set(found) == {"p90", "p99", "degraded", "removal"}
-    assert found["p99"]["Threshold"] == pytest.approx(lines["p99"] / 1000), "the balancer reports seconds"
-    assert found["degraded"]["Threshold"] == lines["degraded"]
+    assert set(found) == {*lines, "removal"} >= {"surge-1", "surge-5", "pressed", "latency", "queue", "by-rule"}
+    assert {name: found[name]["Threshold"] for name in lines} == pytest.approx(lines)
     assert found["removal"]["EvaluationPeriods"] == law.removal.calm_periods
     assert all(":scalingPolicy:" in alarm["AlarmActions"][0] for alarm in found.values())
 
@@ -232,7 +231,8 @@ def test_instances_are_warm_and_wait_to_be_proven_ready(deployed: Deployment) ->
         assert hooks["prove-ready"]["DefaultResult"] == "ABANDON"
         assert hooks["drain"]["LifecycleTransition"] == "autoscaling:EC2_INSTANCE_TERMINATING"
         pool = scaling.describe_warm_pool(AutoScalingGroupName=name)["WarmPoolConfiguration"]
-        assert (pool["MinSize"], pool["PoolState"]) == (law.warm_pool.size, "Stopped")
+        assert (pool["MinSize"], pool["PoolState"]) == (0, "Stopped")
+        assert pool["MaxGroupPreparedCapacity"] == law.warm_pool.prepared
 
 
 def test_the_load_balancer_speaks_tls_to_named_networks_alone(deployed: Deployment) -> None:
