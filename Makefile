@@ -20,7 +20,7 @@ TRAINING_ENVIRONMENT := MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_
 FLEET ?= dev
 CDK := env PATH="$(CURDIR)/$(BIN):$$PATH" CDK_DISABLE_CLI_TELEMETRY=true node_modules/.bin/cdk --no-notices
 
-.PHONY: help serve triton bench-triton compile neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy cell-out cell-in alarms cost schema
+.PHONY: help serve triton bench-triton compile neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -84,8 +84,18 @@ synth: $(VENV)/cdk.stamp ## the CloudFormation of FLEET=dev|prime-day|my/fleet.y
 diff: $(VENV)/cdk.stamp ## what a deploy of FLEET would change (needs AWS credentials)
 	$(CDK) diff --app "python app.py" --context fleet=$(FLEET)
 
-deploy: $(VENV)/cdk.stamp ## deploy FLEET cell after cell, stopping where one is hurt (needs AWS credentials)
-	$(BIN)/python -m infra.waves $(FLEET) -- $(CDK)
+deploy: $(VENV)/cdk.stamp ## the newest release to every cell of FLEET, stopping where one is hurt; again: goes on (needs AWS credentials)
+	$(BIN)/python -m infra.preflight $(FLEET)
+	$(BIN)/python -m infra.rollout $(FLEET) -- $(CDK)
+
+rollback: $(VENV)/service.stamp ## every cell of FLEET back to the release before, or to RELEASE=ami-...; at once, without a bake
+	$(BIN)/python -m infra.rollback $(FLEET) $(if $(RELEASE),--release $(RELEASE))
+
+preflight: $(VENV)/service.stamp ## what FLEET needs that the account lacks: quotas, zones, certificate, image (needs AWS credentials)
+	$(BIN)/python -m infra.preflight $(FLEET)
+
+access: $(VENV)/service.stamp ## let callers' VPCs of other accounts associate with the private zone of FLEET (needs AWS credentials)
+	$(BIN)/python -m infra.access $(FLEET)
 
 cell-out: $(VENV)/cdk.stamp ## move CELL=cell-2 of FLEET out of service: its callers go to the others (FORCE=1: although they are too small)
 	@$(BIN)/python -m infra.cells out $(FLEET) $(CELL) $(if $(FORCE),--force)

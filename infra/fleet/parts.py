@@ -249,6 +249,14 @@ class CallerVpc(Part):
     )
 
 
+class Rollout(Part):
+    """How a release goes from cell to cell: the first is the canary, the others follow several at a time."""
+
+    canary_bake_minutes: float = Field(default=15, ge=0, le=24 * 60, description="the first cell is watched after it")
+    bake_minutes: float = Field(default=5, ge=0, le=24 * 60, description="every other cell is watched after it")
+    parallel_cells: int = Field(default=2, ge=1, le=16, description="cells that change at once, after the canary")
+
+
 class Access(Part):
     """How callers' networks reach the cells' load balancers."""
 

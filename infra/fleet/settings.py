@@ -18,6 +18,7 @@ from infra.fleet.parts import (
     Model,
     NetworkSettings,
     OnCall,
+    Rollout,
     Slo,
 )
 
@@ -50,6 +51,7 @@ class FleetSettings(Part):
     network: NetworkSettings = NetworkSettings()
     load_balancer: LoadBalancer = LoadBalancer()
     access: Access = Access()
+    rollout: Rollout = Rollout()
     callers: tuple[Caller, ...] = Field(min_length=1, description="who may call; nobody else reaches a cell")
     caller_shard_cells: int = Field(default=2, ge=1, description="cells that one named caller is spread over")
     retention_days: int = Field(default=30, ge=1, le=3653, description="logs, access logs, flow logs")
