@@ -1,4 +1,4 @@
-"""What of a fleet's events still lies ahead: Auto Scaling refuses a scheduled action whose time has passed."""
+"""Which of a fleet's events are still to come: Auto Scaling refuses a scheduled action whose time has passed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from infra.fleet.settings import FleetSettings
 SOURCE = "Amazon EC2 Auto Scaling, PutScheduledUpdateGroupAction: StartTime"
 
 
-def upcoming(settings: FleetSettings, now: datetime) -> tuple[FleetSettings, list[str]]:
+def without_past_events(settings: FleetSettings, now: datetime) -> tuple[FleetSettings, list[str]]:
     """The settings without events that are over at `now`, and what a person should know of those and of running ones.
 
     An event that is over is left out instead of refused: a file must not stop deploys the day after its sale. Nothing
@@ -35,9 +35,9 @@ def upcoming(settings: FleetSettings, now: datetime) -> tuple[FleetSettings, lis
     return settings.model_copy(update={"events": left}), said
 
 
-def upcoming_aloud(settings: FleetSettings, now: datetime | None = None) -> FleetSettings:
-    """`upcoming` at this moment, with its words on standard error."""
-    left, said = upcoming(settings, now or datetime.now(UTC))
+def upcoming_events_only(settings: FleetSettings, now: datetime | None = None) -> FleetSettings:
+    """`without_past_events` at this moment, with its words on standard error."""
+    left, said = without_past_events(settings, now or datetime.now(UTC))
     for words in said:
         print(f"{settings.name}: {words}", file=sys.stderr)
     return left
