@@ -106,9 +106,7 @@ def _reading(pool: ReplicaPool, planner: CachingPlanner) -> Reading:
             "CacheHits": cache["hits"] + cache["shared_hits"] + cache["joined"],
             "CacheMisses": cache["misses"],
         },
-        asked=counts["admitted"]
-        - counts["retried"]
-        + sum(counts[f"refused_{why}"] for why in get_args(DegradedReason)),
+        asked=counts["admitted"] - counts["retried"] + refused,
         service_seconds=pool.expected_seconds,
         outstanding=pool.outstanding,
         replicas=pool.usable_count,
