@@ -4,43 +4,45 @@ VENV := .venv
 BIN := $(VENV)/bin
 TRITON := .venv-triton
 TRITON_PYTHON ?= /usr/bin/python3
-SERVICE_REQUIREMENTS := requirements.txt requirements-torch.txt requirements-service.txt
+# An index with CPU builds of PyTorch (its "Get started" page names one): on Linux the public one has only CUDA's, several GB.
+TORCH_INDEX ?=
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --no-compile
+PEAKPLAN := $(BIN)/python -m peakplan
 DATA ?= ../shared/data
 WORK ?= runs/qp-smollm2-135m
 MODEL ?= models/qp-smollm2-135m
 NEURON_PYTHON ?= $(BIN)/python
 NXDI_VENV := .venv-nxdi
+PEERS_VENV := .venv-peers
 KERNELS_VENV := .venv-kernels
 RATE ?= 20
 SECONDS ?= 30
 
-# The allocator's defaults give big tensors back to the system at every training step, which costs a third of its time.
-TRAINING_ENVIRONMENT := MALLOC_MMAP_THRESHOLD_=4000000000 MALLOC_TRIM_THRESHOLD_=100000000000 MALLOC_TOP_PAD_=268435456
-
-# The pinned CDK CLI, on the Node that Python's package brings: the machine needs none.
 FLEET ?= dev
-CDK := env PATH="$(CURDIR)/$(BIN):$$PATH" CDK_DISABLE_CLI_TELEMETRY=true node_modules/.bin/cdk --no-notices
 
-.PHONY: help serve triton bench-triton compile kernels kernels-check neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy cost schema
+.PHONY: help serve lock triton bench-peers bench-triton compile kernels kernels-check neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
 
 serve: $(VENV)/service.stamp ## serve the planner on 127.0.0.1:8080 (PORT= and HOST= move it)
-	@exec $(BIN)/python -m service
+	@exec $(PEAKPLAN) serve
 
-# CDK keeps one Node process from its import on, which did not outlive ten minutes of other tests: its own run apart.
+# CDK keeps one Node process from its import on, which did not outlive ten minutes of other tests: its own run apart, whatever became of the first.
 test: $(VENV)/test.stamp $(VENV)/cdk.stamp ## every test, fast ones first
-	$(BIN)/python -m pytest --ignore tests/infra --ignore tests/ami
-	$(BIN)/python -m pytest tests/infra tests/ami
+	@failed=0; \
+	$(BIN)/python -m pytest --ignore tests/infra --ignore tests/ami || failed=1; \
+	$(BIN)/python -m pytest tests/infra tests/ami || failed=1; \
+	exit $$failed
 
 test-fast: $(VENV)/test.stamp ## every test that takes seconds
 	$(BIN)/python -m pytest -m "not slow"
 
-check: $(VENV)/test.stamp ## lint, types, stale figures
+check: $(VENV)/test.stamp ## lint, types, imports, stale figures and tables
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m benchmarks.readme --check
 	$(BIN)/python -m infra.fleet.alarm_table --check
 
@@ -49,20 +51,25 @@ format: $(VENV)/test.stamp ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 
 train: $(VENV)/training.stamp ## make a model from DATA=../shared/data (restartable; hours on a CPU)
-	$(TRAINING_ENVIRONMENT) $(BIN)/python -m training --data $(DATA) --work $(WORK) --output $(MODEL)
+	$(PEAKPLAN) train --data $(DATA) --work $(WORK) --output $(MODEL)
 
 eval: $(VENV)/training.stamp ## quality on dev questions of DATA into docs/figures/quality.json
-	$(BIN)/python -m training.evaluate --data $(DATA) --model $(MODEL)
+	$(BIN)/python -m benchmarks.quality --data $(DATA) --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
 
 bench: $(VENV)/training.stamp ## speed beside greedy decoding and Hugging Face's generate into docs/figures/decoding.json
-	$(BIN)/python -m benchmarks.decoding --model $(MODEL)
+	$(PEAKPLAN) bench --model $(MODEL)
+	$(BIN)/python -m benchmarks.readme
+	@echo "Other engines beside it: make bench-peers (installs them into $(PEERS_VENV), 0.7 GB; minutes)"
+
+bench-peers: $(VENV)/training.stamp $(PEERS_VENV)/stamp ## llama.cpp, ONNX Runtime, OpenVINO and CTranslate2 beside ours into docs/figures/peers.json
+	$(BIN)/python -m benchmarks.peers --model $(MODEL) --python $(PEERS_VENV)/bin/python
 	$(BIN)/python -m benchmarks.readme
 
 triton: $(TRITON)/stamp ## tritonserver into .venv-triton (Linux on x86-64; TRITON_PYTHON= a Python with its shared library)
 
 bench-triton: $(VENV)/test.stamp $(TRITON)/stamp ## what Triton adds, and how it recovers, into docs/figures/triton.json
-	$(BIN)/python -m benchmarks.triton --model $(MODEL)
+	$(BIN)/python -m rehearsal.triton --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
 
 compile: $(VENV)/service.stamp ## MODEL for inf2 or trn1 into OUTPUT; OPTIONS="--chip trn1"; NEURON_PYTHON= one with the Neuron SDK
@@ -86,32 +93,63 @@ import: $(VENV)/service.stamp ## a Llama or Mistral CHECKPOINT= and its HEADS= (
 	  $(if $(HEADS),--heads "$(HEADS)") $(if $(TREE),--tree "$(TREE)")
 
 synth: $(VENV)/cdk.stamp ## the CloudFormation of FLEET=dev|prime-day|my/fleet.yaml into cdk.out; offline, no account
-	$(CDK) synth --app "python app.py" --quiet --no-lookups --context fleet=$(FLEET)
+	$(PEAKPLAN) fleet synth $(FLEET)
 
 diff: $(VENV)/cdk.stamp ## what a deploy of FLEET would change (needs AWS credentials)
-	$(CDK) diff --app "python app.py" --context fleet=$(FLEET)
+	$(PEAKPLAN) fleet diff $(FLEET)
 
-deploy: $(VENV)/cdk.stamp ## deploy FLEET cell after cell, stopping where one is hurt (needs AWS credentials)
-	$(BIN)/python -m infra.waves $(FLEET) -- $(CDK)
+deploy: $(VENV)/cdk.stamp ## the newest release to every cell of FLEET, stopping where one is hurt; again: goes on (needs AWS credentials)
+	$(PEAKPLAN) fleet preflight $(FLEET)
+	$(PEAKPLAN) fleet deploy $(FLEET)
 
-cost: $(VENV)/service.stamp ## what FLEET costs an hour and a million plans, with the arithmetic
-	@$(BIN)/python -m infra.fleet cost $(FLEET)
+rollback: $(VENV)/fleet.stamp ## every cell of FLEET back to the release before, or to RELEASE=ami-...; at once, without a bake
+	$(PEAKPLAN) fleet rollback $(FLEET) $(if $(RELEASE),--release $(RELEASE))
 
-vllm: $(VENV)/service.stamp ## how vLLM runs FLEET's model on its instances, and the gateway's settings before it
-	@$(BIN)/python -m infra.fleet vllm $(FLEET)
+preflight: $(VENV)/fleet.stamp ## what FLEET needs that the account lacks: quotas, zones, certificate, image (needs AWS credentials)
+	$(PEAKPLAN) fleet preflight $(FLEET)
 
-schema: $(VENV)/service.stamp ## the JSON Schema that editors check fleet files with
-	$(BIN)/python -m infra.fleet schema
+access: $(VENV)/fleet.stamp ## let callers' VPCs of other accounts associate with the private zone of FLEET (needs AWS credentials)
+	$(PEAKPLAN) fleet access $(FLEET)
 
-load: $(VENV)/load.stamp ## open-loop load: RATE= requests a second for SECONDS=; URL= names a service that runs already
-	$(BIN)/python -m rehearsal.load --rate $(RATE) --seconds $(SECONDS) --data $(DATA) $(if $(URL),--url $(URL))
+cell-out: $(VENV)/cdk.stamp ## move CELL=cell-2 of FLEET out of service: its callers go to the others (FORCE=1: although they are too small)
+	@$(PEAKPLAN) fleet cell out $(FLEET) $(CELL) $(if $(FORCE),--force)
 
-load-figures: $(VENV)/load.stamp ## the service under load and faults into docs/figures/serving.json (15 minutes, an idle machine)
+cell-in: $(VENV)/cdk.stamp ## move CELL= of FLEET back into service
+	@$(PEAKPLAN) fleet cell in $(FLEET) $(CELL)
+
+alarms: $(VENV)/fleet.stamp ## docs/alarms.md, Prometheus rules and a Grafana dashboard from infra/fleet/alarms.py
+	$(BIN)/python -m infra.fleet.alarm_table
+
+cost: $(VENV)/fleet.stamp ## what FLEET costs an hour and a million plans, with the arithmetic
+	@$(PEAKPLAN) fleet cost $(FLEET)
+
+vllm: $(VENV)/fleet.stamp ## how vLLM runs FLEET's model on its instances, and the gateway's settings before it
+	@$(PEAKPLAN) fleet vllm $(FLEET)
+
+schema: $(VENV)/fleet.stamp ## the JSON Schema that editors check fleet files with
+	$(PEAKPLAN) fleet schema
+
+load: $(VENV)/training.stamp ## open-loop load: RATE= requests a second for SECONDS=; URL= names a service that runs already
+	$(PEAKPLAN) rehearse --rate $(RATE) --seconds $(SECONDS) --data $(DATA) $(if $(URL),--url $(URL))
+
+load-figures: $(VENV)/training.stamp ## the service under load and faults into docs/figures/serving.json (15 minutes, an idle machine)
 	$(BIN)/python -m rehearsal.load.figures --data $(DATA)
 	$(BIN)/python -m benchmarks.readme
 
 clean: ## forget the virtual environment and what tools cached here
-	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(KERNELS_VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(KERNELS_VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+lock: $(VENV)/test.stamp ## resolve pyproject.toml anew into requirements.lock and the requirements files
+	$(call LOCK,--all-extras,requirements.lock)
+	$(call LOCK,--constraint requirements.lock --extra service --extra torch,requirements.txt)
+	$(call LOCK,--constraint requirements.lock --extra service --extra torch --extra train --extra load,requirements-training.txt)
+	$(call LOCK,--constraint requirements.lock --extra fleet,requirements-fleet.txt)
+	$(call LOCK,--constraint requirements.lock --extra service --extra triton --no-emit-package numpy,requirements-triton.txt)
+
+# PyTorch is left out: its builds differ by machine and index, and their hashes with them (requirements-torch.txt).
+LOCK = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-annotate \
+  --no-emit-index-url --no-emit-package torch --no-emit-package peakplan --custom-compile-command "make lock" --quiet \
+  $(if $(UPGRADE),--upgrade) $(1) --output-file $(2)
 
 $(VENV)/pip.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Peakplan needs Python 3.11 or newer; name one with PYTHON=")'
@@ -119,36 +157,63 @@ $(VENV)/pip.stamp:
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check pip==26.3
 	@touch $@
 
-$(VENV)/service.stamp: $(SERVICE_REQUIREMENTS) $(VENV)/pip.stamp
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+# The command itself: pip adds one line that points to this checkout.
+$(VENV)/command.stamp: pyproject.toml hatch_build.py $(VENV)/pip.stamp
+	$(PIP) --quiet --no-deps --editable .
 	@touch $@
 
-$(VENV)/training.stamp: requirements-training.txt $(SERVICE_REQUIREMENTS) $(VENV)/pip.stamp
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-training.txt
-	@touch $@ $(VENV)/service.stamp
+# After the packages with hashes, which have all that PyTorch needs. What follows goes again: nothing reads it, 180 MB.
+UNUSED := torch/include torch/test torch/bin/test_* torch/bin/*Test torch/bin/protoc* $(addsuffix /tests,sympy/* numpy/* networkx/*)
+$(VENV)/service.stamp: requirements-torch.txt requirements.txt $(VENV)/command.stamp
+	@echo "Installing what serving needs: $$(grep -c == requirements.txt) packages and PyTorch, about 300 MB to download (CPU build:"
+	@echo "on Linux give TORCH_INDEX=, the address that PyTorch's Get started page shows for CPU; without it CUDA comes along, several GB)."
+	$(PIP) --requirement requirements.txt
+	$(PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --requirement requirements-torch.txt
+	@rm -rf $(addprefix $(VENV)/lib/python3*/site-packages/,$(UNUSED))
+	@touch $@
 
-$(VENV)/load.stamp: requirements-load.txt $(SERVICE_REQUIREMENTS) $(VENV)/pip.stamp
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-load.txt
-	@touch $@ $(VENV)/service.stamp
+$(VENV)/fleet.stamp: requirements-fleet.txt $(VENV)/command.stamp
+	@echo "Installing what a fleet needs: the CDK and its Node; about 200 MB to download."
+	$(PIP) --requirement requirements-fleet.txt
+	@touch $@
 
-$(VENV)/test.stamp: requirements-load.txt requirements-test.txt requirements-training.txt $(SERVICE_REQUIREMENTS) $(VENV)/pip.stamp
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements-test.txt
-	@touch $@ $(VENV)/service.stamp $(VENV)/training.stamp
+$(VENV)/training.stamp: requirements-training.txt $(VENV)/service.stamp
+	$(PIP) --quiet --requirement requirements-training.txt
+	@touch $@
+
+$(VENV)/test.stamp: requirements.lock $(VENV)/service.stamp
+	@echo "Installing what the tests need: $$(grep -c == requirements.lock) packages; about 500 MB to download."
+	$(PIP) --quiet --requirement requirements.lock
+	@touch $@ $(VENV)/fleet.stamp $(VENV)/training.stamp
 
 $(TRITON)/stamp: requirements-tritonserver.txt $(VENV)/service.stamp
 	$(BIN)/python -m service.engines.triton.environment --python $(TRITON_PYTHON) $(TRITON)
 	@touch $@
 
-$(NXDI_VENV)/stamp: requirements-neuron-conformance.txt requirements-service.txt
+$(NXDI_VENV)/stamp: requirements-neuron-conformance.txt pyproject.toml
 	$(PYTHON) -m venv $(NXDI_VENV)
 	$(NXDI_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-neuron-conformance.txt
 	@touch $@
+
+# Whatever of them does not install is listed in the figure. PEAKPLAN_KERNEL=avx2 wants a llama.cpp held to that, too.
+$(PEERS_VENV)/stamp: requirements-peers.txt | $(VENV)/service.stamp
+	$(PYTHON) -m venv $(PEERS_VENV)
+	$(BIN)/python -m benchmarks.peers.environment $(PEERS_VENV)
+	@touch $@
+
+$(PEERS_VENV)/avx2.stamp: $(PEERS_VENV)/stamp
+	$(BIN)/python -m benchmarks.peers.environment --avx2 $(PEERS_VENV)
+	@touch $@
+
+ifeq ($(PEAKPLAN_KERNEL),avx2)
+bench-peers: $(PEERS_VENV)/avx2.stamp
+endif
 
 $(KERNELS_VENV)/stamp: requirements-kernels.txt
 	$(PYTHON) -m venv $(KERNELS_VENV)
 	$(KERNELS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-kernels.txt
 	@touch $@
 
-$(VENV)/cdk.stamp: package-lock.json $(VENV)/service.stamp
+$(VENV)/cdk.stamp: package-lock.json $(VENV)/fleet.stamp
 	@PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --loglevel=error --no-audit --no-fund >/dev/null
 	@touch $@

@@ -6,16 +6,15 @@ A compiled Medusa model gives ten tokens a row, and a request is refused where n
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
-from service.decoding.constraint import Constraint, GrammarCompiler
-from service.decoding.draft import accept_forced
-from service.decoding.model import TargetModel
+from service.decoding.constraint import Constraint, GrammarCompiler, accept_forced
+from service.decoding.target import CausalLM
 from service.engines.torch.forward import build_forward, kept_dtype
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
@@ -27,7 +26,7 @@ QUESTIONS = 100
 COUNTS = (1, 10, 64, 256)
 
 
-def ranks(model: TargetModel, prompt: list[int], constraint: Constraint, max_tokens: int) -> list[int]:
+def ranks(model: CausalLM, prompt: list[int], constraint: Constraint, max_tokens: int) -> list[int]:
     """For each decision of a greedy plan, how many tokens of the vocabulary score above the best legal one."""
     cache, unread, written, found = model.new_cache(len(prompt) + max_tokens), list(prompt), 0, list[int]()
     while written < max_tokens:
@@ -70,7 +69,7 @@ def figures(model_dir: Path, cache_dir: Path, count: int) -> dict[str, Any]:
     }
 
 
-def _share(held: Any) -> float:
+def _share(held: Iterable[bool]) -> float:
     each = list(held)
     return round(sum(each) / len(each), 4)
 

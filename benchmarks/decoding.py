@@ -3,7 +3,7 @@
 Every question is planned by every strategy before the next question, in an order that rotates, on the same weights,
 dtype and threads as a replica in service. Peers: greedy decoding under the same grammar without and with fast-forward,
 a draft model, and Hugging Face's `generate` on the same tuned weights (which knows no grammar). Then the real server is
-asked.
+asked. The figure keeps one entry a machine and kernel, and a run replaces its own.
 """
 
 import argparse
@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.breakdown import measure_breakdown
+from benchmarks.figure_file import write_machine
 from benchmarks.forwards import measure_forwards
-from benchmarks.machine import describe_machine
-from benchmarks.peers import HuggingFaceGenerate
+from benchmarks.machine import describe_machine, is_forced, kernel_in_use, machine_name
+from benchmarks.peers.hugging_face import HuggingFaceGenerate
 from benchmarks.plot import plot_decoding
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
 from benchmarks.serving import measure_service
@@ -124,14 +125,9 @@ def main() -> None:
     arguments = parser.parse_args()
     settings = Settings(model_dir=arguments.model)
     questions = dev_questions(arguments.questions) if has_dev_data() else own_questions(arguments.questions)
-    model = load(
-        settings.model_dir,
-        settings.cache_dir,
-        settings.dtype,
-        settings.threads_per_replica,
-        settings.strategy,
-        settings.max_prompt_tokens,
-    )
+    has_exit = (settings.model_dir / "early_exit.json").is_file()  # which only a model that drafts with it loads
+    strategy: Strategy = "draft" if has_exit else settings.strategy
+    model = load(settings.engine_config.model_copy(update={"strategy": strategy}))
     strategies = {
         "hugging face generate": HuggingFaceGenerate(arguments.model, settings).plan,
         "greedy": our_strategy(model, "autoregressive", fast_forward=False),
@@ -140,23 +136,26 @@ def main() -> None:
     }
     series = interleave(strategies, questions)
     breakdown = measure_breakdown(model, questions)
-    precision = model.precision
+    precision, kernel = model.precision, kernel_in_use(model)
     del model, strategies["hugging face generate"]
     figure = {
         "command": "make bench",
         "machine": describe_machine(),
+        "kernel": kernel,
+        "forced": is_forced(),
         "questions": {"count": len(questions), "from": "dev rows" if has_dev_data() else "our own questions"},
         "dtype": precision,
         "threads": settings.threads_per_replica,
         "strategies": {name: one.summary() for name, one in series.items()},
         **{str(name): compare(series, name) for name in SPECULATIVE if name in series},
         "breakdown": breakdown,
-        "forward_ms": measure_forwards(arguments.model, settings.cache_dir),
+        "forward_ms": measure_forwards(arguments.model, settings.cache_dir, settings.kernel),
         "service": measure_service(settings, questions),
     }
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
-    plot_decoding(series, arguments.output.with_suffix(".png"))
+    name = machine_name(kernel)
+    write_machine(arguments.output, name, figure)
+    plot = f"{arguments.output.stem}-{kernel}.png" if is_forced() else f"{arguments.output.stem}.png"
+    plot_decoding(series, name, arguments.output.with_name(plot))
     print_table(figure)
 
 

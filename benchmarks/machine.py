@@ -4,13 +4,22 @@ import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from service.engines.torch.engine import TorchModel
+
+_CPU_INFO = Path("/proc/cpuinfo")
+_EXTENSIONS = (
+    "avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16", "asimd", "asimddp", "i8mm",
+)  # fmt: skip
+_ZEN_5, _ZEN_3_AND_4, _ZEN_AND_ZEN_2 = 26, 25, 23  # AMD's families
 
 
 def describe_machine() -> dict[str, Any]:
     """Processor, cores, memory and the versions that matter."""
     return {
-        "processor": _processor(),
+        "processor": f"{processor_name()} ({', '.join(_extensions()) or 'no vector extensions'})",
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30),
         "system": f"{platform.system()} {platform.machine()}",
@@ -20,13 +29,49 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def _processor() -> str:
-    """Name and the vector extensions that decide speed, from /proc/cpuinfo where there is one."""
+def kernel_in_use(model: "TorchModel") -> str:
+    """What computes it, as figures name it: "avx2", for all our kernels compute int8, or "torch bfloat16"."""
+    return model.kernel.removesuffix(" int8")
+
+
+def is_forced() -> bool:
+    """Whether this run passes over a better kernel that the processor has."""
+    return bool(os.environ.get("PEAKPLAN_KERNEL"))
+
+
+def machine_name(kernel: str) -> str:
+    """What tells figures of several machines apart: processor, kernel, and whether a better one was passed over."""
+    return f"{processor_name()}, {kernel}{' (forced)' if is_forced() else ''}"
+
+
+def processor_name(cpu_info: Path = _CPU_INFO) -> str:
+    """As the processor calls itself, with its generation where a cloud leaves that out of AMD's names."""
+    fields = _fields(cpu_info)
+    name = fields.get("model name") or platform.processor() or platform.machine()
+    family = int(fields.get("cpu family", "0"))
+    if fields.get("vendor_id") != "AuthenticAMD" or any(character.isdigit() for character in name):
+        return name
+    has_avx512 = "avx512f" in fields.get("flags", "").split()
+    is_zen_2 = int(fields.get("model", "0")) >= 0x30
+    generations = {
+        _ZEN_5: "Zen 5",
+        _ZEN_3_AND_4: "Zen 4" if has_avx512 else "Zen 3",
+        _ZEN_AND_ZEN_2: "Zen 2" if is_zen_2 else "Zen",
+    }
+    return f"{name} {generations[family]}" if family in generations else name
+
+
+def _extensions() -> list[str]:
+    """The vector extensions that decide speed."""
+    fields = _fields(_CPU_INFO)
+    flags = fields.get("flags", fields.get("Features", "")).split()
+    return [name for name in _EXTENSIONS if name in flags]
+
+
+def _fields(cpu_info: Path) -> dict[str, str]:
+    """Of the last processor in /proc/cpuinfo; nothing where there is no such file."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
+        lines = cpu_info.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
-        return platform.processor() or platform.machine()
-    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
-    flags = fields.get("flags", "").split()
-    extensions = [flag for flag in ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16") if flag in flags]
-    return f"{fields.get('model name', platform.machine())} ({', '.join(extensions) or 'no vector extensions'})"
+        return {}
+    return {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}

@@ -20,10 +20,11 @@ from typing import Any
 import torch
 
 from benchmarks import nxdi_on_cpu
+from service.decoding.generation import generate
+from service.decoding.medusa import MedusaProposer
 from service.decoding.tree import MedusaTree
 from service.engines.neuron.configuration import CANDIDATES, chain
-from service.engines.neuron.forward import CompiledForward, ForwardShape
-from service.engines.neuron.generation import generate
+from service.engines.neuron.forward import CompiledTarget, ForwardShape
 from service.engines.neuron.hugging_face import Unconstrained
 from service.engines.neuron.nxdi import with_free_row
 
@@ -81,7 +82,7 @@ def random_model(folder: Path, seed: int) -> RandomModel:
         bos_token_id=None,
         eos_token_id=None,
     )
-    model = LlamaForCausalLM(config).eval()
+    model = LlamaForCausalLM(config).eval()  # type: ignore[no-untyped-call]
     for parameter in model.parameters():
         if parameter.ndim > 1:
             torch.nn.init.normal_(parameter, std=2 / parameter.shape[1] ** 0.5)
@@ -129,15 +130,9 @@ def neuron_arguments(tree: Sequence[Sequence[int]]) -> dict[str, Any]:
 def ours(model: Any, prompt: list[int], tree: Sequence[Sequence[int]], *, relocates: bool) -> tuple[list[int], int]:
     """Our loop's tokens over a model of NxDI, and its forwards."""
     shape = ForwardShape(HEADS, len(tree) + 1, CANDIDATES, max_context_length=SEQUENCE // 2, seq_len=SEQUENCE)
-    forward = CompiledForward(with_free_row(model), shape, relocates=relocates)
-    with torch.inference_mode():
-        generation = generate(
-            forward,
-            MedusaTree.from_choices(tree, HEADS),
-            prompt,
-            Unconstrained(VOCABULARY, ()),
-            max_tokens=NEW_TOKENS,
-        )
+    target = CompiledTarget(with_free_row(model), shape, relocates=relocates)
+    proposer = MedusaProposer(target, MedusaTree.from_choices(tree, HEADS))
+    generation = generate(target, proposer, prompt, Unconstrained(VOCABULARY, ()), max_tokens=NEW_TOKENS)
     return generation.tokens, generation.statistics.forwards
 
 

@@ -165,7 +165,7 @@ def cpu_model(checkpoint: Path, arguments: Mapping[str, Any]) -> Any:
 def _one_process_group() -> None:
     state = importlib.import_module(f"{_OTHER}.parallel_layers.parallel_state")
     if not torch.distributed.is_initialized():
-        torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())
+        torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=torch.distributed.HashStore())  # type: ignore[attr-defined]
     if state.model_parallel_is_initialized():
         state.destroy_model_parallel()
 

@@ -18,7 +18,7 @@ _COLOURS = {
 }
 
 
-def plot_decoding(series: "dict[str, Series]", path: Path) -> None:
+def plot_decoding(series: "dict[str, Series]", machine: str, path: Path) -> None:
     """Cumulative share of questions planned within a time; the 300 ms limit is marked."""
     matplotlib.use("Agg")
     figure, axes = pyplot.subplots(figsize=(8, 4.5), dpi=120, layout="constrained")
@@ -31,7 +31,7 @@ def plot_decoding(series: "dict[str, Series]", path: Path) -> None:
     axes.set_xscale("log")
     axes.set_xlabel("milliseconds a plan (log scale), one replica, one request at a time")
     axes.set_ylabel("share of questions planned")
-    axes.set_title("A plan's time by decoding strategy, same weights, same questions, one run")
+    axes.set_title(f"A plan's time by decoding strategy, same weights, same questions, one run\n{machine}")
     axes.grid(alpha=0.25)
     axes.legend(loc="lower right")
     figure.savefig(path)

@@ -1,4 +1,6 @@
-"""Write the figures of docs/figures, and the service's settings, into README.md; `--check` fails where it is stale.
+"""Write the figures of docs/figures and the service's settings into the documents that show them.
+
+`--check` fails where one is stale.
 
 A block starts with a line `<!-- figure: NAME -->` and ends with `<!-- end of figure -->`.
 """
@@ -7,21 +9,42 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import AliasChoices, SecretStr
+from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
+from benchmarks.peers.table import render_peers
+from service.environment import OLD_NAMES, Variable, variables
 from service.settings import Settings
 
 README = Path("README.md")
+DOCS = Path("docs")
+COMMON_SETTINGS = (
+    "HOST",
+    "PORT",
+    "PEAKPLAN_MODEL_DIR",
+    "PEAKPLAN_ENGINE",
+    "PEAKPLAN_STRATEGY",
+    "PEAKPLAN_REPLICAS",
+    "PEAKPLAN_CACHE_URL",
+    "PEAKPLAN_API_KEYS_FILE",
+    "PEAKPLAN_FLEET",
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+)
 FIGURES = Path("docs/figures")
 _BLOCK = re.compile(r"(<!-- figure: (\w+) -->\n).*?(<!-- end of figure -->)", re.DOTALL)
 
 
 def render_decoding(figure: dict[str, Any]) -> str:
+    """The tables of every machine and kernel that `make bench` ran on."""
+    machines = figure["machines"].items()
+    return "\n\n".join(f"**{name}**\n\n{_decoding(one)}" for name, one in machines)
+
+
+def _decoding(figure: dict[str, Any]) -> str:
     """The table of strategies and what Medusa gains."""
     medusa, service = figure["medusa"], figure["service"]
     rows = [
@@ -152,15 +175,38 @@ def render_triton(figure: dict[str, Any]) -> str:
     return "\n".join([text, "", _provenance(figure, f"{figure['questions']['count']} questions")])
 
 
-def settings_table() -> str:
-    """Every environment variable of the service, from `service/settings.py`."""
-    rows = ["| variable | default | what |", "|---|---|---|"]
+def settings_table(names: Sequence[str] = ()) -> str:
+    """The settings of these names, as a table; README.md shows those that most people set."""
+    by_name = {variable.name: variable for variable in variables(Settings)}
+    return "\n".join([*_SETTINGS_HEAD, *(_setting(by_name[name]) for name in names)])
+
+
+def every_setting() -> str:
+    """All environment variables of the service, group by group, and the names that some of them had before."""
+    lines = ["## General", "", *_SETTINGS_HEAD]
+    lines += [_setting(variable) for variable in variables(Settings) if len(variable.path) == 1]
     for name, field in Settings.model_fields.items():
-        variable = f"PEAKPLAN_{name.upper()}"
-        if isinstance(field.validation_alias, AliasChoices):
-            variable = str(field.validation_alias.choices[-1])
-        rows.append(f"| `{variable}` | {_default(field.default)} | {field.description} |")
-    return "\n".join(rows)
+        if not (isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel)):
+            continue
+        purpose = (field.annotation.__doc__ or "").partition("\n")[0]
+        lines += ["", f"## {name}", "", purpose, "", *_SETTINGS_HEAD]
+        lines += [_setting(variable) for variable in variables(Settings) if variable.path[0] == name]
+    lines += ["", "## Old names", "", "They work, with a warning.", "", "| old | now |", "|---|---|"]
+    return "\n".join([*lines, *(f"| `{old}` | `{new}` |" for old, new in OLD_NAMES.items())])
+
+
+def decisions() -> str:
+    """The list of docs/decisions, by number."""
+    pages = sorted((DOCS / "decisions").glob("[0-9]*.md"))
+    headings = [(page.name, page.read_text(encoding="utf-8").partition("\n")[0]) for page in pages]
+    return "\n".join(f"- [{heading.removeprefix('# ')}]({name})" for name, heading in headings)
+
+
+_SETTINGS_HEAD = ("| variable | default | what |", "|---|---|---|")
+
+
+def _setting(variable: Variable) -> str:
+    return f"| `{variable.name}` | {_default(variable.field.default)} | {variable.field.description} |"
 
 
 def _default(value: Any) -> str:
@@ -181,35 +227,45 @@ def _provenance(figure: dict[str, Any], what: str) -> str:
 
 RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "decoding": render_decoding,
+    "peers": render_peers,
     "quality": render_quality,
     "serving": render_serving,
     "triton": render_triton,
 }
 
 
+TABLES: dict[str, Callable[[], str]] = {
+    "settings": lambda: settings_table(COMMON_SETTINGS),
+    "every_setting": every_setting,
+    "decisions": decisions,
+}
+
+
 def rewrite(text: str, figures: Path = FIGURES) -> str:
-    """The README with every block made anew. Raises FileNotFoundError or KeyError for a block without its figure."""
+    """A document with every block made anew. Raises FileNotFoundError or KeyError for a block without its figure."""
 
     def block(match: re.Match[str]) -> str:
-        if match.group(2) == "settings":
-            return f"{match.group(1)}{settings_table()}\n{match.group(3)}"
-        figure = json.loads((figures / f"{match.group(2)}.json").read_text(encoding="utf-8"))
-        return f"{match.group(1)}{RENDERERS[match.group(2)](figure)}\n{match.group(3)}"
+        name = match.group(2)
+        if name in TABLES:
+            return f"{match.group(1)}{TABLES[name]()}\n{match.group(3)}"
+        figure = json.loads((figures / f"{name}.json").read_text(encoding="utf-8"))
+        return f"{match.group(1)}{RENDERERS[name](figure)}\n{match.group(3)}"
 
     return _BLOCK.sub(block, text)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing; fail where README.md is stale")
+    parser.add_argument("--check", action="store_true", help="change nothing; fail where a document is stale")
     arguments = parser.parse_args()
-    current = README.read_text(encoding="utf-8")
-    wanted = rewrite(current)
-    if current == wanted:
-        return
-    if arguments.check:
-        sys.exit("README.md does not show the figures of docs/figures: run `python -m benchmarks.readme`")
-    README.write_text(wanted, encoding="utf-8")
+    for document in (README, *sorted(DOCS.rglob("*.md"))):
+        current = document.read_text(encoding="utf-8")
+        wanted = rewrite(current)
+        if current == wanted:
+            continue
+        if arguments.check:
+            sys.exit(f"{document} does not show its figures or settings as they are: run `python -m benchmarks.readme`")
+        document.write_text(wanted, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import signal
 import socket
 import sys
@@ -19,8 +20,9 @@ from service.api.protocol import HttpProtocol
 from service.api.services import Services
 from service.engines.protocol import EngineError
 from service.engines.worker.messages import ModelSource
-from service.settings import Settings, problems_of
-from service.telemetry.logs import configure_logging, give_up_unwritten
+from service.environment import problems_of, warnings_of
+from service.settings import Settings
+from service.telemetry.logs import cannot_start, configure_logging, give_up_unwritten
 
 logger = logging.getLogger("service")
 
@@ -34,11 +36,14 @@ def main(source: ModelSource | None = None) -> int:
 
     `source` is another model than the settings'.
     """
+    configure_logging("info")
     try:
         settings = Settings()
     except ValidationError as error:
-        return _fail(problems_of(error))
+        return _fail(problems_of(error, Settings))
     configure_logging(settings.log_level)
+    for warning in warnings_of(Settings, os.environ):
+        logger.warning("setting", extra={"reason": warning})
     try:
         with bind(settings.host, settings.port) as listener:
             uvloop.run(serve(settings, listener, source))
@@ -66,7 +71,7 @@ async def serve(settings: Settings, listener: socket.socket, source: ModelSource
     try:
         config = uvicorn.Config(
             app,
-            http=HttpProtocol.limited(settings.max_header_bytes, settings.header_timeout_seconds),
+            http=HttpProtocol.limited(settings.http.max_header_bytes, settings.http.header_timeout_seconds),
             loop="none",  # this one runs already
             lifespan="off",
             ws="none",
@@ -106,7 +111,10 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         for listener in sockets or []:
             host, port = listener.getsockname()[:2]
-            logger.info("ready", extra={"url": f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"})
+            url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+            logger.info("ready", extra={"url": url})
+            if sys.stderr.isatty():
+                print(f"\n  The page: {url}   Ctrl-C ends it.\n", file=sys.stderr)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -141,7 +149,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def _fail(reason: str) -> int:
-    print(f"peakplan cannot start: {reason}.", file=sys.stderr)
+    cannot_start("peakplan", reason)
     return 1
 
 

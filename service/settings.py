@@ -1,16 +1,31 @@
-"""Every setting of the service, in one place: environment variables PEAKPLAN_..., and plain HOST and PORT."""
+"""Every setting of the service, in one place: environment variables PEAKPLAN_..., and plain HOST and PORT.
+
+docs/settings.md is written from here (`python -m benchmarks.readme`). Fields without a group are what most people set;
+service/environment.py says how a field of a group is called outside.
+"""
 
 import os
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import AliasChoices, Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from service.decoding.native.targets import KernelChoice
-from service.engines.factory import CompletionServers, EngineConfig, EngineName, HostedName
+from service.engines.config import (
+    GRACE_SECONDS,
+    MAX_PROMPT_TOKENS,
+    EngineConfig,
+    EngineName,
+    HostedName,
+    NeuronSettings,
+    OpenAiSettings,
+    Precision,
+    TritonSettings,
+)
 from service.engines.protocol import Strategy
-from service.engines.torch.precision import Precision
+from service.environment import FlatEnvironment, Named, Prefix
+from service.gateway.admission import DEADLINE_MS
 from service.gateway.pool import ADMISSION_QUANTILE, HANG_SECONDS
 from service.gateway.request_queue import Order
 
@@ -32,54 +47,14 @@ def _default_cache_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "peakplan"
 
 
-class Settings(BaseSettings):
-    """What can be set, with defaults that suit a laptop. Values that would hurt are refused with the reason."""
+_FROZEN = ConfigDict(frozen=True, extra="forbid")
 
-    model_config = SettingsConfigDict(env_prefix="PEAKPLAN_", frozen=True, populate_by_name=True)
 
-    host: str = Field(
-        default="127.0.0.1",
-        min_length=1,
-        validation_alias=AliasChoices("PEAKPLAN_HOST", "HOST"),
-        description="where to listen",
-    )
-    port: int = Field(
-        default=8080, ge=0, le=65535, validation_alias=AliasChoices("PEAKPLAN_PORT", "PORT"), description="0: any"
-    )
-    engine: EngineName = Field(default="torch", description="where the model runs: see service/engines/factory.py")
-    model_dir: Path = Field(default=_SOURCE_ROOT / "models" / "qp-smollm2-135m", description="the model to serve")
-    cache_dir: Path = Field(default_factory=_default_cache_dir, description="keeps the base weights")
-    compiled_dir: Path | None = Field(
-        default=None, description="what `make compile` wrote of the model, for the engine neuron"
-    )
-    dtype: Precision = Field(default="auto", description="auto: the fastest that this machine has")
-    kernel: KernelChoice = Field(
-        default="auto", description="forces avx512vnni, avxvnni, avx2, neon or torch; auto: the best that runs here"
-    )
-    strategy: Strategy = Field(default="medusa", description="how to decode; the plans are the same")
-    draft_model_dir: Path | None = Field(
-        default=None, description="a smaller model that drafts for the strategy draft, instead of the first layers"
-    )
-    replicas: int = Field(default=0, ge=0, le=256, description="0: as many as the cores carry")
-    threads_per_replica: int = Field(
-        default=1, ge=1, le=64, description="for torch's kernels; ours use one (docs/decisions/0004)"
-    )
-    oversubscribe: bool = Field(default=False, description="allow more model threads than cores; ruins the p99")
-    max_prompt_tokens: int = Field(default=384, ge=64, le=4096, description="longer prompts are planned by rule")
-    max_body_bytes: int = Field(default=16 * 1024, ge=1024, le=1024 * 1024, description="more is a 413")
-    body_timeout_seconds: float = Field(default=10.0, gt=0, le=60, description="timeout for a request's body")
-    trace_deadline_ms: int = Field(default=5000, ge=100, le=30_000, description="of the page's traces")
-    readiness_ttl_seconds: float = Field(
-        default=2.0, gt=0, le=60, description="how long a real inference proves readiness"
-    )
-    drain_seconds: float = Field(
-        default=0.0, ge=0, le=300, description="serve on after SIGTERM, not ready, for the balancer"
-    )
-    shutdown_seconds: int = Field(default=10, ge=3, le=300, description="then in-flight requests get this long")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="least that is logged")
-    log_text: bool = Field(default=False, description="let shoppers' words into the log; for debugging alone")
+class QueueSettings(BaseModel):
+    """Waiting, refusing and replacing replicas (service/gateway)."""
 
-    # The gateway
+    model_config = _FROZEN
+
     order: Order = Field(default="adaptive", description="who of those that wait goes first")
     admission_quantile: float = Field(
         default=ADMISSION_QUANTILE,
@@ -93,53 +68,125 @@ class Settings(BaseSettings):
         le=60,
         description="what lasts longer, and 8 times longer than generations do, is a hang",
     )
-    grace_seconds: float = Field(default=1.0, gt=0, le=60, description="for a cancelled replica to be free again")
+    grace_seconds: float = Field(
+        default=GRACE_SECONDS, gt=0, le=60, description="for a cancelled replica to be free again"
+    )
     min_replicas: int = Field(default=1, ge=1, le=256, description="with fewer up the service is not ready")
     backlog_ms: int = Field(default=100, ge=10, le=2000, description="work of the gateway itself; beyond it is 503")
 
-    # Triton (service/engines/triton)
-    triton_url: str = Field(default="127.0.0.1:8001", description="host:port of the Triton server's gRPC")
-    triton_hosts: HostedName = Field(default="torch", description="the engine that each of its replicas runs")
-    triton_home: Path | None = Field(default=None, description="holds tritonserver; `make triton` puts one here")
-    triton_folder: Path | None = Field(
-        default=None, description="where its model repository is written; a folder of the cache folder if not set"
-    )
-    triton_metrics_port: int = Field(default=0, ge=0, le=65535, description="its own metrics; 0: none")
-    cores_per_chip: int = Field(default=2, ge=1, le=16, description="NeuronCores of one replica; inf2 and trn1 have 2")
 
-    # Servers of OpenAI's completions, such as vLLM (service/engines/openai)
-    openai_url: str = Field(
-        default="http://127.0.0.1:8000/v1", description="addresses, comma-separated; replicas are spread over them"
-    )
-    openai_model: str = Field(default="", description="its name there; needed where a server has several")
-    openai_key: SecretStr = Field(default=SecretStr(""), description="sent as a bearer token")
-    openai_grammar: Literal["auto", "off"] = Field(
-        default="auto", description="auto: second tries are held to the grammar by a server that can"
-    )
+class CacheSettings(BaseModel):
+    """The plan cache, in process and shared (docs/decisions/0011)."""
 
-    # The plan cache
-    cache_entries: int = Field(default=20_000, ge=0, le=10_000_000, description="0 remembers nothing")
-    cache_seconds: float = Field(default=900.0, gt=0, le=86_400, description="how long a plan is remembered")
-    cache_url: SecretStr | None = Field(default=None, description="redis://... of a second level that hosts share")
-    cache_wait_ms: float = Field(default=5.0, gt=0, le=100, description="what the second level may cost a request")
+    model_config = _FROZEN
 
-    # Access
-    api_keys: SecretStr = Field(default=SecretStr(""), description="lines of: name, SHA-256 of a token, its rate")
+    entries: int = Field(default=20_000, ge=0, le=10_000_000, description="0 remembers nothing")
+    seconds: float = Field(default=900.0, gt=0, le=86_400, description="how long a plan is remembered")
+    url: SecretStr | None = Field(default=None, description="redis://... of a second level that hosts share")
+    wait_ms: float = Field(default=5.0, gt=0, le=100, description="what the second level may cost a request")
+
+    @field_validator("url")
+    @classmethod
+    def _of_redis(cls, url: SecretStr | None) -> SecretStr | None:
+        known = ("redis://", "rediss://", "unix://")
+        if url is not None and not url.get_secret_value().startswith(known):
+            raise ValueError(f"must start with one of {' '.join(known)}")  # without the URL: it may hold a password
+        return url
+
+
+class AuthSettings(BaseModel):
+    """Who may ask, and how often."""
+
+    model_config = _FROZEN
+
+    api_keys: SecretStr = Field(default=SecretStr(""), description="lines of: name, SHA-256 of a key, its rate")
     api_keys_file: Path | None = Field(default=None, description="the same in a file, read again when it changes")
     rate: float = Field(default=0.0, ge=0, le=1e6, description="requests a second a caller may send; 0: any number")
+
+
+class HttpSettings(BaseModel):
+    """What one request may be and take on its way in."""
+
+    model_config = _FROZEN
+
     max_header_bytes: int = Field(default=16 * 1024, ge=1024, le=256 * 1024, description="more is a 431")
-    header_timeout_seconds: float = Field(default=10.0, gt=0, le=120, description="timeout for a request's head")
+    header_timeout_seconds: float = Field(default=10.0, gt=0, le=120, description="for a request's headers")
+    max_body_bytes: int = Field(default=16 * 1024, ge=1024, le=1024 * 1024, description="more is a 413")
+    body_timeout_seconds: float = Field(default=10.0, gt=0, le=60, description="for a request's body")
+
+
+class Settings(BaseSettings):
+    """What can be set, with defaults that suit a laptop. Values that would hurt are refused with the reason."""
+
+    model_config = SettingsConfigDict(frozen=True)
+
+    host: Annotated[str, Named(("PEAKPLAN_HOST", "HOST"))] = Field(
+        default="127.0.0.1", min_length=1, description="where to listen"
+    )
+    port: Annotated[int, Named(("PEAKPLAN_PORT", "PORT"))] = Field(default=8080, ge=0, le=65535, description="0: any")
+    engine: EngineName = Field(default="torch", description="where the model runs: see service/engines/config.py")
+    model_dir: Path = Field(default=_SOURCE_ROOT / "models" / "qp-smollm2-135m", description="the model to serve")
+    cache_dir: Path = Field(default_factory=_default_cache_dir, description="keeps the base weights")
+    dtype: Precision = Field(default="auto", description="auto: the fastest that this machine has")
+    kernel: KernelChoice = Field(
+        default="auto", description="forces avx512vnni, avxvnni, avx2, neon or torch; auto: the best that runs here"
+    )
+    strategy: Strategy = Field(default="medusa", description="how to decode; the plans are the same")
+    draft_model_dir: Path | None = Field(
+        default=None, description="a smaller model that drafts for the strategy draft, instead of the first layers"
+    )
+    replicas: int = Field(default=0, ge=0, le=256, description="0: as many as the cores carry")
+    threads_per_replica: int = Field(
+        default=1, ge=1, le=64, description="for torch's kernels; ours use one (docs/decisions/0004)"
+    )
+    oversubscribe: bool = Field(default=False, description="allow more model threads than cores; ruins the p99")
+    max_prompt_tokens: int = Field(
+        default=MAX_PROMPT_TOKENS, ge=64, le=4096, description="longer prompts are planned by rule"
+    )
+    deadline_ms: int = Field(
+        default=DEADLINE_MS, ge=10, le=2000, description="of requests that name none: their plans are answered within"
+    )
+    trace_deadline_ms: int = Field(default=5000, ge=100, le=30_000, description="of the page's traces")
+    readiness_ttl_seconds: float = Field(
+        default=2.0, gt=0, le=60, description="how long a real inference proves readiness"
+    )
+    drain_seconds: float = Field(
+        default=0.0, ge=0, le=300, description="serve on after SIGTERM, not ready, for the balancer"
+    )
+    shutdown_seconds: int = Field(default=10, ge=3, le=300, description="then in-flight requests get this long")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="least that is logged")
+    log_text: bool = Field(default=False, description="let shoppers' words into the log; for debugging alone")
+
+    queue: QueueSettings = QueueSettings()
+    cache: Annotated[CacheSettings, Prefix("CACHE_")] = CacheSettings()
+    auth: AuthSettings = AuthSettings()
+    http: HttpSettings = HttpSettings()
+    triton: Annotated[TritonSettings, Prefix("TRITON_")] = TritonSettings()
+    openai: Annotated[OpenAiSettings, Prefix("OPENAI_")] = OpenAiSettings()
+    neuron: NeuronSettings = NeuronSettings()
 
     # Telemetry
     fleet: str = Field(default="", max_length=100, description="names the fleet, and turns on metrics on stdout")
     cell: str = Field(default="cell-1", min_length=1, max_length=100, description="dimension of every metric")
     group: str = Field(default="", max_length=100, description="chip family of the Auto Scaling group")
+    release: str = Field(default="", max_length=200, description="what the host was started from; dimension of metrics")
     slo_ms: int = Field(default=300, ge=10, le=10_000, description="later answers count against the SLO")
-    otlp_endpoint: str = Field(
+    otlp_endpoint: Annotated[str, Named(("PEAKPLAN_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"))] = Field(
         default="",
-        validation_alias=AliasChoices("PEAKPLAN_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"),
         description="an OpenTelemetry collector's HTTP address, http://host:4318; traces go there",
     )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        del env_settings, dotenv_settings, file_secret_settings  # the environment's place is taken by flat names
+        return init_settings, FlatEnvironment(settings_cls)
 
     @field_validator("host")
     @classmethod
@@ -147,29 +194,6 @@ class Settings(BaseSettings):
         if "/" in host or any(character.isspace() for character in host):
             raise ValueError("must be a host name or an address alone, like 127.0.0.1")
         return host
-
-    @field_validator("triton_url")
-    @classmethod
-    def _triton_without_scheme(cls, url: str) -> str:
-        host, _, port = url.rpartition(":")
-        if not host or "/" in url or not port.isdecimal() or not 0 < int(port) <= 65535:
-            raise ValueError("must be host:port, like 127.0.0.1:8001, without a scheme")
-        return url
-
-    @field_validator("openai_url")
-    @classmethod
-    def _servers_over_http(cls, urls: str) -> str:
-        if not all(url.strip().startswith(("http://", "https://")) for url in urls.split(",")):
-            raise ValueError("must be http:// or https:// addresses up to /v1, separated by commas")
-        return urls
-
-    @field_validator("cache_url")
-    @classmethod
-    def _cache_url_of_redis(cls, url: SecretStr | None) -> SecretStr | None:
-        known = ("redis://", "rediss://", "unix://")
-        if url is not None and not url.get_secret_value().startswith(known):
-            raise ValueError(f"must start with one of {' '.join(known)}")  # without the URL: it may hold a password
-        return url
 
     @field_validator("otlp_endpoint")
     @classmethod
@@ -191,8 +215,10 @@ class Settings(BaseSettings):
 
     @model_validator(mode="after")
     def _readiness_can_be_reached(self) -> Self:
-        if self.min_replicas > self.replica_count:
-            raise ValueError(f"PEAKPLAN_MIN_REPLICAS={self.min_replicas}, but only {self.replica_count} are to run")
+        if self.queue.min_replicas > self.replica_count:
+            raise ValueError(
+                f"PEAKPLAN_MIN_REPLICAS={self.queue.min_replicas}, but only {self.replica_count} are to run"
+            )
         return self
 
     @model_validator(mode="after")
@@ -209,7 +235,7 @@ class Settings(BaseSettings):
     def _neuron_has_artifacts_and_chips(self) -> Self:
         if self.hosted_engine != "neuron":
             return self
-        missing = [] if self.compiled_dir else ["PEAKPLAN_COMPILED_DIR (what `make compile` wrote)"]
+        missing = [] if self.neuron.compiled_dir else ["PEAKPLAN_COMPILED_DIR (what `make compile` wrote)"]
         missing += [] if self.replicas else ["PEAKPLAN_REPLICAS (one a chip; CPU cores say nothing of it)"]
         if missing:
             raise ValueError(f"the engine neuron needs {' and '.join(missing)}")
@@ -220,42 +246,29 @@ class Settings(BaseSettings):
         """The engine that runs the model, here or inside Triton."""
         if self.engine == "openai":  # the model's folder is named all the same; nothing here loads its weights
             return "torch"
-        return self.triton_hosts if self.engine == "triton" else self.engine
-
-    @property
-    def completion_servers(self) -> CompletionServers:
-        """The servers of PEAKPLAN_ENGINE=openai."""
-        return CompletionServers(
-            urls=tuple(url.strip() for url in self.openai_url.split(",")),
-            choice=self.engine_config,
-            model=self.openai_model,
-            key=self.openai_key.get_secret_value(),
-            may_ask_for_grammars=self.openai_grammar == "auto",
-        )
+        return self.triton.hosts if self.engine == "triton" else self.engine
 
     @property
     def engine_config(self) -> EngineConfig:
-        """The model and how to run it."""
+        """The model and how to run it, for every engine."""
+        compiled = self.neuron.compiled_dir
         return EngineConfig(
+            engine=self.engine,
             model_dir=self.model_dir.absolute(),
             cache_dir=self.cache_dir.absolute(),
             dtype=self.dtype,
+            kernel=self.kernel,
             threads=self.threads_per_replica,
             strategy=self.strategy,
             max_prompt_tokens=self.max_prompt_tokens,
             draft_model_dir=self.draft_model_dir and self.draft_model_dir.absolute(),
-            compiled_dir=self.compiled_dir and self.compiled_dir.absolute(),
-            kernel=self.kernel,
+            grace_seconds=self.queue.grace_seconds,
+            neuron=self.neuron.model_copy(update={"compiled_dir": compiled and compiled.absolute()}),
+            triton=self.triton,
+            openai=self.openai,
         )
 
     @property
     def replica_count(self) -> int:
         """Replicas to start."""
         return self.replicas or max(1, available_cores() // self.threads_per_replica)
-
-
-def problems_of(error: ValidationError) -> str:
-    """What is wrong with the settings, in words on one line."""
-    return "; ".join(
-        " ".join([*map(str, item["loc"]), item["msg"].removeprefix("Value error, ")]) for item in error.errors()
-    )

@@ -1,6 +1,7 @@
 """Models for replica processes that need no weights: named by `ModelSource.loader`, made inside the child."""
 
 import contextlib
+import logging
 import os
 import select
 import signal
@@ -78,6 +79,8 @@ class PromptModel(FakeModel):
                 raise ValueError("secret words of a shopper")
             case ["sleep", seconds]:
                 return FakeModel(seconds=float(seconds)).generate(request, cancelled)
+            case ["log", word]:
+                logging.getLogger("fake").warning(word)
             case ["variable", name]:
                 return result(os.environ.get(name, ""))
         return super().generate(request, cancelled)

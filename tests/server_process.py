@@ -16,12 +16,19 @@ import httpx
 REPOSITORY = Path(__file__).parents[1]
 START_SECONDS = 300.0  # a limit that only a server that never starts reaches
 
+# What decodes: `PEAKPLAN_DTYPE=float32 make test` runs every test on the slow path of a machine without kernels.
+FORCED = ("PEAKPLAN_DTYPE", "PEAKPLAN_KERNEL")
+
+
+def _is_setting(name: str) -> bool:
+    return name.startswith("PEAKPLAN_")
+
 
 class ServerProcess:
     """`python -m service` (or a module like it), its log as it comes, and its address once it is ready."""
 
     def __init__(self, module: str = "service", **environment: object) -> None:
-        variables = {name: value for name, value in os.environ.items() if not name.startswith("PEAKPLAN_")}
+        variables = {name: value for name, value in os.environ.items() if name in FORCED or not _is_setting(name)}
         variables |= {"HOST": "127.0.0.1", "PORT": "0"} | {name: str(value) for name, value in environment.items()}
         command = [sys.executable, "-m", module]
         self.process = subprocess.Popen(command, cwd=REPOSITORY, env=variables, stderr=subprocess.PIPE, text=True)

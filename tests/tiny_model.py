@@ -1,13 +1,19 @@
 """A random Llama of two thin layers with a tokenizer made on the spot, as the folders that the service loads."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from service.engines.protocol import GenerationRequest
 from service.planner import vocabulary
+from service.planner.grammar import plan_grammar
+from service.planner.prompt import render_prompt
+from service.planner.question import Question
 
 HIDDEN, INTERMEDIATE, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 64, 128, 2, 4, 2, 16
 MEDUSA_HEADS = 3
@@ -15,6 +21,7 @@ BOS, EOS = 0, 1
 MAX_TOKENS = 512  # random models name long spans
 MODEL_ID = "tiny-random"
 TREE = [[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0]]
+QUESTIONS = ["red shoes under $40", "日本のカメラ 👟", "what about in red?", 'Does it fit a 15" laptop?', "a b c d e f"]
 
 _CORPUS = """red running shoes for women under 40 dollars nike what about in blue where is my package waterproof hiking
 boots size 10 leather bag does it fit a 15 inch laptop return policy white duvet cover queen"""
@@ -40,6 +47,12 @@ def write_tiny_model(folder: Path, *, seed: int = 0, with_heads: bool = True, ma
         save_file(heads, model / "medusa_heads.safetensors")
         (model / "medusa_tree.json").write_text(json.dumps(TREE), encoding="utf-8")
     return model
+
+
+def plan_request(query: str, **more: Any) -> GenerationRequest:
+    """What the planner asks an engine for a query."""
+    question = Question.parse(query)
+    return replace(GenerationRequest(prompt=render_prompt(question), grammar=plan_grammar(question)), **more)
 
 
 def _tokenizer() -> Tokenizer:

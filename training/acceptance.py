@@ -7,7 +7,6 @@ child; Sequoia, Chen et al., 2024, with measured instead of assumed acceptance).
 """
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,8 +16,6 @@ from service.decoding.heads import MedusaHeads
 from service.decoding.lm_head import LmHead
 from training.tuned import GreedyPlan
 
-_OPENING_DEPTH = 3
-_MOST_OPENING_NODES = 12
 _MAX_RANK = 10  # NxDI's on-device sampling keeps ten candidates a node
 
 
@@ -59,35 +56,6 @@ def plan_acceptance(heads: MedusaHeads, lm_head: LmHead, plan: GreedyPlan) -> Ac
             path = (*path, rank)
             paths[path] += 1
     return Acceptance(paths, starts)
-
-
-def beginnings(plan: GreedyPlan) -> list[tuple[int, ...]]:
-    """The prefixes of a plan that were all decisions, up to the depth at which the question takes over."""
-    decided = 0
-    while decided < min(len(plan.tokens) - 1, _OPENING_DEPTH) and plan.legal[decided] is not None:
-        decided += 1
-    return [tuple(plan.tokens[: length + 1]) for length in range(decided)]
-
-
-def choose_prefill_draft(
-    seen: Counter[tuple[int, ...]],
-    plans: int,
-    cost: Callable[[int], float],
-    prompt_rows: int,
-    milliseconds_a_token: float,
-) -> list[list[int]]:
-    """The beginnings worth a row each beside the prompt: what they cost there against the steps that they save.
-
-    `milliseconds_a_token` is what a token costs once the heads are at work.
-    """
-    ranked = sorted(seen, key=lambda path: (-seen[path], len(path), path))[:_MOST_OPENING_NODES]
-    best, chosen = 0.0, 0
-    for size in range(1, len(ranked) + 1):
-        saved = sum(seen[path] for path in ranked[:size]) / plans * milliseconds_a_token
-        gain = saved - (cost(prompt_rows + size) - cost(prompt_rows))
-        if gain > best:
-            best, chosen = gain, size
-    return [list(path) for path in ranked[:chosen]]
 
 
 def _rank(scores: NDArray[np.float32], legal: NDArray[np.int64], token: int) -> int:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from service.decoding.speculation import ChainShape
+from service.decoding.draft_model import ChainShape
 from training.data.mix import Shares
 from training.own_plans import OwnPlans
 from training.retention import Retention

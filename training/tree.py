@@ -1,12 +1,11 @@
-"""Calibrate tree and prefill draft: acceptance measured on dev plans, cost on this machine."""
+"""Calibrate the tree and what the prefill head drafts: acceptance measured on dev plans, cost on this machine."""
 
 import json
 import math
-import statistics
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,42 +13,38 @@ import torch
 
 from service.decoding.tree import MedusaTree
 from service.planner.question import Question
-from training.acceptance import Acceptance, beginnings, choose_prefill_draft, plan_acceptance
+from training.acceptance import Acceptance, plan_acceptance
 from training.data.mix import dev_sets
 from training.positions import sample_questions
 from training.settings import TrainingSettings, TreeSettings
 from training.tuned import TunedModel
 
-_COST_ROWS = (1, 2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64)
-_COST_REPEATS = 15
 _ABOUT_AS_FAST = 1.02
 _MOST_DEPTH = 16  # deeper than any number of heads that a tree is grown from
-_TYPICAL_PREFIX = 24  # cached positions while a plan is written
 
 
 def calibrate(settings: TrainingSettings, model_dir: Path) -> None:
     """Write medusa_tree.json (NxDI's list format) and drafting.json; why these goes to the work folder."""
     torch.set_num_threads(1)  # a replica's share
     model = TunedModel(model_dir, settings.cache)
+    if model.prefill_head is None:
+        raise ValueError("the model folder has no prefill head to calibrate")
     questions = sample_questions(dev_sets(settings.data), settings.tree.questions, settings.seed)
-    seen = observe(model, questions)
-    table = measure_shapes(model, shapes(seen.acceptance, settings.tree), questions[:: settings.tree.measured_share])
+    measured = questions[:: settings.tree.measured_share]
+    acceptance, plans = observe(model, questions)
+    table = measure_shapes(model, shapes(acceptance, settings.tree), measured)
     chosen = choose(table)
-    tree = seen.acceptance.best_tree(chosen.shape.nodes)
+    tree = acceptance.best_tree(chosen.shape.nodes)
+    shape = MedusaTree.from_choices(tree, _MOST_DEPTH, chosen.shape.p_min)
     report: dict[str, Any] = {
-        "questions": seen.plans,
+        "questions": plans,
         "shapes": [{**asdict(row.shape), "milliseconds": row.milliseconds, "forwards": row.forwards} for row in table],
         "tree": tree,
         "p_min": chosen.shape.p_min,
     }
-    if model.prefill_head is None:
-        report |= _calibrate_fixed_prefill(model, seen, chosen)
-    else:
-        shape = MedusaTree.from_choices(tree, _MOST_DEPTH, chosen.shape.p_min)
-        least = settings.prefill_head.p_mins
-        report |= _calibrate_prefill_head(
-            model_dir, measure_prefill_head(model, shape, least, questions[:: settings.tree.measured_share])
-        )
+    report |= _calibrate_prefill_head(
+        model_dir, measure_prefill_head(model, shape, settings.prefill_head.p_mins, measured)
+    )
     drafting = {name: report[name] for name in ("prefill_draft", "p_min")}
     (model_dir / "medusa_tree.json").write_text(json.dumps(tree) + "\n", encoding="utf-8")
     (model_dir / "drafting.json").write_text(json.dumps(drafting) + "\n", encoding="utf-8")
@@ -57,19 +52,6 @@ def calibrate(settings: TrainingSettings, model_dir: Path) -> None:
     print(
         f"tree: {chosen.shape}, {chosen.forwards} forwards and {chosen.milliseconds} ms a plan; {drafting}", flush=True
     )
-
-
-def _calibrate_fixed_prefill(model: TunedModel, seen: "Observed", chosen: "Measured") -> dict[str, Any]:
-    """Beginnings to try with every prompt, where no head guesses them."""
-    costs = measure_costs(model)
-    prefill_draft = choose_prefill_draft(
-        seen.beginnings,
-        seen.plans,
-        lambda rows: interpolate(costs, rows),
-        seen.prompt_rows,
-        chosen.milliseconds / seen.decisions * seen.plans,
-    )
-    return {"prefill_draft": [model.text(tokens) for tokens in prefill_draft], "forward_ms": costs}
 
 
 def _calibrate_prefill_head(model_dir: Path, milliseconds: dict[float, float]) -> dict[str, Any]:
@@ -153,56 +135,12 @@ def measure_prefill_head(
     return {probability: round(spent / len(questions) * 1000, 2) for probability, spent in seconds.items()}
 
 
-@dataclass(slots=True)
-class Observed:
-    """What greedy plans of dev questions showed."""
-
-    acceptance: Acceptance = field(default_factory=lambda: Acceptance(Counter(), 0))
-    beginnings: Counter[tuple[int, ...]] = field(default_factory=Counter)
-    plans: int = 0
-    decisions: int = 0
-    prompts: list[int] = field(default_factory=list)
-
-    @property
-    def prompt_rows(self) -> int:
-        return round(statistics.median(self.prompts))
-
-
-def observe(model: TunedModel, questions: list[Question]) -> Observed:
-    """Plan the questions greedily and note what heads and prefill drafts would have foreseen."""
+def observe(model: TunedModel, questions: list[Question]) -> tuple[Acceptance, int]:
+    """Plan the questions greedily: what the heads would have foreseen, and of how many plans."""
     if model.heads is None:
         raise ValueError("the model folder has no Medusa heads to calibrate a tree for")
-    seen = Observed()
-    for question in questions:
-        plan = model.greedy(question)
-        if plan is None:
-            continue
-        seen.plans += 1
-        seen.decisions += plan.decisions
-        seen.prompts.append(len(plan.prompt))
-        seen.beginnings.update(beginnings(plan))
-        seen.acceptance = seen.acceptance.add(plan_acceptance(model.heads, model.llama.lm_head, plan))
-    return seen
-
-
-def measure_costs(model: TunedModel) -> dict[int, float]:
-    """Median milliseconds of a forward of n rows after a typical prefix."""
-    cache = model.llama.new_cache(_TYPICAL_PREFIX + max(_COST_ROWS))
-    model.llama.forward(torch.arange(_TYPICAL_PREFIX), torch.arange(_TYPICAL_PREFIX), cache)
-    cache.keep(range(_TYPICAL_PREFIX))
-    times: dict[int, list[float]] = {rows: [] for rows in _COST_ROWS}
-    for _ in range(_COST_REPEATS):
-        for rows in _COST_ROWS:
-            started = time.perf_counter()
-            model.llama.forward(torch.arange(rows), torch.arange(rows) + _TYPICAL_PREFIX, cache)
-            times[rows].append((time.perf_counter() - started) * 1000)
-    return {rows: round(statistics.median(values), 2) for rows, values in times.items()}
-
-
-def interpolate(costs: dict[int, float], rows: int) -> float:
-    """Milliseconds of a forward between measured sizes."""
-    below = max(size for size in costs if size <= rows)
-    above = min((size for size in costs if size >= rows), default=below)
-    if above == below:
-        return costs[below]
-    return costs[below] + (costs[above] - costs[below]) * (rows - below) / (above - below)
+    plans = [plan for question in questions if (plan := model.greedy(question)) is not None]
+    acceptance = Acceptance(Counter(), 0)
+    for plan in plans:
+        acceptance = acceptance.add(plan_acceptance(model.heads, model.llama.lm_head, plan))
+    return acceptance, len(plans)

@@ -10,19 +10,20 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from service.decoding.constraint import Constraint, GrammarCompiler, GrammarConstraint
-from service.decoding.generation import generate_autoregressive, generate_medusa
+from service.decoding.generation import generate
 from service.decoding.heads import MedusaHeads
-from service.decoding.prefill_draft import NO_PREFILL_DRAFT, PrefillDraft
+from service.decoding.medusa import MedusaProposer
+from service.decoding.prefill_draft import NO_PREFILL_DRAFT, PrefillDraft, PrefillProposer
+from service.decoding.proposer import NO_PROPOSER
 from service.decoding.statistics import Generation
+from service.decoding.target import LlamaTarget
 from service.decoding.tree import MedusaTree
+from service.engines.config import MAX_PROMPT_TOKENS, Precision
 from service.engines.torch.forward import build_forward, kept_dtype
-from service.engines.torch.precision import Precision
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.weights.model_folder import load_model
-
-_MAX_PROMPT_TOKENS = 384
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +38,6 @@ class GreedyPlan:
     hidden: Tensor
     legal: list[NDArray[np.int64] | None]
 
-    @property
-    def forced_tokens(self) -> int:
-        return sum(choices is None for choices in self.legal)
-
-    @property
-    def decisions(self) -> int:
-        return len(self.tokens) - self.forced_tokens
-
 
 class TunedModel:
     """A model folder on the CPU, in the precision that it is served in."""
@@ -58,7 +51,7 @@ class TunedModel:
         self._bos = loaded.bos_token_id
         self._max_tokens = loaded.max_tokens
         self._compiler = GrammarCompiler(loaded.tokenizer.to_str(), loaded.eos_token_id)
-        self._cache = self.llama.new_cache(_MAX_PROMPT_TOKENS + loaded.max_tokens)
+        self._cache = self.llama.new_cache(MAX_PROMPT_TOKENS + loaded.max_tokens)
 
     def constraint(self, question: Question) -> GrammarConstraint:
         """The grammar of a question, at its start."""
@@ -99,16 +92,10 @@ class TunedModel:
         """The plan as it is decoded in service. Raises ValueError where there are no heads."""
         if self.heads is None:
             raise ValueError("the model folder has no Medusa heads")
-        return generate_medusa(
-            self.llama,
-            self.heads,
-            tree,
-            self.prompt(question),
-            self.constraint(question),
-            max_tokens=self._max_tokens,
-            cache=self._cache,
-            prefill_draft=prefill_draft,
-        )
+        target = LlamaTarget(self.llama, self._cache, self.heads)
+        proposer = PrefillProposer(prefill_draft, MedusaProposer(target, tree))
+        prompt, constraint = self.prompt(question), self.constraint(question)
+        return generate(target, proposer, prompt, constraint, max_tokens=self._max_tokens)
 
     def greedy(self, question: Question, layers: int | None = None) -> GreedyPlan | None:
         """The greedy plan; None where it does not end, or the prompt is too long.
@@ -116,11 +103,10 @@ class TunedModel:
         Its hidden states are the last layer's, or those after the first `layers`.
         """
         prompt = self.prompt(question)
-        if len(prompt) > _MAX_PROMPT_TOKENS:
+        if len(prompt) > MAX_PROMPT_TOKENS:
             return None
-        generation = generate_autoregressive(
-            self.llama, prompt, self.constraint(question), max_tokens=self._max_tokens, cache=self._cache
-        )
+        target, constraint = LlamaTarget(self.llama, self._cache), self.constraint(question)
+        generation = generate(target, NO_PROPOSER, prompt, constraint, max_tokens=self._max_tokens)
         if generation.stop_reason != "finished":
             return None
         tokens = torch.tensor([*prompt, *generation.tokens])

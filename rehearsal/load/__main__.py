@@ -9,6 +9,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import uvloop
 from tqdm import tqdm
@@ -19,6 +20,12 @@ from rehearsal.load.client import LoadGenerator, Sample, Shot
 from rehearsal.load.report import write_report
 from rehearsal.load.result import summarise
 from rehearsal.load.server import ServerError, serving
+
+_MOST = 0.5
+_ADVICE = (
+    "Of reason deadline: the model is too slow here for --deadline-ms; the service's log says how slow.\n"
+    "Of reason capacity: --rate is beyond what this machine carries. Of reason engine: see the service's log."
+)
 
 
 def main() -> int:
@@ -104,7 +111,12 @@ def _settings(options: argparse.Namespace) -> dict[str, object]:
     return {name: getattr(options, name) for name in names}
 
 
-def _print(result: dict[str, object], output: Path) -> None:
+def _print(result: dict[str, Any], output: Path) -> None:
+    share, reasons = result["planned_by_rule_share"], result["planned_by_rule_because"]
+    because = f" ({', '.join(f'{reason} {count}' for reason, count in reasons.items())})" if reasons else ""
+    print(f"{share:.1%} of the requests were planned by rule{because}")
+    if share > _MOST:
+        print("WARNING: most plans are not the model's. What follows says little of it.\n" + _ADVICE)
     for name in ("offered_per_second", "goodput_per_second", "rung_shares", "latency_ms", "errors"):
         print(f"{name:20} {result[name]}")
     print(f"\n{output / 'report.html'}\n{output / 'result.json'}")

@@ -12,6 +12,7 @@ from rehearsal.load.result import shown
 from rehearsal.load.server import Server
 from service.api.app import replica_engine, settings_source
 from service.planner.planner import Planner
+from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.settings import Settings
 
@@ -62,7 +63,7 @@ async def in_turns(url: str, questions: Sequence[Question]) -> tuple[list[float]
                 served.append(sample.latency - model_seconds)
         for question in turn:
             started = time.perf_counter()
-            result = (await planner.plan_with_model(question)).result
+            result = (await planner.plan_with_model(PlanTask(question))).result
             seconds = time.perf_counter() - started
             if result is not None:
                 bare.append(seconds - result.seconds)

@@ -54,7 +54,9 @@ _ALT = ("Latency of each request over time", "Requests a second by what answered
 
 def _rows(result: dict[str, Any]) -> list[tuple[str, object]]:
     latency, lag = result["latency_ms"], result["generator_lag_ms"]
+    share, reasons = result["planned_by_rule_share"], result["planned_by_rule_because"]
     return [
+        ("planned by rule", f"{share:.1%}" + "".join(f", {name} {count}" for name, count in reasons.items())),
         ("requests", f"{result['requests']} in {result['seconds']:g} s, {result['offered_per_second']} a second"),
         ("good plans a second", result["goodput_per_second"]),
         ("answered by", ", ".join(f"{rung} {share:.1%}" for rung, share in result["rung_shares"].items())),

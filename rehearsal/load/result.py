@@ -23,6 +23,7 @@ class Shown:
     deadline: float
     rung: str
     model_seconds: float | None = None
+    reason: str | None = None  # why rules made the plan
 
     @property
     def is_good(self) -> bool:
@@ -32,14 +33,14 @@ class Shown:
 
 def shown(sample: Sample) -> Shown:
     """Read a sample: the rung that answered it, `shed` for 429 and 503, `failed` for anything else."""
-    rung, model_seconds = FAILED, None
+    rung, model_seconds, reason = FAILED, None, None
     if sample.status == 200:
         answer = json.loads(sample.body)
-        rung = answer["source"]
+        rung, reason = answer["source"], answer.get("reason")
         model_seconds = answer["timing_ms"]["model"] / 1000 if rung == "model" else None
     elif sample.status in (429, 503):
         rung = SHED
-    return Shown(sample.at, sample.latency, sample.deadline, rung, model_seconds)
+    return Shown(sample.at, sample.latency, sample.deadline, rung, model_seconds, reason)
 
 
 def summarise(samples: Sequence[Sample], seconds: float) -> dict[str, Any]:
@@ -49,6 +50,8 @@ def summarise(samples: Sequence[Sample], seconds: float) -> dict[str, Any]:
     by_model = [answer for answer in answers if answer.rung == "model"]
     lags = [sample.sent - sample.at for sample in samples]
     return {
+        "planned_by_rule_share": round(rungs["fallback"] / len(answers), 4),
+        "planned_by_rule_because": dict(Counter(answer.reason for answer in answers if answer.reason)),
         "seconds": round(seconds, 3),
         "requests": len(samples),
         "offered_per_second": _rate(len(samples), seconds),

@@ -42,13 +42,16 @@ class ApiKeys:
     """The callers by their tokens' digests. A file that changes is read again; one that is broken changes nothing."""
 
     def __init__(self, lines: str, path: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Raises ApiKeysError, OSError."""
+        """Raises ApiKeysError."""
         self._fixed = parse_tokens(lines, "PEAKPLAN_API_KEYS")
         self._path = path
         self._clock = clock
         self._looked = clock()
-        self._stamp = _stamp(path) if path else None
-        self._read = parse_tokens(path.read_text(encoding="utf-8"), str(path)) if path else {}
+        try:
+            self._stamp = _stamp(path) if path else None
+            self._read = parse_tokens(path.read_text(encoding="utf-8"), str(path)) if path else {}
+        except OSError as error:
+            raise ApiKeysError(f"PEAKPLAN_API_KEYS_FILE={path}: {error.strerror}") from error
 
     @property
     def required(self) -> bool:

@@ -1,7 +1,7 @@
 """The application: which parts there are and how they are wired. `service/__main__.py` starts and stops them."""
 
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
@@ -17,12 +17,12 @@ from service.api.operations import LOCAL_PATHS, METRICS_PATH
 from service.api.operations import router as operations_router
 from service.api.page import page_routes
 from service.api.problems import REFERENCE, install_problem_handlers
-from service.api.readiness import Readiness
+from service.api.readiness import DeadlineWatch, Readiness
 from service.api.reload import Reloader
 from service.api.routes import JSON_PATHS, router
 from service.api.services import Services
 from service.engines.factory import make_engine, model_source
-from service.engines.protocol import Engine
+from service.engines.protocol import DegradedReason, Engine
 from service.engines.worker.messages import ModelSource
 from service.gateway.drain import Drain
 from service.gateway.load_shedder import LoadShedder
@@ -30,8 +30,9 @@ from service.gateway.pool import ReplicaPool
 from service.planner.caching import CachingPlanner
 from service.planner.plan_cache import PlanCache
 from service.planner.planner import Planner
+from service.planner.prompt import warm_up_requests
 from service.planner.redis_plan_cache import RedisPlanCache
-from service.settings import Settings
+from service.settings import CacheSettings, Settings
 from service.telemetry.emf import EmfCollector
 from service.telemetry.metrics import Metrics, Reading
 from service.telemetry.traces import make_tracer
@@ -39,21 +40,12 @@ from service.telemetry.traces import make_tracer
 
 def settings_source(settings: Settings) -> ModelSource:
     """The model that the settings name, as its folder stands now."""
-    return model_source(settings.hosted_engine, settings.engine_config)
+    return model_source(settings.engine_config)
 
 
 def replica_engine(settings: Settings, source: ModelSource, number: int) -> Engine:
     """Replica `number` of a model, not started yet. Raises EngineUnavailableError."""
-    return make_engine(
-        settings.engine,
-        source,
-        number,
-        threads=settings.threads_per_replica,
-        strategy=settings.strategy,
-        grace_seconds=settings.grace_seconds,
-        triton_url=settings.triton_url,
-        completions=settings.completion_servers,
-    )
+    return make_engine(settings.engine_config, source, number)
 
 
 def replica_pool(settings: Settings, source: ModelSource | None = None) -> ReplicaPool:
@@ -62,30 +54,35 @@ def replica_pool(settings: Settings, source: ModelSource | None = None) -> Repli
     return ReplicaPool(
         [replica_engine(settings, source, number) for number in range(settings.replica_count)],
         version=source.version,
-        order=settings.order,
-        quantile=settings.admission_quantile,
-        hang_seconds=settings.hang_seconds,
+        order=settings.queue.order,
+        quantile=settings.queue.admission_quantile,
+        hang_seconds=settings.queue.hang_seconds,
+        warm_up=warm_up_requests(settings.strategy),
     )
 
 
 def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = None) -> Services:
     """Everything that handlers use, around one pool. `source` is what a reload loads, else the settings' model."""
     planner, drain = Planner(pool, settings.strategy), Drain(settings.drain_seconds)
-    shared = _shared_memory(settings)
-    memory = PlanCache(settings.cache_entries, settings.cache_seconds)
+    shared = _shared_memory(settings.cache)
+    memory = PlanCache(settings.cache.entries, settings.cache.seconds)
     caching = CachingPlanner(planner, lambda: pool.version, memory, shared, pool.refusal)
-    emf = EmfCollector({"Fleet": settings.fleet, "Cell": settings.cell, "Group": settings.group})
+    emf = EmfCollector(
+        {"Fleet": settings.fleet, "Cell": settings.cell, "Group": settings.group, "Release": settings.release}
+    )
     metrics = Metrics(lambda: _reading(pool, caching), settings.slo_ms, emf if settings.fleet else None)
     tracer = make_tracer(settings.otlp_endpoint)
     return Services(
         pool=pool,
         planner=caching,
-        readiness=Readiness(pool, planner, drain, settings.readiness_ttl_seconds, settings.min_replicas),
+        readiness=Readiness(pool, planner, drain, settings.readiness_ttl_seconds, settings.queue.min_replicas),
         drain=drain,
-        load_shedder=LoadShedder(settings.backlog_ms / 1000),
+        load_shedder=LoadShedder(settings.queue.backlog_ms / 1000),
         metrics=metrics,
         observer=Observer(metrics, tracer, log_text=settings.log_text),
         reloader=Reloader(pool, lambda: source or settings_source(settings), partial(replica_engine, settings)),
+        deadline_ms=settings.deadline_ms,
+        deadline_watch=DeadlineWatch(pool, settings.deadline_ms),
         trace_seconds=settings.trace_deadline_ms / 1000,
         speculation="draft" if settings.strategy == "draft" else "medusa",
         shared_memory=shared,
@@ -93,15 +90,15 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
     )
 
 
-def _shared_memory(settings: Settings) -> RedisPlanCache | None:
-    if settings.cache_url is None or not settings.cache_entries:
+def _shared_memory(cache: CacheSettings) -> RedisPlanCache | None:
+    if cache.url is None or not cache.entries:
         return None
-    url = settings.cache_url.get_secret_value()
-    return RedisPlanCache(url, timeout=settings.cache_wait_ms / 1000, seconds=settings.cache_seconds)
+    return RedisPlanCache(cache.url.get_secret_value(), timeout=cache.wait_ms / 1000, seconds=cache.seconds)
 
 
 def _reading(pool: ReplicaPool, planner: CachingPlanner) -> Reading:
     counts, cache = pool.counts, planner.counts
+    refused = sum(counts[f"refused_{reason}"] for reason in get_args(DegradedReason))
     return Reading(
         totals={
             "Admitted": counts["admitted"],
@@ -109,6 +106,8 @@ def _reading(pool: ReplicaPool, planner: CachingPlanner) -> Reading:
             "CacheHits": cache["hits"] + cache["shared_hits"] + cache["joined"],
             "CacheMisses": cache["misses"],
         },
+        asked=counts["admitted"] - counts["retried"] + refused,
+        service_seconds=pool.expected_seconds,
         outstanding=pool.outstanding,
         replicas=pool.usable_count,
         model_version=pool.version,
@@ -121,7 +120,9 @@ class Api(FastAPI):
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
             _, definitions = models_json_schema([(Problem, "serialization")], ref_template=REFERENCE)
-            super().openapi()["components"]["schemas"] |= definitions["$defs"]
+            schemas = super().openapi()["components"]["schemas"]
+            schemas |= definitions["$defs"]
+            schemas["PlanRequest"]["properties"]["deadline_ms"]["default"] = self.state.services.deadline_ms
         return super().openapi()
 
 
@@ -141,11 +142,12 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
     api.include_router(operations_router)
     install_problem_handlers(api)
     lane = FastLane(api, services)
-    body = JsonBody(lane, paths=JSON_PATHS, max_bytes=settings.max_body_bytes, seconds=settings.body_timeout_seconds)
+    http = settings.http
+    body = JsonBody(lane, paths=JSON_PATHS, max_bytes=http.max_body_bytes, seconds=http.body_timeout_seconds)
     access = Access(
         body,
-        tokens=ApiKeys(settings.api_keys.get_secret_value(), settings.api_keys_file),
-        rate=settings.rate,
+        tokens=ApiKeys(settings.auth.api_keys.get_secret_value(), settings.auth.api_keys_file),
+        rate=settings.auth.rate,
         load_shedder=services.load_shedder,
         guarded=(*JSON_PATHS, METRICS_PATH),
         limited=(PLAN_PATH,),

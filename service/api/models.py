@@ -5,7 +5,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, field_validator
 
-from service.engines.protocol import GenerationResult, TraceStep
+from service.engines.protocol import DegradedReason, GenerationResult, TraceStep
+from service.gateway.admission import DEADLINE_MS
 from service.planner.plan import Plan
 from service.planner.planner import Planned
 from service.planner.question import Question, clean
@@ -29,7 +30,7 @@ class PlanRequest(BaseModel):
     history: list[Utterance] = Field(
         default_factory=list, max_length=MAX_HISTORY, description="What they wrote before, newest last."
     )
-    deadline_ms: int = Field(default=300, ge=10, le=2000, description="The plan is answered within this time.")
+    deadline_ms: int = Field(default=DEADLINE_MS, ge=10, le=2000, description="The plan is answered within this time.")
     locale: str | None = Field(default=None, max_length=35, description="A BCP 47 language tag, for the record.")
 
     @field_validator("query")
@@ -82,6 +83,13 @@ class Timing:
     model: float
 
 
+_REASON = (
+    "Why rules made the plan; null where they did not. deadline: the model needs longer than the request allows; "
+    "capacity: more is asked than all replicas can do; too_long: the model cannot read or write so much; engine: no "
+    "replica is up, or none gave a sound answer."
+)
+
+
 # What goes out with every plan is no pydantic model: mypy knows its types, and validating our own answer takes time.
 @dataclass(slots=True)
 class PlanAnswer:
@@ -94,6 +102,7 @@ class PlanAnswer:
     model: ModelInfo
     usage: Usage
     timing_ms: Timing
+    reason: Annotated[DegradedReason | None, Field(description=_REASON)] = None
 
     @classmethod
     def of(cls, planned: Planned, request_id: str, total_seconds: float) -> Self:
@@ -107,6 +116,7 @@ class PlanAnswer:
             ModelInfo(planned.model_id, planned.strategy),
             Usage.of(result),
             Timing(milliseconds(total_seconds), milliseconds(queue), milliseconds(model)),
+            planned.reason,
         )
 
     def json(self) -> bytes:

@@ -25,11 +25,16 @@ async def healthz() -> JSONResponse:
 
 @router.get("/readyz", responses=problems(503))
 async def readyz(request: Request, use: Use) -> Response:
-    """Whether a model would plan a question now, as proven by a real inference no older than a few seconds."""
+    """Whether a model would plan a question now, as proven by a real inference no older than a few seconds.
+
+    A `notice` says in words what is wrong all the same: that most plans are late on this machine, and what to do.
+    """
     reason = await use.readiness.why_not()
     if reason is not None:
         return problem_response(request.state.request_id, 503, f"Not ready: {reason}.", headers=_RETRY_AFTER)
-    return JSONResponse({"status": "ready", "model": use.pool.model_id, "kernel": use.pool.kernel})
+    notice = use.deadline_watch.notice()
+    ready = {"status": "ready", "model": use.pool.model_id, "kernel": use.pool.kernel}
+    return JSONResponse({**ready, "notice": notice} if notice else ready)
 
 
 @router.get(METRICS_PATH, include_in_schema=False)

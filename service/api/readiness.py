@@ -1,16 +1,28 @@
-"""Would the service answer a plan now? Proven by a real inference, and proven again once that is some seconds old."""
+"""Would the service answer a plan now? Proven by a real inference, and proven again once that is some seconds old.
+
+And would it be in time? Said once in the log, and on the page, where most of a slow machine's plans would be late.
+"""
 
 import asyncio
+import logging
+import math
 import time
 
 from service.engines.protocol import EngineError
 from service.gateway.drain import Drain
 from service.gateway.pool import ReplicaPool
 from service.planner.planner import Planner
+from service.planner.prompt import PlanTask
 from service.planner.question import Question
+
+logger = logging.getLogger(__name__)
 
 _PROBE = Question.parse("red shoes")
 _PROBE_SECONDS = 2.0
+_SLOW_QUANTILE = 0.9
+_NEARLY = 0.98  # what is cut short at the deadline counts as lasting until then
+_LOOK_SECONDS = 10.0
+_MOST_DEADLINE_MS = 2000  # that a request may name
 
 
 class Readiness:
@@ -34,7 +46,7 @@ class Readiness:
             if self._is_fresh():  # the probe that we waited for
                 return self._known_reason()
             try:
-                await self._planner.plan_with_model(_PROBE, deadline=time.monotonic() + _PROBE_SECONDS)
+                await self._planner.plan_with_model(PlanTask(_PROBE, time.monotonic() + _PROBE_SECONDS))
             except (EngineError, ValueError) as error:
                 return f"a trial plan failed: {type(error).__name__}"
         return self._known_reason()
@@ -50,3 +62,33 @@ class Readiness:
 
     def _is_fresh(self) -> bool:
         return time.monotonic() - self._pool.last_success < self._fresh_seconds
+
+
+class DeadlineWatch:
+    """Whether plans take longer here than requests allow that name no deadline."""
+
+    def __init__(self, pool: ReplicaPool, deadline_ms: int) -> None:
+        self._pool = pool
+        self._deadline_ms = deadline_ms
+        self._told = False
+
+    def notice(self) -> str | None:
+        """What is wrong and what to do about it, in words; None where most plans are in time."""
+        slowest_ms = self._pool.quantile(_SLOW_QUANTILE) * 1000
+        if slowest_ms < _NEARLY * self._deadline_ms:
+            return None
+        enough_ms = min(100 * math.ceil(1.5 * slowest_ms / 100), _MOST_DEADLINE_MS)
+        return (
+            f"One plan in ten takes the model {slowest_ms:.0f} ms or more on this machine, and requests that name no "
+            f"deadline allow {self._deadline_ms} ms: rules, which are coarser, plan what would be late. Send "
+            f'"deadline_ms": {enough_ms} with a request, or start the service with PEAKPLAN_DEADLINE_MS={enough_ms}; '
+            "what decodes here, and what would be faster, stands in the log's first lines."
+        )
+
+    async def watch(self, seconds: float = _LOOK_SECONDS) -> None:
+        """Look every so many seconds, and log it the first time; until cancelled."""
+        while True:
+            if not self._told and (notice := self.notice()) is not None:
+                logger.warning("plans take longer here than the deadline", extra={"detail": notice})
+                self._told = True
+            await asyncio.sleep(seconds)

@@ -18,6 +18,7 @@ from service.api.services import Services, Use, problems
 from service.engines.protocol import EngineError, RequestRefusedError, Strategy
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import Planned, Planner
+from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.telemetry.logs import error_location
 
@@ -46,11 +47,12 @@ async def plan(body: PlanRequest, request: Request, use: Use) -> Response:
 async def answer_plan(body: PlanRequest, scope: Scope, receive: Receive, use: Services) -> Response:
     """The answer to a valid request. `receive` has given the whole body; what comes next is the client's leaving."""
     state, question = scope["state"], body.question
-    deadline = state["started"] + body.deadline_ms / 1000 - REPLY_SECONDS
-    planned = use.planner.plan_at_once(question)
+    seconds = (body.deadline_ms if "deadline_ms" in body.model_fields_set else use.deadline_ms) / 1000
+    task = PlanTask(question, state["started"] + seconds - REPLY_SECONDS)
+    planned = use.planner.plan_at_once(task)
     if planned is None:
         try:
-            planned = await _unless_client_leaves(receive, use.planner.plan(question, deadline), use.planner.unwanted)
+            planned = await _unless_client_leaves(receive, use.planner.plan(task), use.planner.unwanted)
         except ClientLeftError:
             return Response(status_code=CLIENT_CLOSED_REQUEST)
     use.observer.planned(scope, question, planned)
@@ -86,12 +88,12 @@ async def trace(body: PlanRequest, request: Request, use: Use) -> Response:
 
 
 async def _decode_twice(use: Services, question: Question) -> tuple[Decoding, Decoding]:
-    deadline = time.monotonic() + use.trace_seconds
-    async with use.pool.lease(deadline) as engine:
+    task = PlanTask(question, time.monotonic() + use.trace_seconds)
+    async with use.pool.lease(task.deadline) as engine:
         planner = Planner(engine)
 
         async def decode(strategy: Strategy) -> Decoding:
-            return _decoding(await planner.plan_with_model(question, strategy=strategy, deadline=deadline, trace=True))
+            return _decoding(await planner.plan_with_model(task, strategy=strategy, trace=True))
 
         return await decode(use.speculation), await decode("autoregressive")
 

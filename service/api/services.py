@@ -11,7 +11,7 @@ from starlette.requests import Request
 from service.api.models import Problem
 from service.api.observation import Observer
 from service.api.problems import MEDIA_TYPE, REFERENCE
-from service.api.readiness import Readiness
+from service.api.readiness import DeadlineWatch, Readiness
 from service.api.reload import Reloader
 from service.gateway.drain import Drain
 from service.gateway.load_shedder import LoadShedder
@@ -34,6 +34,8 @@ class Services:
     metrics: Metrics
     observer: Observer
     reloader: Reloader
+    deadline_ms: int  # of requests that name none
+    deadline_watch: DeadlineWatch
     trace_seconds: float
     speculation: Literal["medusa", "draft"] = "medusa"  # what a trace shows beside greedy decoding
     shared_memory: RedisPlanCache | None = None
@@ -46,6 +48,7 @@ class Services:
             self.shared_memory.start()
         self._tasks.append(asyncio.create_task(self.metrics.publish_for_ever(write)))
         self._tasks.append(asyncio.create_task(self.load_shedder.watch()))
+        self._tasks.append(asyncio.create_task(self.deadline_watch.watch()))
 
     async def close(self) -> None:
         """End everything in the background, then the pool."""

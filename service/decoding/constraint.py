@@ -1,11 +1,12 @@
-"""Where a grammar stands while tokens are decoded: what is legal, what is forced, and the way back.
+"""The position in a grammar while tokens are decoded: which tokens are legal, which are forced, and how to go back.
 
 llguidance does the parsing (https://github.com/guidance-ai/llguidance). It tokenizes forced strings canonically: the
-last token before a free boundary is held back until the boundary is decided, for it could be part of a longer one.
+last token before a free boundary is held back until the boundary is decided, because it could be part of a longer one.
 """
 
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from concurrent.futures import Future
+from typing import Protocol
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
@@ -14,51 +15,58 @@ from numpy.typing import NDArray
 _BITS_A_WORD = 32
 _NOTHING: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 _SILENT = 0
-_LIMITS = LLParserLimits(verbose_errors=False)  # errors that quote neither grammar nor state: both quote the shopper
+_LIMITS = LLParserLimits(verbose_errors=False)  # verbose errors would quote the shopper's words
 
 
 class GrammarError(ValueError):
-    """A grammar that does not compile, or a token that it does not allow."""
+    """Raised for a grammar that does not compile, or a token that it does not allow."""
 
 
 class Constraint(Protocol):
-    """A position in a grammar. Every accepted token can be taken back."""
+    """A position in a grammar, from which every accepted token can be taken back."""
 
     def legal(self) -> NDArray[np.int64]:
-        """Ids of the tokens that may come next, ascending; empty when finished."""
+        """Return the ids of the tokens that may come next, ascending; an empty array when the grammar is finished."""
         ...
 
     def forced(self, *, look: bool = True) -> list[int]:
-        """Tokens that must come next, whatever the model says; empty when a decision is due or all is finished.
+        """Return the tokens that must come next whatever the model says; none when a choice is due or the end is
+        reached.
 
-        Without `look`, five times cheaper, a token that only the whole vocabulary shows to have no rival is missed.
+        Without `look`, which is five times faster, forced tokens that only a scan of the whole vocabulary reveals are
+        missed.
         """
         ...
 
     def accept(self, tokens: Sequence[int]) -> None:
-        """Move on past these tokens. Raises GrammarError for one that is not legal."""
+        """Advance past these tokens. Raises GrammarError for one that is not legal."""
         ...
 
     def rollback(self, count: int) -> None:
-        """Take the last `count` accepted tokens back."""
+        """Take back the last `count` accepted tokens."""
         ...
 
     def finished(self) -> bool:
-        """Whether nothing may follow."""
+        """Whether no further token may follow."""
         ...
 
 
-@runtime_checkable
-class PendingConstraint(Protocol):
-    """A constraint that is still being made, such as a `Future` of one."""
+def known(grammar: Constraint | Future[Constraint]) -> Constraint:
+    """Wait for a constraint that may still be compiling. Raises whatever its compilation raised."""
+    return grammar.result() if isinstance(grammar, Future) else grammar
 
-    def result(self) -> Constraint:
-        """Wait for it. Raises what making it raised."""
-        ...
+
+def accept_forced(constraint: Constraint, limit: int, *, look: bool = True) -> list[int]:
+    """Advance the constraint past the tokens that it forces, at most `limit` of them, and return them."""
+    run: list[int] = []
+    while len(run) < limit and (forced := constraint.forced(look=look)[: limit - len(run)]):
+        constraint.accept(forced)
+        run += forced
+    return run
 
 
 class GrammarCompiler:
-    """Compiles grammars against one tokenizer, whose prefix tree is built once (0.2 s)."""
+    """Compiles grammars for one tokenizer, whose prefix tree is built once (0.2 s)."""
 
     def __init__(self, tokenizer_json: str, eos_token: int) -> None:
         """`tokenizer_json` is the text of a Hugging Face tokenizer.json."""
@@ -66,26 +74,26 @@ class GrammarCompiler:
         self._eos_token = eos_token
 
     def compile(self, lark: str) -> "GrammarConstraint":
-        """The start of a grammar in llguidance's Lark dialect (1-2 ms). Raises GrammarError with the reason."""
+        """Return the start of a grammar in llguidance's Lark dialect (1-2 ms). Raises GrammarError with the reason."""
         matcher = LLMatcher(self._tokenizer, lark, log_level=_SILENT, limits=_LIMITS)
         if matcher.is_error():
             raise GrammarError(matcher.get_error())
         return GrammarConstraint(matcher, self._tokenizer.vocab_size, self._eos_token)
 
     def continues_word(self, token: int) -> bool:
-        """Whether a token belongs to the word of the token before it: it does not begin with white space."""
+        """Tell whether a token continues the word of the token before it, that is, does not begin with white space."""
         return not self._tokenizer.decode_bytes([token])[:1].isspace()
 
     def spell(self, text: str) -> list[tuple[int, bytes]]:
-        """Tokens, each with its bytes, that spell a text; not always those that the model's tokenizer would choose."""
+        """Return tokens, each with its bytes, that spell a text; the model's tokenizer might choose others."""
         return [(token, self._tokenizer.decode_bytes([token])) for token in self._tokenizer.greedy_tokenize(text)]
 
 
 class GrammarConstraint:
     """A `Constraint` over an llguidance matcher.
 
-    Where a grammar may end but may also go on, the end-of-sequence token is legal, and a decision like any other. Where
-    nothing else is legal the grammar is finished, and that token is not asked for.
+    Where a grammar may end but may also go on, the end-of-sequence token is legal, and choosing it is a decision like
+    any other. Where nothing else is legal the grammar is finished, and that token is not sampled.
     """
 
     def __init__(self, matcher: LLMatcher, vocab_size: int, eos_token: int) -> None:
@@ -93,7 +101,7 @@ class GrammarConstraint:
         self._eos_token = eos_token
         self._mask = np.zeros(-(-vocab_size // _BITS_A_WORD), dtype=np.int32)
         self._mask_address: int = self._mask.ctypes.data
-        self._legal: NDArray[np.int64] | None = None  # of the present position
+        self._legal: NDArray[np.int64] | None = None  # legal tokens at the current position, once computed
 
     def legal(self) -> NDArray[np.int64]:
         if self._legal is None:
@@ -127,7 +135,7 @@ class GrammarConstraint:
         if self._matcher.is_stopped():
             return _NOTHING
         self._matcher.unsafe_compute_mask_ptr(self._mask_address, self._mask.nbytes)
-        # Most grammar positions leave a few of the vocabulary's words of 32 tokens: only those are unpacked.
+        # At most grammar positions few of the vocabulary's 32-token words have a legal token: only those are unpacked.
         words = np.flatnonzero(self._mask)
         bits = np.unpackbits(self._mask[words].view(np.uint8).reshape(-1, 4), axis=1, bitorder="little")
         rows, columns = np.nonzero(bits)

@@ -1,222 +1,196 @@
-"""The decoding loops: greedy under a grammar, one token a decision, or several with Medusa heads or a draft model.
+"""The decoding loop: greedy under a grammar, with any proposer (`proposer.py`) and any target (`target.py`).
 
-All run the same steps. A step forwards the tokens that the model has not read yet, and maybe a draft of what may
-follow; the model's greedy choices decide what of the draft stays. Whatever is drafted, the tokens are the same.
+A step forwards the tokens that the model has not read yet, and possibly a draft of what may follow; the model's greedy
+choices decide which drafted nodes are accepted. The output tokens do not depend on the draft. The loop only counts
+lengths and the grammar decides where the text ends: no token id has a special meaning here.
 """
 
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
 
 import torch
-from torch import Tensor
 
-from service.decoding.constraint import Constraint, PendingConstraint
-from service.decoding.draft import MOST_DRAFTED_NODES, Drafter, TokenTree, accept_forced
-from service.decoding.heads import MedusaHeads
-from service.decoding.kv_cache import KVCache
-from service.decoding.lm_head import HiddenScores
-from service.decoding.model import TargetModel
-from service.decoding.prefill_draft import NO_PREFILL_DRAFT, PrefillDraft
-from service.decoding.speculation import ChainDrafter, DraftModel
-from service.decoding.statistics import Generation, Statistics, StopReason
-from service.decoding.trace import StepTrace, trace_nodes
-from service.decoding.tree import MedusaTree
-from service.decoding.verification import Verdict, verify
+from service.decoding.constraint import Constraint, accept_forced, known
+from service.decoding.proposer import Budget, Proposer
+from service.decoding.statistics import Generation, NodeStatus, Statistics, StopReason, TraceNode, TraceStep
+from service.decoding.target import Target
+from service.decoding.tree import NO_NODE, TokenTree
+from service.decoding.verification import NOTHING_JUDGED, Verdict, verify
+
+Texts = Callable[[Sequence[int]], str]
 
 
-def generate_autoregressive(
-    model: TargetModel,
+@torch.inference_mode()
+def generate(
+    target: Target,
+    proposer: Proposer,
     prompt: Sequence[int],
-    constraint: Constraint | PendingConstraint,
+    grammar: Constraint | Future[Constraint],
     *,
     max_tokens: int,
     fast_forward: bool = True,
-    trace: bool = False,
-    cancelled: Callable[[], bool] | None = None,
-    cache: KVCache | None = None,
+    trace: Texts | None = None,
+    cancelled: Callable[[], bool] = lambda: False,
 ) -> Generation:
-    """Greedy decoding. Without `fast_forward` forced tokens cost a forward each, as in engines that only mask logits.
+    """Decode greedily under the grammar and return the tokens with statistics.
 
-    A constraint that is pending is awaited only when the prompt has been read: what makes it may run meanwhile.
+    Without `fast_forward` forced tokens cost a forward each, as in engines that only mask logits. A grammar that is
+    still being compiled is awaited only when the prompt has been read, unless the proposer asks it. `trace` converts
+    tokens to text, for a trace of the steps. `cancelled` is called before each forward.
 
-    Raises ValueError for an empty prompt or one that does not fit the model or `cache` together with `max_tokens`.
+    Raises ValueError for an empty prompt or one that does not fit the target together with `max_tokens`, and
+    GrammarError where the grammar does not compile or comes to a dead end.
     """
-    decoding = _Decoding(model, prompt, constraint, max_tokens, cache, fast_forward=fast_forward, trace=trace)
-    return decoding.run(cancelled)
-
-
-def generate_medusa(
-    model: TargetModel,
-    heads: MedusaHeads,
-    tree: MedusaTree,
-    prompt: Sequence[int],
-    constraint: Constraint | PendingConstraint,
-    *,
-    max_tokens: int,
-    trace: bool = False,
-    cancelled: Callable[[], bool] | None = None,
-    cache: KVCache | None = None,
-    prefill_draft: PrefillDraft = NO_PREFILL_DRAFT,
-) -> Generation:
-    """The tokens of greedy decoding with fast-forward, in fewer forwards. Raises as `generate_autoregressive` does.
-
-    `prefill_draft` holds the beginnings to try in the forward that reads the prompt.
-
-    A `cache` to reuse should have room for a tree beyond prompt and `max_tokens`: what does not fit is not drafted.
-    """
-    drafter = Drafter(heads, tree, model.lm_head, prefill_draft)
-    decoding = _Decoding(model, prompt, constraint, max_tokens, cache, drafter=drafter, trace=trace)
-    return decoding.run(cancelled)
-
-
-def generate_draft(
-    draft: DraftModel,
-    prompt: Sequence[int],
-    constraint: Constraint | PendingConstraint,
-    *,
-    max_tokens: int,
-    trace: bool = False,
-    cancelled: Callable[[], bool] | None = None,
-    cache: KVCache | None = None,
-) -> Generation:
-    """The tokens of greedy decoding with fast-forward by the draft's target, in fewer forwards of it.
-
-    Raises as `generate_autoregressive` does. A `cache` to reuse should have room for what is drafted.
-    """
-    cache = cache or draft.target.new_cache(len(prompt) + max_tokens + MOST_DRAFTED_NODES)
-    cache.reset()
-    speculation = draft.speculate(cache)
-    drafter = ChainDrafter(speculation.reader, speculation.shape)
-    decoding = _Decoding(speculation.target, prompt, constraint, max_tokens, cache, drafter=drafter, trace=trace)
-    generation = decoding.run(cancelled)
-    generation.statistics.draft_forwards = speculation.reader.draft_forwards
-    return generation
-
-
-def stop_reason_at(
-    constraint: Constraint, tokens: Sequence[int], max_tokens: int, cancelled: Callable[[], bool] | None
-) -> StopReason | None:
-    """Why a generation that has come to these tokens goes on no further; None where it does."""
-    if constraint.finished():
-        return "finished"
-    if len(tokens) >= max_tokens:
-        return "length"
-    return "cancelled" if cancelled is not None and cancelled() else None
-
-
-class _Decoding:
-    """One generation under way."""
-
-    def __init__(
-        self,
-        model: TargetModel,
-        prompt: Sequence[int],
-        constraint: Constraint | PendingConstraint,
-        max_tokens: int,
-        cache: KVCache | None,
-        *,
-        drafter: Drafter | ChainDrafter | None = None,
-        fast_forward: bool = True,
-        trace: bool,
-    ) -> None:
-        longest = len(prompt) + max_tokens
-        if not prompt:
-            raise ValueError("the prompt is empty: there is nothing to decode from")
-        if longest > min(model.config.max_position_embeddings, cache.capacity if cache else longest):
-            raise ValueError(f"{len(prompt)} prompt tokens and {max_tokens} more do not fit the model or the cache")
-        self._model = model
-        self._pending = constraint if isinstance(constraint, PendingConstraint) else None
-        self._known = None if isinstance(constraint, PendingConstraint) else constraint
-        self._max_tokens = max_tokens
-        self._cache = cache or model.new_cache(longest + (MOST_DRAFTED_NODES if drafter else 0))
-        self._cache.reset()
-        self._drafter = drafter
-        self._fast_forward = fast_forward
-        self._trace = trace
-        self._unread = list(prompt)  # tokens of the result, or the prompt, that the model has not read
-        self._starts_sampled = False  # whether the first of them is the model's own choice
-        self._hidden: Tensor | None = None  # [H], of the last position that the model has read
-        self._tokens: list[int] = []
-        self._steps: list[StepTrace] = []
-        self._statistics = Statistics(prompt_tokens=len(prompt))
-
-    @torch.inference_mode()
-    def run(self, cancelled: Callable[[], bool] | None) -> Generation:
-        credited = [] if self._reads_first else self._emit_forced()  # what the next forward is credited with
-        self._unread += credited
-        while (stop_reason := self._stop_reason(cancelled)) is None:
-            self._step(credited)
-            credited = []
-        self._statistics.plan_tokens = len(self._tokens)
-        self._statistics.forced_tokens = len(self._tokens) - self._statistics.decisions
-        return Generation(self._tokens, self._statistics, self._steps, stop_reason)
-
-    @property
-    def _constraint(self) -> Constraint:
-        if self._known is None:
-            assert self._pending is not None
-            self._known = self._pending.result()
-        return self._known
-
-    @property
-    def _reads_first(self) -> bool:
-        """Whether the grammar is not there yet, and the prompt is read meanwhile (there is room for a token after)."""
-        return self._known is None and self._max_tokens > 0
-
-    def _stop_reason(self, cancelled: Callable[[], bool] | None) -> StopReason | None:
-        if self._reads_first:
-            return "cancelled" if cancelled is not None and cancelled() else None
-        return stop_reason_at(self._constraint, self._tokens, self._max_tokens, cancelled)
-
-    def _step(self, credited: list[int]) -> None:
-        """One forward, credited with what it emits and with the tokens it `credited` along from the prompt's end."""
+    if not prompt:
+        raise ValueError("the prompt is empty: there is nothing to decode from")
+    target.begin(len(prompt), max_tokens)
+    state = GenerationState(grammar, list(prompt), max_tokens, fast_forward)
+    state.begin()
+    while (stop_reason := state.stop_reason(cancelled)) is None:
         started = time.perf_counter()
-        nodes = self._draft()
+        tree = state.next_tree(target)
+        reads_all = tree.run == len(state.pending)  # otherwise nothing can be verified yet
+        if reads_all:
+            proposer.propose(tree, state.grammar, state.budget(tree, target))
         drafted = time.perf_counter()
-        tokens, positions, mask = nodes.tensors(self._cache.length, self._model.device)
-        hidden = self._model.forward(tokens, positions, self._cache, mask)  # [N, H]
+        scores = target.forward(tree)
         read = time.perf_counter()
-        scores = HiddenScores(self._model.lm_head, hidden[nodes.root :])
-        verdict = verify(nodes, scores, self._constraint, fast_forward=self._fast_forward)
-        prompt = 0 if self._cache.length else self._statistics.prompt_tokens
-        starts_sampled = self._starts_sampled
-        emitted = credited + self._accept(nodes, hidden, verdict)
-        self._statistics.forwards += 1
-        self._statistics.decisions += verdict.decisions
-        self._statistics.accepted_per_step.append(len(emitted))
-        if self._trace:
-            spent = [1e3 * seconds for seconds in (time.perf_counter() - started, drafted - started, read - drafted)]
-            traced = trace_nodes(nodes, verdict, unseen=prompt, starts_sampled=starts_sampled)
-            self._steps.append(StepTrace(traced, emitted, *spent))
+        verdict = verify(tree, scores, state.constraint, fast_forward=fast_forward) if reads_all else NOTHING_JUDGED
+        kept = target.commit(verdict.path)
+        emitted = state.advance(tree, verdict, kept)
+        if trace is not None:
+            moments = (started, drafted, read, time.perf_counter())
+            unseen = 0 if tree.start else len(prompt)
+            state.steps.append(_trace_step(tree, verdict, emitted, moments, trace, unseen))
+    return state.result(stop_reason, proposer.draft_forwards)
 
-    def _draft(self) -> TokenTree:
-        nodes = TokenTree(self._unread)
-        if self._drafter is not None:
-            # The token that is sampled after a node must still fit.
-            deepest = nodes.depths[-1] + self._max_tokens - len(self._tokens) - 1
-            room = self._cache.capacity - self._cache.length - nodes.run
-            if self._reads_first and isinstance(self._drafter, Drafter):
-                self._drafter.open_unchecked(nodes, deepest=deepest, room=room)
-            elif self._hidden is None:
-                self._drafter.open(nodes, self._constraint, deepest=deepest, room=room)
-            else:
-                self._drafter.grow(nodes, self._hidden, self._constraint, deepest=deepest, room=room)
-        return nodes
 
-    def _accept(self, nodes: TokenTree, hidden: Tensor, verdict: Verdict) -> list[int]:
-        """Keep what was accepted and return the new tokens, those that the grammar forces next included."""
-        self._cache.keep([*range(nodes.run), *verdict.path])
-        self._hidden = hidden[verdict.path[-1] if verdict.path else nodes.root]
-        accepted = [nodes.tokens[node] for node in verdict.path]
+@dataclass(slots=True)
+class GenerationState:
+    """The state of one running generation, without target and proposer; a batching driver would keep one for each.
+
+    `pending` are the tokens, the prompt first, that the target has not read yet; `starts_sampled` tells whether the
+    first of them is the model's own choice. The grammar stands after the last of them.
+    """
+
+    grammar: Constraint | Future[Constraint]
+    pending: list[int]
+    max_tokens: int
+    fast_forward: bool = True
+    tokens: list[int] = field(default_factory=list)
+    credited: list[int] = field(default_factory=list)  # forced after the prompt; counted for the first forward
+    starts_sampled: bool = False
+    statistics: Statistics = field(default_factory=Statistics)
+    steps: list[TraceStep] = field(default_factory=list)
+
+    def begin(self) -> None:
+        """Append the tokens that the grammar forces after the prompt, where it is already compiled."""
+        self.statistics.prompt_tokens = len(self.pending)
+        if not self.is_compiling:
+            self.credited = self._emit_forced()
+            self.pending += self.credited
+
+    @property
+    def is_compiling(self) -> bool:
+        """Whether the grammar is still being compiled while the prompt is read (there is room for a token after it)."""
+        return isinstance(self.grammar, Future) and self.max_tokens > 0
+
+    @property
+    def constraint(self) -> Constraint:
+        """The compiled grammar's constraint, waited for if necessary."""
+        self.grammar = constraint = known(self.grammar)
+        return constraint
+
+    def stop_reason(self, cancelled: Callable[[], bool]) -> StopReason | None:
+        """Return why the generation stops here, or None where it goes on."""
+        if not self.is_compiling:
+            if self.constraint.finished():
+                return "finished"
+            if len(self.tokens) >= self.max_tokens:
+                return "length"
+        return "cancelled" if cancelled() else None
+
+    def next_tree(self, target: Target) -> TokenTree:
+        """Return the tree that the next forward has to read anyway: as many pending tokens as it can take."""
+        run = self.pending[: target.most_nodes]
+        return TokenTree(run, target.length, starts_sampled=self.starts_sampled, unchecked=self.is_compiling)
+
+    def budget(self, tree: TokenTree, target: Target) -> Budget:
+        """Return how much may be drafted for the next forward."""
+        # The token that is sampled after a node must still fit.
+        deepest = tree.depths[-1] + self.max_tokens - len(self.tokens) - 1
+        return Budget(deepest, tree.run + min(target.most_nodes - tree.run, target.most_drafted_nodes))
+
+    def advance(self, tree: TokenTree, verdict: Verdict, kept: int) -> list[int]:
+        """Update the state after one forward, of whose path the target has kept `kept` nodes.
+
+        Returns the tokens credited to this forward, including those that the grammar forces next.
+        """
+        accepted = [tree.tokens[node] for node in verdict.path]
         sampled = [] if verdict.sampled is None else [verdict.sampled]
-        self._tokens += accepted + sampled
-        self._unread = sampled + self._emit_forced()
-        self._starts_sampled = bool(sampled)
-        return accepted + self._unread
+        self.tokens += accepted + sampled
+        forced = self._emit_forced()
+        unread = self.pending[tree.run :] + accepted[kept:]
+        self.pending = unread + sampled + forced
+        self.starts_sampled = bool(sampled) and not unread
+        emitted = self.credited + accepted + sampled + forced
+        self.credited = []
+        self.statistics.forwards += 1
+        self.statistics.decisions += verdict.decisions
+        self.statistics.accepted_per_step.append(len(emitted))
+        return emitted
+
+    def result(self, stop_reason: StopReason, draft_forwards: int) -> Generation:
+        """Return the finished generation."""
+        self.statistics.plan_tokens = len(self.tokens)
+        self.statistics.forced_tokens = len(self.tokens) - self.statistics.decisions
+        self.statistics.draft_forwards = draft_forwards
+        return Generation(self.tokens, self.statistics, self.steps, stop_reason)
 
     def _emit_forced(self) -> list[int]:
-        if not self._fast_forward:
+        if not self.fast_forward:
             return []
-        forced = accept_forced(self._constraint, self._max_tokens - len(self._tokens))
-        self._tokens += forced
+        forced = accept_forced(self.constraint, self.max_tokens - len(self.tokens))
+        self.tokens += forced
         return forced
+
+
+def _trace_step(
+    tree: TokenTree,
+    verdict: Verdict,
+    emitted: Sequence[int],
+    moments: tuple[float, float, float, float],
+    texts: Texts,
+    unseen: int,
+) -> TraceStep:
+    """Describe one forward for people to look at, without its first `unseen` nodes (the prompt's own).
+
+    `moments`: when the step started, had drafted, had forwarded and was done.
+    """
+    started, drafted, read, done = moments
+    accepted = set(verdict.path)
+
+    def status(node: int) -> NodeStatus:
+        if node < tree.run:
+            return "sampled" if node == 0 and tree.starts_sampled else "forced"
+        if node not in accepted:
+            return "rejected"
+        return "forced" if node in tree.forced else "accepted"
+
+    return TraceStep(
+        nodes=[
+            TraceNode(
+                token_text=texts([tree.tokens[node]]),
+                parent=max(tree.parents[node] - unseen, NO_NODE),
+                depth=tree.depths[node] - unseen,
+                status=status(node),
+            )
+            for node in range(unseen, len(tree.tokens))
+        ],
+        emitted=[texts([token]) for token in emitted],
+        milliseconds=round(1e3 * (done - started), 3),
+        draft_milliseconds=round(1e3 * (drafted - started), 3),
+        forward_milliseconds=round(1e3 * (read - drafted), 3),
+    )

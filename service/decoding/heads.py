@@ -1,4 +1,4 @@
-"""Medusa heads: from one hidden state, guesses at the tokens after the next one (Cai et al., arXiv 2401.10774).
+"""Medusa heads: guesses at the tokens after the next one, from one hidden state (Cai et al., arXiv 2401.10774).
 
 Head i reads the hidden state of position t and predicts token t + 2 + i; token t + 1 is the LM head's own.
 """
@@ -19,16 +19,16 @@ from service.decoding.lm_head import HiddenScores, LmHead, Scores
 
 
 class MedusaHeads:
-    """One residual block a head, `x + SiLU(W x + b)`, then the model's LM head or the head's own."""
+    """One residual block for each head, `x + SiLU(W x + b)`, followed by the model's LM head or the head's own."""
 
     def __init__(self, weight: Tensor, bias: Tensor, lm_heads: list[LmHead] | None = None) -> None:
-        """`weight` [num_heads, H, H] and `bias` [num_heads, H]; `lm_heads` only where they do not share the model's.
+        """Take `weight` [num_heads, H, H], `bias` [num_heads, H], and `lm_heads` unless they share the model's.
 
         The heads compute in the dtype of `weight`: in bfloat16 they take half the time, most of which is reading them.
         """
         self.num_heads = weight.shape[0]
         self._weight = weight
-        self._product = linear(weight.reshape(-1, weight.shape[-1]))  # every head at once
+        self._product = linear(weight.reshape(-1, weight.shape[-1]))  # all heads in one product
         self._bias = bias.reshape(-1).float()
         self._lm_heads = lm_heads
 
@@ -40,7 +40,7 @@ class MedusaHeads:
 
     @classmethod
     def from_state_dict(cls, state: Mapping[str, Tensor]) -> "MedusaHeads":
-        """Heads named `{i}.0.linear.weight`, `{i}.0.linear.bias` and, for an LM head of its own, `{i}.1.weight`.
+        """Read tensors named `{i}.0.linear.weight`, `{i}.0.linear.bias` and, for an LM head of its own, `{i}.1.weight`.
 
         Raises ValueError for names of another layout: gaps, deeper residual stacks, LM heads on some heads only.
         """
@@ -57,24 +57,24 @@ class MedusaHeads:
         )
 
     def with_products(self, make: Callable[[Tensor], Linear]) -> "MedusaHeads":
-        """The same heads, their product [num_heads x H, H] made by `make`, such as `Model.linear`."""
+        """Return the same heads with their product [num_heads x H, H] made by `make`, such as `CausalLM.linear`."""
         made = copy(self)
         made._product = make(self._weight.reshape(-1, self._weight.shape[-1]))
         return made
 
     @torch.inference_mode()
     def hidden(self, hidden: Tensor) -> Tensor:
-        """Each head's state [num_heads, H], float32, from one position's [H]."""
+        """Return each head's state [num_heads, H], float32, for one position's hidden state [H]."""
         block = F.silu(self._product(hidden.to(self._product.dtype)[None]).float().add(self._bias))
         return block.view(self.num_heads, -1).add_(hidden.float())
 
     def scores(self, lm_head: LmHead, hidden: Tensor) -> Scores:
-        """Scores of every head for the position whose hidden state [H] is given; `lm_head` is the model's."""
+        """Return the scores of every head for the position with hidden state [H]; `lm_head` is the model's."""
         return HeadScores(self, lm_head, hidden, self._lm_heads)
 
 
 class HeadScores:
-    """`Scores` with a row for each head; the heads run when the first of them is asked."""
+    """`Scores` with a row for each head; the heads run when the first row is read."""
 
     def __init__(self, heads: MedusaHeads, lm_head: LmHead, hidden: Tensor, own: list[LmHead] | None) -> None:
         self._heads = heads
@@ -84,7 +84,7 @@ class HeadScores:
         self._scores: list[HiddenScores] | None = None
 
     def of(self, row: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Logits of `token_ids` by head `row`."""
+        """Return the logits of `token_ids` by head `row`."""
         if self._scores is None:
             states = self._heads.hidden(self._hidden)
             if self._own is None:

@@ -1,4 +1,4 @@
-"""The keys and values of what the model has read, in one block that is allocated once."""
+"""The K/V cache: keys and values of the tokens that the model has read, in one block that is allocated once."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class KVCache:
-    """`length` positions are kept; a forward writes its nodes after them, and `keep` decides which of those stay.
+    """A cache of which `length` positions are kept; a forward writes its nodes after them, and `keep` selects some.
 
     `data` is [layers, 2 (keys, values), kv heads, positions, head_dim].
     """
@@ -21,7 +21,7 @@ class KVCache:
         return self.data.shape[3]
 
     def window(self, count: int, visible: int) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Views of each layer: what a forward of `count` nodes reads of the first `visible` positions, and writes.
+        """Return views of each layer: the first `visible` positions, to read, and `count` new ones, to write.
 
         Keys [kv heads, D, visible], values [kv heads, visible, D], and where both are written, [2, kv heads, count, D].
         """
@@ -31,7 +31,7 @@ class KVCache:
 
     @torch.inference_mode()
     def keep(self, offsets: Sequence[int]) -> None:
-        """Of the nodes just written, keep these (ascending offsets from `length`), compacted; the rest is forgotten."""
+        """Keep these of the nodes just written (ascending offsets from `length`), compacted, and drop the others."""
         if any(later <= earlier for earlier, later in zip((-1, *offsets), offsets, strict=False)):
             raise ValueError(f"offsets {list(offsets)} do not ascend from 0")
         if offsets and self.length + offsets[-1] >= self.capacity:
@@ -44,5 +44,5 @@ class KVCache:
         self.length += len(offsets)
 
     def reset(self) -> None:
-        """Forget everything; the memory stays."""
+        """Forget all positions; the memory stays allocated."""
         self.length = 0

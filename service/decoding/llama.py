@@ -1,11 +1,11 @@
 """One forward of a Llama-architecture model over a static K/V cache, batch 1, any tree of new positions.
 
-Knows tokens and tensors; nothing of grammars, heads or text. Each layer is about twenty torch operators: at these
-sizes calling them costs as much as some of them compute.
+It knows tokens and tensors, and nothing of grammars, heads or text. Each layer is about twenty torch operators: at
+these sizes calling them costs as much as some of them compute.
 
 A node's hidden state does not depend on what else is read with it, to the last bit where the kernels allow it (packed
-products on a CPU): speculation that is lossless needs no luck with ties then. Products of packed weights are such by
-themselves, from two rows on. Attention is made such: see `_attend`.
+products on a CPU): ties then cannot break the losslessness of speculation. Products of packed weights have this
+property from two rows on; attention is written to have it: see `_attend`.
 """
 
 import math
@@ -28,7 +28,7 @@ FEWEST_KEYS = 16
 
 @dataclass(frozen=True)
 class LlamaConfig:
-    """The shape of a Llama model; the names are Hugging Face's, less their prefixes."""
+    """The shape of a Llama model, in Hugging Face's names without their prefixes."""
 
     hidden_size: int
     intermediate_size: int
@@ -44,7 +44,7 @@ class LlamaConfig:
 
     @classmethod
     def from_dict(cls, config: Mapping[str, Any]) -> "LlamaConfig":
-        """Read a Hugging Face config.json. Raises ValueError for what this forward does not compute."""
+        """Read a Hugging Face config.json. Raises ValueError for features that this forward does not support."""
         _refuse_unsupported(config)
         rope: Mapping[str, Any] = config.get("rope_parameters") or {}
         heads = config["num_attention_heads"]
@@ -86,10 +86,10 @@ class _Layer:
 
 
 class Llama:
-    """The weights, fused and laid out for this machine; runs on the device that holds the given weights."""
+    """A Llama model, its weights fused and laid out for this machine; runs on the device of the given weights."""
 
     def __init__(self, config: LlamaConfig, weights: Mapping[str, Tensor], dtype: torch.dtype) -> None:
-        """`weights` have Hugging Face's parameter names; raises KeyError for one that is missing."""
+        """Take `weights` under Hugging Face's parameter names. Raises KeyError for one that is missing."""
         self.config = config
         self.dtype = dtype
         self.precision = str(dtype).removeprefix("torch.")
@@ -103,14 +103,14 @@ class Llama:
         self._least_length = torch.tensor((config.hidden_size * config.rms_norm_eps) ** 0.5, device=self.device)
 
     def new_cache(self, max_positions: int) -> KVCache:
-        """An empty cache for `max_positions` tokens, prompt and tree nodes included; float32 whatever the model is."""
+        """Return an empty cache for `max_positions` tokens, prompt and tree nodes included; always float32."""
         positions = max(max_positions, FEWEST_KEYS)
         shape = (self.config.num_layers, 2, self.config.num_kv_heads, positions, self.config.head_dim)
         return KVCache(torch.zeros(shape, device=self.device))
 
     @torch.inference_mode()
     def forward(self, tokens: Tensor, positions: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
-        """Hidden states [N, H], after the final norm, of N new nodes.
+        """Return the hidden states [N, H], after the final norm, of N new nodes.
 
         `tokens` and `positions` are [N] int64. `mask` [N, N] bool says which new nodes each node sees (itself
         included); the cached prefix is always visible; None is causal. Keys and values are written after the cached
@@ -120,18 +120,18 @@ class Llama:
         return self.final_norm(self.run_layers(self.embed(tokens), positions, cache, layers, mask))
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """What the first layer reads, [N, H]."""
+        """Return the first layer's input, [N, H]."""
         return self._embedding.index_select(0, tokens)
 
     @torch.inference_mode()
     def run_layers(
         self, hidden: Tensor, positions: Tensor, cache: KVCache, layers: range, mask: Tensor | None = None
     ) -> Tensor:
-        """`hidden` [N, H] through some layers in a row, whose keys and values are written; else as `forward`."""
+        """Run `hidden` [N, H] through consecutive layers, writing their keys and values; else as in `forward`."""
         count = hidden.shape[0]
         if cache.length + count > cache.capacity:
             raise ValueError(f"{count} nodes after {cache.length} positions overflow a cache of {cache.capacity}")
-        # Rows of padding cost nothing where they make the products cheaper. Their keys are never written.
+        # Padding rows cost nothing where they make the products cheaper. Their keys are never written.
         padding = max(0, self._layers[0].qkv.cheapest_rows - count) if self._layers else 0
         if padding:
             hidden, positions = F.pad(hidden, (0, 0, 0, padding)), F.pad(positions, (0, padding))
@@ -150,43 +150,45 @@ class Llama:
         return hidden[:count]
 
     def final_norm(self, hidden: Tensor) -> Tensor:
-        """The final norm of states [N, H]."""
+        """Apply the final norm to states [N, H]."""
         return F.rms_norm(hidden, self._norm.shape, self._norm, self.config.rms_norm_eps)
 
     def linear(self, weight: Tensor) -> Linear:
-        """A product with another weight [out, in], such as the heads', in that weight's dtype."""
+        """Return a product with another weight [out, in], such as the heads', in that weight's dtype."""
         return linear(weight)
 
     def logits(self, hidden: Tensor, token_ids: Tensor | None = None) -> Tensor:
-        """Logits, float32: [N, V], or [N, M] of the M `token_ids` alone (see `LmHead.logits`)."""
+        """Return float32 logits: [N, V], or [N, M] of the M `token_ids` only (see `LmHead.logits`)."""
         return self.lm_head.logits(hidden, token_ids)
 
     def _normalise(self, hidden: Tensor) -> Tensor:
-        """RMSNorm [rows, H] but for its weight, which the next product has taken in (see `_load_layer`).
+        """Compute RMSNorm [rows, H] without its weight, which is folded into the next product (see `_load_layer`).
 
-        A row's root mean square is its length over the root of H, so x / rms(x) is x / |x| but for a constant; `hypot`
-        adds the epsilon. Four operators where `rms_norm` is ten: it was the largest cost after the products.
+        A row's root mean square is its length over the root of H, so x / rms(x) is x / |x| up to a constant; `hypot`
+        adds the epsilon. This takes four operators where `rms_norm` takes ten, and it was the largest cost after the
+        products.
         """
         length = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True, dtype=torch.float32)
         return hidden.div(length.hypot_(self._least_length)).to(self.dtype)
 
     def _rotate(self, qkv: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
-        """Queries [rows, heads, D] with their positions' rotation; keys, too, and values, [rows, 2, kv heads, D]."""
+        """Return rotated queries [rows, heads, D], and rotated keys with values, [rows, 2, kv heads, D]."""
         heads, kv_heads = self.config.num_heads, self.config.num_kv_heads
         qkv = qkv.float().view(-1, heads + 2 * kv_heads, self.config.head_dim)
-        # All in one go: the tables hold 1 and 0 for the values.
+        # All in one operation: the tables hold 1 and 0 for the values.
         rotated = torch.addcmul(qkv * cosine, qkv.roll(self.config.head_dim // 2, -1), sine)
         query, fresh = rotated.split_with_sizes((heads, 2 * kv_heads), 1)
         return query, fresh.view(-1, 2, kv_heads, self.config.head_dim)
 
     def _attend(self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
-        """Attention of all heads, [rows, heads x head_dim].
+        """Compute the attention of all heads, [rows, heads x head_dim].
 
-        The query heads that share a K/V head are stacked as rows: one product a K/V head, and no key is repeated.
+        The query heads that share a K/V head are stacked as rows: one product for each K/V head, and no key is
+        repeated.
 
-        In float32, as no bfloat16 kernel is faster for so few rows. The softmax sums in float64: there the order of the
-        keys, which rejected nodes between them change, is lost in rounding. Masked keys have weight 0, which adds
-        nothing wherever they stand (up to 192 keys, where MKL starts to sum in blocks).
+        This runs in float32, as no bfloat16 kernel is faster for so few rows. The softmax sums in float64, where the
+        order of the keys, which rejected nodes between them change, is lost in rounding. Masked keys have weight 0,
+        which adds nothing wherever they stand (up to 192 keys, where MKL starts to sum in blocks).
         """
         rows, heads, width = query.shape
         kv_heads = self.config.num_kv_heads
@@ -197,7 +199,7 @@ class Llama:
         return by_row.to(self.dtype, memory_format=torch.contiguous_format).reshape(rows, heads * width)
 
     def _rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and signed sines, [rows, heads + 2 kv heads, head_dim] each, float32."""
+        """Return cosines and signed sines, [rows, heads + 2 kv heads, head_dim] each, float32."""
         rotated = self.config.num_heads + self.config.num_kv_heads
         shape = (positions.shape[0], rotated + self.config.num_kv_heads, self.config.head_dim)
         table = self._rotary.index_select(0, positions)  # [rows, 2, head_dim]
@@ -208,7 +210,7 @@ class Llama:
         return cosine, sine
 
     def _attention_bias(self, mask: Tensor | None, count: int, padding: int, cached: int, keys: int) -> Tensor:
-        """What is added to the scores, [heads a K/V head x rows, keys]: 0 where a row sees a key, else -inf."""
+        """Return the attention bias, [heads per K/V head x rows, keys]: 0 where a row sees a key, else -inf."""
         if mask is None:
             mask = torch.ones((count, count), dtype=torch.bool, device=self.device).tril()
         bias = torch.zeros((count + padding, keys), device=self.device)
@@ -222,7 +224,7 @@ def _load_layer(weights: Mapping[str, Tensor], prefix: str, dtype: torch.dtype) 
         return weights[f"{prefix}{name}.weight"].float()
 
     def after_norm(norm: str, *names: str) -> Linear:
-        """Products of one normalised input, fused, with the norm's weight and the root of H multiplied in."""
+        """Fuse the products of one normalised input, with the norm's weight and the root of H multiplied in."""
         scale = weight(norm) * weight(norm).shape[0] ** 0.5
         return linear((torch.cat([weight(name) for name in names]) * scale).to(dtype))
 
@@ -235,7 +237,7 @@ def _load_layer(weights: Mapping[str, Tensor], prefix: str, dtype: torch.dtype) 
 
 
 def rotary_table(config: LlamaConfig, device: torch.device) -> Tensor:
-    """Cosine and sine of every position's angles, [positions, 2, head_dim] float32 (RoFormer, arXiv 2104.09864).
+    """Return cosine and sine of every position's angles, [positions, 2, head_dim] float32 (RoFormer, arXiv 2104.09864).
 
     Llama pairs dimension i with i + head_dim / 2. Rolling a head by half its width brings each one's partner into
     place, so the sines of the first half carry the minus sign of the rotation.

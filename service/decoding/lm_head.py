@@ -1,4 +1,4 @@
-"""From hidden states to logits, reading as little of the vocabulary as the grammar leaves open."""
+"""From hidden states to logits, reading only the rows of the vocabulary that the grammar allows."""
 
 from functools import cached_property
 from typing import Protocol
@@ -19,19 +19,21 @@ REFINED_TOKENS = 16
 
 
 class LmHead:
-    """The output embedding, a weight [V, H]."""
+    """The output embedding of a model, a weight [V, H]."""
 
     def __init__(self, weight: Tensor) -> None:
         self._weight = weight
 
     @cached_property
     def _product(self) -> Linear:
-        """Laid out anew, and so a second copy, only once a grammar leaves so much open that whole rows are wanted."""
+        """A second copy of the weight, laid out anew, made only when a grammar allows so much that whole rows are
+        needed.
+        """
         return linear(self._weight)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor, token_ids: Tensor | None = None) -> Tensor:
-        """Logits of hidden states [N, H], float32: [N, M] of M `token_ids` (int64), or [N, V].
+        """Return float32 logits of hidden states [N, H]: [N, M] for M `token_ids` (int64), or [N, V].
 
         Given tokens are multiplied in float32 whatever the weights' dtype; a whole row is rounded to that dtype.
         """
@@ -41,13 +43,13 @@ class LmHead:
         return hidden.float() @ rows.T
 
     def of_tokens(self, hidden: Tensor, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Logits of one hidden state [H] for `token_ids` alone, as many as there are tokens."""
+        """Return the logits of one hidden state [H] for `token_ids` only, one for each token."""
         logits: NDArray[np.float32] = self.logits(hidden[None], torch.from_numpy(token_ids))[0].cpu().numpy()
         return logits
 
 
 class Scores(Protocol):
-    """The logits of some rows, asked for one row and its legal tokens at a time."""
+    """The logits of several rows, read one row and its legal tokens at a time."""
 
     def of(self, row: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32]: ...
 
@@ -61,7 +63,7 @@ class HiddenScores:
         self._whole: NDArray[np.float32] | None = None  # [N, V]
 
     def of(self, row: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Logits of `token_ids` (ascending) in `row`, as many as there are tokens."""
+        """Return the logits of `token_ids` (ascending) in `row`, one for each token."""
         if token_ids.size <= MOST_GATHERED_TOKENS:
             return self._lm_head.of_tokens(self._hidden[row], token_ids)
         if self._whole is None:

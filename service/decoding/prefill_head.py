@@ -1,8 +1,8 @@
-"""A head that guesses how an answer begins, from the prompt's words alone, before any layer has read them.
+"""A head that predicts how an answer begins from the prompt's token embeddings, before any layer has run.
 
 Medusa heads (Cai et al., arXiv 2401.10774) need a hidden state, and while the prompt is read there is none. Yet many
-answers begin with one of a few phrases and then copy a word of the prompt. From the token embeddings this head says
-which phrase and which word; the guess rides along in the forward that reads the prompt, and is verified like any other.
+answers begin with one of a few phrases and then copy a word of the prompt. This head predicts from the embeddings which
+phrase and which word; the guess is part of the forward that reads the prompt, and is verified like any other.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,19 +16,19 @@ from torch import Tensor
 
 from service.decoding.prefill_draft import PrefillDraft
 
-MOST_POSITIONS = 32  # of the prompt, from its start, that are looked at
-_LONGEST_WORD = 8  # tokens
+MOST_POSITIONS = 32  # of the prompt, counted from its start
+_LONGEST_WORD = 8  # in tokens
 _PARTS = ("around", "mean", "position", "bias", "copy", "alone", "summary", "first", "prior")
 
 
 @dataclass(frozen=True)
 class PrefillHeadWeights:
-    """For K phrases, R features and embeddings of H, all float32.
+    """Weights of a prefill head for K phrases, R features and embeddings of width H, all float32.
 
     A position's features are SiLU of `around` [R, 3H] (the embeddings before, at and after it), `mean` [R, H] (the
-    prompt's mean), `position` [MOST_POSITIONS, R] and `bias` [R]. `copy` [K, R] makes of them the score that the answer
-    is a phrase and then this token; `alone` [K, R], on the features of the mean alone, that it copies nothing.
-    `summary` [K, H] (of the mean), `first` [K, H] (of the first token) and `prior` [K] go to either.
+    prompt's mean), `position` [MOST_POSITIONS, R] and `bias` [R]. `copy` [K, R] turns them into the score that the
+    answer is a phrase and then this token; `alone` [K, R], on the features of the mean only, that it copies nothing.
+    `summary` [K, H] (of the mean), `first` [K, H] (of the first token) and `prior` [K] are added to both.
     """
 
     around: Tensor
@@ -42,10 +42,10 @@ class PrefillHeadWeights:
     prior: Tensor
 
     def scores(self, embeddings: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores [B, T, K] of copying each token after each phrase, and [B, K] of copying none.
+        """Return scores [B, T, K] of copying each token after each phrase, and [B, K] of copying none.
 
-        `embeddings` [B, T + 1, H] start with the prompt's beginning-of-sequence token; the last is what follows the
-        last that may be copied. `mask` [B, T] is true where a token is; the first never is copied.
+        `embeddings` [B, T + 1, H] start with the prompt's beginning-of-sequence token; the last one follows the last
+        token that may be copied. `mask` [B, T] is true where a token is; the first one is never copied.
         """
         here = embeddings[:, :-1]
         before = F.pad(here, (0, 0, 1, 0))[:, :-1]
@@ -59,12 +59,12 @@ class PrefillHeadWeights:
 
 
 class PrefillHead:
-    """Phrases with which answers begin, and the weights that tell when."""
+    """The phrases with which answers begin, and the weights that choose among them."""
 
     def __init__(self, phrases: Sequence[Sequence[int]], weights: PrefillHeadWeights, p_min: float) -> None:
-        """What is at least as likely as `p_min` is worth a row of the forward.
+        """Draft only guesses that are at least as likely as `p_min`.
 
-        Raises ValueError where there are not as many phrases as weights for them.
+        Raises ValueError where the numbers of phrases and of weights for them differ.
         """
         if len(phrases) != weights.prior.shape[0]:
             raise ValueError(f"{len(phrases)} phrases, and weights for {weights.prior.shape[0]}")
@@ -77,21 +77,21 @@ class PrefillHead:
 
     @property
     def hidden_size(self) -> int:
-        """Of the embeddings that it reads."""
+        """Width of the embeddings that it reads."""
         return self._weights.summary.shape[1]
 
     def at_least(self, probability: float) -> "PrefillHead":
-        """The same head with another least probability."""
+        """Return the same head with another `p_min`."""
         return PrefillHead(self._phrases, self._weights, probability)
 
     @torch.inference_mode()
     def guess(
         self, prompt: Sequence[int], embed: Callable[[Tensor], Tensor], goes_on: Callable[[int], bool]
     ) -> PrefillDraft:
-        """The beginnings worth drafting for a prompt (its beginning-of-sequence token included).
+        """Return the beginnings worth drafting for a prompt (its beginning-of-sequence token included).
 
-        `embed` gives the model's input embeddings [N, H] of tokens [N]. A word is copied whole: `goes_on` says of a
-        token that it belongs to the word of the token before.
+        `embed` maps tokens [N] to the model's input embeddings [N, H]. A word is copied whole: `goes_on` tells whether
+        a token continues the word of the token before it.
         """
         tokens = torch.tensor([*prompt[: MOST_POSITIONS + 1]])
         if len(tokens) < 3:
@@ -111,7 +111,7 @@ class PrefillHead:
     def _continued(
         self, phrase: int, shares: list[float], prompt: Sequence[int], goes_on: Callable[[int], bool]
     ) -> list[tuple[int, ...]]:
-        """A phrase with what it likely copies then."""
+        """Return the continuations of a phrase with the words that it likely copies."""
         sequences: list[tuple[int, ...]] = []
         for position, share in enumerate(shares):
             if share < self._least:
@@ -119,14 +119,14 @@ class PrefillHead:
             end = position + 1
             while end < min(len(prompt), position + _LONGEST_WORD) and goes_on(prompt[end]):
                 end += 1
-            # The rest of a word costs a row a token, and saves one step in all.
+            # Each further token of a word costs one row, and the whole word saves one step.
             end = end if share >= self._least * (end - position) else position + 1
             sequences.append((*self._phrases[phrase], *prompt[position:end]))
         return sequences
 
 
 def load_prefill_head_weights(path: Path) -> PrefillHeadWeights:
-    """Read a .safetensors file. Raises ValueError where a part is missing or there is one too many."""
+    """Read a .safetensors file. Raises ValueError where a tensor is missing or unknown."""
     state = load_file(path)
     if set(state) != set(_PARTS):
         raise ValueError(f"{path.name} is no prefill head: {', '.join(sorted(set(state) ^ set(_PARTS)))}")

@@ -1,20 +1,49 @@
-"""What a generation reports of itself, as plain data."""
+"""The result and statistics of a generation, as plain picklable data that imports no model library."""
 
 from dataclasses import dataclass, field
 from typing import Literal
 
-from service.decoding.trace import StepTrace
-
 StopReason = Literal["finished", "length", "cancelled"]
+
+# sampled    the model's own choice at the end of the previous step
+# forced     the only token that the grammar allowed
+# accepted   drafted, and the model agreed
+# rejected   drafted, and it did not; or forced after a guess that was rejected
+NodeStatus = Literal["accepted", "rejected", "forced", "sampled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceNode:
+    """One token of a step's tree. `parent` indexes the step's nodes (-1: none); `depth` counts from the first node."""
+
+    token_text: str
+    parent: int
+    depth: int
+    status: NodeStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceStep:
+    """One forward pass: the tree it verified, the token texts it emitted, and how long it took.
+
+    `draft_milliseconds` and `forward_milliseconds` are parts of that; 0 where an engine does not tell them apart.
+    """
+
+    nodes: list[TraceNode]
+    emitted: list[str]
+    milliseconds: float
+    draft_milliseconds: float = 0.0
+    forward_milliseconds: float = 0.0
 
 
 @dataclass(slots=True)
 class Statistics:
-    """`plan_tokens` = `decisions` + `forced_tokens`: each token was chosen among several or had no rival.
+    """Counts of one generation: `plan_tokens` = `decisions` + `forced_tokens`.
 
-    `forwards` counts the prefill; `draft_forwards` are a draft model's, beside them. `accepted_per_step` has the tokens
-    that each forward brought (those forced right after the prompt ride in the first); they add up to `plan_tokens`, but
-    where all is forced and nothing is forwarded.
+    A decision was a choice among several tokens; a forced token had no rival. `forwards` includes the prefill;
+    `draft_forwards` are a draft model's and counted separately. `accepted_per_step` has the number of tokens that each
+    forward produced (those forced right after the prompt count for the first); they add up to `plan_tokens`, unless all
+    is forced and nothing is forwarded.
     """
 
     prompt_tokens: int = 0
@@ -28,9 +57,12 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """The decoded tokens (an end-of-sequence token only where the grammar left the end to the model), and how."""
+    """The decoded tokens with statistics; an end-of-sequence token only where the model, not the grammar, chose to end.
+
+    `steps` has one for each forward, without the prompt's own tokens, where a trace was requested.
+    """
 
     tokens: list[int]
     statistics: Statistics
-    steps: list[StepTrace]
+    steps: list[TraceStep]
     stop_reason: StopReason

@@ -1,36 +1,82 @@
-"""The shape of a Medusa tree: which ranks of which head's guesses are tried after which.
+"""The tree of tokens that one forward reads (`TokenTree`), and the shape in which Medusa heads draft (`MedusaTree`).
 
-Choices come in NxDI's list format: `[0, 2]` is the third best guess of the second head after the best of the first.
-The shape knows no tokens; `draft.py` fills it, and what a grammar forces or forbids bends it on the way.
+A shape's choices use NxDI's list format: `[0, 2]` is the third best guess of the second head after the best of the
+first. A shape knows no tokens; a proposer fills it in, and the grammar's forced and forbidden tokens change it on the
+way.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 ROOT = 0
 NO_NODE = -1
 
 
-@dataclass(frozen=True)
-class TreeBuffers:
-    """The tensors of a tree as it stands, for engines that compile one fixed shape. Node 0 is the root.
+class TokenTree:
+    """The nodes of one forward, parents before children; `start` is the position of the first.
 
-    `attention_mask` [nodes, nodes] bool: row i sees column j; `depths` [nodes] (0 for the root); `parents` [nodes]
-    (-1 for the root); `paths` [leaves, depth + 1]: the nodes from the root to each leaf, padded with -1.
+    The first `run` nodes are a chain of tokens already emitted, or the prompt's, that the model has not read; drafted
+    nodes descend from the last of them. `starts_sampled`: the first of them is the model's own choice. `unchecked`: the
+    grammar was not compiled yet, so drafted nodes may be illegal or lie beyond its end. `legal` holds the legal tokens
+    after a node where a proposer has looked them up.
     """
 
-    attention_mask: Tensor
-    depths: Tensor
-    parents: Tensor
-    paths: Tensor
+    def __init__(
+        self, run: Sequence[int], start: int = 0, *, starts_sampled: bool = False, unchecked: bool = False
+    ) -> None:
+        self.run = len(run)
+        self.start = start
+        self.starts_sampled = starts_sampled
+        self.unchecked = unchecked
+        self.tokens = list(run)
+        self.parents = list(range(NO_NODE, len(run) - 1))
+        self.depths = list(range(len(run)))
+        self.forced: set[int] = set()
+        self.legal: dict[int, NDArray[np.int64]] = {}
+        self._children: dict[int, dict[int, int]] = {}
+
+    @property
+    def root(self) -> int:
+        """The last node of the run."""
+        return self.run - 1
+
+    def add(self, parent: int, token: int, *, forced: bool = False) -> int:
+        """Add a token below a node and return the new node."""
+        node = len(self.tokens)
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.depths.append(self.depths[parent] + 1)
+        self._children.setdefault(parent, {})[token] = node
+        if forced:
+            self.forced.add(node)
+        return node
+
+    def child(self, node: int, token: int) -> int | None:
+        return self._children.get(node, {}).get(token)
+
+    def forced_child(self, node: int) -> int | None:
+        """Return the only child of a node after which the grammar leaves no choice; None where there is none."""
+        child = next(iter(self._children.get(node, {}).values()), None)
+        return child if child in self.forced else None
+
+    def tensors(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return tokens [N], positions [N], and the mask [N, N], which is None for a chain."""
+        is_chain = self.depths[-1] == len(self.depths) - 1
+        return (
+            torch.tensor(self.tokens, device=device),
+            torch.tensor(self.depths, device=device) + self.start,
+            None if is_chain else ancestor_mask(self.parents).to(device),
+        )
 
 
 @dataclass(frozen=True)
 class MedusaTree:
-    """`ranks[node]` is a node's rank among its siblings' candidates, `branches[node]` its (rank, child) pairs.
+    """Shape of a draft: `ranks[node]` is a node's rank among candidates, `branches[node]` its (rank, child) pairs.
 
     Where the device takes forwards of any size, a node is drafted only if the heads hold its path, the product of their
     probabilities along it, to be at least `p_min`: an unlikely row costs more than it saves (the idea is
@@ -44,7 +90,7 @@ class MedusaTree:
 
     @classmethod
     def from_choices(cls, choices: Sequence[Sequence[int]], num_heads: int, p_min: float = 0.0) -> "MedusaTree":
-        """The tree of a list of choices, the root aside; an empty list is plain greedy decoding.
+        """Build the tree of a list of choices, without the root; an empty list is plain greedy decoding.
 
         Raises ValueError for an empty or repeated choice, a negative rank, a choice whose parent is missing, one deeper
         than there are heads, or a `p_min` outside [0, 1).
@@ -68,17 +114,6 @@ class MedusaTree:
             p_min=p_min,
         )
 
-    def buffers(self) -> TreeBuffers:
-        """Mask, depths and retrieval paths of the whole tree."""
-        paths = [path_to(leaf, self.parents) for leaf, pairs in enumerate(self.branches) if not pairs]
-        length = max(map(len, paths))
-        return TreeBuffers(
-            attention_mask=ancestor_mask(self.parents),
-            depths=torch.tensor([len(path_to(node, self.parents)) - 1 for node in range(len(self.parents))]),
-            parents=torch.tensor(self.parents),
-            paths=torch.tensor([path + [NO_NODE] * (length - len(path)) for path in paths]),
-        )
-
 
 def _check(node: tuple[int, ...], index: dict[tuple[int, ...], int], num_heads: int) -> None:
     if not node:
@@ -92,7 +127,7 @@ def _check(node: tuple[int, ...], index: dict[tuple[int, ...], int], num_heads: 
 
 
 def path_to(node: int, parents: Sequence[int]) -> list[int]:
-    """The nodes from the root to `node`, both included."""
+    """Return the nodes from the root to `node`, both included."""
     path = []
     while node != NO_NODE:
         path.append(node)
@@ -101,7 +136,7 @@ def path_to(node: int, parents: Sequence[int]) -> list[int]:
 
 
 def ancestor_mask(parents: Sequence[int]) -> Tensor:
-    """[nodes, nodes] bool: each node sees itself and its ancestors. Parents come before their children."""
+    """Return [nodes, nodes] bool: each node sees itself and its ancestors. Parents come before their children."""
     mask = torch.eye(len(parents), dtype=torch.bool)
     rows = mask.numpy()  # the same memory; numpy copies a short row ten times faster
     for node, parent in enumerate(parents):

@@ -1,17 +1,17 @@
-"""The judgement on a draft: follow the model's own greedy choices down the tree as long as they were drafted."""
+"""Verification of a draft: follow the model's own greedy choices down the tree as long as they were drafted."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from service.decoding.constraint import Constraint, GrammarError
-from service.decoding.draft import TokenTree
 from service.decoding.lm_head import Scores
+from service.decoding.tree import TokenTree
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the model makes of a draft.
+    """Which nodes of a draft the model accepts, and its own next choice.
 
     `path`: the accepted nodes after the run, in order. `sampled`: the model's choice after the last of them, which no
     node carries; None where a forced run was cut and no choice is due. `decisions`: choices among several tokens.
@@ -22,22 +22,25 @@ class Verdict:
     decisions: int
 
 
-def verify(nodes: TokenTree, scores: Scores, constraint: Constraint, *, fast_forward: bool = True) -> Verdict:
-    """Walk from the root of `nodes`, moving the constraint along.
+NOTHING_JUDGED = Verdict([], None, 0)
 
-    `scores` has a row for the root and one for each node after it. Ties go to the lowest token id, always.
+
+def verify(tree: TokenTree, scores: Scores, constraint: Constraint, *, fast_forward: bool = True) -> Verdict:
+    """Walk down from the root of `tree`, moving the constraint along, and return the verdict.
+
+    `scores` has a row for the root and one for each node after it. Ties always go to the lowest token id.
     """
-    node, path, decisions = nodes.root, list[int](), 0
+    node, path, decisions = tree.root, list[int](), 0
     while True:
-        if nodes.unchecked and constraint.finished():  # whoever drafted could not know that it ends here
+        if tree.unchecked and constraint.finished():  # the proposer could not know that the text ends here
             return Verdict(path, None, decisions)
-        forced, legal = nodes.forced_child(node), nodes.legal.get(node)
+        forced, legal = tree.forced_child(node), tree.legal.get(node)
         if forced is None and legal is None and fast_forward and (run := constraint.forced(look=False)):
-            forced = nodes.child(node, run[0])
+            forced = tree.child(node, run[0])
             if forced is None:
                 return Verdict(path, None, decisions)
         if forced is not None:
-            constraint.accept([nodes.tokens[forced]])
+            constraint.accept([tree.tokens[forced]])
             path.append(forced)
             node = forced
             continue
@@ -45,9 +48,9 @@ def verify(nodes: TokenTree, scores: Scores, constraint: Constraint, *, fast_for
         if not legal.size:
             raise GrammarError("the grammar has come to a dead end: it allows no token and may not end")
         decisions += legal.size > 1
-        token = int(legal[np.argmax(scores.of(node - nodes.root, legal)) if legal.size > 1 else 0])
+        token = int(legal[np.argmax(scores.of(node - tree.root, legal)) if legal.size > 1 else 0])
         constraint.accept([token])
-        child = nodes.child(node, token)
+        child = tree.child(node, token)
         if child is None:
             return Verdict(path, token, decisions)
         path.append(child)

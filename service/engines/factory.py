@@ -1,147 +1,74 @@
-"""Which engine answers and which model it runs, by name: the one place that knows every engine.
+"""Makes the configured engine for the configured model: the one module that knows every engine.
 
-It imports what it makes only when it makes it: grpc, torch and the Neuron packages are not on every machine.
+It imports an engine only when it makes one: grpc, torch and the Neuron packages are not on every machine.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
-from pydantic import TypeAdapter
-
-from service.decoding.native.targets import KernelChoice
-from service.engines.protocol import Engine, EngineUnavailableError, Strategy
-from service.engines.torch.precision import Precision
+from service.engines.config import EngineConfig
+from service.engines.protocol import Engine, EngineUnavailableError
 from service.engines.version import folder_version
 from service.engines.worker.messages import ModelSource
 
-# torch    a process of ours for each replica, on this machine's CPU
-# neuron   a process of ours for each replica, on its own NeuronCores: what `make compile` compiled of the model
-# triton   a Triton server on this machine, which hosts the replicas: of one of the `HostedName`s
-# openai   servers of OpenAI's completions, such as vLLM, that run the model folder's export
-EngineName = Literal["torch", "neuron", "triton", "openai"]
-HostedName = Literal["torch", "neuron"]
+_LOADERS = {"torch": "service.engines.torch.engine:load", "neuron": "service.engines.neuron.model:load"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EngineConfig:
-    """A model folder and how to run it."""
-
-    model_dir: Path
-    cache_dir: Path
-    dtype: Precision
-    threads: int
-    strategy: Strategy
-    max_prompt_tokens: int
-    draft_model_dir: Path | None = None
-    compiled_dir: Path | None = None
-    kernel: KernelChoice = "auto"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompletionServers:
-    """Where the servers of completions are (addresses up to /v1), whose export they run, what else they are told."""
-
-    urls: tuple[str, ...]
-    choice: EngineConfig
-    model: str
-    key: str
-    may_ask_for_grammars: bool
-
-
-_choices = TypeAdapter(EngineConfig)
-
-
-def model_source(hosted: HostedName, choice: EngineConfig) -> ModelSource:
-    """How a process gets this model, as its folder stands now."""
-    if hosted == "neuron":
-        return _compiled_source(choice)
+def model_source(config: EngineConfig) -> ModelSource:
+    """Describe how a process loads this model, as its folder is now; both loaders take the whole configuration."""
+    hosted = config.hosted_engine
     return ModelSource(
-        "service.engines.torch.engine:load",
-        {
-            "model_dir": choice.model_dir,
-            "cache_dir": choice.cache_dir,
-            "dtype": choice.dtype,
-            "threads": choice.threads,
-            "strategy": choice.strategy,
-            "max_prompt_tokens": choice.max_prompt_tokens,
-            # Left out where none is named: not every engine takes them.
-            **({"draft_model_dir": choice.draft_model_dir} if choice.draft_model_dir else {}),
-            **({"kernel": choice.kernel} if choice.kernel != "auto" else {}),
-        },
-        version=folder_version(choice.model_dir, choice.dtype),
-        forkable=choice.threads == 1,  # no thread outlives a fork
+        _LOADERS[hosted],
+        {"config": config},
+        version=folder_version(config.model_dir, _compiled(config) if hosted == "neuron" else config.dtype),
+        forkable=hosted == "torch" and config.threads == 1,  # no other thread has to survive a fork
     )
 
 
-def _compiled_source(choice: EngineConfig) -> ModelSource:
-    assert choice.compiled_dir is not None, "the settings ask for it"
-    manifest = choice.compiled_dir / "manifest.json"
-    compiled = manifest.read_text(encoding="utf-8") if manifest.is_file() else ""  # the replica says what is wrong
-    return ModelSource(
-        "service.engines.neuron.model:load",
-        {
-            "model_dir": choice.model_dir,
-            "compiled_dir": choice.compiled_dir,
-            "strategy": choice.strategy,
-            "max_prompt_tokens": choice.max_prompt_tokens,
-        },
-        version=folder_version(choice.model_dir, compiled),
-    )
+def _compiled(config: EngineConfig) -> str:
+    """Return the compiled model's manifest; "" where there is none, which the replica then reports."""
+    assert config.neuron.compiled_dir is not None, "the settings ask for it"
+    manifest = config.neuron.compiled_dir / "manifest.json"
+    return manifest.read_text(encoding="utf-8") if manifest.is_file() else ""
 
 
-def as_json(choice: EngineConfig) -> dict[str, Any]:
-    """A choice for a file; `source_from_json` reads it."""
-    plain: dict[str, Any] = _choices.dump_python(choice, mode="json")
-    return plain
+def as_json(config: EngineConfig) -> dict[str, Any]:
+    """Return a configuration for a file, without its secrets; `source_from_json` reads it."""
+    return config.model_dump(mode="json", exclude={"openai"})
 
 
-def source_from_json(hosted: HostedName, choice: Mapping[str, Any]) -> ModelSource:
-    """`model_source` for a process that has only what a file says."""
-    return model_source(hosted, _choices.validate_python(choice))
+def source_from_json(config: Mapping[str, Any]) -> ModelSource:
+    """Return the `model_source` of a configuration read from a file."""
+    return model_source(EngineConfig.model_validate(config))
 
 
-def make_engine(
-    name: EngineName,
-    source: ModelSource,
-    number: int,
-    *,
-    threads: int,
-    strategy: Strategy,
-    grace_seconds: float,
-    triton_url: str,
-    completions: CompletionServers,
-) -> Engine:
-    """Replica `number` of a model, not started yet. Raises EngineUnavailableError when its packages are missing."""
-    if name == "triton":
-        try:
-            from service.engines.triton.engine import TritonEngine
-        except ImportError as error:
-            raise EngineUnavailableError(
-                f"PEAKPLAN_ENGINE=triton needs the packages of requirements-triton.txt, and {error.name} is missing"
-            ) from error
-        return TritonEngine(triton_url, number, version=source.version, strategy=strategy, grace_seconds=grace_seconds)
-    if name == "openai":
-        return _completions_engine(number, completions)
+def make_engine(config: EngineConfig, source: ModelSource, number: int) -> Engine:
+    """Make replica `number` of a model, not yet started. Raises EngineUnavailableError when packages are missing."""
+    if config.engine == "triton":
+        return _triton_engine(config, source, number)
+    if config.engine == "openai":
+        from service.engines.openai.engine import OpenAiEngine
+
+        return OpenAiEngine(config, number)
     from service.engines.worker.replica import ReplicaEngine
 
-    if name == "neuron":  # each replica takes NeuronCores of its own, by its number
+    if config.engine == "neuron":  # each replica takes its own NeuronCores, chosen by its number
         source = replace(source, arguments={**source.arguments, "number": number})
-    return ReplicaEngine(source, threads=threads, grace_seconds=grace_seconds)
+    return ReplicaEngine(source, threads=config.threads, grace_seconds=config.grace_seconds)
 
 
-def _completions_engine(number: int, servers: CompletionServers) -> Engine:
-    """Replicas are spread over the servers; each server batches those that share it."""
-    from service.engines.openai.engine import OpenAiEngine
-
-    return OpenAiEngine(
-        servers.urls[number % len(servers.urls)],
-        model_dir=servers.choice.model_dir,
-        cache_dir=servers.choice.cache_dir,
-        strategy=servers.choice.strategy,
-        max_prompt_tokens=servers.choice.max_prompt_tokens,
-        model=servers.model,
-        key=servers.key,
-        may_ask_for_grammars=servers.may_ask_for_grammars,
+def _triton_engine(config: EngineConfig, source: ModelSource, number: int) -> Engine:
+    try:
+        from service.engines.triton.engine import TritonEngine
+    except ImportError as error:
+        raise EngineUnavailableError(
+            f"PEAKPLAN_ENGINE=triton needs the packages of requirements-triton.txt, and {error.name} is missing"
+        ) from error
+    return TritonEngine(
+        config.triton.url,
+        number,
+        version=source.version,
+        strategy=config.strategy,
+        grace_seconds=config.grace_seconds,
     )

@@ -3,13 +3,23 @@
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from service.decoding.statistics import StopReason, TraceNode, TraceStep
+
+__all__ = [
+    "Engine", "EngineError", "EngineUnavailableError", "GenerationRequest", "GenerationResult", "RequestRefusedError",
+    "StopReason", "Strategy", "TraceNode", "TraceStep",
+]  # fmt: skip
+
 Strategy = Literal["medusa", "autoregressive", "draft"]
-StopReason = Literal["finished", "length", "cancelled"]
-NodeStatus = Literal["accepted", "rejected", "forced", "sampled"]
+# Why a plan is made by rule: the model needs longer than the deadline leaves, more is asked than all replicas can do,
+# the model cannot read or write so much, or no replica gave a sound answer.
+DegradedReason = Literal["deadline", "capacity", "too_long", "engine"]
 
 
 class EngineError(Exception):
     """An engine gave no result. The message is fit for a log line: it never quotes the prompt."""
+
+    reason: DegradedReason = "engine"
 
 
 class EngineUnavailableError(EngineError):
@@ -18,6 +28,24 @@ class EngineUnavailableError(EngineError):
 
 class RequestRefusedError(EngineError):
     """The engine will never answer this request: its prompt is too long, or its grammar does not compile."""
+
+    @staticmethod
+    def of(words: str) -> "RequestRefusedError":
+        """What an engine in another process refused: words are all that travels."""
+        return PromptTooLongError(words) if words.startswith(_TOO_LONG) else RequestRefusedError(words)
+
+
+_TOO_LONG = "its prompt has "
+
+
+class PromptTooLongError(RequestRefusedError):
+    """The prompt has more tokens than the engine takes."""
+
+    reason = "too_long"
+
+    @staticmethod
+    def at(tokens: int, most: int) -> "PromptTooLongError":
+        return PromptTooLongError(f"{_TOO_LONG}{tokens} tokens, and {most} are the most")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,36 +65,12 @@ class GenerationRequest:
     deadline: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceNode:
-    """One token of a step's tree. `parent` indexes the step's nodes (-1: none); `depth` counts from the first node."""
-
-    token_text: str
-    parent: int
-    depth: int
-    status: NodeStatus
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TraceStep:
-    """One forward pass: the tree it verified, the token texts it emitted, and how long it took.
-
-    `draft_milliseconds` and `forward_milliseconds` are parts of that; 0 where an engine does not tell them apart.
-    """
-
-    nodes: list[TraceNode]
-    emitted: list[str]
-    milliseconds: float
-    draft_milliseconds: float = 0.0
-    forward_milliseconds: float = 0.0
-
-
 @dataclass(slots=True, kw_only=True)
 class GenerationResult:
     """What a generation gave and what it cost. `forwards` counts the prefill; `draft_forwards` are a draft model's.
 
-    The gateway alone writes into it: how long the request waited, and which model answered. While a new one is being
-    rolled out, two models answer side by side.
+    The gateway alone writes into it: how long the request waited, which replica answered, and of which model. While a
+    new one is being rolled out, two models answer side by side.
     """
 
     text: str
@@ -83,6 +87,7 @@ class GenerationResult:
     queue_seconds: float = 0.0
     model_id: str = ""
     model_version: str = ""
+    replica: int = 0
     draft_forwards: int = 0
 
 

@@ -1,11 +1,12 @@
 """What engines that decode themselves share: a request's grammar made ready, a finished generation made its answer."""
 
+from collections.abc import Callable, Sequence
+
 from tokenizers import Tokenizer
 
 from service.decoding.constraint import GrammarCompiler, GrammarConstraint, GrammarError
 from service.decoding.statistics import Generation
-from service.decoding.trace import NodeTrace, StepTrace
-from service.engines.protocol import GenerationResult, RequestRefusedError, TraceNode, TraceStep
+from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError
 
 
 def request_constraint(compiler: GrammarCompiler, grammar: str) -> GrammarConstraint:
@@ -16,8 +17,13 @@ def request_constraint(compiler: GrammarCompiler, grammar: str) -> GrammarConstr
         raise RequestRefusedError("its grammar does not compile") from None
 
 
-def generation_result(generation: Generation, tokenizer: Tokenizer, seconds: float, *, trace: bool) -> GenerationResult:
-    """The answer of an engine that took `seconds`, with its steps where a `trace` was asked for."""
+def trace_texts(request: GenerationRequest, tokenizer: Tokenizer) -> Callable[[Sequence[int]], str] | None:
+    """What writes the tokens of a trace, where the request asks for one."""
+    return tokenizer.decode if request.trace else None
+
+
+def generation_result(generation: Generation, tokenizer: Tokenizer, seconds: float) -> GenerationResult:
+    """The answer of an engine that took `seconds`."""
     statistics = generation.statistics
     return GenerationResult(
         text=tokenizer.decode(generation.tokens),
@@ -31,20 +37,5 @@ def generation_result(generation: Generation, tokenizer: Tokenizer, seconds: flo
         draft_forwards=statistics.draft_forwards,
         seconds=seconds,
         accepted_per_step=statistics.accepted_per_step,
-        steps=[_trace_step(step, tokenizer) for step in generation.steps] if trace else [],
+        steps=generation.steps,
     )
-
-
-def _trace_step(step: StepTrace, tokenizer: Tokenizer) -> TraceStep:
-    return TraceStep(
-        nodes=[_trace_node(node, tokenizer) for node in step.nodes],
-        emitted=[tokenizer.decode([token]) for token in step.emitted],
-        milliseconds=round(step.milliseconds, 3),
-        draft_milliseconds=round(step.draft_milliseconds, 3),
-        forward_milliseconds=round(step.forward_milliseconds, 3),
-    )
-
-
-def _trace_node(node: NodeTrace, tokenizer: Tokenizer) -> TraceNode:
-    text = tokenizer.decode([node.token])
-    return TraceNode(token_text=text, parent=node.parent, depth=node.depth, status=node.status)

@@ -1,140 +1,192 @@
-"""Who gets which replica when: an idle one at once, a place in line, or a refusal before anything is wasted."""
+"""Who gets a replica, who waits for one, and who had better know at once that none will be free in time.
+
+Pure: it knows what generations took and what deadlines leave, neither replicas nor asyncio, and its clock may be a
+simulated one. `dispatcher.py` runs it in the service, a simulator may run it anywhere:
+
+    refused = admission.ask(request, idle=..., replicas=...)   # else it starts now, if one is idle, or waits
+    request = admission.next(replicas)                         # a replica has come free
+    admission.ended(request, seconds, whole=..., replicas=...) # what it took
+"""
 
 import math
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
 
-from service.gateway.pressure import Pressure
-from service.gateway.request_queue import CapacityError, Order, RequestQueue
-from service.gateway.slot import Slot
-from service.gateway.times import ServiceTimes
+from service.engines.protocol import DegradedReason
+from service.gateway.request_queue import CapacityError, Order, QueuedRequest, RequestQueue
+from service.gateway.service_times import ServiceTimes
 
-_FIRST_EXPECTATION = 0.15  # seconds; replaced by the first generation
-_HOPELESS_QUANTILE = 0.05  # an idle replica is not even tried when so few generations are that fast
+QUANTILE = 0.7
+DEADLINE_MS = 300  # of requests that name none, where the settings name none either
+FIRST_EXPECTATION = 0.15  # seconds; until the first generation
+_HOPELESS = 0.05  # an idle replica is tried at once where at least this share of generations would end in time,
+_HOPELESS_UNDER_PRESSURE = 0.2  # or this one while another request, which may fit better, comes before long
+# What is less likely to end in time is tried all the same while that costs at most this share of all replicas' time:
+# the expectation may be wrong, or was right and is no more. A trial that succeeds costs nothing: it is a plan.
+_TRIAL_SHARE = 0.2
+
+
+class Pressure:
+    """Whether more is asked than can be done: counts requests and refusals, the older the less."""
+
+    HALF_LIFE = 0.5  # seconds; how long a request counts
+    HIGH_SHARE = 0.3  # refused; bursts of a load that can be carried stay below
+    FEWEST = 8.0  # requests that a share is taken of
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._noted = clock()
+        self._asked = 0.0
+        self._refused = 0.0
+
+    @property
+    def high(self) -> bool:
+        return self._asked >= self.FEWEST and self._refused > self.HIGH_SHARE * self._asked
+
+    def asked(self) -> None:
+        """A request came in."""
+        self._fade()
+        self._asked += 1
+
+    def refused(self) -> None:
+        """One of them got no replica."""
+        self._fade()
+        self._refused += 1
+
+    def _fade(self) -> None:
+        now = self._clock()
+        kept = 0.5 ** ((now - self._noted) / self.HALF_LIFE)
+        self._noted = now
+        self._asked *= kept
+        self._refused *= kept
 
 
 class Admission:
-    """Gives out slots. It knows what generations take and what deadlines leave, not what is done in between."""
+    """Decides; whoever calls it starts, wakes and refuses requests as it says."""
 
-    def __init__(self, slots: Sequence[Slot], order: Order, quantile: float) -> None:
-        self._slots = slots
-        self._idle: list[Slot] = []  # longest idle first
-        self._line: RequestQueue[Slot] = RequestQueue(order)
-        self._order = order
-        self._pressure = Pressure()
+    def __init__(
+        self, order: Order = "adaptive", quantile: float = QUANTILE, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """`quantile`: a request waits only while this share of generations would still finish before its deadline."""
+        self.times = ServiceTimes(clock)  # of all replicas
+        self.counts: Counter[str] = Counter()  # refusals by reason, and trials
+        self._queue = RequestQueue(order, clock)
+        self._adaptive = order == "adaptive"
         self._quantile = quantile
-        self.times = ServiceTimes()  # of all replicas
-        self.closing = False
-        self.counts: Counter[str] = Counter()
+        self._clock = clock
+        self._pressure = Pressure(clock)
+        self._next_trial = -math.inf
 
     @property
     def waiting(self) -> int:
-        """Requests in line."""
-        return len(self._line)
-
-    @property
-    def usable_count(self) -> int:
-        """Replicas that are up and trusted."""
-        return sum(slot.usable for slot in self._slots)
+        """Requests in the queue."""
+        return len(self._queue)
 
     @property
     def expected_seconds(self) -> float:
         """How long a generation takes on average, from those before it."""
-        return self.times.mean or _FIRST_EXPECTATION
+        return self.times.mean or FIRST_EXPECTATION
 
-    async def acquire(self, deadline: float | None, length: int = 0, avoid: Slot | None = None) -> Slot:
-        """The next free replica for a prompt of `length` characters, another than `avoid` if there is one.
+    def ask(self, request: QueuedRequest, *, idle: bool, replicas: int) -> list[QueuedRequest]:
+        """A new request, while one of so many replicas is idle or none. Who is refused for it, itself perhaps.
 
-        The caller must `release` it. Raises CapacityError as soon as it is known that the deadline would pass.
+        If it is not refused it starts now where a replica is idle, and has joined the queue where none is.
         """
         self._pressure.asked()
-        try:
-            return await self._admit(math.inf if deadline is None else deadline, length, avoid)
-        except CapacityError as error:
-            self._count(error)
-            raise
+        if not replicas:
+            return self._counted([self._refused(request, "no replica is up", "engine")])
+        request.seconds = self.times.expected(request.length) or FIRST_EXPECTATION
+        if idle:
+            return [] if self._may_start(request) else self._counted([self._refused_as_hopeless(request)])
+        request.latest_start = request.deadline - self._needed(request.length)
+        if request.latest_start < self._clock():
+            return self._counted([self._refused_as_hopeless(request)])
+        refused: list[QueuedRequest] = []
+        if self._is_full(replicas):
+            least = self._queue.least(self._worth)
+            if self._worth(request) <= self._worth(least):
+                return self._counted([self._refused_as_least(request)])
+            self._queue.leave(least)
+            refused.append(self._refused_as_least(least))
+        return self._counted([*refused, *self._queue.join(request, replicas)])
 
-    def refusal(self, length: int = 0) -> CapacityError | None:
-        """Why a request that came now would get no replica, where that is certain at once; counted as its refusal."""
-        error = self._down() or self._crowded(length)
-        if error is not None:
+    def certain_refusal(self, deadline: float, length: int, replicas: int) -> CapacityError | None:
+        """Why a request that came now would get no replica, where that is certain; counted as its refusal."""
+        request = QueuedRequest(deadline, length, self.times.expected(length) or FIRST_EXPECTATION)
+        refused = []
+        if not replicas:
+            refused = [self._refused(request, "no replica is up", "engine")]
+        elif self._is_full(replicas) and self._worth(request) <= self._worth(self._queue.least(self._worth)):
+            refused = [self._refused_as_least(request)]
+        if refused:
             self._pressure.asked()
-            self._count(error)
-        return error
+        self._counted(refused)
+        return request.refusal
 
-    def release(self, slot: Slot) -> None:
-        """Give a replica back."""
-        slot.free()
-        self.offer(slot)
+    def next(self) -> QueuedRequest | None:
+        """Whose turn it is, now that a replica is free."""
+        return self._queue.next(self._worth if self._adaptive and self._pressure.high else None)
 
-    def offer(self, slot: Slot) -> None:
-        """Hand a free replica to whose turn it is."""
-        if self.closing or not slot.usable or slot.busy or slot in self._idle:
-            return
-        if (turn := self._line.next()) is None:
-            self._idle.append(slot)
-        else:
-            slot.take()
-            turn.set_result(slot)
+    def leave(self, request: QueuedRequest) -> None:
+        """It does not wait any longer."""
+        self._queue.leave(request)
 
-    def lost_one(self) -> None:
-        """With no replica left, who waits had better know now."""
-        if not self.usable_count:
-            self._line.refuse_all(CapacityError("no replica is up", "down"))
+    def drop_late(self) -> list[QueuedRequest]:
+        """Who is refused because time went by."""
+        return self._counted(self._queue.drop_late())
 
-    def close(self) -> None:
-        """Give out nothing more; send everybody in line away."""
-        self.closing = True
-        self._line.refuse_all(CapacityError("the service is shutting down", "closing"))
+    def drop_all(self, message: str) -> list[QueuedRequest]:
+        """Everybody is refused: nothing is left that could answer."""
+        return self._counted(self._queue.drop_all(message, "engine"))
 
-    async def _admit(self, deadline: float, length: int, avoid: Slot | None) -> Slot:
-        if (error := self._down()) is not None:
-            raise error
-        if (slot := self._take_idle(avoid)) is not None:
-            if deadline - time.monotonic() >= slot.times.quantile(_HOPELESS_QUANTILE):
-                return slot
-            self.release(slot)
-            raise CapacityError("there is too little time left for any generation", "late")
-        if (error := self._crowded(length)) is not None:
-            raise error
-        if self._is_full():
-            self._line.give_up_longest()
-        needed = self.times.quantile(self._quantile) or _FIRST_EXPECTATION
-        waiter = self._line.join(deadline - needed, self.expected_seconds / self.usable_count, length)
-        try:
-            return await waiter.turn
-        except BaseException:
-            self._line.leave(waiter)
-            if waiter.turn.done() and not waiter.turn.cancelled() and waiter.turn.exception() is None:
-                self.release(waiter.turn.result())  # handed over in the very moment of giving up
-            raise
+    def ended(self, request: QueuedRequest, seconds: float | None, *, whole: bool, replicas: int) -> None:
+        """A request's generation ended after so long, `whole` or cut short; `seconds` None says nothing of others."""
+        if seconds is not None:
+            self.times.add(seconds, request.length, whole=whole)
+        if request.is_trial:
+            pause = (seconds or 0.0) * max(1 / (_TRIAL_SHARE * max(replicas, 1)) - 1, 0.0)
+            self._next_trial = self._clock() + (0.0 if whole else pause)
 
-    def _down(self) -> CapacityError | None:
-        if self.closing or not self.usable_count:
-            return CapacityError("no replica is up", "closing" if self.closing else "down")
-        return None
+    def _may_start(self, request: QueuedRequest) -> bool:
+        """Whether an idle replica should try this. If little is hoped, it is a trial, one at a time."""
+        remaining = request.deadline - self._clock()
+        enough = _HOPELESS_UNDER_PRESSURE if self._pressure.high else _HOPELESS
+        if self.times.chance(remaining, request.length) >= enough:
+            return True
+        if remaining <= 0 or self._clock() < self._next_trial:
+            return False
+        request.is_trial = True
+        self._next_trial = math.inf
+        self.counts["trials"] += 1
+        return True
 
-    def _is_full(self) -> bool:
+    def _is_full(self, replicas: int) -> bool:
         """Under high pressure one waits for each replica: the next comes long before it is free, so more only age."""
-        return self._order == "adaptive" and self._pressure.high and len(self._line) >= self.usable_count
+        return self._adaptive and self._pressure.high and len(self._queue) >= replicas
 
-    def _crowded(self, length: int) -> CapacityError | None:
-        """A full line takes only a request that is much shorter than one that waits: it takes that one's place."""
-        if self._is_full() and not self._line.would_yield_to(length):
-            return CapacityError("far more is asked than all replicas can do", "busy")
-        return None
+    def _worth(self, request: QueuedRequest) -> tuple[float, int]:
+        """Plans in time for a second of a replica's time, were it to start now; of equals, the shorter one first."""
+        chance = self.times.chance(request.deadline - self._clock(), request.length)
+        return chance / request.seconds, -request.length
 
-    def _count(self, error: CapacityError) -> None:
-        self.counts[error.refusal] += 1
-        self._pressure.refused()
+    def _needed(self, length: int) -> float:
+        return self.times.quantile(self._quantile, length) or FIRST_EXPECTATION
 
-    def _take_idle(self, avoid: Slot | None) -> Slot | None:
-        """The longest idle replica that is not markedly slow, else any."""
-        self._idle = [slot for slot in self._idle if slot.usable]
-        usual = self.times.mean
-        chosen = min(self._idle, key=lambda slot: (slot is avoid, slot.times.mean > 2 * usual), default=None)
-        if chosen is not None:
-            self._idle.remove(chosen)
-            chosen.take()
-        return chosen
+    def _counted(self, refused: list[QueuedRequest]) -> list[QueuedRequest]:
+        for request in refused:
+            assert request.refusal is not None
+            self.counts[f"refused_{request.refusal.reason}"] += 1
+            self._pressure.refused()
+        return refused
+
+    def _refused_as_hopeless(self, request: QueuedRequest) -> QueuedRequest:
+        return self._refused(request, "there is too little time left for any generation", "deadline")
+
+    def _refused_as_least(self, request: QueuedRequest) -> QueuedRequest:
+        return self._refused(request, "far more is asked than all replicas can do", "capacity")
+
+    @staticmethod
+    def _refused(request: QueuedRequest, message: str, reason: DegradedReason) -> QueuedRequest:
+        request.refusal = CapacityError(message, reason)
+        return request

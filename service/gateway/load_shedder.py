@@ -1,4 +1,4 @@
-"""The limit of the last rung: how much work of its own the gateway may have before it turns requests away.
+"""The last limit: how much work of its own the gateway may have before it turns requests away.
 
 A plan by rule costs a fraction of a millisecond, so this is far beyond what the model can carry; past it every answer
 would come late, and a quick 503 helps its caller more.
@@ -27,7 +27,8 @@ class LoadShedder:
         self._clock = clock
         self._inside = 0
         self._served = 0
-        self._sampled = clock()
+        self._spent = 0.0  # seconds computed while anybody was inside, since the last sample
+        self._entered = 0.0
         self._cost = _FIRST_COST
         self._lag = 0.0
 
@@ -44,11 +45,16 @@ class LoadShedder:
 
     def __enter__(self) -> None:
         """Count a request while it is worked on."""
+        if not self._inside:
+            self._entered = self._clock()
         self._inside += 1
 
     def __exit__(self, *_: object) -> None:
         self._inside -= 1
         self._served += 1
-        if self._served % _SAMPLE == 0:
+        is_sample = self._served % _SAMPLE == 0
+        if is_sample or not self._inside:  # what the process does in between, for hours perhaps, is no request's cost
             now = self._clock()
-            self._cost, self._sampled = (now - self._sampled) / _SAMPLE, now
+            self._spent, self._entered = self._spent + now - self._entered, now
+        if is_sample:
+            self._cost, self._spent = self._spent / _SAMPLE, 0.0

@@ -1,5 +1,5 @@
-"""The replicas and who may use one when: a request gets an idle replica, waits in line for one, or learns at once that
-none will be free in time.
+"""The replicas and who may use one when: a request gets an idle replica, waits for one, or learns at once that none
+will be free in time.
 
 A pool is itself an `Engine`. It knows requests and deadlines, not plans.
 """
@@ -11,6 +11,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -21,27 +22,26 @@ from service.engines.protocol import (
     GenerationRequest,
     GenerationResult,
 )
-from service.gateway.admission import Admission
-from service.gateway.generation_task import GenerationTask
+from service.gateway.admission import QUANTILE, Admission
+from service.gateway.dispatcher import Dispatcher
 from service.gateway.request_queue import CapacityError, Order
-from service.gateway.slot import Slot
+from service.gateway.service_times import ServiceTimes
+from service.gateway.slot import GenerationTask, Slot
 
 __all__ = ["CapacityError", "ReplicaPool"]
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
-Check = Callable[[GenerationResult], bool]
 
-ADMISSION_QUANTILE = 0.9
+ADMISSION_QUANTILE = QUANTILE
 HANG_SECONDS = 1.0
 _HANG_FACTOR = 8  # times what nearly all generations take; a busy machine makes all of them slow
 _HANG_KNOWN = 20  # generations before which nothing counts as a hang but a cancellation without an answer
-_LAG_FACTOR = 4  # on a busy machine one replica may well be twice as slow as another for a while
-_LAG_COUNT = 8
+_WARM_UP_SECONDS = 10.0  # of one generation
 
 
 class ReplicaPool:
-    """Engines side by side behind one line of waiting requests."""
+    """Engines side by side behind one queue of waiting requests."""
 
     def __init__(
         self,
@@ -51,16 +51,20 @@ class ReplicaPool:
         order: Order = "adaptive",
         quantile: float = ADMISSION_QUANTILE,
         hang_seconds: float = HANG_SECONDS,
+        warm_up: Sequence[GenerationRequest] = (),
     ) -> None:
         """`quantile`: a request waits only while this share of generations would still finish before its deadline.
 
-        `hang_seconds`: what lasts longer, and far longer than generations do, is a hang.
+        `hang_seconds`: what lasts longer, and far longer than generations do, is a hang. `warm_up`: what every replica
+        generates before the first request, so that this one meets an estimate made of real generations.
         """
         if not engines:
             raise ValueError("a pool needs at least one engine")
         self._slots = [Slot(engine, version) for engine in engines]
-        self._admission = Admission(self._slots, order, quantile)
+        self._admission = Admission(order, quantile)
+        self._dispatcher = Dispatcher(self._slots, self._admission)
         self._hang_seconds = hang_seconds
+        self._warm_up_requests = warm_up
         self._last_success = float("-inf")
         self._tasks: set[asyncio.Task[Any]] = set()
         self._keepers: dict[Slot, asyncio.Task[None]] = {}
@@ -88,7 +92,7 @@ class ReplicaPool:
     @property
     def usable_count(self) -> int:
         """Replicas that are up and trusted."""
-        return self._admission.usable_count
+        return self._dispatcher.usable_count
 
     @property
     def replica_count(self) -> int:
@@ -101,14 +105,18 @@ class ReplicaPool:
 
     @property
     def counts(self) -> Counter[str]:
-        """What has happened since the start: admitted, retried, hung, corrupt, restarts, refused_busy/late/down."""
-        refused = {f"refused_{reason}": count for reason, count in self._admission.counts.items()}
-        return Counter({**self._counts, **refused, "restarts": sum(slot.restarts for slot in self._slots)})
+        """What has happened since the start: admitted, trials, retried, hung, corrupt, restarts, refused_REASON."""
+        restarts = sum(slot.restarts for slot in self._slots)
+        return Counter({**self._counts, **self._admission.counts, "restarts": restarts})
 
     @property
     def expected_seconds(self) -> float:
         """How long a generation takes on average, from those before it."""
         return self._admission.expected_seconds
+
+    def quantile(self, share: float) -> float:
+        """The seconds that this share of the last generations stayed within; 0 when nothing is known."""
+        return self._admission.times.quantile(share)
 
     @property
     def last_success(self) -> float:
@@ -118,7 +126,8 @@ class ReplicaPool:
     async def start(self) -> None:
         """Start every engine, the first one alone: it may have to fetch weights that the others then find.
 
-        Raises EngineError, with everything closed again, when one does not start.
+        All warm up at the same time, for that is how they will work. Raises EngineError, with everything closed again,
+        when one does not start.
         """
         first, *rest = [slot.engine for slot in self._slots]
         try:
@@ -127,6 +136,7 @@ class ReplicaPool:
             for outcome in outcomes:
                 if outcome is not None:
                     raise outcome
+            await asyncio.gather(*(self._warm_up(slot.engine, slot.times) for slot in self._slots))
         except BaseException:
             await self.close()
             raise
@@ -135,7 +145,7 @@ class ReplicaPool:
 
     async def close(self) -> None:
         """Refuse who waits, stop what runs, close every engine."""
-        self._admission.close()
+        self._dispatcher.close()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -156,67 +166,73 @@ class ReplicaPool:
             for number, slot in enumerate(self._slots):
                 await self._replace(slot, make_engine(number), version)
 
-    def refusal(self, length: int = 0) -> CapacityError | None:
+    def refusal(self, deadline: float | None, length: int = 0) -> CapacityError | None:
         """Why a request with a prompt of `length` characters would get no replica now; None where it may."""
-        return self._admission.refusal(length)
+        return self._dispatcher.refusal(deadline, length)
 
-    async def generate(self, request: GenerationRequest) -> GenerationResult:
+    async def generate(
+        self, request: GenerationRequest, *, second_opinion_on: GenerationResult | None = None
+    ) -> GenerationResult:
         """Run a request on the next free replica, once more on another one if its replica dies or hangs.
 
-        Returns at the deadline at the latest, though the replica may then be busy for one more forward pass. Raises
-        CapacityError when the deadline passes or surely would; RequestRefusedError; EngineUnavailableError.
+        A second opinion comes from another replica than the result that it is on, if there is one. Returns at the
+        deadline at the latest, though the replica may then be busy for one more forward pass. Raises CapacityError when
+        the deadline passes or surely would; RequestRefusedError; EngineUnavailableError.
         """
-        return await self.generate_checked(lambda: request, request.deadline, len(request.prompt), lambda _: True)
-
-    async def generate_checked(
-        self, make_request: Callable[[], GenerationRequest], deadline: float | None, length: int, is_sound: Check
-    ) -> GenerationResult:
-        """`generate`, with a second opinion on a whole answer that is not sound.
-
-        The request is made, with this deadline and a prompt of this length, only once a replica is there for it: under
-        overload most never get one.
-        When a second try is sound, the first replica is corrupt and is taken out. When it is not either, the request is
-        to blame: the second answer is returned as it is, and one odd request cannot take out one replica after another.
-        """
-        started = time.monotonic()
-        doubted: Slot | None = None
-        for attempt in (1, 2):
-            slot = await self._admission.acquire(deadline, length, avoid=doubted)
-            queue_seconds = time.monotonic() - started
-            try:
-                result = await self._run(slot, self._made(make_request, slot))
-            except EngineUnavailableError as error:
-                slot.failed(str(error))
-                logger.warning("replica lost a request", extra={"attempt": attempt, "reason": str(error)})
-                if attempt == 2:
-                    raise
-            else:
-                sound = result.stop_reason != "finished" or is_sound(result)
-                if sound:
-                    self._settle_doubt(doubted)
-                if sound or attempt == 2:
-                    result.queue_seconds = queue_seconds
-                    return result
-                self._counts["corrupt"] += 1
-                doubted = slot
+        avoided = None if second_opinion_on is None else self._slots[second_opinion_on.replica]
+        if avoided is not None:
+            self._counts["corrupt"] += 1
             self._counts["retried"] += 1
-        raise AssertionError("unreachable")
+            return await self._run_on_next(request, avoided)
+        try:
+            return await self._run_on_next(request)
+        except EngineUnavailableError:
+            self._counts["retried"] += 1
+            return await self._run_on_next(request)
+
+    def distrust(self, result: GenerationResult) -> None:
+        """Start the replica that gave this result anew: its answer was corrupt, another one's was sound."""
+        slot = self._slots[result.replica]
+        if slot.version == result.model_version:  # else a reload has replaced it meanwhile
+            slot.quarantine("its answer was corrupt, another replica's was sound")
+            self._dispatcher.lost_one()
 
     @contextlib.asynccontextmanager
     async def lease(self, deadline: float | None = None) -> AsyncIterator[Engine]:
         """One replica for several requests in a row. Raises CapacityError, EngineUnavailableError."""
-        slot = await self._admission.acquire(deadline)
+        slot = await self._dispatcher.acquire(deadline)
         try:
             yield slot.engine
         finally:
-            self._admission.release(slot)
+            self._dispatcher.release(slot)
 
-    def _made(self, make_request: Callable[[], GenerationRequest], slot: Slot) -> GenerationRequest:
+    async def _warm_up(self, engine: Engine, times: ServiceTimes) -> None:
+        """Generate what every replica does before its first request, and note how long each takes."""
+        for request in self._warm_up_requests:
+            started = time.monotonic()
+            try:
+                result = await engine.generate(replace(request, deadline=started + _WARM_UP_SECONDS))
+            except EngineError as error:  # the first real request will find out more
+                logger.warning("a warm-up generation failed", extra={"reason": str(error)})
+                continue
+            whole, seconds = result.stop_reason != "cancelled", time.monotonic() - started
+            if whole:
+                self._last_success = time.monotonic()
+            times.add(seconds, len(request.prompt), whole=whole)
+            self._admission.times.add(seconds, len(request.prompt), whole=whole)
+
+    async def _run_on_next(self, request: GenerationRequest, avoid: Slot | None = None) -> GenerationResult:
+        asked = time.monotonic()
+        slot = await self._dispatcher.acquire(request.deadline, len(request.prompt), avoid)
+        queue_seconds = time.monotonic() - asked
         try:
-            return make_request()
-        except BaseException:
-            self._admission.release(slot)
+            result = await self._run(slot, request)
+        except EngineUnavailableError as error:
+            slot.failed(str(error))
+            logger.warning("replica lost a request", extra={"reason": str(error)})
             raise
+        result.queue_seconds = queue_seconds
+        return result
 
     async def _run(self, slot: Slot, request: GenerationRequest) -> GenerationResult:
         """Generate in a task of its own: the caller leaves at the deadline, the engine is offered once free."""
@@ -233,12 +249,12 @@ class ReplicaPool:
                 self._counts["hung"] += 1
                 slot.quarantine("it hangs")
                 raise EngineUnavailableError(f"no answer within {timeout:.3g} s") from None
-            raise CapacityError("the deadline passed during the generation", "late") from None
+            raise CapacityError("the deadline passed during the generation", "deadline") from None
         finally:
             generation.task.cancel()  # nothing, where it has ended
         if result.stop_reason == "cancelled":
-            raise CapacityError("the deadline passed during the generation", "late")
-        result.model_id, result.model_version = model_id, version
+            raise CapacityError("the deadline passed during the generation", "deadline")
+        result.model_id, result.model_version, result.replica = model_id, version, self._slots.index(slot)
         return result
 
     def _timeout(self) -> float:
@@ -255,30 +271,20 @@ class ReplicaPool:
             slot.succeeded()
         if error is None:  # a crash says nothing of how long answers take
             slot.times.add(seconds, whole=whole)
-            self._admission.times.add(seconds, whole=whole)
-        if self._lags(slot):
+        if slot.lags_behind(self._slots):
             slot.quarantine("it is far slower than the others")
-        self._admission.release(slot)
-
-    def _lags(self, slot: Slot) -> bool:
-        """Whether its last answers all took far longer than those of every other replica."""
-        others = [other.times.quantile(0.5) for other in self._slots if other is not slot and other.usable]
-        return bool(others) and slot.times.fastest_of_last(_LAG_COUNT) > _LAG_FACTOR * max(others) > 0
-
-    def _settle_doubt(self, doubted: Slot | None) -> None:
-        if doubted is not None:
-            doubted.quarantine("its answer was corrupt, another replica's was sound")
-            self._admission.lost_one()
+        self._dispatcher.release(slot, None if error else seconds, whole=whole)
 
     def _supervise(self, slot: Slot) -> None:
         self._keepers[slot] = self._track(
-            asyncio.create_task(slot.keep_alive(self._admission.lost_one, self._admission.offer))
+            asyncio.create_task(slot.keep_alive(self._dispatcher.lost_one, self._dispatcher.offer))
         )
-        self._admission.offer(slot)
+        self._dispatcher.offer(slot)
 
     async def _replace(self, slot: Slot, engine: Engine, version: str) -> None:
         try:
             await engine.start()
+            await self._warm_up(engine, ServiceTimes())
             self._keepers[slot].cancel()
             await asyncio.gather(self._keepers[slot], return_exceptions=True)
             await slot.replace(engine, version)

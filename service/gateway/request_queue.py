@@ -1,138 +1,138 @@
-"""The line of requests that wait for a replica. It is bounded in time: who could not finish in time does not wait.
+"""The requests that wait for a replica, bounded in time and not in number: who could not finish in time does not wait.
 
-It knows deadlines and durations; which replica becomes free, and when, is the pool's business.
+Pure: it knows deadlines and durations, neither replicas nor asyncio, and its clock may be a simulated one.
 """
 
-import asyncio
 import math
 import time
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Literal
 
-from service.engines.protocol import EngineError
+from service.engines.protocol import DegradedReason, EngineError
 
 Order = Literal["oldest", "newest", "adaptive"]
-Refusal = Literal["late", "busy", "down", "closing"]
-T = TypeVar("T")
 
-_MUCH_SHORTER = 2 / 3
 _OVERLOAD_SECONDS = 1.0  # how long after a refusal the adaptive order still serves the newest first
 
 
 class CapacityError(EngineError):
-    """No replica can answer before the deadline. `refusal` says why in one word, for metrics."""
+    """No replica can answer before the deadline; `reason` says why."""
 
-    def __init__(self, message: str, refusal: Refusal) -> None:
+    def __init__(self, message: str, reason: DegradedReason) -> None:
         super().__init__(message)
-        self.refusal: Refusal = refusal
+        self.reason = reason
 
 
 @dataclass(eq=False, slots=True)
-class QueuedRequest(Generic[T]):
-    """One waiting request. `latest_start` is when it must begin to be done in time (`time.monotonic`, seconds).
+class QueuedRequest:
+    """A request that asks for a replica; times in seconds on the queue's clock.
 
-    `length` is that of its prompt in characters: what it will take grows with it.
+    `length` is that of its prompt in characters: what it will take grows with it. Admission sets the rest: `seconds`,
+    what it takes on average; `latest_start`, when it must begin to be done in time; whether it is a trial, of which
+    little is hoped; and the `refusal`, if it gets no replica.
     """
 
-    latest_start: float
-    turn: asyncio.Future[T]
-    length: int
-    timer: asyncio.TimerHandle | None = field(default=None)
+    deadline: float
+    length: int = 0
+    seconds: float = 0.0
+    latest_start: float = math.inf
+    is_trial: bool = False
+    refusal: CapacityError | None = field(default=None)
 
 
-class RequestQueue(Generic[T]):
-    """Who waits for a `T`. "oldest" is fair, "newest" wastes the least under overload, "adaptive" is each in its time.
+class RequestQueue:
+    """Who waits. "oldest" is fair, "newest" wastes the least under overload, "adaptive" is each in its time.
 
     Under overload the newest has the most time left: it surely finishes, while the oldest would start too late and be
-    cancelled half-done. So a full line gives up who has least time left, and they learn it at once.
+    cancelled half-done. So a queue that is too long gives up who has least time left, and they learn it at once.
     """
 
-    def __init__(self, order: Order = "adaptive") -> None:
+    def __init__(self, order: Order = "adaptive", clock: Callable[[], float] = time.monotonic) -> None:
         self._order = order
-        self._waiters: deque[QueuedRequest[T]] = deque()  # oldest first
+        self._clock = clock
+        self._waiting: deque[QueuedRequest] = deque()  # oldest first
         self._overloaded_until = -math.inf
 
     def __len__(self) -> int:
-        return len(self._waiters)
+        return len(self._waiting)
 
     @property
     def serves_newest(self) -> bool:
         """Whether the newest goes first now."""
-        return self._order == "newest" or (self._order == "adaptive" and time.monotonic() < self._overloaded_until)
+        return self._order == "newest" or (self._order == "adaptive" and self._clock() < self._overloaded_until)
 
-    def join(self, latest_start: float, turn_seconds: float, length: int = 0) -> QueuedRequest[T]:
-        """A place in the line, when one comes free every `turn_seconds`; who gets none learns it by its `turn`.
+    def join(self, newest: QueuedRequest, replicas: int) -> list[QueuedRequest]:
+        """Let one more wait for one of so many replicas. Who is refused for it, itself perhaps."""
+        self._waiting.append(newest)
+        return self._shorten(newest, replicas)
 
-        Raises CapacityError when even an empty line would be too long.
-        """
-        slack = latest_start - time.monotonic()
-        if slack < 0:
-            raise CapacityError("there is too little time left to wait for a replica", "late")
-        loop = asyncio.get_running_loop()
-        waiter = QueuedRequest(latest_start, loop.create_future(), length)
-        if latest_start < math.inf:
-            waiter.timer = loop.call_later(slack, self._expire, waiter)
-        self._waiters.append(waiter)
-        self._trim(waiter, turn_seconds)
-        return waiter
+    def next(self, worth: Callable[[QueuedRequest], Any] | None = None) -> QueuedRequest | None:
+        """Take out whose turn it is: who is `worth` most, where that is asked for; None when nobody waits."""
+        if not self._waiting:
+            return None
+        if worth is None:
+            return self._waiting.pop() if self.serves_newest else self._waiting.popleft()
+        best = max(self._waiting, key=worth)
+        self._waiting.remove(best)
+        return best
 
-    def next(self) -> asyncio.Future[T] | None:
-        """Take out whose turn it is; None when nobody waits."""
-        while self._waiters:
-            waiter = self._waiters.pop() if self.serves_newest else self._waiters.popleft()
-            self._settle(waiter)
-            if not waiter.turn.done():
-                return waiter.turn
-        return None
+    def least(self, worth: Callable[[QueuedRequest], Any]) -> QueuedRequest:
+        """Who of those that wait is worth least. Raises ValueError when nobody waits."""
+        return min(self._waiting, key=worth)
 
-    def would_yield_to(self, length: int) -> bool:
-        """Whether somebody waits with a much longer request than one of this length."""
-        return any(length < _MUCH_SHORTER * waiter.length for waiter in self._waiters)
-
-    def give_up_longest(self) -> None:
-        """Refuse who would take the most of a replica's time."""
-        longest = max(self._waiters, key=lambda waiter: waiter.length)
-        self._drop(longest, "many shorter requests can be done in the time of this one", "busy")
-
-    def leave(self, waiter: QueuedRequest[T]) -> None:
+    def leave(self, request: QueuedRequest) -> None:
         """Give up a place, if it is still held."""
-        self._settle(waiter)
-        if waiter in self._waiters:
-            self._waiters.remove(waiter)
+        if request in self._waiting:
+            self._waiting.remove(request)
 
-    def refuse_all(self, error: EngineError) -> None:
+    def drop(self, request: QueuedRequest, message: str, reason: DegradedReason) -> list[QueuedRequest]:
+        """Refuse one that waits."""
+        self.leave(request)
+        return [_refused(request, message, reason)]
+
+    def drop_late(self) -> list[QueuedRequest]:
+        """Refuse who can no longer finish in time."""
+        now = self._clock()
+        late = [request for request in self._waiting if request.latest_start <= now]
+        if late:
+            self._overloaded_until = now + _OVERLOAD_SECONDS
+        for request in late:
+            self.drop(request, "every replica stayed busy until it was too late", "capacity")
+        return late
+
+    def drop_all(self, message: str, reason: DegradedReason) -> list[QueuedRequest]:
         """Send everybody away."""
-        while (turn := self.next()) is not None:
-            turn.set_exception(error)
+        everybody = list(self._waiting)
+        for request in everybody:
+            self.drop(request, message, reason)
+        return everybody
 
-    def _trim(self, newest: QueuedRequest[T], turn_seconds: float) -> None:
-        """Refuse whom the line is too long for: the newest where the oldest goes first, else who has least time."""
-        while (len(self._waiters) - 1) * turn_seconds > self._timeout(newest) - time.monotonic():
-            self._overloaded_until = time.monotonic() + _OVERLOAD_SECONDS
-            hopeless = min(self._waiters, key=_latest_start) if self.serves_newest else newest
-            self._drop(hopeless, "every replica is busy past the deadline", "busy")
+    def _shorten(self, newest: QueuedRequest, replicas: int) -> list[QueuedRequest]:
+        """Refuse whom the queue is too long for: the newest where the oldest goes first, else who has least time."""
+        dropped: list[QueuedRequest] = []
+        now = self._clock()
+        while self._seconds_before_last() / replicas > self._longest_wait(newest) - now:
+            self._overloaded_until = now + _OVERLOAD_SECONDS
+            hopeless = self.least(_latest_start) if self.serves_newest else newest
+            dropped += self.drop(hopeless, "every replica is busy past the deadline", "capacity")
             if hopeless is newest:
-                return
+                break
+        return dropped
 
-    def _timeout(self, newest: QueuedRequest[T]) -> float:
-        """Until when the line may last."""
-        return max(map(_latest_start, self._waiters)) if self.serves_newest else newest.latest_start
+    def _seconds_before_last(self) -> float:
+        return sum(request.seconds for request in self._waiting) - self._waiting[-1].seconds
 
-    def _expire(self, waiter: QueuedRequest[T]) -> None:
-        self._overloaded_until = time.monotonic() + _OVERLOAD_SECONDS
-        self._drop(waiter, "every replica stayed busy until it was too late", "late")
-
-    def _drop(self, waiter: QueuedRequest[T], message: str, refusal: Refusal) -> None:
-        self.leave(waiter)
-        if not waiter.turn.done():
-            waiter.turn.set_exception(CapacityError(message, refusal))
-
-    @staticmethod
-    def _settle(waiter: QueuedRequest[T]) -> None:
-        if waiter.timer is not None:
-            waiter.timer.cancel()
+    def _longest_wait(self, newest: QueuedRequest) -> float:
+        """Until when the queue may last."""
+        return max(map(_latest_start, self._waiting)) if self.serves_newest else newest.latest_start
 
 
-def _latest_start(waiter: QueuedRequest[Any]) -> float:
-    return waiter.latest_start
+def _latest_start(request: QueuedRequest) -> float:
+    return request.latest_start
+
+
+def _refused(request: QueuedRequest, message: str, reason: DegradedReason) -> QueuedRequest:
+    request.refusal = CapacityError(message, reason)
+    return request

@@ -1,19 +1,26 @@
-"""One replica's place in the pool: what it is known to take, whether it is trusted, and its restarts."""
+"""One replica's place in the pool: what it is known to take, whether it is trusted, its restarts; and a request on it,
+in a task of its own: its caller leaves at the deadline, the engine is free later.
+"""
 
 import asyncio
 import logging
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from service.engines.protocol import Engine, EngineError
-from service.gateway.times import ServiceTimes
+from service.engines.protocol import Engine, EngineError, GenerationRequest, GenerationResult
+from service.gateway.request_queue import CapacityError, QueuedRequest
+from service.gateway.service_times import ServiceTimes
 
 logger = logging.getLogger(__name__)
+OnEnd = Callable[[GenerationResult | None, Exception | None, float], None]
 
 MIN_BACKOFF = 0.05
 _MAX_BACKOFF = 30.0
 _STABLE_SECONDS = 60.0  # a replica that lived this long died of something new
 _MOST_FAILURES = 3  # in a row
+_LAG_FACTOR = 4  # on a busy machine one replica may well be twice as slow as another for a while
+_LAG_COUNT = 8
 
 
 class Slot:
@@ -24,6 +31,7 @@ class Slot:
         self.version = version
         self.times = ServiceTimes()
         self.restarts = 0
+        self._request: QueuedRequest | None = None  # that has it
         self._freed = asyncio.Event()
         self._freed.set()
         self._quarantined = asyncio.Event()
@@ -39,11 +47,15 @@ class Slot:
     def busy(self) -> bool:
         return not self._freed.is_set()
 
-    def take(self) -> None:
+    def take(self, request: QueuedRequest) -> None:
+        self._request = request
         self._freed.clear()
 
-    def free(self) -> None:
+    def free(self) -> QueuedRequest | None:
+        """The request that had it."""
+        request, self._request = self._request, None
         self._freed.set()
+        return request
 
     def succeeded(self) -> None:
         self._failures = 0
@@ -53,6 +65,11 @@ class Slot:
         self._failures += 1
         if self._failures >= _MOST_FAILURES:
             self.quarantine(reason)
+
+    def lags_behind(self, slots: Sequence["Slot"]) -> bool:
+        """Whether its last answers all took far longer than those of every other replica."""
+        others = [other.times.quantile(0.5) for other in slots if other is not self and other.usable]
+        return bool(others) and self.times.fastest_of_last(_LAG_COUNT) > _LAG_FACTOR * max(others) > 0
 
     def quarantine(self, reason: str) -> None:
         """Trust it no more: give it nothing, start it anew."""
@@ -110,3 +127,50 @@ class Slot:
         finally:
             for end in ends:
                 end.cancel()
+
+
+class GenerationTask:
+    """`outcome` becomes the engine's result or error; cancel `task` to leave before."""
+
+    def __init__(self, engine: Engine, request: GenerationRequest, seconds: float, on_end: OnEnd) -> None:
+        """After so many `seconds` the outcome is a TimeoutError.
+
+        `on_end` is told once that the engine is free: the result, or the error, or neither if it was cut short; and
+        the seconds.
+        """
+        self._on_end: OnEnd | None = on_end
+        self._started = time.monotonic()
+        loop = asyncio.get_running_loop()
+        self.outcome: asyncio.Future[GenerationResult] = loop.create_future()
+        self._timer = loop.call_later(max(seconds, 0), self._time_out) if seconds < math.inf else None
+        self.task = asyncio.create_task(self._run(engine, request))
+        self.task.add_done_callback(lambda _: self._end(None, None))  # one that is cancelled before it begins
+
+    async def _run(self, engine: Engine, request: GenerationRequest) -> None:
+        result: GenerationResult | None = None
+        error: Exception | None = None
+        try:
+            result = await engine.generate(request)
+        except Exception as raised:
+            error = raised
+        finally:
+            self._end(result, error)
+
+    def _end(self, result: GenerationResult | None, error: Exception | None) -> None:
+        """Before the task's end, and not by it: that would be heard of a turn of the event loop later."""
+        if self._on_end is None:
+            return
+        on_end, self._on_end = self._on_end, None
+        if self._timer is not None:
+            self._timer.cancel()
+        on_end(result, error, time.monotonic() - self._started)
+        if self.outcome.done():
+            return
+        if result is not None:
+            self.outcome.set_result(result)
+        else:
+            self.outcome.set_exception(error or CapacityError("the generation was given up", "engine"))
+
+    def _time_out(self) -> None:
+        if not self.outcome.done():
+            self.outcome.set_exception(TimeoutError())

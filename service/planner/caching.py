@@ -1,20 +1,22 @@
-"""The rungs of a plan: remembered, made by the model (once for all who ask at the same time), made by rule.
+"""Where a plan comes from: remembered, made by the model (once for all who ask at the same time), made by rule.
 
 `Planner` knows models; this knows what need not be asked of one.
 """
 
 import asyncio
+import time
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
 
 from service.engines.protocol import EngineError
-from service.planner.flight import SingleFlight
-from service.planner.plan_cache import CachedPlanText, PlanCache, SharedPlanCache, cache_key
+from service.planner.plan_cache import CachedPlanText, PlanCache, SharedPlanCache
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import Planned, Planner, plan_from_text
-from service.planner.prompt import render_prompt
+from service.planner.prompt import PlanTask
 from service.planner.question import Question
+
+T = TypeVar("T")
 
 
 class CachingPlanner:
@@ -26,11 +28,12 @@ class CachingPlanner:
         version: Callable[[], str],
         memory: PlanCache,
         shared: SharedPlanCache | None = None,
-        refusal: Callable[[int], EngineError | None] = lambda _: None,
+        refusal: Callable[[float | None, int], EngineError | None] = lambda _, __: None,
     ) -> None:
         """`version` names the model that answers now: what another one wrote is not remembered.
 
-        `refusal` says why no replica would take a prompt of so many characters now, if that is certain.
+        `refusal` says why no replica would take a prompt with this deadline and so many characters now, if that is
+        certain.
         """
         self._planner = planner
         self._version = version
@@ -40,49 +43,49 @@ class CachingPlanner:
         self._flights: SingleFlight[Planned] = SingleFlight()
         self.counts: Counter[str] = Counter()  # hits, shared_hits, joined, misses
 
-    def plan_at_once(self, question: Question) -> Planned | None:
+    def plan_at_once(self, task: PlanTask) -> Planned | None:
         """A plan that needs no waiting: one remembered here, or one by rule where no model can be had; None else."""
-        key = cache_key(question, self._version())
+        key = task.key(self._version())
         if (remembered := self._memory.get(key)) is not None:
-            return self._given(key, remembered, question, "hits")
+            return self._given(key, remembered, task, "hits")
         if self._shared is not None or self._flights.has(key):
             return None
-        if (refusal := self._refusal(len(render_prompt(question)))) is None:
+        if (refusal := self._refusal(task.deadline, len(task.prompt))) is None:
             return None
         self.counts["misses"] += 1
-        return self._planner.plan_by_rule(question, refusal)
+        return self._planner.plan_by_rule(task.question, refusal)
 
-    async def plan(self, question: Question, deadline: float | None = None) -> Planned:
-        """The best plan that comes before `deadline` (on the `time.monotonic` clock, seconds). Never fails."""
-        key = cache_key(question, self._version())
-        if (known := await self._recall(key, question)) is not None:
+    async def plan(self, task: PlanTask) -> Planned:
+        """The best plan that comes before the deadline. Never fails."""
+        key = task.key(self._version())
+        if (known := await self._recall(key, task)) is not None:
             return known
         try:
-            planned, shared = await self._flights.share(key, deadline, lambda: self._ask_model(key, question, deadline))
+            planned, shared = await self._flights.share(key, task.deadline, lambda: self._ask_model(key, task))
             if not shared:
                 self.counts["misses"] += 1
                 return planned
             self.counts["joined"] += 1
-            return _cached_plan(_memorable(planned), question)
+            return _cached_plan(_memorable(planned), task.question)
         except (EngineError, PlanTextError) as error:
             self.counts["misses"] += 1
-            return self._planner.plan_by_rule(question, error)
+            return self._planner.plan_by_rule(task.question, error)
 
     async def unwanted(self, worker: asyncio.Task[Any]) -> None:
         """Return once nobody else waits for the plan that this task makes: before, better do not cancel it."""
         await self._flights.unwanted(worker)
 
-    async def _recall(self, key: str, question: Question) -> Planned | None:
+    async def _recall(self, key: str, task: PlanTask) -> Planned | None:
         if (remembered := self._memory.get(key)) is not None:
-            return self._given(key, remembered, question, "hits")
+            return self._given(key, remembered, task, "hits")
         if self._shared is not None and (remembered := await self._shared.get(key)) is not None:
-            return self._given(key, remembered, question, "shared_hits")
+            return self._given(key, remembered, task, "shared_hits")
         return None
 
-    def _given(self, key: str, remembered: CachedPlanText, question: Question, level: str) -> Planned | None:
+    def _given(self, key: str, remembered: CachedPlanText, task: PlanTask, level: str) -> Planned | None:
         """The plan that is remembered; None, and forgotten, where it is none for this question."""
         try:
-            planned = _cached_plan(remembered, question)
+            planned = _cached_plan(remembered, task.question)
         except PlanTextError:  # of a shared cache anybody may have written to
             self._memory.forget(key)
             return None
@@ -91,11 +94,11 @@ class CachingPlanner:
         self.counts[level] += 1
         return planned
 
-    async def _ask_model(self, key: str, question: Question, deadline: float | None) -> Planned:
-        planned = await self._planner.plan_with_model(question, deadline=deadline)
+    async def _ask_model(self, key: str, task: PlanTask) -> Planned:
+        planned = await self._planner.plan_with_model(task)
         assert planned.result is not None
         if planned.result.model_version != self._version():  # a reload is under way: it is another model's answer
-            key = cache_key(question, planned.result.model_version)
+            key = task.key(planned.result.model_version)
         self._memory.put(key, _memorable(planned))
         if self._shared is not None:
             self._shared.put(key, _memorable(planned))
@@ -111,3 +114,103 @@ def _cached_plan(remembered: CachedPlanText, question: Question) -> Planned:
     """Raises PlanTextError when the text is none for this question."""
     plan = plan_from_text(remembered.text, question)
     return Planned(plan=plan, source="cache", model_id=remembered.model_id, strategy=remembered.strategy)
+
+
+class FlightLateError(EngineError):
+    """Another request's work for the same question took longer than this one's deadline allows."""
+
+    reason = "deadline"
+
+
+class _AbandonedError(Exception):
+    """Who did the work was cancelled."""
+
+
+class _Flight(Generic[T]):
+    """Work under way in the task of who asked first, and who waits for its outcome besides."""
+
+    def __init__(self, deadline: float | None) -> None:
+        self.worker = asyncio.current_task()
+        self.alone = asyncio.Event()
+        self.alone.set()
+        self._deadline = deadline
+        self._waiting: dict[asyncio.Future[T], None] = {}  # in the order of their coming
+
+    async def outcome(self, deadline: float | None) -> T:
+        """What the work gives, or raises. Raises FlightLateError at the deadline, _AbandonedError."""
+        waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting[waiter] = None
+        self.alone.clear()
+        try:
+            async with asyncio.timeout(None if deadline is None else max(deadline - time.monotonic(), 0)):
+                return await waiter
+        except TimeoutError:
+            raise FlightLateError("the same question, asked before, was not answered in time") from None
+        finally:
+            del self._waiting[waiter]
+            if not self._waiting:
+                self.alone.set()
+
+    def land(self, outcome: T) -> None:
+        """Give everybody the outcome."""
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(outcome)
+
+    def fail(self, error: Exception) -> None:
+        """Raise the error for everybody."""
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_exception(error)
+
+    def outlasts(self, deadline: float | None) -> bool:
+        """Whether a request with this deadline has no more time than the flight had."""
+        return self._deadline is None or (deadline is not None and deadline <= self._deadline)
+
+
+class SingleFlight(Generic[T]):
+    """Requests for the same key share one piece of work."""
+
+    def __init__(self) -> None:
+        self._flights: dict[str, _Flight[T]] = {}
+
+    def has(self, key: str) -> bool:
+        """Whether work for this key is under way."""
+        return key in self._flights
+
+    async def share(self, key: str, deadline: float | None, work: Callable[[], Awaitable[T]]) -> tuple[T, bool]:
+        """The work's outcome, and whether somebody else's work gave it. Raises what the work raises, FlightLateError.
+
+        Work that fails fails for all who had no more time than it had; the others try for themselves. Who asks first
+        works in the caller's own task: a task more would cost every plan more than the rare flight saves. So a caller
+        that would leave awaits `unwanted` first. One that is cancelled all the same leaves the work to the rest.
+        """
+        while (others := self._flights.get(key)) is not None:
+            try:
+                return await others.outcome(deadline), True
+            except _AbandonedError:
+                continue
+            except EngineError:
+                if others.outlasts(deadline):
+                    raise
+                self._forget(key, others)
+        own = self._flights[key] = _Flight[T](deadline)
+        try:
+            outcome = await work()
+        except BaseException as error:
+            self._forget(key, own)
+            own.fail(error if isinstance(error, Exception) else _AbandonedError())
+            raise
+        self._forget(key, own)
+        own.land(outcome)
+        return outcome, False
+
+    async def unwanted(self, worker: asyncio.Task[Any]) -> None:
+        """Return once nobody else waits for what this task works on."""
+        for flight in list(self._flights.values()):
+            if flight.worker is worker:
+                await flight.alone.wait()
+
+    def _forget(self, key: str, flight: _Flight[T]) -> None:
+        if self._flights.get(key) is flight:
+            del self._flights[key]

@@ -5,17 +5,11 @@ lower-cased. The text is parsed against the question it is given for, so that no
 a word into a plan that the question does not hold.
 """
 
-import hashlib
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
-
-from service.planner.prompt import render_prompt
-from service.planner.question import Question
-
-_KEY_BYTES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +27,6 @@ class SharedPlanCache(Protocol):
     async def get(self, key: str) -> CachedPlanText | None: ...
 
     def put(self, key: str, remembered: CachedPlanText) -> None: ...
-
-
-def cache_key(question: Question, version: str) -> str:
-    """The same for questions that a model of this version answers alike: it is a digest of all that it gets to see."""
-    words = "\x1f".join(f"{word.utterance} {word.text}" for word in question.words)
-    seen = "\x1e".join((version, render_prompt(question), words, repr(question.numbers)))
-    return hashlib.blake2b(seen.encode(), digest_size=_KEY_BYTES).hexdigest()
 
 
 class PlanCache:

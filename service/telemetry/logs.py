@@ -3,14 +3,24 @@
 What shoppers write never goes into one: only ids, counts, codes, times and places in the code.
 """
 
+import contextlib
 import json
 import logging
 import os
 import sys
+import threading
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import PurePath
+from types import TracebackType
 from typing import Any
+
+logger = logging.getLogger(__name__)
+
+_CLEAR_LINE = "\r\x1b[K"  # of a terminal, where a progress line may stand
+_TICK_SECONDS = 0.5
+_paused = threading.Event()
 
 # What every LogRecord has; whatever else a record carries came with `extra`.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
@@ -37,7 +47,7 @@ class TerminalFormatter(logging.Formatter):
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         level = "" if record.levelno == logging.INFO else f"{record.levelname.lower()}: "
         fields = "".join(f"  {key}={value}" for key, value in _fields(record).items())
-        return f"{clock}  {level}{record.getMessage()}{fields}"
+        return f"{_CLEAR_LINE}{clock}  {level}{record.getMessage()}{fields}"
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
@@ -56,15 +66,70 @@ def error_location(error: BaseException) -> str:
 
 
 def configure_logging(level: str) -> None:
-    """Send every logger of this process to standard error, uvicorn's included."""
+    """Send every logger of this process to standard error, uvicorn's included, and what Python itself would print.
+
+    A program calls it before anything else, and again once it knows the level: no line of it is anything but JSON,
+    except on a terminal. Every process does so for itself: replicas inherit the stream and not its format.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TerminalFormatter() if sys.stderr.isatty() else JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.captureWarnings(capture=True)
+    sys.excepthook = _log_uncaught
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):
         logging.getLogger(name).handlers.clear()
         logging.getLogger(name).propagate = True
     logging.getLogger("uvicorn.access").disabled = True  # the API logs each request itself, without its text
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.getLogger().level))  # we say it ourselves
+
+
+def cannot_start(program: str, reason: str) -> None:
+    """A program's last words before its exit: one line, in words on a terminal."""
+    if sys.stderr.isatty():
+        print(f"{_CLEAR_LINE}{program} cannot start: {reason}.", file=sys.stderr)
+    else:
+        logger.error("cannot start", extra={"program": program, "reason": reason})
+
+
+@contextlib.contextmanager
+def progress_line(doing: str) -> Iterator[None]:
+    """While it lasts, show people at a terminal what is being done, and for how long; nothing anywhere else."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    started, ended = time.monotonic(), threading.Event()
+
+    def tick() -> None:
+        while not ended.wait(_TICK_SECONDS):
+            if _paused.is_set():
+                continue
+            sys.stderr.write(f"{_CLEAR_LINE}{doing}… {time.monotonic() - started:.0f} s")
+            sys.stderr.flush()
+
+    ticking = threading.Thread(target=tick, daemon=True)
+    ticking.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        ticking.join()  # a process may be forked after this, and no thread outlives that
+        sys.stderr.write(_CLEAR_LINE)
+        sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def progress_line_paused() -> Iterator[None]:
+    """While another program shows its own progress on the same terminal."""
+    _paused.set()
+    try:
+        yield
+    finally:
+        _paused.clear()
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if not issubclass(kind, KeyboardInterrupt):
+        logger.critical("a bug ended this process", extra={"exception": error_location(error.with_traceback(trace))})
 
 
 def give_up_unwritten() -> None:

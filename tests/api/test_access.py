@@ -7,11 +7,12 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
 from service.api.app import create_app, wire
 from service.gateway.load_shedder import LoadShedder
 from service.gateway.pool import ReplicaPool
-from service.settings import Settings
+from service.settings import AuthSettings, QueueSettings, Settings
 from tests.api.conftest import talking_to
 from tests.api.test_bad_input import assert_problem
 from tests.fake_engines import FakeEngine
@@ -30,7 +31,7 @@ def bearer(token: str) -> dict[str, str]:
 
 async def test_where_tokens_are_asked_for_only_their_callers_get_plans() -> None:
     engine = FakeEngine()
-    async with talking_to(engine, api_keys=listed(search="one")) as client:
+    async with talking_to(engine, auth=AuthSettings(api_keys=SecretStr(listed(search="one")))) as client:
         for headers in ({}, bearer("two"), {"authorization": "Basic one"}):
             problem = assert_problem(await client.post("/plan", json=BODY, headers=headers), 401)
             assert "one" not in problem["detail"]
@@ -42,7 +43,7 @@ async def test_where_tokens_are_asked_for_only_their_callers_get_plans() -> None
 
 
 async def test_the_log_names_the_caller_and_no_token(caplog: pytest.LogCaptureFixture) -> None:
-    async with talking_to(api_keys=listed(search="very-secret")) as client:
+    async with talking_to(auth=AuthSettings(api_keys=SecretStr(listed(search="very-secret")))) as client:
         with caplog.at_level(logging.INFO, "service.api"):
             await client.post("/plan", json=BODY, headers=bearer("very-secret"))
     assert caplog.records[-1].__dict__["caller"] == "search"
@@ -51,7 +52,7 @@ async def test_the_log_names_the_caller_and_no_token(caplog: pytest.LogCaptureFi
 
 async def test_a_caller_that_asks_too_often_is_told_when_to_come_back() -> None:
     engine = FakeEngine()
-    async with talking_to(engine, rate=2.0, api_keys=listed(a="one", b="two")) as client:
+    async with talking_to(engine, auth=AuthSettings(rate=2.0, api_keys=SecretStr(listed(a="one", b="two")))) as client:
         answers = [await client.post("/plan", json=BODY, headers=bearer("one")) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [200, 200, 429]
         assert_problem(answers[2], 429)
@@ -101,7 +102,7 @@ async def test_drain_flips_readiness_and_goes_on_serving() -> None:
 
 async def test_too_few_replicas_are_not_ready() -> None:
     engines = [FakeEngine(), FakeEngine()]
-    async with talking_to(*engines, readiness_ttl_seconds=60, min_replicas=1) as client:
+    async with talking_to(*engines, readiness_ttl_seconds=60, queue=QueueSettings(min_replicas=1)) as client:
         engines[0].start_failures = 1000
         engines[0].fail()
         await asyncio.sleep(0.01)

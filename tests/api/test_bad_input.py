@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.planner.plan import Plan
+from service.settings import HttpSettings
 from tests.api.conftest import talking_to
 from tests.fake_engines import FakeEngine
 
@@ -169,7 +170,7 @@ async def test_a_body_that_never_comes_is_given_up() -> None:
         yield b'{"query": '
         await asyncio.sleep(60)
 
-    async with talking_to(body_timeout_seconds=0.05) as client:
+    async with talking_to(http=HttpSettings(body_timeout_seconds=0.05)) as client:
         assert_problem(await client.post("/plan", content=nothing(), headers=JSON), 408)
 
 

@@ -1,5 +1,10 @@
+import asyncio
+
 import pytest
 
+from service.api.readiness import DeadlineWatch
+from service.engines.protocol import GenerationRequest, GenerationResult
+from service.gateway.pool import ReplicaPool
 from tests.api.conftest import talking_to
 from tests.api.test_bad_input import assert_problem
 from tests.fake_engines import FakeEngine
@@ -40,6 +45,33 @@ async def test_not_ready_while_every_replica_is_down() -> None:
         response = await client.get("/readyz")
     assert "no replica" in assert_problem(response, 503)["detail"]
     assert response.headers["retry-after"] == "1"
+
+
+class Sluggish(FakeEngine):
+    async def generate(self, request: GenerationRequest) -> GenerationResult:
+        await asyncio.sleep(0.03)
+        return await super().generate(request)
+
+
+async def test_a_machine_whose_plans_would_be_late_says_so_once_and_what_to_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with talking_to(Sluggish(), readiness_ttl_seconds=60, deadline_ms=25) as client:
+        assert "notice" in (await client.get("/readyz")).json()
+        notice = (await client.get("/readyz")).json()["notice"]
+    assert "PEAKPLAN_DEADLINE_MS=100" in notice
+    assert '"deadline_ms": 100' in notice
+    async with talking_to(Sluggish(), readiness_ttl_seconds=60, deadline_ms=2000) as client:
+        assert "notice" not in (await client.get("/readyz")).json()
+    pool = ReplicaPool([Sluggish()], warm_up=[GenerationRequest(prompt="", grammar="")])
+    await pool.start()
+    watching = asyncio.create_task(DeadlineWatch(pool, 25).watch(seconds=0.001))
+    await asyncio.sleep(0.05)
+    watching.cancel()
+    await pool.close()
+    (said,) = [record for record in caplog.records if "longer here than the deadline" in record.message]
+    assert said.levelname == "WARNING"
+    assert "PEAKPLAN_DEADLINE_MS=100" in vars(said)["detail"]
 
 
 async def test_not_ready_when_the_model_answers_nonsense() -> None:

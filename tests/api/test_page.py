@@ -154,10 +154,10 @@ def test_plan_as_people_read_it(visit: Visit) -> None:
 
 
 def test_degraded_plan_says_why(visit: Visit) -> None:
-    visit.answer_with({**ANSWERS["plan"], "source": "fallback", "degraded": True})
+    visit.answer_with({**ANSWERS["plan"], "source": "fallback", "degraded": True, "reason": "deadline"})
     visit.ask("running shoes")
     expect(visit.plan.locator(".degraded")).to_contain_text(
-        "The model did not answer in time, so rules wrote this plan."
+        "The model needs longer than this question may take, so rules wrote this plan."
     )
     expect(visit.plan.locator(".badge")).to_have_text("Rules")
 
@@ -199,6 +199,17 @@ def test_different_tokens_are_admitted(visit: Visit) -> None:
     visit.answer_with(trace=trace)
     visit.ask(ANSWERS["query"])
     expect(visit.decoding.locator(".same")).to_have_text("They wrote different tokens, from token 2 on.")
+
+
+def test_what_the_service_says_of_itself_is_shown(visit: Visit) -> None:
+    notice = visit.page.locator("#notice")
+    expect(notice).to_be_hidden()
+    words = "One plan in ten takes the model 517 ms: send deadline_ms."
+    visit.page.route("**/readyz", lambda route: route.fulfill(json={"status": "ready", "model": "m", "notice": words}))
+    visit.page.reload()
+    expect(notice).to_be_visible()
+    expect(notice).to_have_text(words)
+    assert visit.page.evaluate(CONTRAST)["faint"] == []
 
 
 def test_markup_is_shown_as_text(visit: Visit) -> None:

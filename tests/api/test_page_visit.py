@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -r requirements-test.txt")
+pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install -e .[test]")
 from playwright.sync_api import Browser, Locator, Page, Request, expect, sync_playwright
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)

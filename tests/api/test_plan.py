@@ -40,6 +40,7 @@ async def test_the_answer_has_the_shape_of_the_contract() -> None:
         "model": {"id": "fake", "strategy": "medusa"},
         "usage": {"prompt_tokens": 3, "plan_tokens": 2, "steps": 2},
         "timing_ms": {"model": 1.0},
+        "reason": None,
     }
 
 
@@ -70,6 +71,7 @@ async def test_busy_replicas_cost_the_plan_its_model_and_never_its_deadline() ->
         answer = response.json()
         assert (response.status_code, answer["source"], answer["degraded"]) == (200, "fallback", True)
         assert answer["model"] == {"id": "peakplan-rules", "strategy": "rules"}
+        assert answer["reason"] in ("capacity", "deadline")
         assert answer["usage"] == {"prompt_tokens": 0, "plan_tokens": 0, "steps": 0}
         assert answer["plan"]["facets"] == {"color": ["red"], "type": ["shoes"]}
         assert answer["plan"]["price"]["max"] == float(str(body["query"]).rpartition("$")[2])
@@ -82,6 +84,7 @@ async def test_every_replica_down_still_means_a_plan() -> None:
         engine.fail()
         answer = (await client.post("/plan", json={"query": "where is my package"})).json()
     assert (answer["source"], answer["plan"]["intent"]) == ("fallback", "order_status")
+    assert answer["reason"] == "engine"
 
 
 @pytest.mark.parametrize("text", ["", " find", " find Type nonsense Any", " no plan text at all"])
@@ -90,6 +93,19 @@ async def test_text_that_is_no_plan_becomes_a_fallback_and_no_error(text: str) -
         response = await client.post("/plan", json={"query": "red shoes"})
     assert response.status_code == 200
     Plan.model_validate(response.json()["plan"])
+
+
+async def test_a_request_without_a_deadline_has_the_settings_one() -> None:
+    engine = FakeEngine()
+    async with talking_to(engine, deadline_ms=1700) as client:
+        for body in ({"query": "shoes"}, {"query": "boots", "deadline_ms": 300}):
+            asked = time.monotonic()
+            await client.post("/plan", json=body)
+            deadline = engine.served[-1].deadline
+            assert deadline is not None
+            assert (deadline - asked > 1) == ("deadline_ms" not in body)
+        document = (await client.get("/openapi.json")).json()
+    assert document["components"]["schemas"]["PlanRequest"]["properties"]["deadline_ms"]["default"] == 1700
 
 
 async def test_a_client_that_leaves_cancels_the_work() -> None:

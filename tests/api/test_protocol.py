@@ -10,7 +10,7 @@ from service.__main__ import bind
 from service.api.app import create_app, wire
 from service.api.protocol import HttpProtocol
 from service.gateway.pool import ReplicaPool
-from service.settings import Settings
+from service.settings import HttpSettings, Settings
 from tests.fake_engines import FakeEngine
 
 pytestmark = pytest.mark.anyio
@@ -19,11 +19,13 @@ GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 
 @pytest.fixture
 async def port() -> AsyncIterator[int]:
-    settings = Settings(replicas=1, max_header_bytes=2048, header_timeout_seconds=0.3, body_timeout_seconds=0.3)
+    settings = Settings(
+        replicas=1, http=HttpSettings(max_header_bytes=2048, header_timeout_seconds=0.3, body_timeout_seconds=0.3)
+    )
     pool = ReplicaPool([FakeEngine()])
     await pool.start()
     services = wire(pool, settings)
-    protocol = HttpProtocol.limited(settings.max_header_bytes, settings.header_timeout_seconds)
+    protocol = HttpProtocol.limited(settings.http.max_header_bytes, settings.http.header_timeout_seconds)
     config = uvicorn.Config(create_app(services, settings), http=protocol, lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     with bind("127.0.0.1", 0) as listener:

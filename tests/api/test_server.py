@@ -86,7 +86,8 @@ def test_a_killed_replica_comes_back_and_plans_go_on_meanwhile(server: ServerPro
     os.kill(replica, signal.SIGKILL)
     eventually(lambda: server.get("/readyz").status_code == 503, "the loss of the replica went unnoticed")
     meanwhile = server.post("/plan", {"query": "where is my package"})
-    assert (meanwhile.status_code, meanwhile.json()["source"]) == (200, "fallback")
+    assert meanwhile.status_code == 200
+    assert (meanwhile.json()["source"], meanwhile.json()["reason"]) in (("fallback", "engine"), ("model", None))
     eventually(lambda: server.get("/readyz").status_code == 200, "the replica did not come back", seconds=300)
     assert server.post("/plan", {"query": "red shoes", **PATIENT}).json()["source"] == "model"
     assert replicas_of(server.process.pid) != [replica]
@@ -154,9 +155,9 @@ def _refusal(**environment: object) -> str:
         assert server.wait() == 1
     finally:
         server.process.kill()
-    (line,) = [line for line in server.lines if not line.startswith("{")]
-    assert line.startswith("peakplan cannot start: ")
-    return line
+    said = server.events()[-1]  # every line is JSON, however early it ends
+    assert (said["event"], said["program"]) == ("cannot start", "peakplan")
+    return str(said["reason"])
 
 
 def test_a_taken_port_is_said_in_one_line(tiny_model_dir: Path) -> None:
@@ -176,12 +177,24 @@ def test_a_missing_model_is_said_in_one_line(tmp_path: Path) -> None:
         ({"PORT": "70000"}, "PORT"),
         ({"PORT": "tcp://10.0.0.1:80"}, "PORT"),
         ({"HOST": "http://here"}, "must be a host name"),
-        ({"PEAKPLAN_DTYPE": "int4"}, "dtype"),
+        ({"PEAKPLAN_DTYPE": "int4"}, "PEAKPLAN_DTYPE=int4"),
         ({"PEAKPLAN_REPLICAS": "200"}, "PEAKPLAN_OVERSUBSCRIBE=1"),
+        ({"PEAKPLAN_API_KEYS_FILE": "/nowhere"}, "PEAKPLAN_API_KEYS_FILE=/nowhere: No such file"),
+        ({"PEAKPLAN_CACHE_WAIT_MS": "soon"}, "PEAKPLAN_CACHE_WAIT_MS=soon"),
     ],
 )
 def test_settings_that_cannot_be_are_said_in_one_line(environment: dict[str, str], words: str) -> None:
     assert words in _refusal(**environment)
+
+
+def test_an_unknown_variable_is_warned_of_with_the_nearest_name(tmp_path: Path) -> None:
+    server = ServerProcess(PEAKPLAN_MODEL_DIR=tmp_path / "nowhere", PEAKPLAN_REPLICA=1, PEAKPLAN_HEAD_SECONDS=9)
+    assert server.wait() == 1
+    said = [event["reason"] for event in map(json.loads, server.lines[:-1]) if event["event"] == "setting"]
+    assert said == [
+        "PEAKPLAN_HEAD_SECONDS is now called PEAKPLAN_HEADER_TIMEOUT_SECONDS",
+        "PEAKPLAN_REPLICA is no setting: did you mean PEAKPLAN_REPLICAS?",
+    ]
 
 
 def test_the_openapi_document_is_json(server: ServerProcess) -> None:

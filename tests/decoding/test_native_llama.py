@@ -12,14 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from service.decoding.generation import generate_autoregressive, generate_medusa
 from service.decoding.llama import Llama, LlamaConfig, rotary_table
 from service.decoding.native.library import NativeUnavailableError
 from service.decoding.native_llama import NativeLlama
 from service.decoding.tree import MedusaTree, ancestor_mask
-from tests.decoding.tiny import CONFIG, compile_grammar, encode, forward_all, random_heads, random_weights
+from tests.decoding.decode import NARROW, decode_greedy, decode_medusa
+from tests.decoding.tiny import compile_grammar, encode, forward_all, random_heads, random_weights
 
-NARROW = replace(CONFIG, hidden_size=128, intermediate_size=192, num_heads=4, num_kv_heads=2, head_dim=32, num_layers=3)
 TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
 
 
@@ -120,8 +119,8 @@ def test_medusa_writes_exactly_what_greedy_writes(library: ctypes.CDLL, seed: in
     grammar = r"start: /( ?[a-g]{1,4}){2,8}/"
     prompt = encode("abcd efg ab")
 
-    greedy = generate_autoregressive(model, prompt, compile_grammar(grammar), max_tokens=20)
-    medusa = generate_medusa(model, heads, tree, prompt, compile_grammar(grammar), max_tokens=20)
+    greedy = decode_greedy(model, prompt, compile_grammar(grammar), max_tokens=20)
+    medusa = decode_medusa(model, heads, tree, prompt, compile_grammar(grammar), max_tokens=20)
 
     assert medusa.tokens == greedy.tokens
 

@@ -7,13 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.decoding.constraint import Constraint, GrammarError
-from service.decoding.generation import generate_autoregressive, generate_draft, generate_medusa
 from service.decoding.prefill_draft import NO_PREFILL_DRAFT, PrefillDraft
 from service.decoding.tree import MedusaTree
-from tests.decoding.test_speculation import DEEP, self_draft
+from tests.decoding.decode import DEEP, FREE, decode_drafted, decode_greedy, decode_medusa, early_exit, numbers
 from tests.decoding.tiny import CONFIG, compile_grammar, encode, grammars, prompts, random_heads, random_model
 
-FREE = "start: /[a-g ]{30}/"
 TREE = MedusaTree.from_choices([[0], [1], [0, 0]], 2)
 tokens = st.integers(1, CONFIG.vocab_size - 1)
 
@@ -36,10 +34,10 @@ def test_whatever_is_drafted_unchecked_the_tokens_are_greedys(
     grammar: str, prompt: list[int], sequences: list[list[int]], max_tokens: int, seed: int
 ) -> None:
     model = random_model(seed)
-    greedy = generate_autoregressive(model, prompt, compile_grammar(grammar), max_tokens=max_tokens)
+    greedy = decode_greedy(model, prompt, compile_grammar(grammar), max_tokens=max_tokens)
     # Beginnings that come true, with what comes after the grammar's end, besides ones that do not.
     prefill_draft = PrefillDraft.from_sequences([*sequences, [*greedy.tokens[:5], 3, 4]])
-    medusa = generate_medusa(
+    medusa = decode_medusa(
         model,
         random_heads(seed, 2),
         TREE,
@@ -47,7 +45,7 @@ def test_whatever_is_drafted_unchecked_the_tokens_are_greedys(
         pending(grammar),
         max_tokens=max_tokens,
         prefill_draft=prefill_draft,
-        trace=True,
+        trace=numbers,
     )
 
     assert medusa.tokens == greedy.tokens
@@ -60,10 +58,10 @@ def test_whatever_is_drafted_unchecked_the_tokens_are_greedys(
 @settings(max_examples=100, deadline=None)
 def test_every_other_loop_may_be_given_one(grammar: str, prompt: list[int], seed: int, fast_forward: bool) -> None:
     model = random_model(seed, DEEP)
-    greedy = generate_autoregressive(model, prompt, compile_grammar(grammar), max_tokens=30)
+    greedy = decode_greedy(model, prompt, compile_grammar(grammar), max_tokens=30)
 
-    alone = generate_autoregressive(model, prompt, pending(grammar), max_tokens=30, fast_forward=fast_forward)
-    drafted = generate_draft(self_draft(model, 1), prompt, pending(grammar), max_tokens=30)
+    alone = decode_greedy(model, prompt, pending(grammar), max_tokens=30, fast_forward=fast_forward)
+    drafted = decode_drafted(early_exit(model, 1), prompt, pending(grammar), max_tokens=30)
 
     assert alone.tokens == drafted.tokens == greedy.tokens
 
@@ -73,7 +71,7 @@ def test_every_other_loop_may_be_given_one(grammar: str, prompt: list[int], seed
 )
 def test_what_is_forced_from_the_start_costs_one_forward_where_it_was_foreseen(prefill_draft: PrefillDraft) -> None:
     """The grammar was not asked before the prompt was read; asked first, it would have cost none."""
-    generation = generate_medusa(
+    generation = decode_medusa(
         random_model(0),
         random_heads(0, 2),
         TREE,
@@ -90,12 +88,12 @@ def test_what_is_forced_from_the_start_costs_one_forward_where_it_was_foreseen(p
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_a_right_opening_saves_its_length_in_forwards(depth: int) -> None:
+def test_a_right_prefill_draft_saves_its_length_in_forwards(depth: int) -> None:
     model = random_model(3)
-    greedy = generate_autoregressive(model, [5, 6], compile_grammar(FREE), max_tokens=8)
+    greedy = decode_greedy(model, [5, 6], compile_grammar(FREE), max_tokens=8)
     prefill_draft = PrefillDraft.from_sequences([greedy.tokens[:depth]])
     none = MedusaTree.from_choices([], 2)
-    medusa = generate_medusa(
+    medusa = decode_medusa(
         model, random_heads(0, 2), none, [5, 6], pending(FREE), max_tokens=8, prefill_draft=prefill_draft
     )
 
@@ -108,13 +106,13 @@ def test_a_grammar_that_does_not_compile_is_said_after_the_prompt() -> None:
     broken.set_exception(GrammarError("no rule start"))
 
     with pytest.raises(GrammarError, match="no rule start"):
-        generate_autoregressive(random_model(0), [1], broken, max_tokens=4)
+        decode_greedy(random_model(0), [1], broken, max_tokens=4)
 
 
 def test_cancelling_before_the_prompt_is_read_waits_for_no_grammar() -> None:
     never: Future[Constraint] = Future()
 
-    generation = generate_autoregressive(random_model(0), [1], never, max_tokens=4, cancelled=lambda: True)
+    generation = decode_greedy(random_model(0), [1], never, max_tokens=4, cancelled=lambda: True)
 
     assert generation.stop_reason == "cancelled"
     assert generation.statistics.forwards == 0

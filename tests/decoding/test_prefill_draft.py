@@ -1,12 +1,18 @@
 """A prefill draft is drafted with the prompt: never another answer, and fewer forwards where it is right."""
 
+from concurrent.futures import Future
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.decoding.generation import generate_autoregressive, generate_medusa
-from service.decoding.prefill_draft import PrefillDraft
+from service.decoding.constraint import Constraint
+from service.decoding.generation import generate
+from service.decoding.prefill_draft import PrefillDraft, PrefillProposer
+from service.decoding.proposer import NO_PROPOSER
+from service.decoding.target import LlamaTarget
 from service.decoding.tree import MedusaTree
+from tests.decoding.decode import decode_greedy, decode_medusa, numbers
 from tests.decoding.tiny import CONFIG, compile_grammar, grammars, prompts, random_heads, random_model
 
 NO_TREE = MedusaTree.from_choices([], 2)
@@ -21,14 +27,14 @@ tokens = st.integers(1, CONFIG.vocab_size - 1)
     st.integers(0, 5),
 )
 @settings(max_examples=150, deadline=None)
-def test_any_opening_decodes_what_greedy_does(
+def test_any_prefill_draft_decodes_what_greedy_does(
     grammar: str, prompt: list[int], sequences: list[list[int]], max_tokens: int, seed: int
 ) -> None:
     model = random_model(seed)
-    greedy = generate_autoregressive(model, prompt, compile_grammar(grammar), max_tokens=max_tokens)
+    greedy = decode_greedy(model, prompt, compile_grammar(grammar), max_tokens=max_tokens)
     # Beginnings that come true, besides ones that do not.
     prefill_draft = PrefillDraft.from_sequences([*sequences, greedy.tokens[:3]])
-    medusa = generate_medusa(
+    medusa = decode_medusa(
         model,
         random_heads(seed, 2),
         MedusaTree.from_choices([[0], [1], [0, 0]], 2),
@@ -36,7 +42,7 @@ def test_any_opening_decodes_what_greedy_does(
         compile_grammar(grammar),
         max_tokens=max_tokens,
         prefill_draft=prefill_draft,
-        trace=True,
+        trace=numbers,
     )
 
     assert medusa.tokens == greedy.tokens
@@ -46,17 +52,41 @@ def test_any_opening_decodes_what_greedy_does(
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_a_right_opening_saves_its_length_in_forwards(depth: int) -> None:
+def test_a_right_prefill_draft_saves_its_length_in_forwards(depth: int) -> None:
     free = "start: /[a-g ]{30}/"
     model = random_model(3)
-    greedy = generate_autoregressive(model, [5, 6], compile_grammar(free), max_tokens=8)
+    greedy = decode_greedy(model, [5, 6], compile_grammar(free), max_tokens=8)
     prefill_draft = PrefillDraft.from_sequences([greedy.tokens[:depth]])
-    medusa = generate_medusa(
+    medusa = decode_medusa(
         model, random_heads(0, 2), NO_TREE, [5, 6], compile_grammar(free), max_tokens=8, prefill_draft=prefill_draft
     )
 
     assert medusa.tokens == greedy.tokens
     assert medusa.statistics.forwards == greedy.statistics.forwards - depth
+
+
+@given(grammars(), prompts(), st.integers(1, 3), st.integers(0, 5), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_it_goes_with_no_other_drafting_too(
+    grammar: str, prompt: list[int], depth: int, seed: int, compiling: bool
+) -> None:
+    model = random_model(seed)
+    greedy = decode_greedy(model, prompt, compile_grammar(grammar), max_tokens=20)
+    made: Future[Constraint] = Future()
+    made.set_result(compile_grammar(grammar))
+    proposer = PrefillProposer(PrefillDraft.from_sequences([greedy.tokens[:depth], [3, 1]]), NO_PROPOSER)
+
+    generation = generate(
+        LlamaTarget(model, model.new_cache(len(prompt) + 60)),
+        proposer,
+        prompt,
+        made if compiling else compile_grammar(grammar),
+        max_tokens=20,
+    )
+
+    assert generation.tokens == greedy.tokens
+    # What a grammar forces from the start is read with the prompt only where the grammar is there by then.
+    assert generation.statistics.forwards <= greedy.statistics.forwards + compiling
 
 
 def test_sequences_that_begin_alike_share_their_nodes() -> None:

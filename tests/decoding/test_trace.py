@@ -1,9 +1,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.decoding.generation import generate_autoregressive, generate_medusa
 from service.decoding.statistics import Generation
 from service.decoding.tree import MedusaTree
+from tests.decoding.decode import decode_greedy, decode_medusa, numbers, traced_tokens
 from tests.decoding.tiny import compile_grammar, encode, grammars, ids, prompts, random_heads, random_model
 
 GRAMMAR = 'start: " abcd" ("e" | "f") " ef" /[a-d]{9}/'
@@ -12,8 +12,8 @@ CHOSEN = [[0], [1], [0, 0], [0, 1], [1, 0]]
 
 def traced(grammar: str, prompt: list[int], seed: int) -> Generation:
     tree = MedusaTree.from_choices(CHOSEN, 3)
-    return generate_medusa(
-        random_model(seed), random_heads(seed, 3), tree, prompt, compile_grammar(grammar), max_tokens=30, trace=True
+    return decode_medusa(
+        random_model(seed), random_heads(seed, 3), tree, prompt, compile_grammar(grammar), max_tokens=30, trace=numbers
     )
 
 
@@ -23,11 +23,11 @@ def test_steps_tell_the_whole_generation(grammar: str, prompt: list[int], seed: 
     generation = traced(grammar, prompt, seed)
 
     if generation.steps:
-        assert [token for step in generation.steps for token in step.emitted] == generation.tokens
+        assert traced_tokens(generation) == generation.tokens
     assert [len(step.emitted) for step in generation.steps] == generation.statistics.accepted_per_step
     read: list[int] = []
     for step in generation.steps:
-        kept = [node.token for node in step.nodes if node.status != "rejected"]
+        kept = [int(node.token_text) for node in step.nodes if node.status != "rejected"]
         read += kept
         assert read == generation.tokens[: len(read)]
         for index, node in enumerate(step.nodes):
@@ -41,21 +41,21 @@ def test_steps_tell_the_whole_generation(grammar: str, prompt: list[int], seed: 
 def test_the_first_step_shows_what_rode_along_with_the_prompt() -> None:
     first, second, *_ = traced(GRAMMAR, [1, 2, 3], seed=1).steps
 
-    assert [(node.token, node.parent, node.depth, node.status) for node in first.nodes] == [
+    assert [(int(node.token_text), node.parent, node.depth, node.status) for node in first.nodes] == [
         (token, index - 1, index, "forced") for index, token in enumerate(encode(" abcd"))
     ]
-    chosen, *forced = first.emitted[len(encode(" abcd")) :]
+    chosen, *forced = [int(text) for text in first.emitted][len(encode(" abcd")) :]
     assert chosen in ids("e", "f")
     assert [node.status for node in second.nodes[: 1 + len(forced)]] == ["sampled", *["forced"] * len(forced)]
     assert {node.status for node in second.nodes[1 + len(forced) :]} <= {"accepted", "rejected", "forced"}
 
 
 def test_greedy_steps_are_chains() -> None:
-    steps = generate_autoregressive(random_model(1), [1], compile_grammar(GRAMMAR), max_tokens=30, trace=True).steps
+    steps = decode_greedy(random_model(1), [1], compile_grammar(GRAMMAR), max_tokens=30, trace=numbers).steps
 
     for step in steps:
         assert [node.parent for node in step.nodes] == list(range(-1, len(step.nodes) - 1))
 
 
 def test_nothing_is_traced_unasked() -> None:
-    assert generate_autoregressive(random_model(1), [1], compile_grammar(GRAMMAR), max_tokens=30).steps == []
+    assert decode_greedy(random_model(1), [1], compile_grammar(GRAMMAR), max_tokens=30).steps == []

@@ -6,16 +6,15 @@ from service.decoding.tree import MedusaTree, ancestor_mask, path_to
 from tests.decoding.tiny import choices
 
 
-def test_buffers_of_a_small_tree() -> None:
+def test_a_small_tree() -> None:
     tree = MedusaTree.from_choices([[0], [0, 0], [1], [0, 1], [0, 0, 0]], num_heads=3)
-
-    buffers = tree.buffers()
 
     # root, [0], [1], [0, 0], [0, 1], [0, 0, 0]
     assert tree.ranks == (0, 0, 1, 0, 1, 0)
-    assert buffers.parents.tolist() == [-1, 0, 0, 1, 1, 3]
-    assert buffers.depths.tolist() == [0, 1, 1, 2, 2, 3]
-    assert buffers.attention_mask.int().tolist() == [
+    assert tree.parents == (-1, 0, 0, 1, 1, 3)
+    assert tree.branches == (((0, 1), (1, 2)), ((0, 3), (1, 4)), (), ((0, 5),), (), ())
+    assert path_to(5, tree.parents) == [0, 1, 3, 5]
+    assert ancestor_mask(tree.parents).int().tolist() == [
         [1, 0, 0, 0, 0, 0],
         [1, 1, 0, 0, 0, 0],
         [1, 0, 1, 0, 0, 0],
@@ -23,31 +22,24 @@ def test_buffers_of_a_small_tree() -> None:
         [1, 1, 0, 0, 1, 0],
         [1, 1, 0, 1, 0, 1],
     ]
-    assert buffers.paths.tolist() == [[0, 2, -1, -1], [0, 1, 4, -1], [0, 1, 3, 5]]
 
 
 def test_no_choices_are_a_root_alone() -> None:
-    buffers = MedusaTree.from_choices([], num_heads=0).buffers()
-
-    assert buffers.attention_mask.tolist() == [[True]]
-    assert buffers.paths.tolist() == [[0]]
+    assert MedusaTree.from_choices([], num_heads=0).branches == ((),)
 
 
 @given(st.integers(1, 6).flatmap(choices))
-def test_buffers_agree_with_the_choices(chosen: list[list[int]]) -> None:
+def test_nodes_are_the_choices(chosen: list[list[int]]) -> None:
     tree = MedusaTree.from_choices(chosen, num_heads=6)
-    buffers = tree.buffers()
+    mask = ancestor_mask(tree.parents)
 
     named = {}
     for node in range(1, len(tree.parents)):
         named[tuple(tree.ranks[each] for each in path_to(node, tree.parents)[1:])] = node
     assert sorted(named) == sorted(map(tuple, chosen))
     for choice, node in named.items():
-        assert buffers.depths[node] == len(choice)
         ancestors = {0, *(named[choice[:length]] for length in range(1, len(choice) + 1))}
-        assert set(buffers.attention_mask[node].nonzero().flatten().tolist()) == ancestors
-    leaves = {path[path >= 0][-1].item() for path in buffers.paths}
-    assert leaves == set(range(len(tree.parents))) - set(tree.parents)
+        assert set(mask[node].nonzero().flatten().tolist()) == ancestors
 
 
 @pytest.mark.parametrize(

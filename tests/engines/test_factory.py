@@ -5,8 +5,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from service.api.app import replica_engine, settings_source
+from service.engines.config import OpenAiSettings
 from service.engines.factory import as_json, model_source, source_from_json
 from service.engines.protocol import EngineUnavailableError
 from service.engines.triton.engine import TritonEngine
@@ -22,11 +24,18 @@ def test_the_engine_is_chosen_by_name() -> None:
         assert isinstance(replica_engine(settings, settings_source(settings), 0), kind)
 
 
-def test_a_choice_survives_a_file(tiny_model_dir: Path) -> None:
-    choice = Settings(replicas=1, model_dir=tiny_model_dir).engine_config
-    read = json.loads(json.dumps(as_json(choice)))
-    assert source_from_json("torch", read) == model_source("torch", choice)
-    assert model_source("torch", choice).version
+def test_a_configuration_survives_a_file(tiny_model_dir: Path) -> None:
+    config = Settings(replicas=1, model_dir=tiny_model_dir).engine_config
+    read = json.loads(json.dumps(as_json(config)))
+    assert source_from_json(read) == model_source(config)
+    assert model_source(config).version
+
+
+def test_a_secret_reaches_the_engine_and_no_file() -> None:
+    config = Settings(replicas=1, openai=OpenAiSettings(key=SecretStr("hush"))).engine_config
+    assert config.openai.key.get_secret_value() == "hush"
+    assert "hush" not in json.dumps(as_json(config))
+    assert "hush" not in repr(config)
 
 
 def test_missing_packages_are_told_with_where_they_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:

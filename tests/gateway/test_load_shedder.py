@@ -31,6 +31,20 @@ def test_what_a_request_costs_is_measured() -> None:
         assert not load_shedder.is_open
 
 
+def test_what_the_process_does_between_requests_is_no_requests_cost() -> None:
+    now = 0.0
+    load_shedder = LoadShedder(seconds=0.1, clock=lambda: now)
+    for number in range(130):
+        with load_shedder:
+            now += 0.001
+        if number == 100:
+            now += 60.0  # of a quiet hour: probes, metrics, readings
+    with ExitStack() as inside:
+        for _ in range(99):
+            inside.enter_context(load_shedder)
+        assert load_shedder.is_open
+
+
 @pytest.mark.anyio
 async def test_a_loop_that_is_late_closes_the_door_to_a_crowd() -> None:
     load_shedder = LoadShedder(seconds=0.1)

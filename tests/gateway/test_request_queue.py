@@ -1,98 +1,103 @@
-import asyncio
 import math
-import time
 
 import pytest
 
-from service.engines.protocol import EngineUnavailableError
-from service.gateway.request_queue import CapacityError, Order, RequestQueue
+from service.gateway.request_queue import Order, QueuedRequest, RequestQueue
+from tests.gateway.simulation import Clock
 
-pytestmark = pytest.mark.anyio
 LONG = 60.0
 
 
-def served(line: RequestQueue[str], *, turns: int) -> int:
-    """Give so many turns; returns how many were taken."""
-    taken = 0
-    for _ in range(turns):
-        if (turn := line.next()) is not None:
-            turn.set_result("replica")
-            taken += 1
-    return taken
+def request(latest_start: float = LONG, seconds: float = 0.0) -> QueuedRequest:
+    return QueuedRequest(deadline=math.inf, seconds=seconds, latest_start=latest_start)
+
+
+def joined(queue: RequestQueue, *requests: QueuedRequest) -> list[QueuedRequest]:
+    """Let all wait for one replica; who was refused meanwhile."""
+    return [refused for one in requests for refused in queue.join(one, replicas=1)]
 
 
 @pytest.mark.parametrize(("order", "expected"), [("oldest", 0), ("newest", 2), ("adaptive", 0)])
-async def test_whose_turn_it_is(order: Order, expected: int) -> None:
-    line: RequestQueue[str] = RequestQueue(order)
-    waiters = [line.join(time.monotonic() + LONG, 0.0) for _ in range(3)]
-    assert served(line, turns=1) == 1
-    assert [waiter.turn.done() for waiter in waiters].index(True) == expected
-    assert len(line) == 2
+def test_whose_turn_it_is(order: Order, expected: int) -> None:
+    queue, requests = RequestQueue(order, Clock()), [request() for _ in range(3)]
+    assert joined(queue, *requests) == []
+    assert queue.next() is requests[expected]
+    assert len(queue) == 2
 
 
-async def test_too_little_time_is_refused_at_once() -> None:
-    with pytest.raises(CapacityError, match="too little time"):
-        RequestQueue[str]().join(time.monotonic() - 0.001, 0.0)
+def test_the_queue_is_bounded_in_time_not_in_number() -> None:
+    queue = RequestQueue("oldest", Clock())
+    assert joined(queue, *(request(seconds=LONG / 2000) for _ in range(1000))) == []
+    late = request(latest_start=LONG / 4)
+    assert joined(queue, late) == [late]
+    assert late.refusal is not None
+    assert late.refusal.reason == "capacity"
+    assert len(queue) == 1000
 
 
-async def test_the_line_is_bounded_in_time_not_in_length() -> None:
-    line: RequestQueue[str] = RequestQueue("oldest")
-    for _ in range(1000):
-        line.join(time.monotonic() + LONG, LONG / 2000)
-    refused = line.join(time.monotonic() + LONG, LONG / 500).turn
-    assert isinstance(refused.exception(), CapacityError)
-    assert len(line) == 1000
+def test_two_replicas_take_twice_as_many() -> None:
+    queue = RequestQueue("oldest", Clock())
+    refused = [one for _ in range(30) for one in queue.join(request(latest_start=10.0, seconds=1.0), replicas=2)]
+    assert len(queue) == 21
+    assert len(refused) == 9
 
 
-async def test_overload_gives_up_the_oldest_at_once_and_serves_the_newest() -> None:
-    line: RequestQueue[str] = RequestQueue("adaptive")
-    waiters = [line.join(time.monotonic() + 10.0 + number, 5.0) for number in range(6)]
-    errors = [waiter.turn.exception() if waiter.turn.done() else None for waiter in waiters]
-    assert [isinstance(error, CapacityError) for error in errors] == [True, True, True, False, False, False]
-    assert {error.refusal for error in errors if isinstance(error, CapacityError)} == {"busy"}
-    assert line.serves_newest
-    served(line, turns=1)
-    assert waiters[5].turn.done()
+def test_overload_gives_up_the_oldest_at_once_and_serves_the_newest() -> None:
+    queue = RequestQueue("adaptive", Clock())
+    requests = [request(10.0 + number, seconds=5.0) for number in range(6)]
+    refused = joined(queue, *requests)
+    assert refused == requests[:2]
+    assert {one.refusal.reason for one in refused if one.refusal} == {"capacity"}
+    assert queue.serves_newest
+    assert queue.next() is requests[5]
 
 
-async def test_who_has_least_time_loses_their_place_even_when_newest() -> None:
-    line: RequestQueue[str] = RequestQueue("newest")
-    patient = [line.join(time.monotonic() + 10, 3.0) for _ in range(4)]
-    hasty = line.join(time.monotonic() + 1, 3.0)
-    assert isinstance(hasty.turn.exception(), CapacityError)
-    assert not any(waiter.turn.done() for waiter in patient)
+def test_who_has_least_time_loses_their_place_even_when_newest() -> None:
+    queue = RequestQueue("newest", Clock())
+    patient, hasty = [request(10.0, seconds=3.0) for _ in range(4)], request(1.0, seconds=3.0)
+    assert joined(queue, *patient) == []
+    assert joined(queue, hasty) == [hasty]
 
 
-async def test_who_can_no_longer_finish_is_told_then() -> None:
-    line: RequestQueue[str] = RequestQueue()
-    waiter = line.join(time.monotonic() + 0.02, 0.0)
-    with pytest.raises(CapacityError, match="too late"):
-        await waiter.turn
-    assert len(line) == 0
-    assert line.serves_newest
+def test_who_can_no_longer_finish_is_told_then() -> None:
+    clock = Clock()
+    queue, waiting, patient = RequestQueue("adaptive", clock), request(0.02), request()
+    joined(queue, waiting, patient)
+    assert queue.drop_late() == []
+    clock.now = 0.02
+    assert queue.drop_late() == [waiting]
+    assert queue.serves_newest
+    assert len(queue) == 1
+    clock.now = 5.0
+    assert not queue.serves_newest
 
 
-async def test_a_place_without_a_deadline_is_kept() -> None:
-    line: RequestQueue[str] = RequestQueue()
-    for_ever = line.join(math.inf, LONG)
-    others = [line.join(time.monotonic() + LONG, LONG) for _ in range(10)]
-    await asyncio.sleep(0)
-    assert not for_ever.turn.done()
-    assert [waiter.turn.exception() for waiter in others if waiter.turn.done()]
+def test_a_place_without_a_deadline_is_kept() -> None:
+    queue = RequestQueue("adaptive", Clock())
+    for_ever = request(math.inf, seconds=LONG)
+    refused = joined(queue, for_ever, *(request(seconds=LONG) for _ in range(10)))
+    assert refused
+    assert for_ever not in refused
 
 
-async def test_leaving_and_cancelled_turns_are_skipped() -> None:
-    line: RequestQueue[str] = RequestQueue("oldest")
-    first, second, third = (line.join(time.monotonic() + LONG, 0.0) for _ in range(3))
-    line.leave(first)
-    line.leave(first)
-    second.turn.cancel()
-    assert served(line, turns=3) == 1
-    assert third.turn.result() == "replica"
+def test_who_has_left_gets_no_turn() -> None:
+    queue, requests = RequestQueue("oldest", Clock()), [request() for _ in range(3)]
+    joined(queue, *requests)
+    queue.leave(requests[0])
+    queue.leave(requests[0])
+    assert [queue.next(), queue.next(), queue.next()] == [*requests[1:], None]
 
 
-async def test_everybody_is_sent_away() -> None:
-    line: RequestQueue[str] = RequestQueue()
-    waiters = [line.join(time.monotonic() + LONG, 0.0) for _ in range(3)]
-    line.refuse_all(EngineUnavailableError("closed"))
-    assert all(isinstance(waiter.turn.exception(), EngineUnavailableError) for waiter in waiters)
+def test_whoever_is_worth_most_goes_first_where_that_is_asked_for() -> None:
+    queue, requests = RequestQueue("adaptive", Clock()), [request(seconds=float(number)) for number in (2, 3, 1)]
+    joined(queue, *requests)
+    assert queue.least(lambda one: one.seconds) is requests[2]
+    assert queue.next(lambda one: one.seconds) is requests[1]
+
+
+def test_everybody_is_sent_away() -> None:
+    queue = RequestQueue("oldest", Clock())
+    joined(queue, *(request() for _ in range(3)))
+    refused = queue.drop_all("closed", "engine")
+    assert [(str(one.refusal), one.refusal.reason) for one in refused if one.refusal] == [("closed", "engine")] * 3
+    assert len(queue) == 0

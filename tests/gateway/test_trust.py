@@ -10,6 +10,10 @@ import pytest
 from service.engines.protocol import EngineError, EngineUnavailableError, GenerationRequest, GenerationResult
 from service.gateway import slot as slot_module
 from service.gateway.pool import CapacityError, ReplicaPool
+from service.planner.plan_text import PlanTextError
+from service.planner.planner import Planner
+from service.planner.prompt import PlanTask
+from service.planner.question import Question
 from tests.fake_engines import FakeEngine, settle
 from tests.gateway.test_pool import request, until
 
@@ -32,8 +36,8 @@ async def started(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Starter]:
         await pool.close()
 
 
-def is_plan(result: GenerationResult) -> bool:
-    return result.text != "nonsense"
+SHOES = Question.parse("red shoes")
+SOUND, NONSENSE = " find Type shoes Any", "nonsense"
 
 
 async def test_a_hung_replica_is_taken_out_and_its_request_tried_on_another(started: Starter) -> None:
@@ -61,28 +65,60 @@ async def test_a_short_deadline_ends_a_request_before_its_replica_counts_as_hung
 
 
 async def test_a_corrupt_answer_is_replaced_by_anothers_and_its_replica_by_a_new_one(started: Starter) -> None:
-    bad, well = FakeEngine(text="nonsense"), FakeEngine(text="well")
+    bad, well = FakeEngine(text=NONSENSE), FakeEngine(text=SOUND)
     pool = await started(bad, well)
-    assert (await pool.generate_checked(request, None, 0, is_plan)).text == "well"
-    await until(lambda: pool.usable_count == 2)
-    assert (bad.starts, well.starts) == (2, 1)
+    planned = await Planner(pool).plan_with_model(PlanTask(SHOES))
+    assert planned.plan.facets == {"type": ["shoes"]}
+    await until(lambda: pool.usable_count == 2 and bad.starts == 2)
+    assert well.starts == 1
     assert pool.counts["corrupt"] == 1
 
 
-async def test_a_request_that_no_replica_answers_soundly_takes_out_none(started: Starter) -> None:
-    engines = [FakeEngine(text="nonsense"), FakeEngine(text="nonsense")]
+async def test_a_question_that_no_replica_answers_soundly_takes_out_none(started: Starter) -> None:
+    engines = [FakeEngine(text=NONSENSE), FakeEngine(text=NONSENSE)]
     pool = await started(*engines)
-    assert (await pool.generate_checked(request, None, 0, is_plan)).text == "nonsense"
+    with pytest.raises(PlanTextError):
+        await Planner(pool).plan_with_model(PlanTask(SHOES))
     await settle()
     assert [engine.starts for engine in engines] == [1, 1]
     assert [len(engine.served) for engine in engines] == [1, 1]
 
 
 async def test_a_lone_replica_is_asked_twice(started: Starter) -> None:
-    engine = FakeEngine(text="nonsense")
+    engine = FakeEngine(text=NONSENSE)
     pool = await started(engine)
-    assert (await pool.generate_checked(request, None, 0, is_plan)).text == "nonsense"
+    with pytest.raises(PlanTextError):
+        await Planner(pool).plan_with_model(PlanTask(SHOES))
     assert len(engine.served) == 2
+    assert engine.starts == 1
+
+
+async def test_a_replica_that_was_replaced_meanwhile_is_not_to_blame(started: Starter) -> None:
+    pool = await started(FakeEngine(text=NONSENSE), version="v1")
+    doubted = await pool.generate(request())
+    fresh = FakeEngine()
+    await pool.reload(lambda _: fresh, "v2")
+    pool.distrust(doubted)
+    await settle()
+    assert fresh.starts == 1
+    assert pool.usable_count == 1
+
+
+async def test_what_warms_up_is_what_the_first_request_meets(started: Starter) -> None:
+    warm_up = [GenerationRequest(prompt="x" * length, grammar="") for length in (10, 100)]
+    engines = [Slow(), Slow()]
+    pool = await started(*engines, warm_up=warm_up)
+    assert [[one.prompt for one in engine.served] for engine in engines] == [["x" * 10, "x" * 100]] * 2
+    assert 0.06 <= pool.expected_seconds < 0.15  # which stands for an engine of which nothing is known
+    assert pool.last_success > 0
+    fresh = FakeEngine()
+    await pool.reload(lambda number: fresh if number else FakeEngine(), "v2")
+    assert len(fresh.served) == 2
+
+
+async def test_a_warm_up_that_fails_is_no_reason_not_to_start(started: Starter) -> None:
+    pool = await started(Failing(), warm_up=[GenerationRequest(prompt="", grammar="")])
+    assert pool.usable_count == 1
 
 
 class Failing(FakeEngine):
@@ -148,13 +184,17 @@ async def test_a_result_says_which_model_made_it(started: Starter) -> None:
     assert (result.model_id, result.model_version) == ("fake", "v1")
 
 
-async def test_an_idle_replica_is_not_tried_when_nothing_was_ever_that_fast(started: Starter) -> None:
+async def test_an_idle_replica_tries_what_seems_hopeless_only_now_and_then(started: Starter) -> None:
     engine = Slow()
     pool = await started(engine)
     for _ in range(3):
         await pool.generate(request())
+    with pytest.raises(CapacityError, match="during the generation"):
+        await pool.generate(request(seconds=0.02))
+    await until(lambda: pool.outstanding == 0)
     with pytest.raises(CapacityError, match="any generation"):
         await pool.generate(request(seconds=0.02))
+    assert pool.counts["trials"] == 1
     assert (await pool.generate(request())).stop_reason == "finished"
 
 
@@ -170,7 +210,7 @@ async def test_under_overload_the_newest_are_answered_and_the_oldest_told_early(
     outcomes = await asyncio.gather(*line, return_exceptions=True)
     assert [served.prompt for served in engine.served[:2]] == ["0", "19"]
     assert all(isinstance(outcome, GenerationResult | CapacityError) for outcome in outcomes)
-    assert pool.counts["refused_busy"] == len(refused)
+    assert pool.counts["refused_capacity"] == len(refused)
 
 
 async def test_reload_replaces_every_engine_and_drops_nothing(started: Starter) -> None:

@@ -11,7 +11,7 @@ use_packaged_node()
 
 from aws_cdk import App, CfnResource, Stack  # noqa: E402
 
-from infra.stacks.fleet import NEVER, check  # noqa: E402
+from infra.stacks import GUARD_RULES, check  # noqa: E402
 from tests.infra.synthesis import findings  # noqa: E402
 
 pytestmark = pytest.mark.slow  # Node starts
@@ -115,5 +115,7 @@ def test_what_must_never_be_is_found(found: list[str], name: str) -> None:
 
 
 def test_every_rule_has_a_bad_example() -> None:
-    rules = {line.split()[1] for line in NEVER.read_text(encoding="utf-8").splitlines() if line.startswith("rule ")}
+    rules = {
+        line.split()[1] for line in GUARD_RULES.read_text(encoding="utf-8").splitlines() if line.startswith("rule ")
+    }
     assert rules == {rule for rule, _, _ in BAD.values()}

@@ -1,6 +1,7 @@
 """What is asked of a model, and what is remembered: the rungs above and below it."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,9 +10,11 @@ from hypothesis import strategies as st
 
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, GenerationResult
 from service.gateway.request_queue import CapacityError
+from service.planner import prompt as prompt_module
 from service.planner.caching import CachingPlanner
-from service.planner.plan_cache import CachedPlanText, PlanCache, cache_key
+from service.planner.plan_cache import CachedPlanText, PlanCache
 from service.planner.planner import Planner
+from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from tests.fake_models import result
 
@@ -50,6 +53,10 @@ class Shared(dict[str, CachedPlanText]):
         self[key] = remembered
 
 
+def task(text: str, history: Sequence[str] = ()) -> PlanTask:
+    return PlanTask(Question.parse(text, history))
+
+
 def planner(engine: Engine, shared: Shared | None = None, entries: int = 100) -> CachingPlanner:
     return CachingPlanner(Planner(engine), lambda: engine.version, PlanCache(entries, 60.0), shared)
 
@@ -57,8 +64,8 @@ def planner(engine: Engine, shared: Shared | None = None, entries: int = 100) ->
 async def test_a_question_is_asked_once_and_keeps_its_shoppers_spelling() -> None:
     engine = Engine()
     caching = planner(engine)
-    first = await caching.plan(Question.parse("red shoes"))
-    again = await caching.plan(Question.parse("  RED   Shoes "))
+    first = await caching.plan(task("red shoes"))
+    again = await caching.plan(task("  RED   Shoes "))
     assert (first.source, again.source, again.degraded) == ("model", "cache", False)
     assert again.plan.facets == {"color": ["RED"], "type": ["Shoes"]}
     assert (again.model_id, again.strategy, again.result) == ("scripted", "medusa", None)
@@ -69,10 +76,10 @@ async def test_a_question_is_asked_once_and_keeps_its_shoppers_spelling() -> Non
 async def test_other_words_history_and_models_are_other_questions() -> None:
     engine = Engine()
     caching = planner(engine)
-    await caching.plan(Question.parse("red shoes"))
-    await caching.plan(Question.parse("red shoes", ["for women"]))
+    await caching.plan(task("red shoes"))
+    await caching.plan(task("red shoes", ["for women"]))
     engine.version = "v2"
-    await caching.plan(Question.parse("red shoes"))
+    await caching.plan(task("red shoes"))
     assert engine.calls == 3
 
 
@@ -80,9 +87,7 @@ async def test_identical_questions_in_flight_share_one_generation() -> None:
     engine = Engine()
     engine.gate.clear()
     caching = planner(engine)
-    asked = [
-        asyncio.create_task(caching.plan(Question.parse(text))) for text in ("red shoes", "Red shoes", "RED SHOES")
-    ]
+    asked = [asyncio.create_task(caching.plan(task(text))) for text in ("red shoes", "Red shoes", "RED SHOES")]
     while not engine.calls:
         await asyncio.sleep(0)
     engine.gate.set()
@@ -97,9 +102,9 @@ async def test_failures_are_planned_by_rule_and_not_remembered() -> None:
     engine = Engine()
     engine.error = EngineUnavailableError("gone")
     caching = planner(engine)
-    assert (await caching.plan(Question.parse("red shoes"))).source == "fallback"
+    assert (await caching.plan(task("red shoes"))).source == "fallback"
     engine.error = None
-    assert (await caching.plan(Question.parse("red shoes"))).source == "model"
+    assert (await caching.plan(task("red shoes"))).source == "model"
 
 
 async def test_an_answer_of_the_next_model_is_kept_under_its_own_name() -> None:
@@ -107,15 +112,15 @@ async def test_an_answer_of_the_next_model_is_kept_under_its_own_name() -> None:
     caching = CachingPlanner(Planner(engine), lambda: "v1", PlanCache(10, 60.0))
     engine.version = "v2"
     for _ in range(2):
-        assert (await caching.plan(Question.parse("red shoes"))).source == "model"
+        assert (await caching.plan(task("red shoes"))).source == "model"
 
 
 async def test_another_process_has_asked_already() -> None:
     shared, first, second = Shared(), Engine(), Engine()
-    await planner(first, shared).plan(Question.parse("red shoes"))
+    await planner(first, shared).plan(task("red shoes"))
     caching = planner(second, shared)
     for _ in range(2):
-        assert (await caching.plan(Question.parse("red shoes"))).source == "cache"
+        assert (await caching.plan(task("red shoes"))).source == "cache"
     assert second.calls == 0
     assert caching.counts == {"shared_hits": 1, "hits": 1}
 
@@ -123,24 +128,24 @@ async def test_another_process_has_asked_already() -> None:
 @pytest.mark.parametrize("text", ["", " find Brand nike Any", "nonsense", " find Type credit card number Any"])
 async def test_a_poisoned_entry_is_no_plan(text: str) -> None:
     shared, engine = Shared(), Engine()
-    question = Question.parse("red shoes")
-    shared.put(cache_key(question, "v1"), CachedPlanText(text, "scripted", "medusa"))
+    question = task("red shoes")
+    shared.put(question.key("v1"), CachedPlanText(text, "scripted", "medusa"))
     assert (await planner(engine, shared).plan(question)).source == "model"
 
 
 async def test_what_needs_no_waiting_is_planned_at_once() -> None:
     engine, refusals = Engine(), list[CapacityError]()
     caching = CachingPlanner(
-        Planner(engine), lambda: "v1", PlanCache(10, 60.0), refusal=lambda _: refusals[0] if refusals else None
+        Planner(engine), lambda: "v1", PlanCache(10, 60.0), refusal=lambda *_: refusals[0] if refusals else None
     )
-    question, other = Question.parse("red shoes"), Question.parse("blue shoes")
+    question, other = task("red shoes"), task("blue shoes")
     assert caching.plan_at_once(question) is None  # a model may be had
     await caching.plan(question)
-    refusals.append(CapacityError("far too much", "busy"))
+    refusals.append(CapacityError("far too much", "capacity"))
     known, ruled = caching.plan_at_once(question), caching.plan_at_once(other)
     assert known is not None
     assert ruled is not None
-    assert (known.source, ruled.source, ruled.reason) == ("cache", "fallback", "busy")
+    assert (known.source, ruled.source, ruled.reason) == ("cache", "fallback", "capacity")
     assert caching.counts == {"misses": 2, "hits": 1}
 
 
@@ -148,12 +153,12 @@ async def test_a_question_in_flight_is_waited_for_even_when_no_replica_is_free()
     engine = Engine()
     engine.gate.clear()
     caching = CachingPlanner(
-        Planner(engine), lambda: "v1", PlanCache(10, 60.0), refusal=lambda: CapacityError("far too much", "busy")
+        Planner(engine), lambda: "v1", PlanCache(10, 60.0), refusal=lambda *_: CapacityError("far too much", "capacity")
     )
-    first = asyncio.create_task(caching.plan(Question.parse("red shoes")))
+    first = asyncio.create_task(caching.plan(task("red shoes")))
     while not engine.calls:
         await asyncio.sleep(0)
-    assert caching.plan_at_once(Question.parse("Red shoes")) is None
+    assert caching.plan_at_once(task("Red shoes")) is None
     engine.gate.set()
     assert (await first).source == "model"
 
@@ -176,16 +181,33 @@ async def test_without_room_nothing_is_remembered() -> None:
     engine = Engine()
     caching = planner(engine, entries=0)
     for _ in range(2):
-        assert (await caching.plan(Question.parse("red shoes"))).source == "model"
+        assert (await caching.plan(task("red shoes"))).source == "model"
 
 
 @settings(deadline=None)
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_equal_keys_mean_equal_prompts_and_numbers(one: str, other: str) -> None:
-    from service.planner.grammar import plan_grammar
-    from service.planner.prompt import render_prompt
+def test_equal_keys_mean_equal_prompts_and_grammars(one: str, other: str) -> None:
+    tasks = [task(text) for text in (one, other)]
+    same_key = tasks[0].key("v") == tasks[1].key("v")
+    assert same_key == ((tasks[0].prompt, tasks[0].grammar) == (tasks[1].prompt, tasks[1].grammar))
 
-    questions = [Question.parse(text) for text in (one, other)]
-    same_key = cache_key(questions[0], "v") == cache_key(questions[1], "v")
-    seen = [(render_prompt(question), plan_grammar(question)) for question in questions]
-    assert same_key == (seen[0] == seen[1])
+
+async def test_prompt_and_grammar_are_made_once_and_the_grammar_only_for_a_model(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[str] = []
+
+    def count(name: str) -> None:
+        real = getattr(prompt_module, name)
+        monkeypatch.setattr(prompt_module, name, lambda question: made.append(name) or real(question))
+
+    count("render_prompt")
+    count("plan_grammar")
+    caching = planner(Engine())
+    missed, remembered = task("red shoes"), task("red shoes")
+    assert caching.plan_at_once(missed) is None
+    assert (await caching.plan(missed)).source == "model"
+    assert missed.key("v1") is missed.key("v1")
+    assert made == ["render_prompt", "plan_grammar"]
+    assert caching.plan_at_once(remembered) is not None
+    assert made == ["render_prompt", "plan_grammar", "render_prompt"]

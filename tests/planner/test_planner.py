@@ -1,10 +1,21 @@
 import logging
+from dataclasses import replace
 
 import pytest
 
-from service.engines.protocol import EngineUnavailableError, GenerationRequest, GenerationResult, RequestRefusedError
+from service.engines.protocol import (
+    EngineUnavailableError,
+    GenerationRequest,
+    GenerationResult,
+    PromptTooLongError,
+    RequestRefusedError,
+)
+from service.gateway.request_queue import CapacityError
+from service.planner.caching import CachingPlanner, FlightLateError
+from service.planner.plan_cache import PlanCache
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import RULES_ID, IncompletePlanError, Planner
+from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from tests.fake_models import result
 
@@ -31,7 +42,7 @@ class Scripted:
 
 async def test_the_models_text_becomes_the_plan() -> None:
     engine = Scripted(result(" find Color red Type shoes Under 40 Fashion"))
-    planned = await Planner(engine).plan(SHOES, deadline=12.5)
+    planned = await Planner(engine).plan_with_model(PlanTask(SHOES, 12.5))
     assert (planned.source, planned.degraded, planned.model_id, planned.strategy) == (
         "model",
         False,
@@ -45,7 +56,7 @@ async def test_the_models_text_becomes_the_plan() -> None:
 
 async def test_the_request_carries_prompt_grammar_and_how_to_decode() -> None:
     engine = Scripted(result())
-    await Planner(engine, "autoregressive").plan_with_model(SHOES, fast_forward=False, deadline=12.5, trace=True)
+    await Planner(engine, "autoregressive").plan_with_model(PlanTask(SHOES, 12.5), fast_forward=False, trace=True)
     (request,) = engine.requests
     assert request.prompt == " red shoes under $40\n"
     assert request.grammar.startswith("start: ")
@@ -55,26 +66,31 @@ async def test_the_request_carries_prompt_grammar_and_how_to_decode() -> None:
 
 
 @pytest.mark.parametrize(
-    "outcome",
+    ("outcome", "reason"),
     [
-        EngineUnavailableError("gone"),
-        RequestRefusedError("its prompt is too long"),
-        result(" find Color", cancelled=True),
-        result(" find Color purple Any"),
+        (EngineUnavailableError("gone"), "engine"),
+        (RequestRefusedError("its grammar does not compile"), "engine"),
+        (PromptTooLongError.at(400, 384), "too_long"),
+        (CapacityError("every replica is busy", "capacity"), "capacity"),
+        (CapacityError("too late", "deadline"), "deadline"),
+        (FlightLateError("another's"), "deadline"),
+        (result(" find Color", cancelled=True), "deadline"),
+        (replace(result(" find Color"), stop_reason="length"), "too_long"),
+        (result(" find Color purple Any"), "engine"),
     ],
 )
-async def test_whatever_goes_wrong_rules_answer(
-    outcome: GenerationResult | Exception, caplog: pytest.LogCaptureFixture
+async def test_whatever_goes_wrong_rules_answer_and_say_why(
+    outcome: GenerationResult | Exception, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
-        planned = await Planner(Scripted(outcome)).plan(SHOES)
+        planned = await CachingPlanner(Planner(Scripted(outcome)), lambda: "", PlanCache(0, 1.0)).plan(PlanTask(SHOES))
     assert (planned.source, planned.degraded, planned.model_id, planned.strategy) == (
         "fallback",
         True,
         RULES_ID,
         "rules",
     )
-    assert planned.reason
+    assert planned.reason == reason
     assert planned.plan.facets == {"color": ["red"], "type": ["shoes"]}
     assert planned.result is None
     assert "purple" not in caplog.text
@@ -82,8 +98,8 @@ async def test_whatever_goes_wrong_rules_answer(
 
 async def test_without_a_net_errors_come_through() -> None:
     with pytest.raises(IncompletePlanError, match="cancelled after 2 tokens"):
-        await Planner(Scripted(result(" find", cancelled=True))).plan_with_model(SHOES)
+        await Planner(Scripted(result(" find", cancelled=True))).plan_with_model(PlanTask(SHOES))
     with pytest.raises(PlanTextError):
-        await Planner(Scripted(result(" find Color purple Any"))).plan_with_model(SHOES)
+        await Planner(Scripted(result(" find Color purple Any"))).plan_with_model(PlanTask(SHOES))
     with pytest.raises(EngineUnavailableError):
-        await Planner(Scripted(EngineUnavailableError("gone"))).plan_with_model(SHOES)
+        await Planner(Scripted(EngineUnavailableError("gone"))).plan_with_model(PlanTask(SHOES))

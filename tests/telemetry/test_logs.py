@@ -1,5 +1,8 @@
 import json
 import logging
+import os
+import pty
+import subprocess
 import sys
 
 from service.telemetry.logs import JsonFormatter, TerminalFormatter, error_location
@@ -47,3 +50,43 @@ def test_an_exception_is_its_places_without_its_message() -> None:
     assert text.endswith("ValueError")
     assert "shopper" not in text
     assert json.loads(JsonFormatter().format(made))["exception"].startswith("test_logs.py")
+
+
+PROGRAM = """
+import logging, sys, warnings
+from service.telemetry.logs import cannot_start, configure_logging, progress_line
+configure_logging("info")
+with progress_line("loading the model"):
+    warnings.warn("of a library")
+cannot_start("peakplan", "PORT must be a number")
+int("words of a shopper")
+"""
+
+
+def test_every_line_of_a_process_is_json_where_no_terminal_is_attached() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [(line["level"], line["event"].partition(":")[0]) for line in lines] == [
+        ("warning", "<string>"),
+        ("error", "cannot start"),
+        ("critical", "a bug ended this process"),
+    ]
+    assert lines[1]["reason"] == "PORT must be a number"
+    assert lines[2]["exception"].endswith("ValueError")
+    assert "shopper" not in done.stderr
+    assert done.returncode == 1
+
+
+def test_at_a_terminal_people_see_what_is_done_and_for_how_long() -> None:
+    program = PROGRAM.replace("    warnings.warn", "    import time; time.sleep(1.2); warnings.warn").partition("int(")[
+        0
+    ]
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-c", program], stderr=theirs)
+    os.close(theirs)
+    assert process.wait(60) == 0
+    shown = os.read(ours, 65536).decode()
+    os.close(ours)
+    assert "loading the model… 1 s" in shown
+    assert "peakplan cannot start: PORT must be a number." in shown
+    assert "{" not in shown

@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from training.acceptance import Acceptance, choose_prefill_draft
-from training.tree import Measured, Shape, choose, interpolate
+from training.acceptance import Acceptance
+from training.tree import Measured, Shape, choose
 
 SEEN = Acceptance(Counter({(0,): 80, (1,): 10, (0, 0): 60, (0, 1): 9, (0, 0, 0): 40, (1, 0): 8}), starts=100)
 
@@ -15,21 +15,6 @@ def test_the_best_tree_takes_the_most_accepted_paths_and_is_closed_under_prefixe
     for size in range(1, 7):
         nodes = {tuple(path) for path in SEEN.best_tree(size)}
         assert all(path[:-1] in nodes or len(path) == 1 for path in nodes)
-
-
-def test_costs_between_measured_sizes_are_interpolated() -> None:
-    costs = {1: 10.0, 3: 14.0}
-
-    assert interpolate(costs, 2) == 12.0
-    assert interpolate(costs, 3) == 14.0
-    assert interpolate(costs, 9) == 14.0
-
-
-def test_an_opening_holds_what_saves_more_than_its_row_costs() -> None:
-    seen = Counter({(5,): 80, (5, 6): 50, (7,): 15, (8,): 1})
-
-    assert choose_prefill_draft(seen, 100, lambda rows: 1.0 * rows, 10, 8.0) == [[5], [5, 6], [7]]
-    assert choose_prefill_draft(seen, 100, lambda rows: 9.0 * rows, 10, 8.0) == []
 
 
 def test_of_shapes_that_are_about_as_fast_the_one_with_the_fewest_forwards_is_drafted() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from service.engines.config import EngineConfig
 from service.engines.protocol import GenerationRequest
 from service.engines.torch.engine import load
 from service.planner.grammar import plan_grammar
@@ -19,8 +20,7 @@ from training.settings import HeadSettings, PrefillHeadSettings, TrainingSetting
 from training.tree import calibrate
 
 
-@pytest.mark.parametrize("with_prefill_head", [True, False])
-def test_heads_opening_and_tree_come_out_as_they_are_served(tmp_path: Path, with_prefill_head: bool) -> None:
+def test_heads_prefill_head_and_tree_come_out_as_they_are_served(tmp_path: Path) -> None:
     model_dir = write_tiny_model(tmp_path / "tiny", with_heads=False)
     settings = TrainingSettings(
         data=write_data(tmp_path / "data"),
@@ -36,20 +36,20 @@ def test_heads_opening_and_tree_come_out_as_they_are_served(tmp_path: Path, with
     assert len(positions.lengths) == len(positions.prompt_lengths)
     assert int(positions.prompt_lengths.sum()) == len(positions.prompts)
     train_heads(positions, settings, model_dir)
-    if with_prefill_head:
-        train_prefill_head(positions, settings, model_dir)
+    with pytest.raises(ValueError, match="no prefill head"):
+        calibrate(settings, model_dir)
+    train_prefill_head(positions, settings, model_dir)
     calibrate(settings, model_dir)
 
     drafting = json.loads((model_dir / "drafting.json").read_text(encoding="utf-8"))
     report = json.loads((settings.work / "tree_calibration.json").read_text(encoding="utf-8"))
     assert json.loads((model_dir / "medusa_tree.json").read_text(encoding="utf-8")) == report["tree"]
-    if with_prefill_head:
-        card = json.loads((model_dir / "prefill_head.json").read_text(encoding="utf-8"))
-        times = {float(least): spent for least, spent in report["prefill_head_ms"].items()}
-        assert card["p_min"] == min(times, key=times.__getitem__)
-        assert 1 <= len(card["phrases"]) <= 6
-        assert drafting["prefill_draft"] == []
-    served = load(model_dir, tmp_path, "float32", 1, "medusa", 384)
+    card = json.loads((model_dir / "prefill_head.json").read_text(encoding="utf-8"))
+    times = {float(least): spent for least, spent in report["prefill_head_ms"].items()}
+    assert card["p_min"] == min(times, key=times.__getitem__)
+    assert 1 <= len(card["phrases"]) <= 6
+    assert drafting["prefill_draft"] == []
+    served = load(EngineConfig(model_dir=model_dir, cache_dir=tmp_path, dtype="float32"))
     question = Question.parse("red shoes for men")
     request = GenerationRequest(prompt=render_prompt(question), grammar=plan_grammar(question))
     greedy = GenerationRequest(prompt=request.prompt, grammar=request.grammar, strategy="autoregressive")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from service.decoding.draft_model import ChainShape
 from service.decoding.early_exit import TunedLens
-from service.decoding.speculation import ChainShape
 from service.weights.model_folder import ExitCard
 from tests.training.test_heads import counting_plans
 from training import early_exit

@@ -8,6 +8,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
+from service.engines.config import EngineConfig
 from service.engines.protocol import GenerationRequest
 from service.engines.torch.engine import load
 from service.planner.grammar import plan_grammar
@@ -84,7 +85,7 @@ def test_a_folder_that_is_served_comes_out(settings: TrainingSettings) -> None:
     tree = json.loads((settings.output / "medusa_tree.json").read_text(encoding="utf-8"))
     assert 1 <= len(tree) <= 4
 
-    served = load(settings.output, settings.cache, "float32", 1, "medusa", 384)
+    served = load(EngineConfig(model_dir=settings.output, cache_dir=settings.cache, dtype="float32"))
     question = Question.parse("red shoes")
     request = GenerationRequest(prompt=render_prompt(question), grammar=plan_grammar(question))
     medusa = served.generate(request)

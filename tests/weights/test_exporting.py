@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from service.engines.config import EngineConfig
 from service.engines.torch.engine import load
 from service.weights.__main__ import FORMATS, main
 from service.weights.head_layouts import read_heads
@@ -43,9 +44,15 @@ def test_an_export_comes_back_bit_for_bit(model: Path, name: str, tmp_path: Path
 
 def test_an_export_is_a_model_folder_itself(model: Path, tmp_path: Path) -> None:
     exported = export(model, "vllm", tmp_path / "out")
-    ours = load(exported, tmp_path, "float32", 1, "autoregressive", 128)
+    ours = load(
+        EngineConfig(
+            model_dir=exported, cache_dir=tmp_path, dtype="float32", strategy="autoregressive", max_prompt_tokens=128
+        )
+    )
 
-    assert plan(ours, "autoregressive") == plan(load(model, tmp_path, "float32", 1, "medusa", 128), "medusa")
+    assert plan(ours, "autoregressive") == plan(
+        load(EngineConfig(model_dir=model, cache_dir=tmp_path, dtype="float32", max_prompt_tokens=128)), "medusa"
+    )
 
 
 @pytest.mark.parametrize("name", ["fasterdecoding", "nxdi"])

@@ -10,6 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from service.engines.config import EngineConfig
 from service.engines.protocol import GenerationRequest, Strategy
 from service.engines.torch.engine import TorchModel, load
 from service.planner.grammar import plan_grammar
@@ -46,7 +47,9 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def loaded(folder: Path, cache: Path, strategy: Strategy = "medusa") -> TorchModel:
-    return load(folder, cache, "float32", 1, strategy, 128)
+    return load(
+        EngineConfig(model_dir=folder, cache_dir=cache, dtype="float32", strategy=strategy, max_prompt_tokens=128)
+    )
 
 
 def plan(model: TorchModel, strategy: Strategy) -> list[int]:

@@ -190,6 +190,15 @@ question.addEventListener("keydown", (event) => {
   event.preventDefault();
   form.requestSubmit();
 });
+/** What the service says of itself that a visitor should know: that most plans would be late on this machine. */
+async function showNotice() {
+  const ready = await fetch("/readyz", { headers: { accept: "application/json" } }).catch(() => null);
+  const notice = ready?.ok ? (await ready.json().catch(() => null))?.notice : null;
+  byId("notice").textContent = notice ?? "";
+  byId("notice").hidden = !notice;
+}
+
 showExamples();
 showThread();
 showCounter();
+showNotice();

@@ -4,6 +4,12 @@ import { count, element, milliseconds, unseen } from "./dom.js";
 import { FACETS, INTENTS, MODES, SOURCES, STRATEGIES, VERTICALS } from "./vocabulary.js";
 
 const ORIGINS = { model: "Model", cache: "Cache", fallback: "Rules" };
+const REASONS = {
+  deadline: "The model needs longer than this question may take",
+  capacity: "More is asked right now than the model can do",
+  too_long: "This is more than the model can read or write",
+  engine: "No replica of the model gave a sound answer",
+};
 const THINGS = ["type", "line", "model", "brand"]; // what a product sentence may be about, best first
 const CURRENCIES = [
   ["$", /\$|\b(usd|dollars?|bucks?)\b/i],
@@ -100,9 +106,9 @@ function listed(name, items, otherwise) {
   return element("ol", { class: name }, items.map((item) => element("li", {}, element("bdi", {}, item))));
 }
 
-function degradedNote({ source }) {
-  const cause = source === "fallback" ? "The model did not answer in time, so rules wrote this plan." : "";
-  return element("p", { class: "degraded" }, `${cause} Degraded: valid and safe to search with, but coarser.`.trim());
+function degradedNote({ reason }) {
+  const cause = `${REASONS[reason] ?? "The model did not answer"}, so rules wrote this plan.`;
+  return element("p", { class: "degraded" }, `${cause} Degraded: valid and safe to search with, but coarser.`);
 }
 
 function originBadge({ source }) {

@@ -1,4 +1,4 @@
-"""`python -m service.engines.neuron compile|check`: artifacts for inf2 and trn1, and whether they belong to a model."""
+"""`python -m service.engines.neuron compile|check`: compile artifacts for inf2 and trn1, or check them."""
 
 import argparse
 import sys
@@ -78,7 +78,7 @@ def _check(arguments: argparse.Namespace) -> Manifest:
 
 
 def main(words: list[str] | None = None) -> int:
-    """The command line; 0, or 2 with the reason on stderr."""
+    """Run the command line; return 0, or 2 with the reason on stderr."""
     settings = Settings()
     arguments = _parser(settings).parse_args(words)
     try:

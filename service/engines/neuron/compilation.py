@@ -1,6 +1,7 @@
-"""`make compile`: a model folder into artifacts that an instance loads in seconds. Not run on hardware.
+"""`make compile`: compile a model folder into artifacts that an instance loads in seconds. Not run on hardware.
 
-Minutes, once, on any machine with the pinned SDK's compiler; never at boot: `loading.py` only reads what this wrote.
+It takes minutes, once, on any machine with the pinned SDK's compiler; never at boot: `loading.py` only reads what this
+wrote.
 """
 
 import json
@@ -50,11 +51,11 @@ def compile_model(
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=".checkpoint-") as scratch:
         checkpoint = export_model(model_dir, cache_dir, _NXDI, Path(scratch) / "checkpoint").folder
         model = medusa_shape(checkpoint)
-        neuron_arguments(model, settings)  # before anything is patched: what is wrong is wrong with any tree
+        neuron_arguments(model, settings)  # before patching: errors here do not depend on the tree
         relocates = driver.persist_relocation()
         if not relocates:
             model = MedusaShape(model.vocab_size, model.num_heads, chain(model.num_heads))
-            settings = settings.model_copy(update={"speculation_length": model.num_heads + 2})  # the root, the free row
+            settings = settings.model_copy(update={"speculation_length": model.num_heads + 2})  # root and free row
         arguments = neuron_arguments(model, settings)
         driver.compile(checkpoint, output, arguments)
         shutil.copy(checkpoint / TOKENIZER, output / TOKENIZER)
@@ -62,7 +63,7 @@ def compile_model(
 
 
 def medusa_shape(checkpoint: Path) -> MedusaShape:
-    """What an exported checkpoint is. Raises LayoutError for heads whose names or shapes NxDI would not match."""
+    """Return an exported checkpoint's shape. Raises LayoutError for heads whose names or shapes NxDI cannot match."""
     config = read_config(checkpoint)
     heads, tree = checkpoint / _NXDI.file, checkpoint / _TREE
     count = read_heads(heads, read_lm_head(checkpoint, config)).heads.count if heads.is_file() else 0

@@ -1,6 +1,6 @@
-"""What NxDI is told to compile: NeuronConfig's arguments from a model folder, checked where NxDI checks nothing.
+"""NeuronConfig's arguments for NxDI, from a model folder, with the checks that NxDI itself lacks.
 
-Each refusal names a way in which NxDI 0.8 would go on silently and be wrong or slow (docs/decisions/0012).
+Each refusal names a setting that NxDI 0.8 would accept silently and then be wrong or slow (docs/decisions/0012).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,11 +16,11 @@ Chip = Literal["inf2", "trn1"]
 
 # Degrees of tensor parallelism that NxDI supports (docs of AWS Neuron, NxD Inference features).
 TENSOR_PARALLEL: dict[Chip, tuple[int, ...]] = {"inf2": (1, 2, 4, 8, 24), "trn1": (1, 2, 8, 16, 32)}
-CANDIDATES = 10  # what NxDI's Medusa code takes for granted of every row (neuronx_distributed/utils/medusa_utils.py)
+CANDIDATES = 10  # NxDI's Medusa code assumes this many for every row (neuronx_distributed/utils/medusa_utils.py)
 
 
 class ConfigurationError(ValueError):
-    """NxDI would take this and be wrong; the message names each setting and what to do."""
+    """Raised for settings that NxDI would accept and get wrong; the message names each setting and what to do."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__(f"Not compiled for Neuron: {'; '.join(problems)}.")
@@ -28,7 +28,7 @@ class ConfigurationError(ValueError):
 
 
 class CompileSettings(BaseModel):
-    """What a model is compiled for."""
+    """Settings that a model is compiled with."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -44,7 +44,7 @@ class CompileSettings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class MedusaShape:
-    """What of a model decides how it compiles: vocabulary, number of heads, the tree's choices."""
+    """The part of a model that decides how it compiles: vocabulary size, number of heads, the tree's choices."""
 
     vocab_size: int
     num_heads: int
@@ -52,12 +52,12 @@ class MedusaShape:
 
 
 def chain(num_heads: int) -> tuple[tuple[int, ...], ...]:
-    """The tree of each head's best guess alone. What it accepts is in its place already."""
+    """Return the chain of each head's best guess. The nodes that it accepts never need to be moved in the cache."""
     return tuple((0,) * depth for depth in range(1, num_heads + 1))
 
 
 def neuron_arguments(model: MedusaShape, settings: CompileSettings) -> dict[str, Any]:
-    """NeuronConfig's arguments as plain data. Raises ConfigurationError naming everything that is wrong."""
+    """Return NeuronConfig's arguments as plain data. Raises ConfigurationError naming everything that is wrong."""
     buckets = sorted(set(settings.context_buckets)) or [settings.max_prompt_tokens]
     arguments = {
         "batch_size": 1,
@@ -84,7 +84,7 @@ def neuron_arguments(model: MedusaShape, settings: CompileSettings) -> dict[str,
 
 
 def forward_shape(arguments: Mapping[str, Any]) -> ForwardShape:
-    """What a graph of these arguments takes and gives. Raises ConfigurationError for arguments that are wrong."""
+    """Return the input and output shapes of a graph with these arguments. Raises ConfigurationError for wrong ones."""
     problems = list(argument_problems(arguments))
     if problems:
         raise ConfigurationError(problems)
@@ -98,7 +98,7 @@ def forward_shape(arguments: Mapping[str, Any]) -> ForwardShape:
 
 
 def arguments_of(neuron_config: object) -> dict[str, Any]:
-    """The arguments that somebody's own NeuronConfig stands for."""
+    """Return the arguments that an existing NeuronConfig stands for."""
     sampling = getattr(neuron_config, "on_device_sampling_config", None)
     arguments = dict(vars(neuron_config))
     arguments["on_device_sampling_config"] = dict(vars(sampling)) if hasattr(sampling, "__dict__") else sampling
@@ -124,7 +124,7 @@ def _model_problems(model: MedusaShape, settings: CompileSettings) -> Iterator[s
 
 
 def argument_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
-    """What of NeuronConfig's arguments would be taken silently and go wrong."""
+    """Yield each problem in NeuronConfig's arguments that NxDI would silently accept."""
     if not arguments.get("is_medusa"):
         yield "is_medusa is off: this engine decodes with Medusa heads; train some (make train)"
         return

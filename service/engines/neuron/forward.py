@@ -1,4 +1,4 @@
-"""One compiled Medusa model as the loop needs it: read a prompt, read a tree of tokens, keep what was accepted.
+"""One compiled Medusa model as the decoding loop's target: it reads a prompt or a tree, and keeps what was accepted.
 
 The forward contract of NxDI's Medusa models (neuronx-distributed-inference 0.8, `models/model_base.py` and
 `utils/hf_adapter.py`), batch 1, K heads, a graph compiled for L rows, C candidates of each row coming back:
@@ -20,6 +20,11 @@ asked for, and what was accepted out of its place is read once more.
 
 The last row of every step is left free at position 0: NxDI gathers its rows' hidden states from the lowest position on,
 which is right for no other one. This module knows tokens and positions, no text, grammar or Neuron package.
+
+The C candidates are the best tokens of the whole vocabulary, best first; their order is all that is known. Those before
+the first legal one are illegal, so the first legal one is the best legal token there is, exactly. Where none of the C
+is legal, nothing on this side of the device can tell which legal token is best: no token is made up, the generation is
+given up.
 """
 
 from collections.abc import Sequence
@@ -31,14 +36,22 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from service.decoding.draft import TokenTree
-from service.decoding.tree import ancestor_mask
+from service.decoding.constraint import GrammarError
+from service.decoding.lm_head import Scores
+from service.decoding.proposer import MOST_DRAFTED_NODES
+from service.decoding.tree import TokenTree, ancestor_mask
 
 MedusaArguments = tuple[Tensor, Tensor, Tensor, Tensor]
+
+_OUTSIDE = -1000.0  # a score far below every rank, and finite: softmax of it is 0
 
 
 class ForwardContractError(RuntimeError):
     """The compiled model answered with something else than the contract says."""
+
+
+class OutsideCandidatesError(GrammarError):
+    """No candidate of a row is legal, though the grammar goes on."""
 
 
 class ForwardOutput(Protocol):
@@ -48,7 +61,7 @@ class ForwardOutput(Protocol):
     def hidden_states(self) -> Tensor: ...
 
 
-class MedusaModel(Protocol):
+class CompiledModel(Protocol):
     """NxDI's `NeuronLlamaForCausalLM`, or whatever else obeys the contract above."""
 
     def forward(
@@ -81,48 +94,107 @@ class ForwardShape:
         return prompt + new + self.num_heads + 1 + self.rows
 
 
-class CompiledForward:
-    """A compiled model and the state of its cache: `length` positions are kept, some still to be moved into place."""
+class CandidateScores:
+    """`Scores` made of ranks: 0 for a row's best candidate, -1 for its second, far less for every other token."""
 
-    def __init__(self, model: MedusaModel, shape: ForwardShape, *, relocates: bool) -> None:
+    def __init__(self, candidates: NDArray[np.int64]) -> None:
+        """`candidates` [rows, C], best first."""
+        self._candidates = candidates
+
+    def of(self, row: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Scores of `token_ids` (ascending, at least one)."""
+        scores = np.full(token_ids.size, _OUTSIDE, dtype=np.float32)
+        candidates = self._candidates[row]
+        places = np.searchsorted(token_ids, candidates).clip(max=token_ids.size - 1)
+        found = np.flatnonzero(token_ids[places] == candidates)
+        scores[places[found]] = -found
+        return scores
+
+
+class LegalCandidateScores(CandidateScores):
+    """The same where the model's own choice is read from them, and so must be among the candidates."""
+
+    def of(self, row: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Raises OutsideCandidatesError where none of `token_ids` is a candidate."""
+        scores = super().of(row, token_ids)
+        if scores.max() == _OUTSIDE:
+            raise OutsideCandidatesError(
+                f"none of the {self._candidates.shape[1]} candidates that the device gave is legal here"
+            )
+        return scores
+
+
+class CompiledTarget:
+    """A compiled model and the state of its cache: `length` positions are kept, some still to be moved into place.
+
+    What cannot be moved is not kept and is read again, so tokens never depend on what a step had room for.
+    """
+
+    def __init__(self, model: CompiledModel, shape: ForwardShape, *, relocates: bool) -> None:
         self.shape = shape
         self.length = 0
         self._model = model
         self._most_moves = shape.num_heads + 1 if relocates else 0
         self._moves: list[tuple[int, int]] = []  # (from, to), absolute, due with the next step
+        self._run = 0  # of the tree just read
+        self._candidates: NDArray[np.int64]  # [K+1, N - root, C], of its root and the nodes after it
+        self._guesses: NDArray[np.int64]  # [K, C], by the heads at the last position that is kept
 
     @property
     def most_nodes(self) -> int:
-        """Tokens that the next forward can read."""
         return self.shape.most_nodes if self.length else self.shape.max_context_length
 
-    def reset(self) -> None:
-        """Forget everything: the next forward reads a prompt."""
+    @property
+    def most_drafted_nodes(self) -> int:
+        """None while the prompt is read: that graph takes a chain and answers for its last token alone."""
+        return MOST_DRAFTED_NODES if self.length else 0
+
+    @property
+    def num_heads(self) -> int:
+        return self.shape.num_heads
+
+    def begin(self, prompt_tokens: int, max_tokens: int) -> None:
+        """Raises ValueError for a prompt that does not fit the compiled lengths."""
+        needed = self.shape.needed(prompt_tokens, max_tokens)
+        if prompt_tokens > self.shape.max_context_length:
+            raise ValueError(
+                f"{prompt_tokens} prompt tokens are more than the {self.shape.max_context_length} compiled for"
+            )
+        if needed > self.shape.seq_len:
+            raise ValueError(
+                f"{prompt_tokens} prompt tokens and {max_tokens} more may touch {needed} cache positions, and "
+                f"{self.shape.seq_len} were compiled"
+            )
         self.length, self._moves = 0, []
 
-    def read(self, nodes: TokenTree) -> NDArray[np.int64]:
-        """Candidates [K+1, N - root, C] of the root of `nodes` and each node after it, best first.
+    def forward(self, tree: TokenTree) -> Scores:
+        """The first forward of a generation takes a chain alone. Raises ForwardContractError.
 
-        The first forward after `reset` takes a chain alone. Raises ForwardContractError.
+        The scores raise OutsideCandidatesError where no candidate is legal.
         """
+        self._run = tree.run
         if self.length:
-            return self._read_tree(nodes)[:, nodes.root : len(nodes.tokens)]
-        return self._read_prompt(nodes.tokens)
+            self._candidates = self._read_tree(tree)[:, tree.root : len(tree.tokens)]
+        else:
+            self._candidates = self._read_prompt(tree.tokens)
+        return LegalCandidateScores(self._candidates[0])
 
-    def keep(self, offsets: Sequence[int]) -> int:
-        """Of the nodes just read, keep these (ascending, from 0 on), as many as can be; returns how many.
-
-        Those whose place is taken by others move there, at most K+1 of them; after the first that cannot, none is kept.
-        """
+    def commit(self, path: Sequence[int]) -> int:
+        """Keeps as many nodes as can be: those whose place is taken by others move there, at most K+1 of them."""
         kept = 0
-        for offset in offsets:
+        for offset in (*range(self._run), *path):
             if offset != kept:
                 if len(self._moves) >= self._most_moves:
                     break
                 self._moves.append((self.length + offset, self.length + kept))
             kept += 1
         self.length += kept
+        kept -= self._run
+        self._guesses = self._candidates[1:, path[kept - 1] - self._run + 1 if kept else 0]
         return kept
+
+    def head_scores(self) -> Scores:
+        return CandidateScores(self._guesses)
 
     def _read_prompt(self, tokens: Sequence[int]) -> NDArray[np.int64]:
         positions = torch.arange(len(tokens))
@@ -131,22 +203,22 @@ class CompiledForward:
             attention_mask=torch.ones(1, len(tokens), dtype=torch.long),
             position_ids=positions[None],
         )
-        return self._candidates(output, (self.shape.num_heads + 1, 1, self.shape.candidates))
+        return self._checked(output, (self.shape.num_heads + 1, 1, self.shape.candidates))
 
-    def _read_tree(self, nodes: TokenTree) -> NDArray[np.int64]:
-        rows, start, count = self.shape.rows, self.length, len(nodes.tokens)
+    def _read_tree(self, tree: TokenTree) -> NDArray[np.int64]:
+        rows, start, count = self.shape.rows, self.length, len(tree.tokens)
         if count > self.shape.most_nodes or start + rows > self.shape.seq_len:
             raise ValueError(
                 f"{count} nodes after {start} positions do not fit a graph of {rows} rows and {self.shape.seq_len} "
                 "positions"
             )
         tokens = torch.zeros(1, rows, dtype=torch.long)
-        tokens[0, :count] = torch.tensor(nodes.tokens)
+        tokens[0, :count] = torch.tensor(tree.tokens)
         positions = torch.full((1, rows), start)
-        positions[0, :count] += torch.tensor(nodes.depths)
+        positions[0, :count] += torch.tensor(tree.depths)
         positions[0, -1] = 0
         mask = torch.eye(rows, dtype=torch.long)
-        mask[:count, :count] = ancestor_mask(nodes.parents)
+        mask[:count, :count] = ancestor_mask(tree.parents)
         arguments = (*self._due_moves(), mask[None], torch.arange(start, start + rows)[None])
         output = self._model.forward(
             input_ids=tokens,
@@ -154,7 +226,7 @@ class CompiledForward:
             position_ids=positions,
             medusa_args=arguments,
         )
-        candidates = self._candidates(output, (self.shape.num_heads + 1, 1, rows, self.shape.candidates))
+        candidates = self._checked(output, (self.shape.num_heads + 1, 1, rows, self.shape.candidates))
         self._moves = []
         return candidates[:, 0]
 
@@ -165,7 +237,7 @@ class CompiledForward:
         source, target = zip(*moves, strict=True)
         return torch.tensor([source]), torch.tensor([target])
 
-    def _candidates(self, output: ForwardOutput, expected: tuple[int, ...]) -> NDArray[np.int64]:
+    def _checked(self, output: ForwardOutput, expected: tuple[int, ...]) -> NDArray[np.int64]:
         candidates = output.hidden_states
         if tuple(candidates.shape) != expected:
             raise ForwardContractError(

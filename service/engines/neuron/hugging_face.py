@@ -16,10 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from service.decoding.generation import generate
+from service.decoding.medusa import MedusaProposer
 from service.decoding.tree import MedusaTree
 from service.engines.neuron.configuration import arguments_of, forward_shape
-from service.engines.neuron.forward import CompiledForward
-from service.engines.neuron.generation import generate
+from service.engines.neuron.forward import CompiledTarget
 from service.engines.neuron.nxdi import with_free_row
 
 _WITHOUT_EFFECT = {
@@ -66,8 +67,10 @@ class MedusaGenerator:
         arguments = arguments_of(model.neuron_config)
         shape = forward_shape(arguments)
         self._model = model
-        self._tree = MedusaTree.from_choices(arguments["medusa_tree"], shape.num_heads)
-        self._forward = CompiledForward(with_free_row(model), shape, relocates=relocates)
+        self._target = CompiledTarget(with_free_row(model), shape, relocates=relocates)
+        self._proposer = MedusaProposer(
+            self._target, MedusaTree.from_choices(arguments["medusa_tree"], shape.num_heads)
+        )
 
     def generate(
         self,
@@ -99,11 +102,11 @@ class MedusaGenerator:
         wanted = (
             wanted or getattr(generation_config, "max_new_tokens", None) or self._model.neuron_config.max_new_tokens
         )
-        shape = self._forward.shape
+        shape = self._target.shape
         room = shape.seq_len - shape.needed(len(prompt), 0)
         constraint = Unconstrained(self._model.config.vocab_size, ends)
         most = max(1, min(wanted or room, room))
-        generation = generate(self._forward, self._tree, prompt, constraint, max_tokens=most)
+        generation = generate(self._target, self._proposer, prompt, constraint, max_tokens=most)
         return torch.cat([input_ids, torch.tensor([generation.tokens], dtype=input_ids.dtype)], dim=1)
 
     def _refuse(self, input_ids: Tensor, assistant_model: object, sampled: bool, others: dict[str, Any]) -> None:

@@ -8,23 +8,30 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from service.decoding.constraint import GrammarCompiler
+from service.decoding.generation import generate
+from service.decoding.medusa import MedusaProposer
+from service.decoding.proposer import NO_PROPOSER
 from service.decoding.statistics import Generation
 from service.decoding.tree import MedusaTree
-from service.engines.neuron.candidates import OutsideCandidatesError
+from service.engines.config import EngineConfig
 from service.engines.neuron.configuration import forward_shape
-from service.engines.neuron.forward import CompiledForward
-from service.engines.neuron.generation import AUTOREGRESSIVE, generate
+from service.engines.neuron.cores import VISIBLE_CORES, core_count, neuron_cores
+from service.engines.neuron.forward import CompiledTarget, OutsideCandidatesError
 from service.engines.neuron.manifest import TOKENIZER, check_manifest
 from service.engines.neuron.nxdi import NXDI, Driver
 from service.engines.neuron.packages import installed_versions
-from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError, Strategy
-from service.engines.results import generation_result, request_constraint
-from service.engines.triton.repository import VISIBLE_CORES, neuron_cores
+from service.engines.protocol import (
+    GenerationRequest,
+    GenerationResult,
+    PromptTooLongError,
+    RequestRefusedError,
+    Strategy,
+)
+from service.engines.results import generation_result, request_constraint, trace_texts
 from service.weights.model_folder import ModelCard, read_card
 
 _log = logging.getLogger(__name__)
@@ -37,14 +44,14 @@ _WARM_UP_PROMPT = " red shoes"
 class NeuronModel:
     """A compiled model with its tokenizer. `refused` counts requests for which the candidates held no legal token."""
 
-    def __init__(self, card: ModelCard, tokenizer: Tokenizer, forward: CompiledForward, tree: MedusaTree) -> None:
+    def __init__(self, card: ModelCard, tokenizer: Tokenizer, target: CompiledTarget, tree: MedusaTree) -> None:
         self.id = card.id
         self.kernel = "neuron"
         self.answered = self.refused = 0
         self._card = card
         self._tokenizer = tokenizer
-        self._forward = forward
-        self._tree = tree
+        self._target = target
+        self._medusa = MedusaProposer(target, tree)
         self._compiler = GrammarCompiler(tokenizer.to_str(), card.eos_token_id)
 
     def generate(self, request: GenerationRequest, cancelled: Callable[[], bool] = lambda: False) -> GenerationResult:
@@ -55,16 +62,16 @@ class NeuronModel:
         """
         started = time.monotonic()
         prompt = [self._card.bos_token_id, *self._tokenizer.encode(request.prompt, add_special_tokens=False).ids]
-        longest = self._forward.shape.max_context_length
+        longest = self._target.shape.max_context_length
         if len(prompt) > longest:
-            raise RequestRefusedError(f"its prompt has {len(prompt)} tokens, and {longest} are the most")
+            raise PromptTooLongError.at(len(prompt), longest)
 
         def stop() -> bool:
             return cancelled() or (request.deadline is not None and time.monotonic() >= request.deadline)
 
         generation = self._generate(request, prompt, stop)
         self.answered += 1
-        return generation_result(generation, self._tokenizer, time.monotonic() - started, trace=request.trace)
+        return generation_result(generation, self._tokenizer, time.monotonic() - started)
 
     def _generate(self, request: GenerationRequest, prompt: list[int], stop: Callable[[], bool]) -> Generation:
         if request.strategy not in STRATEGIES:
@@ -72,13 +79,13 @@ class NeuronModel:
         is_medusa = request.strategy == "medusa"
         try:
             return generate(
-                self._forward,
-                self._tree if is_medusa else AUTOREGRESSIVE,
+                self._target,
+                self._medusa if is_medusa else NO_PROPOSER,
                 prompt,
                 request_constraint(self._compiler, request.grammar),
                 max_tokens=min(request.max_tokens or self._card.max_tokens, self._card.max_tokens),
                 fast_forward=is_medusa or request.fast_forward,
-                trace=request.trace,
+                trace=trace_texts(request, self._tokenizer),
                 cancelled=stop,
             )
         except OutsideCandidatesError as error:
@@ -88,10 +95,7 @@ class NeuronModel:
 
 
 def load(
-    model_dir: Path,
-    compiled_dir: Path,
-    max_prompt_tokens: int,
-    strategy: Strategy,
+    config: EngineConfig,
     number: int | None = None,
     driver: Driver = NXDI,
     packages: Callable[[], Mapping[str, str]] = installed_versions,
@@ -102,9 +106,11 @@ def load(
     The runtime reads them once, when it is first used. Raises NeuronUnavailableError, ManifestError, ModelFolderError
     or ConfigurationError with what to mend.
     """
+    model_dir, compiled_dir = config.model_dir, config.neuron.compiled_dir
+    assert compiled_dir is not None, "the settings ask for it"
     cores = 0 if number is not None else core_count(os.environ.get(VISIBLE_CORES, ""))
     card = read_card(model_dir)
-    least = {"max_context_length": max_prompt_tokens, "max_new_tokens": card.max_tokens}
+    least = {"max_context_length": config.max_prompt_tokens, "max_new_tokens": card.max_tokens}
     manifest = check_manifest(compiled_dir, model_dir, packages(), least, cores)
     if number is not None:
         os.environ[VISIBLE_CORES] = neuron_cores(number, manifest.arguments["tp_degree"])
@@ -112,20 +118,11 @@ def load(
     model = NeuronModel(
         card,
         Tokenizer.from_file(str(compiled_dir / TOKENIZER)),
-        CompiledForward(driver.load(compiled_dir), shape, relocates=manifest.relocates),
+        CompiledTarget(driver.load(compiled_dir), shape, relocates=manifest.relocates),
         MedusaTree.from_choices(manifest.arguments["medusa_tree"], shape.num_heads),
     )
-    _prove(model, strategy)
+    _prove(model, config.strategy)
     return model
-
-
-def core_count(visible_cores: str) -> int:
-    """How many NeuronCores "0-1" or "2,3" names; 0 for none. Raises ValueError for what is neither."""
-    count = 0
-    for part in filter(None, visible_cores.split(",")):
-        first, _, last = part.partition("-")
-        count += int(last or first) - int(first) + 1
-    return count
 
 
 def _prove(model: NeuronModel, strategy: Strategy) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from service.engines.neuron.forward import MedusaModel
+from service.engines.neuron.forward import CompiledModel
 from service.engines.neuron.relocation import persist_relocation
 
 _PACKAGE = "neuronx_distributed_inference"
@@ -27,7 +27,7 @@ class Driver(Protocol):
         """Compile a Hugging Face checkpoint with its heads into `output`; minutes."""
         ...
 
-    def load(self, compiled: Path) -> MedusaModel:
+    def load(self, compiled: Path) -> CompiledModel:
         """Load what `compile` wrote onto the NeuronCores that this process sees."""
         ...
 
@@ -54,11 +54,11 @@ class Nxdi:
         config = llama.LlamaInferenceConfig(neuron, load_config=adapter.load_pretrained_config(str(checkpoint)))
         return llama.NeuronLlamaForCausalLM(str(checkpoint), config)
 
-    def load(self, compiled: Path) -> MedusaModel:
+    def load(self, compiled: Path) -> CompiledModel:
         llama = import_module(f"{_PACKAGE}.models.llama.modeling_llama")
         model = llama.NeuronLlamaForCausalLM(f"{compiled}/")
         model.load(f"{compiled}/")
-        ready: MedusaModel = with_free_row(model)
+        ready: CompiledModel = with_free_row(model)
         return ready
 
 

@@ -9,10 +9,10 @@ import asyncio
 import logging
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from service.decoding.constraint import GrammarConstraint, GrammarError
+from service.engines.config import EngineConfig
 from service.engines.openai.capabilities import Capabilities, find_abilities
 from service.engines.openai.client import CompletionsClient, ServerError, ServerGoneError
 from service.engines.openai.following import TextFollower
@@ -21,9 +21,9 @@ from service.engines.protocol import (
     EngineUnavailableError,
     GenerationRequest,
     GenerationResult,
+    PromptTooLongError,
     RequestRefusedError,
     StopReason,
-    Strategy,
 )
 from service.weights.base_weights import BaseWeightsError
 from service.weights.model_card import ModelFolderError
@@ -47,30 +47,13 @@ class _Answer:
 class OpenAiEngine:
     """One request at a time; the server batches what several engines send it."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        model_dir: Path,
-        cache_dir: Path,
-        strategy: Strategy,
-        max_prompt_tokens: int,
-        model: str = "",
-        key: str = "",
-        may_ask_for_grammars: bool = True,
-        start_seconds: float = START_SECONDS,
-    ) -> None:
-        """`url` ends before /completions. `model_dir` is the folder whose export the server runs.
+    def __init__(self, config: EngineConfig, number: int, *, start_seconds: float = START_SECONDS) -> None:
+        """Replicas are spread over the servers by their `number`; each server runs the export of `config.model_dir`.
 
-        `model` names the model to the server, "" where it has only one. `strategy` is how the server decodes, which no
-        server tells: it is the word of whoever configured both.
+        `config.strategy` is how the server decodes, which no server tells: it is the word of whoever configured both.
         """
-        self._url, self._key = url, key
-        self._paths = (model_dir, cache_dir)
-        self._strategy = strategy
-        self._max_prompt_tokens = max_prompt_tokens
-        self._model = model
-        self._may_ask_for_grammars = may_ask_for_grammars
+        self._config = config
+        self._url = config.openai.urls[number % len(config.openai.urls)]
         self._start_seconds = start_seconds
         self._client: CompletionsClient | None = None
         self._served: ServedModel | None = None
@@ -115,11 +98,14 @@ class OpenAiEngine:
         raise EngineUnavailableError(f"the server at {self._url} {problem}")
 
     async def _find_out(self) -> None:
-        self._client = client = CompletionsClient(self._url, self._key)
+        self._client = client = CompletionsClient(self._url, self._config.openai.key.get_secret_value())
         async with asyncio.timeout(self._start_seconds):
-            served = self._served = await asyncio.to_thread(ServedModel, *self._paths)
+            served = self._served = await asyncio.to_thread(ServedModel, self._config.model_dir, self._config.cache_dir)
             self._abilities = able = await find_abilities(
-                client, served, self._model, may_ask_for_grammars=self._may_ask_for_grammars
+                client,
+                served,
+                self._config.openai.model,
+                may_ask_for_grammars=self._config.openai.grammar == "auto",
             )
         known = {"prompt_as": able.prompt, "grammar_as": able.grammar or "none"}
         logger.info("completions server ready", extra=known)
@@ -162,11 +148,11 @@ class OpenAiEngine:
             raise EngineUnavailableError("the completions server is not up")
         if request.trace:
             raise RequestRefusedError("a server of completions does not show its steps")
-        if request.strategy != self._strategy:
-            raise RequestRefusedError(f"the server decodes {self._strategy}, and no other way")
-        length = len(self._served.prompt(request.prompt))
-        if length > self._max_prompt_tokens:
-            raise RequestRefusedError(f"its prompt has {length} tokens, and {self._max_prompt_tokens} are the most")
+        if request.strategy != self._config.strategy:
+            raise RequestRefusedError(f"the server decodes {self._config.strategy}, and no other way")
+        length, longest = len(self._served.prompt(request.prompt)), self._config.max_prompt_tokens
+        if length > longest:
+            raise PromptTooLongError.at(length, longest)
         try:
             return self._served, self._abilities, self._served.compiler.compile(request.grammar)
         except GrammarError:  # its message quotes the grammar, and so the shopper

@@ -3,41 +3,34 @@
 from dataclasses import replace
 from pathlib import Path
 
-from service.decoding.early_exit import LayeredModel, SelfDraft
-from service.decoding.native.targets import KernelChoice
-from service.decoding.smaller_model import SmallerDraft
-from service.decoding.speculation import ChainShape, DraftModel
+from service.decoding.draft_model import ChainShape, DraftModel, SmallerModel
+from service.decoding.early_exit import EarlyExitModel
+from service.decoding.target import CausalLM
+from service.engines.config import EngineConfig
 from service.engines.torch.forward import build_forward, kept_dtype
-from service.engines.torch.precision import Precision
-from service.weights.model_folder import LoadedModel, ModelFolderError, load_model
+from service.weights.model_folder import LoadedModel, ModelFolderError, load_early_exit, load_model
 
 
-def self_draft(loaded: LoadedModel, forward: LayeredModel) -> DraftModel | None:
+def early_exit_model(model_dir: Path, forward: CausalLM) -> DraftModel | None:
     """The model's own first layers; None where its folder names no exit. Raises ModelFolderError."""
-    if loaded.early_exit is None:
+    early_exit = load_early_exit(model_dir)
+    if early_exit is None:
         return None
-    tuned_lens = loaded.early_exit.tuned_lens
+    tuned_lens = early_exit.tuned_lens
     try:
-        fitting = SelfDraft(forward, loaded.early_exit)
+        fitting = EarlyExitModel(forward, early_exit)
         return replace(
-            fitting,
-            early_exit=replace(loaded.early_exit, tuned_lens=tuned_lens and tuned_lens.with_product(forward.linear)),
+            fitting, early_exit=replace(early_exit, tuned_lens=tuned_lens and tuned_lens.with_product(forward.linear))
         )
     except ValueError as error:
-        raise ModelFolderError(f"early_exit.json of model {loaded.id!r} does not fit it: {error}") from error
+        raise ModelFolderError(f"early_exit.json in {model_dir} does not fit its model: {error}") from error
 
 
-def smaller_draft(
-    loaded: LoadedModel,
-    forward: LayeredModel,
-    folder: Path,
-    cache_dir: Path,
-    dtype: Precision,
-    positions: int,
-    kernel: KernelChoice = "auto",
-) -> DraftModel:
-    """The model in `folder`, for prompts and plans of up to `positions` tokens. Raises ModelFolderError."""
-    smaller = load_model(folder, cache_dir, kept_dtype(dtype))
+def smaller_model(loaded: LoadedModel, forward: CausalLM, config: EngineConfig) -> DraftModel:
+    """The model in `config.draft_model_dir`, for the longest prompt and plan of `loaded`. Raises ModelFolderError."""
+    assert config.draft_model_dir is not None
+    folder, positions = config.draft_model_dir, config.max_prompt_tokens + loaded.max_tokens
+    smaller = load_model(folder, config.cache_dir, kept_dtype(config.dtype))
     if smaller.tokenizer.get_vocab() != loaded.tokenizer.get_vocab():
         raise ModelFolderError(
             f"PEAKPLAN_DRAFT_MODEL_DIR={folder} has other tokens than model {loaded.id!r}: a draft needs the same ones"
@@ -47,5 +40,5 @@ def smaller_draft(
             f"PEAKPLAN_DRAFT_MODEL_DIR={folder} reads {smaller.longest_sequence} positions, "
             f"and {positions} are wanted: lower PEAKPLAN_MAX_PROMPT_TOKENS or name another draft"
         )
-    model = build_forward(smaller, dtype, cache_dir, kernel)
-    return SmallerDraft(forward, model, model.new_cache(positions), ChainShape())
+    model = build_forward(smaller, config.dtype, config.cache_dir, config.kernel)
+    return SmallerModel(forward, model, model.new_cache(positions), ChainShape())

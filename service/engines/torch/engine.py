@@ -7,24 +7,29 @@ import ctypes
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import torch
 
-from service.decoding.constraint import GrammarCompiler, GrammarConstraint
-from service.decoding.draft import MOST_DRAFTED_NODES
-from service.decoding.generation import generate_autoregressive, generate_draft, generate_medusa
-from service.decoding.model import TargetModel
-from service.decoding.native.targets import KernelChoice
-from service.decoding.prefill_draft import PrefillDraft
-from service.decoding.speculation import DraftModel
+from service.decoding.constraint import Constraint, GrammarCompiler
+from service.decoding.draft_model import DraftModel
+from service.decoding.generation import generate
+from service.decoding.medusa import MedusaProposer
+from service.decoding.prefill_draft import PrefillDraft, PrefillProposer
+from service.decoding.proposer import MOST_DRAFTED_NODES, NO_PROPOSER, Proposer
 from service.decoding.statistics import Generation
+from service.decoding.target import CausalLM, LlamaTarget, Target
 from service.decoding.tree import MedusaTree
-from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError, Strategy
-from service.engines.results import generation_result, request_constraint
-from service.engines.torch.drafts import self_draft, smaller_draft
+from service.engines.config import EngineConfig
+from service.engines.protocol import (
+    GenerationRequest,
+    GenerationResult,
+    PromptTooLongError,
+    RequestRefusedError,
+    Strategy,
+)
+from service.engines.results import generation_result, request_constraint, trace_texts
+from service.engines.torch.drafts import early_exit_model, smaller_model
 from service.engines.torch.forward import build_forward, kept_dtype
-from service.engines.torch.precision import Precision
 from service.engines.torch.side_thread import SideThread
 from service.weights.model_folder import LoadedModel, ModelFolderError, load_model
 
@@ -37,7 +42,7 @@ class TorchModel:
     """A loaded model with its tokenizer, and one K/V cache that every generation uses again."""
 
     def __init__(
-        self, loaded: LoadedModel, forward: TargetModel, max_prompt_tokens: int, draft: DraftModel | None = None
+        self, loaded: LoadedModel, forward: CausalLM, max_prompt_tokens: int, draft: DraftModel | None = None
     ) -> None:
         """`forward` computes the loaded weights, and `draft` drafts for it.
 
@@ -99,39 +104,47 @@ class TorchModel:
         started = time.monotonic()
         prompt = [self._bos_token_id, *self._tokenizer.encode(request.prompt, add_special_tokens=False).ids]
         if len(prompt) > self._max_prompt_tokens:
-            raise RequestRefusedError(
-                f"its prompt has {len(prompt)} tokens, and {self._max_prompt_tokens} are the most"
-            )
+            raise PromptTooLongError.at(len(prompt), self._max_prompt_tokens)
 
         def stop() -> bool:
             return cancelled() or (request.deadline is not None and time.monotonic() >= request.deadline)
 
         generation = self._generate(request, prompt, stop)
-        return generation_result(generation, self._tokenizer, time.monotonic() - started, trace=request.trace)
+        return generation_result(generation, self._tokenizer, time.monotonic() - started)
 
     def _generate(self, request: GenerationRequest, prompt: list[int], stop: Callable[[], bool]) -> Generation:
         constraint = self._side.submit(partial(self._begin_grammar, request.grammar))
-        max_tokens = min(request.max_tokens or self._max_tokens, self._max_tokens)
-        if request.strategy == "medusa":
+        target, proposer = self._begin(request.strategy, prompt)
+        return generate(
+            target,
+            proposer,
+            prompt,
+            constraint,
+            max_tokens=min(request.max_tokens or self._max_tokens, self._max_tokens),
+            fast_forward=request.fast_forward or request.strategy != "autoregressive",
+            trace=trace_texts(request, self._tokenizer),
+            cancelled=stop,
+        )
+
+    def _begin(self, strategy: Strategy, prompt: list[int]) -> tuple[Target, Proposer]:
+        """What a generation runs on. Raises RequestRefusedError for a strategy that this model lacks the parts for."""
+        if strategy == "medusa":
             if self._heads is None:
                 raise RequestRefusedError(f"the model {self.id} has no Medusa heads")
-            run = partial(
-                generate_medusa, self._llama, self._heads, self._tree, prefill_draft=self._draft_prefill(prompt)
-            )
-        elif request.strategy == "draft":
+            target = LlamaTarget(self._llama, self._cache, self._heads)
+            return target, PrefillProposer(self._draft_prefill(prompt), MedusaProposer(target, self._tree))
+        if strategy == "draft":
             if self._draft is None:
                 raise RequestRefusedError(f"the model {self.id} has no draft")
-            run = partial(generate_draft, self._draft)
-        else:
-            run = partial(generate_autoregressive, self._llama, fast_forward=request.fast_forward)
-        return run(prompt, constraint, max_tokens=max_tokens, trace=request.trace, cancelled=stop, cache=self._cache)
+            return self._draft.begin(self._cache)
+        return LlamaTarget(self._llama, self._cache), NO_PROPOSER
 
     def _draft_prefill(self, prompt: list[int]) -> PrefillDraft:
         if self._prefill_head is None:
             return self._prefill_draft
         return self._prefill_head.guess(prompt, self._llama.embed, self._compiler.continues_word)
 
-    def _begin_grammar(self, grammar: str) -> GrammarConstraint:
+    def _begin_grammar(self, grammar: str) -> Constraint:
         constraint = request_constraint(self._compiler, grammar)
         constraint.legal()  # the first mask, the largest of all, is remembered
         return constraint
@@ -141,39 +154,29 @@ class TorchModel:
         self._side.rest()
 
 
-def load(
-    model_dir: Path,
-    cache_dir: Path,
-    dtype: Precision,
-    threads: int,
-    strategy: Strategy,
-    max_prompt_tokens: int,
-    draft_model_dir: Path | None = None,
-    kernel: KernelChoice = "auto",
-) -> TorchModel:
+def load(config: EngineConfig) -> TorchModel:
     """Load a model folder and let it generate once, so that a replica that says it is ready has proven it.
-
-    `draft_model_dir` names a smaller model that drafts where the strategy is "draft", instead of the first layers.
 
     Raises ModelFolderError or BaseWeightsError with what to mend.
     """
-    torch.set_num_threads(threads)
-    loaded = load_model(model_dir, cache_dir, kept_dtype(dtype))
-    forward = build_forward(loaded, dtype, cache_dir, kernel)
-    draft = self_draft(loaded, forward)
-    if strategy == "draft" and draft_model_dir is not None:
-        positions = max_prompt_tokens + loaded.max_tokens
-        draft = smaller_draft(loaded, forward, draft_model_dir, cache_dir, dtype, positions, kernel)
-    model = TorchModel(loaded, forward, max_prompt_tokens, draft)
+    torch.set_num_threads(config.threads)
+    loaded = load_model(config.model_dir, config.cache_dir, kept_dtype(config.dtype))
+    forward = build_forward(loaded, config.dtype, config.cache_dir, config.kernel)
+    draft = None
+    if config.strategy == "draft" and config.draft_model_dir is not None:
+        draft = smaller_model(loaded, forward, config)
+    elif config.strategy == "draft":
+        draft = early_exit_model(config.model_dir, forward)
+    model = TorchModel(loaded, forward, config.max_prompt_tokens, draft)
     del loaded
     _return_free_memory()
-    if strategy not in model.strategies:
+    if config.strategy not in model.strategies:
         raise ModelFolderError(
-            f"{model_dir} has {_MISSING[strategy]}: set PEAKPLAN_STRATEGY=autoregressive, or train one"
+            f"{config.model_dir} has {_MISSING[config.strategy]}: set PEAKPLAN_STRATEGY=autoregressive, or train one"
         )
     for words in _WARM_UP_WORDS:
         prompt = " red shoes" * (words // 2)
-        model.generate(GenerationRequest(prompt=prompt, grammar=_WARM_UP_GRAMMAR, strategy=strategy))
+        model.generate(GenerationRequest(prompt=prompt, grammar=_WARM_UP_GRAMMAR, strategy=config.strategy))
     model.rest()
     return model
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import torch
 
-from service.decoding.early_exit import LayeredModel
 from service.decoding.linear import has_packed_kernels
 from service.decoding.llama import Llama
 from service.decoding.native.library import NativeUnavailableError, load_kernels
 from service.decoding.native.targets import KernelChoice
 from service.decoding.native_llama import NativeLlama
-from service.engines.torch.precision import Precision
+from service.decoding.target import CausalLM
+from service.engines.config import Precision
 from service.weights.model_folder import LoadedModel, ModelFolderError
 
 _log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ def kept_dtype(precision: Precision) -> torch.dtype:
 
 def build_forward(
     loaded: LoadedModel, precision: Precision, cache_dir: Path, kernel: KernelChoice = "auto"
-) -> LayeredModel:
+) -> CausalLM:
     """The model's forward in a precision, by our kernels where those are to be had and torch's are not asked for.
 
     Raises ModelFolderError where what is asked for by name, int8 or a kernel, cannot be had.

@@ -13,7 +13,9 @@ from pydantic import ValidationError
 from service.engines.factory import as_json
 from service.engines.triton.installation import Installation, NoTritonError
 from service.engines.triton.repository import Replica, write_repository
-from service.settings import Settings, problems_of
+from service.environment import problems_of
+from service.settings import Settings
+from service.telemetry.logs import cannot_start, configure_logging
 
 
 def main(words: list[str]) -> int:
@@ -23,12 +25,13 @@ def main(words: list[str]) -> int:
     )
     parser.add_argument("--write-only", action="store_true", help="write the repository and print the server's command")
     options = parser.parse_args(words)
+    configure_logging("info")
     try:
         settings = Settings()
-        installation = Installation.find(settings.triton_home)
+        installation = Installation.find(settings.triton.home)
         command = prepare(settings, installation)
     except ValidationError as error:
-        return _fail(problems_of(error))
+        return _fail(problems_of(error, Settings))
     except (NoTritonError, OSError, ValueError) as error:
         return _fail(str(error))
     if not options.write_only:
@@ -39,22 +42,22 @@ def main(words: list[str]) -> int:
 
 def prepare(settings: Settings, installation: Installation) -> list[str]:
     """Write what the server reads; returns its command. Raises OSError, ValueError."""
-    folder = settings.triton_folder or settings.cache_dir / "triton"
-    arguments = {"hosted": settings.triton_hosts, "choice": as_json(settings.engine_config)}
-    replica = Replica("service.engines.factory:source_from_json", arguments, {})
-    write_repository(folder / "models", replica, chips=settings.replica_count, cores_per_chip=settings.cores_per_chip)
+    folder = settings.triton.folder or settings.cache_dir / "triton"
+    replica = Replica("service.engines.factory:source_from_json", {"config": as_json(settings.engine_config)}, {})
+    cores = settings.neuron.cores_per_chip
+    write_repository(folder / "models", replica, chips=settings.replica_count, cores_per_chip=cores)
     return installation.command(
         folder / "models",
         installation.link_backends(folder / "backends"),
-        settings.triton_url,
+        settings.triton.url,
         replicas=settings.replica_count,
         stop_seconds=settings.shutdown_seconds,
-        metrics_port=settings.triton_metrics_port,
+        metrics_port=settings.triton.metrics_port,
     )
 
 
 def _fail(reason: str) -> int:
-    print(f"Triton cannot start: {reason}.", file=sys.stderr)
+    cannot_start("triton", reason)
     return 1
 
 

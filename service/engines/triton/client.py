@@ -114,7 +114,7 @@ class TritonModel:
         details = " ".join((error.details() or "").split())
         match method, error.code():
             case "ModelInfer", grpc.StatusCode.INVALID_ARGUMENT:
-                return RequestRefusedError(details)
+                return RequestRefusedError.of(details)
             case "ModelInfer", grpc.StatusCode.UNKNOWN:
                 return ModelFailedError(details)
             case _, grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -15,7 +15,7 @@ from service.engines.triton.installation import Installation, NoTritonError
 
 _SOURCE_ROOT = Path(service.__file__).parents[1]
 _SERVER = _SOURCE_ROOT / "requirements-tritonserver.txt"
-_SERVICE = _SOURCE_ROOT / "requirements-torch.txt"
+_SERVICE = (_SOURCE_ROOT / "requirements.txt", _SOURCE_ROOT / "requirements-torch.txt")
 _USAGE_ERROR = 1  # of a stub that starts at all
 
 
@@ -32,7 +32,8 @@ def make_environment(folder: Path, python: Path) -> Installation:
         lent = [path for path in sys.path if path.endswith("-packages")]
         (Path(packages) / "peakplan.pth").write_text("\n".join(lent) + "\n", encoding="utf-8")
     else:
-        _pip(inside, "-r", str(_SERVICE))
+        for requirements in _SERVICE:  # apart: one has hashes, and then pip wants them of all
+            _pip(inside, "-r", str(requirements))
     _pip(inside, "--no-deps", "-r", str(_SERVER))  # last: it replaces the service's numpy by an older one
     try:
         installation = Installation.find(folder)

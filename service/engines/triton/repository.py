@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import service
+from service.engines.neuron.cores import VISIBLE_CORES, neuron_cores
 from service.engines.triton.wire import ANSWER, DATATYPE, QUESTION
 
 REPLICA_FILE = "replica.json"
-VISIBLE_CORES = "NEURON_RT_VISIBLE_CORES"
 _NAME = "peakplan_{number}"
 _VERSION = "1"
 _PLAIN_PATH = re.compile(r"[\w./+@-]+", re.ASCII)  # Triton starts a stub by a line of bash, without quotes
@@ -84,12 +84,6 @@ def write_repository(folder: Path, replica: Replica, *, chips: int, cores_per_ch
         own = Replica(replica.make_source, replica.arguments, {**replica.environment, VISIBLE_CORES: cores})
         _write_model(folder / name, own)
     return names
-
-
-def neuron_cores(number: int, cores_per_chip: int) -> str:
-    """The cores of a chip, as the Neuron runtime takes them: "2-3" is the second chip of two cores."""
-    first, last = number * cores_per_chip, (number + 1) * cores_per_chip - 1
-    return str(first) if first == last else f"{first}-{last}"
 
 
 def _write_model(folder: Path, replica: Replica) -> None:

@@ -1,7 +1,7 @@
 """A replica's process: loads one model, then answers one request after another over the socket it was given.
 
 Or it forks replicas that do so, each over a socket of its own that comes with the order (`fork_server.py`). Run by
-`processes.py` as `python -m service.engines.worker.process FD`. It knows the channel, not what a model is.
+`spawn.py` as `python -m service.engines.worker.process FD LOG_LEVEL`. It knows the channel, not what a model is.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ from typing import Protocol
 from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError
 from service.engines.worker.messages import Cancel, Channel, Failure, Forked, LoadModel, ModelSource, Ready
 from service.engines.worker.spawn import FORK_SERVER, REPLICA, take_name
-from service.telemetry.logs import error_location
+from service.telemetry.logs import configure_logging, error_location, progress_line
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # The gateway goes first where both want a core: it needs it for a fraction of a millisecond, and requests whose turn
@@ -43,6 +43,7 @@ def main() -> int:
     # The server decides when a replica ends; Ctrl-C and `kill` reach the whole group, and in-flight work must finish.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    configure_logging(sys.argv[2])
     with socket.socket(fileno=int(sys.argv[1])) as stream, contextlib.suppress(ConnectionError):
         channel = Channel(stream)
         order = channel.receive()
@@ -70,8 +71,9 @@ def die_with_parent(parent_pid: int) -> bool:
 def _load(channel: Channel, source: ModelSource) -> WorkerModel | None:
     """The model, announced; or the reason why there is none."""
     try:
-        loader: Callable[..., WorkerModel] = resolve_name(source.loader)
-        model = loader(**source.arguments)
+        with progress_line("loading the model"):
+            loader: Callable[..., WorkerModel] = resolve_name(source.loader)
+            model = loader(**source.arguments)
     except Exception as error:
         channel.send(Failure(_one_line(error)))
         return None

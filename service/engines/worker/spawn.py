@@ -1,6 +1,7 @@
 """Starting replicas' processes, and finding them."""
 
 import ctypes
+import logging
 import os
 import socket
 import subprocess
@@ -21,7 +22,8 @@ def spawn(stream: socket.socket, threads: int) -> subprocess.Popen[bytes]:
 
     Raises EngineUnavailableError.
     """
-    command = [sys.executable, "-P", "-m", "service.engines.worker.process", str(stream.fileno())]
+    level = logging.getLevelName(logging.getLogger().getEffectiveLevel())
+    command = [sys.executable, "-P", "-m", "service.engines.worker.process", str(stream.fileno()), level]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(_SOURCE_ROOT), *filter(None, sys.path)]),

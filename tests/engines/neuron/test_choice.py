@@ -6,12 +6,15 @@ import pytest
 from pydantic import ValidationError
 
 from service.api.app import replica_engine, settings_source
+from service.engines.config import NeuronSettings, TritonSettings
 from service.engines.protocol import EngineUnavailableError
 from service.settings import Settings
 
 
 def settings(tmp_path: Path, model_dir: Path) -> Settings:
-    return Settings(engine="neuron", model_dir=model_dir, compiled_dir=tmp_path / "compiled", replicas=2)
+    return Settings(
+        engine="neuron", model_dir=model_dir, neuron=NeuronSettings(compiled_dir=tmp_path / "compiled"), replicas=2
+    )
 
 
 @pytest.mark.anyio
@@ -27,7 +30,8 @@ async def test_a_replica_without_the_packages_says_which_and_from_where(tmp_path
 
 
 def test_triton_hosts_it_as_it_hosts_others(tmp_path: Path, tiny_model_dir: Path) -> None:
-    hosted = settings(tmp_path, tiny_model_dir).model_copy(update={"engine": "triton", "triton_hosts": "neuron"})
+    changes = {"engine": "triton", "triton": TritonSettings(hosts="neuron")}
+    hosted = settings(tmp_path, tiny_model_dir).model_copy(update=changes)
 
     source = settings_source(hosted)
 
@@ -48,4 +52,4 @@ def test_other_artifacts_are_another_version(tmp_path: Path, tiny_model_dir: Pat
 @pytest.mark.parametrize(("engine", "hosts"), [("neuron", "torch"), ("triton", "neuron")])
 def test_what_only_a_person_knows_must_be_set(engine: str, hosts: str) -> None:
     with pytest.raises(ValidationError, match=r"needs PEAKPLAN_COMPILED_DIR .* and PEAKPLAN_REPLICAS"):
-        Settings.model_validate({"engine": engine, "triton_hosts": hosts})
+        Settings.model_validate({"engine": engine, "triton": {"hosts": hosts}})

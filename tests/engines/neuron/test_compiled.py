@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 import torch
 
+from service.engines.config import EngineConfig, NeuronSettings
 from service.engines.neuron import __main__ as command
 from service.engines.neuron.compilation import compile_model
 from service.engines.neuron.configuration import CompileSettings, ConfigurationError, chain, forward_shape
+from service.engines.neuron.cores import VISIBLE_CORES, core_count
 from service.engines.neuron.manifest import FILE, Manifest, ManifestError, check_manifest
-from service.engines.neuron.model import NeuronModel, core_count, load
+from service.engines.neuron.model import NeuronModel, load
 from service.engines.protocol import GenerationRequest, RequestRefusedError, Strategy
-from service.engines.triton.repository import VISIBLE_CORES
 from tests.engines.neuron.fake_compiled import FakeCompiled
 from tests.tiny_model import MEDUSA_HEADS, MODEL_ID, TREE
 
@@ -67,8 +68,15 @@ def artifacts(tiny_model_dir: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def loaded(model_dir: Path, folder: Path, driver: FakeDriver | None = None, **changes: Any) -> NeuronModel:
-    wanted: dict[str, Any] = {"max_prompt_tokens": 40, "strategy": "medusa", **changes}
-    return load(model_dir, folder, driver=driver or FakeDriver(), packages=lambda: PACKAGES, **wanted)
+    number = changes.pop("number", None)
+    config = EngineConfig(
+        model_dir=model_dir,
+        cache_dir=folder,
+        engine="neuron",
+        neuron=NeuronSettings(compiled_dir=folder),
+        **({"max_prompt_tokens": 40} | changes),
+    )
+    return load(config, number, driver=driver or FakeDriver(), packages=lambda: PACKAGES)
 
 
 def test_artifacts_carry_all_that_they_were_made_from(tiny_model_dir: Path, artifacts: Path) -> None:

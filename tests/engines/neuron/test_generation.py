@@ -1,17 +1,26 @@
 from collections.abc import Iterator
+from concurrent.futures import Future
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.decoding.constraint import Constraint
+from service.decoding.generation import generate
+from service.decoding.medusa import MedusaProposer
+from service.decoding.prefill_draft import PrefillDraft, PrefillProposer
+from service.decoding.proposer import NO_PROPOSER
 from service.decoding.statistics import Generation
 from service.decoding.tree import MedusaTree
-from service.engines.neuron.candidates import OutsideCandidatesError
 from service.engines.neuron.configuration import chain
-from service.engines.neuron.forward import CompiledForward, ForwardContractError, ForwardShape
-from service.engines.neuron.generation import AUTOREGRESSIVE, generate
+from service.engines.neuron.forward import (
+    CompiledTarget,
+    ForwardContractError,
+    ForwardShape,
+    OutsideCandidatesError,
+)
 from service.engines.neuron.hugging_face import Unconstrained
+from tests.decoding.decode import check_statistics, numbers, traced_tokens
 from tests.decoding.tiny import CONFIG, choices, compile_grammar, encode, grammars, prompts
 from tests.engines.neuron.fake_compiled import FakeCompiled, greedy
 
@@ -26,7 +35,7 @@ def shape_of(num_heads: int, rows: int, candidates: int = VOCABULARY, seq_len: i
 
 def decode(
     model: FakeCompiled,
-    tree: MedusaTree,
+    tree: MedusaTree | None,
     prompt: list[int],
     constraint: Constraint,
     max_tokens: int = 30,
@@ -35,12 +44,11 @@ def decode(
     fast_forward: bool = True,
 ) -> Generation:
     told = model.relocates if relocates is None else relocates
-    forward = CompiledForward(model, model.shape, relocates=told)
-    generation = generate(forward, tree, prompt, constraint, max_tokens=max_tokens, fast_forward=fast_forward)
-    statistics = generation.statistics
-    assert statistics.plan_tokens == len(generation.tokens) == statistics.decisions + statistics.forced_tokens
-    assert statistics.forwards == len(statistics.accepted_per_step) == model.calls
-    assert sum(statistics.accepted_per_step) == (statistics.plan_tokens if statistics.forwards else 0)
+    target = CompiledTarget(model, model.shape, relocates=told)
+    proposer = MedusaProposer(target, tree) if tree else NO_PROPOSER
+    generation = generate(target, proposer, prompt, constraint, max_tokens=max_tokens, fast_forward=fast_forward)
+    check_statistics(generation)
+    assert generation.statistics.forwards == model.calls
     return generation
 
 
@@ -62,7 +70,7 @@ def test_any_tree_on_any_graph_gives_greedy_s_tokens_or_refuses_where_greedy_doe
     model, tree = graph
     expected = greedy(model, prompt, compile_grammar(grammar), max_tokens)
 
-    for drafts in (AUTOREGRESSIVE, tree):
+    for drafts in (None, tree):
         model.calls = 0
         if expected is None:
             with pytest.raises(OutsideCandidatesError):
@@ -139,7 +147,7 @@ def test_the_first_end_token_ends_it_wherever_it_stands(end: int, seed: int) -> 
 def test_a_forced_string_costs_no_forward() -> None:
     model = FakeCompiled(shape_of(2, 4), VOCABULARY)
 
-    generation = decode(model, AUTOREGRESSIVE, [1, 2], compile_grammar('start: " abcd ef"'))
+    generation = decode(model, None, [1, 2], compile_grammar('start: " abcd ef"'))
 
     assert generation.tokens == encode(" abcd ef")
     assert model.calls == generation.statistics.decisions == 0
@@ -149,7 +157,7 @@ def test_a_forced_run_longer_than_a_step_is_read_in_pieces() -> None:
     grammar = 'start: ("a" | "c") " abcd ef abcd ef abcd ef abcd" ("a" | "c") "gg"'
     model = FakeCompiled(shape_of(2, 4), VOCABULARY, seed=2)
 
-    generation = decode(model, AUTOREGRESSIVE, [3], compile_grammar(grammar))
+    generation = decode(model, None, [3], compile_grammar(grammar))
 
     assert generation.tokens == greedy(model, [3], compile_grammar(grammar), 30)
     assert generation.statistics.decisions == 2
@@ -159,7 +167,7 @@ def test_a_forced_run_longer_than_a_step_is_read_in_pieces() -> None:
 def test_forced_tokens_after_the_prompt_ride_in_its_forward() -> None:
     model = FakeCompiled(shape_of(2, 6), VOCABULARY)
 
-    generation = decode(model, AUTOREGRESSIVE, [3], compile_grammar('start: " abcd ef" ("a" | "c")'))
+    generation = decode(model, None, [3], compile_grammar('start: " abcd ef" ("a" | "c")'))
 
     assert generation.statistics.forwards == generation.statistics.decisions == 1
 
@@ -182,17 +190,19 @@ def test_prompts_that_were_not_compiled_for_are_refused() -> None:
     model = FakeCompiled(shape_of(2, 6), VOCABULARY)
 
     with pytest.raises(ValueError, match="the prompt is empty"):
-        decode(model, AUTOREGRESSIVE, [], Unconstrained(VOCABULARY, ()))
+        decode(model, None, [], Unconstrained(VOCABULARY, ()))
     with pytest.raises(ValueError, match="25 prompt tokens are more than the 24"):
-        decode(model, AUTOREGRESSIVE, [1] * 25, Unconstrained(VOCABULARY, ()))
+        decode(model, None, [1] * 25, Unconstrained(VOCABULARY, ()))
 
 
 def test_a_model_is_used_again_without_a_trace_of_what_it_read() -> None:
     model, tree = FakeCompiled(shape_of(4, 24), VOCABULARY, 3), MedusaTree.from_choices(WIDE, 4)
-    forward = CompiledForward(model, model.shape, relocates=True)
+    target = CompiledTarget(model, model.shape, relocates=True)
 
     for prompt in ([1, 2, 3, 4, 5, 6, 7, 8], [7], [1, 2, 3]):
-        generation = generate(forward, tree, prompt, Unconstrained(VOCABULARY, ()), max_tokens=30)
+        generation = generate(
+            target, MedusaProposer(target, tree), prompt, Unconstrained(VOCABULARY, ()), max_tokens=30
+        )
         assert generation.tokens == greedy(model, prompt, Unconstrained(VOCABULARY, ()), 30)
 
 
@@ -200,10 +210,10 @@ def test_a_model_is_used_again_without_a_trace_of_what_it_read() -> None:
 def test_cancelling_stops_before_the_next_forward(allowed: int) -> None:
     answers: Iterator[bool] = iter([False] * allowed + [True])
     model = FakeCompiled(shape_of(2, 6), VOCABULARY)
-    forward = CompiledForward(model, model.shape, relocates=True)
+    target = CompiledTarget(model, model.shape, relocates=True)
 
     generation = generate(
-        forward, AUTOREGRESSIVE, [2], compile_grammar(FREE), max_tokens=30, cancelled=lambda: next(answers)
+        target, NO_PROPOSER, [2], compile_grammar(FREE), max_tokens=30, cancelled=lambda: next(answers)
     )
 
     assert generation.stop_reason == "cancelled"
@@ -212,17 +222,57 @@ def test_cancelling_stops_before_the_next_forward(allowed: int) -> None:
 
 def test_a_trace_shows_every_token_once() -> None:
     model, tree = FakeCompiled(shape_of(4, 24), VOCABULARY, 1), MedusaTree.from_choices(WIDE, 4)
-    forward = CompiledForward(model, model.shape, relocates=True)
+    target = CompiledTarget(model, model.shape, relocates=True)
 
-    generation = generate(forward, tree, [2, 3], compile_grammar(FREE), max_tokens=30, trace=True)
+    generation = generate(
+        target, MedusaProposer(target, tree), [2, 3], compile_grammar(FREE), max_tokens=30, trace=numbers
+    )
 
-    assert [token for step in generation.steps for token in step.emitted] == generation.tokens
+    assert traced_tokens(generation) == generation.tokens
     assert {node.status for step in generation.steps for node in step.nodes} >= {"accepted", "rejected", "sampled"}
+
+
+@given(graphs(), grammars(), prompts(), st.integers(1, 40))
+@settings(max_examples=30, deadline=None)
+def test_a_grammar_may_be_compiled_beside_the_prompt_s_forward(
+    graph: tuple[FakeCompiled, MedusaTree], grammar: str, prompt: list[int], max_tokens: int
+) -> None:
+    """The prompt's graph takes a chain alone: nothing is drafted there, whatever the proposer would."""
+    model, tree = graph
+    expected = greedy(model, prompt, compile_grammar(grammar), max_tokens)
+    made: Future[Constraint] = Future()
+    made.set_result(compile_grammar(grammar))
+    target = CompiledTarget(model, model.shape, relocates=model.relocates)
+    proposer = PrefillProposer(PrefillDraft.from_sequences([[3, 1], [5]]), MedusaProposer(target, tree))
+
+    if expected is None:
+        with pytest.raises(OutsideCandidatesError):
+            generate(target, proposer, prompt, made, max_tokens=max_tokens)
+    else:
+        generation = generate(target, proposer, prompt, made, max_tokens=max_tokens, trace=numbers)
+        assert generation.tokens == expected
+        assert generation.steps[0].nodes == []
+        assert traced_tokens(generation) == expected
+
+
+def test_a_trace_has_a_step_for_each_piece_of_a_run_too() -> None:
+    grammar = 'start: ("a" | "c") " abcd ef abcd ef abcd ef abcd" ("a" | "c") "gg"'
+    model = FakeCompiled(shape_of(2, 4), VOCABULARY, seed=2)
+    target = CompiledTarget(model, model.shape, relocates=True)
+
+    generation = generate(target, NO_PROPOSER, [3], compile_grammar(grammar), max_tokens=30, trace=numbers)
+
+    assert [len(step.emitted) for step in generation.steps] == generation.statistics.accepted_per_step
+    assert [node.token_text for step in generation.steps for node in step.nodes] == [
+        str(token) for token in generation.tokens[:-2]
+    ]
+    statuses = [[node.status for node in step.nodes] for step in generation.steps]
+    assert statuses[:3] == [[], ["sampled", "forced", "forced"], ["forced", "forced", "forced"]]
 
 
 def test_a_graph_compiled_for_something_else_is_told_from_its_answers() -> None:
     model = FakeCompiled(shape_of(3, 8), VOCABULARY)
-    forward = CompiledForward(model, shape_of(4, 8), relocates=True)
+    target = CompiledTarget(model, shape_of(4, 8), relocates=True)
 
     with pytest.raises(ForwardContractError, match=r"\[4, 1, 18\], not \[5, 1, 18\]"):
-        generate(forward, AUTOREGRESSIVE, [2], compile_grammar(FREE), max_tokens=4)
+        generate(target, NO_PROPOSER, [2], compile_grammar(FREE), max_tokens=4)

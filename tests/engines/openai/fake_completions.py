@@ -12,6 +12,10 @@ from tokenizers import Tokenizer
 
 Fault = Callable[[asyncio.StreamWriter], Any]
 
+# Plans for "red nike running shoes".
+LEGAL = " find Brand nike Type running shoes Fashion"
+ILLEGAL = " find Brand adidas Type running shoes Fashion"  # the shopper named no adidas
+
 
 @dataclass
 class FakeCompletions:

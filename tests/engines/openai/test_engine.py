@@ -10,21 +10,22 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
+from service.engines.config import EngineConfig, OpenAiSettings
 from service.engines.openai.engine import OpenAiEngine
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, RequestRefusedError
 from service.gateway.pool import ReplicaPool
+from service.planner.caching import CachingPlanner
 from service.planner.grammar import plan_grammar
+from service.planner.plan_cache import PlanCache
 from service.planner.planner import Planner
-from service.planner.prompt import render_prompt
+from service.planner.prompt import PlanTask, render_prompt
 from service.planner.question import Question
 from tests.engines.openai import fake_completions as fakes
-from tests.engines.openai.fake_completions import FakeCompletions, running
+from tests.engines.openai.fake_completions import ILLEGAL, LEGAL, FakeCompletions, running
 from tests.tiny_model import BOS, MODEL_ID, write_tiny_model
 
 pytestmark = pytest.mark.anyio
 QUESTION = Question.parse("red nike running shoes")
-LEGAL = " find Brand nike Type running shoes Fashion"
-ILLEGAL = " find Brand adidas Type running shoes Fashion"  # the shopper named no adidas
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +45,11 @@ async def server(tokenizer: Tokenizer) -> AsyncIterator[FakeCompletions]:
 
 
 def engine_for(url: str, folder: Path, **changes: Any) -> OpenAiEngine:
-    arguments: dict[str, Any] = {"strategy": "draft", "max_prompt_tokens": 128, "start_seconds": 5.0} | changes
-    return OpenAiEngine(url, model_dir=folder, cache_dir=folder, **arguments)
+    start_seconds = changes.pop("start_seconds", 5.0)
+    wanted: dict[str, Any] = {"strategy": "draft", "max_prompt_tokens": 128}
+    servers = OpenAiSettings(url=url, **changes)
+    config = EngineConfig(model_dir=folder, cache_dir=folder, engine="openai", openai=servers, **wanted)
+    return OpenAiEngine(config, 0, start_seconds=start_seconds)
 
 
 def request(**changes: Any) -> GenerationRequest:
@@ -151,7 +155,7 @@ async def test_text_that_stays_illegal_is_refused_after_at_most_two_tries(
 
 async def test_a_grammar_is_never_sent_where_that_is_switched_off(server: FakeCompletions, folder: Path) -> None:
     server.text, server.lawful_text = ILLEGAL, LEGAL
-    engine = await started(server, folder, may_ask_for_grammars=False)
+    engine = await started(server, folder, grammar="off")
     with pytest.raises(RequestRefusedError):
         await engine.generate(request())
 
@@ -279,18 +283,18 @@ async def test_an_engine_that_was_not_started_has_nothing_to_say(folder: Path) -
 async def test_behind_the_gateway_rules_plan_what_the_server_does_not(server: FakeCompletions, folder: Path) -> None:
     pool = ReplicaPool([engine_for(server.url, folder) for _ in range(2)])
     await pool.start()
-    planner = Planner(pool, "draft")
-    deadline = time.monotonic() + 30
+    planner = CachingPlanner(Planner(pool, "draft"), lambda: "", PlanCache(0, 1.0))
+    task = PlanTask(QUESTION, time.monotonic() + 30)
 
-    planned = await planner.plan(QUESTION, deadline)
+    planned = await planner.plan(task)
     assert (planned.source, planned.strategy) == ("model", "draft")
     server.text = ILLEGAL
-    assert (await planner.plan(QUESTION, deadline)).source == "fallback"
+    assert (await planner.plan(task)).source == "fallback"
     await server.stop()
-    assert (await planner.plan(QUESTION, deadline)).source == "fallback"
+    assert (await planner.plan(task)).source == "fallback"
 
     server.text = LEGAL
     await server.start()
     await until(lambda: pool.usable_count == 2)
-    assert (await planner.plan(QUESTION, time.monotonic() + 30)).source == "model"
+    assert (await planner.plan(PlanTask(QUESTION, time.monotonic() + 30))).source == "model"
     await pool.close()

@@ -18,13 +18,16 @@ from urllib.request import urlopen
 
 import pytest
 
+from service.engines.config import EngineConfig, OpenAiSettings
 from service.engines.openai.engine import OpenAiEngine
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, RequestRefusedError
 from service.engines.torch.engine import TorchModel, load
 from service.gateway.pool import ReplicaPool
+from service.planner.caching import CachingPlanner
 from service.planner.grammar import plan_grammar
+from service.planner.plan_cache import PlanCache
 from service.planner.planner import Planner
-from service.planner.prompt import render_prompt
+from service.planner.prompt import PlanTask, render_prompt
 from service.planner.question import Question
 from service.settings import Settings
 from service.weights.exporting import export_model
@@ -33,7 +36,7 @@ from service.weights.head_layouts import LAYOUTS
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.anyio,
-    pytest.mark.skipif(find_spec("openai") is None, reason="transformers serve needs openai: requirements-test.txt"),
+    pytest.mark.skipif(find_spec("openai") is None, reason="transformers serve needs openai: pip install -e .[test]"),
 ]
 QUESTIONS = [
     "nike running shoes under $100",
@@ -44,7 +47,6 @@ QUESTIONS = [
     "4k tv between 300 and 500",
 ]
 PATIENCE = 600.0  # seconds that a busy machine may take for anything
-MAX_PROMPT_TOKENS = 384
 
 
 class Server:
@@ -97,19 +99,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def ours(server: Server) -> TorchModel:
-    return load(server.folder, server.folder, "float32", 1, "autoregressive", MAX_PROMPT_TOKENS)
+    return load(
+        EngineConfig(model_dir=server.folder, cache_dir=server.folder, dtype="float32", strategy="autoregressive")
+    )
 
 
 def engine_for(server: Server) -> OpenAiEngine:
-    return OpenAiEngine(
-        server.url,
+    config = EngineConfig(
         model_dir=server.folder,
         cache_dir=server.folder,
+        engine="openai",
         strategy="autoregressive",
-        max_prompt_tokens=MAX_PROMPT_TOKENS,
-        model=str(server.folder),
-        start_seconds=PATIENCE,
+        openai=OpenAiSettings(url=server.url, model=str(server.folder)),
     )
+    return OpenAiEngine(config, 0, start_seconds=PATIENCE)
 
 
 @pytest.fixture
@@ -160,11 +163,12 @@ async def test_a_deadline_and_a_cancelled_request_leave_it_free(engine: OpenAiEn
 async def test_killed_it_is_missed_and_rules_plan_and_it_is_taken_up_again(server: Server) -> None:
     pool = ReplicaPool([engine_for(server)])
     await pool.start()
-    planner, question = Planner(pool, "autoregressive"), Question.parse(QUESTIONS[1])
-    assert (await planner.plan(question, time.monotonic() + PATIENCE)).source == "model"
+    planner = CachingPlanner(Planner(pool, "autoregressive"), lambda: "", PlanCache(0, 1.0))
+    question = Question.parse(QUESTIONS[1])
+    assert (await planner.plan(PlanTask(question, time.monotonic() + PATIENCE))).source == "model"
 
     server.kill()
-    assert (await planner.plan(question, time.monotonic() + PATIENCE)).source == "fallback"
+    assert (await planner.plan(PlanTask(question, time.monotonic() + PATIENCE))).source == "fallback"
     with pytest.raises(EngineUnavailableError):
         await engine_for(server).start()
 
@@ -172,5 +176,5 @@ async def test_killed_it_is_missed_and_rules_plan_and_it_is_taken_up_again(serve
     async with asyncio.timeout(PATIENCE):
         while not pool.usable_count:
             await asyncio.sleep(0.1)
-    assert (await planner.plan(question, time.monotonic() + PATIENCE)).source == "model"
+    assert (await planner.plan(PlanTask(question, time.monotonic() + PATIENCE))).source == "model"
     await pool.close()

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from pydantic import ValidationError
+from pydantic import SecretStr, ValidationError
 from tokenizers import Tokenizer
 
 from service.api.app import create_app, replica_pool, wire
-from service.settings import Settings
-from tests.engines.openai.fake_completions import FakeCompletions, running
-from tests.engines.openai.test_engine import ILLEGAL, LEGAL
+from service.engines.config import OpenAiSettings
+from service.settings import CacheSettings, Settings
+from tests.engines.openai.fake_completions import ILLEGAL, LEGAL, FakeCompletions, running
 from tests.tiny_model import MODEL_ID, write_tiny_model
 
 pytestmark = pytest.mark.anyio
@@ -24,16 +24,15 @@ def test_how_the_server_decodes_must_be_said() -> None:
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "http://a/v1,b/v1", ""])
 def test_an_address_without_a_scheme_is_refused(url: str) -> None:
     with pytest.raises(ValidationError, match="up to /v1"):
-        Settings(openai_url=url)
+        Settings(openai=OpenAiSettings(url=url))
 
 
 def test_replicas_are_spread_over_the_servers_and_not_bound_to_our_cores() -> None:
     urls = "http://a/v1, http://b/v1,http://c/v1"
-    pool = replica_pool(Settings(engine="openai", strategy="draft", openai_url=urls, replicas=200))
+    settings = Settings(engine="openai", strategy="draft", openai=OpenAiSettings(url=urls), replicas=200)
+    pool = replica_pool(settings)
     assert pool.replica_count == 200
-
-    servers = Settings(engine="openai", strategy="draft", openai_url=urls).completion_servers
-    assert servers.urls == ("http://a/v1", "http://b/v1", "http://c/v1")
+    assert settings.engine_config.openai.urls == ("http://a/v1", "http://b/v1", "http://c/v1")
 
 
 async def test_a_plan_says_which_model_made_it_and_how(tmp_path: Path) -> None:
@@ -43,12 +42,10 @@ async def test_a_plan_says_which_model_made_it_and_how(tmp_path: Path) -> None:
         settings = Settings(
             engine="openai",
             strategy="draft",
-            openai_url=server.url,
-            openai_key="hush",
-            openai_grammar="off",
+            openai=OpenAiSettings(url=server.url, key=SecretStr("hush"), grammar="off"),
             model_dir=folder,
             replicas=2,
-            cache_entries=0,
+            cache=CacheSettings(entries=0),
         )
         pool = replica_pool(settings)
         await pool.start()

@@ -8,13 +8,13 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from service.engines.config import EngineConfig
 from service.engines.protocol import RequestRefusedError
 from service.engines.torch.engine import TorchModel, load
 from service.planner.plan_text import parse
 from service.planner.question import Question
 from service.weights.model_folder import ModelFolderError
-from tests.engines.torch.test_engine import QUESTIONS, request
-from tests.tiny_model import HIDDEN, write_tiny_model
+from tests.tiny_model import HIDDEN, QUESTIONS, plan_request, write_tiny_model
 
 
 def write_exit(model_dir: Path, *, hidden: int = HIDDEN, **card: Any) -> Path:
@@ -27,7 +27,9 @@ def write_exit(model_dir: Path, *, hidden: int = HIDDEN, **card: Any) -> Path:
 
 
 def load_drafting(model_dir: Path, draft: Path | None = None) -> TorchModel:
-    return load(model_dir, model_dir, "float32", 1, "draft", 384, draft)
+    return load(
+        EngineConfig(model_dir=model_dir, cache_dir=model_dir, dtype="float32", strategy="draft", draft_model_dir=draft)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +51,8 @@ def test_a_draft_writes_the_same_valid_plan(query: str, model: str, request: pyt
 
 
 def assert_same_plan(model: TorchModel, query: str) -> None:
-    draft = model.generate(request(query, strategy="draft", trace=True))
-    greedy = model.generate(request(query, strategy="autoregressive"))
+    draft = model.generate(plan_request(query, strategy="draft", trace=True))
+    greedy = model.generate(plan_request(query, strategy="autoregressive"))
 
     parse(draft.text, Question.parse(query))
     assert draft.tokens == greedy.tokens
@@ -72,9 +74,9 @@ def test_a_model_without_a_draft_says_so(tmp_path: Path) -> None:
 
     with pytest.raises(ModelFolderError, match=r"no early exit.*PEAKPLAN_STRATEGY=autoregressive"):
         load_drafting(folder)
-    model = load(folder, folder, "float32", 1, "medusa", 384)
+    model = load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32"))
     with pytest.raises(RequestRefusedError, match="has no draft"):
-        model.generate(request("red shoes", strategy="draft"))
+        model.generate(plan_request("red shoes", strategy="draft"))
 
 
 @pytest.mark.parametrize(

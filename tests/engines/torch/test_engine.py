@@ -1,40 +1,30 @@
 import json
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
 from service.decoding.prefill_head import MOST_POSITIONS
+from service.engines.config import EngineConfig
 from service.engines.protocol import GenerationRequest, RequestRefusedError
 from service.engines.torch.engine import TorchModel, load
-from service.planner.grammar import plan_grammar
 from service.planner.plan_text import parse
-from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.weights.model_folder import ModelFolderError
-from tests.tiny_model import HIDDEN, MAX_TOKENS, MODEL_ID, write_tiny_model
-
-QUESTIONS = ["red shoes under $40", "日本のカメラ 👟", "what about in red?", 'Does it fit a 15" laptop?', "a b c d e f"]
+from tests.tiny_model import HIDDEN, MAX_TOKENS, MODEL_ID, QUESTIONS, plan_request, write_tiny_model
 
 
 @pytest.fixture(scope="module")
 def model(tiny_model_dir: Path) -> TorchModel:
-    return load(tiny_model_dir, tiny_model_dir, "float32", 1, "medusa", 384)
-
-
-def request(query: str, **more: Any) -> GenerationRequest:
-    question = Question.parse(query)
-    return replace(GenerationRequest(prompt=render_prompt(question), grammar=plan_grammar(question)), **more)
+    return load(EngineConfig(model_dir=tiny_model_dir, cache_dir=tiny_model_dir, dtype="float32"))
 
 
 @pytest.mark.parametrize("query", QUESTIONS)
 def test_every_strategy_writes_the_same_valid_plan(model: TorchModel, query: str) -> None:
-    medusa = model.generate(request(query))
-    greedy = model.generate(request(query, strategy="autoregressive"))
-    slow = model.generate(request(query, strategy="autoregressive", fast_forward=False))
+    medusa = model.generate(plan_request(query))
+    greedy = model.generate(plan_request(query, strategy="autoregressive"))
+    slow = model.generate(plan_request(query, strategy="autoregressive", fast_forward=False))
     parse(medusa.text, Question.parse(query))
     assert medusa.tokens == greedy.tokens
     assert {result.stop_reason for result in (medusa, greedy, slow)} == {"finished"}
@@ -46,52 +36,52 @@ def test_every_strategy_writes_the_same_valid_plan(model: TorchModel, query: str
 
 @pytest.mark.parametrize("strategy", ["medusa", "autoregressive"])
 def test_a_trace_shows_every_step_in_text(model: TorchModel, strategy: str) -> None:
-    result = model.generate(request("red running shoes for women under 40", strategy=strategy, trace=True))
+    result = model.generate(plan_request("red running shoes for women under 40", strategy=strategy, trace=True))
     assert len(result.steps) == result.forwards > 1
     assert "".join(text for step in result.steps for text in step.emitted) == result.text
     for step in result.steps:
         assert all(-1 <= node.parent < index for index, node in enumerate(step.nodes))
         assert 0 < step.draft_milliseconds + step.forward_milliseconds <= step.milliseconds + 0.01
-    assert model.generate(request("red shoes")).steps == []
+    assert model.generate(plan_request("red shoes")).steps == []
 
 
 def test_the_deadline_and_a_cancellation_stop_it(model: TorchModel) -> None:
-    late = model.generate(request("red shoes", deadline=0.0))
-    left = model.generate(request("red shoes"), lambda: True)
+    late = model.generate(plan_request("red shoes", deadline=0.0))
+    left = model.generate(plan_request("red shoes"), lambda: True)
     assert (late.stop_reason, left.stop_reason) == ("cancelled", "cancelled")
     assert late.forwards == left.forwards == 0
 
 
 def test_limits_on_tokens(model: TorchModel) -> None:
-    short = model.generate(request("red running shoes for women under 40", max_tokens=2))
+    short = model.generate(plan_request("red running shoes for women under 40", max_tokens=2))
     assert (short.stop_reason, short.plan_tokens) == ("length", 2)
-    assert model.generate(request("red shoes", max_tokens=10 * MAX_TOKENS)).stop_reason == "finished"
+    assert model.generate(plan_request("red shoes", max_tokens=10 * MAX_TOKENS)).stop_reason == "finished"
 
 
 def test_what_it_will_never_answer_is_refused_without_quoting_it(model: TorchModel) -> None:
     with pytest.raises(RequestRefusedError, match="384 are the most"):
-        model.generate(request("👟" * 512))
+        model.generate(plan_request("👟" * 512))
     with pytest.raises(RequestRefusedError) as caught:
         model.generate(GenerationRequest(prompt="secret", grammar="start: secret"))
     assert "secret" not in str(caught.value)
-    assert model.generate(request("red shoes")).stop_reason == "finished"
+    assert model.generate(plan_request("red shoes")).stop_reason == "finished"
 
 
 def test_a_model_without_heads_decodes_greedily_only(tmp_path: Path) -> None:
     folder = write_tiny_model(tmp_path / "headless", with_heads=False)
     with pytest.raises(ModelFolderError, match="PEAKPLAN_STRATEGY=autoregressive"):
-        load(folder, folder, "float32", 1, "medusa", 384)
-    model = load(folder, folder, "float32", 1, "autoregressive", 384)
+        load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32"))
+    model = load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32", strategy="autoregressive"))
     assert (model.id, model.strategies) == (MODEL_ID, ("autoregressive",))
     with pytest.raises(RequestRefusedError, match="no Medusa heads"):
-        model.generate(request("red shoes"))
+        model.generate(plan_request("red shoes"))
 
 
 def test_a_tree_that_needs_more_heads_is_refused(tmp_path: Path) -> None:
     folder = write_tiny_model(tmp_path / "deep")
     (folder / "medusa_tree.json").write_text("[[0], [0, 0], [0, 0, 0], [0, 0, 0, 0]]", encoding="utf-8")
     with pytest.raises(ModelFolderError, match="needs 4 heads"):
-        load(folder, folder, "float32", 1, "medusa", 384)
+        load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32"))
 
 
 def write_prefill_head(folder: Path, width: int = HIDDEN, **card: object) -> Path:
@@ -107,27 +97,31 @@ def write_prefill_head(folder: Path, width: int = HIDDEN, **card: object) -> Pat
 
 
 @pytest.mark.parametrize("query", QUESTIONS)
-def test_an_opening_head_drafts_with_the_prompt_and_changes_no_token(
+def test_a_prefill_head_drafts_with_the_prompt_and_changes_no_token(
     model: TorchModel, tmp_path: Path, query: str
 ) -> None:
-    guessing = load(write_prefill_head(write_tiny_model(tmp_path / "guess")), tmp_path, "float32", 1, "medusa", 384)
+    guessing = load(
+        EngineConfig(
+            model_dir=write_prefill_head(write_tiny_model(tmp_path / "guess")), cache_dir=tmp_path, dtype="float32"
+        )
+    )
 
-    guessed, plain = guessing.generate(request(query, trace=True)), model.generate(request(query))
+    guessed, plain = guessing.generate(plan_request(query, trace=True)), model.generate(plan_request(query))
 
     assert guessed.tokens == plain.tokens
     assert guessed.steps[0].nodes[0].token_text == " find"
 
 
-def test_an_opening_head_that_does_not_fit_is_refused(tmp_path: Path) -> None:
+def test_a_prefill_head_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     folder = write_prefill_head(write_tiny_model(tmp_path / "wide"), width=HIDDEN * 2)
     with pytest.raises(ModelFolderError, match=f"embeddings of {HIDDEN * 2}, and the base's are {HIDDEN}"):
-        load(folder, folder, "float32", 1, "medusa", 384)
+        load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32"))
     write_prefill_head(folder, phrases=[" find"])
     with pytest.raises(ModelFolderError, match="1 phrases, and weights for 2"):
-        load(folder, folder, "float32", 1, "medusa", 384)
+        load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32"))
     write_prefill_head(folder, p_min=2)
     with pytest.raises(ModelFolderError, match="p_min"):
-        load(folder, folder, "float32", 1, "medusa", 384)
+        load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32"))
     (write_prefill_head(folder) / "prefill_head.safetensors").unlink()
     with pytest.raises(ModelFolderError, match=r"prefill_head\.safetensors"):
-        load(folder, folder, "float32", 1, "medusa", 384)
+        load(EngineConfig(model_dir=folder, cache_dir=folder, dtype="float32"))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
+from service.engines.config import EngineConfig
 from service.engines.factory import as_json
 from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError, Strategy
 from service.engines.torch.engine import load
@@ -25,8 +26,8 @@ STRATEGIES: tuple[Strategy, ...] = ("medusa", "autoregressive")
 
 @contextlib.contextmanager
 def serving(folder: Path, settings: Settings) -> Iterator[TritonServer]:
-    choice = as_json(settings.engine_config)
-    with triton_server(folder, "service.engines.factory:source_from_json", 1, hosted="torch", choice=choice) as server:
+    config = as_json(settings.engine_config)
+    with triton_server(folder, "service.engines.factory:source_from_json", 1, config=config) as server:
         yield server
 
 
@@ -59,7 +60,7 @@ def request(question: Question, strategy: Strategy = "medusa", *, trace: bool = 
 def test_a_tiny_model_gives_what_it_gives_in_process(
     tiny: TritonServer, tiny_model_dir: Path, strategy: Strategy
 ) -> None:
-    model = load(tiny_model_dir, tiny_model_dir, "float32", 1, "medusa", 384)
+    model = load(EngineConfig(model_dir=tiny_model_dir, cache_dir=tiny_model_dir, dtype="float32"))
     asked = [request(question, strategy, trace=True) for question in own_questions(10)]
     for ours, theirs in zip(map(model.generate, asked), ask(tiny, asked, strategy), strict=True):
         assert (ours.tokens, ours.text, ours.stop_reason) == (theirs.tokens, theirs.text, theirs.stop_reason)
@@ -78,8 +79,7 @@ def test_what_no_replica_would_answer_is_refused(tiny: TritonServer, prompt: str
 
 def test_the_shipped_model_gives_the_same_tokens(tmp_path: Path) -> None:
     settings = Settings(replicas=1)
-    choice = settings.engine_config
-    model = load(choice.model_dir, choice.cache_dir, choice.dtype, 1, "medusa", choice.max_prompt_tokens)
+    model = load(settings.engine_config)
     questions = dev_questions(QUESTIONS) if has_dev_data() else own_questions(QUESTIONS)
     asked = [request(question) for question in questions]
     ours = [model.generate(one).tokens for one in asked]

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from service.engines.triton.repository import REPLICA_FILE, Replica, neuron_cores, write_repository
+from service.engines.neuron.cores import neuron_cores
+from service.engines.triton.repository import REPLICA_FILE, Replica, write_repository
 
 REPLICA = Replica("module:function", {"model_dir": "/a model"}, {"TAG": "x"})
 

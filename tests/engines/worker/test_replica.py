@@ -1,6 +1,7 @@
 """Replica processes with models that need no weights: life, death, cancellation."""
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -45,6 +46,15 @@ async def test_the_model_runs_in_another_process_with_one_thread(engine: Replica
         assert b"OMP_NUM_THREADS=1" in environment.read().split(b"\0")
 
 
+async def test_what_a_replica_logs_is_json_as_the_servers_lines_are(capfd: pytest.CaptureFixture[str]) -> None:
+    engine = ReplicaEngine(fake_source())
+    await engine.start()
+    await engine.generate(request("log slow"))
+    await engine.close()
+    (line,) = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert (line["level"], line["event"], line["logger"]) == ("warning", "slow", "fake")
+
+
 async def test_a_refused_request_leaves_the_replica_well(engine: ReplicaEngine) -> None:
     with pytest.raises(RequestRefusedError, match="no"):
         await engine.generate(request("refuse"))
@@ -84,6 +94,18 @@ async def test_a_hung_replica_is_killed_after_a_cancellation(engine: ReplicaEngi
         await work
     await asyncio.wait_for(engine.failed(), 5)
     assert not engine.available
+
+
+async def test_a_replica_whose_forward_passes_are_slow_is_waited_for(engine: ReplicaEngine) -> None:
+    await engine.generate(request("hang 0.8"))  # which looks up as late as one very slow forward pass
+    pid = engine.pid
+    work = asyncio.create_task(engine.generate(request("hang 0.6")))
+    await asyncio.sleep(0.05)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert engine.available
+    assert engine.pid == pid
 
 
 async def test_a_stopped_process_does_not_hold_up_the_server(engine: ReplicaEngine) -> None:
@@ -182,14 +204,14 @@ async def test_a_start_that_fails_says_why_and_leaves_nothing(
 def test_replicas_die_with_their_parent() -> None:
     program = (
         "import asyncio\n"
+        "from service.engines.protocol import GenerationRequest\n"
         "from service.engines.worker.replica import ReplicaEngine\n"
-        "from tests.engines.worker.test_replica import request\n"
         "from tests.fake_models import fake_source\n"
         "async def main():\n"
         "    engine = ReplicaEngine(fake_source())\n"
         "    await engine.start()\n"
         "    print(engine.pid, flush=True)\n"
-        "    await engine.generate(request('hang'))\n"
+        "    await engine.generate(GenerationRequest(prompt='hang', grammar=''))\n"
         "asyncio.run(main())\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

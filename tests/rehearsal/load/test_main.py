@@ -29,7 +29,20 @@ def test_a_load_leaves_a_report_a_result_and_its_curve(tmp_path: Path) -> None:
     assert result["requests"] > 20
     assert result["errors"] == {}
     assert set(result["rungs"]) <= {"model", "cache", "fallback"}
+    assert one.stdout.splitlines()[0].endswith("of the requests were planned by rule")
+    assert "WARNING" not in one.stdout
     assert "data:image/png" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_load_that_the_model_hardly_answers_says_so_first(tmp_path: Path) -> None:
+    with serving("tests.fake_server", PEAKPLAN_REPLICAS=1, FAKE_SECONDS=1) as server:
+        done = load(
+            "--url", server.url, "--rate", 20, "--seconds", 1, "--data", "/nowhere", "--output", tmp_path
+        )  # fmt: skip
+    first, second, *_ = done.stdout.splitlines()
+    assert first.startswith("100.0% of the requests were planned by rule (deadline ")
+    assert second.startswith("WARNING: most plans are not the model's.")
 
 
 def test_nobody_there_is_said_in_one_line(tmp_path: Path) -> None:

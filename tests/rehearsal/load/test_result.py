@@ -7,7 +7,8 @@ from rehearsal.load.result import summarise
 
 
 def sample(at: float, latency: float, source: str = "model", status: int = 200, error: str = "") -> Sample:
-    body = json.dumps({"source": source, "timing_ms": {"model": 40.0}}).encode()
+    reason = "capacity" if source == "fallback" else None
+    body = json.dumps({"source": source, "timing_ms": {"model": 40.0}, "reason": reason}).encode()
     return Sample(at=at, sent=at + 0.001, ended=at + latency, deadline=0.3, status=status, body=body, error=error)
 
 
@@ -25,6 +26,9 @@ SAMPLES = [
 
 def test_a_run_in_numbers() -> None:
     result = summarise(SAMPLES, 2.0)
+    assert next(iter(result)) == "planned_by_rule_share"
+    assert result["planned_by_rule_share"] == 0.25
+    assert result["planned_by_rule_because"] == {"capacity": 2}
     assert result["offered_per_second"] == 4.0
     assert result["goodput_per_second"] == 1.0
     assert result["rungs"] == {"cache": 1, "failed": 2, "fallback": 2, "model": 2, "shed": 1}
@@ -46,3 +50,4 @@ def test_the_report_stands_alone_and_shows_every_plot(tmp_path: Path) -> None:
     assert "words &amp; more" in page
     assert "http://" not in page.replace("data:", "")
     assert "no answer" in page
+    assert "25.0%, capacity 2" in page

@@ -1,0 +1,128 @@
+"""What one thread of this machine can do at best, and how long a forward must take there.
+
+A forward reads every int8 weight of the layers once and multiplies it with every row, so it takes at least the longer
+of the two: bytes at the memory's bandwidth, or multiplies at the processor's peak. Both are measured by limits.cpp:
+reads of as many bytes as the weights are, again and again as forwards do, so that what stays in a cache stays there for
+both; and multiplies from registers alone, with the kernel's own instructions. Without a compiler NumPy's dot product
+reads instead, and our kernel on weights in the cache multiplies, which is less than the peak; the figure says which.
+"""
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from service.decoding.linear import Linear
+from service.decoding.llama import LlamaConfig
+from service.decoding.target import CausalLM
+
+_SOURCE = Path(__file__).with_name("limits.cpp")
+_REPEATS = 12
+_MULTIPLY_TIMES = 2_000_000
+# What limits.cpp calls each kernel's multiply.
+_SETS = {"avx512vnni": 0, "avxvnni": 1, "avx2": 2, "neon": 3}
+_CACHED_SHAPE = (256, 576)  # outputs by inputs, 144 KiB: in a second-level cache
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of one thread: 1e9 bytes read a second, 1e9 multiplies of 8-bit integers a second, and the weights to be read."""
+
+    layer_weights: int
+    gigabytes_per_second: float
+    gigamultiplies_per_second: float
+    measured_with: str
+    kernel_in_cache_gigamultiplies_per_second: float
+
+    def forward_ms(self, rows: int) -> float:
+        """The least milliseconds of a forward of so many rows."""
+        reading = self.layer_weights / self.gigabytes_per_second
+        multiplying = self.layer_weights * rows / self.gigamultiplies_per_second
+        return max(reading, multiplying) * 1e-6
+
+    def figure(self, rows: Sequence[int]) -> dict[str, Any]:
+        """What a figure's file says of them."""
+        return {**asdict(self), "forward_ms": {str(each): round(self.forward_ms(each), 2) for each in rows}}
+
+
+def layer_weights(config: LlamaConfig) -> int:
+    """Weights of the matrices that every row passes: all layers', no embedding and no LM head."""
+    attention = 2 * config.hidden_size * config.head_dim * (config.num_heads + config.num_kv_heads)
+    return config.num_layers * (attention + 3 * config.hidden_size * config.intermediate_size)
+
+
+def measure_limits(kernel: str, model: CausalLM, cache_dir: Path) -> Limits:
+    """Measured now, in seconds; `kernel` names the instructions that `model` multiplies with."""
+    weights = layer_weights(model.config)
+    in_cache = _multiplies_in_cache(model.linear(torch.randn(_CACHED_SHAPE)))
+    bandwidth, peak = _numpy_bandwidth(weights), 0.0
+    library = _library(cache_dir)
+    if library is not None:
+        bandwidth = max(bandwidth, _bandwidth(library, weights, wide=kernel == "avx512vnni"))
+        if kernel in _SETS:
+            peak = max(library.limits_multiply(_SETS[kernel], _MULTIPLY_TIMES) for _ in range(_REPEATS))
+    how = "limits.cpp" if library else "NumPy"
+    how += "" if peak else " and our kernel in the cache"
+    return Limits(weights, round(bandwidth, 1), round(peak or in_cache, 1), how, in_cache)
+
+
+def _library(cache_dir: Path) -> ctypes.CDLL | None:
+    """limits.cpp, compiled once; None without a compiler, or with one that cannot."""
+    compiler = os.environ.get("CXX") or shutil.which("c++")
+    path = cache_dir / "native" / f"limits-{hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:16]}.so"
+    if not path.is_file():
+        if compiler is None:
+            return None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            built = Path(folder) / path.name
+            command = [*compiler.split(), "-std=c++17", "-O2", "-shared", "-fPIC", str(_SOURCE), "-o", str(built)]
+            try:
+                subprocess.run(command, check=True, capture_output=True, timeout=120)
+            except (OSError, subprocess.SubprocessError):
+                return None
+            built.replace(path)
+    library = ctypes.CDLL(str(path))
+    library.limits_read.restype = library.limits_multiply.restype = ctypes.c_double
+    library.limits_read.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    library.limits_multiply.argtypes = [ctypes.c_int, ctypes.c_long]
+    return library
+
+
+def _bandwidth(library: ctypes.CDLL, size: int, *, wide: bool) -> float:
+    size -= size % 256
+    buffer = np.ones(size + 8192, np.uint8)  # reads ahead run past the end
+    start = -(-buffer.ctypes.data // 64) * 64
+    seconds: list[float] = [library.limits_read(start, size, wide) for _ in range(_REPEATS)]
+    return size * 1e-9 / min(seconds)
+
+
+def _numpy_bandwidth(size: int) -> float:
+    buffer = np.ones(size // 4, np.float32)
+    seconds = []
+    for _ in range(_REPEATS):
+        started = time.perf_counter()
+        np.dot(buffer, buffer)
+        seconds.append(time.perf_counter() - started)
+    return size * 1e-9 / min(seconds)
+
+
+def _multiplies_in_cache(product: Linear, rows: int = 16) -> float:
+    """1e9 multiplies a second of our kernel, activations quantised and results written included."""
+    x = torch.randn(rows, _CACHED_SHAPE[1])
+    seconds = []
+    for _ in range(_REPEATS * 100):
+        started = time.perf_counter()
+        product(x)
+        seconds.append(time.perf_counter() - started)
+    return round(rows * _CACHED_SHAPE[0] * _CACHED_SHAPE[1] * 1e-9 / min(seconds), 1)

@@ -1,0 +1,234 @@
+"""`peakplan`: every program of this project under one name. `peakplan COMMAND --help` says more of each."""
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from peakplan.asking import ask, default_url, show_plan, show_trace
+from peakplan.running import CHECKOUT, become, execute, need
+
+# What a module's own command line takes goes to it unread, --help too.
+_PASS_ON: dict[str, Any] = {
+    "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True},
+    "add_help_option": False,
+}
+# The allocator's defaults give big tensors back to the system at every training step, which costs a third of its time.
+_TRAINING_ENVIRONMENT = {
+    "MALLOC_MMAP_THRESHOLD_": "4000000000",
+    "MALLOC_TRIM_THRESHOLD_": "100000000000",
+    "MALLOC_TOP_PAD_": "268435456",
+}
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="peakplan", message="%(package)s %(version)s")
+def main() -> None:
+    """Plan what a shopper's words ask for, inside 300 ms, and run the fleet that does it.
+
+    \b
+    A first session:
+      peakplan serve                                        # in one terminal
+      peakplan plan "nike running shoes under $100"         # in another
+      peakplan trace "red dress for a wedding"              # how Medusa decoded it
+      peakplan fleet cost prime-day                         # what a million plans cost
+
+    \b
+    Completion, for bash (zsh and fish likewise):
+      eval "$(_PEAKPLAN_COMPLETE=bash_source peakplan)"
+
+    Settings are environment variables: docs/settings.md has all of them.
+    """
+
+
+@main.command()
+@click.option("--host", metavar="ADDRESS", help="Where to listen; 127.0.0.1 unless HOST says otherwise.")
+@click.option("--port", metavar="NUMBER", help="8080 unless PORT says otherwise; 0 takes any free one.")
+@click.option("--model", metavar="FOLDER", type=click.Path(exists=True, file_okay=False), help="The model to serve.")
+@click.option("--engine", type=click.Choice(["torch", "neuron", "triton", "openai"]), help="Where the model runs.")
+@click.option("--strategy", type=click.Choice(["medusa", "draft", "autoregressive"]), help="How it decodes.")
+@click.option("--replicas", metavar="NUMBER", help="Copies of the model; 0 takes as many as the cores carry.")
+def serve(**options: str | None) -> None:
+    """Serve POST /plan and the page until SIGTERM.
+
+    \b
+    Examples:
+      peakplan serve --port 9000
+      PEAKPLAN_CACHE_URL=redis://127.0.0.1:6379 peakplan serve --replicas 2
+
+    An option here wins over its environment variable (PEAKPLAN_HOST, PEAKPLAN_MODEL_DIR, ...).
+    """
+    engine = options["engine"] or os.environ.get("PEAKPLAN_ENGINE", "torch")
+    need("service", *(extra for extra in ("torch", "triton") if extra == engine))
+    names = {"model": "MODEL_DIR"}
+    given = {f"PEAKPLAN_{names.get(key, key.upper())}": value for key, value in options.items() if value is not None}
+    become("service", variables=given)
+
+
+def _asks(command: Callable[..., None]) -> Callable[..., None]:
+    """The arguments of a command that asks one question."""
+    for decorate in (
+        click.option("--json", "as_json", is_flag=True, help="Print the whole answer as one line of JSON."),
+        click.option("--local", is_flag=True, help="Load the model for this question; no service is needed."),
+        click.option("--url", help="The service to ask; the one that `peakplan serve` starts here by default."),
+        click.option(
+            "--history", multiple=True, metavar="WORDS", help="What was asked before; give again, newest last."
+        ),
+        click.argument("query"),
+    ):
+        command = decorate(command)
+    return command
+
+
+@main.command()
+@_asks
+@click.option("--deadline-ms", type=int, help="Answer within this time; 300 unless given, 2000 with --local.")
+def plan(
+    query: str, history: tuple[str, ...], url: str | None, local: bool, as_json: bool, deadline_ms: int | None
+) -> None:
+    """Plan QUERY and print the plan.
+
+    \b
+    Examples:
+      peakplan plan "nike running shoes under $100"
+      peakplan plan "what about in red?" --history "nike running shoes under $100"
+      peakplan plan "gift for a climber" --local
+
+    PEAKPLAN_API_KEY, if set, is sent as the bearer token of a service that asks for one.
+    """
+    body: dict[str, Any] = {"query": query, "history": list(history)}
+    if deadline_ms is not None or local:
+        body["deadline_ms"] = deadline_ms or 2000
+    answer = ask("/plan", body, url=url or default_url(), local=local)
+    _print(answer, show_plan, as_json)
+
+
+@main.command()
+@_asks
+def trace(query: str, history: tuple[str, ...], url: str | None, local: bool, as_json: bool) -> None:
+    """Decode QUERY twice, speculating and greedily, and show each forward's tokens.
+
+    \b
+    Example:
+      peakplan trace "nike running shoes under $100" --local
+    """
+    body = {"query": query, "history": list(history)}
+    _print(ask("/trace", body, url=url or default_url(), local=local), show_trace, as_json)
+
+
+def _print(answer: dict[str, Any], show: Callable[[dict[str, Any]], str], as_json: bool) -> None:
+    import json
+
+    click.echo(json.dumps(answer, ensure_ascii=False) if as_json else show(answer))
+
+
+def _passes_on(group: click.Group, name: str, module: str, extras: tuple[str, ...], text: str, *first: str) -> None:
+    """A command of `group` that becomes `module`, with the words `first` before the user's."""
+
+    @group.command(name, help=text, short_help=text.partition("\n")[0], **_PASS_ON)
+    @click.pass_context
+    def run(context: click.Context) -> None:
+        need(*extras)
+        become(module, [*first, *context.args], variables=_TRAINING_ENVIRONMENT if module == "training" else None)
+
+
+_passes_on(
+    main,
+    "bench",
+    "benchmarks.decoding",
+    ("service", "torch", "train"),
+    "Measure decoding strategies beside their peers.",
+)
+_passes_on(main, "rehearse", "rehearsal.load", ("service", "load"), "Put open-loop load on a service and report on it.")
+_passes_on(main, "train", "training", ("service", "torch", "train"), "Make a model from data: hours on a CPU.")
+_passes_on(main, "eval", "benchmarks.quality", ("service", "torch", "train"), "Measure the quality of a model's plans.")
+_passes_on(main, "export", "service.weights", ("service", "torch"), "Write a model for vLLM, TGI or NxDI.", "export")
+_passes_on(main, "import", "service.weights", ("service", "torch"), "Take in a checkpoint and its heads.", "import")
+_passes_on(main, "triton", "service.engines.triton", ("service", "triton"), "Become the Triton server of the settings.")
+_passes_on(main, "compile", "service.engines.neuron", ("service",), "Compile a model for inf2 or trn1.", "compile")
+
+
+@main.group()
+def fleet() -> None:
+    """The AWS fleet: FLEET is dev, prime-day, or the path of a YAML file.
+
+    \b
+    Examples:
+      peakplan fleet check my-fleet.yaml
+      peakplan fleet cost prime-day
+      peakplan fleet synth dev          # CloudFormation into cdk.out, offline
+      peakplan fleet preflight dev      # what the account lacks; needs AWS credentials, as all below
+      peakplan fleet deploy dev         # docs/fleet.md has the steps
+      peakplan fleet rollback dev       # every cell back to the release before
+      peakplan fleet cell out dev cell-1
+
+    Nothing of it has run in a real AWS account.
+    """
+
+
+for _name, _text in {
+    "check": "Say whether a fleet file is sound.",
+    "cost": "Say what a fleet costs an hour and a million plans, with the arithmetic.",
+    "vllm": "Print how vLLM runs a fleet's model on its instances.",
+    "schema": "Write the JSON Schema that editors check fleet files with.",
+}.items():
+    _passes_on(fleet, _name, "infra.fleet", ("fleet",), _text, _name)
+_passes_on(fleet, "preflight", "infra.preflight", ("fleet",), "Say what a fleet needs that the account lacks.")
+_passes_on(fleet, "rollback", "infra.rollback", ("fleet",), "Bring every cell back to the release before, at once.")
+_passes_on(fleet, "cell", "infra.cells", ("fleet",), "Move a cell out of service, and back in.")
+_passes_on(fleet, "access", "infra.access", ("fleet",), "Let callers' VPCs associate with the private zone.")
+
+
+def _cdk() -> list[str]:
+    """The pinned CDK CLI. Raises ClickException where it is not installed."""
+    need("cdk")
+    command = CHECKOUT / "node_modules" / ".bin" / "cdk"
+    if not command.exists():
+        raise click.ClickException("the CDK CLI is not installed: `make synth` in the checkout installs it")
+    return [str(command), "--no-notices"]
+
+
+def _in_checkout(command: list[str]) -> None:
+    """Run it where cdk.json is, on the Node that Python's package brings: the machine needs none."""
+    os.chdir(CHECKOUT)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    execute(command, variables={"PATH": path, "CDK_DISABLE_CLI_TELEMETRY": "true"})
+
+
+def _fleet_file(name: str) -> str:
+    """A path stays the path that the user meant when we leave their folder."""
+    return str(Path(name).absolute()) if name.endswith((".yaml", ".yml")) else name
+
+
+@fleet.command(context_settings=_PASS_ON["context_settings"])
+@click.argument("fleet_name", metavar="FLEET")
+@click.pass_context
+def synth(context: click.Context, fleet_name: str) -> None:
+    """Write the fleet's CloudFormation into cdk.out: offline, no account."""
+    offline = ["synth", "--app", "python app.py", "--quiet", "--no-lookups"]
+    _in_checkout([*_cdk(), *offline, "--context", f"fleet={_fleet_file(fleet_name)}", *context.args])
+
+
+@fleet.command(context_settings=_PASS_ON["context_settings"])
+@click.argument("fleet_name", metavar="FLEET")
+@click.pass_context
+def diff(context: click.Context, fleet_name: str) -> None:
+    """Show what a deploy would change. Needs AWS credentials."""
+    context_of_fleet = ["--context", f"fleet={_fleet_file(fleet_name)}"]
+    _in_checkout([*_cdk(), "diff", "--app", "python app.py", *context_of_fleet, *context.args])
+
+
+@fleet.command(context_settings=_PASS_ON["context_settings"])
+@click.argument("fleet_name", metavar="FLEET")
+@click.pass_context
+def deploy(context: click.Context, fleet_name: str) -> None:
+    """Bring the newest release to every cell, stopping where one is hurt. Needs AWS credentials."""
+    words = [_fleet_file(fleet_name), *context.args, "--", *_cdk()]
+    _in_checkout([sys.executable, "-m", "infra.rollout", *words])
+
+
+if __name__ == "__main__":
+    main(prog_name="peakplan")

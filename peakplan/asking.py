@@ -1,0 +1,127 @@
+"""`peakplan plan` and `peakplan trace`: one question to a running service, or to a model loaded for it alone."""
+
+import json
+import os
+import urllib.error
+import urllib.request
+from typing import Any
+
+import click
+
+from peakplan.running import need
+
+_SECONDS = 30.0
+_COLOURS = {"accepted": "green", "forced": "cyan", "sampled": "blue", "rejected": "red"}
+
+
+def default_url() -> str:
+    """Where `peakplan serve` listens with this environment."""
+    host = os.environ.get("PEAKPLAN_HOST") or os.environ.get("HOST") or "127.0.0.1"
+    port = os.environ.get("PEAKPLAN_PORT") or os.environ.get("PORT") or "8080"
+    return f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}"
+
+
+def ask(path: str, body: dict[str, Any], *, url: str, local: bool) -> dict[str, Any]:
+    """The service's answer. Raises ClickException with the reason, in the words of its problem document."""
+    status, content = _here(path, body) if local else _over_http(url, path, body)
+    try:
+        answer: dict[str, Any] = json.loads(content)
+    except ValueError:
+        raise click.ClickException(f"{url}{path} is not Peakplan: it answered {status} without JSON") from None
+    if status != 200:
+        raise click.ClickException(answer.get("detail") or f"{url}{path} answered {status}")
+    return answer
+
+
+def _over_http(url: str, path: str, body: dict[str, Any]) -> tuple[int, bytes]:
+    headers = {"content-type": "application/json"}
+    if key := os.environ.get("PEAKPLAN_API_KEY"):
+        headers["authorization"] = f"Bearer {key}"
+    request = urllib.request.Request(url.rstrip("/") + path, json.dumps(body).encode(), headers)
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS) as response:
+            return response.status, response.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise click.ClickException(
+            f"no service answers at {url} ({reason}): start one with `peakplan serve`, "
+            "or add --local to load the model for this question alone"
+        ) from None
+
+
+def _here(path: str, body: dict[str, Any]) -> tuple[int, bytes]:
+    """The same application over one replica of its own, without a network."""
+    need("service", "torch")
+    import asyncio
+
+    from pydantic import ValidationError
+
+    from service.api.api_keys import ApiKeysError
+    from service.engines.protocol import EngineError
+    from service.environment import problems_of
+    from service.settings import Settings
+
+    try:
+        return asyncio.run(_ask_an_application(path, body))
+    except ValidationError as error:
+        raise click.ClickException(problems_of(error, Settings)) from None
+    except (EngineError, ApiKeysError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+async def _ask_an_application(path: str, body: dict[str, Any]) -> tuple[int, bytes]:
+    import httpx
+
+    from service.api.app import create_app, replica_pool, wire
+    from service.settings import Settings
+    from service.telemetry.logs import configure_logging
+
+    settings = Settings(replicas=1)
+    configure_logging("error")
+    pool = replica_pool(settings)
+    services = wire(pool, settings)
+    await pool.start()
+    try:
+        transport = httpx.ASGITransport(create_app(services, settings))
+        async with httpx.AsyncClient(transport=transport, base_url="http://local", timeout=_SECONDS) as client:
+            response = await client.post(path, json=body)
+            return response.status_code, response.content
+    finally:
+        await services.close()
+
+
+def show_plan(answer: dict[str, Any]) -> str:
+    """The plan as JSON that people read, and a line on what it cost."""
+    usage, timing = answer["usage"], answer["timing_ms"]
+    cost = f"{timing['total']:.1f} ms from the {answer['source']}"
+    if usage["steps"]:
+        cost += f", {usage['plan_tokens']} tokens in {usage['steps']} forwards"
+    if answer["degraded"]:
+        cost += "; degraded: rules planned it, not the model"
+    return f"{json.dumps(answer['plan'], indent=2, ensure_ascii=False)}\n{click.style(cost, dim=True)}"
+
+
+def show_trace(answer: dict[str, Any]) -> str:
+    """Both decodings, a line for each forward: what it emitted, then the drafted tokens that the model rejected."""
+    lines: list[str] = []
+    for name in ("medusa", "draft", "greedy"):
+        if (decoding := answer.get(name)) is None:
+            continue
+        steps, milliseconds = decoding["steps"], decoding["milliseconds"]
+        tokens = decoding["usage"]["plan_tokens"]
+        lines.append(click.style(f"{name}: {tokens} tokens in {len(steps)} forwards, {milliseconds:.1f} ms", bold=True))
+        lines += [f"{number:3}  {_step(step)}" for number, step in enumerate(steps, start=1)]
+        lines.append(f"     {decoding['plan_text']!r}\n")
+    legend = "  ".join(click.style(status, fg=colour) for status, colour in _COLOURS.items())
+    return "\n".join([*lines, f"tokens read: {legend}"])
+
+
+def _step(step: dict[str, Any]) -> str:
+    read = " ".join(
+        click.style(repr(node["token_text"]), fg=_COLOURS[node["status"]], strikethrough=node["status"] == "rejected")
+        for node in step["nodes"]
+    )
+    emitted = "".join(step["emitted"])
+    return f"{step['milliseconds']:6.1f} ms  read {read or 'the prompt'}  -> {emitted!r}"

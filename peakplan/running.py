@@ -1,0 +1,53 @@
+"""Becoming another program of this checkout: its module, its environment, and the extra it needs."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+CHECKOUT = Path(__file__).parents[1]
+
+# One package that tells whether an extra of pyproject.toml is installed.
+_TELLTALES = {
+    "service": "fastapi",
+    "torch": "torch",
+    "triton": "grpc",
+    "fleet": "yaml",
+    "cdk": "aws_cdk",
+    "train": "transformers",
+    "load": "tqdm",
+}
+
+
+def need(*extras: str) -> None:
+    """Raises ClickException, which names what to install, unless the packages of these extras are there."""
+    missing = [extra for extra in extras if find_spec(_TELLTALES[extra]) is None]
+    if missing:
+        names = ",".join("fleet" if extra == "cdk" else extra for extra in missing)
+        raise click.ClickException(
+            f"this needs packages that are not installed: pip install -e '{CHECKOUT}[{names}]', "
+            "or a make target of this checkout, which installs them by hash (make help)"
+        )
+
+
+def become(module: str, words: Sequence[str] = (), *, variables: Mapping[str, str] | None = None) -> NoReturn:
+    """Replace this process by `python -m module`: signals, exit code and terminal are that module's own.
+
+    The checkout comes first on its path, and the folder that the user stands in is not on it.
+    """
+    execute([sys.executable, "-P", "-m", module, *words], variables=variables)
+
+
+def execute(command: Sequence[str], *, variables: Mapping[str, str] | None = None) -> NoReturn:
+    """Replace this process by a program that sees the checkout's modules. Raises ClickException where it is missing."""
+    path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH", "")]))
+    environment = {**os.environ, "PYTHONPATH": path, **(variables or {})}
+    sys.stdout.flush()
+    try:
+        os.execvpe(command[0], list(command), environment)
+    except OSError as error:
+        raise click.ClickException(f"{command[0]}: {error.strerror}") from error

@@ -1,0 +1,147 @@
+"""Targets: the model that decides the tokens of a generation, with the state of what it has read."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from service.decoding.heads import MedusaHeads
+from service.decoding.kv_cache import KVCache
+from service.decoding.linear import Linear
+from service.decoding.llama import LlamaConfig
+from service.decoding.lm_head import HiddenScores, LmHead, Scores
+from service.decoding.proposer import MOST_DRAFTED_NODES
+from service.decoding.tree import TokenTree
+
+
+class Target(Protocol):
+    """The target model of one generation at a time: `LlamaTarget`, `EarlyExitTarget` or `CompiledTarget`."""
+
+    @property
+    def length(self) -> int:
+        """Number of positions that are kept."""
+        ...
+
+    @property
+    def most_nodes(self) -> int:
+        """Number of nodes that the next forward can read."""
+        ...
+
+    @property
+    def most_drafted_nodes(self) -> int:
+        """Number of those that may be drafted below tokens already emitted."""
+        ...
+
+    def begin(self, prompt_tokens: int, max_tokens: int) -> None:
+        """Forget everything and prepare a new generation. Raises ValueError where it does not fit."""
+        ...
+
+    def forward(self, tree: TokenTree) -> Scores:
+        """Read a tree and return scores with a row for its root and one for each node after it."""
+        ...
+
+    def commit(self, path: Sequence[int]) -> int:
+        """Keep the run of the tree just read and the nodes of a path from its root; return how many path nodes are
+        kept.
+
+        This may be fewer than the path has: the rest has to be read again.
+        """
+        ...
+
+
+class CausalLM(Protocol):
+    """A causal language model that can read a tree of new positions, whole or between layers: Llama or NativeLlama."""
+
+    @property
+    def config(self) -> LlamaConfig: ...
+
+    @property
+    def precision(self) -> str:
+        """The number format of its products: "int8", "bfloat16", ..."""
+
+    @property
+    def kernel(self) -> str:
+        """The kernel that multiplies: ours ("avx2", "neon", ..., see native/targets.py) or "torch"."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    @property
+    def lm_head(self) -> LmHead: ...
+
+    def new_cache(self, max_positions: int) -> KVCache: ...
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """Return the first layer's input, [N, H]."""
+        ...
+
+    def forward(self, tokens: Tensor, positions: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor: ...
+
+    def run_layers(self, hidden: Tensor, positions: Tensor, cache: KVCache, layers: range) -> Tensor:
+        """Run `hidden` [N, H] of a chain, which may be overwritten, through more layers. Else as in `forward`."""
+        ...
+
+    def final_norm(self, hidden: Tensor) -> Tensor:
+        """Apply the final norm to states [N, H]."""
+        ...
+
+    def linear(self, weight: Tensor) -> Linear: ...
+
+    def logits(self, hidden: Tensor, token_ids: Tensor | None = None) -> Tensor: ...
+
+
+class LlamaTarget:
+    """A model on PyTorch with the K/V cache of one generation, and its Medusa heads where it has them."""
+
+    most_drafted_nodes = MOST_DRAFTED_NODES
+
+    _run: int  # number of run nodes in the tree just read
+    _hidden: Tensor  # [N, H], states of its nodes
+    _last: Tensor  # [H], state of the last kept position
+
+    def __init__(self, model: CausalLM, cache: KVCache, heads: MedusaHeads | None = None) -> None:
+        """Use `cache`, which should have room for a tree beyond prompt and plan: what does not fit is not drafted."""
+        self.model = model
+        self.cache = cache
+        self._heads = heads
+
+    @property
+    def length(self) -> int:
+        return self.cache.length
+
+    @property
+    def most_nodes(self) -> int:
+        return self.cache.capacity - self.cache.length
+
+    @property
+    def num_heads(self) -> int:
+        return self._heads.num_heads if self._heads else 0
+
+    def begin(self, prompt_tokens: int, max_tokens: int) -> None:
+        """Prepare a new generation. Raises ValueError where prompt and plan fit neither the model nor the cache."""
+        if prompt_tokens + max_tokens > min(self.model.config.max_position_embeddings, self.cache.capacity):
+            raise ValueError(f"{prompt_tokens} prompt tokens and {max_tokens} more do not fit the model or the cache")
+        self.cache.reset()
+
+    def forward(self, tree: TokenTree) -> Scores:
+        self._run = tree.run
+        self._hidden = self._read(tree)
+        return HiddenScores(self.model.lm_head, self._hidden[tree.root :])
+
+    def commit(self, path: Sequence[int]) -> int:
+        """Keep the whole path."""
+        self.cache.keep([*range(self._run), *path])
+        self._last = self._hidden[path[-1] if path else self._run - 1]
+        return len(path)
+
+    def head_scores(self) -> Scores:
+        """Return the heads' scores after the last kept position. Raises ValueError for a model without heads."""
+        if self._heads is None:
+            raise ValueError("this target has no Medusa heads")
+        return self._heads.scores(self.model.lm_head, self._last)
+
+    def _read(self, tree: TokenTree) -> Tensor:
+        """Return the hidden states [N, H] of the nodes."""
+        tokens, positions, mask = tree.tensors(self.model.device)
+        return self.model.forward(tokens, positions, self.cache, mask)

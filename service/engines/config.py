@@ -1,0 +1,117 @@
+"""Which engine runs which model, and how: one configuration that settings build and every engine receives whole."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+from service.decoding.native.targets import KernelChoice
+from service.engines.protocol import Strategy
+
+# torch    a process for each replica, on this machine's CPU
+# neuron   a process for each replica, on its own NeuronCores: runs what `make compile` compiled of the model
+# triton   a Triton server on this machine that hosts the replicas, each running one of the `HostedName`s
+# openai   servers with OpenAI's completions interface, such as vLLM, that run the model folder's export
+EngineName = Literal["torch", "neuron", "triton", "openai"]
+HostedName = Literal["torch", "neuron"]
+
+# auto      int8 where our kernels run, else bfloat16 where the CPU multiplies it fast, else float32
+# int8      our own kernels (`forward_ms` in docs/figures/decoding.json has what each takes)
+# bfloat16  torch kernels
+# float32   torch kernels; the reference
+Precision = Literal["auto", "int8", "bfloat16", "float32"]
+
+MAX_PROMPT_TOKENS = 384
+GRACE_SECONDS = 1.0
+_FROZEN = ConfigDict(frozen=True, extra="forbid")
+
+
+class NeuronSettings(BaseModel):
+    """Settings for Inferentia and Trainium (service/engines/neuron)."""
+
+    model_config = _FROZEN
+
+    compiled_dir: Path | None = Field(
+        default=None, description="what `make compile` wrote of the model, for the engine neuron"
+    )
+    cores_per_chip: int = Field(default=2, ge=1, le=16, description="NeuronCores of one replica; inf2 and trn1 have 2")
+
+
+class TritonSettings(BaseModel):
+    """Settings for the Triton server (service/engines/triton)."""
+
+    model_config = _FROZEN
+
+    url: str = Field(default="127.0.0.1:8001", description="host:port of the Triton server's gRPC")
+    hosts: HostedName = Field(default="torch", description="the engine that each of its replicas runs")
+    home: Path | None = Field(default=None, description="holds tritonserver; `make triton` puts one here")
+    folder: Path | None = Field(
+        default=None, description="where its model repository is written; a folder of the cache folder if not set"
+    )
+    metrics_port: int = Field(default=0, ge=0, le=65535, description="its own metrics; 0: none")
+
+    @field_validator("url")
+    @classmethod
+    def _without_scheme(cls, url: str) -> str:
+        host, _, port = url.rpartition(":")
+        if not host or "/" in url or not port.isdecimal() or not 0 < int(port) <= 65535:
+            raise ValueError("must be host:port, like 127.0.0.1:8001, without a scheme")
+        return url
+
+
+class OpenAiSettings(BaseModel):
+    """Settings for servers with OpenAI's completions interface, such as vLLM (service/engines/openai)."""
+
+    model_config = _FROZEN
+
+    url: str = Field(
+        default="http://127.0.0.1:8000/v1", description="addresses, comma-separated; replicas are spread over them"
+    )
+    model: str = Field(default="", description="its name there; needed where a server has several")
+    key: SecretStr = Field(default=SecretStr(""), description="sent as a bearer token")
+    grammar: Literal["auto", "off"] = Field(
+        default="auto", description="auto: second tries are held to the grammar by a server that can"
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _over_http(cls, urls: str) -> str:
+        if not all(url.strip().startswith(("http://", "https://")) for url in urls.split(",")):
+            raise ValueError("must be http:// or https:// addresses up to /v1, separated by commas")
+        return urls
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The server addresses as a tuple."""
+        return tuple(url.strip() for url in self.url.split(","))
+
+
+class EngineConfig(BaseModel):
+    """A model folder, the engine that runs it, and its options. Settings make paths absolute.
+
+    `threads` is the number of torch threads in each replica. A cancelled replica has `grace_seconds` to become free
+    again.
+    """
+
+    model_config = _FROZEN
+
+    model_dir: Path
+    cache_dir: Path
+    engine: EngineName = "torch"
+    dtype: Precision = "auto"
+    threads: int = 1
+    strategy: Strategy = "medusa"
+    max_prompt_tokens: int = MAX_PROMPT_TOKENS
+    draft_model_dir: Path | None = None
+    kernel: KernelChoice = "auto"
+    grace_seconds: float = GRACE_SECONDS
+    neuron: NeuronSettings = NeuronSettings()
+    triton: TritonSettings = TritonSettings()
+    openai: OpenAiSettings = OpenAiSettings()
+
+    @property
+    def hosted_engine(self) -> HostedName:
+        """The engine that runs the model, in our own process or inside Triton."""
+        if self.engine == "openai":  # the model's folder is still named, but nothing here loads its weights
+            return "torch"
+        return self.triton.hosts if self.engine == "triton" else self.engine

@@ -1,0 +1,144 @@
+"""Settings from environment variables with flat, readable names, whatever groups the settings are in.
+
+A field `wait_ms` of a group with the prefix "CACHE_" is PEAKPLAN_CACHE_WAIT_MS. It knows no setting by name, only how
+fields and groups become variables, and which variables belong to others.
+"""
+
+import difflib
+import os
+import types
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
+
+PREFIX = "PEAKPLAN_"
+# Of our own programs beside the service: the host's scripts in ami/, the client, the tests and the benchmarks.
+OTHERS = frozenset(
+    PREFIX + name
+    for name in (
+        "AGENT_CONTROL AGENT_FOLDER AGENT_TEMPLATES API_KEY AUTO_SCALING_GROUP CONFIGURATION DATA DEVICES HOME IMAGE "
+        "LAUNCH_HOOK LOG_GROUP METADATA_URL NEURON_LS NEURON_PINS NXDI_SOURCE PAUSE_SECONDS ROOT SERVICE_URL "
+        "TERMINATE_HOOK"
+    ).split()
+)
+OLD_NAMES = {
+    "PEAKPLAN_TOKENS": "PEAKPLAN_API_KEYS",
+    "PEAKPLAN_TOKENS_FILE": "PEAKPLAN_API_KEYS_FILE",
+    "PEAKPLAN_HEAD_SECONDS": "PEAKPLAN_HEADER_TIMEOUT_SECONDS",
+    "PEAKPLAN_MAX_HEAD_BYTES": "PEAKPLAN_MAX_HEADER_BYTES",
+    "PEAKPLAN_BODY_SECONDS": "PEAKPLAN_BODY_TIMEOUT_SECONDS",
+    "PEAKPLAN_PROOF_SECONDS": "PEAKPLAN_READINESS_TTL_SECONDS",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What the variables of a group begin with, after PEAKPLAN_. `Annotated[CacheSettings, Prefix("CACHE_")]`."""
+
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The variables of a field that does not follow the rule: the first that is set wins, the last is documented."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A leaf of the settings: its names by precedence, and the field that it fills."""
+
+    names: tuple[str, ...]
+    path: tuple[str, ...]
+    field: FieldInfo
+
+    @property
+    def name(self) -> str:
+        """The name in the documentation."""
+        return self.names[-1]
+
+    @property
+    def is_secret(self) -> bool:
+        return SecretStr in _alternatives(self.field.annotation)
+
+    def set_names(self, environment: Mapping[str, str]) -> list[str]:
+        """Which of its names are set, old ones last."""
+        old = [name for name, new in OLD_NAMES.items() if new in self.names]
+        return [name for name in (*self.names, *old) if name in environment]
+
+
+def variables(settings: type[BaseModel], path: tuple[str, ...] = (), prefix: str = "") -> Iterator[Variable]:
+    """Every variable of the settings, in the order of their fields."""
+    for name, field in settings.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            group = next((item for item in field.metadata if isinstance(item, Prefix)), Prefix())
+            yield from variables(field.annotation, (*path, name), group.text)
+            continue
+        named = next((item for item in field.metadata if isinstance(item, Named)), None)
+        yield Variable(named.names if named else (f"{PREFIX}{prefix}{name.upper()}",), (*path, name), field)
+
+
+class FlatEnvironment(PydanticBaseSettingsSource):
+    """The source of nested settings: each leaf from its own variable, in either case of letters."""
+
+    def __init__(self, settings_cls: type[BaseSettings], environment: Mapping[str, str] | None = None) -> None:
+        super().__init__(settings_cls)
+        given = os.environ if environment is None else environment
+        self._environment = {name.upper(): value for name, value in given.items()}
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        raise NotImplementedError("fields are read all at once")
+
+    def __call__(self) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for variable in variables(self.settings_cls):
+            if names := variable.set_names(self._environment):
+                *groups, leaf = variable.path
+                place = values
+                for group in groups:
+                    place = place.setdefault(group, {})
+                place[leaf] = self._environment[names[0]]
+        return values
+
+
+def warnings_of(settings: type[BaseModel], environment: Mapping[str, str]) -> list[str]:
+    """What of the environment does nothing, or works under an old name only, a sentence each; values are not told."""
+    given = {name.upper() for name in environment}
+    known = {name for variable in variables(settings) for name in variable.names}
+    told = []
+    for name in sorted(given):
+        if not name.startswith(PREFIX) or name in known or name in OTHERS:
+            continue
+        if (new := OLD_NAMES.get(name)) is not None:
+            told.append(f"{name} is ignored: {new} is set too" if new in given else f"{name} is now called {new}")
+        else:
+            bare = {each.removeprefix(PREFIX): each for each in known}
+            near = difflib.get_close_matches(name.removeprefix(PREFIX), bare, n=1)
+            told.append(f"{name} is no setting" + (f": did you mean {bare[near[0]]}?" if near else ""))
+    return told
+
+
+def problems_of(error: ValidationError, settings: type[BaseModel]) -> str:
+    """What is wrong with the settings, in words on one line: each variable, its value unless secret, and the reason."""
+    by_path = {variable.path: variable for variable in variables(settings)}
+    given = {name.upper() for name in os.environ}
+    told = []
+    for item in error.errors():
+        reason = item["msg"].removeprefix("Value error, ")
+        path = tuple(str(part) for part in item["loc"])
+        variable = next((by_path[path[:end]] for end in range(len(path), 0, -1) if path[:end] in by_path), None)
+        if variable is None:
+            told.append(" ".join([*path, reason]))
+            continue
+        name = next((each for each in variable.set_names(dict.fromkeys(given, ""))), variable.name)
+        told.append(f"{name} {reason}" if variable.is_secret else f"{name}={item['input']} {reason}")
+    return "; ".join(told)
+
+
+def _alternatives(annotation: Any) -> tuple[Any, ...]:
+    return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)

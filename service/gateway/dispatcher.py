@@ -1,0 +1,124 @@
+"""Gives out replicas as admission says: the futures, timers and idle replicas around its decisions."""
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from service.gateway.admission import Admission
+from service.gateway.request_queue import CapacityError, QueuedRequest
+from service.gateway.slot import Slot
+
+_SLOW = 2  # times the mean of all replicas; another idle one is taken first
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class _Waiter(QueuedRequest):
+    """A request and the replica that it is given."""
+
+    turn: asyncio.Future[Slot]
+    timer: asyncio.TimerHandle | None = None
+
+
+class Dispatcher:
+    """Who asks gets an idle replica at once, one whose turn comes, or the reason why there is none in time."""
+
+    def __init__(self, slots: Sequence[Slot], admission: Admission) -> None:
+        self._slots = slots
+        self._admission = admission
+        self._idle: list[Slot] = []  # longest idle first
+        self._closing = False
+
+    @property
+    def usable_count(self) -> int:
+        """Replicas that are up and trusted."""
+        return 0 if self._closing else sum(slot.usable for slot in self._slots)
+
+    async def acquire(self, deadline: float | None, length: int = 0, avoid: Slot | None = None) -> Slot:
+        """The next free replica for a prompt of `length` characters, another than `avoid` if there is one.
+
+        The caller must `release` it. Raises CapacityError as soon as it is known that the deadline would pass.
+        """
+        waiter = _Waiter(_endless(deadline), length, turn=asyncio.get_running_loop().create_future())
+        idle = self._find_idle(avoid)
+        self._refuse(self._admission.ask(waiter, idle=idle is not None, replicas=self.usable_count))
+        if waiter.refusal is not None:
+            raise waiter.refusal
+        if idle is not None:
+            self._idle.remove(idle)
+            idle.take(waiter)
+            return idle
+        return await self._turn(waiter)
+
+    def refusal(self, deadline: float | None, length: int) -> CapacityError | None:
+        """Why a request that came now would get no replica, where that is certain at once; counted as its refusal."""
+        return self._admission.certain_refusal(_endless(deadline), length, self.usable_count)
+
+    def release(self, slot: Slot, seconds: float | None = None, *, whole: bool = False) -> None:
+        """Give a replica back, after so many `seconds` of a generation that came `whole` or not; None says nothing."""
+        if (request := slot.free()) is not None:
+            self._admission.ended(request, seconds, whole=whole, replicas=self.usable_count)
+        self.offer(slot)
+
+    def offer(self, slot: Slot) -> None:
+        """Hand a free replica to whose turn it is."""
+        if self._closing or not slot.usable or slot.busy or slot in self._idle:
+            return
+        while (request := self._admission.next()) is not None:
+            assert isinstance(request, _Waiter)
+            if not request.turn.done():
+                slot.take(request)
+                request.turn.set_result(slot)
+                return
+        self._idle.append(slot)
+
+    def lost_one(self) -> None:
+        """With no replica left, who waits had better know now."""
+        if not self.usable_count:
+            self._refuse(self._admission.drop_all("no replica is up"))
+
+    def close(self) -> None:
+        """Give out nothing more; send everybody in the queue away."""
+        self._closing = True
+        self._refuse(self._admission.drop_all("the service is shutting down"))
+
+    async def _turn(self, waiter: _Waiter) -> Slot:
+        self._watch(waiter)
+        try:
+            return await waiter.turn
+        except BaseException:
+            self._admission.leave(waiter)
+            if waiter.turn.done() and not waiter.turn.cancelled() and waiter.turn.exception() is None:
+                self.release(waiter.turn.result())  # handed over in the very moment of giving up
+            raise
+        finally:
+            if waiter.timer is not None:
+                waiter.timer.cancel()
+
+    def _watch(self, waiter: _Waiter) -> None:
+        """Refuse it in the moment that it can no longer finish in time."""
+        if waiter.latest_start < math.inf and not waiter.turn.done():
+            seconds = max(waiter.latest_start - time.monotonic(), 0.0)
+            waiter.timer = asyncio.get_running_loop().call_later(seconds, self._on_late, waiter)
+
+    def _on_late(self, waiter: _Waiter) -> None:
+        self._refuse(self._admission.drop_late())
+        self._watch(waiter)  # the event loop's clock is a little coarser than ours
+
+    def _refuse(self, refused: Sequence[QueuedRequest]) -> None:
+        for waiter in refused:
+            assert isinstance(waiter, _Waiter)
+            if not waiter.turn.done() and waiter.refusal is not None:
+                waiter.turn.set_exception(waiter.refusal)
+                waiter.turn.exception()  # who asked may have raised it already, or have left
+
+    def _find_idle(self, avoid: Slot | None) -> Slot | None:
+        """The longest idle replica that is not markedly slow, else any."""
+        self._idle = [slot for slot in self._idle if slot.usable]
+        usual = self._admission.times.mean
+        return min(self._idle, key=lambda slot: (slot is avoid, slot.times.mean > _SLOW * usual), default=None)
+
+
+def _endless(deadline: float | None) -> float:
+    return math.inf if deadline is None else deadline

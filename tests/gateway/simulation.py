@@ -1,0 +1,97 @@
+"""A service in simulated time: the real admission, and replicas that take what a test says."""
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from service.gateway.admission import Admission
+from service.gateway.request_queue import Order, QueuedRequest
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """`seconds` that its generation takes, and the seconds that are `allowed` until its answer."""
+
+    at: float
+    seconds: float
+    length: int = 30
+    allowed: float = 0.295
+
+
+@dataclass(eq=False, slots=True)
+class Outcome:
+    """What became of an arrival: when a replica began with it, when it was answered, whether by the model."""
+
+    arrival: Arrival
+    request: QueuedRequest
+    began: float = math.nan
+    ended: float = math.nan
+    by_model: bool = False
+
+
+class Simulation:
+    def __init__(self, replicas: int, order: Order = "adaptive", forward: float = 0.02) -> None:
+        """`forward`: seconds after its deadline that a generation still keeps its replica."""
+        self.clock = Clock()
+        self.admission = Admission(order, clock=self.clock)
+        self.replicas = replicas
+        self._forward = forward
+        self._idle = replicas
+        self._events: list[tuple[float, int, Callable[[Outcome], None], Outcome]] = []
+        self._numbers = itertools.count()
+        self._by_request: dict[QueuedRequest, Outcome] = {}
+
+    def run(self, arrivals: Iterable[Arrival]) -> list[Outcome]:
+        """The outcomes, in the order of the arrivals."""
+        outcomes = [Outcome(one, QueuedRequest(one.at + one.allowed, one.length)) for one in arrivals]
+        self._by_request = {outcome.request: outcome for outcome in outcomes}
+        for outcome in outcomes:
+            self._at(outcome.arrival.at, self._arrive, outcome)
+        while self._events:
+            self.clock.now, _, happen, outcome = heapq.heappop(self._events)
+            happen(outcome)
+        return outcomes
+
+    def _at(self, when: float, happen: Callable[[Outcome], None], outcome: Outcome) -> None:
+        heapq.heappush(self._events, (when, next(self._numbers), happen, outcome))
+
+    def _arrive(self, outcome: Outcome) -> None:
+        is_idle = self._idle > 0
+        self._refuse(self.admission.ask(outcome.request, idle=is_idle, replicas=self.replicas))
+        if outcome.request.refusal is not None:
+            return
+        if is_idle:
+            self._start(outcome)
+        else:
+            self._at(outcome.request.latest_start, lambda _: self._refuse(self.admission.drop_late()), outcome)
+
+    def _start(self, outcome: Outcome) -> None:
+        self._idle -= 1
+        outcome.began = self.clock.now
+        longest = max(outcome.request.deadline - self.clock.now, 0.0) + self._forward
+        self._at(self.clock.now + min(outcome.arrival.seconds, longest), self._end, outcome)
+
+    def _end(self, outcome: Outcome) -> None:
+        self._idle += 1
+        outcome.by_model = self.clock.now <= outcome.request.deadline
+        outcome.ended = min(self.clock.now, outcome.request.deadline)
+        taken = self.clock.now - outcome.began
+        self.admission.ended(outcome.request, taken, whole=outcome.by_model, replicas=self.replicas)
+        if (request := self.admission.next()) is not None:
+            self._start(self._by_request[request])
+
+    def _refuse(self, refused: list[QueuedRequest]) -> None:
+        for request in refused:
+            self._by_request[request].ended = self.clock.now

@@ -1,0 +1,118 @@
+"""The `peakplan` command as a person at a terminal meets it."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from peakplan import running
+from peakplan.__main__ import main
+from tests.server_process import REPOSITORY, ServerProcess
+
+
+def peakplan(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "peakplan", *words]
+    return subprocess.run(
+        command, cwd=REPOSITORY, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+
+
+def test_help_teaches_a_first_session() -> None:
+    said = CliRunner().invoke(main, ["--help"], prog_name="peakplan").output
+    for words in ('peakplan plan "nike running shoes under $100"', "peakplan serve", "_PEAKPLAN_COMPLETE", "fleet"):
+        assert words in said
+
+
+@pytest.mark.parametrize("command", [name for name in main.commands if name not in ("fleet",)])
+def test_every_command_has_a_line_of_help(command: str) -> None:
+    assert main.commands[command].get_short_help_str()
+
+
+@pytest.mark.parametrize(
+    "words", [["bench"], ["rehearse"], ["train"], ["eval"], ["export"], ["import"], ["compile"], ["fleet", "cost"]]
+)
+def test_a_delegated_command_is_a_module_that_exists(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
+    became: list[str] = []
+    monkeypatch.setattr("peakplan.__main__.need", lambda *_: None)
+    monkeypatch.setattr("peakplan.__main__.become", lambda module, *_, **__: became.append(module))
+    assert CliRunner().invoke(main, [*words, "--help"]).exit_code == 0
+    (module,) = became
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.submodule_search_locations is None or find_spec(f"{module}.__main__") is not None
+
+
+def test_help_and_completion_import_none_of_the_programs() -> None:
+    script = "import sys, peakplan.__main__; print({'torch', 'fastapi', 'aws_cdk', 'service'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "set()"
+
+
+def test_completion_knows_the_commands() -> None:
+    done = peakplan(_PEAKPLAN_COMPLETE="bash_complete", COMP_WORDS="peakplan fleet c", COMP_CWORD="2")
+    assert [line.partition(",")[2] for line in done.stdout.splitlines()] == ["check", "cost"]
+
+
+def test_a_plan_comes_from_a_running_service(server: ServerProcess) -> None:
+    done = peakplan("plan", "red nike running shoes", "--url", server.url, "--deadline-ms", "2000", "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["plan"]["queries"]
+    assert answer["source"] in ("model", "cache")
+
+
+def test_a_trace_shows_both_decodings_forward_by_forward(server: ServerProcess) -> None:
+    done = peakplan("trace", "red nike running shoes", "--url", server.url)
+    assert done.returncode == 0, done.stderr
+    assert "medusa: " in done.stdout
+    assert "greedy: " in done.stdout
+    assert "forwards" in done.stdout
+
+
+def test_a_question_that_is_refused_says_why(server: ServerProcess) -> None:
+    done = peakplan("plan", " ", "--url", server.url)
+    assert done.returncode == 1
+    assert "visible character" in done.stderr
+
+
+def test_no_service_is_told_with_what_to_do() -> None:
+    done = peakplan("plan", "red shoes", "--url", "http://127.0.0.1:9")
+    assert done.returncode == 1
+    assert "peakplan serve" in done.stderr
+    assert "--local" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_local_loads_the_model_for_one_question(tiny_model_dir: Path) -> None:
+    done = peakplan("plan", "red nike shoes", "--local", "--json", PEAKPLAN_MODEL_DIR=str(tiny_model_dir))
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["source"] == "model"
+
+
+def test_local_says_what_is_wrong_with_the_settings() -> None:
+    done = peakplan("plan", "red shoes", "--local", PEAKPLAN_DTYPE="int4")
+    assert (done.returncode, "PEAKPLAN_DTYPE=int4" in done.stderr) == (1, True)
+
+
+def test_serve_becomes_the_service_with_its_options(tiny_model_dir: Path) -> None:
+    done = peakplan("serve", "--model", str(tiny_model_dir), "--replicas", "200", HOST="127.0.0.1", PORT="0")
+    assert done.returncode == 1
+    assert "200 replicas" in done.stderr
+
+
+def test_a_delegated_command_answers_as_its_module_does() -> None:
+    assert peakplan("fleet", "check", "dev").stdout == "fleet dev is sound\n"
+    assert peakplan("fleet", "check", "nowhere").returncode == 2
+    assert "--rate" in peakplan("rehearse", "--help").stdout
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running, "find_spec", lambda _: None)
+    result = CliRunner().invoke(main, ["train"])
+    assert result.exit_code == 1
+    assert "[service,torch,train]'" in result.output

@@ -1,0 +1,48 @@
+"""The pages that people read first: their links lead somewhere, and they stay short."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+
+
+def pages() -> list[str]:
+    done = subprocess.run(["git", "ls-files", "*.md"], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    if done.returncode:  # an archive of the sources
+        return [str(path.relative_to(REPOSITORY)) for path in REPOSITORY.glob("docs/**/*.md")] + ["README.md"]
+    return done.stdout.split()
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that code hosts make of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", pages())
+def test_relative_links_lead_somewhere(page: str) -> None:
+    path = REPOSITORY / page
+    text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for link in _LINK.findall(text):
+        if re.match(r"[a-z]+:", link):
+            continue
+        file, _, anchor = link.partition("#")
+        target = path.parent / file if file else path
+        assert target.exists(), f"{page} links to {link}, which does not exist"
+        if anchor and target.suffix == ".md":
+            assert anchor in anchors(target), f"{page} links to {link}, and there is no such heading"
+
+
+def test_the_readme_is_short() -> None:
+    assert len((REPOSITORY / "README.md").read_text(encoding="utf-8").splitlines()) <= 155
+
+
+def test_every_decision_is_in_the_index() -> None:
+    folder = REPOSITORY / "docs" / "decisions"
+    index = (folder / "README.md").read_text(encoding="utf-8")
+    for decision in folder.glob("0*.md"):
+        assert f"({decision.name})" in index, f"docs/decisions/README.md does not list {decision.name}"

@@ -1,0 +1,153 @@
+"""From environment variables to nested settings, and what is said of variables that do nothing or are wrong."""
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from service.engines.config import MAX_PROMPT_TOKENS, EngineConfig
+from service.environment import OLD_NAMES, OTHERS, PREFIX, problems_of, variables, warnings_of
+from service.settings import Settings
+
+REPOSITORY = Path(__file__).parents[1]
+# Every variable that the README of release 0.1 named; each goes on working.
+DOCUMENTED = """
+HOST PORT PEAKPLAN_ENGINE PEAKPLAN_MODEL_DIR PEAKPLAN_CACHE_DIR PEAKPLAN_COMPILED_DIR PEAKPLAN_DTYPE PEAKPLAN_STRATEGY
+PEAKPLAN_DRAFT_MODEL_DIR PEAKPLAN_REPLICAS PEAKPLAN_THREADS_PER_REPLICA PEAKPLAN_OVERSUBSCRIBE
+PEAKPLAN_MAX_PROMPT_TOKENS PEAKPLAN_MAX_BODY_BYTES PEAKPLAN_BODY_SECONDS PEAKPLAN_TRACE_DEADLINE_MS
+PEAKPLAN_PROOF_SECONDS PEAKPLAN_DRAIN_SECONDS PEAKPLAN_SHUTDOWN_SECONDS PEAKPLAN_LOG_LEVEL PEAKPLAN_LOG_TEXT
+PEAKPLAN_ORDER PEAKPLAN_ADMISSION_QUANTILE PEAKPLAN_HANG_SECONDS PEAKPLAN_GRACE_SECONDS PEAKPLAN_MIN_REPLICAS
+PEAKPLAN_BACKLOG_MS PEAKPLAN_TRITON_URL PEAKPLAN_TRITON_HOSTS PEAKPLAN_TRITON_HOME PEAKPLAN_TRITON_FOLDER
+PEAKPLAN_TRITON_METRICS_PORT PEAKPLAN_CORES_PER_CHIP PEAKPLAN_OPENAI_URL PEAKPLAN_OPENAI_MODEL PEAKPLAN_OPENAI_KEY
+PEAKPLAN_OPENAI_GRAMMAR PEAKPLAN_CACHE_ENTRIES PEAKPLAN_CACHE_SECONDS PEAKPLAN_CACHE_URL PEAKPLAN_CACHE_WAIT_MS
+PEAKPLAN_TOKENS PEAKPLAN_TOKENS_FILE PEAKPLAN_RATE PEAKPLAN_MAX_HEAD_BYTES PEAKPLAN_HEAD_SECONDS PEAKPLAN_FLEET
+PEAKPLAN_CELL PEAKPLAN_GROUP PEAKPLAN_SLO_MS OTEL_EXPORTER_OTLP_ENDPOINT
+""".split()
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (name for variable in variables(Settings) for name in (*variable.names, *OLD_NAMES)):
+        monkeypatch.delenv(name, raising=False)
+
+
+def known() -> set[str]:
+    return {name for variable in variables(Settings) for name in variable.names}
+
+
+def test_every_documented_variable_goes_on_working() -> None:
+    assert set(DOCUMENTED) <= known() | set(OLD_NAMES)
+    assert set(OLD_NAMES.values()) <= known()
+
+
+def test_no_two_settings_share_a_variable() -> None:
+    names = [name for variable in variables(Settings) for name in variable.names]
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "path", "wanted"),
+    [
+        ("PEAKPLAN_CACHE_WAIT_MS", "7.5", "cache.wait_ms", 7.5),
+        ("PEAKPLAN_CACHE_DIR", "/var/peakplan", "cache_dir", Path("/var/peakplan")),
+        ("PEAKPLAN_ORDER", "oldest", "queue.order", "oldest"),
+        ("PEAKPLAN_RATE", "3", "auth.rate", 3.0),
+        ("PEAKPLAN_TRITON_URL", "triton:9", "triton.url", "triton:9"),
+        ("PEAKPLAN_CORES_PER_CHIP", "1", "neuron.cores_per_chip", 1),
+        ("PEAKPLAN_HEAD_SECONDS", "4", "http.header_timeout_seconds", 4.0),
+        ("peakplan_slo_ms", "200", "slo_ms", 200),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/", "otlp_endpoint", "http://collector:4318"),
+    ],
+)
+def test_a_flat_variable_reaches_its_group(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, path: str, wanted: object
+) -> None:
+    monkeypatch.setenv(variable, value)
+    found: object = Settings()
+    for part in path.split("."):
+        found = getattr(found, part)
+    assert found == wanted
+
+
+def test_the_new_name_wins_over_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PEAKPLAN_BODY_SECONDS", "3")
+    assert Settings().http.body_timeout_seconds == 3
+    monkeypatch.setenv("PEAKPLAN_BODY_TIMEOUT_SECONDS", "4")
+    assert Settings().http.body_timeout_seconds == 4
+
+
+def test_words_of_the_program_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PEAKPLAN_CACHE_ENTRIES", "5")
+    monkeypatch.setenv("PEAKPLAN_CACHE_SECONDS", "6")
+    settings = Settings(cache={"entries": 7})  # type: ignore[arg-type]  # as a file would say it
+    assert (settings.cache.entries, settings.cache.seconds) == (7, 6)
+
+
+def test_one_configuration_carries_what_engines_need(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PEAKPLAN_MAX_PROMPT_TOKENS", "128")
+    monkeypatch.setenv("PEAKPLAN_GRACE_SECONDS", "3")
+    monkeypatch.setenv("PEAKPLAN_COMPILED_DIR", "compiled")
+    config = Settings(replicas=1).engine_config
+    assert (config.max_prompt_tokens, config.grace_seconds) == (128, 3)
+    assert config.neuron.compiled_dir == Path.cwd() / "compiled"
+    assert EngineConfig(model_dir=Path(), cache_dir=Path()).max_prompt_tokens == MAX_PROMPT_TOKENS
+
+
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        ("PEAKPLAN_REPLICA", "PEAKPLAN_REPLICA is no setting: did you mean PEAKPLAN_REPLICAS?"),
+        ("PEAKPLAN_CACHE_WAIT", "PEAKPLAN_CACHE_WAIT is no setting: did you mean PEAKPLAN_CACHE_WAIT_MS?"),
+        ("PEAKPLAN_XYZZY", "PEAKPLAN_XYZZY is no setting"),
+        ("PEAKPLAN_TOKENS", "PEAKPLAN_TOKENS is now called PEAKPLAN_API_KEYS"),
+    ],
+)
+def test_a_variable_that_does_nothing_is_warned_of(variable: str, said: str) -> None:
+    assert warnings_of(Settings, {variable: "secret"}) == [said]
+
+
+def test_an_old_name_beside_its_new_one_is_told_to_be_ignored() -> None:
+    both = {"PEAKPLAN_TOKENS": "", "PEAKPLAN_API_KEYS": ""}
+    assert warnings_of(Settings, both) == ["PEAKPLAN_TOKENS is ignored: PEAKPLAN_API_KEYS is set too"]
+
+
+def test_nothing_is_said_of_what_is_known_or_belongs_to_others() -> None:
+    assert warnings_of(Settings, dict.fromkeys([*known(), *OTHERS, "PATH", "OTEL_SERVICE_NAME"], "")) == []
+
+
+def test_every_variable_that_a_program_of_ours_reads_is_known() -> None:
+    """A host that starts the service with a variable of its own scripts must not be warned of it."""
+    programs = [path for folder in ("ami", "infra", "service", "peakplan") for path in (REPOSITORY / folder).rglob("*")]
+    suffixes = {".py", ".sh", ".yaml", ".json", ".service", ".conf"}
+    read = {
+        name
+        for path in programs
+        if path.suffix in suffixes and path.name != "environment.py"
+        for name in re.findall(rf"\b{PREFIX}[A-Z][A-Z_]*[A-Z]\b", path.read_text(encoding="utf-8"))
+    }
+    assert read
+    assert read - {"PEAKPLAN_COMPLETE"} <= known() | OTHERS
+
+
+def refused(monkeypatch: pytest.MonkeyPatch, **environment: str) -> str:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValidationError) as caught:
+        Settings()
+    return problems_of(caught.value, Settings)
+
+
+def test_an_error_names_the_variable_and_its_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refused(monkeypatch, PEAKPLAN_CACHE_WAIT_MS="soon").startswith("PEAKPLAN_CACHE_WAIT_MS=soon Input should be")
+
+
+def test_an_error_names_the_variable_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert refused(monkeypatch, PORT="http").startswith("PORT=http ")
+    assert refused(monkeypatch, PEAKPLAN_HEAD_SECONDS="-1").partition("; ")[2].startswith("PEAKPLAN_HEAD_SECONDS=-1 ")
+
+
+def test_an_error_keeps_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = refused(monkeypatch, PEAKPLAN_CACHE_URL="http://user:hush@cache")
+    assert said.startswith("PEAKPLAN_CACHE_URL must start with")
+    assert "hush" not in said

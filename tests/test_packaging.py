@@ -1,0 +1,103 @@
+"""pyproject.toml names each dependency once; the lock and the requirements files are made of it, with hashes."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
+EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
+GENERATED = {
+    "requirements.lock": tuple(EXTRAS),
+    "requirements.txt": ("service", "torch"),
+    "requirements-training.txt": ("service", "torch", "train", "load"),
+    "requirements-fleet.txt": ("fleet",),
+    "requirements-triton.txt": ("service", "triton"),
+}
+_NAME = re.compile(r"[-_.]+")
+
+
+def plain(name: str) -> str:
+    return _NAME.sub("-", name).lower()
+
+
+def direct(*extras: str) -> dict[str, str]:
+    """Names and versions that these extras pin, and the project itself."""
+    named: dict[str, str] = {}
+    for requirement in [*PROJECT["project"]["dependencies"], *(each for extra in extras for each in EXTRAS[extra])]:
+        if inner := re.fullmatch(r"peakplan\[(.+)\]", requirement):
+            named |= direct(*inner[1].split(","))
+        else:
+            match = re.fullmatch(r"([\w.-]+)(?:\[\w+\])?==([\w.]+)", requirement)
+            assert match, f"{requirement} is not pinned"
+            named[plain(match[1])] = match[2]
+    return named
+
+
+def locked(file: str) -> dict[tuple[str, str], tuple[str, frozenset[str]]]:
+    """Of each package and version: the machines that it is for, and its hashes."""
+    text = (REPOSITORY / file).read_text(encoding="utf-8").replace("\\\n", "")
+    found = {}
+    for line in text.splitlines():
+        if line and not line.startswith("#"):
+            pin, *hashes = re.split(r"\s+--hash=", line)
+            requirement, _, marker = (part.strip() for part in pin.partition(";"))
+            name, _, version = requirement.partition("==")
+            found[plain(name.partition("[")[0]), version] = marker, frozenset(hashes)
+    return found
+
+
+@pytest.mark.parametrize("file", GENERATED)
+def test_a_file_is_made_of_its_extras(file: str) -> None:
+    """What `make lock` would change."""
+    own = {"torch": "requirements-torch.txt", "numpy": "the Neuron container"}
+    wanted = direct(*GENERATED[file])
+    have = dict(locked(file))
+    for name, version in wanted.items():
+        assert (name, version) in have or name in own, f"{name}=={version} is not in {file}: run `make lock`"
+    unknown = {name for name, _ in have} & set(direct(*EXTRAS)) - set(wanted)
+    indirect = {
+        "pyyaml",
+        "tqdm",
+        "protobuf",
+        "jsonschema",
+        "boto3",
+        "httpx",
+        "pydantic",
+        "uvicorn",
+        "numpy",
+        "hypothesis",
+    }
+    assert unknown <= indirect, f"{file} has {unknown - indirect}, which none of its extras names: run `make lock`"
+
+
+@pytest.mark.parametrize("file", GENERATED)
+def test_a_file_is_a_part_of_the_lock(file: str) -> None:
+    lock = locked("requirements.lock")
+    for pin, (_, hashes) in locked(file).items():
+        assert hashes, f"{pin} has no hash"
+        assert lock[pin][1] == hashes
+
+
+def test_torch_is_named_alone_and_once() -> None:
+    lines = (REPOSITORY / "requirements-torch.txt").read_text(encoding="utf-8").splitlines()
+    assert [line for line in lines if not line.startswith("#")] == [f"torch=={direct('torch')['torch']}"]
+    assert PROJECT["tool"]["uv"]["dependency-metadata"][0]["version"] == direct("torch")["torch"]
+
+
+def test_no_file_names_an_index() -> None:
+    for file in (*REPOSITORY.glob("requirements*"), REPOSITORY / "pyproject.toml", REPOSITORY / "Makefile"):
+        assert not re.search(r"https?://", file.read_text(encoding="utf-8")), file.name
+
+
+def test_there_is_no_wheel_and_the_reason_is_told(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling", reason="hatchling is not installed: pip install -e .[test]")
+    words = ["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path), str(REPOSITORY)]
+    done = subprocess.run([sys.executable, "-m", "pip", *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "pip install -e '.[service,torch]'" in done.stderr
+    assert not list(tmp_path.iterdir())
