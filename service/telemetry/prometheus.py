@@ -1,4 +1,4 @@
-"""The same metrics for Prometheus: what `GET /metrics` answers. Names follow its conventions: base units, `_total`."""
+"""Metrics for Prometheus, the answer of `GET /metrics`. Names follow its conventions: base units, `_total`."""
 
 import re
 
@@ -40,10 +40,10 @@ class PrometheusMeters:
             meter = Histogram(name, text, labels, buckets=buckets, registry=self._registry)
             self._histograms[metric.name] = meter
         for rung in rungs() if labels else ():
-            meter.labels(rung)  # one that has not answered yet shows as 0, not as missing
+            meter.labels(rung)  # shows a rung that has not answered yet as 0, not as missing
 
     def add(self, name: str, value: float, rung: str | None = None) -> None:
-        """Note one value under the fleet's name of the metric."""
+        """Record one value under the fleet's name of the metric."""
         if (gauge := self._gauges.get(name)) is not None:
             gauge.set(value)
         elif (counter := self._counters.get(name)) is not None:
@@ -54,7 +54,7 @@ class PrometheusMeters:
             (histogram.labels(rung) if rung else histogram).observe(seconds)
 
     def text(self) -> bytes:
-        """Everything in Prometheus's text format."""
+        """Return everything in Prometheus's text format."""
         return generate_latest(self._registry)
 
 

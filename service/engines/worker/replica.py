@@ -20,7 +20,7 @@ from service.engines.worker.fork_server import ForkServer, Process, can_fork
 from service.engines.worker.messages import Cancel, Failure, LoadModel, Message, ModelSource, Ready
 from service.engines.worker.spawn import spawn
 
-START_SECONDS = 1800.0  # the first start fetches the base weights
+START_SECONDS = 1800.0  # the first start downloads the base weights
 GRACE_SECONDS = 2.0
 
 
@@ -44,7 +44,7 @@ class ReplicaEngine:
         self._link: ReplicaConnection | None = None
         self._model_id = ""
         self._kernel = ""
-        self._ready = False  # between a start that succeeded and the next stop
+        self._ready = False  # true between a start that succeeded and the next stop
 
     @property
     def model_id(self) -> str:
@@ -60,7 +60,7 @@ class ReplicaEngine:
 
     @property
     def pid(self) -> int | None:
-        """The replica's process id; None before the first start."""
+        """Process id of the replica; None before the first start."""
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
@@ -90,7 +90,7 @@ class ReplicaEngine:
         try:
             message = await answer
         except asyncio.CancelledError:
-            if link.owes:  # the answer may have come since the cancellation
+            if link.owes:  # the answer may have arrived since the cancellation
                 link.send(Cancel())
                 await self._settle(link)
             raise
@@ -114,7 +114,7 @@ class ReplicaEngine:
             await fork_server.leave()
 
     async def _begin(self) -> Message:
-        """A process and its first message."""
+        """Start a process and return its first message."""
         ours, theirs = socket.socketpair()
         try:
             with theirs:
@@ -126,11 +126,11 @@ class ReplicaEngine:
             ours.close()
             raise
         _, self._link = await asyncio.get_running_loop().create_unix_connection(ReplicaConnection, sock=ours)
-        self._link.send(LoadModel(self._source, os.getpid()))  # it says nothing before, when nobody would listen yet
+        self._link.send(LoadModel(self._source, os.getpid()))  # a process says nothing before, when nobody would listen
         return await self._link.expect()
 
     async def _settle(self, link: ReplicaConnection) -> None:
-        """Wait until the replica is free again. Nobody reads the cancelled request's answer, so mark it as seen."""
+        """Wait until the replica is free again. The cancelled request's answer is marked as retrieved."""
         answer = link.expect()
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.wait({answer}, timeout=self._grace_seconds)
