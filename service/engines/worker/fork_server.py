@@ -153,4 +153,4 @@ def can_fork() -> bool:
 
 
 def _reason(message: Message) -> str:
-    return message.reason if isinstance(message, Failure) else "the fork server lost its way"
+    return message.reason if isinstance(message, Failure) else "the fork server sent an unexpected message"

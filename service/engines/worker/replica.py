@@ -101,7 +101,7 @@ class ReplicaEngine:
         if isinstance(message, Failure):
             raise EngineUnavailableError(message.reason)
         link.close()
-        raise EngineUnavailableError("the replica lost its way")
+        raise EngineUnavailableError("the replica sent an unexpected message")
 
     async def failed(self) -> None:
         if self._link is not None:
