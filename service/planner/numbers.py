@@ -1,4 +1,4 @@
-"""The numbers that a text names, in digits or in words: the only numbers a price bound may take."""
+"""The numbers in a text, as digits or words: the only numbers that a price bound may take."""
 
 import re
 
@@ -21,14 +21,14 @@ _MAX_NUMBER = 10_000_000
 
 
 def find_numbers(text: str) -> list[float]:
-    """Every number named in the text, in order: "$1,200.50", "1.5k", "$20-$40", "fifty", "two hundred"."""
+    """Return every number in the text, in order: "$1,200.50", "1.5k", "$20-$40", "fifty", "two hundred"."""
     found = [(match.start(), _digits_value(match)) for match in _DIGITS.finditer(text)]
     found += _spelled_numbers(text.lower())
     return [value for _, value in sorted(found) if value <= _MAX_NUMBER]
 
 
 def format_number(number: float) -> str:
-    """Digits without trailing zeros: 40.0 is "40", 19.5 is "19.5"."""
+    """Format without trailing zeros: 40.0 is "40", 19.5 is "19.5"."""
     return f"{number:.2f}".rstrip("0").rstrip(".")
 
 
@@ -38,7 +38,7 @@ def _digits_value(match: re.Match[str]) -> float:
 
 
 def _spelled_numbers(text: str) -> list[tuple[int, float]]:
-    """Runs of number words, "a hundred" and "twenty five" included; a lone "one" or "a" names no price."""
+    """Find runs of number words, as "a hundred" and "twenty five"; a lone "one" or "a" names no price."""
     found: list[tuple[int, float]] = []
     total, current, start, previous_end = 0, 0, -1, -1
 
@@ -50,7 +50,7 @@ def _spelled_numbers(text: str) -> list[tuple[int, float]]:
         word = match.group()
         if word not in NUMBER_WORDS:
             continue
-        if start < 0 or text[previous_end : match.start()].strip(" -"):  # not right after the one before
+        if start < 0 or text[previous_end : match.start()].strip(" -"):  # not directly after the previous one
             flush()
             total, current, start = 0, 0, match.start()
         previous_end = match.end()

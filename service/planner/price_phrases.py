@@ -15,7 +15,7 @@ _SPELLED_WORD = (
 _SPELLED = rf"(?:{_SPELLED_WORD})(?:[\s-](?:{_SPELLED_WORD})){{0,6}}\b"
 _AMOUNT = rf"((?:{_DIGITS})|(?:{_SPELLED}))"
 _MONEY = r"(?:\s*(?:dollars?|bucks?|usd|eur|euros?|gbp|quid))?"
-# What follows a number that measures something else than money.
+# Units after a number that show that it is not money.
 _NO_UNIT = (
     r"(?!\s*(?:-\s*)?(?:%|\"|'|inch|inches|in\b(?!\s+(?:price|cost|total))|ft|feet|foot|yards?|miles?|mm|cm|m\b|meters?|"
     r"lbs?|pounds?|oz|ounces?|kg|grams?|g\b|mg|gb|gigs?|gigabytes?|tb|mb|years?|yrs?|yo\b|months?|weeks?|days?|hours?|"
@@ -41,7 +41,7 @@ _IS_MONEY = re.compile(r"[$£€¥]|dollar|buck|usd|eur|gbp|quid|price|cost|budg
 
 
 def price_bounds(question: Question) -> tuple[float | None, float | None]:
-    """(lower, upper) as the newest utterance that speaks of a price names them; both are of `question.numbers`."""
+    """Return (lower, upper) from the newest utterance that mentions a price; both are in `question.numbers`."""
     if not question.numbers:
         return None, None
     for utterance in reversed(question.utterances):
@@ -59,12 +59,12 @@ def _bounds_in(text: str) -> tuple[float | None, float | None]:
     low = _first(text, ((_LOW, True), (_OR_MORE, False)))
     high = _first(text, ((_HIGH, True), (_OR_LESS, False)))
     if low is None and high is None and len(lone := list(_LONE.finditer(text))) == 1:
-        high = _value(lone[0].group())  # "$10 candles": whoever names one sum means to spend no more
+        high = _value(lone[0].group())  # "$10 candles": a single amount is taken as an upper bound
     return low, high
 
 
 def _first(text: str, patterns: Iterable[tuple[re.Pattern[str], bool]]) -> float | None:
-    """The first match's amount. Patterns that may speak of other things ("9+", "iphone 11 max") must name money."""
+    """Return the first match's amount. Ambiguous patterns ("9+", "iphone 11 max") must name money."""
     for pattern, says_price in patterns:
         for match in pattern.finditer(text):
             vague = not says_price or match.group().startswith(("from", "within"))
