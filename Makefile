@@ -95,7 +95,7 @@ preflight: $(VENV)/service.stamp ## what FLEET needs that the account lacks: quo
 	$(BIN)/python -m infra.preflight $(FLEET)
 
 access: $(VENV)/service.stamp ## let callers' VPCs of other accounts associate with the private zone of FLEET (needs AWS credentials)
-	$(BIN)/python -m infra.access $(FLEET)
+	$(BIN)/python -m infra.zone_association $(FLEET)
 
 cost: $(VENV)/service.stamp ## what FLEET costs an hour and a million plans, with the arithmetic
 	@$(BIN)/python -m infra.fleet cost $(FLEET)
