@@ -87,6 +87,7 @@ def test_a_cell_that_is_not_there_is_gone_round(client: ModuleType, cells: list[
 def test_a_question_that_is_refused_is_refused_everywhere(client: ModuleType, cells: list[Cell]) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
         client.ask([cell.url for cell in cells], "")
+    refused.value.close()
     assert refused.value.code == 422
     assert cells[1].asked == []
 
