@@ -95,7 +95,7 @@ preflight: $(VENV)/service.stamp ## what FLEET needs that the account lacks: quo
 	$(BIN)/python -m infra.preflight $(FLEET)
 
 access: $(VENV)/service.stamp ## let callers' VPCs of other accounts associate with the private zone of FLEET (needs AWS credentials)
-	$(BIN)/python -m infra.access $(FLEET)
+	$(BIN)/python -m infra.zone_association $(FLEET)
 
 cell-out: $(VENV)/cdk.stamp ## move CELL=cell-2 of FLEET out of service: its callers go to the others (FORCE=1: although they are too small)
 	@$(BIN)/python -m infra.cells out $(FLEET) $(CELL) $(if $(FORCE),--force)
