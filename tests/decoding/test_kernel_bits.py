@@ -1,6 +1,6 @@
 """Every kernel gives the same bits, on whatever processor: the hashes below are committed, and none may differ.
 
-Who changes the arithmetic on purpose changes them, and measures the quality again. Kernels that this machine's processor
+Whoever changes the arithmetic on purpose changes them and measures quality again. Kernels that this processor
 does not run are run under qemu (arm64), or with single instructions emulated (x86).
 """
 
