@@ -1,0 +1,258 @@
+"""What a question's closed phrases say: price, currency, rating, sort, offers, and what is refused, with their places.
+
+By rule, so that none of it depends on a model's luck (docs/decisions/0023). What a question is about, and whether it is
+about a product at all, is the model's; nothing here looks at history.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from service.planner.phrases_refused import RefusedTokens, read_refusal
+from service.planner.phrases_words import Words, is_number, trie, word_set
+from service.planner.price_phrases import PricePhrase, find_prices, merge
+
+Span = tuple[int, int]
+SORTS: Final = ("relevance", "price_asc", "price_desc", "rating", "newest", "best_selling")
+OFFERS: Final = ("in_stock", "on_sale", "free_shipping", "fast_delivery")
+_SORTS = tuple(f"sort.{sort}" for sort in SORTS[1:])
+_OFFERS = tuple(f"offer.{offer}" for offer in OFFERS)
+_LIFTS = ("lift.price", "lift.rating", "lift.sort")
+_CLOSED = trie("refuse", *_SORTS, *_OFFERS, *_LIFTS, "slogan", "name")
+_TAKE_BACK = trie("take back", backwards=True)
+_QUOTES = word_set("quote")
+_FREE: Final = "free"
+MAX_DAYS: Final = 10  # "in 30 days" is no fast delivery
+
+_STAR_COUNT = r"(?:[0-5](?:\.\d{1,2})?|one|two|three|four and a half|four|five)"
+_STARS_BEFORE = (
+    r"(?:(?:rated|ratings?|review(?:s|ed)?|scored?|with|at least|no less than|not less than|no lower than|minimum(?: of)?"
+    r"|min|over|above|more than|higher than|better than|>=?|≥|of|is|has|have|having|an?|average|only|customer|nothing"
+    r"|under|below|less than|that|are|and|or) ?,? ?){0,6}"
+)
+_STARS_AFTER = (
+    r"(?: ?(?:or (?:more|higher|better|above|up|over)|and (?:up|above|over|higher|more|better)|& (?:up|above)|\+|plus"
+    r"|minimum|min|only|ratings?|rated|reviews?|average|customer|at least|products?(?= only)|please)(?![^\W_]))*"
+)
+_MORE = r"(?: ?(?:\+|plus\b|or (?:more|higher|better|above|up)\b|and (?:up|above|over|higher|more|better)\b|& up\b))?"
+_RATING = re.compile(
+    rf"(?<![\w.$£€#-]){_STARS_BEFORE}(?<![\w.$£€#-])({_STAR_COUNT}){_MORE} ?-? ?stars?(?![\w'])(?: out of (?:5|five))?{_STARS_AFTER}"
+    rf"|\b(?:rated|ratings?|scored?|reviews?)[ :]?{_STARS_BEFORE}({_STAR_COUNT})(?:/5| out of (?:5|five)(?: stars)?)?"
+    rf"(?![\w%/$£€-]|\.\d| ?(?:[\"'x]|inch|lbs?|pounds|tons?|volts?|amps?|v\b|people|persons?|hours?|degrees|feet|ft)){_STARS_AFTER}"
+    rf"|(?<![\w.$£€#-]){_STARS_BEFORE}(?<![\w.$£€#-])({_STAR_COUNT})(?:{_MORE} ?(?:ratings?|rated|average rating)\b|/5\b| out of (?:5|five)\b(?: stars?\b)?){_STARS_AFTER}"
+)
+_RATING_GATES: Final = ("star", "rat", "/5", "out of", "scor", "review")
+_NO_RATING = re.compile(
+    r" ?(?:notebooks?|binders?|planners?|folders?|paper|general|hotels?|resort|restaurant|necklace|earrings?|flag|garland"
+    r"|charts?|tattoos?|ornaments?|stickers?|badge|ring|pendant|sheriff|energy|wars|trek|shaped?|pattern|print|point|light"
+    r"|lights|string|dragon ball|ball|cookie|cutter|decal|patch|filler|loose|linebacker|products book)\b"
+)
+_STAR_WORDS: Final = {"one": 1.0, "two": 2.0, "three": 3.0, "four": 4.0, "five": 5.0, "four and a half": 4.5}
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """One price phrase: bounds, ISO 4217 currency where the shopper named one, and where it stands."""
+
+    min: float | None
+    max: float | None
+    currency: str | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What is refused: the places of the bare values ("nike"), and of the whole phrase ("not nike")."""
+
+    values: tuple[Span, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Phrases:
+    """What the closed phrases of one text say. Places are [start, end) of its characters.
+
+    `prices` are all price phrases in order, for each of several things may have its own; `price_min`, `price_max` and
+    `currency` are what they say together. `lifted` are fields that the shopper takes back: "price", "rating", "sort",
+    or an offer. `spans` are what to leave out of search queries, refusals included.
+    """
+
+    prices: tuple[Price, ...] = ()
+    price_min: float | None = None
+    price_max: float | None = None
+    currency: str | None = None
+    rating_min: float | None = None
+    sort: str = "relevance"
+    offers: tuple[str, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    lifted: frozenset[str] = frozenset()
+    spans: tuple[Span, ...] = ()
+
+
+_NOTHING = Phrases()
+
+
+def read_phrases(text: str) -> Phrases:
+    """Read the closed phrases of one utterance. Total, and linear in the text's length."""
+    words = Words(text)
+    return _Reading(words).read() if words.texts else _NOTHING
+
+
+class _Reading:
+    """One pass over a text; `_taken` are the tokens that a phrase has spoken for."""
+
+    def __init__(self, words: Words) -> None:
+        self._words = words
+        self._taken: set[int] = set()
+        self._spans: list[Span] = []
+        self._rating: float | None = None
+        self._sort = "relevance"
+        self._offers: dict[str, None] = {}
+        self._refused: list[Refusal] = []
+        self._lifted: set[str] = set()
+
+    def read(self) -> Phrases:
+        quoted = self._quoted()
+        self._read_ratings()
+        off = self._off_tokens()
+        prices = [price for price in find_prices(self._words, frozenset(self._taken | quoted | off))]
+        for price in prices:
+            self._take(price.first, price.end)
+        self._scan(quoted)
+        together = merge(prices)
+        if together.min is not None or together.max is not None:
+            self._lifted.discard("price")
+        return Phrases(
+            prices=tuple(self._price(price) for price in prices),
+            price_min=together.min,
+            price_max=together.max,
+            currency=together.currency,
+            rating_min=self._rating,
+            sort=self._sort,
+            offers=tuple(offer for offer in OFFERS if offer in self._offers),
+            refused=tuple(self._refused),
+            lifted=frozenset(self._lifted),
+            spans=tuple(sorted(self._spans)),
+        )
+
+    def _price(self, price: PricePhrase) -> Price:
+        return Price(price.min, price.max, price.currency, self._words.span(price.first, price.end))
+
+    def _take(self, first: int, end: int) -> None:
+        self._taken.update(range(first, end))
+        self._spans.append(self._words.span(first, end))
+
+    def _read_ratings(self) -> None:
+        text = " ".join(self._words.texts) if self._words.texts else ""
+        if not any(gate in text for gate in _RATING_GATES):
+            return
+        lower = self._words.source.lower()
+        if len(lower) != len(self._words.source):
+            return
+        for match in _RATING.finditer(lower):
+            count = next(group for group in match.groups() if group)
+            value = _STAR_WORDS[count] if count in _STAR_WORDS else float(count)
+            if not 0 < value <= 5 or _NO_RATING.match(lower, match.end()):
+                continue
+            if self._rating is None:
+                self._rating = value
+            self._take_characters(match.start(), match.end())
+
+    def _take_characters(self, start: int, end: int) -> None:
+        inside = [i for i, at in enumerate(self._words.starts) if start <= at < end]
+        if inside:
+            self._take(inside[0], inside[-1] + 1)
+
+    def _off_tokens(self) -> set[int]:
+        """Numbers of "20% off" and "2 day shipping", which are no prices."""
+        found: set[int] = set()
+        texts = self._words.texts
+        for at, text in enumerate(texts):
+            if is_number(text) or text == "$":
+                match = _CLOSED.match(self._words, at)
+                if match and match[1].startswith("offer."):
+                    found.update(range(at, at + match[0]))
+        return found
+
+    def _quoted(self) -> set[int]:
+        """Tokens inside quotation marks: what is printed on a thing says nothing of the thing."""
+        marks = [
+            at
+            for at, text in enumerate(self._words.texts)
+            if text in _QUOTES and not (at and self._words.texts[at - 1][:1].isdigit() and self._words.touches(at - 1))
+        ]
+        return {at for first, last in zip(marks[::2], marks[1::2], strict=False) for at in range(first, last + 1)}
+
+    def _scan(self, quoted: set[int]) -> None:
+        """Read sort, offers, refusals and what is taken back, token by token, the longest phrase first."""
+        words, at = self._words, 0
+        while at < len(words.texts):
+            if at in self._taken or at in quoted or words.texts[at] not in _CLOSED:
+                at += 1
+                continue
+            match = _CLOSED.match(words, at)
+            if match is None or any(index in self._taken for index in range(at, at + match[0])):
+                at += 1
+                continue
+            length, label = match
+            if label == "slogan":
+                return
+            end = at + length
+            if label == "refuse":
+                end = self._refuse(at, length)
+            elif label != "name":
+                self._say(label, at, end)
+            at = end
+
+    def _say(self, label: str, first: int, end: int) -> None:
+        kind, _, value = label.partition(".")
+        if value == "fast_delivery" and any(text.isdigit() and int(text) > MAX_DAYS for text in self._words.texts[first:end]):
+            return
+        if kind == "lift":
+            self._lifted.add(value)
+        elif (back := self._taken_back(first)) is not None:
+            first = back
+            self._lifted.add(value if kind == "offer" else "sort")
+        elif kind == "sort":
+            self._sort = value if self._sort == "relevance" else self._sort
+        else:
+            self._offers[value] = None
+            if value == "fast_delivery" and _FREE in self._words.texts[max(0, first - 1) : end]:
+                self._offers["free_shipping"] = None
+                first -= self._words.at(first - 1) == _FREE
+        self._take(first, end)
+
+    def _taken_back(self, first: int) -> int | None:
+        """The first token of the words that take a phrase back: "it doesn't have to be on sale"."""
+        starts = [first]
+        if self._words.at(first - 1) in ("the", "be", "any", "a"):
+            starts.append(first - 1)
+        for start in starts:
+            match = _TAKE_BACK.match(self._words, start - 1)
+            if match and start - match[0] not in self._taken:
+                return start - match[0]
+        return None
+
+    def _refuse(self, first: int, length: int) -> int:
+        if self._words.at(first + length) in (",", ".", "!") and length == 1 and self._words.at(first) == "no":
+            return first + length
+        if self._is_sort_or_offer(first + length):
+            return first + length
+        refused = read_refusal(self._words, first, length, self._taken)
+        if refused is None:
+            return first + length
+        self._add(refused)
+        return refused.end
+
+    def _is_sort_or_offer(self, at: int) -> bool:
+        """ "not the cheapest", "no deals" take a phrase back and refuse no thing."""
+        while self._words.at(at) in ("the", "a", "any"):
+            at += 1
+        match = _CLOSED.match(self._words, at)
+        return match is not None and match[1].startswith(("sort.", "offer."))
+
+    def _add(self, refused: RefusedTokens) -> None:
+        values = tuple(self._words.span(first, end) for first, end in refused.values)
+        self._refused.append(Refusal(values, self._words.span(refused.first, refused.end)))
+        self._take(refused.first, refused.end)
+
