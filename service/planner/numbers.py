@@ -86,7 +86,7 @@ def spelled_number(words: Sequence[str]) -> tuple[float, int] | None:
             current = max(current, 1) * _SCALES[word]
             if _SCALES[word] > 100:
                 total, current = total + current, 0
-        elif word in _UNITS and (used == 0 or current % 10 == 0 and (_UNITS[word] < 10 or current % 100 == 0)):
+        elif word in _UNITS and (used == 0 or (current % 10 == 0 and (_UNITS[word] < 10 or current % 100 == 0))):
             current += _UNITS[word]
         elif word in _TENS and (used == 0 or current % 100 == 0):
             current += _TENS[word]
@@ -98,4 +98,6 @@ def spelled_number(words: Sequence[str]) -> tuple[float, int] | None:
         at += 1
         used = at
     value = total + current
+    if used == 1 and words[0] == "grand":  # "grand piano"
+        return None
     return (float(value), used) if used and value > 1 else None

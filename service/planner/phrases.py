@@ -4,10 +4,10 @@ By rule, so that none of it depends on a model's luck (docs/decisions/0023). Wha
 about a product at all, is the model's; nothing here looks at history.
 """
 
-import re
 from dataclasses import dataclass
 from typing import Final
 
+from service.planner.phrases_ratings import find_ratings
 from service.planner.phrases_refused import RefusedTokens, read_refusal
 from service.planner.phrases_words import Words, is_number, trie, word_set
 from service.planner.price_phrases import PricePhrase, find_prices, merge
@@ -19,35 +19,12 @@ _SORTS = tuple(f"sort.{sort}" for sort in SORTS[1:])
 _OFFERS = tuple(f"offer.{offer}" for offer in OFFERS)
 _LIFTS = ("lift.price", "lift.rating", "lift.sort")
 _CLOSED = trie("refuse", *_SORTS, *_OFFERS, *_LIFTS, "slogan", "name")
+_APART = trie("price.apart")
 _TAKE_BACK = trie("take back", backwards=True)
 _QUOTES = word_set("quote")
+_COPULAS: Final = frozenset("is are am was were be to do does did we".split())  # "i am not" says what is
 _FREE: Final = "free"
 MAX_DAYS: Final = 10  # "in 30 days" is no fast delivery
-
-_STAR_COUNT = r"(?:[0-5](?:\.\d{1,2})?|one|two|three|four and a half|four|five)"
-_STARS_BEFORE = (
-    r"(?:(?:rated|ratings?|review(?:s|ed)?|scored?|with|at least|no less than|not less than|no lower than|minimum(?: of)?"
-    r"|min|over|above|more than|higher than|better than|>=?|≥|of|is|has|have|having|an?|average|only|customer|nothing"
-    r"|under|below|less than|that|are|and|or) ?,? ?){0,6}"
-)
-_STARS_AFTER = (
-    r"(?: ?(?:or (?:more|higher|better|above|up|over)|and (?:up|above|over|higher|more|better)|& (?:up|above)|\+|plus"
-    r"|minimum|min|only|ratings?|rated|reviews?|average|customer|at least|products?(?= only)|please)(?![^\W_]))*"
-)
-_MORE = r"(?: ?(?:\+|plus\b|or (?:more|higher|better|above|up)\b|and (?:up|above|over|higher|more|better)\b|& up\b))?"
-_RATING = re.compile(
-    rf"(?<![\w.$£€#-]){_STARS_BEFORE}(?<![\w.$£€#-])({_STAR_COUNT}){_MORE} ?-? ?stars?(?![\w'])(?: out of (?:5|five))?{_STARS_AFTER}"
-    rf"|\b(?:rated|ratings?|scored?|reviews?)[ :]?{_STARS_BEFORE}({_STAR_COUNT})(?:/5| out of (?:5|five)(?: stars)?)?"
-    rf"(?![\w%/$£€-]|\.\d| ?(?:[\"'x]|inch|lbs?|pounds|tons?|volts?|amps?|v\b|people|persons?|hours?|degrees|feet|ft)){_STARS_AFTER}"
-    rf"|(?<![\w.$£€#-]){_STARS_BEFORE}(?<![\w.$£€#-])({_STAR_COUNT})(?:{_MORE} ?(?:ratings?|rated|average rating)\b|/5\b| out of (?:5|five)\b(?: stars?\b)?){_STARS_AFTER}"
-)
-_RATING_GATES: Final = ("star", "rat", "/5", "out of", "scor", "review")
-_NO_RATING = re.compile(
-    r" ?(?:notebooks?|binders?|planners?|folders?|paper|general|hotels?|resort|restaurant|necklace|earrings?|flag|garland"
-    r"|charts?|tattoos?|ornaments?|stickers?|badge|ring|pendant|sheriff|energy|wars|trek|shaped?|pattern|print|point|light"
-    r"|lights|string|dragon ball|ball|cookie|cutter|decal|patch|filler|loose|linebacker|products book)\b"
-)
-_STAR_WORDS: Final = {"one": 1.0, "two": 2.0, "three": 3.0, "four": 4.0, "five": 5.0, "four and a half": 4.5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +95,8 @@ class _Reading:
         prices = [price for price in find_prices(self._words, frozenset(self._taken | quoted | off))]
         for price in prices:
             self._take(price.first, price.end)
+        if prices:
+            self._take_apart()
         self._scan(quoted)
         together = merge(prices)
         if together.min is not None or together.max is not None:
@@ -143,25 +122,16 @@ class _Reading:
         self._spans.append(self._words.span(first, end))
 
     def _read_ratings(self) -> None:
-        text = " ".join(self._words.texts) if self._words.texts else ""
-        if not any(gate in text for gate in _RATING_GATES):
-            return
-        lower = self._words.source.lower()
-        if len(lower) != len(self._words.source):
-            return
-        for match in _RATING.finditer(lower):
-            count = next(group for group in match.groups() if group)
-            value = _STAR_WORDS[count] if count in _STAR_WORDS else float(count)
-            if not 0 < value <= 5 or _NO_RATING.match(lower, match.end()):
-                continue
-            if self._rating is None:
-                self._rating = value
-            self._take_characters(match.start(), match.end())
+        for rating in find_ratings(self._words):
+            self._rating = rating.min if self._rating is None else self._rating
+            self._take(rating.first, rating.end)
 
-    def _take_characters(self, start: int, end: int) -> None:
-        inside = [i for i, at in enumerate(self._words.starts) if start <= at < end]
-        if inside:
-            self._take(inside[0], inside[-1] + 1)
+    def _take_apart(self) -> None:
+        """Words about the price that stand away from it: "my budget for the tent is 150"."""
+        for at in range(len(self._words.texts)):
+            match = None if at in self._taken else _APART.match(self._words, at)
+            if match and not any(index in self._taken for index in range(at, at + match[0])):
+                self._take(at, at + match[0])
 
     def _off_tokens(self) -> set[int]:
         """Numbers of "20% off" and "2 day shipping", which are no prices."""
@@ -206,7 +176,9 @@ class _Reading:
 
     def _say(self, label: str, first: int, end: int) -> None:
         kind, _, value = label.partition(".")
-        if value == "fast_delivery" and any(text.isdigit() and int(text) > MAX_DAYS for text in self._words.texts[first:end]):
+        if value == "fast_delivery" and any(
+            text.isdigit() and int(text) > MAX_DAYS for text in self._words.texts[first:end]
+        ):
             return
         if kind == "lift":
             self._lifted.add(value)
@@ -236,7 +208,8 @@ class _Reading:
     def _refuse(self, first: int, length: int) -> int:
         if self._words.at(first + length) in (",", ".", "!") and length == 1 and self._words.at(first) == "no":
             return first + length
-        if self._is_sort_or_offer(first + length):
+        is_statement = self._words.at(first) == "not" and self._words.at(first - 1) in _COPULAS
+        if is_statement or self._is_sort_or_offer(first + length):
             return first + length
         refused = read_refusal(self._words, first, length, self._taken)
         if refused is None:
@@ -255,4 +228,3 @@ class _Reading:
         values = tuple(self._words.span(first, end) for first, end in refused.values)
         self._refused.append(Refusal(values, self._words.span(refused.first, refused.end)))
         self._take(refused.first, refused.end)
-

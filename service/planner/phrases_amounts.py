@@ -67,7 +67,7 @@ def _with_currency(words: Words, amount: Amount) -> Amount:
     before = words.at(first - 1)
     if before == "." and words.at(first - 2) == "rs":
         before, first = "rs", first - 1
-    if before in CURRENCIES and (before in _SIGNS or before.isalpha() and len(before) <= 3):
+    if before in CURRENCIES and (before in _SIGNS or (before.isalpha() and len(before) <= 3)):
         first -= 1
         currency = CURRENCIES[before]
         is_sign = before in _SIGNS
@@ -78,7 +78,8 @@ def _with_currency(words: Words, amount: Amount) -> Amount:
     after = end + 1 if words.at(end) == "-" and words.at(end + 1) in CURRENCIES else end
     if words.at(after) in _DOLLARS and words.at(after + 1) in ("dollar", "dollars", "bucks"):
         return amount._replace(currency=_DOLLARS[words.at(after)], end=after + 2, is_money=True)
-    if words.at(after) in CURRENCIES and not (words.at(after) in _SIGNS and words.at(after + 1)[:1].isdigit()):
+    leads_on = words.at(after) in _SIGNS and words.at(after + 1)[:1].isdigit() and words.touches(after)
+    if words.at(after) in CURRENCIES and not leads_on:
         currency = CURRENCIES[words.at(after)]
         if amount.has_prefix and amount.currency != "USD":
             currency = amount.currency or currency

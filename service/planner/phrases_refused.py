@@ -65,7 +65,7 @@ class _Refused:
             at += 1
         while at > first and (words.at(at - 1) in _TAIL or words.at(at - 1) in ("-", "'", '"', "&", "+")):
             at -= 1
-        if at == first or at - first == 1 and is_number(words.at(first)) and self._cue.endswith("no"):
+        if at == first or (at - first == 1 and is_number(words.at(first)) and self._cue.endswith("no")):
             return None
         if self._cue.endswith("made in") and self._words.at(first) not in _TWO_WORD_PLACES:
             at = first + 1
@@ -82,7 +82,7 @@ class _Refused:
             return at > first and self._words.touches(at - 1)
         if text in ("size", "sizes") or text == "of":
             return (at == first) == text.startswith("size")
-        if text in _STOP or CUES.match(self._words, at) and at > first:
+        if text in _STOP or (CUES.match(self._words, at) and at > first):
             return False
         return text not in _TAIL or at == first or self._words.at(at - 1) == "-"
 

@@ -22,16 +22,18 @@ BREAKS: Final = frozenset(",;:.!?()[]|")
 
 
 class Words:
-    """The tokens of a text: `texts` in lower case, and [starts[i], ends[i]) where the i-th stands in `source`."""
+    """The tokens of a text: `texts` in lower case, and [starts[i], ends[i]) where the i-th stands in
+    `source` and, character by character the same, in `lower`."""
 
-    __slots__ = ("ends", "source", "starts", "texts")
+    __slots__ = ("ends", "lower", "source", "starts", "texts")
 
     def __init__(self, source: str) -> None:
         self.source = source
         lower = source.lower()
         if len(lower) != len(source):  # "İ" becomes two characters, and places would shift
-            lower = "".join(c if len(c.lower()) != 1 else c.lower() for c in source)
-        found = list(_TOKEN.finditer(lower.replace("’", "'")))
+            lower = "".join(character.lower() if len(character.lower()) == 1 else character for character in source)
+        self.lower = lower.replace("’", "'")
+        found = list(_TOKEN.finditer(self.lower))
         self.texts = [match.group() for match in found]
         self.starts = [match.start() for match in found]
         self.ends = [match.end() for match in found]

@@ -3,21 +3,15 @@
 A number is a price when a phrase or a currency says so and nothing else claims it: a unit, a size, a model, an age.
 """
 
-import re
 from dataclasses import dataclass, replace
 from typing import Final
 
-from service.planner.phrases_amounts import CURRENCIES, Amount, find_amounts
-from service.planner.phrases_words import BREAKS, Words, sections, trie, word_set
+from service.planner.phrases_amounts import Amount, find_amounts
+from service.planner.phrases_claims import SPENDING, YEARS, Claims
+from service.planner.phrases_words import Words, sections, trie
 from service.planner.question import Question
 
 AROUND: Final = 0.2  # "around 100" is 80 to 120, as the contract of plan version 2 says
-_YEARS = range(1600, 2036)
-_ADULT_AGES = range(18, 91)
-_CHILD_AGES = range(0, 13)
-_AGE_LIMIT = 100  # "12 and up" is an age, "120 and up" is not
-_LEAST_BARE_MAX = 30  # "iphone 11 max" is a phone
-_LEAST_BARE_RANGE = 50  # "tv 300-500" is a price, "boys 10-12" is not
 
 _BEFORE = trie(
     "price.high", "price.high.lone", "price.low", "price.low.money", "price.around", "price.around.money",
@@ -26,23 +20,7 @@ _BEFORE = trie(
 _AFTER = trie("price.after.high", "price.after.low", "price.after.around")
 _LEAD = trie("price.lead", backwards=True)
 _TAIL = trie("price.tail")
-_NOT_MONEY = trie("price.not.money")
 _WEAK_LEADS = frozenset(sections()["price.lead.weak"])
-_UNITS, _LABELS, _NAMES = word_set("price.unit"), word_set("price.label"), word_set("price.names")
-_ADULTS, _CHILDREN = word_set("price.people.adult"), word_set("price.people.child")
-_TOPICS = word_set("price.topics")
-# What may follow a number that is a price although no currency says so: "over 50 with pockets", not "over 50 pockets".
-_FUNCTION_WORDS: Final = frozenset(
-    "a an and are as at below but by can could do does each else everything for from get give has have i i'd i'm if in "
-    "including instead is it just maybe max maximum me my no not of off on only or please plz pls preferably price "
-    "range shipped should show so that thanks the they to too total under w what which while who will with within "
-    "without would you".split()
-)
-_DIMENSIONS: Final = frozenset(
-    "x by tall wide long deep high diameter thick width height length or and with for under over below between at".split()
-)
-_RESOLUTIONS: Final = frozenset("tv tvs monitor monitors display screen webcam camera projector resolution video ohm".split())
-_SPENDING: Final = re.compile(r"spend|pay|budget|cheaper|price|cost|afford|expensive")
 _PRICE_NAMES: Final = frozenset(("fisher", "half", "vincent", "kelley"))  # "fisher price" names no price
 _FLIPS: Final = frozenset("not nothing no don't dont won't can't cannot doesn't isn't never without shouldn't".split())
 _BETWEEN_FLIP_AND_CUE: Final = frozenset(
@@ -95,8 +73,7 @@ def find_prices(words: Words, taken: frozenset[int] = frozenset()) -> list[Price
     amounts = find_amounts(words, taken)
     if not amounts:
         return []
-    reader = _Reader(words, amounts)
-    return reader.read()
+    return _Reader(words, amounts).read()
 
 
 class _Reader:
@@ -104,6 +81,7 @@ class _Reader:
 
     def __init__(self, words: Words, amounts: list[Amount]) -> None:
         self._words = words
+        self._claims = Claims(words)
         self._amounts = [self._weighed(amount) for amount in amounts]
         self._starts = frozenset(amount.first for amount in amounts)
         self._found: list[PricePhrase] = []
@@ -138,14 +116,14 @@ class _Reader:
             return None
         first, end = (cue[0] if cue else low.first), high.end
         if not high.is_money and not low.is_money:
-            if self._measures(high) or self._measures(low) or self._is_labelled(first):
+            if self._claims.measures(high) or self._claims.measures(low) or self._claims.is_labelled(first):
                 return None
             if not (is_between or kind == "price.low.money" or self._speaks_of_price(first)):
-                if not self._is_bare_range(low, high):
+                if not self._claims.is_bare_range(low, high):
                     return None
-            elif not is_between and low.value in _YEARS and high.value in _YEARS:
+            elif not is_between and low.value in YEARS and high.value in YEARS:
                 return None
-        elif self._off(high.end):
+        elif self._claims.off(high.end):
             return None
         elif high.has_prefix and not low.is_money and joined != ["to"] and not words.touches(low.end):
             return None  # "iphone 15 - $500"
@@ -157,15 +135,6 @@ class _Reader:
         is_thousands = self._words.texts[high.end - 1].endswith("k") and low.value < high.value / 1000
         return low.value * 1000 if is_thousands else low.value
 
-    def _is_bare_range(self, low: Amount, high: Amount) -> bool:
-        """ "tv 300-500": two round numbers that nothing else claims, at the end of what is said."""
-        values = (low.value, high.value)
-        is_round = all(value >= _LEAST_BARE_RANGE and value % 10 == 0 for value in values)
-        is_years = all(value in _YEARS for value in values)
-        before = self._words.at(low.first - 1)
-        is_end = self._ends(high.end) and low.first > 0 and before.isalpha() and before not in _NAMES
-        return is_round and is_end and not is_years and max(values) <= 10 * min(values)
-
     def _before(self, amount: Amount) -> PricePhrase | None:
         """ "under 50", "at least $20", "around 30 euros"."""
         cue = self._cue(amount.first)
@@ -176,9 +145,11 @@ class _Reader:
         if not is_money:
             if kind.endswith(".money") or kind in ("price.between", "price.high.lone"):
                 return None
-            if self._measures(amount) or not self._may_be_bare(amount, first, kind, phrase):
+            if self._claims.measures(amount) or not self._claims.may_be_bare(
+                amount, first, kind, phrase, follows_sum=self._is_after_amount(first)
+            ):
                 return None
-        elif self._off(amount.end) or kind in ("price.between", "price.high.lone"):
+        elif self._claims.off(amount.end) or kind in ("price.between", "price.high.lone"):
             return None
         kind = kind.removesuffix(".money")
         if kind in ("price.high", "price.low"):
@@ -196,12 +167,16 @@ class _Reader:
         end = amount.end + length
         phrase = " ".join(self._words.texts[amount.end : end])
         is_money = amount.is_money
-        if (is_money and self._off(amount.end)) or self._leads_on(end):
+        if (is_money and self._claims.off(amount.end)) or self._leads_on(end):
             return None
         if not is_money:
-            if self._is_labelled(amount.first) or self._measures(amount) or not self._ends_phrase(end):
+            if (
+                self._claims.is_labelled(amount.first)
+                or self._claims.measures(amount)
+                or not self._claims.ends_phrase(end)
+            ):
                 return None
-            if not self._is_bare_bound(amount, kind, phrase):
+            if not self._claims.is_bare_bound(amount, kind, phrase):
                 return None
         elif amount.end < len(self._words.texts) and phrase in ("+", "plus") and self._words.at(end)[:1].isdigit():
             return None
@@ -212,19 +187,6 @@ class _Reader:
         while self._words.at(end) in ("price", "of", ":"):
             end += 1
         return end in self._starts
-
-    def _is_bare_bound(self, amount: Amount, kind: str, phrase: str) -> bool:
-        before = self._words.at(amount.first - 1)
-        if amount.value in _YEARS and kind != "price.after.high":
-            return False
-        if kind == "price.after.high":
-            if phrase in ("max", "maximum", "top", "tops", "limit", "cap", "budget"):
-                return amount.value >= _LEAST_BARE_MAX and before not in _NAMES
-            is_age = "and" in phrase or before in _CHILDREN | _ADULTS
-            return not (is_age and amount.value in range(0, 19))
-        if kind == "price.after.low":
-            return amount.value >= _AGE_LIMIT and phrase not in ("+", "plus", "and more")
-        return amount.value >= _LEAST_BARE_MAX and phrase in ("or so", "ish", "- ish", "or thereabouts", "or close to it")
 
     def _bound(self, amount: Amount, kind: str, first: int, end: int) -> PricePhrase:
         if kind == "price.around":
@@ -238,7 +200,9 @@ class _Reader:
         """(first token, kind, phrase) of the cue that ends right before token `end`."""
         words = self._words
         at = end
-        while words.at(at - 1) in (":", "=", "of", "the", "a", "price", "cost") and _BEFORE.match(words, at - 1) is None:
+        while (
+            words.at(at - 1) in (":", "=", "of", "the", "a", "price", "cost") and _BEFORE.match(words, at - 1) is None
+        ):
             at -= 1
         match = _BEFORE.match(words, at - 1)
         if match is None:
@@ -266,7 +230,7 @@ class _Reader:
 
     def _is_strict(self, first: int, end: int) -> bool:
         """Whether a cue stays a bound although "around" follows: "under about 50", but not "spend about 50"."""
-        return not _SPENDING.search(" ".join(self._words.texts[first:end]))
+        return not SPENDING.search(" ".join(self._words.texts[first:end]))
 
     def _flip(self, first: int) -> int | None:
         """The token that turns a bound around: "don't want to spend more than"."""
@@ -281,71 +245,19 @@ class _Reader:
             return amount
         texts = self._words.texts
         has_pence = any("." in text for text in texts[amount.first : amount.end])
-        if has_pence or _SPENDING.search(" ".join(texts[max(0, amount.first - 4) : amount.first])):
+        if has_pence or SPENDING.search(" ".join(texts[max(0, amount.first - 4) : amount.first])):
             return amount._replace(currency="GBP", end=amount.end + 1, is_money=True)
         return amount
-
-    def _may_be_bare(self, amount: Amount, first: int, kind: str, phrase: str) -> bool:
-        """Whether a number without a currency after a cue is a price: not an age, a model, or a count of things."""
-        words, value = self._words, amount.value
-        before = words.at(first - 1)
-        if value == 0 or (value == 1 and not words.at(amount.first)[:1].isdigit()):
-            return False
-        if phrase.startswith(("max", "min")):
-            if before in _NAMES or (before not in BREAKS and any(character.isdigit() for character in before)):
-                return self._is_after_amount(first)
-            if first == 0 or before in BREAKS:
-                return True
-        people = {before, words.at(first - 2)} if before in ("and", "aged", "age", "who", "are", "is") else {before}
-        if before in ("aged", "age", "ages"):
-            return False
-        if kind == "price.low" and people & (_ADULTS | _CHILDREN) and value in _ADULT_AGES:
-            return False
-        if people & _CHILDREN and value in _CHILD_AGES:
-            return False
-        if kind == "price.around" and value in _YEARS and _TOPICS & set(words.texts[:first]):
-            return False
-        if phrase in ("<", ">", "< =", "> =", "≤", "≥", "~", "≈"):
-            return True
-        after = words.at(amount.end)
-        if (words.at(amount.end - 1).endswith("k") and after not in _RESOLUTIONS) or self._ends(amount.end) or after in _FUNCTION_WORDS:
-            return True
-        return phrase.split()[-1] in ("under", "below", "sub") or bool(_SPENDING.search(phrase))
 
     def _is_after_amount(self, first: int) -> bool:
         return any(amount.end == first and self._cue(amount.first) for amount in self._amounts)
 
-    def _ends(self, index: int) -> bool:
-        return index >= len(self._words.texts) or self._words.at(index) in BREAKS
-
-    def _ends_phrase(self, index: int) -> bool:
-        return self._ends(index) or self._words.at(index) in _FUNCTION_WORDS
-
-    def _measures(self, amount: Amount) -> bool:
-        """Whether a unit follows: "15 inch", "8-piece", "4 x 6"."""
-        words = self._words
-        at = amount.end + 1 if words.at(amount.end) == "-" else amount.end
-        unit = words.at(at)
-        if unit in ("in", "&"):
-            return at + 1 >= len(words.texts) or words.at(at + 1) in _DIMENSIONS
-        if unit in ("set", "note", "light", "can", "box", "bag", "min", "number", "cup", "step", "a") and at == amount.end:
-            return unit != "a" and not self._ends_phrase(at + 1)
-        is_size = unit in ('"', "″", "/", "x", "×", "'") and words.touches(amount.end - 1)
-        return unit in _UNITS or is_size or (unit == "x" and words.at(at + 1)[:1].isdigit())
-
-    def _is_labelled(self, first: int) -> bool:
-        return self._words.at(first - 1) in _LABELS
-
     def _speaks_of_price(self, first: int) -> bool:
-        return any(_SPENDING.search(text) for text in self._words.texts[max(0, first - 3) : first])
-
-    def _off(self, end: int) -> bool:
-        """Whether the sum is no price of the thing: "$20 off", "$50 gift card"."""
-        return any(_NOT_MONEY.match(self._words, at) for at in (end, end + 1))
+        return any(SPENDING.search(text) for text in self._words.texts[max(0, first - 3) : first])
 
     def _is_lone(self, amount: Amount) -> bool:
         is_word_code = amount.has_prefix and not amount.is_money
-        return amount.is_money and not is_word_code and not self._off(amount.end) and amount.value > 0
+        return amount.is_money and not is_word_code and not self._claims.is_value(amount) and amount.value > 0
 
     def _lone_cue(self, amount: Amount) -> int:
         match = _BEFORE.match(self._words, amount.first - 1)

@@ -41,7 +41,7 @@ drum kit at most 400 | max 400 | drum kit
 crock pot 60 dollar budget | max 60 USD | crock pot
 budget 200 for a printer | max 200 | printer
 my budget is 350, need a futon | max 350 | futon
-my budget for this is $350, need a futon | max 350 USD | ~
+my budget is $350, need a futon | max 350 USD | futon
 with a budget of 75 euros find me a fountain pen | max 75 EUR | fountain pen
 budget: 40. wool blanket | max 40 | wool blanket
 i have 60 bucks to spend on a skateboard | max 60 USD | skateboard
@@ -53,7 +53,7 @@ don't want to spend more than 40 on a lunch bag | max 40 | lunch bag
 i don't want to pay more than $15, reading glasses | max 15 USD | reading glasses
 can't spend over 100 on a crib mattress | max 100 | crib mattress
 i won't pay more than 70 for jeans | max 70 | jeans
-willing to pay 300 for a good chef knife | max 300 | good chef knife
+i'm willing to pay 300 for a good chef knife | max 300 | good chef knife
 shower curtain that costs less than 30 | max 30 | shower curtain
 shower curtain costing under 30 dollars | max 30 USD | shower curtain
 ukulele priced under 100 | max 100 | ukulele
@@ -70,7 +70,6 @@ $10 candles | max 10 USD | candles
 candles for 10 dollars | max 10 USD | candles
 thirty dollar watch | max 30 USD | watch
 a hundred dollar watch | max 100 USD | watch
-rug under two hundred and under | max 200 | ~
 rug under two hundred | max 200 | rug
 rug under one thousand two hundred dollars | max 1200 USD | rug
 rug under a grand | max 1000 | rug
@@ -87,16 +86,17 @@ coffee maker under 35 in black | max 35 | coffee maker in black
 coffee maker under 35 with timer | max 35 | coffee maker with timer
 need a humidifier, 45 max please | max 45 | humidifier
 mattress topper keep it under 120 | max 120 | mattress topper
-mattress topper, trying to stay under 120 dollars | max 120 USD | mattress topper
+mattress topper, i'm trying to stay under 120 dollars | max 120 USD | mattress topper
 baby bathtub under 30 each | max 30 | baby bathtub
 pillowcases under 20 a pair | max 20 | pillowcases
-cutting board 20ish max, walnut | | ~
 ski goggles capped at 85 | max 85 | ski goggles
 do you have a dehumidifier for under 180 bucks? | max 180 USD | dehumidifier
 is there a decent tripod under 40? | max 40 | decent tripod
 what's the best dash cam under 100 | max 100 | best dash cam
 SMART LOCK UNDER 150 DOLLARS | max 150 USD | SMART LOCK
 Smart lock Under £150 | max 150 GBP | Smart lock
+my budget for a beginner ukulele is $60 | max 60 USD | beginner ukulele
+what can i get for 20 dollars | max 20 USD | 
 """
 
 LOWER_BOUNDS = """
@@ -285,6 +285,10 @@ sneakers eur 42 | | sneakers eur 42
 4k tv | | 4k tv
 1k ohm potentiometer | | 1k ohm potentiometer
 2k webcam | | 2k webcam
+925 sterling silver chain | | 925 sterling silver chain
+grand piano cover | | grand piano cover
+fire tv stick 4k max | | fire tv stick 4k max
+hulu gift card $50 | | hulu gift card $50
 10k gold chain | | 10k gold chain
 sandpaper 100-400 grit | | sandpaper 100-400 grit
 rifle scope 100-300 yards | | rifle scope 100-300 yards
@@ -440,6 +444,7 @@ kettle next day delivery | offers fast_delivery | kettle
 kettle 2 day shipping | offers fast_delivery | kettle
 kettle two-day shipping | offers fast_delivery | kettle
 kettle overnight shipping | offers fast_delivery | kettle
+kettle, can you get it to me overnight | offers fast_delivery | ~
 kettle free next day delivery | offers free_shipping fast_delivery | kettle
 kettle free 2 day shipping | offers free_shipping fast_delivery | kettle
 kettle that arrives tomorrow | offers fast_delivery | kettle
@@ -449,7 +454,7 @@ in stock kettles only | offers in_stock | ~
 kettles available now | offers in_stock | kettles
 kettles in stock and on sale | offers in_stock on_sale | kettles
 kettle that isn't sold out | offers in_stock | kettle
-cheapest kettle on sale with free shipping by tomorrow | sort price_asc; offers on_sale free_shipping fast_delivery | kettle
+cheapest kettle on sale, free shipping | sort price_asc; offers on_sale free_shipping | kettle
 it doesn't have to be on sale | lift on_sale | ~
 not on sale | lift on_sale | 
 no need for free shipping | lift free_shipping | 
@@ -534,6 +539,11 @@ sandals without heels and waterproof | not heels | ~
 drop the hood | not hood | 
 without the light | not light | 
 skip the glitter | not glitter | 
+don't show me anything pink, girls backpack | not pink | girls backpack
+not looking for leather, just a canvas bag | not leather | canvas bag
+a couch that's neither leather nor velvet | not leather, velvet | a couch
+purses that aren't leather and come in green | not leather | ~
+dog shampoo (no oatmeal) | not oatmeal | dog shampoo
 get rid of the stripes | not stripes | 
 phone case w/o ring holder | not ring holder | phone case
 bed frame w/o headboard under 200 | max 200; not headboard | bed frame
@@ -572,7 +582,11 @@ i hate when my glasses fog up | | ~
 can i return it without a receipt | | ~
 no problem | | ~
 mug that says not a morning person | | mug that says not a morning person
-"not today" shirt | | "not today" shirt
+home is not a country paperback | | home is not a country paperback
+i am not old birthday shirt | | i am not old birthday shirt
+"not today" shirt | | home is not a country paperback | | home is not a country paperback
+i am not old birthday shirt | | i am not old birthday shirt
+"not today" shirt
 do not disturb door hanger | | do not disturb door hanger
 """
 
