@@ -582,11 +582,9 @@ i hate when my glasses fog up | | ~
 can i return it without a receipt | | ~
 no problem | | ~
 mug that says not a morning person | | mug that says not a morning person
+"not today" shirt | | "not today" shirt
 home is not a country paperback | | home is not a country paperback
 i am not old birthday shirt | | i am not old birthday shirt
-"not today" shirt | | home is not a country paperback | | home is not a country paperback
-i am not old birthday shirt | | i am not old birthday shirt
-"not today" shirt
 do not disturb door hanger | | do not disturb door hanger
 """
 
