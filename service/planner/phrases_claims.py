@@ -11,6 +11,8 @@ _ADULT_AGES = range(18, 91)
 _CHILD_AGES = range(0, 13)
 _AGE_LIMIT = 100  # "12 and up" is an age, "120 and up" is not
 _LEAST_BARE_MAX = 30  # "iphone 11 max" is a phone
+_LEAST_OPENING = 10
+_LARGEST_SIZE = 60
 _LEAST_BARE_RANGE = 100  # "tv 300-500" is a price, "boys 10-12" is not
 _NOT_MONEY = trie("price.not.money")
 _UNITS, _LABELS, _NAMES = word_set("price.unit"), word_set("price.label"), word_set("price.names")
@@ -18,10 +20,10 @@ _ADULTS, _CHILDREN = word_set("price.people.adult"), word_set("price.people.chil
 _TOPICS = word_set("price.topics")
 # What may follow a number that is a price although no currency says so: "over 50 with pockets", not "over 50 pockets".
 _FUNCTION_WORDS: Final = frozenset(
-    "a an and are as at below but by can could do does each else everything for from get give has have i i'd i'm if in "
-    "including instead is it just maybe max maximum me my no not of off on only or please plz pls preferably price "
-    "range shipped should show so that thanks the they to too total under w what which while who will with within "
-    "without would you".split()
+    "a an and are as at below but by can could currently do does each else everything for free from get give has have "
+    "i i'd i'm if in including instead is it just max maximum maybe me my next no not of off on only or overnight "
+    "please pls plz preferably price range rated ready same shipped should show so sort sorted thank thanks that the "
+    "they this thx to too top total ty under w what which while who will with within without would you".split()
 )
 _DIMENSIONS: Final = frozenset(
     "x by tall wide long deep high diameter thick width "
@@ -36,8 +38,10 @@ SPENDING: Final = re.compile(r"spend|pay|budget|cheaper|price|cost|afford|expens
 class Claims:
     """Judges the numbers of one text that carry no currency."""
 
-    def __init__(self, words: Words) -> None:
+    def __init__(self, words: Words, taken: frozenset[int]) -> None:
+        """`taken` are tokens that say something else (stars): a number before them stands at an end."""
         self._words = words
+        self._taken = taken
 
     def is_bare_range(self, low: Amount, high: Amount) -> bool:
         """ "tv 300-500": two round numbers that nothing else claims, at the end of what is said."""
@@ -54,15 +58,17 @@ class Claims:
         before = words.at(first - 1)
         if value == 0 or (value == 1 and not words.at(amount.first)[:1].isdigit()):
             return False
-        if phrase.startswith(("max", "min")):
-            if before in _NAMES or (before not in BREAKS and any(character.isdigit() for character in before)):
+        if phrase.startswith(("max", "min")) and amount.value % 1 == 0:
+            is_short = phrase in ("max", "min")
+            is_name = before in _NAMES or (before not in BREAKS and any(character.isdigit() for character in before))
+            if is_short and is_name and words.at(amount.first)[:1].isdigit():
                 return follows_sum
             if first == 0 or before in BREAKS:
                 return True
         people = {before, words.at(first - 2)} if before in ("and", "aged", "age", "who", "are", "is") else {before}
         if before in ("aged", "age", "ages"):
             return False
-        if kind == "price.low" and people & (_ADULTS | _CHILDREN) and value in _ADULT_AGES:
+        if phrase in ("over", "above") and people & (_ADULTS | _CHILDREN) and value in _ADULT_AGES:
             return False
         if people & _CHILDREN and value in _CHILD_AGES:
             return False
@@ -77,7 +83,15 @@ class Claims:
             or after in _FUNCTION_WORDS
         ):
             return True
-        return phrase.split()[-1] in ("under", "below", "sub") or bool(SPENDING.search(phrase))
+        has_cents = "." in words.at(amount.end - 1)
+        opens = first == 0 and kind == "price.high" and value >= _LEAST_OPENING  # "less than 175 ballet shoes"
+        is_strong = phrase.split()[-1] in ("under", "below", "sub") or bool(SPENDING.search(phrase))
+        return has_cents or opens or is_strong
+
+    def is_size(self, first: int, low: Amount, high: Amount) -> bool:
+        """ "what size if i'm between 8 and 9"."""
+        speaks_of_size = any(text in ("size", "sizes", "aged", "ages") for text in self._words.texts[:first])
+        return speaks_of_size and max(low.value, high.value) <= _LARGEST_SIZE
 
     def is_bare_bound(self, amount: Amount, kind: str, phrase: str) -> bool:
         before = self._words.at(amount.first - 1)
@@ -86,7 +100,9 @@ class Claims:
         if kind == "price.after.high":
             if phrase in ("max", "maximum", "top", "tops", "limit", "cap", "budget"):
                 is_picture = self._words.at(amount.end - 1) in ("4k", "8k")  # "fire tv stick 4k max"
-                return amount.value >= _LEAST_BARE_MAX and before not in _NAMES and not is_picture
+                is_digits = self._words.at(amount.first)[:1].isdigit()
+                is_model = phrase == "max" and amount.value < _LEAST_BARE_MAX and is_digits
+                return not is_model and before not in _NAMES and not is_picture
             is_age = "and" in phrase or before in _CHILDREN | _ADULTS
             return not (is_age and amount.value in range(0, 19))
         if kind == "price.after.low":
@@ -100,7 +116,7 @@ class Claims:
         )
 
     def ends(self, index: int) -> bool:
-        return index >= len(self._words.texts) or self._words.at(index) in BREAKS
+        return index >= len(self._words.texts) or self._words.at(index) in BREAKS or index in self._taken
 
     def ends_phrase(self, index: int) -> bool:
         return self.ends(index) or self._words.at(index) in _FUNCTION_WORDS
@@ -130,4 +146,4 @@ class Claims:
 
     def off(self, end: int) -> bool:
         """Whether the sum is no price of the thing: "$20 off", "$50 gift card"."""
-        return any(_NOT_MONEY.match(self._words, at) for at in (end, end + 1))
+        return any(_NOT_MONEY.match(self._words, at) for at in (end, end + (self._words.at(end + 1) == "gift")))

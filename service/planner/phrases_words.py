@@ -56,14 +56,17 @@ def is_number(text: str) -> bool:
     return text[:1].isdigit() and _NUMBER.fullmatch(text) is not None
 
 
+Node = dict[str, object]  # by the next word; under the empty word the label of the phrase that ends here
+
+
 class Trie:
     """Phrases to their labels, found word by word; a hyphen between two words of the text counts as a space."""
 
     def __init__(self, phrases: dict[str, str], *, backwards: bool = False) -> None:
-        self._root: dict[str, object] = {}
+        self._root: dict[str, Node] = {}
         self._step = -1 if backwards else 1
         for phrase, label in phrases.items():
-            node = self._root
+            node: Node = self._root  # type: ignore[assignment]
             for word in reversed(phrase.split()) if backwards else phrase.split():
                 node = node.setdefault(word, {})  # type: ignore[assignment]
             node[""] = label
@@ -74,20 +77,28 @@ class Trie:
 
     def match(self, words: Words, start: int) -> tuple[int, str] | None:
         """(number of tokens, label) of the longest phrase that begins (backwards: ends) at a token."""
-        texts, step, at = words.texts, self._step, start
-        node, found = self._root, None
+        if not 0 <= start < len(words.texts):
+            return None
+        text = words.texts[start]
+        found = self._walk(words, start, self._root[text]) if text in self._root else None
+        if found is None and "#" in self._root and is_number(text):
+            found = self._walk(words, start, self._root["#"])
+        return found
+
+    def _walk(self, words: Words, start: int, node: Node) -> tuple[int, str] | None:
+        texts, step, at = words.texts, self._step, start + self._step
+        found = (1, str(node[""])) if "" in node else None
         while 0 <= at < len(texts):
             text = texts[at]
             below = node.get(text)
             if below is None and is_number(text):
                 below = node.get("#")
-            if below is None and text == "-" and node is not self._root:
-                at += step
-                continue
+            at += step
             if below is None:
+                if text == "-":
+                    continue
                 break
             node = below  # type: ignore[assignment]
-            at += step
             if "" in node:
                 found = (abs(at - start), str(node[""]))
         return found

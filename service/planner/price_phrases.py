@@ -22,6 +22,7 @@ _LEAD = trie("price.lead", backwards=True)
 _TAIL = trie("price.tail")
 _WEAK_LEADS = frozenset(sections()["price.lead.weak"])
 _PRICE_NAMES: Final = frozenset(("fisher", "half", "vincent", "kelley"))  # "fisher price" names no price
+_SORTING: Final = frozenset(("by", "highest", "lowest"))  # "sort by price under 30"
 _FLIPS: Final = frozenset("not nothing no don't dont won't can't cannot doesn't isn't never without shouldn't".split())
 _BETWEEN_FLIP_AND_CUE: Final = frozenset(
     "want to spend pay going go be cost costs costing priced is are that it me should can wanna anything a penny any "
@@ -73,15 +74,15 @@ def find_prices(words: Words, taken: frozenset[int] = frozenset()) -> list[Price
     amounts = find_amounts(words, taken)
     if not amounts:
         return []
-    return _Reader(words, amounts).read()
+    return _Reader(words, amounts, taken).read()
 
 
 class _Reader:
     """Reads the price phrases around the amounts of one text."""
 
-    def __init__(self, words: Words, amounts: list[Amount]) -> None:
+    def __init__(self, words: Words, amounts: list[Amount], taken: frozenset[int]) -> None:
         self._words = words
-        self._claims = Claims(words)
+        self._claims = Claims(words, taken)
         self._amounts = [self._weighed(amount) for amount in amounts]
         self._starts = frozenset(amount.first for amount in amounts)
         self._found: list[PricePhrase] = []
@@ -118,6 +119,8 @@ class _Reader:
         if not high.is_money and not low.is_money:
             if self._claims.measures(high) or self._claims.measures(low) or self._claims.is_labelled(first):
                 return None
+            if self._claims.is_size(first, low, high):
+                return None
             if not (is_between or kind == "price.low.money" or self._speaks_of_price(first)):
                 if not self._claims.is_bare_range(low, high):
                     return None
@@ -137,7 +140,7 @@ class _Reader:
 
     def _before(self, amount: Amount) -> PricePhrase | None:
         """ "under 50", "at least $20", "around 30 euros"."""
-        cue = self._cue(amount.first)
+        cue = self._cue(amount.first) or self._apart_cue(amount.first)
         if cue is None:
             return None
         first, kind, phrase = cue
@@ -217,6 +220,13 @@ class _Reader:
             first, kind = (outer[0], outer[1] if self._is_strict(outer[0], first) else kind)
         return first, kind, " ".join(words.texts[first:end])
 
+    def _apart_cue(self, end: int) -> tuple[int, str, str] | None:
+        """ "my budget for a lamp is 40": the cue that stands away from its sum."""
+        words = self._words
+        if words.at(end - 1) not in ("is", "=", "would") or not {"budget", "limit"} & set(words.texts[: end - 1]):
+            return None
+        return end - 1, "price.high", "budget is"
+
     def _outer(self, first: int) -> tuple[int, str] | None:
         """A cue before a cue: "under a price of", "no more than around"."""
         at = first
@@ -271,7 +281,7 @@ class _Reader:
             end += match[0]
         reached = first
         while (match := _LEAD.match(self._words, first - 1)) and first - match[0] >= floor:
-            if self._words.at(first - match[0] - 1) in _PRICE_NAMES:
+            if self._words.at(first - match[0] - 1) in _PRICE_NAMES | _SORTING:
                 break
             first -= match[0]
             if " ".join(self._words.texts[first : first + match[0]]) not in _WEAK_LEADS:
