@@ -3,6 +3,7 @@
 What is left reads like what a person would type: no "but" that joined two halves of which one is gone, no "please".
 """
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -11,6 +12,7 @@ from service.planner.phrases_words import BREAKS, Words, trie, word_set
 _LEFT, _RIGHT, _SMALL = word_set("trim.left"), word_set("trim.right"), word_set("trim.small")
 _START = trie("trim.start", "name")
 _END = trie("trim.end", backwards=True)
+_LOOSE_MARK = re.compile(r" ([,;.?!])(?=\s|$)")
 _GLUED_TO_NUMBER: Final = frozenset("\"'″%")
 
 
@@ -109,6 +111,5 @@ def _belongs(words: Words, index: int) -> bool:
 def _joined(words: Words, runs: list[range]) -> str:
     pieces = [words.source[words.starts[run.start] : words.ends[run.stop - 1]] for run in runs if len(run)]
     text = " ".join(pieces)
-    for mark in (" ,", " ;", " .", " ?", " !"):
-        text = text.replace(mark, mark[1:])
+    text = _LOOSE_MARK.sub(r"\1", text)
     return " ".join(text.split())

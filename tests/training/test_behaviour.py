@@ -21,6 +21,7 @@ CASES = Path(__file__).resolve().parents[3] / "shared" / "behaviour" / "cases.js
 LEAST_ROWS = 12_000
 LEAST_OF_A_CLASS = 500
 NEAR = 0.8
+NO_PRICE = {"min": None, "max": None, "currency": None}
 
 
 @pytest.fixture(scope="module")
@@ -72,9 +73,7 @@ def test_follow_ups_have_a_history_and_nothing_else_has(made: list[Row]) -> None
 
 def test_what_searches_nothing(made: list[Row]) -> None:
     for kind in SEARCHLESS:
-        intents = Counter(row.plan["intent"] for row in by_kind(made, kind))
-        assert set(intents) <= {kind, "find_product"}
-        assert intents[kind] >= 0.6 * sum(intents.values())
+        assert {row.plan["intent"] for row in by_kind(made, kind)} == {kind}
     assert not any(
         row.plan["intent"] in SEARCHLESS for kind in ("vague_find", "ask_product") for row in by_kind(made, kind)
     )
@@ -109,13 +108,13 @@ def test_other_languages_are_searched_as_they_stand(made: list[Row]) -> None:
 def test_no_query_holds_what_a_closed_phrase_said(made: list[Row]) -> None:
     """Numbers of a price, and words such as "cheapest", leave the queries; the thing's own numbers stay."""
     for row in by_kind(made, "sort_offers"):
-        said = {"cheapest", "newest", "priciest", "bestselling", "discounted", "clearance", "%"}
+        said = {"cheapest", "newest", "priciest", "bestselling", "discounted", "clearance"}
         for query in row.plan["queries"]:
             assert not said & set(Words(query).texts), row
     for row in by_kind(made, "number_with_price"):
         spans = [row.question[slice(*price.span)] for price in read_phrases(row.question).prices]
-        assert len(spans) == 1, row
-        assert not any(spans[0].lower() in query for query in row.plan["queries"]), row
+        assert spans, row
+        assert not any(span.lower() in query for span in spans for query in row.plan["queries"]), row
 
 
 @pytest.mark.parametrize(
