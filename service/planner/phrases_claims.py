@@ -11,7 +11,11 @@ _ADULT_AGES = range(18, 91)
 _CHILD_AGES = range(0, 13)
 _AGE_LIMIT = 100  # "12 and up" is an age, "120 and up" is not
 _LEAST_BARE_MAX = 30  # "iphone 11 max" is a phone
-_LEAST_OPENING = 10
+_WORTHS: Final = frozenset(("card", "cards", "certificate", "certificates", "voucher", "vouchers"))
+_MOST_COUNTED = 99  # "up to 6 cables" counts, "up to 300 headphones" does not
+_LEAST_OR_LESS = 20
+_LEAST_SHORT_BOUND = 10  # "max 8" is hardly a price
+_PLAIN_BOUNDS: Final = frozenset(("or less", "or under", "or below", "or cheaper", "or lower", "tops"))
 _LARGEST_SIZE = 60
 _LEAST_BARE_RANGE = 100  # "tv 300-500" is a price, "boys 10-12" is not
 _NOT_MONEY = trie("price.not.money")
@@ -61,7 +65,8 @@ class Claims:
         if phrase.startswith(("max", "min")) and amount.value % 1 == 0:
             is_short = phrase in ("max", "min")
             is_name = before in _NAMES or (before not in BREAKS and any(character.isdigit() for character in before))
-            if is_short and is_name and words.at(amount.first)[:1].isdigit():
+            is_model = is_name or value < _LEAST_SHORT_BOUND
+            if is_short and is_model and words.at(amount.first)[:1].isdigit():
                 return follows_sum
             if first == 0 or before in BREAKS:
                 return True
@@ -72,7 +77,7 @@ class Claims:
             return False
         if people & _CHILDREN and value in _CHILD_AGES:
             return False
-        if kind == "price.around" and value in YEARS and _TOPICS & set(words.texts[:first]):
+        if phrase == "about" and value in YEARS and _TOPICS & set(words.texts[:first]):
             return False
         if phrase in ("<", ">", "< =", "> =", "≤", "≥", "~", "≈"):
             return True
@@ -83,17 +88,25 @@ class Claims:
             or after in _FUNCTION_WORDS
         ):
             return True
-        has_cents = "." in words.at(amount.end - 1)
-        opens = first == 0 and kind == "price.high" and value >= _LEAST_OPENING  # "less than 175 ballet shoes"
-        is_strong = phrase.split()[-1] in ("under", "below", "sub") or bool(SPENDING.search(phrase))
-        return has_cents or opens or is_strong
+        return not self._counts(amount, kind) or phrase.split()[-1] in ("under", "below", "sub")
+
+    def _counts(self, amount: Amount, kind: str) -> bool:
+        """Whether a plural follows that the number may count: "at least 6 cables"."""
+        after = self._words.at(amount.end)
+        is_plural = after.endswith("s") and not after.endswith(("ss", "us")) and len(after) > 2
+        is_whole = "." not in self._words.at(amount.end - 1)
+        return is_plural and is_whole and (kind == "price.low" or amount.value <= _MOST_COUNTED)
 
     def is_size(self, first: int, low: Amount, high: Amount) -> bool:
         """ "what size if i'm between 8 and 9"."""
         speaks_of_size = any(text in ("size", "sizes", "aged", "ages") for text in self._words.texts[:first])
         return speaks_of_size and max(low.value, high.value) <= _LARGEST_SIZE
 
-    def is_bare_bound(self, amount: Amount, kind: str, phrase: str) -> bool:
+    def is_bare_bound(self, amount: Amount, kind: str, phrase: str, end: int) -> bool:
+        """Whether a number without a currency is a bound by the phrase after it, which ends at token `end`."""
+        is_plain = phrase in _PLAIN_BOUNDS and amount.value >= _LEAST_OR_LESS
+        if not is_plain and not self.ends_phrase(end):
+            return False
         before = self._words.at(amount.first - 1)
         if amount.value in YEARS and kind != "price.after.high":
             return False
@@ -102,6 +115,7 @@ class Claims:
                 is_picture = self._words.at(amount.end - 1) in ("4k", "8k")  # "fire tv stick 4k max"
                 is_digits = self._words.at(amount.first)[:1].isdigit()
                 is_model = phrase == "max" and amount.value < _LEAST_BARE_MAX and is_digits
+                is_model |= amount.value < _LEAST_SHORT_BOUND
                 return not is_model and before not in _NAMES and not is_picture
             is_age = "and" in phrase or before in _CHILDREN | _ADULTS
             return not (is_age and amount.value in range(0, 19))
@@ -139,7 +153,7 @@ class Claims:
     def is_value(self, amount: Amount) -> bool:
         """Whether the sum is what the thing is worth, or what is taken off: "$50 gift card", "gift card $50"."""
         words = self._words
-        return self.off(amount.end) or any(_NOT_MONEY.match(words, amount.first - n) for n in (1, 2))
+        return self.off(amount.end) or words.at(amount.first - 1) in _WORTHS
 
     def is_labelled(self, first: int) -> bool:
         return self._words.at(first - 1) in _LABELS

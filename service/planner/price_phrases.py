@@ -173,13 +173,9 @@ class _Reader:
         if (is_money and self._claims.off(amount.end)) or self._leads_on(end):
             return None
         if not is_money:
-            if (
-                self._claims.is_labelled(amount.first)
-                or self._claims.measures(amount)
-                or not self._claims.ends_phrase(end)
-            ):
+            if self._claims.is_labelled(amount.first) or self._claims.measures(amount):
                 return None
-            if not self._claims.is_bare_bound(amount, kind, phrase):
+            if not self._claims.is_bare_bound(amount, kind, phrase, end):
                 return None
         elif amount.end < len(self._words.texts) and phrase in ("+", "plus") and self._words.at(end)[:1].isdigit():
             return None
