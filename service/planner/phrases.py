@@ -22,7 +22,11 @@ _CLOSED = trie("refuse", *_SORTS, *_OFFERS, *_LIFTS, "slogan", "name")
 _APART = trie("price.apart")
 _TAKE_BACK = trie("take back", backwards=True)
 _QUOTES = word_set("quote")
-_COPULAS: Final = frozenset("is are am was were be to do does did we".split())  # "i am not" says what is
+_STATEMENTS: Final = {  # "i am not", "my kitchen has no shelf" say what is
+    "not": frozenset("is are am was were be to do does did we".split()),
+    "no": frozenset("have has had is are was got get there's".split()),
+}
+_SHORT: Final = 3  # tokens
 _FREE: Final = "free"
 MAX_DAYS: Final = 10  # "in 30 days" is no fast delivery
 
@@ -186,6 +190,8 @@ class _Reading:
             first = back
             self._lifted.add(value if kind == "offer" else "sort")
         elif kind == "sort":
+            if self._words.texts[first:end] == ["cheaper"] and len(self._words.texts) > _SHORT:
+                return  # "which is cheaper to run" sorts nothing
             self._sort = value if self._sort == "relevance" else self._sort
         else:
             self._offers[value] = None
@@ -208,7 +214,8 @@ class _Reading:
     def _refuse(self, first: int, length: int) -> int:
         if self._words.at(first + length) in (",", ".", "!") and length == 1 and self._words.at(first) == "no":
             return first + length
-        is_statement = self._words.at(first) == "not" and self._words.at(first - 1) in _COPULAS
+        cue, before = self._words.at(first), self._words.at(first - 1)
+        is_statement = before in _STATEMENTS.get(cue, ()) or (cue == "apart" and "sets" in self._words.texts[:first])
         if is_statement or self._is_sort_or_offer(first + length):
             return first + length
         refused = read_refusal(self._words, first, length, self._taken)

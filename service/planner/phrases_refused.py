@@ -12,10 +12,16 @@ from service.planner.phrases_words import BREAKS, Words, is_number, sections, tr
 MAX_VALUE_WORDS: Final = 4
 _MAX_LISTED: Final = 6
 CUES = trie("refuse")
+_WHOLE = trie("refuse.whole")  # names and kinds that hold words at which a refused value would end
 _EXACT = frozenset(sections()["refuse.exact"])
 _SKIP, _TAIL, _STOP = word_set("refuse.skip"), word_set("refuse.tail"), word_set("refuse.stop")
 _ADJECTIVES = tuple(word_set("refuse.adjectives"))
 _TWO_WORD_PLACES: Final = frozenset("south north new hong united sri saudi costa el".split())
+_LONGEST_NOUN: Final = 5  # "ring", "icing"
+_THINGS_IN_ING: Final = frozenset(
+    "stuffing filling padding lining coating piping wiring frosting packaging lighting dressing seasoning coloring "
+    "flavoring bedding string earring lettering stitching backing boning beading underlining netting framing".split()
+)
 _OR: Final = ("or", "nor", "/")
 _AND: Final = ("and", "&", "plus")
 
@@ -31,6 +37,9 @@ class RefusedTokens:
 
 def read_refusal(words: Words, first: int, length: int, taken: set[int]) -> RefusedTokens | None:
     """What the cue of `length` tokens refuses; None where nothing nameable follows it ("no, the other one")."""
+    cue, after = words.at(first), words.at(first + length)
+    if cue == "without" and after.endswith("ing") and after not in _THINGS_IN_ING and len(after) > _LONGEST_NOUN:
+        return None  # "without drilling" says how
     reader = _Refused(words, " ".join(words.texts[first : first + length]), taken)
     return reader.read(first, first + length)
 
@@ -43,6 +52,8 @@ class _Refused:
 
     def read(self, first: int, at: int) -> RefusedTokens | None:
         values: list[tuple[int, int]] = []
+        if _WHOLE.match(self._words, at - 1) and at - 1 > first:  # "not in ear"
+            at -= 1
         end = at
         while len(values) < _MAX_LISTED:
             value = self._value(at)
@@ -58,18 +69,24 @@ class _Refused:
 
     def _value(self, at: int) -> tuple[int, int] | None:
         words = self._words
-        while words.at(at) in _SKIP and self._is_open(at):
+        while words.at(at) in _SKIP and self._is_open(at) and _WHOLE.match(words, at) is None:
             at += 1
         first = at
+        if whole := _WHOLE.match(words, first):
+            return first, first + whole[0]
         while at - first < MAX_VALUE_WORDS + 2 and self._is_content(at, first):
             at += 1
-        while at > first and (words.at(at - 1) in _TAIL or words.at(at - 1) in ("-", "'", '"', "&", "+")):
+        while at > first and self._is_trailing(at - 1):
             at -= 1
         if at == first or (at - first == 1 and is_number(words.at(first)) and self._cue.endswith("no")):
             return None
         if self._cue.endswith("made in") and self._words.at(first) not in _TWO_WORD_PLACES:
             at = first + 1
         return first, self._exact_end(first, at)
+
+    def _is_trailing(self, at: int) -> bool:
+        text = self._words.at(at)
+        return text in ("-", "'", '"', "&", "+") or (text in _TAIL and self._words.at(at - 1) != "-")
 
     def _is_open(self, at: int) -> bool:
         return at < len(self._words.texts) and at not in self._taken
@@ -78,6 +95,8 @@ class _Refused:
         text = self._words.at(at)
         if not text or at in self._taken or text in BREAKS or text in ("/", "–", "—"):
             return False
+        if at > first and self._words.at(at - 1) == "-":
+            return True  # "post-it"
         if text == "-" or (text == "&" and self._words.touches(at - 1) and self._words.touches(at)):
             return at > first and self._words.touches(at - 1)
         if text in ("size", "sizes") or text == "of":

@@ -20,6 +20,7 @@ _BEFORE = trie(
 _AFTER = trie("price.after.high", "price.after.low", "price.after.around")
 _LEAD = trie("price.lead", backwards=True)
 _TAIL = trie("price.tail")
+_LEAST_FROM_TO: Final = 10  # "from 1 to 3" is a count
 _WEAK_LEADS = frozenset(sections()["price.lead.weak"])
 _PRICE_NAMES: Final = frozenset(("fisher", "half", "vincent", "kelley"))  # "fisher price" names no price
 _SORTING: Final = frozenset(("by", "highest", "lowest"))  # "sort by price under 30"
@@ -119,7 +120,7 @@ class _Reader:
         if not high.is_money and not low.is_money:
             if self._claims.measures(high) or self._claims.measures(low) or self._claims.is_labelled(first):
                 return None
-            if self._claims.is_size(first, low, high):
+            if self._claims.is_size(first, low, high) or (kind == "price.low.money" and high.value < _LEAST_FROM_TO):
                 return None
             if not (is_between or kind == "price.low.money" or self._speaks_of_price(first)):
                 if not self._claims.is_bare_range(low, high):

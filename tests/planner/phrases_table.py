@@ -251,6 +251,12 @@ backpack with at least 4 pockets | | backpack with at least 4 pockets
 tent for up to 6 people | | tent for up to 6 people
 wagon that holds up to 300 pounds | | wagon that holds up to 300 pounds
 laptop with more than 16 gb of ram | | laptop with more than 16 gb of ram
+change quantity from 1 to 3 | | ~
+duvet at most 20 queen | max 20 | duvet queen
+dog bed nothing over 48 washable | max 48 | dog bed washable
+coffee beans 37 or under dark roast | max 37 | coffee beans dark roast
+charger with at least 4 ports | | charger with at least 4 ports
+what size if i'm between 8 and 9 | | ~
 laptop with at least 16gb ram | | laptop with at least 16gb ram
 drill 18v | | drill 18v
 usb cable up to 10 feet | | usb cable up to 10 feet
@@ -414,6 +420,8 @@ best kettle | | best kettle
 new balance 574 | | new balance 574
 affordable kettle | | affordable kettle
 too expensive | | ~
+which is cheaper to run, gas or electric | | ~
+cheaper | sort price_asc | 
 not the cheapest kettle | lift sort | kettle
 fisher price piano | | fisher price piano
 price tag gun | | price tag gun
@@ -568,6 +576,17 @@ no touch thermometer | | no touch thermometer
 strapless dress | | strapless dress
 seamless leggings | | seamless leggings
 cordless drill | | cordless drill
+drill not black and decker or makita | not black and decker, makita | drill
+hoodie not under armour | not under armour | hoodie
+headphones not in ear | not in ear | headphones
+notes not post-it pls | not post-it | notes
+dog food no blue buffalo thx | not blue buffalo | dog food
+hang pictures without drilling | | ~
+curtain without lining | not lining | curtain
+my kitchen has no counter space | | ~
+a bag that has no zipper | not zipper | a bag
+i have no idea what to get | | ~
+what sets a yeti cooler apart from an rtic | | ~
 sleeveless hoodie | | sleeveless hoodie
 my headphones are not working | | ~
 my order has not arrived | | ~

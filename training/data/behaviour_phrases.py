@@ -134,16 +134,12 @@ def _sum(rng: random.Random, *, must_mark: bool = False) -> tuple[float, str, st
 
 def _later_sum(name: str, rng: random.Random, known: Facts) -> tuple[str, Facts]:
     """A sum by itself; the second of two is larger and in the same currency."""
-    value, bare, currency, marked = _sum(rng, must_mark=name == "money")
     before = known.get("sum")
     if before is not None:
-        for _ in range(60):
-            if value > before[0] and currency == before[1]:
-                break
-            value, bare, currency, marked = _sum(rng, must_mark=name == "money")
-        return (marked if currency else bare), {
-            "price": (min(before[0], value), max(before[0], value), currency or before[1])
-        }
+        value = float(round(before[0] * rng.uniform(1.2, 3)) + 1)
+        mark = rng.choice([mark for mark, currency in _MARKS if currency == before[1]] or ["{}"])
+        return mark.format(f"{value:g}"), {"price": (before[0], value, before[1])}
+    value, bare, currency, marked = _sum(rng, must_mark=name == "money")
     return (marked if currency else bare), {"sum": (value, currency)}
 
 

@@ -48,7 +48,7 @@ class Line:
 def read_lines(name: str) -> Iterator[Line]:
     """The lines of a file of `behaviour/`. Raises ValueError that names the line."""
     for section, text, where in sections(name):
-        has_vertical = name not in _WITHOUT_VERTICALS or section.endswith("find_product")
+        has_vertical = name not in _WITHOUT_VERTICALS or "find_product" in section
         vertical: str | None = None
         words = text.split()
         if has_vertical:
