@@ -147,7 +147,7 @@ class Claims:
             and at == amount.end
         ):
             return unit != "a" and not self.ends_phrase(at + 1)
-        is_size = unit in ('"', "″", "/", "x", "×", "'") and words.touches(amount.end - 1)
+        is_size = unit in ('"', "″", "”", "/", "x", "×", "'") and words.touches(amount.end - 1)
         return unit in _UNITS or is_size or (unit == "x" and words.at(at + 1)[:1].isdigit())
 
     def is_value(self, amount: Amount) -> bool:

@@ -17,12 +17,17 @@ _EXACT = frozenset(sections()["refuse.exact"])
 _SKIP, _TAIL, _STOP = word_set("refuse.skip"), word_set("refuse.tail"), word_set("refuse.stop")
 _ADJECTIVES = tuple(word_set("refuse.adjectives"))
 _TWO_WORD_PLACES: Final = frozenset("south north new hong united sri saudi costa el".split())
+_COLOR_WORDS: Final = frozenset(("color", "colour", "colors", "colours"))
 _LONGEST_NOUN: Final = 5  # "ring", "icing"
 _THINGS_IN_ING: Final = frozenset(
     "stuffing filling padding lining coating piping wiring frosting packaging lighting dressing seasoning coloring "
     "flavoring bedding string earring lettering stitching backing boning beading underlining netting framing".split()
 )
 _OR: Final = ("or", "nor", "/")
+# What after "and" speaks of something wanted: "no laces and a zipper", "no fragrance and good for dry skin".
+_NEW_WISHES: Final = frozenset(
+    "a an with the no not is are has have it it's that which made good great easy also must should i in".split()
+)
 _AND: Final = ("and", "&", "plus")
 
 
@@ -86,7 +91,10 @@ class _Refused:
 
     def _is_trailing(self, at: int) -> bool:
         text = self._words.at(at)
-        return text in ("-", "'", '"', "&", "+") or (text in _TAIL and self._words.at(at - 1) != "-")
+        before = self._words.at(at - 1)
+        if text in _COLOR_WORDS:
+            return before in COLORS  # "no red color", but "no artificial colors"
+        return text in ("-", "'", '"', "&", "+") or (text in _TAIL and before != "-")
 
     def _is_open(self, at: int) -> bool:
         return at < len(self._words.texts) and at not in self._taken
@@ -103,7 +111,7 @@ class _Refused:
             return (at == first) == text.startswith("size")
         if text in _STOP or (CUES.match(self._words, at) and at > first):
             return False
-        return text not in _TAIL or at == first or self._words.at(at - 1) == "-"
+        return text not in _TAIL or text in _COLOR_WORDS or at == first
 
     def _exact_end(self, first: int, end: int) -> int:
         """ "not black shoes" refuses black: after a bare "not" a colour or a material is all that is refused."""
@@ -130,7 +138,7 @@ class _Refused:
         if text in _OR:
             return at + 1
         if text in _AND:
-            return at + 1 if self._words.at(at + 1) not in ("a", "an", "with", "the", "no", "not") else None
+            return None if self._words.at(at + 1) in _NEW_WISHES else at + 1
         if text == ",":
             if self._words.at(at + 1) in (*_OR, *_AND):
                 return at + 2 if self._words.at(at + 1) in _OR else None

@@ -247,12 +247,11 @@ class _Reader:
         return at if self._words.at(at) in _FLIPS else None
 
     def _weighed(self, amount: Amount) -> Amount:
-        """ "30 pounds" is money where pence or spending say so, else a weight."""
+        """ "30 pounds" is money beside a word of spending, else a weight."""
         if not amount.pounds:
             return amount
         texts = self._words.texts
-        has_pence = any("." in text for text in texts[amount.first : amount.end])
-        if has_pence or SPENDING.search(" ".join(texts[max(0, amount.first - 4) : amount.first])):
+        if SPENDING.search(" ".join(texts[max(0, amount.first - 4) : amount.first])):
             return amount._replace(currency="GBP", end=amount.end + 1, is_money=True)
         return amount
 

@@ -257,6 +257,8 @@ dog bed nothing over 48 washable | max 48 | dog bed washable
 coffee beans 37 or under dark roast | max 37 | coffee beans dark roast
 charger with at least 4 ports | | charger with at least 4 ports
 what size if i'm between 8 and 9 | | ~
+a 1.5 pound bag of trail mix | | a 1.5 pound bag of trail mix
+fleece throw about 50” x 40” | | fleece throw about 50” x 40”
 laptop with at least 16gb ram | | laptop with at least 16gb ram
 drill 18v | | drill 18v
 usb cable up to 10 feet | | usb cable up to 10 feet
@@ -576,6 +578,8 @@ no touch thermometer | | no touch thermometer
 strapless dress | | strapless dress
 seamless leggings | | seamless leggings
 cordless drill | | cordless drill
+juice without artificial colors or flavors | not artificial colors, flavors | juice
+face wash no fragrance and good for dry skin | not fragrance | ~
 drill not black and decker or makita | not black and decker, makita | drill
 hoodie not under armour | not under armour | hoodie
 headphones not in ear | not in ear | headphones
