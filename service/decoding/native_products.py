@@ -1,4 +1,4 @@
-"""Products beside the layers, by the compiled kernels: Medusa heads in int8, and the logits of a few tokens."""
+"""Matrix products outside the layers with the compiled kernels: int8 Medusa heads, and the logits of a few tokens."""
 
 import ctypes
 import weakref
@@ -13,10 +13,10 @@ from service.decoding.lm_head import LmHead
 
 
 class NativeLinear(Linear):
-    """`x -> x @ weight.T` in int8, float32 in and out, for a weight [out, in] (multiples of 32 and 64)."""
+    """The product `x -> x @ weight.T` in int8, float32 in and out, for a weight [out, in] (multiples of 32 and 64)."""
 
     def __init__(self, weight: Tensor, library: ctypes.CDLL) -> None:
-        """Raises MemoryError."""
+        """Quantise and lay out the weight. Raises MemoryError."""
         self.dtype = torch.float32
         full = weight.float().contiguous()
         self._outputs, inputs = full.shape
@@ -38,10 +38,10 @@ class NativeLinear(Linear):
 
 
 class NativeLmHead(LmHead):
-    """An LM head in bfloat16 whose rows are read where they lie, without a copy of those that are asked for."""
+    """An LM head in bfloat16 whose rows are read in place, without a copy of the requested ones."""
 
     def __init__(self, weight: Tensor, library: ctypes.CDLL) -> None:
-        """`weight` [V, H], H a multiple of 16."""
+        """Take `weight` [V, H], H a multiple of 16."""
         super().__init__(weight.bfloat16().contiguous())
         self._library = library
 
