@@ -97,8 +97,8 @@ preflight: $(VENV)/service.stamp ## what FLEET needs that the account lacks: quo
 access: $(VENV)/service.stamp ## let callers' VPCs of other accounts associate with the private zone of FLEET (needs AWS credentials)
 	$(BIN)/python -m infra.zone_association $(FLEET)
 
-cell-out: $(VENV)/cdk.stamp ## move CELL=cell-2 of FLEET out of service: its callers go to the others (FORCE=1: although they are too small)
-	@$(BIN)/python -m infra.cells out $(FLEET) $(CELL) $(if $(FORCE),--force)
+cell-out: $(VENV)/cdk.stamp ## move CELL=cell-2 of FLEET out of service: its callers go to the others (REFUSE=1: it answers 503; FORCE=1: although they are too small)
+	@$(BIN)/python -m infra.cells out $(FLEET) $(CELL) $(if $(REFUSE),--refuse) $(if $(FORCE),--force)
 
 cell-in: $(VENV)/cdk.stamp ## move CELL= of FLEET back into service
 	@$(BIN)/python -m infra.cells in $(FLEET) $(CELL)
