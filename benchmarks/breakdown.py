@@ -1,4 +1,4 @@
-"""Where a plan's time goes, by strategy: reading the prompt, the forwards after it, drafting, and all else."""
+"""Where a plan's time goes, by strategy: reading the prompt, the forwards after it, drafting, and the rest."""
 
 import statistics
 import time
@@ -15,7 +15,7 @@ QUESTIONS = 100
 
 
 def measure_breakdown(model: TorchModel, questions: Sequence[Question]) -> dict[str, dict[str, float]]:
-    """Mean milliseconds a plan, and rows a forward, of greedy decoding with fast-forward and of Medusa, in turns."""
+    """Measure milliseconds for a plan and rows for a forward, of greedy (fast-forward) and Medusa decoding in turns."""
     strategies: dict[str, Strategy] = {"greedy with fast-forward": "autoregressive", "medusa": "medusa"}
     parts: dict[str, list[dict[str, float]]] = {name: [] for name in strategies}
     for question in questions[:QUESTIONS]:
@@ -26,7 +26,7 @@ def measure_breakdown(model: TorchModel, questions: Sequence[Question]) -> dict[
 
 
 def _parts(model: TorchModel, question: Question, strategy: Strategy) -> dict[str, float]:
-    """Of one plan. Tracing itself costs something, so the whole is that of a run without it."""
+    """Return the parts of one plan's time. Tracing takes time itself, so the total is that of a run without it."""
     request = GenerationRequest(prompt=render_prompt(question), grammar=plan_grammar(question), strategy=strategy)
     started = time.perf_counter()
     model.generate(request)

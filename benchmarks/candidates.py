@@ -1,7 +1,8 @@
-"""`python -m benchmarks.candidates`: how often a device's best tokens hold a legal one; docs/figures/candidates.json.
+"""`python -m benchmarks.candidates`: write how often a device's best tokens include a legal one.
 
-A compiled Medusa model gives ten tokens a row, and a request is refused where none of them is legal
-(docs/decisions/0012). Measured with the torch engine's forward on this machine: ranks, not milliseconds.
+The figures go to docs/figures/candidates.json. A compiled Medusa model returns ten tokens for each row, and a request
+is refused where none of them is legal (docs/decisions/0012). Measured with the torch engine's forward on this machine:
+ranks, not milliseconds.
 """
 
 import argparse
@@ -27,7 +28,7 @@ COUNTS = (1, 10, 64, 256)
 
 
 def ranks(model: CausalLM, prompt: list[int], constraint: Constraint, max_tokens: int) -> list[int]:
-    """For each decision of a greedy plan, how many tokens of the vocabulary score above the best legal one."""
+    """Return, for each decision of a greedy plan, how many tokens score above the best legal one."""
     cache, unread, written, found = model.new_cache(len(prompt) + max_tokens), list(prompt), 0, list[int]()
     while written < max_tokens:
         forced = accept_forced(constraint, max_tokens - written)
@@ -47,7 +48,7 @@ def ranks(model: CausalLM, prompt: list[int], constraint: Constraint, max_tokens
 
 
 def figures(model_dir: Path, cache_dir: Path, count: int) -> dict[str, Any]:
-    """What docs/figures/candidates.json holds."""
+    """Return the content of docs/figures/candidates.json."""
     torch.set_num_threads(1)
     loaded = load_model(model_dir, cache_dir, kept_dtype("auto"))
     model = build_forward(loaded, "auto", cache_dir)
@@ -75,7 +76,7 @@ def _share(held: Iterable[bool]) -> float:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Write the figures."""
+    """Write the figures and return the exit code."""
     settings = Settings()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.candidates", description=__doc__)
     parser.add_argument("--model", type=Path, default=settings.model_dir)

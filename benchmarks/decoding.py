@@ -1,9 +1,9 @@
 """Speed of decoding strategies side by side in one run: `make bench` writes docs/figures/decoding.json and .png.
 
 Every question is planned by every strategy before the next question, in an order that rotates, on the same weights,
-dtype and threads as a replica in service. Peers: greedy decoding under the same grammar without and with fast-forward,
-a draft model, and Hugging Face's `generate` on the same tuned weights (which knows no grammar). Then the real server is
-asked. The figure keeps one entry a machine and kernel, and a run replaces its own.
+dtype and threads as a replica in service. Baselines: greedy decoding under the same grammar without and with
+fast-forward, a draft model, and Hugging Face's `generate` on the same tuned weights (which knows no grammar). Then the
+real server is measured. The figure keeps one entry for each machine and kernel, and a run replaces its own.
 """
 
 import argparse
@@ -37,7 +37,7 @@ SPECULATIVE: tuple[Strategy, ...] = ("draft", "medusa")
 
 @dataclass(slots=True)
 class Series:
-    """What one strategy did, question by question."""
+    """The results of one strategy, question by question."""
 
     milliseconds: list[float] = field(default_factory=list)
     forwards: list[int] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Series:
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """Nearest-rank quantile: the smallest value that `share` of all do not exceed."""
+    """Return the nearest-rank quantile: the smallest value that `share` of all values do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
 
@@ -68,7 +68,7 @@ def quantile(values: Sequence[float], share: float) -> float:
 def our_strategy(
     model: TorchModel, strategy: Strategy, *, fast_forward: bool
 ) -> Callable[[Question], GenerationResult]:
-    """One of our own strategies, grammar compilation included, as a replica runs it."""
+    """Return one of our own strategies, grammar compilation included, as a replica runs it."""
 
     def plan(question: Question) -> GenerationResult:
         request = GenerationRequest(
@@ -82,7 +82,7 @@ def our_strategy(
 def interleave(
     strategies: dict[str, Callable[[Question], GenerationResult]], questions: Sequence[Question]
 ) -> dict[str, Series]:
-    """Every strategy on every question, the order rotating, so that drift of the machine meets all alike."""
+    """Run every strategy on every question, in rotating order, so that drift of the machine affects all alike."""
     names = list(strategies)
     series = {name: Series() for name in names}
     for question in questions[:WARM_UP]:
@@ -103,7 +103,7 @@ def interleave(
 
 
 def compare(series: dict[str, Series], name: str = "medusa") -> dict[str, Any]:
-    """One strategy against each peer: ratios of medians, of forwards, and how often the tokens were the same."""
+    """Compare one strategy with each baseline: ratios of medians and of forwards, and share of identical tokens."""
     ours, greedy = series[name], series["greedy with fast-forward"]
     same = [one == other for one, other in zip(ours.tokens, greedy.tokens, strict=True)]
     return {
@@ -125,7 +125,7 @@ def main() -> None:
     arguments = parser.parse_args()
     settings = Settings(model_dir=arguments.model)
     questions = dev_questions(arguments.questions) if has_dev_data() else own_questions(arguments.questions)
-    has_exit = (settings.model_dir / "early_exit.json").is_file()  # which only a model that drafts with it loads
+    has_exit = (settings.model_dir / "early_exit.json").is_file()  # loaded only by a model that drafts with it
     strategy: Strategy = "draft" if has_exit else settings.strategy
     model = load(settings.engine_config.model_copy(update={"strategy": strategy}))
     strategies = {

@@ -1,4 +1,4 @@
-"""Milliseconds of one forward by precision and by the number of positions it reads, interleaved."""
+"""Measure the milliseconds of one forward by precision and by the number of positions it reads, interleaved."""
 
 import statistics
 import time
@@ -19,7 +19,7 @@ _PRECISIONS: tuple[Precision, ...] = ("int8", "bfloat16", "float32")
 
 
 def measure_forwards(model_dir: Path, cache_dir: Path, kernel: KernelChoice) -> dict[str, dict[int, float]]:
-    """Medians on one thread; a precision that this machine does not have is left out."""
+    """Return medians on one thread; a precision that this machine does not support is left out."""
     torch.set_num_threads(1)
     models = _models(model_dir, cache_dir, kernel)
     caches = {precision: model.new_cache(_PREFIX + max(ROWS)) for precision, model in models.items()}

@@ -1,4 +1,4 @@
-"""What one thread of this machine can do at best, and how long a forward must take there.
+"""The limits of one thread of this machine (a roofline), and the least time of a forward there.
 
 A forward reads every int8 weight of the layers once and multiplies it with every row, so it takes at least the longer
 of the two: bytes at the memory's bandwidth, or multiplies at the processor's peak. Both are measured by limits.cpp:
@@ -29,14 +29,14 @@ from service.decoding.target import CausalLM
 _SOURCE = Path(__file__).with_name("limits.cpp")
 _REPEATS = 12
 _MULTIPLY_TIMES = 2_000_000
-# What limits.cpp calls each kernel's multiply.
+# limits.cpp's name of each kernel's multiply instruction.
 _SETS = {"avx512vnni": 0, "avxvnni": 1, "avx2": 2, "neon": 3}
-_CACHED_SHAPE = (256, 576)  # outputs by inputs, 144 KiB: in a second-level cache
+_CACHED_SHAPE = (256, 576)  # outputs by inputs, 144 KiB, which fits a second-level cache
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one thread: 1e9 bytes read a second, 1e9 multiplies of 8-bit integers a second, and the weights to be read."""
+    """One thread's limits: 1e9 bytes read per second, 1e9 8-bit multiplies per second, and the weights to read."""
 
     layer_weights: int
     gigabytes_per_second: float
@@ -45,24 +45,24 @@ class Limits:
     kernel_in_cache_gigamultiplies_per_second: float
 
     def forward_ms(self, rows: int) -> float:
-        """The least milliseconds of a forward of so many rows."""
+        """Return the least milliseconds of a forward of `rows` rows."""
         reading = self.layer_weights / self.gigabytes_per_second
         multiplying = self.layer_weights * rows / self.gigamultiplies_per_second
         return max(reading, multiplying) * 1e-6
 
     def figure(self, rows: Sequence[int]) -> dict[str, Any]:
-        """What a figure's file says of them."""
+        """Return the limits as a figure's file holds them."""
         return {**asdict(self), "forward_ms": {str(each): round(self.forward_ms(each), 2) for each in rows}}
 
 
 def layer_weights(config: LlamaConfig) -> int:
-    """Weights of the matrices that every row passes: all layers', no embedding and no LM head."""
+    """Count the weights of the matrices that every row passes: all layers', without embedding and LM head."""
     attention = 2 * config.hidden_size * config.head_dim * (config.num_heads + config.num_kv_heads)
     return config.num_layers * (attention + 3 * config.hidden_size * config.intermediate_size)
 
 
 def measure_limits(kernel: str, model: CausalLM, cache_dir: Path) -> Limits:
-    """Measured now, in seconds; `kernel` names the instructions that `model` multiplies with."""
+    """Measure for some seconds; `kernel` names the instructions that `model` multiplies with."""
     weights = layer_weights(model.config)
     in_cache = _multiplies_in_cache(model.linear(torch.randn(_CACHED_SHAPE)))
     bandwidth, peak = _numpy_bandwidth(weights), 0.0
@@ -77,7 +77,7 @@ def measure_limits(kernel: str, model: CausalLM, cache_dir: Path) -> Limits:
 
 
 def _library(cache_dir: Path) -> ctypes.CDLL | None:
-    """limits.cpp, compiled once; None without a compiler, or with one that cannot."""
+    """Return limits.cpp, compiled once; None without a compiler, or with one that cannot compile it."""
     compiler = os.environ.get("CXX") or shutil.which("c++")
     path = cache_dir / "native" / f"limits-{hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:16]}.so"
     if not path.is_file():
@@ -101,7 +101,7 @@ def _library(cache_dir: Path) -> ctypes.CDLL | None:
 
 def _bandwidth(library: ctypes.CDLL, size: int, *, wide: bool) -> float:
     size -= size % 256
-    buffer = np.ones(size + 8192, np.uint8)  # reads ahead run past the end
+    buffer = np.ones(size + 8192, np.uint8)  # prefetching reads past the end
     start = -(-buffer.ctypes.data // 64) * 64
     seconds: list[float] = [library.limits_read(start, size, wide) for _ in range(_REPEATS)]
     return size * 1e-9 / min(seconds)
@@ -118,7 +118,7 @@ def _numpy_bandwidth(size: int) -> float:
 
 
 def _multiplies_in_cache(product: Linear, rows: int = 16) -> float:
-    """1e9 multiplies a second of our kernel, activations quantised and results written included."""
+    """Return 1e9 multiplies per second of our kernel, quantising activations and writing results included."""
     x = torch.randn(rows, _CACHED_SHAPE[1])
     seconds = []
     for _ in range(_REPEATS * 100):

@@ -1,4 +1,4 @@
-"""What a figure was measured on; a number without its machine means nothing."""
+"""Describes the machine of a figure; a measurement without its machine means nothing."""
 
 import os
 import platform
@@ -17,7 +17,7 @@ _ZEN_5, _ZEN_3_AND_4, _ZEN_AND_ZEN_2 = 26, 25, 23  # AMD's families
 
 
 def describe_machine() -> dict[str, Any]:
-    """Processor, cores, memory and the versions that matter."""
+    """Return processor, cores, memory and the relevant versions."""
     return {
         "processor": f"{processor_name()} ({', '.join(_extensions()) or 'no vector extensions'})",
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -30,22 +30,22 @@ def describe_machine() -> dict[str, Any]:
 
 
 def kernel_in_use(model: "TorchModel") -> str:
-    """What computes it, as figures name it: "avx2", for all our kernels compute int8, or "torch bfloat16"."""
+    """Name what computes a model, as figures do: "avx2" (all our kernels compute int8) or "torch bfloat16"."""
     return model.kernel.removesuffix(" int8")
 
 
 def is_forced() -> bool:
-    """Whether this run passes over a better kernel that the processor has."""
+    """Tell whether this run uses a lesser kernel than the best that the processor supports."""
     return bool(os.environ.get("PEAKPLAN_KERNEL"))
 
 
 def machine_name(kernel: str) -> str:
-    """What tells figures of several machines apart: processor, kernel, and whether a better one was passed over."""
+    """Return the key of a machine's figures: processor, kernel, and whether a better kernel was passed over."""
     return f"{processor_name()}, {kernel}{' (forced)' if is_forced() else ''}"
 
 
 def processor_name(cpu_info: Path = _CPU_INFO) -> str:
-    """As the processor calls itself, with its generation where a cloud leaves that out of AMD's names."""
+    """Return the processor's name, with its generation where a cloud leaves that out of AMD's names."""
     fields = _fields(cpu_info)
     name = fields.get("model name") or platform.processor() or platform.machine()
     family = int(fields.get("cpu family", "0"))
@@ -62,14 +62,14 @@ def processor_name(cpu_info: Path = _CPU_INFO) -> str:
 
 
 def _extensions() -> list[str]:
-    """The vector extensions that decide speed."""
+    """Return the vector extensions that matter for speed."""
     fields = _fields(_CPU_INFO)
     flags = fields.get("flags", fields.get("Features", "")).split()
     return [name for name in _EXTENSIONS if name in flags]
 
 
 def _fields(cpu_info: Path) -> dict[str, str]:
-    """Of the last processor in /proc/cpuinfo; nothing where there is no such file."""
+    """Return the fields of the last processor in /proc/cpuinfo; none where there is no such file."""
     try:
         lines = cpu_info.read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:

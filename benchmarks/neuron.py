@@ -1,8 +1,8 @@
 """`python -m benchmarks.neuron`: our loop over the real NxDI source on a CPU, into docs/figures/neuron.json.
 
-Random Llamas with heads that know their continuations by one guess or another, decoded by Hugging Face's greedy
-`generate`, by NxDI's own Medusa loop and by ours. Says nothing of speed: nothing here runs on Neuron hardware.
-`make neuron-conformance NXDI=<checkouts>` makes the environment and calls it.
+Random Llamas with heads that rank the right token among their best are decoded by Hugging Face's greedy `generate`, by
+NxDI's own Medusa loop and by ours. It says nothing about speed: nothing here runs on Neuron hardware. `make
+neuron-conformance NXDI=<checkouts>` makes the environment and calls it.
 """
 
 import argparse
@@ -42,7 +42,7 @@ TREE = (
 
 @dataclass(frozen=True)
 class RandomModel:
-    """A checkpoint in NxDI's layout, a prompt, and what greedy decoding makes of it."""
+    """A checkpoint in NxDI's layout, a prompt, and its greedy continuation."""
 
     folder: Path
     prompt: list[int]
@@ -51,7 +51,7 @@ class RandomModel:
 
 @dataclass
 class Runs:
-    """How many models came out token for token as greedy, and tokens a forward of ours took."""
+    """How many models gave exactly the greedy tokens, and the number of tokens for each forward of ours."""
 
     identical: int = 0
     of: int = 0
@@ -65,7 +65,7 @@ class Runs:
 
 
 def random_model(folder: Path, seed: int) -> RandomModel:
-    """A random Llama and heads fitted to its own greedy continuation: the right guess is among their best three."""
+    """Make a random Llama and heads fitted to its greedy continuation: the right guess is among their best three."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
@@ -98,7 +98,7 @@ def random_model(folder: Path, seed: int) -> RandomModel:
 
 
 def _fitted_heads(hidden: torch.Tensor, ids: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Heads without a residual block whose LM head ranks the right token 0, 1 or 2 at every position of `ids`."""
+    """Make heads without a residual block whose LM head ranks the right token 0, 1 or 2 at each position of `ids`."""
     state = {}
     for head in range(HEADS):
         count = len(ids) - 2 - head
@@ -114,7 +114,7 @@ def _fitted_heads(hidden: torch.Tensor, ids: torch.Tensor) -> dict[str, torch.Te
 
 
 def neuron_arguments(tree: Sequence[Sequence[int]]) -> dict[str, Any]:
-    """NeuronConfig's arguments as the real compile has them, in lengths for a CPU."""
+    """Return NeuronConfig's arguments as in a real compilation, with lengths for a CPU."""
     return {
         "batch_size": 1,
         "seq_len": SEQUENCE,
@@ -128,7 +128,7 @@ def neuron_arguments(tree: Sequence[Sequence[int]]) -> dict[str, Any]:
 
 
 def ours(model: Any, prompt: list[int], tree: Sequence[Sequence[int]], *, relocates: bool) -> tuple[list[int], int]:
-    """Our loop's tokens over a model of NxDI, and its forwards."""
+    """Return the tokens of our loop over an NxDI model, and its forwards."""
     shape = ForwardShape(HEADS, len(tree) + 1, CANDIDATES, max_context_length=SEQUENCE // 2, seq_len=SEQUENCE)
     target = CompiledTarget(with_free_row(model), shape, relocates=relocates)
     proposer = MedusaProposer(target, MedusaTree.from_choices(tree, HEADS))
@@ -137,7 +137,7 @@ def ours(model: Any, prompt: list[int], tree: Sequence[Sequence[int]], *, reloca
 
 
 def compare(models: Sequence[RandomModel]) -> dict[str, Runs]:
-    """Every way of decoding over every model."""
+    """Run every way of decoding over every model."""
     runs: dict[str, Runs] = {}
 
     def add(name: str, model: RandomModel, tokens: Sequence[int], forwards: int = 0) -> None:
@@ -158,7 +158,7 @@ def compare(models: Sequence[RandomModel]) -> dict[str, Runs]:
 
 
 def figures(count: int = MODELS) -> dict[str, Any]:
-    """What docs/figures/neuron.json holds."""
+    """Return the content of docs/figures/neuron.json."""
     version = nxdi_on_cpu.import_nxdi()
     with tempfile.TemporaryDirectory() as scratch:
         models = [random_model(Path(scratch) / str(seed), seed) for seed in range(count)]
@@ -185,7 +185,7 @@ def _mean(runs: Runs) -> dict[str, Any]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Write the figures; 2 where NxDI's source cannot run here, with the reason."""
+    """Write the figures; return 2 where NxDI's source cannot run here, with the reason."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.neuron", description=__doc__)
     parser.add_argument("--models", type=int, default=MODELS)
     parser.add_argument("--output", type=Path, default=OUTPUT)

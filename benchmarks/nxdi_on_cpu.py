@@ -1,4 +1,4 @@
-"""The real NxDI source on a CPU, its Neuron packages stood in for: what can be known of it without the hardware.
+"""Runs the real NxDI source on a CPU, with stand-ins for its Neuron packages, to test it without the hardware.
 
     PEAKPLAN_NXDI_SOURCE    checkouts of aws-neuron/neuronx-distributed-inference (tag or commit of SDK 2.28) and
                             aws-neuron/neuronx-distributed, with the path separator between them
@@ -35,7 +35,7 @@ _MAKE = "run `make neuron-conformance NXDI=<checkouts>`, which makes an environm
 
 
 def source_folders() -> list[Path]:
-    """The `src` folders that the environment variable names, or [] where it is not set. Raises FileNotFoundError."""
+    """Return the `src` folders that the variable names; [] where it is not set. Raises FileNotFoundError."""
     named = os.environ.get(SOURCE_VARIABLE, "")
     folders = [Path(part) / "src" if (Path(part) / "src").is_dir() else Path(part) for part in named.split(os.pathsep)]
     if not named:
@@ -47,7 +47,7 @@ def source_folders() -> list[Path]:
 
 
 def why_not() -> str:
-    """Why the real NxDI cannot run here, with the way to it; empty where it can."""
+    """Return why the real NxDI cannot run here and what to do; empty where it can."""
     if not os.environ.get(SOURCE_VARIABLE):
         return f"{SOURCE_VARIABLE} names no NxDI source: {_MAKE}"
     try:
@@ -61,15 +61,15 @@ def why_not() -> str:
 
 
 def import_nxdi() -> str:
-    """Make NxDI importable in its CPU mode and return its version. Once a process."""
+    """Make NxDI importable in its CPU mode and return its version; once per process."""
     os.environ["NXD_CPU_MODE"] = "1"
     folders = [str(folder) for folder in source_folders()]
     if folders[0] not in sys.path:
         sys.path[:0] = folders
         sys.meta_path.insert(0, _StandIns())
-        vars(torch.classes)["neuron"] = Anything  # what the device's runtime registers
+        vars(torch.classes)["neuron"] = Anything  # registered by the device's runtime
         with mock.patch("torch.jit.script", _unscripted), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # NxDI's own, by the dozen
+            warnings.simplefilter("ignore")  # NxDI itself gives dozens
             for module in ("models.llama.modeling_llama", "utils.hf_adapter"):
                 importlib.import_module(f"{PACKAGE}.{module}")
     version: str = importlib.import_module(f"{PACKAGE}._version").__version__
@@ -77,7 +77,7 @@ def import_nxdi() -> str:
 
 
 def _unscripted(function: Any, *arguments: Any, **named: Any) -> Any:
-    """TorchScript knows no stand-ins, and is not asked in CPU mode."""
+    """Return the function unchanged: TorchScript cannot compile stand-ins, and is not needed in CPU mode."""
     del arguments, named
     return function
 
@@ -98,7 +98,7 @@ class _AnythingMeta(type):
 
 
 class Anything(metaclass=_AnythingMeta):
-    """A class, base class, decorator or value, whatever an import wants it to be; never computed with."""
+    """A class, base class, decorator or value, as an import needs it; never computed with."""
 
     def __init__(self, *_arguments: Any, **_named: Any) -> None:
         pass
@@ -113,7 +113,7 @@ class Anything(metaclass=_AnythingMeta):
 
 
 class _StandIns(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds any module below the Neuron packages' names."""
+    """An import finder for any module below the Neuron packages' names."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -144,7 +144,7 @@ _REAL: Mapping[str, Mapping[str, Any]] = {
 
 
 def cpu_model(checkpoint: Path, arguments: Mapping[str, Any]) -> Any:
-    """NxDI's Llama with Medusa heads over a checkpoint, in float32 on the CPU. Nothing is traced or compiled.
+    """Load NxDI's Llama with Medusa heads, in float32 on the CPU. Nothing is traced or compiled.
 
     In its CPU mode one module serves prompts and trees, so that both must be as long as the cache.
     """
@@ -156,7 +156,7 @@ def cpu_model(checkpoint: Path, arguments: Mapping[str, Any]) -> Any:
         warnings.simplefilter("ignore")
         model = Nxdi().model(checkpoint, {**arguments, **own})
         model.to_cpu()
-    # What CPU mode alone asks for and the release does not have: it copies the cache to a model of this name.
+    # CPU mode alone needs this, and the release does not have it: it copies the cache to a model of this name.
     model.token_generation_model = model.medusa_speculation_model
     model._get_captured_tensors_offset = lambda: 0
     return model
@@ -172,22 +172,23 @@ def _one_process_group() -> None:
 
 @contextmanager
 def persisted_relocation() -> Iterator[None]:
-    """NxDI with our K/V patch, for as long as the block lasts: on a CPU nothing is compiled in."""
+    """Run the block with our K/V patch in NxDI: on a CPU nothing is compiled, so it can be removed again."""
     manager = importlib.import_module(f"{PACKAGE}.modules.kvcache.kv_cache_manager").KVCacheManager
     with mock.patch.object(manager, "update_kv_by_layer_id", persisting(manager.update_kv_by_layer_id)):
         yield
 
 
 def source_fingerprint() -> str:
-    """What `relocation.py` knows this source by."""
+    """Return the fingerprint by which `relocation.py` knows this source."""
     manager = importlib.import_module(f"{PACKAGE}.modules.kvcache.kv_cache_manager").KVCacheManager
     return fingerprint(manager, importlib.import_module(f"{PACKAGE}.models.model_base").NeuronBaseModel)
 
 
 def stock_generate(model: Any, prompt: Sequence[int], max_new_tokens: int) -> list[int]:
-    """What NxDI's own Medusa loop makes of a prompt, with the least that it needs to run on a CPU at all.
+    """Return NxDI's own Medusa loop's tokens for a prompt, with the least changes that let it run on a CPU.
 
-    A global that its release forgot to define, and the gather of hidden states out of bounds, which raises on a CPU.
+    These are a global that its release forgot to define, and the gather of hidden states out of bounds, which raises on
+    a CPU.
     """
     adapters = importlib.import_module(f"{PACKAGE}.utils.hf_adapter")
     adapter = adapters.HuggingFaceGenerationAdapter(model)

@@ -19,7 +19,7 @@ _COLOURS = {
 
 
 def plot_decoding(series: "dict[str, Series]", machine: str, path: Path) -> None:
-    """Cumulative share of questions planned within a time; the 300 ms limit is marked."""
+    """Plot the cumulative share of questions planned within a time; the 300 ms limit is marked."""
     matplotlib.use("Agg")
     figure, axes = pyplot.subplots(figsize=(8, 4.5), dpi=120, layout="constrained")
     for name, one in series.items():

@@ -36,12 +36,12 @@ from training.data.mix import dev_sets
 FIGURE = Path("docs/figures/quality.json")
 SAMPLES = {"queryner": 866, "price": 300, "taxonomy": 400, "clinc": 400}
 DEFAULT_SAMPLE = 150
-MORE_LEAVES = "more leaves"  # the taxonomy rows outside the sample: they count for verticals, where every row is needed
+MORE_LEAVES = "more leaves"  # the taxonomy rows outside the sample, used only for verticals, which need every row
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """One dev example and the plan given for it; None where no valid plan came."""
+    """A dev example and its plan; None where no valid plan came."""
 
     origin: str
     example: Example
@@ -71,7 +71,7 @@ async def plan_all(engine: Engine, sets: dict[str, list[Example]], workers: int)
 
 
 def scores(judged: Sequence[Judged]) -> dict[str, Any]:
-    """Every figure, from plans and gold."""
+    """Compute every figure from plans and gold."""
     every = judged
     judged = [j for j in every if j.origin != MORE_LEAVES]
     by_origin = {
@@ -111,7 +111,7 @@ def scores(judged: Sequence[Judged]) -> dict[str, Any]:
 
 
 def span_f1(judged: Sequence[Judged]) -> float:
-    """Micro F1 over (facet, lower-case text) pairs; a pair named twice counts twice."""
+    """Return micro F1 over (facet, lower-case text) pairs; a pair named twice counts twice."""
     hits = wanted = given = 0
     for item in judged:
         gold = Counter(_gold_pairs(item))
@@ -163,7 +163,7 @@ def _share(outcomes: Any) -> float | None:
 
 
 def rules_scores(sets: dict[str, list[Example]]) -> dict[str, Any]:
-    """The rule fallback on the same questions: what a shopper gets when no replica is free."""
+    """Score the rule fallback on the same questions: the plans that shoppers get when no replica is free."""
     judged = []
     for origin, examples in sets.items():
         for example in examples:
@@ -173,7 +173,7 @@ def rules_scores(sets: dict[str, list[Example]]) -> dict[str, Any]:
 
 
 async def evaluate(data: Path, model_dir: Path, samples: dict[str, int]) -> dict[str, Any]:
-    """Plan the dev questions with the model and with the rules; returns the figure."""
+    """Plan the dev questions with the model and with the rules; return the figure."""
     every = dev_sets(data)
     # Drawn at random: the rows of some origins are sorted by intent.
     sets = {

@@ -1,4 +1,4 @@
-"""The questions that benchmarks and lossless tests run on: real dev queries where the data folder is, else our own."""
+"""The questions of benchmarks and lossless tests: real dev queries where the data folder is, else our own."""
 
 import itertools
 import json
@@ -11,7 +11,7 @@ from training.data.mix import dev_sets
 
 DATA = Path(os.environ.get("PEAKPLAN_DATA") or Path(__file__).parents[2] / "shared" / "data")
 OWN_QUESTIONS = Path(__file__).with_name("questions.jsonl")
-# What a shop's search box sees most comes first; shares of a sample, by origin of the dev sets.
+# Shares of a sample by origin of the dev sets; the most frequent kind of shop search comes first.
 _SHARES = {
     "queryner": 0.4, "webshop": 0.12, "sentence": 0.1, "pqa": 0.1, "price": 0.08, "taxonomy": 0.06, "follow_up": 0.06,
     "bitext": 0.03, "slip": 0.02, "clinc": 0.01, "keywords": 0.01, "support": 0.01,
@@ -23,7 +23,7 @@ def has_dev_data(data: Path = DATA) -> bool:
 
 
 def dev_questions(count: int, data: Path = DATA, seed: int = 1) -> list[Question]:
-    """A seeded sample of dev questions, mixed as shoppers mix them."""
+    """Return a seeded sample of dev questions, in the proportions above."""
     rng = random.Random(seed)
     sets = dev_sets(data)
     chosen: list[Question] = []
@@ -36,7 +36,7 @@ def dev_questions(count: int, data: Path = DATA, seed: int = 1) -> list[Question
 
 
 def own_questions(count: int | None = None) -> list[Question]:
-    """Our hand-written questions, repeated as often as needed."""
+    """Return our hand-written questions, repeated as often as needed."""
     rows = [json.loads(line) for line in OWN_QUESTIONS.read_text(encoding="utf-8").splitlines()]
     questions = [Question.parse(row["query"], row.get("history", ())) for row in rows]
     return questions if count is None else list(itertools.islice(itertools.cycle(questions), count))

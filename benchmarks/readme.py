@@ -39,13 +39,13 @@ _BLOCK = re.compile(r"(<!-- figure: (\w+) -->\n).*?(<!-- end of figure -->)", re
 
 
 def render_decoding(figure: dict[str, Any]) -> str:
-    """The tables of every machine and kernel that `make bench` ran on."""
+    """Return the tables of every machine and kernel that `make bench` ran on."""
     machines = figure["machines"].items()
     return "\n\n".join(f"**{name}**\n\n{_decoding(one)}" for name, one in machines)
 
 
 def _decoding(figure: dict[str, Any]) -> str:
-    """The table of strategies and what Medusa gains."""
+    """Return the table of strategies and Medusa's speed-up."""
     medusa, service = figure["medusa"], figure["service"]
     rows = [
         "| strategy | p50 ms | p99 ms | forwards a plan | tokens a forward | Medusa is faster by |",
@@ -79,7 +79,7 @@ def _decoding(figure: dict[str, Any]) -> str:
 
 
 def _drafted(figure: dict[str, Any]) -> str:
-    """What drafting by the model's own first layers gains, where the figure has it."""
+    """Return the speed-up of drafting with the model's own first layers, where the figure has it."""
     if (draft := figure.get("draft")) is None:
         return ""
     return (
@@ -89,7 +89,7 @@ def _drafted(figure: dict[str, Any]) -> str:
 
 
 def _breakdown(figure: dict[str, Any]) -> list[str]:
-    """Where the time goes, where the figure has it."""
+    """Return the breakdown of a plan's time, where the figure has it."""
     if (breakdown := figure.get("breakdown")) is None:
         return []
     columns = {
@@ -107,7 +107,7 @@ def _breakdown(figure: dict[str, Any]) -> list[str]:
 
 
 def render_quality(figure: dict[str, Any]) -> str:
-    """The quality of the model's plans, with the rule fallback beside it."""
+    """Return the quality of the model's plans, with the rule fallback beside it."""
     names = {
         "intent": "intent accuracy, all origins",
         "intent_keyword": "intent accuracy, keyword queries",
@@ -128,7 +128,7 @@ def render_quality(figure: dict[str, Any]) -> str:
 
 
 def render_serving(figure: dict[str, Any]) -> str:
-    """The service under load, while parts of it die, and what its gateway costs."""
+    """Return the results of the service under load and with failures, and its gateway's cost."""
     steady, over, cache = figure["steady"], figure["overload"]["adaptive"], figure["cache"]
     gateway, kept = figure["overhead"]["gateway_ms"], over["answered_within_deadline_and_allowance"]
     bodies = over["mean_body_bytes"]
@@ -162,7 +162,7 @@ def render_serving(figure: dict[str, Any]) -> str:
 
 
 def render_triton(figure: dict[str, Any]) -> str:
-    """What Triton adds to a generation, and how it comes back."""
+    """Return what Triton adds to a generation, and its recovery times."""
     added, recovery = figure["added_p50_ms"], figure["recovery"]
     seconds = ", ".join(f"{each:g}" for each in recovery["seconds_to_full_capacity"])
     text = (
@@ -176,13 +176,13 @@ def render_triton(figure: dict[str, Any]) -> str:
 
 
 def settings_table(names: Sequence[str] = ()) -> str:
-    """The settings of these names, as a table; README.md shows those that most people set."""
+    """Return the settings of these names as a table; README.md shows those that most people set."""
     by_name = {variable.name: variable for variable in variables(Settings)}
     return "\n".join([*_SETTINGS_HEAD, *(_setting(by_name[name]) for name in names)])
 
 
 def every_setting() -> str:
-    """All environment variables of the service, group by group, and the names that some of them had before."""
+    """Return all environment variables of the service by group, with their former names."""
     lines = ["## General", "", *_SETTINGS_HEAD]
     lines += [_setting(variable) for variable in variables(Settings) if len(variable.path) == 1]
     for name, field in Settings.model_fields.items():
@@ -196,7 +196,7 @@ def every_setting() -> str:
 
 
 def decisions() -> str:
-    """The list of docs/decisions, by number."""
+    """Return the list of docs/decisions, by number."""
     pages = sorted((DOCS / "decisions").glob("[0-9]*.md"))
     headings = [(page.name, page.read_text(encoding="utf-8").partition("\n")[0]) for page in pages]
     return "\n".join(f"- [{heading.removeprefix('# ')}]({name})" for name, heading in headings)
@@ -242,7 +242,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def rewrite(text: str, figures: Path = FIGURES) -> str:
-    """A document with every block made anew. Raises FileNotFoundError or KeyError for a block without its figure."""
+    """Return a document with every block rewritten. Raises FileNotFoundError or KeyError for a missing figure."""
 
     def block(match: re.Match[str]) -> str:
         name = match.group(2)

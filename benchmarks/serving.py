@@ -1,4 +1,4 @@
-"""The real server over HTTP: latency from POST to plan, one and two requests at a time, and a replica's memory."""
+"""The real server over HTTP: latency of POST /plan, with one and two requests at a time, and a replica's memory."""
 
 import asyncio
 import json
@@ -22,10 +22,10 @@ _HEAD = "POST /plan HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\
 
 
 def measure_service(settings: Settings, questions: Sequence[Question]) -> dict[str, Any]:
-    """Start a server with the default settings, ask every question at concurrency 1 and 2, stop it."""
+    """Start a server with the default settings, ask every question at concurrency 1 and 2, and stop it."""
     port = 18080
     environment = {**os.environ, "PORT": str(port), "PEAKPLAN_MODEL_DIR": str(settings.model_dir.resolve())}
-    environment |= {"PEAKPLAN_LOG_LEVEL": "warning", "PEAKPLAN_CACHE_ENTRIES": "0"}  # every plan decoded
+    environment |= {"PEAKPLAN_LOG_LEVEL": "warning", "PEAKPLAN_CACHE_ENTRIES": "0"}  # so that every plan is decoded
     server = subprocess.Popen([sys.executable, "-m", "service"], env=environment)
     try:
         _wait_until_ready(server, port)
@@ -55,7 +55,7 @@ def _wait_until_ready(server: subprocess.Popen[bytes], port: int) -> None:
 
 
 async def _ask_all(port: int, questions: Sequence[Question], concurrency: int) -> list[tuple[float, str]]:
-    """(milliseconds, source of the plan) of every question, over keep-alive connections."""
+    """Return (milliseconds, source of the plan) of every question, over keep-alive connections."""
     remaining = iter(questions)
     answers: list[tuple[float, str]] = []
 
@@ -98,7 +98,7 @@ def _summary(answers: Sequence[tuple[float, str]]) -> dict[str, Any]:
 
 
 def _replica_memory(server: int) -> list[int]:
-    """Resident megabytes of each replica, pages that they share included."""
+    """Return the resident megabytes of each replica, shared pages included."""
     page = os.sysconf("SC_PAGE_SIZE")
     return [
         int(Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]) * page // 2**20

@@ -1,1 +1,1 @@
-"""The `peakplan` command. It imports nothing of what it starts, so that `--help` and completion answer at once."""
+"""The `peakplan` command. It imports nothing of the programs it starts, so that `--help` and completion are fast."""

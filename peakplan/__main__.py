@@ -11,12 +11,12 @@ import click
 from peakplan.asking import ask, default_url, show_plan, show_trace
 from peakplan.running import CHECKOUT, become, execute, need
 
-# What a module's own command line takes goes to it unread, --help too.
+# A module's own command line gets its words unread, --help included.
 _PASS_ON: dict[str, Any] = {
     "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True},
     "add_help_option": False,
 }
-# The allocator's defaults give big tensors back to the system at every training step, which costs a third of its time.
+# With its defaults the allocator returns big tensors to the system at every training step, a third of its time.
 _TRAINING_ENVIRONMENT = {
     "MALLOC_MMAP_THRESHOLD_": "4000000000",
     "MALLOC_TRIM_THRESHOLD_": "100000000000",
@@ -69,7 +69,7 @@ def serve(**options: str | None) -> None:
 
 
 def _asks(command: Callable[..., None]) -> Callable[..., None]:
-    """The arguments of a command that asks one question."""
+    """Add the arguments of a command that asks one question."""
     for decorate in (
         click.option("--json", "as_json", is_flag=True, help="Print the whole answer as one line of JSON."),
         click.option("--local", is_flag=True, help="Load the model for this question; no service is needed."),
@@ -126,7 +126,7 @@ def _print(answer: dict[str, Any], show: Callable[[dict[str, Any]], str], as_jso
 
 
 def _passes_on(group: click.Group, name: str, module: str, extras: tuple[str, ...], text: str, *first: str) -> None:
-    """A command of `group` that becomes `module`, with the words `first` before the user's."""
+    """Add a command to `group` that becomes `module`, with the words `first` before the user's."""
 
     @group.command(name, help=text, short_help=text.partition("\n")[0], **_PASS_ON)
     @click.pass_context
@@ -179,11 +179,11 @@ for _name, _text in {
 _passes_on(fleet, "preflight", "infra.preflight", ("fleet",), "Say what a fleet needs that the account lacks.")
 _passes_on(fleet, "rollback", "infra.rollback", ("fleet",), "Bring every cell back to the release before, at once.")
 _passes_on(fleet, "cell", "infra.cells", ("fleet",), "Move a cell out of service, and back in.")
-_passes_on(fleet, "access", "infra.access", ("fleet",), "Let callers' VPCs associate with the private zone.")
+_passes_on(fleet, "access", "infra.zone_association", ("fleet",), "Let callers' VPCs associate with the private zone.")
 
 
 def _cdk() -> list[str]:
-    """The pinned CDK CLI. Raises ClickException where it is not installed."""
+    """Return the path of the pinned CDK CLI. Raises ClickException where it is not installed."""
     need("cdk")
     command = CHECKOUT / "node_modules" / ".bin" / "cdk"
     if not command.exists():
@@ -192,14 +192,14 @@ def _cdk() -> list[str]:
 
 
 def _in_checkout(command: list[str]) -> None:
-    """Run it where cdk.json is, on the Node that Python's package brings: the machine needs none."""
+    """Run a command where cdk.json is, with the Node that Python's package brings: the machine needs none."""
     os.chdir(CHECKOUT)
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     execute(command, variables={"PATH": path, "CDK_DISABLE_CLI_TELEMETRY": "true"})
 
 
 def _fleet_file(name: str) -> str:
-    """A path stays the path that the user meant when we leave their folder."""
+    """Make a path absolute, so that it stays valid in another working directory."""
     return str(Path(name).absolute()) if name.endswith((".yaml", ".yml")) else name
 
 

@@ -15,14 +15,14 @@ _COLOURS = {"accepted": "green", "forced": "cyan", "sampled": "blue", "rejected"
 
 
 def default_url() -> str:
-    """Where `peakplan serve` listens with this environment."""
+    """Return the address where `peakplan serve` listens with this environment."""
     host = os.environ.get("PEAKPLAN_HOST") or os.environ.get("HOST") or "127.0.0.1"
     port = os.environ.get("PEAKPLAN_PORT") or os.environ.get("PORT") or "8080"
     return f"http://{'127.0.0.1' if host in ('0.0.0.0', '::') else host}:{port}"
 
 
 def ask(path: str, body: dict[str, Any], *, url: str, local: bool) -> dict[str, Any]:
-    """The service's answer. Raises ClickException with the reason, in the words of its problem document."""
+    """Return the service's answer. Raises ClickException with the reason, in the words of its problem document."""
     status, content = _here(path, body) if local else _over_http(url, path, body)
     try:
         answer: dict[str, Any] = json.loads(content)
@@ -52,7 +52,7 @@ def _over_http(url: str, path: str, body: dict[str, Any]) -> tuple[int, bytes]:
 
 
 def _here(path: str, body: dict[str, Any]) -> tuple[int, bytes]:
-    """The same application over one replica of its own, without a network."""
+    """Run the same application with one replica of its own, without a network."""
     need("service", "torch")
     import asyncio
 
@@ -93,7 +93,7 @@ async def _ask_an_application(path: str, body: dict[str, Any]) -> tuple[int, byt
 
 
 def show_plan(answer: dict[str, Any]) -> str:
-    """The plan as JSON that people read, and a line on what it cost."""
+    """Return the plan as formatted JSON, and a line with its cost."""
     usage, timing = answer["usage"], answer["timing_ms"]
     cost = f"{timing['total']:.1f} ms from the {answer['source']}"
     if usage["steps"]:
@@ -104,7 +104,7 @@ def show_plan(answer: dict[str, Any]) -> str:
 
 
 def show_trace(answer: dict[str, Any]) -> str:
-    """Both decodings, a line for each forward: what it emitted, then the drafted tokens that the model rejected."""
+    """Return both decodings, a line for each forward: the emitted tokens, then the rejected ones."""
     lines: list[str] = []
     for name in ("medusa", "draft", "greedy"):
         if (decoding := answer.get(name)) is None:

@@ -1,4 +1,4 @@
-"""Becoming another program of this checkout: its module, its environment, and the extra it needs."""
+"""Replaces this process by another program of the checkout: its module, its environment, and the extra it needs."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ import click
 
 CHECKOUT = Path(__file__).parents[1]
 
-# One package that tells whether an extra of pyproject.toml is installed.
+# For each extra of pyproject.toml, a package that tells whether it is installed.
 _TELLTALES = {
     "service": "fastapi",
     "torch": "torch",
@@ -24,7 +24,7 @@ _TELLTALES = {
 
 
 def need(*extras: str) -> None:
-    """Raises ClickException, which names what to install, unless the packages of these extras are there."""
+    """Raise ClickException, which names what to install, unless the packages of these extras are installed."""
     missing = [extra for extra in extras if find_spec(_TELLTALES[extra]) is None]
     if missing:
         names = ",".join("fleet" if extra == "cdk" else extra for extra in missing)
@@ -37,7 +37,7 @@ def need(*extras: str) -> None:
 def become(module: str, words: Sequence[str] = (), *, variables: Mapping[str, str] | None = None) -> NoReturn:
     """Replace this process by `python -m module`: signals, exit code and terminal are that module's own.
 
-    The checkout comes first on its path, and the folder that the user stands in is not on it.
+    The checkout comes first on its path, and the user's working directory is not on it.
     """
     execute([sys.executable, "-P", "-m", module, *words], variables=variables)
 

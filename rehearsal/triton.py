@@ -1,8 +1,8 @@
-"""What Triton adds to a generation, and how soon it is whole again: `make bench-triton`, docs/figures/triton.json.
+"""Measure what Triton adds to a generation, and its recovery time: `make bench-triton`, docs/figures/triton.json.
 
 Questions are generated in this process, in a replica of our own behind a pipe, and in Triton over gRPC, in short turns
-whose order rotates. Then the whole service runs over two replicas in Triton under open-loop load,
-and their processes are killed one after another.
+whose order rotates. Then the whole service runs over two replicas in Triton under open-loop load, and their processes
+are killed one after another.
 """
 
 import argparse
@@ -39,13 +39,13 @@ from service.settings import Settings
 
 FIGURE = Path("docs/figures/triton.json")
 WARM_UP = 10
-TURN = 25  # requests
+TURN = 25  # in requests
 Generate = Callable[[GenerationRequest], Awaitable[GenerationResult]]
 
 
 @contextlib.contextmanager
 def triton_server(settings: Settings, replicas: int) -> Iterator[str]:
-    """`python -m service.engines.triton` on a free port: its address."""
+    """Run `python -m service.engines.triton` on a free port and yield its address."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = f"127.0.0.1:{listener.getsockname()[1]}"
     with tempfile.TemporaryDirectory(prefix="triton-") as folder:
@@ -79,7 +79,7 @@ def requests(questions: Sequence[Question]) -> list[GenerationRequest]:
 
 
 async def measure_added(settings: Settings, address: str, asked: Sequence[GenerationRequest]) -> dict[str, Any]:
-    """Milliseconds of each way, and what the round trip costs beside the generation itself."""
+    """Return the milliseconds of each way, and the cost of the round trip besides the generation itself."""
     source, model = model_source(settings.engine_config), load(settings.engine_config)
     pipe, triton = ReplicaEngine(source), TritonEngine(address, 0, version=source.version)
     await asyncio.gather(pipe.start(), triton.start())
@@ -94,9 +94,9 @@ async def measure_added(settings: Settings, address: str, asked: Sequence[Genera
 
 
 async def side_by_side(ways: dict[str, Generate], asked: Sequence[GenerationRequest]) -> dict[str, Any]:
-    """Every way on every request, in turns whose order rotates; in_process, pipe and triton must be among the ways.
+    """Run every way on every request, in turns whose order rotates; in_process, pipe and triton must be among the ways.
 
-    A turn is some requests long: after every single one each way would find the processor's caches full of the others.
+    A turn takes several requests: with turns of one, each way would find the processor's caches full of the others.
     """
     names = list(ways)
     whole: dict[str, list[float]] = {name: [] for name in names}
@@ -118,7 +118,7 @@ async def side_by_side(ways: dict[str, Generate], asked: Sequence[GenerationRequ
     identical = sum(one == other for one, other in zip(tokens["triton"], tokens["in_process"], strict=True))
     return {
         "milliseconds": {name: _summary(whole[name]) for name in names},
-        # the same round trips less the generation inside them, as the model's own process timed it: free of its noise
+        # the same round trips minus the generation inside them as timed by the model's own process, free of its noise
         "around_generation_ms": {name: _summary(around[name]) for name in names},
         "added_p50_ms": {
             f"over_{name}": round(_median(around["triton"]) - _median(around[name]), 3)

@@ -21,14 +21,14 @@ from service.settings import Settings
 REPLICAS = 2
 BEFORE_SECONDS = 5.0
 TIMEOUT = 60.0
-_POLL_SECONDS = 0.05  # asking more often would slow what is measured
+_POLL_SECONDS = 0.05  # more frequent polling would slow what is measured
 _IN_SERVICE = "peakplan_replicas_in_service"
 
 
 def measure_recovery(
     settings: Settings, address: str, questions: Sequence[Question], rate: float, kills: int
 ) -> dict[str, Any]:
-    """Seconds from each kill until all replicas were in service again, and what became of every request meanwhile."""
+    """Return the seconds from each kill until all replicas were in service again, and every request's outcome."""
     server = Server(
         {
             "PEAKPLAN_ENGINE": "triton",
@@ -36,7 +36,7 @@ def measure_recovery(
             "PEAKPLAN_MODEL_DIR": settings.model_dir.resolve(),
             "PEAKPLAN_REPLICAS": REPLICAS,
             "PEAKPLAN_OVERSUBSCRIBE": 1,
-            "PEAKPLAN_CACHE_ENTRIES": 0,  # every plan decoded
+            "PEAKPLAN_CACHE_ENTRIES": 0,  # so that every plan is decoded
         }
     )
     try:
@@ -80,7 +80,7 @@ def _kill_once(
 
 
 async def _process_of(address: str, number: int) -> int:
-    """The process of a replica that is up."""
+    """Return the process of a replica that is up."""
     engine = TritonEngine(address, number)
     await engine.start()
     process = engine.process
@@ -91,7 +91,7 @@ async def _process_of(address: str, number: int) -> int:
 
 
 def _until_whole(server: Server) -> float:
-    """Seconds from now until the gateway has noticed the loss and made it good."""
+    """Return the seconds from now until the gateway has noticed the loss and recovered."""
     started = time.monotonic()
     noticed = False
     while True:

@@ -1,4 +1,4 @@
-"""`python -m service`: serve plans until told to stop."""
+"""`python -m service`: serve plans until stopped by a signal."""
 
 import asyncio
 import contextlib
@@ -26,15 +26,15 @@ from service.telemetry.logs import cannot_start, configure_logging, give_up_unwr
 
 logger = logging.getLogger("service")
 
-# Longer than a load balancer keeps an idle connection (60 s on AWS), so that it is never we who close one under it.
+# Longer than a load balancer keeps an idle connection (60 s on AWS), so that we never close one that it still uses.
 _KEEP_ALIVE_SECONDS = 75
-_COLLECT_AFTER = 20_000  # objects more than before
+_COLLECT_AFTER = 20_000  # number of new objects between collections
 
 
 def main(source: ModelSource | None = None) -> int:
-    """Exit code 0 after a stop that was asked for; 1, with one line on standard error, when it cannot serve.
+    """Return 0 after a requested stop; 1, with one line on standard error, when it cannot serve.
 
-    `source` is another model than the settings'.
+    `source` replaces the settings' model.
     """
     configure_logging("info")
     try:
@@ -51,7 +51,7 @@ def main(source: ModelSource | None = None) -> int:
         return _fail(f"{settings.host}:{settings.port}: {error.strerror}. PORT= and HOST= choose another address")
     except (EngineError, ApiKeysError) as error:
         return _fail(str(error))
-    except KeyboardInterrupt:  # while starting; a running server stops in an orderly way
+    except KeyboardInterrupt:  # during startup; a running server stops in an orderly way
         return 130
     give_up_unwritten()
     return 0
@@ -60,7 +60,7 @@ def main(source: ModelSource | None = None) -> int:
 async def serve(settings: Settings, listener: socket.socket, source: ModelSource | None = None) -> None:
     """Start the replicas, then answer on `listener` until SIGTERM or SIGINT.
 
-    `source` is another model than the settings'. Raises EngineError, ApiKeysError, OSError.
+    `source` replaces the settings' model. Raises EngineError, ApiKeysError, OSError.
     """
     pool = replica_pool(settings, source)
     services = wire(pool, settings, source)
@@ -72,13 +72,13 @@ async def serve(settings: Settings, listener: socket.socket, source: ModelSource
         config = uvicorn.Config(
             app,
             http=HttpProtocol.limited(settings.http.max_header_bytes, settings.http.header_timeout_seconds),
-            loop="none",  # this one runs already
+            loop="none",  # the event loop is already running
             lifespan="off",
             ws="none",
             log_config=None,
             access_log=False,
             server_header=False,
-            proxy_headers=False,  # who calls is decided by the connection: /drain trusts it
+            proxy_headers=False,  # /drain trusts the caller's real connection
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=settings.shutdown_seconds,
         )
@@ -89,16 +89,17 @@ async def serve(settings: Settings, listener: socket.socket, source: ModelSource
 
 
 def _collect_seldom() -> None:
-    """Requests leave next to no cycles behind, and to look for them among all that was imported would stop requests."""
+    """Collect garbage rarely: requests leave almost no cycles, and scanning all imported objects would stall them."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER, 10, 10)
 
 
 class Server(uvicorn.Server):
-    """Uvicorn, which on the first signal drains and lets requests finish, and on SIGHUP rolls over to a new model.
+    """Uvicorn with our signals: the first one drains and finishes requests, and SIGHUP rolls over to a new model.
 
-    A second signal ends the drain. Uvicorn's own handlers would raise the signal again at the end: no orderly exit.
+    A second signal ends the drain. Uvicorn's own handlers would raise the signal again at the end, which is no orderly
+    exit.
     """
 
     def __init__(self, config: uvicorn.Config, services: Services) -> None:
@@ -136,7 +137,7 @@ class Server(uvicorn.Server):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket that has the address but does not listen yet: nobody may connect before a model is there to answer."""
+    """Return a bound socket that does not listen yet: nobody may connect before the model is ready."""
     family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:

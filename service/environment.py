@@ -1,7 +1,7 @@
-"""Settings from environment variables with flat, readable names, whatever groups the settings are in.
+"""Settings from environment variables with flat, readable names, independent of the settings' groups.
 
 A field `wait_ms` of a group with the prefix "CACHE_" is PEAKPLAN_CACHE_WAIT_MS. It knows no setting by name, only how
-fields and groups become variables, and which variables belong to others.
+fields and groups become variables, and which variables other programs use.
 """
 
 import difflib
@@ -16,12 +16,12 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 PREFIX = "PEAKPLAN_"
-# Of our own programs beside the service: the host's scripts in ami/, the client, the tests and the benchmarks.
+# Variables of our programs beside the service: the host's scripts in ami/, the client, the tests and the benchmarks.
 OTHERS = frozenset(
     PREFIX + name
     for name in (
-        "AGENT_CONTROL AGENT_FOLDER AGENT_TEMPLATES API_KEY AUTO_SCALING_GROUP CONFIGURATION DATA DEVICES HOME IMAGE "
-        "LAUNCH_HOOK LOG_GROUP METADATA_URL NEURON_LS NEURON_PINS NXDI_SOURCE PAUSE_SECONDS ROOT SERVICE_URL "
+        "AGENT_CONTROL AGENT_FOLDER AGENT_TEMPLATES API_KEY AUTO_SCALING_GROUP COMMIT CONFIGURATION DATA DEVICES HOME "
+        "IMAGE LAUNCH_HOOK LOG_GROUP METADATA_URL NEURON_LS NEURON_PINS NXDI_SOURCE PAUSE_SECONDS ROOT SERVICE_URL "
         "TERMINATE_HOOK"
     ).split()
 )
@@ -37,21 +37,21 @@ OLD_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """What the variables of a group begin with, after PEAKPLAN_. `Annotated[CacheSettings, Prefix("CACHE_")]`."""
+    """The prefix of a group's variables, after PEAKPLAN_: `Annotated[CacheSettings, Prefix("CACHE_")]`."""
 
     text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The variables of a field that does not follow the rule: the first that is set wins, the last is documented."""
+    """Variables of a field that does not follow the rule: the first one set wins, the last one is documented."""
 
     names: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A leaf of the settings: its names by precedence, and the field that it fills."""
+    """A leaf of the settings: its variables by precedence, and the field that it fills."""
 
     names: tuple[str, ...]
     path: tuple[str, ...]
@@ -59,7 +59,7 @@ class Variable:
 
     @property
     def name(self) -> str:
-        """The name in the documentation."""
+        """The variable's name in the documentation."""
         return self.names[-1]
 
     @property
@@ -67,13 +67,13 @@ class Variable:
         return SecretStr in _alternatives(self.field.annotation)
 
     def set_names(self, environment: Mapping[str, str]) -> list[str]:
-        """Which of its names are set, old ones last."""
+        """Return those of its names that are set, old ones last."""
         old = [name for name, new in OLD_NAMES.items() if new in self.names]
         return [name for name in (*self.names, *old) if name in environment]
 
 
 def variables(settings: type[BaseModel], path: tuple[str, ...] = (), prefix: str = "") -> Iterator[Variable]:
-    """Every variable of the settings, in the order of their fields."""
+    """Yield every variable of the settings, in the order of their fields."""
     for name, field in settings.model_fields.items():
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             group = next((item for item in field.metadata if isinstance(item, Prefix)), Prefix())
@@ -84,7 +84,7 @@ def variables(settings: type[BaseModel], path: tuple[str, ...] = (), prefix: str
 
 
 class FlatEnvironment(PydanticBaseSettingsSource):
-    """The source of nested settings: each leaf from its own variable, in either case of letters."""
+    """The source of nested settings: each leaf from its own variable, in upper or lower case."""
 
     def __init__(self, settings_cls: type[BaseSettings], environment: Mapping[str, str] | None = None) -> None:
         super().__init__(settings_cls)
@@ -107,7 +107,7 @@ class FlatEnvironment(PydanticBaseSettingsSource):
 
 
 def warnings_of(settings: type[BaseModel], environment: Mapping[str, str]) -> list[str]:
-    """What of the environment does nothing, or works under an old name only, a sentence each; values are not told."""
+    """Return a warning for each variable that has no effect or an old name; values are never quoted."""
     given = {name.upper() for name in environment}
     known = {name for variable in variables(settings) for name in variable.names}
     told = []
@@ -124,7 +124,7 @@ def warnings_of(settings: type[BaseModel], environment: Mapping[str, str]) -> li
 
 
 def problems_of(error: ValidationError, settings: type[BaseModel]) -> str:
-    """What is wrong with the settings, in words on one line: each variable, its value unless secret, and the reason."""
+    """Describe invalid settings on one line: each variable, its value unless secret, and the reason."""
     by_path = {variable.path: variable for variable in variables(settings)}
     given = {name.upper() for name in os.environ}
     told = []

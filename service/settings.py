@@ -1,7 +1,7 @@
 """Every setting of the service, in one place: environment variables PEAKPLAN_..., and plain HOST and PORT.
 
-docs/settings.md is written from here (`python -m benchmarks.readme`). Fields without a group are what most people set;
-service/environment.py says how a field of a group is called outside.
+docs/settings.md is written from here (`python -m benchmarks.readme`). Fields without a group are those that most people
+set; service/environment.py derives the variable names of groups.
 """
 
 import os
@@ -34,12 +34,12 @@ _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
 def available_cores(quota: Path = _CGROUP_QUOTA) -> int:
-    """Cores that this process may use: its CPU affinity, cut to its container's quota (cgroup v2), at least one."""
+    """Return the cores that this process may use: its CPU affinity, limited by its cgroup v2 quota, at least one."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         limit, period = quota.read_text(encoding="ascii").split()
         return max(1, min(cores, int(limit) // int(period)))
-    except (OSError, ValueError):  # no cgroup v2 here, or "max": no quota
+    except (OSError, ValueError):  # no cgroup v2 here, or "max", which is no quota
         return cores
 
 
@@ -116,7 +116,7 @@ class HttpSettings(BaseModel):
 
 
 class Settings(BaseSettings):
-    """What can be set, with defaults that suit a laptop. Values that would hurt are refused with the reason."""
+    """All settings, with defaults that suit a laptop. Harmful values are refused with the reason."""
 
     model_config = SettingsConfigDict(frozen=True)
 
@@ -250,7 +250,7 @@ class Settings(BaseSettings):
 
     @property
     def engine_config(self) -> EngineConfig:
-        """The model and how to run it, for every engine."""
+        """The model and its options, for every engine."""
         compiled = self.neuron.compiled_dir
         return EngineConfig(
             engine=self.engine,
@@ -270,5 +270,5 @@ class Settings(BaseSettings):
 
     @property
     def replica_count(self) -> int:
-        """Replicas to start."""
+        """Number of replicas to start."""
         return self.replicas or max(1, available_cores() // self.threads_per_replica)

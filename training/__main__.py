@@ -1,4 +1,4 @@
-"""`make train`: from the data folder to a model folder, in stages that are each kept and not done twice.
+"""`make train`: from the data folder to a model folder, in stages whose results are kept and not repeated.
 
 runs       fine-tune the base, several times                   WORK/run-N
 adapter    their mean, and refinements from there              WORK/adapter
@@ -55,8 +55,8 @@ def main() -> None:
 
 
 def train(settings: TrainingSettings) -> None:
-    """Every stage in order; each is skipped where its result lies there already."""
-    check_heads(settings.heads.heads)  # before hours are spent
+    """Run every stage in order; each is skipped where its result already exists."""
+    check_heads(settings.heads.heads)  # before hours of training
     base = ensure_base_weights(settings.cache)
     adapter = settings.work / "adapter"
     if not (adapter / "adapter_model.safetensors").is_file():
@@ -76,7 +76,7 @@ def train(settings: TrainingSettings) -> None:
 
 
 def _model_folder(adapter: Path, model: Path) -> Path:
-    """An adapter as a model folder without heads, if it is none yet; returns `model`."""
+    """Write an adapter as a model folder without heads, unless it is one already; return `model`."""
     if not (model / "model.json").is_file():
         model.mkdir(parents=True, exist_ok=True)
         for name in ("adapter_model.safetensors", "adapter_config.json"):
@@ -93,7 +93,7 @@ def _model_folder(adapter: Path, model: Path) -> Path:
 
 
 def _make_adapter(settings: TrainingSettings, base: Path, adapter: Path) -> None:
-    """The independent runs, their mean, and refinements, each of which goes on from the mean so far."""
+    """Train the independent runs, take their mean, and refine it; each refinement starts from the mean so far."""
     ground = Ground(base, BOS, EOS)
     for run in sorted({run for run, _ in settings.blended}):
         finetune(replace(settings, work=_run_folder(settings, run), seed=settings.seed + run), ground)
@@ -109,7 +109,7 @@ def _make_adapter(settings: TrainingSettings, base: Path, adapter: Path) -> None
 
 
 def _own_plans(settings: TrainingSettings, stage: Stage, adapter: Path) -> Path | None:
-    """What an adapter plans for the stage that goes on from it, where the stage asks for that."""
+    """Write the adapter's own plans for the stage that continues from it, where the stage uses them."""
     if stage.own is None:
         return None
     author = Author(_model_folder(adapter, settings.work / "model"), settings.cache)

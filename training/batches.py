@@ -1,4 +1,4 @@
-"""Batches of encoded examples: bucketed by length so that little is padded, and the loss over their targets."""
+"""Batches of encoded examples, bucketed by length to limit padding, and the loss over their targets."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ _BATCHES_A_BUCKET = 24
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """tokens and targets [B, T] (right-padded), mask [B, T] true where a token is."""
+    """A batch: tokens and targets [B, T] (right-padded), mask [B, T] true where a token is."""
 
     tokens: Tensor
     targets: Tensor
@@ -26,7 +26,7 @@ class Batch:
 
 
 def collate(examples: Sequence[EncodedExample], padding: int) -> Batch:
-    """Right-pad examples to the longest."""
+    """Right-pad examples to the length of the longest."""
     length = max(len(example.tokens) for example in examples)
     tokens = torch.full((len(examples), length), padding)
     targets = torch.full((len(examples), length), IGNORED)
@@ -38,7 +38,7 @@ def collate(examples: Sequence[EncodedExample], padding: int) -> Batch:
 
 
 def batches(examples: Sequence[EncodedExample], size: int, rng: random.Random) -> Iterator[Sequence[EncodedExample]]:
-    """Shuffled batches of similar lengths: sorted inside buckets, then the batches are shuffled."""
+    """Yield shuffled batches of similar lengths: sorted inside buckets, then the batches are shuffled."""
     made: list[Sequence[EncodedExample]] = []
     span = size * _BATCHES_A_BUCKET
     for start in range(0, len(examples), span):
@@ -54,13 +54,13 @@ class SoftTargets:
 
     positions: Tensor
     probabilities: Tensor
-    weight: float  # of the teacher; the rest is the label's
+    weight: float  # weight of the teacher; the label has the rest
 
 
 def plan_loss(
     logits: Tensor, targets: Tensor, target_sets: dict[int, Tensor], soft: SoftTargets | None = None
 ) -> Tensor:
-    """Mean negative log-likelihood of targets; a negative target is any token of its set.
+    """Return the mean negative log-likelihood of targets; a negative target is any token of its set.
 
     logits [P, V] at the supervised positions, targets [P]; target_sets maps each set's code to its token ids. Where
     targets are soft, the label's likelihood is mixed with the cross-entropy to the teacher (Hinton et al., 2015).

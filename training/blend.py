@@ -20,7 +20,7 @@ _UP = ".lora_B.weight"
 
 
 def blend(adapters: Sequence[Path], rank: int, output: Path) -> Path:
-    """Write the mean of PEFT adapters, cut to `rank`; returns `output`. Raises ValueError where they do not match."""
+    """Write the mean of PEFT adapters, cut to `rank`; return `output`. Raises ValueError where they do not match."""
     parts = [(load_file(folder / _WEIGHTS), _scale(folder)) for folder in adapters]
     names = sorted(name.removesuffix(_DOWN) for name in parts[0][0] if name.endswith(_DOWN))
     for folder, (weights, _) in zip(adapters, parts, strict=True):
@@ -46,7 +46,7 @@ def _scale(folder: Path) -> float:
 
 
 def _truncated(up: Tensor, down: Tensor, rank: int) -> tuple[Tensor, Tensor]:
-    """The best factors of `rank` of the product up [out, R] @ down [R, in], without ever forming it."""
+    """Return the best factors of rank `rank` of the product up [out, R] @ down [R, in], without computing it."""
     left, left_rest = torch.linalg.qr(up)
     right, right_rest = torch.linalg.qr(down.T)
     u, values, v = torch.linalg.svd(left_rest @ right_rest.T)

@@ -1,9 +1,9 @@
-"""Teach the model's first layers to draft: a lens on the state that leaves them, all else frozen.
+"""Train the early exit: a tuned lens on the state after the first layers, with all else frozen.
 
-It learns as a Medusa head does (`heads.py`), but from the state after the first layers, and what the whole model writes
-right there: a tuned lens (Belrose et al., arXiv 2303.08112) for the tokens that the grammar allows.
-`python -m training.early_exit` gives a finished model folder an exit, or a new one once its adapter has changed;
-`make train` does it after the heads.
+It learns as a Medusa head does (`heads.py`), but from the state after the first layers, and to predict the token that
+the whole model writes at that position: a tuned lens (Belrose et al., arXiv 2303.08112) for the tokens that the grammar
+allows. `python -m training.early_exit` adds an exit to a finished model folder, or replaces it once its adapter has
+changed; `make train` does it after the heads.
 """
 
 import json
@@ -22,7 +22,7 @@ from training.settings import EarlyExitSettings, TrainingSettings
 
 
 class TrainableTunedLens(nn.Module):
-    """[B, H] -> [1, B, H]: x + W x + b, zero at the start, where the exit's state goes through the LM head as it is."""
+    """A tuned lens [B, H] -> [1, B, H], x + W x + b, starting at zero, where the state passes unchanged."""
 
     def __init__(self, hidden_size: int) -> None:
         super().__init__()
@@ -33,12 +33,12 @@ class TrainableTunedLens(nn.Module):
         return (hidden + functional.linear(hidden, self.weight, self.bias))[None]
 
     def state(self) -> dict[str, Tensor]:
-        """What `TunedLens.load` reads, in bfloat16."""
+        """Return the tensors that `TunedLens.load` reads, in bfloat16."""
         return {name: value.detach().to(torch.bfloat16).contiguous().cpu() for name, value in self.named_parameters()}
 
 
 def train_early_exit(settings: TrainingSettings, model_dir: Path) -> float:
-    """Train and write early_exit.json and early_exit.safetensors; returns the share of held-out choices got right."""
+    """Write early_exit.json and early_exit.safetensors; return the accuracy on held-out choices."""
     early_exit = settings.early_exit
     torch.manual_seed(settings.seed)
     positions = collect(settings, model_dir, questions=early_exit.questions, layers=early_exit.layers)
@@ -57,7 +57,7 @@ def train_early_exit(settings: TrainingSettings, model_dir: Path) -> float:
 
 
 def own_targets(tokens: Tensor) -> Tensor:
-    """[P, 1]: each position's own token, where a Medusa head foretells a later one's."""
+    """Return targets [P, 1]: each position's own token, where a Medusa head predicts a later one."""
     return torch.arange(len(tokens))[:, None]
 
 

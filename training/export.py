@@ -64,10 +64,10 @@ ours, in `training/data/`: templates (`phrases.json`), {products:,} kinds of pro
 
 
 def export_model(model: Path, output: Path, *, seed: int, stages: Sequence[Stage]) -> None:
-    """Copy the parts and write the card. Raises ValueError when the folder outgrows what a repository should hold."""
+    """Copy the parts and write the card. Raises ValueError when the folder is too large for the repository."""
     output.mkdir(parents=True, exist_ok=True)
     for name in PARTS:
-        # An exit that was not trained again may stay: with another adapter it guesses worse, and changes no token.
+        # An exit that was not trained again may stay: with another adapter its guesses are worse, but no token changes.
         if (model / name).is_file() or not (name.startswith("early_exit") and (output / name).is_file()):
             shutil.copy(model / name, output / name)
     sizes = {name: (output / name).stat().st_size for name in PARTS}

@@ -36,7 +36,7 @@ _WEIGHTS = "adapter_model.safetensors"
 
 @dataclass(slots=True)
 class _Run:
-    """What changes while training; everything a checkpoint holds."""
+    """The changing state of a run, all of which a checkpoint holds."""
 
     model: Any
     parameters: dict[str, Tensor]
@@ -47,18 +47,18 @@ class _Run:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What a run stands on: base, its special tokens, the adapter it starts from, one whose answers it keeps."""
+    """The inputs of a run: base, special tokens, the adapter to start from, and one whose answers to retain."""
 
     base: Path
     bos: int
     eos: int
     start: Path | None = None
     teacher: Path | None = None
-    own_plans: Path | None = None  # examples beside the mix
+    own_plans: Path | None = None  # examples in addition to the mix
 
 
 def finetune(settings: TrainingSettings, ground: Ground) -> Path:
-    """Train every stage, or go on from the last checkpoint; returns the folder of the finished adapter.
+    """Train every stage, or resume from the last checkpoint; return the folder of the finished adapter.
 
     The first stage begins with the adapter in `ground.start`, whose rank is its own, or with a new one.
 
@@ -87,7 +87,7 @@ def _work(
     stage: Stage,
     ground: Ground,
 ) -> None:
-    """One process of a stage; rank 0 writes the log, the checkpoints and the result."""
+    """Run one process of a stage; rank 0 writes the log, the checkpoints and the result."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world)
     torch.manual_seed(settings.seed)
@@ -118,7 +118,7 @@ def _work(
 
 
 def _start(settings: AdapterSettings, base: Path, before: Path | None, device: torch.device) -> _Run:
-    # A fused kernel's backward costs a fifth of a CPU's step where sequences are as short as these.
+    # The backward pass of a fused kernel costs a fifth of a CPU's step where sequences are this short.
     attention = "eager" if device.type == "cpu" else "sdpa"
     model: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16, attn_implementation=attention)
     model = model.to(device)
@@ -146,7 +146,7 @@ def _start(settings: AdapterSettings, base: Path, before: Path | None, device: t
 def _all_batches(
     settings: TrainingSettings, stage: Stage, tokenizer: Tokenizer, ground: Ground
 ) -> Iterator[tuple[int, int, Sequence[EncodedExample]]]:
-    """(step, total steps, examples of the batch) over all epochs, the same for the same seed."""
+    """Yield (step, total steps, examples of the batch) over all epochs, the same for the same seed."""
     mix = Mix(settings.data, stage.shares)
     own = read_own_plans(ground.own_plans) if ground.own_plans else []
     step = 0
@@ -201,7 +201,7 @@ def _average_gradients(run: _Run) -> None:
 
 
 def _learning_rate(settings: AdapterSettings, step: int, total: int) -> float:
-    """Linear warm-up, then cosine to a twentieth."""
+    """Return the learning rate: linear warm-up, then cosine decay to a twentieth."""
     if step < settings.warmup_steps:
         return settings.learning_rate * (step + 1) / settings.warmup_steps
     progress = min(1.0, (step - settings.warmup_steps) / max(1, total - settings.warmup_steps))
@@ -233,7 +233,7 @@ def _load(run: _Run, path: Path) -> None:
 
 
 def _peft_name(name: str) -> str:
-    """PEFT names a live adapter's weights after the adapter, and saved ones not."""
+    """Return PEFT's name for a saved weight, which lacks the adapter's name that a live one has."""
     return name.replace(".lora_A.", ".lora_A.default.").replace(".lora_B.", ".lora_B.default.")
 
 

@@ -1,7 +1,7 @@
 """Train Medusa heads on the frozen tuned model (Medusa-1 of Cai et al., 2024, https://arxiv.org/abs/2401.10774).
 
 Head i reads the hidden state of position t, whose own next token is t + 1, and predicts token t + 2 + i. The LM head is
-shared and frozen; the loss runs over the tokens that the grammar allowed, for a head only ever ranks those.
+shared and frozen; the loss runs over the tokens that the grammar allowed, because a head only ever ranks those.
 """
 
 import math
@@ -20,11 +20,11 @@ from training.settings import HeadSettings, TrainingSettings
 
 
 class HeadCheckError(AssertionError):
-    """The labels or gradients of the heads are not what they must be."""
+    """Raised when the labels or gradients of the heads are wrong."""
 
 
 class TrainableHeads(nn.Module):
-    """[B, H] -> [heads, B, H]: x + SiLU(W x + b), zero at the start, so that each head begins as the LM head itself."""
+    """Medusa heads [B, H] -> [heads, B, H], x + SiLU(W x + b), starting at zero, where each equals the LM head."""
 
     def __init__(self, heads: int, hidden_size: int) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class TrainableHeads(nn.Module):
         return hidden[None] + functional.silu(mixed)
 
     def state(self) -> dict[str, Tensor]:
-        """FasterDecoding's and TGI's parameter names, in bfloat16."""
+        """Return the tensors under FasterDecoding's and TGI's names, in bfloat16."""
         named = {}
         for index in range(self.weight.shape[0]):
             named[f"{index}.0.linear.weight"] = self.weight[index].detach().to(torch.bfloat16).contiguous().cpu()
@@ -45,7 +45,7 @@ class TrainableHeads(nn.Module):
 
 
 def head_targets(lengths: Tensor, heads: int) -> Tensor:
-    """[P, heads]: the position whose token each head foretells, IGNORED past the plan's end.
+    """Return [P, heads]: the position whose token each head predicts, IGNORED past the plan's end.
 
     Position p itself writes token p (t + 1), so head i at p foretells token p + 1 + i of the same plan.
     """
@@ -55,9 +55,10 @@ def head_targets(lengths: Tensor, heads: int) -> Tensor:
 
 
 def check_heads(heads: int = 4) -> None:
-    """Prove before training that each head's labels are shifted by its own distance and that each head gets gradient.
+    """Check before training that each head's labels have its own shift and that each head gets a gradient.
 
-    Trained one place off, heads look healthy (the loss falls) and predict nothing. Raises HeadCheckError.
+    With labels shifted wrongly by one, training looks healthy (the loss falls) and the heads predict nothing. Raises
+    HeadCheckError.
     """
     lengths = torch.tensor([7, 3])
     targets = head_targets(lengths, heads)
@@ -90,20 +91,20 @@ def check_heads(heads: int = 4) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What each head must choose at a batch of positions, and among which tokens.
+    """The labels of each head at a batch of positions, and the tokens among which it chooses.
 
     A head is only ever asked to rank the tokens that the grammar allows, so it learns to rank these alone; what is
     forced it need not learn. `matrix` [V, H] holds the LM-head rows of all tokens that occur in the batch.
     """
 
     matrix: Tensor
-    rows: list[Tensor]  # for each head the batch rows [R] where it has something to choose
+    rows: list[Tensor]  # for each head the batch rows [R] where it has a choice to learn
     labels: list[Tensor]  # [R] row of `matrix` that is right
     allowed: list[Tensor]  # [R, V] bool
 
     @classmethod
     def of(cls, positions: Positions, targets: Tensor, lm_head: Tensor) -> "Choices":
-        """`targets` [B, heads] as `head_targets` gives them."""
+        """Take `targets` [B, heads] from `head_targets`."""
         asked = (targets != IGNORED) & ~positions.forced[targets.clamp(min=0)]
         starts = torch.cumsum(positions.legal_counts, 0) - positions.legal_counts
         every = targets[asked]
@@ -125,12 +126,12 @@ class Choices:
         return Choices(self.matrix.to(device), *moved)
 
     def logits(self, states: Tensor, head: int) -> Tensor:
-        """[R, V], minus infinity where the grammar forbids. `states` [heads, B, H]."""
+        """Return logits [R, V], minus infinity where the grammar forbids. `states` is [heads, B, H]."""
         scores = states[head][self.rows[head]].to(self.matrix.dtype) @ self.matrix.T
         return scores.float().masked_fill(~self.allowed[head], -torch.inf)
 
     def loss(self, states: Tensor, decay: float) -> Tensor:
-        """Sum over heads of decay**i times the mean cross-entropy."""
+        """Return the sum over heads of decay**i times the mean cross-entropy."""
         total = states.new_zeros(())
         for head, labels in enumerate(self.labels):
             if len(labels):
@@ -139,7 +140,7 @@ class Choices:
 
 
 def _legal(positions: Positions, starts: Tensor, wanted: Tensor) -> tuple[Tensor, Tensor]:
-    """For positions [R]: the row of each legal id, and the ids, laid end to end."""
+    """Return, for positions [R], the row of each legal id, and the ids, laid end to end."""
     counts = positions.legal_counts[wanted]
     row = torch.repeat_interleave(torch.arange(len(wanted)), counts)
     within = torch.arange(len(row)) - torch.repeat_interleave(torch.cumsum(counts, 0) - counts, counts)
@@ -147,10 +148,10 @@ def _legal(positions: Positions, starts: Tensor, wanted: Tensor) -> tuple[Tensor
 
 
 def train_heads(positions: Positions, settings: TrainingSettings, model_dir: Path) -> list[float]:
-    """Train and write `medusa_heads.safetensors`; returns each head's top-1 accuracy on a held-out twentieth."""
+    """Write `medusa_heads.safetensors`; return each head's top-1 accuracy on a held-out twentieth."""
     check_heads(settings.heads.heads)
     torch.manual_seed(settings.seed)
-    torch.set_num_threads(settings.processes)  # large products: threads pay here
+    torch.set_num_threads(settings.processes)  # large products benefit from threads
     targets = head_targets(positions.lengths, settings.heads.heads)
     embedding = lm_head(model_dir, settings.cache)
     module = TrainableHeads(settings.heads.heads, embedding.shape[1])
@@ -160,7 +161,7 @@ def train_heads(positions: Positions, settings: TrainingSettings, model_dir: Pat
 
 
 def lm_head(model_dir: Path, cache: Path) -> Tensor:
-    """The output embedding of a model folder, [V, H]."""
+    """Return the output embedding of a model folder, [V, H]."""
     loaded = load_model(model_dir, cache)
     return loaded.weights["model.embed_tokens.weight" if loaded.config.tie_word_embeddings else "lm_head.weight"]
 
@@ -168,9 +169,9 @@ def lm_head(model_dir: Path, cache: Path) -> Tensor:
 def fit(
     module: nn.Module, positions: Positions, targets: Tensor, lm_head: Tensor, settings: HeadSettings
 ) -> list[float]:
-    """Train a module [B, H] -> [heads, B, H] in place; returns each head's accuracy on a held-out twentieth.
+    """Train a module [B, H] -> [heads, B, H] in place; return each head's accuracy on a held-out twentieth.
 
-    `targets` [P, heads] as `head_targets` gives them, `lm_head` [V, H].
+    `targets` [P, heads] come from `head_targets`; `lm_head` is [V, H].
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     held_out = int(positions.lengths[: max(1, len(positions.lengths) // 20)].sum())
@@ -201,7 +202,7 @@ def fit(
 
 @torch.inference_mode()
 def _accuracy(module: nn.Module, hidden: Tensor, choices: Choices) -> list[float]:
-    """Each head's share of choices got right; not a number for one that had none."""
+    """Return the share of right choices of each head; NaN for one that had none."""
     device = next(module.parameters()).device
     choices = choices.to(device)
     states = module(hidden.to(device).float())

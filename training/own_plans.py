@@ -1,8 +1,9 @@
-"""A model's own plans of new queries, without the facets that it is less sure of than not.
+"""A model's own plans of new queries, without the facets that are more likely wrong than right.
 
-Greedy decoding gives every word its likeliest facet, however unlikely. F1 is greatest where what is less likely than
-half the best F1 is left out (Lipton et al., 2014, arXiv 1402.1892), but engines beside ours tell no probabilities. So
-the model learns from such plans to leave out by itself what it would be unsure of, and decoding stays greedy.
+Greedy decoding gives every word its likeliest facet, however unlikely. F1 is highest when every facet below half of the
+best F1 in probability is left out (Lipton et al., 2014, arXiv 1402.1892), but engines beside ours report no
+probabilities. So the model learns from such plans to omit by itself what it would be unsure of, and decoding stays
+greedy.
 """
 
 import json
@@ -24,7 +25,7 @@ from training.tuned import GreedyPlan, TunedModel
 
 @dataclass(frozen=True, slots=True)
 class OwnPlans:
-    """How many recombined queries are planned, and what a facet's probability must be to stay."""
+    """How many recombined queries are planned, and the probability that a facet needs to be kept."""
 
     queries: int = 7600
     p_min: float = 0.45
@@ -32,14 +33,14 @@ class OwnPlans:
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """Whose plans they are: a model folder and the cache with its base."""
+    """The author of the plans: a model folder and the cache with its base."""
 
     model_dir: Path
     cache: Path
 
 
 def write_own_plans(own: OwnPlans, author: Author, mix: Mix, output: Path, *, seed: int, processes: int) -> Path:
-    """JSON lines of query and plan text; what lies there already is kept."""
+    """Write JSON lines of query and plan text; existing ones are kept."""
     if not output.is_file():
         queries = list(_recombined(mix, own.queries, random.Random(f"{seed}/own")))
         parts = [output.with_suffix(f".{rank}") for rank in range(processes)]
@@ -51,7 +52,7 @@ def write_own_plans(own: OwnPlans, author: Author, mix: Mix, output: Path, *, se
 
 
 def read_own_plans(path: Path) -> list[Example]:
-    """As examples; of their verticals nothing is known but that they come last."""
+    """Read the plans as examples; of their verticals only the position, at the end, is known."""
     examples = []
     for line in path.read_text(encoding="utf-8").splitlines():
         row = json.loads(line)
@@ -61,7 +62,7 @@ def read_own_plans(path: Path) -> list[Example]:
 
 
 def _recombined(mix: Mix, count: int, rng: random.Random) -> Iterator[str]:
-    """Labelled queries with other values; those that were trained on as they are would look too certain."""
+    """Yield labelled queries with other values; unchanged ones were trained on and would look too certain."""
     for index in range(count):
         if index % len(mix.queries) == 0:
             order = rng.sample(mix.queries, len(mix.queries))
@@ -87,7 +88,7 @@ def _write_part(
 
 
 def confident_text(model: TunedModel, question: Question, plan: GreedyPlan, p_min: float) -> str | None:
-    """A plan's text without the facets below a probability; None where its tokens are not those of its words."""
+    """Return a plan's text without facets below a probability; None where its tokens do not match its words."""
     try:
         draft = parse(model.text(plan.tokens), question)
         kept = [span for span, probability in _spans(model, question, plan, draft.spans) if probability >= p_min]
@@ -99,7 +100,7 @@ def confident_text(model: TunedModel, question: Question, plan: GreedyPlan, p_mi
 def _spans(
     model: TunedModel, question: Question, plan: GreedyPlan, spans: Sequence[FacetSpan]
 ) -> Iterator[tuple[FacetSpan, float]]:
-    """Each facet with the probability of its name, its words and its end. Raises ValueError where one is not found."""
+    """Yield each facet with the probability of its name, words and end. Raises ValueError where one is not found."""
     pieces, position = [model.text([token]) for token in plan.tokens], 0
     for span in spans:
         words = [word.text for word in question.words[span.first : span.last + 1]]
@@ -113,7 +114,7 @@ def _spans(
 
 
 def _find(text: str, pieces: Sequence[str], start: int) -> tuple[int, int]:
-    """Where the pieces from `start` on first join to a text: its first index and the one after its last."""
+    """Return where the pieces from `start` on first join to a text: the first index and the one after the last."""
     for first in range(start, len(pieces)):
         joined = ""
         for end in range(first, len(pieces)):

@@ -1,4 +1,4 @@
-"""The command line of what gives a finished model folder one more part."""
+"""The command line shared by the programs that add one part to a finished model folder."""
 
 import argparse
 import os
@@ -9,7 +9,7 @@ from training.settings import TrainingSettings
 
 
 def part_parser(description: str | None, part: str) -> argparse.ArgumentParser:
-    """The arguments that all such commands have; `part` is what the folder gets."""
+    """Return the arguments that all such commands have; `part` names what is added to the folder."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with the training data")
     parser.add_argument("--work", type=Path, required=True, help="an empty folder for what the model writes")
@@ -19,7 +19,7 @@ def part_parser(description: str | None, part: str) -> argparse.ArgumentParser:
 
 
 def part_settings(arguments: argparse.Namespace) -> TrainingSettings:
-    """What they say."""
+    """Return the settings for these arguments."""
     return TrainingSettings(
         data=arguments.data,
         cache=Settings().cache_dir,

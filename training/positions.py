@@ -1,7 +1,8 @@
-"""What the heads learn from: the tuned model's own greedy plans, with its hidden state at every position.
+"""Training positions for the heads: the tuned model's own greedy plans, with the hidden state at every position.
 
-Medusa heads must foresee what the model will write, not what annotators wrote (Cai et al., 2024, "self-distillation"),
-so the questions are real and the plans are the model's. Work is shared by one process a core; finished shards are kept.
+Medusa heads must predict what the model will write, not what annotators wrote (Cai et al., 2024, "self-distillation"),
+so the questions are real and the plans are the model's. Work is split over one process for each core; finished shards
+are kept.
 """
 
 import random
@@ -21,14 +22,14 @@ from training.processes import run_processes
 from training.settings import TrainingSettings
 from training.tuned import GreedyPlan, TunedModel
 
-_SHARD = 250  # questions
+_SHARD = 250  # in questions
 _NONE: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-_MANY = 2048  # where more tokens are legal (a correction's letters), the choice counts as open
+_MANY = 2048  # where more tokens are legal (a correction's letters), the choice is treated as open
 
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Plans laid end to end: P positions, of which each plan's first is the last of its prompt."""
+    """Plans laid end to end: P positions, where a plan's first position is the last of its prompt."""
 
     hidden: Tensor  # [P, H] after the final norm, bfloat16
     tokens: Tensor  # [P] the token that the model writes after each position
@@ -62,7 +63,7 @@ class Positions:
 def collect(
     settings: TrainingSettings, model_dir: Path, *, questions: int | None = None, layers: int | None = None
 ) -> Positions:
-    """Greedy plans of training questions (as many as for the heads), or what is already there of them.
+    """Return greedy plans of training questions (as many as for the heads), reusing finished shards.
 
     With `layers` the hidden states are those after the first layers, as an early exit sees them.
     """
@@ -77,7 +78,7 @@ def collect(
 
 
 def _examples(settings: TrainingSettings, count: int) -> list[Example]:
-    """As many as are wanted, from as many epochs as that takes."""
+    """Return `count` examples, drawn from as many epochs as necessary."""
     mix, rng = Mix(settings.data), random.Random(f"{settings.seed}/heads")
     examples: list[Example] = []
     while len(examples) < count:
@@ -86,7 +87,7 @@ def _examples(settings: TrainingSettings, count: int) -> list[Example]:
 
 
 def sample_questions(sets: dict[str, list[Example]], count: int, seed: int) -> list[Question]:
-    """Equally many questions of every origin."""
+    """Draw equally many questions of every origin."""
     rng = random.Random(seed)
     each = -(-count // len(sets))
     return [

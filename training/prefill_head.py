@@ -1,8 +1,9 @@
-"""Train the prefill head (`service/decoding/prefill_head.py`): how plans begin, from the words of their prompts alone.
+"""Train the prefill head (`service/decoding/prefill_head.py`): how plans begin, predicted from their prompts' words.
 
-It learns from the same plans as the Medusa heads, which the tuned model wrote itself. Phrases are what plans begin with
-that no prompt holds; what follows a phrase is mostly a word of the prompt, and the head learns to point at it.
-`python -m training.prefill_head` gives a finished model folder such a head, or a new one once its adapter has changed.
+It learns from the same plans as the Medusa heads, which the tuned model wrote itself. Phrases are the beginnings of
+plans that no prompt holds; after a phrase mostly comes a word of the prompt, and the head learns to point at it.
+`python -m training.prefill_head` adds such a head to a finished model folder, or replaces it once its adapter has
+changed.
 """
 
 import json
@@ -23,9 +24,9 @@ from training.part import part_parser, part_settings
 from training.positions import Positions, collect
 from training.settings import PrefillHeadSettings, TrainingSettings
 
-NOTHING = -1  # is copied
+NOTHING = -1  # index for "nothing is copied"
 _LONGEST_PHRASE = 4
-_SEEN = 20  # plans that must begin with a token before it is part of a phrase
+_SEEN = 20  # number of plans that must begin with a token before it is part of a phrase
 
 
 class TrainablePrefillHead(nn.Module):
@@ -53,7 +54,7 @@ class TrainablePrefillHead(nn.Module):
         return PrefillHeadWeights(**dict(self.named_parameters()))
 
     def state(self, scale: float) -> dict[str, Tensor]:
-        """What `load_prefill_head_weights` reads, in bfloat16; in training, embeddings were divided by `scale`."""
+        """Return the tensors of `load_prefill_head_weights`, in bfloat16; embeddings were divided by `scale`."""
         reads_embeddings = ("around", "mean", "summary", "first")
         return {
             name: (value / scale if name in reads_embeddings else value).detach().to(torch.bfloat16).contiguous().cpu()
@@ -63,8 +64,11 @@ class TrainablePrefillHead(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class Beginnings:
-    """How N plans begin: `tokens` [N, T + 1] and `mask` [N, T] of their prompts as the head reads them, the `phrase`
-    [N] and the token `copied` [N] after it, or NOTHING."""
+    """How N plans begin, with their prompts as the head reads them.
+
+    `tokens` [N, T + 1] and `mask` [N, T] are the prompts; `phrase` [N] is each plan's phrase, and `copied` [N] the
+    token after it, or NOTHING.
+    """
 
     tokens: Tensor
     mask: Tensor
@@ -75,7 +79,7 @@ class Beginnings:
     def of(
         cls, prompts: Sequence[list[int]], plans: Sequence[list[int]], phrases: list[tuple[int, ...]]
     ) -> "Beginnings":
-        """Of the plans that begin with one of the phrases, the longest that fits."""
+        """Match each plan to the longest phrase that it begins with; plans without one are left out."""
         index = {phrase: number for number, phrase in enumerate(phrases)}
         rows: list[tuple[list[int], int, int]] = []
         for prompt, plan in zip(prompts, plans, strict=True):
@@ -97,7 +101,7 @@ class Beginnings:
         return Beginnings(self.tokens[rows], self.mask[rows], self.phrase[rows], self.copied[rows])
 
     def right(self, copied: Tensor, alone: Tensor) -> Tensor:
-        """Log-sum-exp [N] over the scores of all that is right; `PrefillHeadWeights.scores` gives them."""
+        """Return the log-sum-exp [N] over the scores of all right answers; see `PrefillHeadWeights.scores`."""
         row = torch.arange(len(self.phrase))
         is_right = self.mask & (self.tokens[:, :-1] == self.copied[:, None])
         pointed = copied[row, :, self.phrase].masked_fill(~is_right, -torch.inf)
@@ -105,7 +109,7 @@ class Beginnings:
 
 
 def choose_phrases(prompts: Sequence[list[int]], plans: Sequence[list[int]], most: int) -> list[tuple[int, ...]]:
-    """What plans most often begin with that their prompts do not hold."""
+    """Return the most frequent beginnings of plans that their prompts do not hold."""
     own: Counter[int] = Counter()
     for prompt, plan in zip(prompts, plans, strict=True):
         own.update(set(plan[:_LONGEST_PHRASE]) - set(prompt))
@@ -122,9 +126,9 @@ def choose_phrases(prompts: Sequence[list[int]], plans: Sequence[list[int]], mos
 def fit_prefill_head(
     module: TrainablePrefillHead, known: Beginnings, embedding: Tensor, settings: PrefillHeadSettings
 ) -> tuple[float, float]:
-    """Train in place; returns how often, on a held-out twentieth, the phrase is right, and phrase and copy are.
+    """Train in place; return how often the phrase, and phrase and copy, are right on a held-out twentieth.
 
-    `embedding` [V, H], on the scale at which the module is to read it.
+    `embedding` [V, H] has the scale at which the module reads it.
     """
     held_out = max(1, len(known.phrase) // 20)
     count = len(known.phrase) - held_out
@@ -153,7 +157,7 @@ def fit_prefill_head(
 
 @torch.inference_mode()
 def prefill_head_accuracy(weights: PrefillHeadWeights, known: Beginnings, embedding: Tensor) -> tuple[float, float]:
-    """How often the likeliest phrase is right, and the likeliest phrase with what it copies."""
+    """Return how often the likeliest phrase is right, and that phrase together with what it copies."""
     copied, alone = weights.scores(embedding[known.tokens], known.mask)
     phrases = alone.shape[1]
     best = torch.cat([copied.flatten(1), alone], 1).argmax(1)
@@ -167,7 +171,7 @@ def prefill_head_accuracy(weights: PrefillHeadWeights, known: Beginnings, embedd
 
 
 def train_prefill_head(positions: Positions, settings: TrainingSettings, model_dir: Path) -> tuple[float, float]:
-    """Train and write prefill_head.json and prefill_head.safetensors; returns what `fit_prefill_head` does."""
+    """Write prefill_head.json and prefill_head.safetensors; return the result of `fit_prefill_head`."""
     chosen = settings.prefill_head
     torch.manual_seed(settings.seed)
     torch.set_num_threads(settings.processes)
@@ -189,7 +193,7 @@ def train_prefill_head(positions: Positions, settings: TrainingSettings, model_d
 
 
 def _log_sum(scores: Tensor) -> Tensor:
-    """`logsumexp` [N] of [N, T], with no gradient from rows in which nothing is finite."""
+    """Compute `logsumexp` [N] of [N, T], with no gradient from rows in which nothing is finite."""
     some = torch.isfinite(scores).any(1, keepdim=True)
     return torch.logsumexp(torch.where(some, scores, 0.0), 1)
 

@@ -1,4 +1,4 @@
-"""One process a core, each with one thread; they die with the process that started them."""
+"""One process for each core, each with one thread; they end with the process that started them."""
 
 import os
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _spawn: Callable[..., object] = spawn
 
 
 def run_processes(work: Callable[..., None], count: int, *arguments: Any) -> None:
-    """Call `work(rank, count, *arguments)` in `count` processes and wait; the first exception of any is raised here."""
+    """Call `work(rank, count, *arguments)` in `count` processes and wait; the first exception is raised here."""
     _spawn(_run_one, (work, count, arguments), nprocs=count)
 
 

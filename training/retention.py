@@ -1,8 +1,8 @@
-"""What an earlier adapter does on some kinds of questions is kept while others are learnt.
+"""Retention: an earlier adapter's answers to some kinds of questions are kept while others are learnt.
 
-"Learning without forgetting" (Li & Hoiem, 2016, arXiv 1606.09282): on the kinds that are to be kept, the target is in
-part the distribution of the model as it was. Labels alone would be learnt by heart in a further pass, and the mean of
-several runs, which spans owe much to, would become a single run again.
+"Learning without forgetting" (Li & Hoiem, 2016, arXiv 1606.09282): on the retained kinds, part of the target is the
+distribution of the earlier model. Labels alone would be memorised in a further pass, and the mean of several runs, from
+which spans benefit much, would become a single run again.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from training.data.examples import IGNORED, EncodedExample
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """On which origins the teacher's answers are kept, and what share of the target they are."""
+    """The origins for which the teacher's answers are kept, and their share of the target."""
 
     origins: frozenset[str]
     weight: float = 0.7
@@ -43,7 +43,7 @@ class Teacher:
         print(f"keeping what {adapter.name} does on {', '.join(sorted(retention.origins))}", flush=True)
 
     def soften(self, batch: Batch, examples: Sequence[EncodedExample]) -> SoftTargets | None:
-        """Targets where a single token is supervised in a row of a kept origin; None where there is no such row."""
+        """Return soft targets where a row of a retained origin supervises a single token; None where there is none."""
         kept = torch.tensor(
             [example.origin in self._retention.origins for example in examples], device=batch.tokens.device
         )

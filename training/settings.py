@@ -1,4 +1,4 @@
-"""Every number that a training run depends on."""
+"""All settings of a training run."""
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,25 +28,25 @@ class AdapterSettings:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One run of fine-tuning: what it reads and how; it starts from the adapter of the stage before."""
+    """One run of fine-tuning: its data and options; it starts from the previous stage's adapter."""
 
     name: str
     shares: Shares = field(default_factory=Shares)
     adapter: AdapterSettings = field(default_factory=AdapterSettings)
-    retention: Retention | None = None  # what an earlier adapter does there is kept
-    own: OwnPlans | None = None  # of the adapter that it starts from
+    retention: Retention | None = None  # which of an earlier adapter's answers are kept
+    own: OwnPlans | None = None  # plans of the adapter that it starts from
 
 
 @dataclass(frozen=True, slots=True)
 class Refinement:
-    """One more stage from the mean so far, and the adapters whose mean is kept then, by folder of the work."""
+    """One more stage from the mean so far, and the adapters whose mean is kept afterwards, by work folder."""
 
     stage: Stage
     kept: tuple[str, ...]
-    teacher: str = "mean"  # whose answers are kept, where the stage keeps any: the mean of the runs
+    teacher: str = "mean"  # the model whose answers are kept, where the stage retains any: the mean of the runs
 
 
-# Two epochs do not yet learn the labelled queries by heart (three, with few new values, came to a span F1 of 0.86 on
+# Two epochs do not yet memorise the labelled queries (three, with few new values, came to a span F1 of 0.86 on
 # them and 0.65 on dev). Verticals are learnt from ten thousand category names: the second stage sees every one of them.
 STAGES = (
     Stage("plans"),
@@ -71,7 +71,7 @@ STAGES = (
     ),
 )
 
-# A last stage goes on from the mean of the runs, at the rank that is shipped. A mean loses what only some of its
+# A last stage continues from the mean of the runs, at the rank that is shipped. A mean loses what only some of its
 # parts have learnt; here every kind that is rare in queries (verticals, out of scope, prices, slips) comes often.
 FINISH = Stage(
     "finish",
@@ -97,7 +97,7 @@ FINISH = Stage(
     AdapterSettings(rank=20, alpha=20, epochs=2, learning_rate=5e-4, warmup_steps=50, average_decay=0.995),
 )
 
-# Spans suffer from that: the labelled queries are few and known by heart soon. Here the runs' mean teaches them.
+# Spans suffer from that: the labelled queries are few and soon memorised. Here the runs' mean teaches them.
 RETAIN = Stage(
     "retain",
     replace(FINISH.shares, labelled=0.4, sentence=0.3, price=0.3, slip=0.4, mention=0.5, taxonomy=6000, support=400),
@@ -105,7 +105,7 @@ RETAIN = Stage(
     Retention(frozenset({"queryner", "sentence", "follow_up", "negation"})),
 )
 
-# What is left is knowledge of the world's products, brands and titles: here come the names and queries that we wrote,
+# What is left is knowledge of the world's products, brands and titles: this stage adds our own names and queries,
 # most of them once, and the model's own plans teach it to leave out the facets that it is unsure of.
 WORLD = Stage(
     "world",
@@ -156,7 +156,7 @@ ATTRIBUTES = Stage(
     OwnPlans(queries=3000),
 )
 
-# One that is listed twice weighs twice. The stage alone knows the rare kinds best and spans worst.
+# A stage that is listed twice has double weight. The last stage alone knows the rare kinds best and spans worst.
 REFINEMENTS = (
     Refinement(FINISH, ("finish/adapter-finish", "finish/adapter-finish", "mean", "mean", "run-1/adapter-verticals")),
     Refinement(RETAIN, ("retain/adapter-retain", "retain/adapter-retain", "mean-finish")),
@@ -173,15 +173,15 @@ class HeadSettings:
 
     heads: int = 4
     epochs: int = 10
-    batch_size: int = 512  # positions
+    batch_size: int = 512  # in positions
     learning_rate: float = 1e-3
     loss_decay: float = 0.8  # weight of head i is decay**i, as in the paper
-    questions: int = 10_000  # of which the tuned model writes its own plans to learn from
+    questions: int = 10_000  # the tuned model's own plans of these are the training data
 
 
 @dataclass(frozen=True, slots=True)
 class PrefillHeadSettings:
-    """The head that guesses how a plan begins; `calibrate` takes the least probability that is fastest."""
+    """The prefill head's training; `calibrate` chooses the fastest `p_min`."""
 
     phrases: int = 64
     features: int = 64
@@ -195,7 +195,7 @@ class PrefillHeadSettings:
 
 @dataclass(frozen=True, slots=True)
 class EarlyExitSettings:
-    """Where the draft leaves the model and how far it guesses; docs/decisions/0016 has what was measured."""
+    """The number of layers that draft, and how far they guess; docs/decisions/0016 has the measurements."""
 
     layers: int = 4
     shape: ChainShape = field(default_factory=ChainShape)
@@ -205,12 +205,12 @@ class EarlyExitSettings:
 
 @dataclass(frozen=True, slots=True)
 class TreeSettings:
-    """The tree is grown greedily on dev plans; how much of it is drafted is chosen by the time that plans take."""
+    """The tree's calibration: grown greedily on dev plans; its drafted part is chosen by the time that plans take."""
 
     sizes: tuple[int, ...] = (4, 8, 12)
     p_mins: tuple[float, ...] = (0.05, 0.1, 0.15, 0.2)
     questions: int = 300
-    measured_share: int = 4  # one in so many of them is timed in every shape
+    measured_share: int = 4  # one of so many questions is timed in every shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ class TrainingSettings:
     cache: Path
     work: Path
     output: Path
-    seed: int = 7  # of the first run; the next runs take the next seeds
+    seed: int = 7  # of the first run; each later run takes the next seed
     # The adapters whose mean is kept, by run and stage: independent runs, and stages of different mixes. One that is
     # listed twice weighs twice. The rank of the mean makes 12 MB.
     blended: tuple[tuple[int, str], ...] = (

@@ -1,4 +1,4 @@
-"""Calibrate the tree and what the prefill head drafts: acceptance measured on dev plans, cost on this machine."""
+"""Calibrate the Medusa tree and the prefill head's draft: acceptance measured on dev plans, cost on this machine."""
 
 import json
 import math
@@ -20,12 +20,12 @@ from training.settings import TrainingSettings, TreeSettings
 from training.tuned import TunedModel
 
 _ABOUT_AS_FAST = 1.02
-_MOST_DEPTH = 16  # deeper than any number of heads that a tree is grown from
+_MOST_DEPTH = 16  # more than any number of heads for which a tree is grown
 
 
 def calibrate(settings: TrainingSettings, model_dir: Path) -> None:
-    """Write medusa_tree.json (NxDI's list format) and drafting.json; why these goes to the work folder."""
-    torch.set_num_threads(1)  # a replica's share
+    """Write medusa_tree.json (NxDI's list format) and drafting.json, and the reasons into the work folder."""
+    torch.set_num_threads(1)  # as a replica has
     model = TunedModel(model_dir, settings.cache)
     if model.prefill_head is None:
         raise ValueError("the model folder has no prefill head to calibrate")
@@ -55,7 +55,7 @@ def calibrate(settings: TrainingSettings, model_dir: Path) -> None:
 
 
 def _calibrate_prefill_head(model_dir: Path, milliseconds: dict[float, float]) -> dict[str, Any]:
-    """Write the least probability that was the fastest into prefill_head.json."""
+    """Write the fastest `p_min` into prefill_head.json."""
     path = model_dir / "prefill_head.json"
     card = json.loads(path.read_text(encoding="utf-8"))
     card["p_min"] = min(milliseconds, key=milliseconds.__getitem__)
@@ -65,7 +65,7 @@ def _calibrate_prefill_head(model_dir: Path, milliseconds: dict[float, float]) -
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How much is drafted: the most accepted nodes, less those that the heads hold unlikely."""
+    """How much is drafted: the most accepted nodes, less those that the heads consider unlikely."""
 
     nodes: int
     p_min: float
@@ -73,7 +73,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Mean milliseconds and forwards of a plan."""
+    """Mean milliseconds and forwards for a plan."""
 
     shape: Shape
     milliseconds: float
@@ -81,7 +81,7 @@ class Measured:
 
 
 def choose(table: Sequence[Measured]) -> Measured:
-    """The fewest forwards among the shapes that are about as fast as the fastest.
+    """Choose the shape with the fewest forwards among those that are about as fast as the fastest.
 
     Where many processes share the memory a forward costs more than it does here.
     """
@@ -90,7 +90,7 @@ def choose(table: Sequence[Measured]) -> Measured:
 
 
 def shapes(acceptance: Acceptance, settings: TreeSettings) -> dict[Shape, MedusaTree]:
-    """Every shape that is tried."""
+    """Return every shape to measure."""
     return {
         Shape(nodes, least): MedusaTree.from_choices(acceptance.best_tree(nodes), _MOST_DEPTH, least)
         for nodes in settings.sizes
@@ -99,7 +99,7 @@ def shapes(acceptance: Acceptance, settings: TreeSettings) -> dict[Shape, Medusa
 
 
 def measure_shapes(model: TunedModel, trees: dict[Shape, MedusaTree], questions: list[Question]) -> list[Measured]:
-    """Plan the questions in every shape, in turns, so that drift of the machine meets all alike; the faster of two."""
+    """Time each question in every shape, in turns, so that drift affects all alike; keep the faster of two."""
     seconds, forwards = dict.fromkeys(trees, 0.0), dict.fromkeys(trees, 0)
     for question in questions:
         best = dict.fromkeys(trees, math.inf)
@@ -121,7 +121,7 @@ def measure_shapes(model: TunedModel, trees: dict[Shape, MedusaTree], questions:
 def measure_prefill_head(
     model: TunedModel, tree: MedusaTree, least: Sequence[float], questions: list[Question]
 ) -> dict[float, float]:
-    """Mean milliseconds of a plan by the least probability of the prefill head's guesses; the faster of two."""
+    """Return the mean milliseconds of a plan for each `p_min` of the prefill head; keep the faster of two."""
     seconds = dict.fromkeys(least, 0.0)
     for question in questions:
         best = dict.fromkeys(least, math.inf)
@@ -136,7 +136,7 @@ def measure_prefill_head(
 
 
 def observe(model: TunedModel, questions: list[Question]) -> tuple[Acceptance, int]:
-    """Plan the questions greedily: what the heads would have foreseen, and of how many plans."""
+    """Plan the questions greedily; return the heads' acceptance and the number of plans."""
     if model.heads is None:
         raise ValueError("the model folder has no Medusa heads to calibrate a tree for")
     plans = [plan for question in questions if (plan := model.greedy(question)) is not None]

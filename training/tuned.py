@@ -1,4 +1,4 @@
-"""The tuned model as training uses it: greedy plans together with the hidden states that wrote them."""
+"""The tuned model for training: greedy plans together with the hidden states that produced them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from service.weights.model_folder import load_model
 
 @dataclass(frozen=True, slots=True)
 class GreedyPlan:
-    """`prompt` and the `tokens` [P] of a whole plan, `hidden` [P, H] the post-norm state that predicts each of these.
+    """A plan's `prompt` and `tokens` [P], and the post-norm state that predicts each token, `hidden` [P, H].
 
     `legal` [P]: the ids among which each token was chosen; None where the grammar forced it.
     """
@@ -54,25 +54,25 @@ class TunedModel:
         self._cache = self.llama.new_cache(MAX_PROMPT_TOKENS + loaded.max_tokens)
 
     def constraint(self, question: Question) -> GrammarConstraint:
-        """The grammar of a question, at its start."""
+        """Return the grammar of a question, at its start."""
         return self._compiler.compile(plan_grammar(question))
 
     def text(self, tokens: Sequence[int]) -> str:
-        """What tokens say."""
+        """Return the text of tokens."""
         text: str = self._tokenizer.decode(list(tokens))
         return text
 
     def tokens(self, text: str) -> list[int]:
-        """The tokens of a text."""
+        """Return the tokens of a text."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def prompt(self, question: Question) -> list[int]:
-        """The prompt's tokens."""
+        """Return the prompt's tokens."""
         return [self._bos, *self.tokens(render_prompt(question))]
 
     def probability(self, plan: GreedyPlan, position: int, token: int | None = None) -> float:
-        """Of a token, or of the plan's own, among those that were legal at a position of the plan."""
+        """Return the probability of a token, or of the plan's own, among the legal ones at a position of the plan."""
         wanted, legal = plan.tokens[position] if token is None else token, plan.legal[position]
         if legal is None:
             return float(wanted == plan.tokens[position])
@@ -80,7 +80,7 @@ class TunedModel:
         return float(logits.softmax(-1)[torch.from_numpy(legal == wanted)].sum())
 
     def prefill_draft(self, question: Question, p_min: float) -> PrefillDraft:
-        """What the prefill head would draft with the prompt. Raises ValueError where there is none."""
+        """Return the prefill head's draft for the prompt. Raises ValueError where there is no such head."""
         if self.prefill_head is None:
             raise ValueError("the model folder has no prefill head")
         head = self.prefill_head.at_least(p_min)
@@ -89,7 +89,7 @@ class TunedModel:
     def medusa(
         self, question: Question, tree: MedusaTree, prefill_draft: PrefillDraft = NO_PREFILL_DRAFT
     ) -> Generation:
-        """The plan as it is decoded in service. Raises ValueError where there are no heads."""
+        """Decode the plan as the service does. Raises ValueError where there are no heads."""
         if self.heads is None:
             raise ValueError("the model folder has no Medusa heads")
         target = LlamaTarget(self.llama, self._cache, self.heads)
@@ -98,7 +98,7 @@ class TunedModel:
         return generate(target, proposer, prompt, constraint, max_tokens=self._max_tokens)
 
     def greedy(self, question: Question, layers: int | None = None) -> GreedyPlan | None:
-        """The greedy plan; None where it does not end, or the prompt is too long.
+        """Return the greedy plan; None where it does not end, or the prompt is too long.
 
         Its hidden states are the last layer's, or those after the first `layers`.
         """
@@ -120,7 +120,7 @@ class TunedModel:
 
 
 def choices_made(constraint: Constraint, tokens: Sequence[int]) -> list[NDArray[np.int64] | None]:
-    """What was legal before each token of a plan, from the start of its grammar; None where it was forced."""
+    """Return the legal ids before each token of a plan, from the start of its grammar; None where it was forced."""
     choices: list[NDArray[np.int64] | None] = []
     pending: list[int] = []
     for token in tokens:

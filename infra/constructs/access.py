@@ -15,7 +15,7 @@ from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from infra.constructs.acknowledge import acknowledge
-from infra.fleet.access import associated_by_us, names_in_tls
+from infra.fleet.host_names import associated_by_us, names_in_tls
 from infra.fleet.settings import FleetSettings
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def issued_certificate(scope: Construct, settings: FleetSettings) -> None:
 
 
 def associate(scope: Construct, zone: route53.PrivateHostedZone, settings: FleetSettings) -> None:
-    """Let the callers' VPCs of this account resolve the fleet's names; infra/access.py does it for other accounts."""
+    """Let the callers' VPCs of this account resolve the fleet's names; other accounts' are not ours to join."""
     for caller in associated_by_us(settings):
         zone.add_vpc(
             ec2.Vpc.from_vpc_attributes(

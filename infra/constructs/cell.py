@@ -22,7 +22,7 @@ class Cell(Construct):
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, name: str, vpc: ec2.IVpc) -> None:
         super().__init__(scope, id)
         self.name = name
-        front = LoadBalancer(self, "Door", settings=settings, vpc=vpc)
+        front = LoadBalancer(self, "LoadBalancer", settings=settings, vpc=vpc)
         self.load_balancer, self.target_group = front.load_balancer, front.target_group
         security_group = self._host_security_group(settings, vpc, front.security_group)
         if settings.access.privatelink:

@@ -10,7 +10,7 @@ from aws_cdk import aws_route53 as route53
 from constructs import Construct
 
 from infra.constructs.access import associate
-from infra.fleet.access import service_name
+from infra.fleet.host_names import service_name
 from infra.fleet.settings import FleetSettings
 from infra.fleet.shards import shard
 

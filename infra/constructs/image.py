@@ -221,7 +221,7 @@ class ImagePipeline(Construct):
         acknowledge(vpc, ZONES_BY_NAME, "A build needs the chip, which not every zone has")
         flow_logs(self, vpc, self._settings)
         security_group = ec2.SecurityGroup(
-            self, "BuildGuard", vpc=vpc, description="Image builds", allow_all_outbound=False
+            self, "BuildSecurityGroup", vpc=vpc, description="Image builds", allow_all_outbound=False
         )
         security_group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "Packages, containers and AWS")
         return imagebuilder.CfnInfrastructureConfiguration(

@@ -30,7 +30,7 @@ class LoadBalancer(Construct):
         super().__init__(scope, id)
         self._settings, self._vpc = settings, vpc
         self.security_group = ec2.SecurityGroup(
-            self, "Guard", vpc=vpc, description="Callers to the load balancer", allow_all_outbound=False
+            self, "SecurityGroup", vpc=vpc, description="Callers to the load balancer", allow_all_outbound=False
         )
         for caller in settings.callers:
             for cidr in caller.cidrs:
@@ -47,7 +47,7 @@ class LoadBalancer(Construct):
         public = settings.load_balancer.scheme == "internet-facing"
         load_balancer = elb.ApplicationLoadBalancer(
             self,
-            "Balancer",
+            "Alb",
             vpc=self._vpc,
             vpc_subnets=ec2.SubnetSelection(subnet_type=ec2.SubnetType.PUBLIC) if public else cell_subnets(settings),
             internet_facing=public,

@@ -1,4 +1,4 @@
-"""`python -m rehearsal.load --rate 50 --seconds 30`: load on a service, a report to look at, numbers to keep.
+"""`python -m rehearsal.load --rate 50 --seconds 30`: load a service, write a report and a JSON result.
 
 Without --url it starts the service itself, with the settings of the environment.
 """
@@ -29,7 +29,7 @@ _ADVICE = (
 
 
 def main() -> int:
-    """Exit code 0 when the load ran, whatever it showed; 1, with a line on standard error, when it could not."""
+    """Run; return 0 when the load ran, whatever its result; 1, with a line on standard error, when it could not."""
     options = _options()
     try:
         with _target(options.url) as url:
@@ -58,7 +58,7 @@ def run(url: str, shots: Sequence[Shot], *, token: str = "", progress: bool = Tr
 
 
 def make_shots(options: argparse.Namespace) -> list[Shot]:
-    """Arrivals and questions, as the options say. Raises CurveError."""
+    """Return arrivals and questions according to the options. Raises CurveError."""
     if options.arrivals == "poisson":
         times = arrivals.poisson(options.rate, options.seconds, options.seed)
     elif options.arrivals == "constant":

@@ -1,5 +1,7 @@
-"""When requests are meant to be sent, in seconds from the start. Decided before the run: nothing that the service does
-can delay the next request, which is what makes the load open."""
+"""Arrival times of requests, in seconds from the start, decided before the run.
+
+Nothing that the service does can delay the next request, which makes the load open-loop.
+"""
 
 import csv
 import random
@@ -11,23 +13,23 @@ COLUMNS = ("second", "requests")
 
 
 class CurveError(ValueError):
-    """A file of recorded arrivals that cannot be read; says where."""
+    """Raised for a file of recorded arrivals that cannot be read; says where."""
 
 
 def constant(rate: float, seconds: float) -> list[float]:
-    """Evenly spaced arrivals, `rate` a second."""
+    """Return evenly spaced arrivals, `rate` per second."""
     return [number / rate for number in range(int(rate * seconds))]
 
 
 def poisson(rate: float, seconds: float, seed: int = 1) -> list[float]:
-    """Arrivals of independent shoppers: exponential gaps with mean 1/`rate`."""
+    """Return the arrivals of independent shoppers: exponential gaps with mean 1/`rate`."""
     rng = random.Random(seed)
     gaps = accumulate(rng.expovariate(rate) for _ in range(int(rate * seconds * 2 + 100)))
     return list(takewhile(lambda at: at < seconds, gaps))
 
 
 def recorded(path: Path, rate: float, seconds: float, seed: int = 1) -> list[float]:
-    """Arrivals that follow a recorded curve, stretched to `seconds` and scaled to `rate` on average.
+    """Return arrivals that follow a recorded curve, stretched to `seconds` and scaled to a mean of `rate`.
 
     The file is CSV with the columns second,requests: how many came in from that second on. Within a second, and after
     scaling, arrivals are Poisson. A result of this program records such a curve. Raises CurveError.
@@ -47,7 +49,7 @@ def recorded(path: Path, rate: float, seconds: float, seed: int = 1) -> list[flo
 
 
 def write_curve(path: Path, arrivals: Sequence[float]) -> None:
-    """Keep arrivals as a curve that `recorded` reads."""
+    """Write arrivals as a curve that `recorded` reads."""
     counts = [0] * (int(max(arrivals, default=0)) + 1)
     for at in arrivals:
         counts[int(at)] += 1

@@ -1,8 +1,8 @@
-"""An open-loop HTTP client: sends each request when it is due, whatever became of those before it.
+"""An open-loop HTTP client: sends each request when it is due, whether or not earlier ones were answered.
 
 Latency counts from the time a request was *meant* to be sent, so a stall of the service, or of this program, shows in
-every request that it held up (no coordinated omission). The client does as little as it can while it runs, for it
-shares the machine with what it measures: answers are kept as bytes and read afterwards.
+every request that it held up (no coordinated omission). The client does as little as possible while it runs, because it
+shares the machine with the service: answers are kept as bytes and parsed afterwards.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _AHEAD = 0.0005  # seconds; what is due within this is sent now
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """A request: when it is due (seconds from the start), its JSON body, how long it may take (seconds)."""
+    """A request: when it is due (seconds from the start), its JSON body, and its deadline (seconds)."""
 
     at: float
     body: bytes
@@ -32,7 +32,7 @@ class Shot:
 
 @dataclass(slots=True)
 class Sample:
-    """What became of a shot. Times are seconds from the start; `status` 0 means that no answer came, `error` why."""
+    """The outcome of a shot. Times are seconds from the start; `status` 0 means no answer, and `error` says why."""
 
     at: float
     sent: float
@@ -44,7 +44,7 @@ class Sample:
 
     @property
     def latency(self) -> float:
-        """Seconds from when it was meant to be sent."""
+        """Seconds from when the request was meant to be sent."""
         return self.ended - self.at
 
 
@@ -52,7 +52,7 @@ class Sample:
 class _Answer:
     status: int
     body: bytes
-    closes: bool  # whether the connection ends with it
+    closes: bool  # whether the server closes the connection after it
 
 
 class _Connection(asyncio.Protocol):
@@ -101,7 +101,7 @@ class _Connection(asyncio.Protocol):
 
 @contextlib.contextmanager
 def _without_collections() -> Iterator[None]:
-    """Tens of thousands of samples are kept; the garbage collector would stop to look through them again and again."""
+    """Suspend garbage collection, which would scan tens of thousands of kept samples again and again."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -115,7 +115,7 @@ class LoadGenerator:
     """Fires shots at one service and collects samples."""
 
     def __init__(self, url: str, *, timeout: float = 10.0, token: str = "", keep: bool = False) -> None:
-        """`timeout`: seconds after which an answer counts as never coming; `keep`: connections, until `close`."""
+        """`timeout`: seconds before an answer counts as lost; `keep`: keep connections open until `close`."""
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
         self._timeout = timeout
@@ -126,7 +126,7 @@ class LoadGenerator:
         self._started = 0.0
 
     async def fire(self, shots: Sequence[Shot], on_done: Callable[[Sample], object] = lambda _: None) -> list[Sample]:
-        """Fire all shots, each in its time, and wait for the answers. Samples are in the order of the shots."""
+        """Fire all shots when they are due, and wait for the answers. Samples are in the order of the shots."""
         with _without_collections():
             samples = await self._fire_all(shots, on_done)
         if not self._keep:
@@ -144,7 +144,7 @@ class LoadGenerator:
         return list(await asyncio.gather(*tasks))
 
     def close(self) -> None:
-        """Close the connections that are kept for the next shot."""
+        """Close the connections that are kept for later shots."""
         for connection in self._idle:
             connection.close()
         self._idle.clear()
@@ -182,17 +182,17 @@ class LoadGenerator:
 
 
 class Caller:
-    """One caller who waits for each answer, on a blocking socket: what costs the client least, and delays no clock."""
+    """A closed-loop caller on a blocking socket, which costs the client least and delays no clock."""
 
     def __init__(self, url: str, timeout: float = 10.0) -> None:
-        """Raises OSError where nobody listens."""
+        """Connect. Raises OSError where nothing listens."""
         parts = urlsplit(url)
         self._head = f"POST /plan HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
         self._socket = socket.create_connection((parts.hostname or "127.0.0.1", parts.port or 80), timeout)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask(self, body: bytes) -> Sample:
-        """The answer to one request. Raises OSError."""
+        """Send one request and return its answer. Raises OSError."""
         request = f"{self._head}Content-Length: {len(body)}\r\n\r\n".encode() + body
         buffer = bytearray()
         started = time.perf_counter()
@@ -200,7 +200,7 @@ class Caller:
         answer, received = None, started
         while answer is None:
             data = self._socket.recv(_READ_BYTES)
-            received = time.perf_counter()  # to read it is this program's work
+            received = time.perf_counter()  # parsing the answer is this program's own work
             if not data:
                 raise ConnectionResetError("closed before the answer")
             buffer += data
@@ -212,7 +212,7 @@ class Caller:
 
 
 def _whole_answer(buffer: bytearray) -> _Answer | None:
-    """The answer, once all of it is there."""
+    """Return the answer once it is complete."""
     end = buffer.find(_END_OF_HEAD)
     if end < 0:
         return None

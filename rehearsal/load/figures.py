@@ -1,7 +1,7 @@
-"""`make load-figures`: what the service shows under load, measured into docs/figures/serving.json.
+"""`make load-figures`: measure the service under load and write docs/figures/serving.json.
 
-Every part starts its own service, so that none inherits another's caches. `--scale 0.05` is a rehearsal of the
-rehearsal: the same parts in a twentieth of the time.
+Every part starts its own service, so that none inherits another's caches. `--scale 0.05` is a trial run: the same parts
+in a twentieth of the time.
 """
 
 import argparse
@@ -30,7 +30,7 @@ DEADLINE_MS = 300
 ORDERS = ("oldest", "newest", "adaptive")
 PARTS = ("capacity", "steady", "overload", "cache", "overhead", "faults")
 _NO_CACHE = {"PEAKPLAN_CACHE_ENTRIES": 0}
-_CALM_SECONDS = 10.0  # of watched recovery after an overload
+_CALM_SECONDS = 10.0  # of observed recovery after an overload
 _CALM_SHARE = 0.3  # of capacity
 
 
@@ -44,7 +44,7 @@ class Campaign:
         self.capacity = 0.0
 
     def capacity_part(self) -> dict[str, Any]:
-        """Plans a second that the model makes when it always has the next question: 2 requests a replica at a time."""
+        """Measure plans per second of a model that always has the next question: 2 requests for each replica."""
         with self._serving(_NO_CACHE) as server:
             self._warm_up(server)
             result = self._capacity_of(server, 30 * self._scale)
@@ -52,19 +52,19 @@ class Campaign:
         return result
 
     def steady_part(self) -> dict[str, Any]:
-        """Poisson arrivals at 70% of capacity, every question different from those before."""
+        """Run Poisson arrivals at 70% of capacity, every question different from those before."""
         return self._load(0.7, 300, _NO_CACHE)[0]
 
     def overload_part(self) -> dict[str, Any]:
-        """Ten times the capacity, then a calm that shows the recovery; once for each order of the line.
+        """Run ten times the capacity, then a low load that shows the recovery; once for each order of the queue.
 
         Goodput is compared with the capacity of the same processes right before and right after: over minutes the speed
-        of a shared host drifts by more than what is to be shown.
+        of a shared host drifts by more than the difference to show.
         """
         return {order: self._overload(order) for order in ORDERS}
 
     def cache_part(self) -> dict[str, Any]:
-        """Hit ratio and latency at 70% of capacity when questions repeat as search queries do."""
+        """Measure hit ratio and latency at 70% of capacity when questions repeat as search queries do."""
         result, server = self._load(0.7, 120, {}, zipf=mix.ZIPF)
         hits, misses = server["peakplan_cache_hits_total"], server["peakplan_cache_misses_total"]
         return result | {
@@ -74,10 +74,10 @@ class Campaign:
         }
 
     def overhead_part(self) -> dict[str, Any]:
-        """What the gateway adds to the engine at concurrency 1: each answer's time less what the model took.
+        """Measure what the gateway adds to the engine at concurrency 1: each answer's time less the model's time.
 
-        The engine alone, in this process and with a replica of its own, has such a rest too: the way to the replica
-        and back, prompt and grammar, reading the plan. Its median taken off leaves the gateway's part. They take turns
+        The engine alone, in this process and with a replica of its own, has such an overhead too: the round trip to the
+        replica, prompt and grammar, parsing the plan. Subtracting its median leaves the gateway's part. They take turns
         of 25 questions: after every single one each would find the processor's caches full of the other.
         """
         count = max(int(500 * self._scale), 20)
@@ -93,7 +93,7 @@ class Campaign:
         }
 
     def faults_part(self) -> dict[str, Any]:
-        """Half of the capacity while replicas die: what was lost, and how soon all are back."""
+        """Kill replicas at half of the capacity; measure what was lost, and how soon all are back."""
         return {
             "kill one": self._fault(signal.SIGKILL, 1),
             "stop one": self._fault(signal.SIGSTOP, 1),
@@ -125,7 +125,7 @@ class Campaign:
         }
 
     def _capacity_of(self, server: Server, seconds: float) -> dict[str, Any]:
-        """Plans a second of the model with 2 requests a replica at a time."""
+        """Measure the model's plans per second with 2 requests at a time for each replica."""
         callers = 2 * max(len(server.replicas()), 1)
         latencies = asyncio.run(closed_loop(server.url, self._questions, callers, seconds))
         return {
@@ -171,7 +171,7 @@ class Campaign:
 
 
 def main() -> int:
-    """Exit code 0 once the figure is written."""
+    """Return 0 once the figure is written."""
     parser = argparse.ArgumentParser(prog="python -m rehearsal.load.figures", description=__doc__)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full length; the figure says so")
     parser.add_argument("--module", default="service", help="what serves: python -m MODULE")
@@ -203,7 +203,7 @@ def main() -> int:
 
 
 def _lengths(shots: Sequence[Shot], samples: Sequence[Sample]) -> dict[str, float]:
-    """The mean length of a request's body, of all and of those that the model answered: whom the order prefers."""
+    """Return the mean body length of all requests and of those that the model answered: which the order prefers."""
     lengths = [len(shot.body) for shot in shots[: len(samples)]]
     by_model = [length for length, sample in zip(lengths, samples, strict=True) if shown(sample).rung == "model"]
     return {
@@ -213,7 +213,7 @@ def _lengths(shots: Sequence[Shot], samples: Sequence[Sample]) -> dict[str, floa
 
 
 def _recovery(samples: Sequence[Sample], end: float) -> float | None:
-    """Seconds after the overload's end from which on all plans but a few in a hundred were the model's and in time."""
+    """Return the seconds from the overload's end until almost all plans were the model's and in time."""
     answers = [shown(sample) for sample in samples]
     for index, answer in enumerate(answers):
         rest = [other.is_good for other in answers[index:]]

@@ -1,4 +1,4 @@
-"""Ways to ask a service that figures are made of: closed loops, turns with the bare engine, load while it is harmed."""
+"""Probes of a service for figures: closed loops, turns with the bare engine, load while replicas are killed."""
 
 import asyncio
 import os
@@ -16,11 +16,11 @@ from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.settings import Settings
 
-_TURN = 25  # questions
+_TURN = 25  # in questions
 
 
 async def closed_loop(url: str, questions: Sequence[Question], callers: int, seconds: float) -> list[float]:
-    """Seconds that each plan of the model took, with so many callers who each wait for their answer."""
+    """Return the seconds of each plan of the model, with `callers` who each wait for their answer."""
     end = time.monotonic() + seconds
     latencies: list[float] = []
 
@@ -39,7 +39,7 @@ async def closed_loop(url: str, questions: Sequence[Question], callers: int, sec
 
 
 def warm_up(url: str, questions: Sequence[Question]) -> None:
-    """Ask these, one after another."""
+    """Ask these questions one after another."""
     caller = Caller(url)
     for question in questions:
         caller.ask(mix.body(question, 2000))
@@ -47,7 +47,7 @@ def warm_up(url: str, questions: Sequence[Question]) -> None:
 
 
 async def in_turns(url: str, questions: Sequence[Question]) -> tuple[list[float], list[float]]:
-    """For each question: the service's round trip and the bare engine's time, less what the model itself took."""
+    """Return, for each question, the service's round trip and the engine's time, less the model's own time."""
     settings = Settings()
     engine = replica_engine(settings, settings_source(settings), 0)
     await engine.start()
@@ -75,7 +75,7 @@ async def in_turns(url: str, questions: Sequence[Question]) -> tuple[list[float]
 async def harmed(
     server: Server, shots: Sequence[Shot], number: signal.Signals, victims: Sequence[int]
 ) -> tuple[list[Sample], float | None]:
-    """Fire; a fifth of the way in, signal the victims. The samples, and how long until as many serve as before."""
+    """Fire; after a fifth of the time, signal the victims. Return the samples, and the time until recovery."""
     count = len(server.replicas())
     firing = asyncio.create_task(LoadGenerator(server.url).fire(shots))
     await asyncio.sleep(shots[-1].at / 5)

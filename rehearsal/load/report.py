@@ -1,4 +1,4 @@
-"""A run as one HTML file that needs nothing else: the numbers that matter, and plots over time."""
+"""The report of a run as one self-contained HTML file: the main numbers, and plots over time."""
 
 import base64
 import html
@@ -33,7 +33,7 @@ its deadline.</p></html>"""
 
 
 def write_report(path: Path, result: dict[str, Any], samples: Sequence[Sample], title: str, subtitle: str) -> None:
-    """Write the page; `result` is what `summarise` gives."""
+    """Write the page; `result` comes from `summarise`."""
     answers = [shown(sample) for sample in samples]
     seconds = by_second(answers, result["seconds"])
     plots = [
@@ -69,7 +69,7 @@ def _rows(result: dict[str, Any]) -> list[tuple[str, object]]:
 
 
 def _plot(draw: Callable[[Axes], None]) -> str:
-    """A PNG in base64."""
+    """Return a plot as a PNG in base64."""
     matplotlib.use("Agg")
     figure, axes = pyplot.subplots(figsize=(10, 3.6), dpi=110, layout="constrained")
     draw(axes)

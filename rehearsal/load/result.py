@@ -1,4 +1,4 @@
-"""What a run showed, as plain numbers: the machine-readable result, and what the report draws."""
+"""The result of a run as plain numbers: machine-readable, and the input of the report."""
 
 import json
 from collections import Counter
@@ -8,7 +8,7 @@ from typing import Any
 
 from rehearsal.load.client import Sample
 
-ALLOWANCE = 0.05  # seconds after its deadline by which every request must be answered
+ALLOWANCE = 0.05  # after its deadline, within which every request must be answered
 SHED = "shed"
 FAILED = "failed"
 _PERCENTILES = (50, 90, 99, 99.9)
@@ -23,11 +23,11 @@ class Shown:
     deadline: float
     rung: str
     model_seconds: float | None = None
-    reason: str | None = None  # why rules made the plan
+    reason: str | None = None  # why the plan was made by rules
 
     @property
     def is_good(self) -> bool:
-        """A plan by the model, fresh or remembered, within its deadline."""
+        """Whether it is a plan by the model, fresh or cached, within its deadline."""
         return self.rung in ("model", "cache") and self.latency <= self.deadline
 
 
@@ -44,7 +44,7 @@ def shown(sample: Sample) -> Shown:
 
 
 def summarise(samples: Sequence[Sample], seconds: float) -> dict[str, Any]:
-    """The run in numbers: rates a second, latencies in milliseconds, shares of 1."""
+    """Summarise the run: rates per second, latencies in milliseconds, shares of 1."""
     answers = [shown(sample) for sample in samples]
     rungs = Counter(answer.rung for answer in answers)
     by_model = [answer for answer in answers if answer.rung == "model"]
@@ -75,7 +75,7 @@ def summarise(samples: Sequence[Sample], seconds: float) -> dict[str, Any]:
 
 
 def by_second(answers: Sequence[Shown], seconds: float) -> list[dict[str, Any]]:
-    """For each second of the run: what was offered, the rungs that answered, latencies of those sent in it."""
+    """Return, for each second of the run, the load offered, the rungs that answered, and the latencies."""
     rows: list[list[Shown]] = [[] for _ in range(int(seconds) + 1)]
     for answer in answers:
         rows[min(int(answer.at), len(rows) - 1)].append(answer)
@@ -93,7 +93,7 @@ def by_second(answers: Sequence[Shown], seconds: float) -> list[dict[str, Any]]:
 
 
 def latency_summary(latencies: Sequence[float]) -> dict[str, float]:
-    """Percentiles in milliseconds; empty for nothing."""
+    """Return percentiles in milliseconds; empty for no latencies."""
     if not latencies:
         return {}
     ordered = sorted(latencies)

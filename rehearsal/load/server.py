@@ -1,4 +1,4 @@
-"""The service under load as a process of its own: started, asked whether it is ready, watched, stopped."""
+"""The service under load as a process of its own: started, polled for readiness, monitored and stopped."""
 
 import contextlib
 import json
@@ -19,11 +19,11 @@ _STOP_SECONDS = 60.0
 
 
 class ServerError(Exception):
-    """The service did not start. For people."""
+    """Raised when the service did not start, with a message for people."""
 
 
 class Server:
-    """`python -m service`, or another module that serves like it, on a free port of the loopback."""
+    """A `python -m service`, or another module that serves like it, on a free loopback port."""
 
     def __init__(self, environment: Mapping[str, object], module: str = "service") -> None:
         self._port = _free_port()
@@ -50,7 +50,7 @@ class Server:
             return False
 
     def metric(self, name: str) -> float:
-        """A sample of /metrics by its full name, labels included. Raises KeyError."""
+        """Return a sample of /metrics by its full name, labels included. Raises KeyError."""
         with urllib.request.urlopen(f"{self.url}/metrics", timeout=5) as response:
             for line in response.read().decode().splitlines():
                 if line.startswith(f"{name} "):
@@ -58,23 +58,23 @@ class Server:
         raise KeyError(name)
 
     def memory_mib(self) -> float:
-        """Resident memory of the server process alone."""
+        """Return the resident memory of the server process alone."""
         pages = int(Path(f"/proc/{self.process.pid}/statm").read_text(encoding="ascii").split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
 
     def replicas(self) -> list[int]:
-        """Process ids of its replicas."""
+        """Return the process ids of its replicas."""
         return replicas_of(self.process.pid)
 
     def stop(self) -> int:
-        """SIGTERM, and its exit code."""
+        """Send SIGTERM and return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(_STOP_SECONDS)
 
 
 @contextlib.contextmanager
 def serving(environment: Mapping[str, object], module: str = "service") -> Iterator[Server]:
-    """A service that is ready; ended at the end, whatever happens."""
+    """Run a service until it is ready; stop it on exit, whatever happens."""
     server = Server(environment, module)
     try:
         server.wait_until_ready()
@@ -93,7 +93,7 @@ def _free_port() -> int:
 
 
 def post(url: str, body: Mapping[str, object]) -> dict[str, object]:
-    """One POST /plan, for warming up. Raises OSError."""
+    """Send one POST /plan, for warming up. Raises OSError."""
     data = json.dumps(body).encode()
     request = urllib.request.Request(f"{url}/plan", data, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=30) as response:

@@ -1,5 +1,6 @@
-"""Who gets in: callers with a token where tokens are asked for, no more often than they may, and only while there is
-room. What is refused here has cost next to nothing: no body is read, nothing is parsed.
+"""Access control: bearer tokens where required, rate limits for each caller, and load shedding.
+
+A refusal here costs next to nothing: no body is read, and nothing is parsed.
 """
 
 import math
@@ -19,7 +20,7 @@ _FORWARDED = ("forwarded", "x-forwarded-for", "via")
 
 
 class Access:
-    """Answers 401, 429 or 503 to requests for `guarded` paths, and 403 to `local` ones from elsewhere."""
+    """Middleware that answers 401, 429 or 503 for `guarded` paths, and 403 for `local` ones from other hosts."""
 
     def __init__(
         self,
@@ -32,7 +33,7 @@ class Access:
         limited: Collection[str],
         local: Collection[str],
     ) -> None:
-        """`rate`: requests a second of a caller whose key says nothing else; `limited` paths are shed under load."""
+        """Take `rate`, requests per second of a caller without its own; `limited` paths are shed under load."""
         self._app = app
         self._tokens = tokens
         self._rate = rate
@@ -73,7 +74,7 @@ class Access:
 
 
 def is_local(scope: Scope) -> bool:
-    """Whether the request comes from this host, and not through a proxy on it."""
+    """Tell whether the request comes from this host, and not through a proxy on it."""
     headers = Headers(scope=scope)
     return _address(scope) in _LOOPBACK and not any(name in headers for name in _FORWARDED)
 

@@ -1,11 +1,11 @@
-"""Who may call: bearer tokens, known by their SHA-256 alone, one line a token.
+"""API keys: bearer tokens, stored only as SHA-256 digests, one line for each token.
 
     # name   SHA-256 of the token (64 hex digits)                                      requests a second (optional)
     search   9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08            200
 
-Two lines of one name let a token be replaced in peace: add the new one, move the callers, drop the old one.
-`python -m service.api.api_keys NAME` makes a token of 256 random bits and its line. A plain digest suffices for such
-tokens: there is no dictionary to try.
+Two lines of one name allow rotating a token: add the new one, move the callers, drop the old one. `python -m
+service.api.api_keys NAME` makes a token of 256 random bits and its line. A plain digest suffices for such tokens: no
+dictionary attack is possible.
 """
 
 import hashlib
@@ -22,27 +22,27 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 
 _LINE = re.compile(r"^(?P<name>[A-Za-z0-9._-]{1,64})\s+(?P<digest>[0-9a-f]{64})(?:\s+(?P<rate>\d+(?:\.\d+)?))?$")
-_LOOK_SECONDS = 1.0  # between two looks at the file
+_LOOK_SECONDS = 1.0  # between two checks of the file
 _MOST_CHARACTERS = 512
 
 
 class ApiKeysError(ValueError):
-    """A line of the token list that cannot be read. It names the line's number and not what stands there."""
+    """Raised for a line of the token list that is invalid. It names the line's number but not its content."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who a token belongs to. `rate` is requests a second; None: what is set for everybody."""
+    """The owner of a token. `rate` is requests per second; None means the general limit."""
 
     name: str
     rate: float | None = None
 
 
 class ApiKeys:
-    """The callers by their tokens' digests. A file that changes is read again; one that is broken changes nothing."""
+    """Callers by their tokens' digests. A changed file is read again; an invalid one changes nothing."""
 
     def __init__(self, lines: str, path: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
-        """Raises ApiKeysError."""
+        """Read the tokens. Raises ApiKeysError."""
         self._fixed = parse_tokens(lines, "PEAKPLAN_API_KEYS")
         self._path = path
         self._clock = clock
@@ -55,11 +55,11 @@ class ApiKeys:
 
     @property
     def required(self) -> bool:
-        """Whether any token is asked for. A file that has become empty lets nobody in, not everybody."""
+        """Whether a token is required. A file that has become empty admits nobody, not everybody."""
         return bool(self._fixed) or self._path is not None
 
     def caller(self, authorization: str) -> Caller | None:
-        """Who sends this Authorization header; None for nobody that is known."""
+        """Return the caller of this Authorization header; None for an unknown one."""
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token or len(token) > _MOST_CHARACTERS:
             return None
@@ -82,7 +82,7 @@ class ApiKeys:
 
 
 def parse_tokens(lines: str, source: str) -> dict[str, Caller]:
-    """Callers by digest. Empty lines and lines that start with # say nothing. Raises ApiKeysError."""
+    """Return callers by digest, skipping empty lines and comments (#). Raises ApiKeysError."""
     callers: dict[str, Caller] = {}
     for number, line in enumerate(lines.splitlines(), 1):
         if not (words := line.strip()) or words.startswith("#"):
@@ -99,13 +99,13 @@ def parse_tokens(lines: str, source: str) -> dict[str, Caller]:
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
-    """Changes when the file does, also when another one takes its name."""
+    """Return a value that changes when the file does, also when another file takes its name."""
     status = os.stat(path)
     return (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 def main() -> int:
-    """Print a new token and the line that lets it in."""
+    """Print a new token and its line for the list."""
     if len(sys.argv) != 2 or not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", sys.argv[1]):
         print("usage: python -m service.api.api_keys NAME   (letters, digits, . _ -)", file=sys.stderr)
         return 2

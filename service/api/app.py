@@ -1,4 +1,4 @@
-"""The application: which parts there are and how they are wired. `service/__main__.py` starts and stops them."""
+"""The application: its parts and how they are wired. `service/__main__.py` starts and stops them."""
 
 from functools import partial
 from typing import Any, get_args
@@ -39,17 +39,17 @@ from service.telemetry.traces import make_tracer
 
 
 def settings_source(settings: Settings) -> ModelSource:
-    """The model that the settings name, as its folder stands now."""
+    """Return the model of the settings, as its folder is now."""
     return model_source(settings.engine_config)
 
 
 def replica_engine(settings: Settings, source: ModelSource, number: int) -> Engine:
-    """Replica `number` of a model, not started yet. Raises EngineUnavailableError."""
+    """Make replica `number` of a model, not started yet. Raises EngineUnavailableError."""
     return make_engine(settings.engine_config, source, number)
 
 
 def replica_pool(settings: Settings, source: ModelSource | None = None) -> ReplicaPool:
-    """The replicas that the settings ask for, not started yet."""
+    """Make the replicas of the settings, not started yet."""
     source = source or settings_source(settings)
     return ReplicaPool(
         [replica_engine(settings, source, number) for number in range(settings.replica_count)],
@@ -62,7 +62,7 @@ def replica_pool(settings: Settings, source: ModelSource | None = None) -> Repli
 
 
 def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = None) -> Services:
-    """Everything that handlers use, around one pool. `source` is what a reload loads, else the settings' model."""
+    """Build everything that handlers use, around one pool. A reload loads `source`, else the settings' model."""
     planner, drain = Planner(pool, settings.strategy), Drain(settings.drain_seconds)
     shared = _shared_memory(settings.cache)
     memory = PlanCache(settings.cache.entries, settings.cache.seconds)
@@ -115,7 +115,7 @@ def _reading(pool: ReplicaPool, planner: CachingPlanner) -> Reading:
 
 
 class Api(FastAPI):
-    """FastAPI, whose OpenAPI document also knows our problem documents."""
+    """A FastAPI whose OpenAPI document also describes our problem documents."""
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
@@ -127,12 +127,12 @@ class Api(FastAPI):
 
 
 def create_app(services: Services, settings: Settings) -> ASGIApp:
-    """The whole HTTP side. The pool's owner starts it before the first request and closes it after the last."""
+    """Build the whole HTTP side. The pool's owner starts it before the first request and closes it after the last."""
     api = Api(
         title="Peakplan",
         description="A shopper's words in, the plan that retrieval needs out.",
         version="0.1.0",
-        docs_url=None,  # these pages load their scripts from elsewhere
+        docs_url=None,  # these pages load their scripts from other hosts
         redoc_url=None,
         redirect_slashes=False,
         routes=[*page_routes()],

@@ -1,7 +1,7 @@
-"""A valid `POST /plan` on the shortest way. Routing and injection of the framework cost more than all that the gateway
-itself does with a request, and under overload every microsecond is taken from the model.
+"""A fast path for a valid `POST /plan`.
 
-Whatever is not valid goes on to the framework, which finds the words for it.
+Routing and injection of the framework cost more than the gateway's own work for a request, and under overload every
+microsecond is taken from the model. Invalid requests go on to the framework, which writes their error messages.
 """
 
 import logging
@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class FastLane:
-    """Takes valid requests for plans; `app` gets the rest."""
+    """Middleware that answers valid requests for plans; `app` gets the rest."""
 
     def __init__(self, app: ASGIApp, services: Services) -> None:
         self._app = app
@@ -31,7 +31,7 @@ class FastLane:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["path"] != PLAN_PATH or scope["method"] != "POST":
             return await self._app(scope, receive, send)
-        body = (await receive())["body"]  # all of it, as JsonBody gives it
+        body = (await receive())["body"]  # the whole body, as JsonBody passes it
         try:
             request = PlanRequest.model_validate_json(body)
         except ValidationError:

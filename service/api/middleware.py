@@ -1,4 +1,4 @@
-"""What surrounds every request: an id, safe headers, a bounded JSON body. Plain ASGI, for its price."""
+"""Middleware around every request: an id, safe headers, a bounded JSON body. Plain ASGI, because it is fast."""
 
 import asyncio
 import os
@@ -14,7 +14,7 @@ from service.gateway.drain import Drain
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _JSON_TYPE = re.compile(rb"application/(?:[\w.-]+\+)?json\s*(?:;|$)", re.IGNORECASE)
-# A client that is still sending reads its answer only once it has sent all; beyond this it is cut off instead.
+# A client that is still sending reads its answer only after the rest of its body; beyond this it is disconnected.
 _MAX_DRAINED_BYTES = 8 * 1024 * 1024
 _SAFE_HEADERS = [
     (name.encode(), value.encode())
@@ -28,15 +28,15 @@ _SAFE_HEADERS = [
         "cross-origin-resource-policy": "same-origin",
         "cross-origin-opener-policy": "same-origin",
         "permissions-policy": "camera=(), geolocation=(), microphone=(), payment=()",
-        "cache-control": "no-store",  # an answer may hold a shopper's words
+        "cache-control": "no-store",  # an answer may contain a shopper's words
     }.items()
 ]
 
 
 class RequestContext:
-    """Gives a request its id and start (`request.state.request_id`, `.started`), the answer safe headers; tells both.
+    """Sets a request's id and start (`request.state.request_id`, `.started`) and safe headers; notifies the observer.
 
-    While the service drains, every answer also ends its connection: callers come back on one to another host.
+    While the service drains, every answer also closes its connection: callers then reconnect to another host.
     """
 
     def __init__(self, app: ASGIApp, observer: Observer, drain: Drain) -> None:
@@ -48,7 +48,7 @@ class RequestContext:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         started = time.monotonic()
-        headers = dict(reversed(scope["headers"]))  # of some that are given twice the first counts
+        headers = dict(reversed(scope["headers"]))  # of repeated headers the first counts
         given = headers.get(b"x-request-id", b"")
         request_id = given.decode("ascii") if _REQUEST_ID.fullmatch(given) else os.urandom(16).hex()
         state = scope.setdefault("state", {})
@@ -66,7 +66,7 @@ class RequestContext:
         try:
             await self._app(scope, receive, send_with_headers)
         finally:
-            # In the event loop's next turn: what was sent leaves at the end of this one.
+            # In the next event-loop iteration: the response is sent at the end of this one.
             seconds = time.monotonic() - started
             asyncio.get_running_loop().call_soon(self._observer.ended, scope, status, seconds)
         return None
@@ -81,7 +81,7 @@ class RequestContext:
 
 
 class JsonBody:
-    """Reads the whole body of a POST to `paths`; answers 408, 413 or 415 where it is no small JSON body in time."""
+    """Reads the whole body of a POST to `paths`; answers 408, 413 or 415 unless it is a small JSON body in time."""
 
     def __init__(self, app: ASGIApp, *, paths: Collection[str], max_bytes: int, seconds: float) -> None:
         self._app = app
@@ -106,7 +106,7 @@ class JsonBody:
         return await self._app(scope, replay(body, receive), send)
 
     async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
-        """The body; None when it is too large. Reads on a while then, so that the client gets to see the answer."""
+        """Return the body; None when it is too large: then read on a while, so that the client sees the answer."""
         size = 0
         chunks: list[bytes] = []
         declared = scope["state"]["headers"].get(b"content-length", b"")
@@ -130,7 +130,7 @@ class JsonBody:
 
 
 def replay(body: bytes, receive: Receive) -> Receive:
-    """A `receive` that gives the body once, then whatever follows: the client's leaving."""
+    """Return a `receive` that gives the body once, then whatever follows: the client's disconnect."""
     given = False
 
     async def replay() -> Message:

@@ -1,4 +1,4 @@
-"""What a finished request tells logs, metrics and traces. Never a shopper's word, unless `log_text` asks for it."""
+"""Logs, metrics and traces of finished requests. Never a shopper's text, unless `log_text` is set."""
 
 import logging
 from collections.abc import Mapping
@@ -15,12 +15,12 @@ from service.telemetry.traces import Tracer
 logger = logging.getLogger("service.api")
 
 PLAN_PATH = "/plan"
-CLIENT_CLOSED_REQUEST = 499  # nginx's number for it; it goes to the log alone
+CLIENT_CLOSED_REQUEST = 499  # nginx's status for it, used only in the log
 _QUIET_PATHS = ("/healthz", "/readyz", "/metrics")
 
 
 class Observer:
-    """Told of every request's beginning and end."""
+    """Receives every request's beginning and end."""
 
     def __init__(self, metrics: Metrics, tracer: Tracer | None = None, *, log_text: bool = False) -> None:
         self._metrics = metrics
@@ -32,13 +32,13 @@ class Observer:
             self._metrics.arrived()
 
     def planned(self, scope: Scope, question: Question, planned: Planned) -> None:
-        """A handler has its plan. What is told of it is put into words once the answer is out."""
+        """Record a handler's plan; it is formatted only after the answer is sent."""
         scope["state"]["planned"] = planned
         if self._log_text:
             scope["state"]["log"]["text"] = list(question.utterances)
 
     def ended(self, scope: Scope, status: int, seconds: float) -> None:
-        """The last byte of the answer is out, or the client is gone (status 0 or 499)."""
+        """Record that the answer is complete, or the client is gone (status 0 or 499)."""
         planned: Planned | None = scope["state"].get("planned")
         if planned is not None:
             scope["state"]["log"] |= _described(planned)
@@ -105,7 +105,7 @@ def _outcome(planned: Planned, seconds: float) -> Outcome:
 
 
 def _log(scope: Scope, status: int, seconds: float) -> None:
-    """One line, without the query string: a shopper's words might stand there."""
+    """Log one line, without the query string, which may hold a shopper's words."""
     level = logging.DEBUG if scope["path"] in _QUIET_PATHS and status == 200 else logging.INFO
     if not logger.isEnabledFor(level):
         return
@@ -115,5 +115,5 @@ def _log(scope: Scope, status: int, seconds: float) -> None:
 
 
 def _route(scope: Scope, status: int) -> str:
-    """The path, if it is one of ours: any other may say anything."""
+    """Return the path if it is one of ours: any other may contain anything."""
     return "-" if status in (0, 404) else str(scope["path"])

@@ -1,4 +1,4 @@
-"""Addresses for those who run the service: is it alive, ready, how busy; and on the host itself: drain, reload."""
+"""Endpoints for operators: liveness, readiness, metrics; and, on the host itself: drain, reload."""
 
 from fastapi import APIRouter
 from starlette.requests import Request

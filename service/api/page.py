@@ -1,4 +1,4 @@
-"""The page at `/`: the files of `static/`, one address each, so that no path can reach beyond them."""
+"""The page at `/`: the files of `static/`, with one route each, so that no path can reach other files."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ STATIC_FOLDER = Path(__file__).with_name("static")
 
 
 def page_routes(folder: Path = STATIC_FOLDER) -> list[Route]:
-    """A route for each file, `index.html` as `/`. Browsers revalidate each time: an upgrade shows at once."""
+    """Return a route for each file, `index.html` as `/`. Browsers revalidate, so an upgrade shows at once."""
     files = StaticFiles(directory=folder)
 
     async def serve(request: Request) -> Response:

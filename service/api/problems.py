@@ -1,4 +1,4 @@
-"""Every error as an RFC 9457 problem document: what went wrong in words; no traceback, nothing a shopper wrote."""
+"""Every error as an RFC 9457 problem document, in words, without a traceback or a shopper's text."""
 
 import json
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ REFERENCE = "#/components/schemas/{model}"  # where OpenAPI keeps a model's sche
 MAX_FIELD_PROBLEMS = 20
 MAX_FIELD_NAME_CHARACTERS = 64
 
-# Our words for what pydantic finds; {names} come from the finding itself. What is not here keeps pydantic's words.
+# Our messages for pydantic's errors; {names} come from the error itself. Other errors keep pydantic's message.
 _REASONS = {
     "missing": "is required",
     "extra_forbidden": "is not a field of this request",
@@ -54,7 +54,7 @@ def problem_response(
     errors: Sequence[FieldProblem] = (),
     headers: dict[str, str] | None = None,
 ) -> ProblemResponse:
-    """A problem of this status; the title is the status's own phrase, as `about:blank` asks."""
+    """Build a problem document; its title is the status's own phrase, as `about:blank` requires."""
     problem = Problem(
         title=HTTPStatus(status).phrase,
         status=status,
@@ -83,7 +83,7 @@ async def _on_invalid_request(request: Request, error: Exception) -> Response:
 
 
 def _field_problem(item: dict[str, Any]) -> FieldProblem:
-    """The field as a path ("history[2]") and a sentence about it; "body" is the request as a whole."""
+    """Return the field as a path ("history[2]") and a sentence about it; "body" is the whole request."""
     path = ""
     for part in item["loc"][1:]:
         path += f"[{part}]" if isinstance(part, int) else f".{part}"
@@ -102,7 +102,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     if error.status_code == 405:
         allowed = headers.get("Allow", "GET")
         return problem_response(request_id, 405, f"This address takes {allowed} only.", headers=headers)
-    if error.status_code == 400:  # FastAPI's own: a body that is no UTF-8 or nested too deep
+    if error.status_code == 400:  # from FastAPI itself: a body that is no UTF-8 or nested too deep
         return problem_response(request_id, 400, "The body is not valid JSON in UTF-8.", headers=headers)
     return problem_response(request_id, error.status_code, str(error.detail), headers=headers)
 
@@ -112,7 +112,7 @@ async def _on_bug(request: Request, error: Exception) -> Response:  # noqa: ARG0
 
 
 def bug_response(request_id: str) -> ProblemResponse:
-    """What a caller gets to know of a bug of ours."""
+    """Return the answer for a bug of ours, without its details."""
     return problem_response(
         request_id, 500, "The planner failed on this request. The log has more under this request id."
     )

@@ -1,6 +1,6 @@
-"""Uvicorn's fast HTTP protocol with what it lacks: a bound on a request's head, in bytes and in time.
+"""Uvicorn's fast HTTP protocol, with limits on a request's head in bytes and in time.
 
-Without them a caller could hold a connection for ever by sending a head slowly, or grow one without end.
+Without them a caller could hold a connection forever with a slow head, or send an endless one.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """One connection. A head that is too large is answered 431, one that takes too long ends the connection."""
+    """A connection. A head that is too large is answered 431; one that takes too long closes the connection."""
 
     max_header_bytes = 16 * 1024
     header_timeout_seconds = 10.0
@@ -23,7 +23,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     @classmethod
     def limited(cls, max_header_bytes: int, header_timeout_seconds: float) -> type["HttpProtocol"]:
-        """The class with these limits; uvicorn makes the instances."""
+        """Return the class with these limits; uvicorn makes the instances."""
         return type(
             "LimitedHttpProtocol",
             (cls,),
@@ -44,12 +44,12 @@ class HttpProtocol(HttpToolsProtocol):
             self._head_bytes += len(data)
             if self._head_bytes > self.max_header_bytes:
                 self._refuse()
-            elif self._head_timer is None:  # nearly every head comes whole, and then needs none
+            elif self._head_timer is None:  # nearly every head arrives whole, and then needs no timer
                 self._start_timer()
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        if not self._in_head:  # the next request of this connection
+        if not self._in_head:  # the connection's next request has begun
             self._in_head, self._head_bytes = True, 0
 
     def on_headers_complete(self) -> None:

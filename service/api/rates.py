@@ -1,22 +1,22 @@
-"""How many requests a caller may send: a token bucket each."""
+"""Rate limits for each caller, by token buckets."""
 
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-_MOST_CALLERS = 10_000  # that are remembered; who was silent longest is forgotten, which costs them nothing
+_MOST_CALLERS = 10_000  # that are remembered; the one idle longest is forgotten, which costs it nothing
 _BURST_SECONDS = 1.0
 
 
 class RateLimiter:
-    """Buckets that fill at each caller's rate and hold a second's worth, at least one request."""
+    """Buckets that fill at each caller's rate and hold one second's worth, at least one request."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # (filled to, when)
 
     def wait_seconds(self, caller: str, rate: float) -> float:
-        """0 when the caller may send a request now, and it is counted; else how long until they may."""
+        """Return 0 when the caller may send a request now, which is counted; else the seconds to wait."""
         if rate <= 0:
             return 0.0
         now, size = self._clock(), max(rate * _BURST_SECONDS, 1.0)

@@ -1,6 +1,6 @@
-"""Would the service answer a plan now? Proven by a real inference, and proven again once that is some seconds old.
+"""Readiness: whether the service would answer a plan now, shown by a real inference no older than some seconds.
 
-And would it be in time? Said once in the log, and on the page, where most of a slow machine's plans would be late.
+It also warns, once in the log and on the page, where most of a slow machine's plans would be late.
 """
 
 import asyncio
@@ -20,13 +20,13 @@ logger = logging.getLogger(__name__)
 _PROBE = Question.parse("red shoes")
 _PROBE_SECONDS = 2.0
 _SLOW_QUANTILE = 0.9
-_NEARLY = 0.98  # what is cut short at the deadline counts as lasting until then
+_NEARLY = 0.98  # a generation cut short at the deadline counts as lasting until then
 _LOOK_SECONDS = 10.0
-_MOST_DEADLINE_MS = 2000  # that a request may name
+_MOST_DEADLINE_MS = 2000  # the maximum that a request may set
 
 
 class Readiness:
-    """Says why not, or None. Traffic that succeeds is proof enough, so a busy service probes nothing."""
+    """Tells why the service is not ready, or None. A recent success counts, so a busy service runs no probes."""
 
     def __init__(
         self, pool: ReplicaPool, planner: Planner, drain: Drain, fresh_seconds: float, min_replicas: int = 1
@@ -39,11 +39,11 @@ class Readiness:
         self._proving = asyncio.Lock()
 
     async def why_not(self) -> str | None:
-        """None when a plan would be made now by a model; at most one probe runs at a time."""
+        """Return None when a model would make a plan now; at most one probe runs at a time."""
         if (reason := self._known_reason()) or self._is_fresh():
             return reason
         async with self._proving:
-            if self._is_fresh():  # the probe that we waited for
+            if self._is_fresh():  # a probe that we waited for has succeeded
                 return self._known_reason()
             try:
                 await self._planner.plan_with_model(PlanTask(_PROBE, time.monotonic() + _PROBE_SECONDS))
@@ -65,7 +65,7 @@ class Readiness:
 
 
 class DeadlineWatch:
-    """Whether plans take longer here than requests allow that name no deadline."""
+    """Detects that plans take longer here than the default deadline allows."""
 
     def __init__(self, pool: ReplicaPool, deadline_ms: int) -> None:
         self._pool = pool
@@ -73,7 +73,7 @@ class DeadlineWatch:
         self._told = False
 
     def notice(self) -> str | None:
-        """What is wrong and what to do about it, in words; None where most plans are in time."""
+        """Return the problem and its remedy; None where most plans are in time."""
         slowest_ms = self._pool.quantile(_SLOW_QUANTILE) * 1000
         if slowest_ms < _NEARLY * self._deadline_ms:
             return None
@@ -86,7 +86,7 @@ class DeadlineWatch:
         )
 
     async def watch(self, seconds: float = _LOOK_SECONDS) -> None:
-        """Look every so many seconds, and log it the first time; until cancelled."""
+        """Check every `seconds` until cancelled, and log the problem the first time."""
         while True:
             if not self._told and (notice := self.notice()) is not None:
                 logger.warning("plans take longer here than the deadline", extra={"detail": notice})

@@ -1,4 +1,4 @@
-"""Rolling the replicas over to what the model folder holds now."""
+"""Reloads: roll the replicas over to the current content of the model folder."""
 
 import asyncio
 import logging
@@ -13,37 +13,37 @@ logger = logging.getLogger(__name__)
 
 
 class ReloadBusyError(Exception):
-    """A reload is under way already."""
+    """Raised when a reload is already running."""
 
 
 class Reloader:
-    """One reload at a time, each replica replaced once its successor is up."""
+    """Runs one reload at a time; each replica is replaced once its successor is up."""
 
     def __init__(
         self, pool: ReplicaPool, find: Callable[[], ModelSource], make_engine: Callable[[ModelSource, int], Engine]
     ) -> None:
-        """`find` reads which model there is to serve; it may take a while and is called in a thread."""
+        """Take `find`, which reads the model to serve; it may be slow and is called in a thread."""
         self._pool = pool
         self._find = find
         self._make_engine = make_engine
         self._task: asyncio.Task[None] | None = None
 
     async def reload(self) -> str:
-        """The version that serves now. Raises ReloadBusyError, EngineError when the new model does not start."""
+        """Return the new version. Raises ReloadBusyError, or EngineError when the new model does not start."""
         if self._task is not None and not self._task.done():
             raise ReloadBusyError
         self._task = asyncio.create_task(self._reload())
-        await asyncio.shield(self._task)  # who asked may leave; half a reload is worse than none
+        await asyncio.shield(self._task)  # the caller may leave; half a reload is worse than none
         return self._pool.version
 
     def request(self) -> None:
-        """Reload in the background; on SIGHUP."""
+        """Start a reload in the background; on SIGHUP."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._reload())
             self._task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     async def close(self) -> None:
-        """Break off."""
+        """Cancel a running reload."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

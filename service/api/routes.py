@@ -1,4 +1,4 @@
-"""Where plans are made. Handlers are coroutines: FastAPI would queue plain functions behind a small thread pool."""
+"""The routes that make plans. Handlers are coroutines: FastAPI runs plain functions in a small thread pool."""
 
 import asyncio
 import logging
@@ -26,13 +26,13 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 JSON_PATHS = (PLAN_PATH, "/trace")
-REPLY_SECONDS = 0.005  # kept back from the deadline to write the answer and send it
-_UNWATCHED_SECONDS = 0.001  # into a request before anybody looks whether its client is still there
+REPLY_SECONDS = 0.005  # reserved before the deadline for writing and sending the answer
+_UNWATCHED_SECONDS = 0.001  # into a request before its client's connection is watched
 _RETRY_AFTER = {"Retry-After": "1"}
 
 
 class ClientLeftError(Exception):
-    """Nobody waits for the answer any more."""
+    """Raised when the client has disconnected."""
 
 
 router = APIRouter()
@@ -45,7 +45,7 @@ async def plan(body: PlanRequest, request: Request, use: Use) -> Response:
 
 
 async def answer_plan(body: PlanRequest, scope: Scope, receive: Receive, use: Services) -> Response:
-    """The answer to a valid request. `receive` has given the whole body; what comes next is the client's leaving."""
+    """Answer a valid request. `receive` has given the whole body; the next message is the client's disconnect."""
     state, question = scope["state"], body.question
     seconds = (body.deadline_ms if "deadline_ms" in body.model_fields_set else use.deadline_ms) / 1000
     task = PlanTask(question, state["started"] + seconds - REPLY_SECONDS)
@@ -108,11 +108,11 @@ async def _unless_client_leaves(
     work: Coroutine[Any, Any, T],
     unwanted: Callable[[asyncio.Task[Any]], Awaitable[None]] | None = None,
 ) -> T:
-    """The work's outcome; cancels the work and raises ClientLeftError when the client disconnects first.
+    """Return the work's outcome; cancel it and raise ClientLeftError when the client disconnects first.
 
-    Given the working task, `unwanted` returns once nobody else wants what it works on: it is not cancelled before.
-    The work runs in the request's own task: a second one would cost every plan more than the watch, which begins while
-    the model already works.
+    Given the working task, `unwanted` returns once nobody else waits for its result: it is not cancelled before. The
+    work runs in the request's own task: a second one would cost every plan more than the watch, which begins while the
+    model already works.
     """
     worker = asyncio.current_task()
     assert worker is not None
@@ -146,6 +146,6 @@ async def _unless_client_leaves(
 
 
 async def _disconnected(receive: Receive) -> None:
-    """Return once the client is gone. The body has been read, so nothing else can come."""
+    """Return once the client is gone. The body has been read, so no other message can come."""
     while (await receive())["type"] != "http.disconnect":
         pass

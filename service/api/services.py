@@ -1,4 +1,4 @@
-"""What the handlers work with, and how a handler gets at it."""
+"""The parts that the handlers use, and the dependency that gives them to a handler."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,7 +24,7 @@ from service.telemetry.traces import Tracer
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """The parts of one running service. Whoever made them starts and closes them; the pool is started before."""
+    """The parts of one running service. Their creator starts and closes them, the pool before the others."""
 
     pool: ReplicaPool
     planner: CachingPlanner
@@ -34,16 +34,16 @@ class Services:
     metrics: Metrics
     observer: Observer
     reloader: Reloader
-    deadline_ms: int  # of requests that name none
+    deadline_ms: int  # for requests without one
     deadline_watch: DeadlineWatch
     trace_seconds: float
-    speculation: Literal["medusa", "draft"] = "medusa"  # what a trace shows beside greedy decoding
+    speculation: Literal["medusa", "draft"] = "medusa"  # shown by a trace beside greedy decoding
     shared_memory: RedisPlanCache | None = None
     tracer: Tracer | None = None
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def start(self, write: Callable[[bytes], None] = write_to_stdout) -> None:
-        """Connect to the shared cache, publish metrics with `write`, watch how late this process is."""
+        """Connect to the shared cache, publish metrics with `write`, and watch the event loop's lag."""
         if self.shared_memory is not None:
             self.shared_memory.start()
         self._tasks.append(asyncio.create_task(self.metrics.publish_for_ever(write)))
@@ -51,7 +51,7 @@ class Services:
         self._tasks.append(asyncio.create_task(self.deadline_watch.watch()))
 
     async def close(self) -> None:
-        """End everything in the background, then the pool."""
+        """Stop everything in the background, then the pool."""
         await self.reloader.close()
         await self.pool.close()
         for task in self._tasks:
@@ -72,6 +72,6 @@ Use = Annotated[Services, Depends(_services)]
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """What OpenAPI says of the errors of an address."""
+    """Return the OpenAPI description of an endpoint's errors."""
     content = {MEDIA_TYPE: {"schema": {"$ref": REFERENCE.format(model=Problem.__name__)}}}
     return {status: {"description": "What is wrong, in words.", "content": content} for status in statuses}

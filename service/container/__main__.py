@@ -11,11 +11,11 @@ from service.telemetry.logs import configure_logging
 
 logger = logging.getLogger("service.container")
 
-_MISSING_PROGRAM = 127  # as shells say it
+_MISSING_PROGRAM = 127  # as shells report it
 
 
 def helpers() -> list[Process]:
-    """What must run beside the gateway, by the settings. What is wrong with them the gateway says, in better words."""
+    """Return the processes that the settings require beside the gateway, which itself reports invalid settings."""
     try:
         hosted_by_triton = Settings().engine == "triton"
     except ValidationError:
@@ -24,7 +24,7 @@ def helpers() -> list[Process]:
 
 
 def main() -> int:
-    """The gateway's exit code; 127 when a program is missing."""
+    """Run until the gateway ends; return its exit code, or 127 when a program is missing."""
     configure_logging("info")
     try:
         return Supervisor(Process("gateway", [sys.executable, "-m", "service"]), helpers()).run()

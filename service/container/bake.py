@@ -1,4 +1,4 @@
-"""What the image needs made while it is built, so that no container downloads anything when it starts."""
+"""Prepares the base weights while the image is built, so that no container downloads anything when it starts."""
 
 import sys
 from pathlib import Path
@@ -8,7 +8,7 @@ from service.weights.model_folder import ModelFolderError, base_folder, read_car
 
 
 def main(words: list[str]) -> int:
-    """`bake.py MODEL_DIR CACHE_DIR`: the base weights into CACHE_DIR."""
+    """Run `bake.py MODEL_DIR CACHE_DIR`, which writes the base weights into CACHE_DIR."""
     if len(words) != 2:
         print("usage: python -m service.container.bake MODEL_DIR CACHE_DIR", file=sys.stderr)
         return 2

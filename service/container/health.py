@@ -1,4 +1,4 @@
-"""Exit code 0 when the service in this container would answer a plan now: what HEALTHCHECK runs."""
+"""The HEALTHCHECK: exit code 0 when the service in this container would answer a plan now."""
 
 import http.client
 import os
@@ -9,7 +9,7 @@ _EVERY_ADDRESS = {"", "0.0.0.0", "::"}
 
 
 def main() -> int:
-    """Ask /readyz; 1 with the reason on standard error otherwise."""
+    """Ask /readyz; return 1, with the reason on standard error, when not ready."""
     host = os.environ.get("PEAKPLAN_HOST") or os.environ.get("HOST") or ""
     port = int(os.environ.get("PEAKPLAN_PORT") or os.environ.get("PORT") or 8080)
     connection = http.client.HTTPConnection("127.0.0.1" if host in _EVERY_ADDRESS else host, port, timeout=_SECONDS)

@@ -1,4 +1,4 @@
-"""The first process of the container: starts the gateway and what it leans on, and stops them in the right order.
+"""The first process of the container: starts the gateway and its helpers, and stops them in the right order.
 
 Own code, where tini, s6 or supervisord would be the usual answer: tini knows one child; supervisord copies every line
 of output through itself, answers 0 whatever became of the gateway and takes SIGHUP for itself, which here means "load
@@ -16,16 +16,16 @@ logger = logging.getLogger("supervisor")
 
 _FORWARDED = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 _HANDLED = {*_FORWARDED, signal.SIGCHLD}
-# A helper that dies is started again after this long, twice as long each time it dies young.
+# A helper that ends is restarted after this delay, which doubles each time it ends soon after its start.
 _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 30.0
 _YOUNG_SECONDS = 60.0
-# A helper has nothing left to do when the gateway is gone.
+# How long helpers may take to end once the gateway is gone, when they have nothing left to do.
 HELPER_STOP_SECONDS = 15.0
 
 
 @dataclass
 class Process:
-    """A program to keep running; `pid` is 0 while it does not."""
+    """A program to keep running; `pid` is 0 while it does not run."""
 
     name: str
     command: Sequence[str]
@@ -33,28 +33,28 @@ class Process:
     started: float = 0.0  # monotonic seconds
     due: float | None = None  # when to start it again
     pause: float = _FIRST_PAUSE_SECONDS
-    status: int = field(default=0)  # of its last end: an exit code, 128 + n after signal n
+    status: int = field(default=0)  # of its last run: an exit code, 128 + n after signal n
 
     def start(self) -> None:
-        """Raises OSError when there is no such program."""
-        # The child takes signals: ours are blocked, and that is inherited.
+        """Start the program. Raises OSError when it does not exist."""
+        # The child must receive signals; ours are blocked, and the mask is inherited.
         self.pid = os.posix_spawnp(self.command[0], list(self.command), os.environ, setsigmask=())
         self.started, self.due = time.monotonic(), None
 
     def ended(self, wait_status: int) -> None:
-        """Remember how it went; `wait_status` as waitpid says it."""
+        """Record its end; `wait_status` comes from waitpid."""
         code = os.waitstatus_to_exitcode(wait_status)
         self.pid, self.status = 0, code if code >= 0 else 128 - code
 
     def start_later(self) -> None:
-        """Plan the next start."""
+        """Schedule the next start."""
         lived = time.monotonic() - self.started
         self.pause = _FIRST_PAUSE_SECONDS if lived > _YOUNG_SECONDS else min(self.pause * 2, _LONGEST_PAUSE_SECONDS)
         self.due = time.monotonic() + self.pause
 
 
 class Supervisor:
-    """Runs until the gateway ends. Helpers start before it, are started again when they die, and stop after it."""
+    """Runs until the gateway ends. Helpers start before it, are restarted when they end, and stop after it."""
 
     def __init__(
         self, gateway: Process, helpers: Sequence[Process] = (), helper_stop_seconds: float = HELPER_STOP_SECONDS
@@ -64,7 +64,7 @@ class Supervisor:
         self._helper_stop_seconds = helper_stop_seconds
 
     def run(self) -> int:
-        """The gateway's exit code, or 128 + n after signal n. Raises OSError when a program cannot be started."""
+        """Return the gateway's exit code, or 128 + n after signal n. Raises OSError when a program cannot start."""
         signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
         try:
             for process in [*self._helpers, self._gateway]:
@@ -79,7 +79,7 @@ class Supervisor:
         due = [helper.due for helper in self._helpers if helper.due is not None]
         received = signal.sigtimedwait(_HANDLED, max(0.0, min(due, default=time.monotonic() + 60) - time.monotonic()))
         if received is not None and received.si_signo in _FORWARDED:
-            # To the gateway alone: it finishes what is in flight, for which it needs the helpers.
+            # To the gateway only: it finishes the requests in flight, for which it needs the helpers.
             os.kill(self._gateway.pid, received.si_signo)
         self._reap()
         for helper in self._helpers:
@@ -87,7 +87,7 @@ class Supervisor:
                 helper.start()
 
     def _reap(self) -> None:
-        """Collect everything that ended, orphans of the container included: they become the first process's."""
+        """Reap every ended process, the container's orphans included, which become children of the first process."""
         by_pid = {process.pid: process for process in [*self._helpers, self._gateway] if process.pid}
         while (ended := _any_ended()) is not None:
             pid, wait_status = ended
@@ -102,7 +102,7 @@ class Supervisor:
                 )
 
     def _stop_helpers(self) -> None:
-        """Last started first; killed when it takes too long."""
+        """Stop helpers in reverse order of their start; kill one that takes too long."""
         for helper in reversed(self._helpers):
             if helper.pid:
                 os.kill(helper.pid, signal.SIGTERM)
@@ -116,7 +116,7 @@ class Supervisor:
 
 
 def _any_ended() -> tuple[int, int] | None:
-    """A child that ended, with its wait status; None when all run, or none is left."""
+    """Return an ended child's pid and wait status; None when all run, or none is left."""
     try:
         pid, wait_status = os.waitpid(-1, os.WNOHANG)
     except ChildProcessError:

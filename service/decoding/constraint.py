@@ -30,8 +30,7 @@ class Constraint(Protocol):
         ...
 
     def forced(self, *, look: bool = True) -> list[int]:
-        """Return the tokens that must come next whatever the model says; none when a choice is due or the end is
-        reached.
+        """Return the tokens that must come next; none when there is a choice or the grammar is finished.
 
         Without `look`, which is five times faster, forced tokens that only a scan of the whole vocabulary reveals are
         missed.

@@ -26,9 +26,7 @@ class LmHead:
 
     @cached_property
     def _product(self) -> Linear:
-        """A second copy of the weight, laid out anew, made only when a grammar allows so much that whole rows are
-        needed.
-        """
+        """A second copy of the weight, laid out anew, made only when a grammar allows so much that it is needed."""
         return linear(self._weight)
 
     @torch.inference_mode()

@@ -42,10 +42,9 @@ class Target(Protocol):
         ...
 
     def commit(self, path: Sequence[int]) -> int:
-        """Keep the run of the tree just read and the nodes of a path from its root; return how many path nodes are
-        kept.
+        """Keep the run of the tree just read and the nodes of a path from its root; return the number of the latter.
 
-        This may be fewer than the path has: the rest has to be read again.
+        It may be smaller than the path's length: the other nodes have to be read again.
         """
         ...
 

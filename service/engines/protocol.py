@@ -1,4 +1,4 @@
-"""What every engine speaks: one request in, one result out. Plain picklable data; imports no model library."""
+"""The interface of every engine: one request in, one result out. Plain picklable data; imports no model library."""
 
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -11,27 +11,27 @@ __all__ = [
 ]  # fmt: skip
 
 Strategy = Literal["medusa", "autoregressive", "draft"]
-# Why a plan is made by rule: the model needs longer than the deadline leaves, more is asked than all replicas can do,
-# the model cannot read or write so much, or no replica gave a sound answer.
+# Why a plan is made by rule: the model needs longer than the deadline leaves, the load exceeds what all replicas can
+# do, the model cannot read or write so much, or no replica gave a valid answer.
 DegradedReason = Literal["deadline", "capacity", "too_long", "engine"]
 
 
 class EngineError(Exception):
-    """An engine gave no result. The message is fit for a log line: it never quotes the prompt."""
+    """Raised when an engine gave no result. The message is fit for a log line: it never quotes the prompt."""
 
     reason: DegradedReason = "engine"
 
 
 class EngineUnavailableError(EngineError):
-    """The engine is not started, has died or broke off; the same request may succeed elsewhere or later."""
+    """Raised when the engine is not started or has failed; the same request may succeed elsewhere or later."""
 
 
 class RequestRefusedError(EngineError):
-    """The engine will never answer this request: its prompt is too long, or its grammar does not compile."""
+    """Raised when no engine will answer this request: its prompt is too long, or its grammar does not compile."""
 
     @staticmethod
     def of(words: str) -> "RequestRefusedError":
-        """What an engine in another process refused: words are all that travels."""
+        """Rebuild the error from its message, which is all that an engine in another process sends."""
         return PromptTooLongError(words) if words.startswith(_TOO_LONG) else RequestRefusedError(words)
 
 
@@ -39,7 +39,7 @@ _TOO_LONG = "its prompt has "
 
 
 class PromptTooLongError(RequestRefusedError):
-    """The prompt has more tokens than the engine takes."""
+    """Raised when the prompt has more tokens than the engine takes."""
 
     reason = "too_long"
 
@@ -50,7 +50,7 @@ class PromptTooLongError(RequestRefusedError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:
-    """One prompt to be continued under one grammar (llguidance's Lark dialect).
+    """A request to continue one prompt under one grammar (llguidance's Lark dialect).
 
     `max_tokens` None means the model's own limit. `deadline` is on this host's `time.monotonic` clock, in seconds: the
     engine gives up within one forward pass of it. `fast_forward` False makes even forced tokens cost a pass each.
@@ -67,10 +67,10 @@ class GenerationRequest:
 
 @dataclass(slots=True, kw_only=True)
 class GenerationResult:
-    """What a generation gave and what it cost. `forwards` counts the prefill; `draft_forwards` are a draft model's.
+    """The result and cost of a generation. `forwards` includes the prefill; `draft_forwards` are a draft model's.
 
-    The gateway alone writes into it: how long the request waited, which replica answered, and of which model. While a
-    new one is being rolled out, two models answer side by side.
+    Only the gateway modifies it: it adds how long the request waited, which replica answered, and with which model.
+    During a rollout, two models answer side by side.
     """
 
     text: str
@@ -92,7 +92,7 @@ class GenerationResult:
 
 
 class Engine(Protocol):
-    """One place where the model runs. It answers one request at a time."""
+    """One place where a model runs. It answers one request at a time."""
 
     @property
     def model_id(self) -> str:
@@ -100,23 +100,23 @@ class Engine(Protocol):
 
     @property
     def kernel(self) -> str:
-        """What computes the model, known once started; "" where only another server knows."""
+        """The kernel that computes the model, known once started; "" where only another server knows."""
 
     @property
     def available(self) -> bool:
-        """Started and, as far as is known, able to answer."""
+        """Whether the engine is started and, as far as is known, able to answer."""
 
     async def start(self) -> None:
-        """Load the model; again after a failure. Raises EngineError with what to mend."""
+        """Load the model; also after a failure. Raises EngineError with what to do."""
 
     async def generate(self, request: GenerationRequest) -> GenerationResult:
-        """Answer one request. Returns or raises only when the engine is free again, also when it is cancelled.
+        """Answer one request. Return or raise only when the engine is free again, also when cancelled.
 
         Raises RequestRefusedError or EngineUnavailableError.
         """
 
     async def failed(self) -> None:
-        """Return once the engine can answer no more until it is started again."""
+        """Return once the engine cannot answer until it is started again."""
 
     async def close(self) -> None:
-        """Free everything; never raises. No other call may follow."""
+        """Free everything; never raise. No other call may follow."""

@@ -1,4 +1,4 @@
-"""What engines that decode themselves share: a request's grammar made ready, a finished generation made its answer."""
+"""Helpers of engines that decode themselves: prepare a request's grammar, and build an answer from a generation."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,7 +10,7 @@ from service.engines.protocol import GenerationRequest, GenerationResult, Reques
 
 
 def request_constraint(compiler: GrammarCompiler, grammar: str) -> GrammarConstraint:
-    """A request's grammar. Raises RequestRefusedError without its words: they are the shopper's."""
+    """Compile a request's grammar. Raises RequestRefusedError without quoting it, as it holds the shopper's words."""
     try:
         return compiler.compile(grammar)
     except GrammarError:
@@ -18,12 +18,12 @@ def request_constraint(compiler: GrammarCompiler, grammar: str) -> GrammarConstr
 
 
 def trace_texts(request: GenerationRequest, tokenizer: Tokenizer) -> Callable[[Sequence[int]], str] | None:
-    """What writes the tokens of a trace, where the request asks for one."""
+    """Return the function that writes a trace's tokens, where the request asks for a trace."""
     return tokenizer.decode if request.trace else None
 
 
 def generation_result(generation: Generation, tokenizer: Tokenizer, seconds: float) -> GenerationResult:
-    """The answer of an engine that took `seconds`."""
+    """Build the answer of an engine that took `seconds`."""
     statistics = generation.statistics
     return GenerationResult(
         text=tokenizer.decode(generation.tokens),

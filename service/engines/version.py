@@ -1,4 +1,4 @@
-"""What a model folder holds, as a short name: another name means that other answers are possible."""
+"""The version of a model folder as a short name: a different name means that answers may differ."""
 
 import hashlib
 from pathlib import Path
@@ -7,7 +7,7 @@ _DIGITS = 12
 
 
 def folder_version(folder: Path, *choices: str) -> str:
-    """A digest of every file in the folder and of the choices it is run with; "" when it cannot be read."""
+    """Return a digest of every file in the folder and of the run options; "" when it cannot be read."""
     digest = hashlib.sha256("\0".join(choices).encode())
     try:
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):

@@ -1,7 +1,7 @@
-"""Who gets a replica, who waits for one, and who had better know at once that none will be free in time.
+"""Admission control: which request gets a replica, waits for one, or is refused because none will be free in time.
 
-Pure: it knows what generations took and what deadlines leave, neither replicas nor asyncio, and its clock may be a
-simulated one. `dispatcher.py` runs it in the service, a simulator may run it anywhere:
+It is pure: it knows service times and deadlines, neither replicas nor asyncio, and its clock may be simulated.
+`dispatcher.py` runs it in the service, and a simulator may run it anywhere:
 
     refused = admission.ask(request, idle=..., replicas=...)   # else it starts now, if one is idle, or waits
     request = admission.next(replicas)                         # a replica has come free
@@ -18,21 +18,21 @@ from service.gateway.request_queue import CapacityError, Order, QueuedRequest, R
 from service.gateway.service_times import ServiceTimes
 
 QUANTILE = 0.7
-DEADLINE_MS = 300  # of requests that name none, where the settings name none either
-FIRST_EXPECTATION = 0.15  # seconds; until the first generation
-_HOPELESS = 0.05  # an idle replica is tried at once where at least this share of generations would end in time,
-_HOPELESS_UNDER_PRESSURE = 0.2  # or this one while another request, which may fit better, comes before long
-# What is less likely to end in time is tried all the same while that costs at most this share of all replicas' time:
-# the expectation may be wrong, or was right and is no more. A trial that succeeds costs nothing: it is a plan.
+DEADLINE_MS = 300  # for requests without a deadline, where the settings have none either
+FIRST_EXPECTATION = 0.15  # seconds; used until the first generation ends
+_HOPELESS = 0.05  # an idle replica is used at once where at least this share of generations would end in time,
+_HOPELESS_UNDER_PRESSURE = 0.2  # or this share while another request, which may fit better, is expected soon
+# A less likely request is tried anyway while such trials cost at most this share of all replicas' time: the
+# estimate may be wrong or outdated. A trial that succeeds costs nothing: it is a plan.
 _TRIAL_SHARE = 0.2
 
 
 class Pressure:
-    """Whether more is asked than can be done: counts requests and refusals, the older the less."""
+    """Measures overload: counts requests and refusals with exponential decay."""
 
-    HALF_LIFE = 0.5  # seconds; how long a request counts
-    HIGH_SHARE = 0.3  # refused; bursts of a load that can be carried stay below
-    FEWEST = 8.0  # requests that a share is taken of
+    HALF_LIFE = 0.5  # seconds after which a request counts half
+    HIGH_SHARE = 0.3  # share refused; bursts of a sustainable load stay below
+    FEWEST = 8.0  # requests that are needed for a share
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -45,12 +45,12 @@ class Pressure:
         return self._asked >= self.FEWEST and self._refused > self.HIGH_SHARE * self._asked
 
     def asked(self) -> None:
-        """A request came in."""
+        """Count a request."""
         self._fade()
         self._asked += 1
 
     def refused(self) -> None:
-        """One of them got no replica."""
+        """Count a refusal of one of them."""
         self._fade()
         self._refused += 1
 
@@ -63,13 +63,13 @@ class Pressure:
 
 
 class Admission:
-    """Decides; whoever calls it starts, wakes and refuses requests as it says."""
+    """Decides about requests; its caller starts, wakes and refuses them accordingly."""
 
     def __init__(
         self, order: Order = "adaptive", quantile: float = QUANTILE, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """`quantile`: a request waits only while this share of generations would still finish before its deadline."""
-        self.times = ServiceTimes(clock)  # of all replicas
+        """A request waits only while the share `quantile` of generations would finish before its deadline."""
+        self.times = ServiceTimes(clock)  # for all replicas
         self.counts: Counter[str] = Counter()  # refusals by reason, and trials
         self._queue = RequestQueue(order, clock)
         self._adaptive = order == "adaptive"
@@ -80,18 +80,18 @@ class Admission:
 
     @property
     def waiting(self) -> int:
-        """Requests in the queue."""
+        """Number of requests in the queue."""
         return len(self._queue)
 
     @property
     def expected_seconds(self) -> float:
-        """How long a generation takes on average, from those before it."""
+        """Mean duration of recent generations, in seconds."""
         return self.times.mean or FIRST_EXPECTATION
 
     def ask(self, request: QueuedRequest, *, idle: bool, replicas: int) -> list[QueuedRequest]:
-        """A new request, while one of so many replicas is idle or none. Who is refused for it, itself perhaps.
+        """Admit a new request, given idle and total replicas; return the refused ones, possibly itself.
 
-        If it is not refused it starts now where a replica is idle, and has joined the queue where none is.
+        Unless refused, it starts now where a replica is idle, and has joined the queue where none is.
         """
         self._pressure.asked()
         if not replicas:
@@ -112,7 +112,7 @@ class Admission:
         return self._counted([*refused, *self._queue.join(request, replicas)])
 
     def certain_refusal(self, deadline: float, length: int, replicas: int) -> CapacityError | None:
-        """Why a request that came now would get no replica, where that is certain; counted as its refusal."""
+        """Return why a request that came now would certainly get no replica, else None; counted as its refusal."""
         request = QueuedRequest(deadline, length, self.times.expected(length) or FIRST_EXPECTATION)
         refused = []
         if not replicas:
@@ -125,23 +125,23 @@ class Admission:
         return request.refusal
 
     def next(self) -> QueuedRequest | None:
-        """Whose turn it is, now that a replica is free."""
+        """Return the waiter whose turn it is now that a replica is free."""
         return self._queue.next(self._worth if self._adaptive and self._pressure.high else None)
 
     def leave(self, request: QueuedRequest) -> None:
-        """It does not wait any longer."""
+        """Remove a request from the queue."""
         self._queue.leave(request)
 
     def drop_late(self) -> list[QueuedRequest]:
-        """Who is refused because time went by."""
+        """Refuse, and return, the waiters that can no longer finish in time."""
         return self._counted(self._queue.drop_late())
 
     def drop_all(self, message: str) -> list[QueuedRequest]:
-        """Everybody is refused: nothing is left that could answer."""
+        """Refuse, and return, all waiters: no replica is left."""
         return self._counted(self._queue.drop_all(message, "engine"))
 
     def ended(self, request: QueuedRequest, seconds: float | None, *, whole: bool, replicas: int) -> None:
-        """A request's generation ended after so long, `whole` or cut short; `seconds` None says nothing of others."""
+        """Record a generation's duration, `whole` or cut short; `seconds` None says nothing about other generations."""
         if seconds is not None:
             self.times.add(seconds, request.length, whole=whole)
         if request.is_trial:
@@ -149,7 +149,7 @@ class Admission:
             self._next_trial = self._clock() + (0.0 if whole else pause)
 
     def _may_start(self, request: QueuedRequest) -> bool:
-        """Whether an idle replica should try this. If little is hoped, it is a trial, one at a time."""
+        """Tell whether an idle replica should run this. An unlikely request is a trial; one runs at a time."""
         remaining = request.deadline - self._clock()
         enough = _HOPELESS_UNDER_PRESSURE if self._pressure.high else _HOPELESS
         if self.times.chance(remaining, request.length) >= enough:
@@ -162,11 +162,11 @@ class Admission:
         return True
 
     def _is_full(self, replicas: int) -> bool:
-        """Under high pressure one waits for each replica: the next comes long before it is free, so more only age."""
+        """Tell whether the queue is full: under high pressure, one waiter for each replica is enough."""
         return self._adaptive and self._pressure.high and len(self._queue) >= replicas
 
     def _worth(self, request: QueuedRequest) -> tuple[float, int]:
-        """Plans in time for a second of a replica's time, were it to start now; of equals, the shorter one first."""
+        """Return the plans expected per second of replica time if it started now; ties favour the shorter prompt."""
         chance = self.times.chance(request.deadline - self._clock(), request.length)
         return chance / request.seconds, -request.length
 

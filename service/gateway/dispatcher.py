@@ -1,4 +1,4 @@
-"""Gives out replicas as admission says: the futures, timers and idle replicas around its decisions."""
+"""Assigns replicas as admission decides: the futures, timers and idle replicas around its decisions."""
 
 import asyncio
 import math
@@ -10,19 +10,19 @@ from service.gateway.admission import Admission
 from service.gateway.request_queue import CapacityError, QueuedRequest
 from service.gateway.slot import Slot
 
-_SLOW = 2  # times the mean of all replicas; another idle one is taken first
+_SLOW = 2  # times the mean of all replicas; another idle one is preferred
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class _Waiter(QueuedRequest):
-    """A request and the replica that it is given."""
+    """A waiting request and the replica that it is assigned."""
 
     turn: asyncio.Future[Slot]
     timer: asyncio.TimerHandle | None = None
 
 
 class Dispatcher:
-    """Who asks gets an idle replica at once, one whose turn comes, or the reason why there is none in time."""
+    """Gives a request an idle replica at once, one when its turn comes, or the reason why none is free in time."""
 
     def __init__(self, slots: Sequence[Slot], admission: Admission) -> None:
         self._slots = slots
@@ -32,13 +32,13 @@ class Dispatcher:
 
     @property
     def usable_count(self) -> int:
-        """Replicas that are up and trusted."""
+        """Number of replicas that are up and trusted."""
         return 0 if self._closing else sum(slot.usable for slot in self._slots)
 
     async def acquire(self, deadline: float | None, length: int = 0, avoid: Slot | None = None) -> Slot:
-        """The next free replica for a prompt of `length` characters, another than `avoid` if there is one.
+        """Wait for a free replica for a prompt of `length` characters, preferably not `avoid`.
 
-        The caller must `release` it. Raises CapacityError as soon as it is known that the deadline would pass.
+        The caller must `release` it. Raises CapacityError as soon as the deadline is known to be missed.
         """
         waiter = _Waiter(_endless(deadline), length, turn=asyncio.get_running_loop().create_future())
         idle = self._find_idle(avoid)
@@ -52,17 +52,17 @@ class Dispatcher:
         return await self._turn(waiter)
 
     def refusal(self, deadline: float | None, length: int) -> CapacityError | None:
-        """Why a request that came now would get no replica, where that is certain at once; counted as its refusal."""
+        """Return why a request would certainly get no replica now, else None; counted as its refusal."""
         return self._admission.certain_refusal(_endless(deadline), length, self.usable_count)
 
     def release(self, slot: Slot, seconds: float | None = None, *, whole: bool = False) -> None:
-        """Give a replica back, after so many `seconds` of a generation that came `whole` or not; None says nothing."""
+        """Give a replica back after `seconds` of a generation, `whole` or not; None records nothing."""
         if (request := slot.free()) is not None:
             self._admission.ended(request, seconds, whole=whole, replicas=self.usable_count)
         self.offer(slot)
 
     def offer(self, slot: Slot) -> None:
-        """Hand a free replica to whose turn it is."""
+        """Give a free replica to the next waiter."""
         if self._closing or not slot.usable or slot.busy or slot in self._idle:
             return
         while (request := self._admission.next()) is not None:
@@ -74,12 +74,12 @@ class Dispatcher:
         self._idle.append(slot)
 
     def lost_one(self) -> None:
-        """With no replica left, who waits had better know now."""
+        """Refuse all waiters at once when no replica is left."""
         if not self.usable_count:
             self._refuse(self._admission.drop_all("no replica is up"))
 
     def close(self) -> None:
-        """Give out nothing more; send everybody in the queue away."""
+        """Assign nothing more, and refuse every waiter."""
         self._closing = True
         self._refuse(self._admission.drop_all("the service is shutting down"))
 
@@ -90,31 +90,31 @@ class Dispatcher:
         except BaseException:
             self._admission.leave(waiter)
             if waiter.turn.done() and not waiter.turn.cancelled() and waiter.turn.exception() is None:
-                self.release(waiter.turn.result())  # handed over in the very moment of giving up
+                self.release(waiter.turn.result())  # a replica was assigned just as the waiter gave up
             raise
         finally:
             if waiter.timer is not None:
                 waiter.timer.cancel()
 
     def _watch(self, waiter: _Waiter) -> None:
-        """Refuse it in the moment that it can no longer finish in time."""
+        """Refuse the waiter as soon as it can no longer finish in time."""
         if waiter.latest_start < math.inf and not waiter.turn.done():
             seconds = max(waiter.latest_start - time.monotonic(), 0.0)
             waiter.timer = asyncio.get_running_loop().call_later(seconds, self._on_late, waiter)
 
     def _on_late(self, waiter: _Waiter) -> None:
         self._refuse(self._admission.drop_late())
-        self._watch(waiter)  # the event loop's clock is a little coarser than ours
+        self._watch(waiter)  # the event loop's clock is slightly coarser than ours
 
     def _refuse(self, refused: Sequence[QueuedRequest]) -> None:
         for waiter in refused:
             assert isinstance(waiter, _Waiter)
             if not waiter.turn.done() and waiter.refusal is not None:
                 waiter.turn.set_exception(waiter.refusal)
-                waiter.turn.exception()  # who asked may have raised it already, or have left
+                waiter.turn.exception()  # the waiter may have raised it already, or have left
 
     def _find_idle(self, avoid: Slot | None) -> Slot | None:
-        """The longest idle replica that is not markedly slow, else any."""
+        """Return the longest idle replica that is not markedly slow, else any idle one."""
         self._idle = [slot for slot in self._idle if slot.usable]
         usual = self._admission.times.mean
         return min(self._idle, key=lambda slot: (slot is avoid, slot.times.mean > _SLOW * usual), default=None)

@@ -1,4 +1,4 @@
-"""The orderly end: not ready any more, serving on until the balancer has noticed, then finishing what is in flight."""
+"""Graceful shutdown: report not ready, serve until the load balancer has noticed, then finish requests in flight."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ logger = logging.getLogger(__name__)
 
 
 class Drain:
-    """Begins once, on SIGTERM or on request; calls `stop` after `seconds`."""
+    """A drain begins once, on SIGTERM or on request; it calls `stop` after `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -16,11 +16,11 @@ class Drain:
         self._stop: Callable[[], None] | None = None
 
     def on_stop(self, stop: Callable[[], None]) -> None:
-        """What ends the server: it takes no new connections then and finishes the requests that it has."""
+        """Set what ends the server: it then takes no new connections and finishes the requests that it has."""
         self._stop = stop
 
     def begin(self) -> None:
-        """Start the wait; a second time changes nothing."""
+        """Start the wait; a second call changes nothing."""
         if not self.draining:
             self.draining = True
             logger.info("draining", extra={"seconds": self.seconds})

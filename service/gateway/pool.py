@@ -1,5 +1,4 @@
-"""The replicas and who may use one when: a request gets an idle replica, waits for one, or learns at once that none
-will be free in time.
+"""The pool of replicas: a request gets an idle one, waits for one, or is refused at once if none will be free in time.
 
 A pool is itself an `Engine`. It knows requests and deadlines, not plans.
 """
@@ -35,13 +34,13 @@ T = TypeVar("T")
 
 ADMISSION_QUANTILE = QUANTILE
 HANG_SECONDS = 1.0
-_HANG_FACTOR = 8  # times what nearly all generations take; a busy machine makes all of them slow
-_HANG_KNOWN = 20  # generations before which nothing counts as a hang but a cancellation without an answer
-_WARM_UP_SECONDS = 10.0  # of one generation
+_HANG_FACTOR = 8  # times nearly all generations' duration; a busy machine slows all of them
+_HANG_KNOWN = 20  # generations before which only a cancellation without an answer counts as a hang
+_WARM_UP_SECONDS = 10.0  # for one generation
 
 
 class ReplicaPool:
-    """Engines side by side behind one queue of waiting requests."""
+    """Several engines behind one queue of waiting requests."""
 
     def __init__(
         self,
@@ -53,10 +52,10 @@ class ReplicaPool:
         hang_seconds: float = HANG_SECONDS,
         warm_up: Sequence[GenerationRequest] = (),
     ) -> None:
-        """`quantile`: a request waits only while this share of generations would still finish before its deadline.
+        """A request waits only while the share `quantile` of generations would finish before its deadline.
 
-        `hang_seconds`: what lasts longer, and far longer than generations do, is a hang. `warm_up`: what every replica
-        generates before the first request, so that this one meets an estimate made of real generations.
+        A generation that exceeds `hang_seconds`, and by far the usual duration, is a hang. `warm_up` requests run on
+        every replica before the first real one, so that estimates rest on real generations.
         """
         if not engines:
             raise ValueError("a pool needs at least one engine")
@@ -77,12 +76,12 @@ class ReplicaPool:
 
     @property
     def kernel(self) -> str:
-        """What computes the model; "" where only another server knows."""
+        """The kernel that computes the model; "" where only another server knows."""
         return self._slots[0].engine.kernel
 
     @property
     def version(self) -> str:
-        """The version of the model that the pool serves; of the older one until a reload is through."""
+        """Version of the model that the pool serves; until a reload is complete, the older one."""
         return self._slots[-1].version
 
     @property
@@ -91,7 +90,7 @@ class ReplicaPool:
 
     @property
     def usable_count(self) -> int:
-        """Replicas that are up and trusted."""
+        """Number of replicas that are up and trusted."""
         return self._dispatcher.usable_count
 
     @property
@@ -100,34 +99,34 @@ class ReplicaPool:
 
     @property
     def outstanding(self) -> int:
-        """Requests that wait for a replica or have one."""
+        """Number of requests that wait for a replica or have one."""
         return self._admission.waiting + sum(slot.busy for slot in self._slots)
 
     @property
     def counts(self) -> Counter[str]:
-        """What has happened since the start: admitted, trials, retried, hung, corrupt, restarts, refused_REASON."""
+        """Counts since the start: admitted, trials, retried, hung, corrupt, restarts, refused_REASON."""
         restarts = sum(slot.restarts for slot in self._slots)
         return Counter({**self._counts, **self._admission.counts, "restarts": restarts})
 
     @property
     def expected_seconds(self) -> float:
-        """How long a generation takes on average, from those before it."""
+        """Mean duration of recent generations, in seconds."""
         return self._admission.expected_seconds
 
     def quantile(self, share: float) -> float:
-        """The seconds that this share of the last generations stayed within; 0 when nothing is known."""
+        """Return the seconds within which this share of recent generations ended; 0 when nothing is known."""
         return self._admission.times.quantile(share)
 
     @property
     def last_success(self) -> float:
-        """When a generation last came back whole, on the `time.monotonic` clock."""
+        """When a generation last completed, on the `time.monotonic` clock."""
         return self._last_success
 
     async def start(self) -> None:
-        """Start every engine, the first one alone: it may have to fetch weights that the others then find.
+        """Start every engine, the first one alone, because it may have to download weights for the others.
 
-        All warm up at the same time, for that is how they will work. Raises EngineError, with everything closed again,
-        when one does not start.
+        All warm up at the same time, as they will work later. Raises EngineError, with everything closed again, when
+        one does not start.
         """
         first, *rest = [slot.engine for slot in self._slots]
         try:
@@ -144,7 +143,7 @@ class ReplicaPool:
             self._supervise(slot)
 
     async def close(self) -> None:
-        """Refuse who waits, stop what runs, close every engine."""
+        """Refuse all waiters, stop running requests, close every engine."""
         self._dispatcher.close()
         for task in list(self._tasks):
             task.cancel()
@@ -152,22 +151,22 @@ class ReplicaPool:
         await asyncio.gather(*(slot.engine.close() for slot in self._slots))
 
     async def failed(self) -> None:
-        """Return once no engine is left; the pool restarts them by itself all the same."""
+        """Return once no engine is left; the pool restarts them by itself anyway."""
         while self.available:
             await asyncio.gather(*(slot.engine.failed() for slot in self._slots if slot.usable))
 
     async def reload(self, make_engine: Callable[[int], Engine], version: str = "") -> None:
-        """Put a new engine in every slot, one after another, each started before the old one stops: nothing is dropped.
+        """Replace the engine of every slot in turn, each started before the old one stops: nothing is dropped.
 
-        `make_engine` gets the slot's number. One more model than usual is in memory meanwhile. Raises EngineError when
-        a new engine does not start; those already replaced stay.
+        `make_engine` gets the slot's number. One additional model is in memory meanwhile. Raises EngineError when a new
+        engine does not start; those already replaced stay.
         """
         async with self._reloading:
             for number, slot in enumerate(self._slots):
                 await self._replace(slot, make_engine(number), version)
 
     def refusal(self, deadline: float | None, length: int = 0) -> CapacityError | None:
-        """Why a request with a prompt of `length` characters would get no replica now; None where it may."""
+        """Return why a prompt of `length` characters would get no replica now; None where it may."""
         return self._dispatcher.refusal(deadline, length)
 
     async def generate(
@@ -175,9 +174,9 @@ class ReplicaPool:
     ) -> GenerationResult:
         """Run a request on the next free replica, once more on another one if its replica dies or hangs.
 
-        A second opinion comes from another replica than the result that it is on, if there is one. Returns at the
-        deadline at the latest, though the replica may then be busy for one more forward pass. Raises CapacityError when
-        the deadline passes or surely would; RequestRefusedError; EngineUnavailableError.
+        A second opinion comes from a replica other than that of the given result, if there is one. Returns by the
+        deadline, though the replica may then be busy for one more forward. Raises CapacityError when the deadline
+        passes or certainly would; RequestRefusedError; EngineUnavailableError.
         """
         avoided = None if second_opinion_on is None else self._slots[second_opinion_on.replica]
         if avoided is not None:
@@ -191,15 +190,15 @@ class ReplicaPool:
             return await self._run_on_next(request)
 
     def distrust(self, result: GenerationResult) -> None:
-        """Start the replica that gave this result anew: its answer was corrupt, another one's was sound."""
+        """Restart the replica that gave this result: its answer was corrupt, and another one's was not."""
         slot = self._slots[result.replica]
-        if slot.version == result.model_version:  # else a reload has replaced it meanwhile
+        if slot.version == result.model_version:  # otherwise a reload has replaced it meanwhile
             slot.quarantine("its answer was corrupt, another replica's was sound")
             self._dispatcher.lost_one()
 
     @contextlib.asynccontextmanager
     async def lease(self, deadline: float | None = None) -> AsyncIterator[Engine]:
-        """One replica for several requests in a row. Raises CapacityError, EngineUnavailableError."""
+        """Lease one replica for several requests in a row. Raises CapacityError, EngineUnavailableError."""
         slot = await self._dispatcher.acquire(deadline)
         try:
             yield slot.engine
@@ -207,12 +206,12 @@ class ReplicaPool:
             self._dispatcher.release(slot)
 
     async def _warm_up(self, engine: Engine, times: ServiceTimes) -> None:
-        """Generate what every replica does before its first request, and note how long each takes."""
+        """Generate a replica's warm-up requests, and record how long each takes."""
         for request in self._warm_up_requests:
             started = time.monotonic()
             try:
                 result = await engine.generate(replace(request, deadline=started + _WARM_UP_SECONDS))
-            except EngineError as error:  # the first real request will find out more
+            except EngineError as error:  # the first real request will show the error
                 logger.warning("a warm-up generation failed", extra={"reason": str(error)})
                 continue
             whole, seconds = result.stop_reason != "cancelled", time.monotonic() - started
@@ -235,9 +234,9 @@ class ReplicaPool:
         return result
 
     async def _run(self, slot: Slot, request: GenerationRequest) -> GenerationResult:
-        """Generate in a task of its own: the caller leaves at the deadline, the engine is offered once free."""
+        """Generate in a task of its own: the caller leaves at the deadline, and the engine is offered once free."""
         self._counts["admitted"] += 1
-        model_id, version = slot.engine.model_id, slot.version  # a reload may change them before the answer is here
+        model_id, version = slot.engine.model_id, slot.version  # a reload may change them before the result arrives
         remaining = math.inf if request.deadline is None else request.deadline - time.monotonic()
         timeout = self._timeout()
         generation = GenerationTask(slot.engine, request, min(remaining, timeout), partial(self._finish, slot))
@@ -251,14 +250,14 @@ class ReplicaPool:
                 raise EngineUnavailableError(f"no answer within {timeout:.3g} s") from None
             raise CapacityError("the deadline passed during the generation", "deadline") from None
         finally:
-            generation.task.cancel()  # nothing, where it has ended
+            generation.task.cancel()  # has no effect where it has ended
         if result.stop_reason == "cancelled":
             raise CapacityError("the deadline passed during the generation", "deadline")
         result.model_id, result.model_version, result.replica = model_id, version, self._slots.index(slot)
         return result
 
     def _timeout(self) -> float:
-        """How long a generation may last before its replica counts as hung."""
+        """Return how long a generation may last before its replica counts as hung."""
         times = self._admission.times
         if len(times) < _HANG_KNOWN:
             return math.inf
@@ -269,7 +268,7 @@ class ReplicaPool:
         if whole:
             self._last_success = time.monotonic()
             slot.succeeded()
-        if error is None:  # a crash says nothing of how long answers take
+        if error is None:  # a crash says nothing about service times
             slot.times.add(seconds, whole=whole)
         if slot.lags_behind(self._slots):
             slot.quarantine("it is far slower than the others")
@@ -294,7 +293,7 @@ class ReplicaPool:
         self._supervise(slot)
 
     def _track(self, task: asyncio.Task[T]) -> asyncio.Task[T]:
-        """Hold on to a task until it is done, so that `close` can end it."""
+        """Hold a task until it is done, so that `close` can end it."""
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task

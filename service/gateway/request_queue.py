@@ -1,6 +1,6 @@
-"""The requests that wait for a replica, bounded in time and not in number: who could not finish in time does not wait.
+"""The queue of requests that wait for a replica, bounded by time, not number: one that cannot finish does not wait.
 
-Pure: it knows deadlines and durations, neither replicas nor asyncio, and its clock may be a simulated one.
+It is pure: it knows deadlines and durations, neither replicas nor asyncio, and its clock may be simulated.
 """
 
 import math
@@ -14,11 +14,11 @@ from service.engines.protocol import DegradedReason, EngineError
 
 Order = Literal["oldest", "newest", "adaptive"]
 
-_OVERLOAD_SECONDS = 1.0  # how long after a refusal the adaptive order still serves the newest first
+_OVERLOAD_SECONDS = 1.0  # after a refusal, during which the adaptive order still serves the newest first
 
 
 class CapacityError(EngineError):
-    """No replica can answer before the deadline; `reason` says why."""
+    """Raised when no replica can answer before the deadline; `reason` says why."""
 
     def __init__(self, message: str, reason: DegradedReason) -> None:
         super().__init__(message)
@@ -29,9 +29,9 @@ class CapacityError(EngineError):
 class QueuedRequest:
     """A request that asks for a replica; times in seconds on the queue's clock.
 
-    `length` is that of its prompt in characters: what it will take grows with it. Admission sets the rest: `seconds`,
-    what it takes on average; `latest_start`, when it must begin to be done in time; whether it is a trial, of which
-    little is hoped; and the `refusal`, if it gets no replica.
+    `length` is its prompt's in characters, with which its duration grows. Admission sets the rest: `seconds`, the
+    expected duration; `latest_start`, when it must begin to be done in time; whether it is a trial, which is unlikely
+    to succeed; and the `refusal`, if it gets no replica.
     """
 
     deadline: float
@@ -43,10 +43,10 @@ class QueuedRequest:
 
 
 class RequestQueue:
-    """Who waits. "oldest" is fair, "newest" wastes the least under overload, "adaptive" is each in its time.
+    """Waiting requests. "oldest" first is fair, "newest" wastes the least under overload, "adaptive" switches.
 
     Under overload the newest has the most time left: it surely finishes, while the oldest would start too late and be
-    cancelled half-done. So a queue that is too long gives up who has least time left, and they learn it at once.
+    cancelled half-done. So a queue that is too long refuses those with the least time left, at once.
     """
 
     def __init__(self, order: Order = "adaptive", clock: Callable[[], float] = time.monotonic) -> None:
@@ -60,16 +60,16 @@ class RequestQueue:
 
     @property
     def serves_newest(self) -> bool:
-        """Whether the newest goes first now."""
+        """Whether the newest request is served first now."""
         return self._order == "newest" or (self._order == "adaptive" and self._clock() < self._overloaded_until)
 
     def join(self, newest: QueuedRequest, replicas: int) -> list[QueuedRequest]:
-        """Let one more wait for one of so many replicas. Who is refused for it, itself perhaps."""
+        """Add one request, with `replicas` in service; return the refused ones, possibly itself."""
         self._waiting.append(newest)
         return self._shorten(newest, replicas)
 
     def next(self, worth: Callable[[QueuedRequest], Any] | None = None) -> QueuedRequest | None:
-        """Take out whose turn it is: who is `worth` most, where that is asked for; None when nobody waits."""
+        """Take out the request with the highest `worth`, or else the next in order; None when none waits."""
         if not self._waiting:
             return None
         if worth is None:
@@ -79,21 +79,21 @@ class RequestQueue:
         return best
 
     def least(self, worth: Callable[[QueuedRequest], Any]) -> QueuedRequest:
-        """Who of those that wait is worth least. Raises ValueError when nobody waits."""
+        """Return the waiting request with the lowest worth. Raises ValueError when none waits."""
         return min(self._waiting, key=worth)
 
     def leave(self, request: QueuedRequest) -> None:
-        """Give up a place, if it is still held."""
+        """Remove a request, if it is still waiting."""
         if request in self._waiting:
             self._waiting.remove(request)
 
     def drop(self, request: QueuedRequest, message: str, reason: DegradedReason) -> list[QueuedRequest]:
-        """Refuse one that waits."""
+        """Refuse one waiting request."""
         self.leave(request)
         return [_refused(request, message, reason)]
 
     def drop_late(self) -> list[QueuedRequest]:
-        """Refuse who can no longer finish in time."""
+        """Refuse those that can no longer finish in time."""
         now = self._clock()
         late = [request for request in self._waiting if request.latest_start <= now]
         if late:
@@ -103,14 +103,14 @@ class RequestQueue:
         return late
 
     def drop_all(self, message: str, reason: DegradedReason) -> list[QueuedRequest]:
-        """Send everybody away."""
+        """Refuse all waiting requests."""
         everybody = list(self._waiting)
         for request in everybody:
             self.drop(request, message, reason)
         return everybody
 
     def _shorten(self, newest: QueuedRequest, replicas: int) -> list[QueuedRequest]:
-        """Refuse whom the queue is too long for: the newest where the oldest goes first, else who has least time."""
+        """Refuse the excess of a queue that is too long: the newest in fair order, else those with least time."""
         dropped: list[QueuedRequest] = []
         now = self._clock()
         while self._seconds_before_last() / replicas > self._longest_wait(newest) - now:
@@ -125,7 +125,7 @@ class RequestQueue:
         return sum(request.seconds for request in self._waiting) - self._waiting[-1].seconds
 
     def _longest_wait(self, newest: QueuedRequest) -> float:
-        """Until when the queue may last."""
+        """Return until when a request may wait."""
         return max(map(_latest_start, self._waiting)) if self.serves_newest else newest.latest_start
 
 

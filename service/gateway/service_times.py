@@ -1,6 +1,6 @@
-"""How long generations take, by the length of their prompts: the last ones, and what they say of the next one.
+"""Service times of recent generations, and the estimate for the next one by the length of its prompt.
 
-Pure: it knows neither replicas nor asyncio, and its clock may be a simulated one.
+It is pure: it knows neither replicas nor asyncio, and its clock may be simulated.
 """
 
 import time
@@ -9,12 +9,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-WINDOW = 128  # generations
-MAX_AGE_SECONDS = 15.0  # older ones say little of now,
-KEPT = 16  # but the last few are kept: after a quiet minute they are still the best there is
-_OUTLIER = 4  # times the median; what is slower counts as that slow where the line is fitted
-# The line through lengths and seconds is fitted as if four more generations, 40 characters from the mean, had shown no
-# slope: two or three of them must not promise anything about lengths that nobody has asked yet.
+WINDOW = 128  # in generations
+MAX_AGE_SECONDS = 15.0  # older ones say little about the present,
+KEPT = 16  # but this many are kept: after a quiet minute they are still the best available
+_OUTLIER = 4  # times the median; slower ones count as this slow in the fit
+# The fit of seconds by length adds four imaginary generations, 40 characters from the mean, without a slope: two or
+# three real ones must not determine an estimate for lengths not seen yet.
 _FLAT_PRIOR = 4 * 40.0**2
 
 
@@ -27,19 +27,18 @@ class _Seen(NamedTuple):
 class ServiceTimes:
     """A sliding window of durations in seconds, bounded in number and in age.
 
-    A generation takes `base + slope * length` on average, and some share of that more or less: the shares of the window
-    are one distribution for all lengths, so that a few generations say something of each. `length` is the prompt's, in
-    characters.
+    A generation takes `base + slope * length` on average, times some ratio: the window's ratios are one distribution
+    for all lengths, so that a few generations inform every length. `length` is the prompt's, in characters.
 
-    A generation that was cut short counts as lasting until then, and only when that is longer than was to be expected:
-    of a client that left at once nothing can be learnt, of a deadline that passed a lot.
+    A generation that was cut short counts as lasting until then, and only when that exceeds the expectation: a client
+    that left at once carries no information, a deadline that passed carries much.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._window: deque[_Seen] = deque()  # oldest first
-        self._sorted: list[float] = []  # their seconds
-        self._shares: list[float] | None = None  # sorted; seconds by what the line says; None: to be fitted anew
+        self._sorted: list[float] = []  # their durations in seconds
+        self._shares: list[float] | None = None  # sorted ratios of seconds to the fit; None when it has to be refitted
         self._base = self._slope = 0.0
 
     def __len__(self) -> int:
@@ -47,7 +46,7 @@ class ServiceTimes:
         return len(self._window)
 
     def add(self, seconds: float, length: int = 0, *, whole: bool = True) -> None:
-        """Note a generation's duration; `whole` False: it was cut short then."""
+        """Record a generation's duration; `whole` False means that it was cut short then."""
         if not whole and seconds <= self.quantile(0.5, length):
             return
         self._window.append(_Seen(self._clock(), seconds, length))
@@ -56,29 +55,29 @@ class ServiceTimes:
         self._forget()
 
     def quantile(self, share: float, length: int | None = None) -> float:
-        """The duration that `share` of generations of this length (None: of all) stay within; 0: nothing is known."""
+        """Return the duration within which `share` of generations of this length (None: any) end; 0 when unknown."""
         shares = self._fitted()
         if length is None:
             return _quantile(self._sorted, share)
         return _quantile(shares, share) * self._line(length)
 
     def expected(self, length: int) -> float:
-        """What a generation of this length takes on average; 0 when nothing is known."""
+        """Return the mean duration of a generation of this length; 0 when unknown."""
         return self._line(length) if self._fitted() else 0.0
 
     def chance(self, seconds: float, length: int) -> float:
-        """The share of generations of this length that take at most so long; 1 when nothing is known."""
+        """Return the share of generations of this length that take at most `seconds`; 1 when unknown."""
         shares = self._fitted()
         return bisect_right(shares, seconds / self._line(length)) / len(shares) if shares else 1.0
 
     @property
     def mean(self) -> float:
-        """Mean duration; 0 when nothing is known."""
+        """Mean duration in seconds; 0 when unknown."""
         self._forget()
         return sum(self._sorted) / len(self._sorted) if self._sorted else 0.0
 
     def fastest_of_last(self, count: int) -> float:
-        """The shortest of the last `count` durations; 0 when there are not so many."""
+        """Return the shortest of the last `count` durations; 0 when there are fewer."""
         self._forget()
         if len(self._window) < count:
             return 0.0
@@ -94,7 +93,7 @@ class ServiceTimes:
         return self._base + self._slope * length
 
     def _fitted(self) -> list[float]:
-        """The sorted shares of what the line says, once the line is fitted to the window: least squares, never down."""
+        """Return the sorted ratios to the least-squares line, fitted to the window with a slope of at least 0."""
         self._forget()
         if self._shares is None:
             self._fit()
@@ -110,7 +109,7 @@ class ServiceTimes:
         mean_seconds = sum(seconds for _, seconds in points) / count
         covariance = sum((length - mean_length) * (seconds - mean_seconds) for length, seconds in points)
         variance = sum((length - mean_length) ** 2 for length, _ in points)
-        steepest = mean_seconds / mean_length if mean_length else 0.0  # through the origin
+        steepest = mean_seconds / mean_length if mean_length else 0.0  # slope of the line through the origin
         self._slope = min(max(covariance / (variance + _FLAT_PRIOR), 0.0), steepest)
         self._base = max(mean_seconds - self._slope * mean_length, 1e-6)
 
@@ -122,5 +121,5 @@ class ServiceTimes:
 
 
 def _quantile(ordered: list[float], share: float) -> float:
-    """Rounded down: of two, one that was slow does not speak for both. 0 for none."""
+    """Return the quantile, rounded down, so that one slow value of two does not decide; 0 for none."""
     return ordered[int(share * (len(ordered) - 1))] if ordered else 0.0

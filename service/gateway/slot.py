@@ -1,5 +1,6 @@
-"""One replica's place in the pool: what it is known to take, whether it is trusted, its restarts; and a request on it,
-in a task of its own: its caller leaves at the deadline, the engine is free later.
+"""One replica's slot in the pool: its service times, its health and restarts, and its current request.
+
+A request runs in a task of its own: its caller leaves at the deadline, and the engine is free later.
 """
 
 import asyncio
@@ -17,21 +18,21 @@ OnEnd = Callable[[GenerationResult | None, Exception | None, float], None]
 
 MIN_BACKOFF = 0.05
 _MAX_BACKOFF = 30.0
-_STABLE_SECONDS = 60.0  # a replica that lived this long died of something new
-_MOST_FAILURES = 3  # in a row
+_STABLE_SECONDS = 60.0  # a replica that lived this long failed for a new reason
+_MOST_FAILURES = 3  # consecutive failures
 _LAG_FACTOR = 4  # on a busy machine one replica may well be twice as slow as another for a while
 _LAG_COUNT = 8
 
 
 class Slot:
-    """An engine and what the gateway thinks of it. The engine may be another one after a reload."""
+    """An engine and its state for the gateway. A reload may put another engine in its place."""
 
     def __init__(self, engine: Engine, version: str = "") -> None:
         self.engine = engine
         self.version = version
         self.times = ServiceTimes()
         self.restarts = 0
-        self._request: QueuedRequest | None = None  # that has it
+        self._request: QueuedRequest | None = None  # the request that holds it
         self._freed = asyncio.Event()
         self._freed.set()
         self._quarantined = asyncio.Event()
@@ -40,7 +41,7 @@ class Slot:
 
     @property
     def usable(self) -> bool:
-        """Whether it may be given a request, were it free."""
+        """Whether it may be given a request when it is free."""
         return self.engine.available and not self._quarantined.is_set() and not self._leaving
 
     @property
@@ -52,7 +53,7 @@ class Slot:
         self._freed.clear()
 
     def free(self) -> QueuedRequest | None:
-        """The request that had it."""
+        """Free the slot and return the request that held it."""
         request, self._request = self._request, None
         self._freed.set()
         return request
@@ -61,24 +62,24 @@ class Slot:
         self._failures = 0
 
     def failed(self, reason: str) -> None:
-        """Note a request that got no sound answer here; too many in a row and the replica is started anew."""
+        """Record a request without a valid answer; after too many in a row the replica is restarted."""
         self._failures += 1
         if self._failures >= _MOST_FAILURES:
             self.quarantine(reason)
 
     def lags_behind(self, slots: Sequence["Slot"]) -> bool:
-        """Whether its last answers all took far longer than those of every other replica."""
+        """Tell whether its last answers all took far longer than those of every other replica."""
         others = [other.times.quantile(0.5) for other in slots if other is not self and other.usable]
         return bool(others) and self.times.fastest_of_last(_LAG_COUNT) > _LAG_FACTOR * max(others) > 0
 
     def quarantine(self, reason: str) -> None:
-        """Trust it no more: give it nothing, start it anew."""
+        """Take it out of service and restart it."""
         if not self._quarantined.is_set():
             logger.error("replica taken out", extra={"reason": reason})
             self._quarantined.set()
 
     async def keep_alive(self, on_down: Callable[[], None], on_up: Callable[["Slot"], None]) -> None:
-        """Start the engine again whenever it fails or is quarantined, ever more patiently while that happens soon."""
+        """Restart the engine whenever it fails or is quarantined, with exponential backoff."""
         backoff = MIN_BACKOFF
         while True:
             started = time.monotonic()
@@ -98,7 +99,7 @@ class Slot:
             on_up(self)
 
     async def replace(self, engine: Engine, version: str) -> None:
-        """Let the current request finish, then put another engine, already started, in the old one's place."""
+        """Let the current request finish, then put another engine, already started, in its place."""
         self._leaving = True
         try:
             await self._freed.wait()
@@ -130,13 +131,13 @@ class Slot:
 
 
 class GenerationTask:
-    """`outcome` becomes the engine's result or error; cancel `task` to leave before."""
+    """A running generation: `outcome` becomes the result or error; cancel `task` to leave before."""
 
     def __init__(self, engine: Engine, request: GenerationRequest, seconds: float, on_end: OnEnd) -> None:
-        """After so many `seconds` the outcome is a TimeoutError.
+        """Start; after `seconds` the outcome is a TimeoutError.
 
-        `on_end` is told once that the engine is free: the result, or the error, or neither if it was cut short; and
-        the seconds.
+        `on_end` is called once the engine is free, with the result, or the error, or neither if it was cut short, and
+        with the seconds.
         """
         self._on_end: OnEnd | None = on_end
         self._started = time.monotonic()
@@ -144,7 +145,7 @@ class GenerationTask:
         self.outcome: asyncio.Future[GenerationResult] = loop.create_future()
         self._timer = loop.call_later(max(seconds, 0), self._time_out) if seconds < math.inf else None
         self.task = asyncio.create_task(self._run(engine, request))
-        self.task.add_done_callback(lambda _: self._end(None, None))  # one that is cancelled before it begins
+        self.task.add_done_callback(lambda _: self._end(None, None))  # for a task that is cancelled before it begins
 
     async def _run(self, engine: Engine, request: GenerationRequest) -> None:
         result: GenerationResult | None = None
@@ -157,7 +158,7 @@ class GenerationTask:
             self._end(result, error)
 
     def _end(self, result: GenerationResult | None, error: Exception | None) -> None:
-        """Before the task's end, and not by it: that would be heard of a turn of the event loop later."""
+        """Report the end from inside the task: a done callback would come one event-loop iteration later."""
         if self._on_end is None:
             return
         on_end, self._on_end = self._on_end, None

@@ -1,6 +1,6 @@
-"""Where a plan comes from: remembered, made by the model (once for all who ask at the same time), made by rule.
+"""The sources of a plan: the cache, the model (once for all concurrent identical requests), or the rules.
 
-`Planner` knows models; this knows what need not be asked of one.
+`Planner` uses models; this decides which questions need one.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class CachingPlanner:
-    """Plans questions within deadlines, whatever happens to models and caches."""
+    """Plans questions within deadlines, whatever fails in models and caches."""
 
     def __init__(
         self,
@@ -30,9 +30,9 @@ class CachingPlanner:
         shared: SharedPlanCache | None = None,
         refusal: Callable[[float | None, int], EngineError | None] = lambda _, __: None,
     ) -> None:
-        """`version` names the model that answers now: what another one wrote is not remembered.
+        """Combine planner and caches; `version` returns the current model's, and others' cached plans are ignored.
 
-        `refusal` says why no replica would take a prompt with this deadline and so many characters now, if that is
+        `refusal` returns why no replica would take a prompt of so many characters with this deadline now, if that is
         certain.
         """
         self._planner = planner
@@ -41,10 +41,10 @@ class CachingPlanner:
         self._shared = shared
         self._refusal = refusal
         self._flights: SingleFlight[Planned] = SingleFlight()
-        self.counts: Counter[str] = Counter()  # hits, shared_hits, joined, misses
+        self.counts: Counter[str] = Counter()  # counts of hits, shared_hits, joined and misses
 
     def plan_at_once(self, task: PlanTask) -> Planned | None:
-        """A plan that needs no waiting: one remembered here, or one by rule where no model can be had; None else."""
+        """Return a plan that needs no waiting (a cached one, or one by rule where no model is available), else None."""
         key = task.key(self._version())
         if (remembered := self._memory.get(key)) is not None:
             return self._given(key, remembered, task, "hits")
@@ -56,7 +56,7 @@ class CachingPlanner:
         return self._planner.plan_by_rule(task.question, refusal)
 
     async def plan(self, task: PlanTask) -> Planned:
-        """The best plan that comes before the deadline. Never fails."""
+        """Return the best plan available before the deadline. Never fails."""
         key = task.key(self._version())
         if (known := await self._recall(key, task)) is not None:
             return known
@@ -72,7 +72,7 @@ class CachingPlanner:
             return self._planner.plan_by_rule(task.question, error)
 
     async def unwanted(self, worker: asyncio.Task[Any]) -> None:
-        """Return once nobody else waits for the plan that this task makes: before, better do not cancel it."""
+        """Return once nobody else waits for the plan that this task makes; do not cancel the task before."""
         await self._flights.unwanted(worker)
 
     async def _recall(self, key: str, task: PlanTask) -> Planned | None:
@@ -83,10 +83,10 @@ class CachingPlanner:
         return None
 
     def _given(self, key: str, remembered: CachedPlanText, task: PlanTask, level: str) -> Planned | None:
-        """The plan that is remembered; None, and forgotten, where it is none for this question."""
+        """Return the cached plan; None, and drop the entry, where it is invalid for this question."""
         try:
             planned = _cached_plan(remembered, task.question)
-        except PlanTextError:  # of a shared cache anybody may have written to
+        except PlanTextError:  # anybody may have written to a shared cache
             self._memory.forget(key)
             return None
         if level == "shared_hits":
@@ -97,7 +97,7 @@ class CachingPlanner:
     async def _ask_model(self, key: str, task: PlanTask) -> Planned:
         planned = await self._planner.plan_with_model(task)
         assert planned.result is not None
-        if planned.result.model_version != self._version():  # a reload is under way: it is another model's answer
+        if planned.result.model_version != self._version():  # during a reload, the answer may come from another model
             key = task.key(planned.result.model_version)
         self._memory.put(key, _memorable(planned))
         if self._shared is not None:
@@ -111,33 +111,33 @@ def _memorable(planned: Planned) -> CachedPlanText:
 
 
 def _cached_plan(remembered: CachedPlanText, question: Question) -> Planned:
-    """Raises PlanTextError when the text is none for this question."""
+    """Build a cached plan. Raises PlanTextError when the text is not valid for this question."""
     plan = plan_from_text(remembered.text, question)
     return Planned(plan=plan, source="cache", model_id=remembered.model_id, strategy=remembered.strategy)
 
 
 class FlightLateError(EngineError):
-    """Another request's work for the same question took longer than this one's deadline allows."""
+    """Raised when another request's work for the same question takes longer than this deadline allows."""
 
     reason = "deadline"
 
 
 class _AbandonedError(Exception):
-    """Who did the work was cancelled."""
+    """Raised when the request that did the work was cancelled."""
 
 
 class _Flight(Generic[T]):
-    """Work under way in the task of who asked first, and who waits for its outcome besides."""
+    """Work in progress in the task of its first requester, and the other requesters that wait for its outcome."""
 
     def __init__(self, deadline: float | None) -> None:
         self.worker = asyncio.current_task()
         self.alone = asyncio.Event()
         self.alone.set()
         self._deadline = deadline
-        self._waiting: dict[asyncio.Future[T], None] = {}  # in the order of their coming
+        self._waiting: dict[asyncio.Future[T], None] = {}  # in order of arrival
 
     async def outcome(self, deadline: float | None) -> T:
-        """What the work gives, or raises. Raises FlightLateError at the deadline, _AbandonedError."""
+        """Return the work's result. Raises its error, FlightLateError at the deadline, or _AbandonedError."""
         waiter: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting[waiter] = None
         self.alone.clear()
@@ -158,32 +158,32 @@ class _Flight(Generic[T]):
                 waiter.set_result(outcome)
 
     def fail(self, error: Exception) -> None:
-        """Raise the error for everybody."""
+        """Raise the error in every waiting request."""
         for waiter in self._waiting:
             if not waiter.done():
                 waiter.set_exception(error)
 
     def outlasts(self, deadline: float | None) -> bool:
-        """Whether a request with this deadline has no more time than the flight had."""
+        """Tell whether a request with this deadline has no more time than the work had."""
         return self._deadline is None or (deadline is not None and deadline <= self._deadline)
 
 
 class SingleFlight(Generic[T]):
-    """Requests for the same key share one piece of work."""
+    """Lets requests for the same key share one piece of work."""
 
     def __init__(self) -> None:
         self._flights: dict[str, _Flight[T]] = {}
 
     def has(self, key: str) -> bool:
-        """Whether work for this key is under way."""
+        """Tell whether work for this key is in progress."""
         return key in self._flights
 
     async def share(self, key: str, deadline: float | None, work: Callable[[], Awaitable[T]]) -> tuple[T, bool]:
-        """The work's outcome, and whether somebody else's work gave it. Raises what the work raises, FlightLateError.
+        """Return the work's outcome, and whether it was shared. Raises the work's errors, and FlightLateError.
 
-        Work that fails fails for all who had no more time than it had; the others try for themselves. Who asks first
-        works in the caller's own task: a task more would cost every plan more than the rare flight saves. So a caller
-        that would leave awaits `unwanted` first. One that is cancelled all the same leaves the work to the rest.
+        A failure counts for all requests that had no more time than the work; the others try for themselves. The first
+        requester works in its own task: another task would cost every plan more than sharing saves. So a caller that
+        wants to leave awaits `unwanted` first. If it is cancelled anyway, the others take over the work.
         """
         while (others := self._flights.get(key)) is not None:
             try:
@@ -206,7 +206,7 @@ class SingleFlight(Generic[T]):
         return outcome, False
 
     async def unwanted(self, worker: asyncio.Task[Any]) -> None:
-        """Return once nobody else waits for what this task works on."""
+        """Return once nobody else waits for the work of this task."""
         for flight in list(self._flights.values()):
             if flight.worker is worker:
                 await flight.alone.wait()

@@ -1,7 +1,7 @@
-"""A plan by rule, in well under a millisecond: what the service answers when no model can in time.
+"""Plans by rule, in well under a millisecond: the service's answer when no model can answer in time.
 
 It knows facets by small word lists and the product by its place in the sentence. Like the model it only ever names
-words of the question, and `queries.complete_plan` makes the plan of both.
+words of the question, and `queries.complete_plan` completes the plan of both.
 """
 
 import re
@@ -21,7 +21,7 @@ _MEASURE = re.compile(
 _MONEY = re.compile(r"^[$£€¥]|^(?:dollars?|bucks?|usd|price[ds]?|budget|cheap(?:er)?)$")
 _BREAK = re.compile(r"[.,;:?!()\[\]|]")
 _MAX_LEAD_CHARACTERS = 200
-_LONGEST_WISH = 3  # words
+_LONGEST_WISH = 3  # in words
 _MAX_PHRASE_WORDS = 2
 _SKIPPED = lists.FILLERS | lists.LINKS | lists.NEGATIONS | FUNCTION_WORDS
 _SIZES_OF_TWO_WORDS = ("plus", "king", "queen", "full", "twin")
@@ -29,12 +29,12 @@ _PREPOSITIONS = {"with": "feature", "for": "feature", "without": "condition"}
 
 
 def fallback_plan(question: Question) -> Plan:
-    """The best plan that rules can name. Total: every question gets a valid one."""
+    """Return the best plan that rules can make. Total: every question gets a valid one."""
     return complete_plan(fallback_draft(question), question)
 
 
 def fallback_draft(question: Question) -> PlanDraft:
-    """The same as a draft, before search queries are derived from it."""
+    """Return the same plan as a draft, before search queries are derived from it."""
     text = question.text.lower().replace("’", "'")
     mode = "conversational" if lists.CONVERSATIONAL.search(text) else "keyword"
     for intent, pattern in lists.SUPPORT_INTENTS:
@@ -50,7 +50,7 @@ def fallback_draft(question: Question) -> PlanDraft:
 
 
 def _asks_about_product(question: Question, text: str) -> bool:
-    """A question about one thing ("does it fit a 15 inch laptop?"), and not a wish for things ("do you have ...")."""
+    """Tell a question about one thing ("does it fit a 15 inch laptop?") from a search ("do you have ...")."""
     if lists.WISH.search(text) or (len(question.utterances) > 1 and lists.FOLLOW_UP.search(text)):
         return False
     if text.endswith("?"):
@@ -60,10 +60,10 @@ def _asks_about_product(question: Question, text: str) -> bool:
 
 
 class _Spans:
-    """Finds facet spans. Every word belongs to one span at most; `taken` says which are spoken for."""
+    """Finds facet spans. Every word belongs to at most one span; `taken` marks words that are already in one."""
 
     def __init__(self, question: Question, skipped: frozenset[str]) -> None:
-        """`skipped` are the words that are part of no product's name."""
+        """Take `skipped`, the words that are part of no product's name."""
         self._question = question
         self._skipped = skipped
         self._words = question.words
@@ -71,7 +71,7 @@ class _Spans:
         self._breaks = [self._breaks_after(index) for index in range(len(self._words))]
 
     def find(self) -> list[FacetSpan]:
-        """Spans in the question's order, without overlaps; the newest utterance that names a product says which."""
+        """Return spans in question order, without overlaps; the newest utterance that names a product decides it."""
         for index in range(len(self._words)):
             if index not in self._taken:
                 self._match(index)
@@ -85,7 +85,7 @@ class _Spans:
         return self._without_outdated(spans)
 
     def _match(self, index: int) -> None:
-        if self._words[index].text not in _CUES and not self._text(index)[:1].isdigit():  # most words
+        if self._words[index].text not in _CUES and not self._text(index)[:1].isdigit():  # true of most words
             return
         word, after = self._text(index), self._text(index + 1)
         before = self._text(index - 1)
@@ -105,7 +105,7 @@ class _Spans:
                     self._take(facet, index, index)
 
     def _match_phrase(self, index: int) -> None:
-        """ "with pockets", "for dogs", "without lid": a preposition and the one or two free words it governs."""
+        """Match "with pockets", "for dogs", "without lid": a preposition and the one or two free words it governs."""
         facet = _PREPOSITIONS.get(self._text(index))
         last = index
         while facet and last < index + _MAX_PHRASE_WORDS and self._joined(last) and self._is_content(last + 1):
@@ -125,7 +125,7 @@ class _Spans:
         return bool(_NUMBER.match(word)) and after in lists.COUNT_UNITS and self._joined(index)
 
     def _size_end(self, index: int) -> int:
-        """The last word of a size that starts here, or -1."""
+        """Return the last word of a size that starts here, or -1."""
         word, after = self._text(index), self._text(index + 1)
         if _NUMBER.match(word) and after in lists.SIZE_UNITS - {"in", "m", "l"} and self._joined(index):
             return index + 1
@@ -138,7 +138,7 @@ class _Spans:
         return self._run(index, lists.SIZES) if word in lists.SIZES - {"s", "m", "l"} else -1
 
     def _find_type(self, utterance: int) -> bool:
-        """Name the product: the last words of the first run of words that nothing else has claimed."""
+        """Find the product's name: the last words of the first run of words that no other span has taken."""
         indices = [index for index, word in enumerate(self._words) if word.utterance == utterance]
         start = self._after_lead_in(utterance)
         run: list[int] = []
@@ -154,18 +154,18 @@ class _Spans:
         return bool(run)
 
     def _after_lead_in(self, utterance: int) -> int:
-        """Where the words about the thing start: after "i am looking for" and its like."""
+        """Return where the words about the product start: after "i am looking for" and the like."""
         text = self._question.utterances[utterance].lower()[:_MAX_LEAD_CHARACTERS]
         match = lists.LEAD_INS.search(text)
         return match.end() if match else 0
 
     def _without_outdated(self, spans: list[FacetSpan]) -> list[FacetSpan]:
-        """Drop what a later utterance says anew: after "red shoes", "what about in blue" leaves no red."""
+        """Drop what a later utterance replaces: after "red shoes", "what about in blue" leaves no red."""
         newest = {span.facet: self._words[span.first].utterance for span in spans}
         return [span for span in spans if self._words[span.first].utterance == newest[span.facet]]
 
     def _take(self, facet: str, first: int, last: int) -> None:
-        """Claim words; a negation right before them belongs to the value ("not leather")."""
+        """Mark words as taken; a negation right before them belongs to the value ("not leather")."""
         if first > 0 and self._text(first - 1) in lists.NEGATIONS and self._joined(first - 1):
             first -= 1
         if any(index in self._taken for index in range(first, last + 1)):
@@ -174,7 +174,7 @@ class _Spans:
         self._taken.update(dict.fromkeys(range(first, last + 1), span))
 
     def _run(self, index: int, vocabulary: frozenset[str]) -> int:
-        """The last index of the joined words from here on that are in the vocabulary; the first word counts anyway."""
+        """Return the last index of the joined words from here that are in the vocabulary; the first always counts."""
         while self._text(index + 1) in vocabulary and self._joined(index):
             index += 1
         return index
@@ -183,7 +183,7 @@ class _Spans:
         return self._words[index].text if 0 <= index < len(self._words) else ""
 
     def _joined(self, index: int, count: int = 1) -> bool:
-        """Whether no punctuation and no end of an utterance parts this word from the `count` words after it."""
+        """Tell whether no punctuation and no utterance end separates this word from the `count` words after it."""
         return not any(self._breaks[index : index + count])
 
     def _breaks_after(self, index: int) -> bool:
@@ -194,7 +194,7 @@ class _Spans:
         return bool(_BREAK.search(between))
 
 
-# What a span found by its words begins with, numbers aside.
+# First words of spans that are found by their words, numbers aside.
 _CUES = frozenset().union(
     lists.COLORS, lists.COLOR_MODIFIERS, lists.MATERIALS, lists.MATERIAL_MODIFIERS, lists.AUDIENCES, lists.SIZES,
     lists.CONDITIONS, lists.OCCASIONS, lists.FEATURES, ("pack", "set", "size", *_SIZES_OF_TWO_WORDS),

@@ -1,4 +1,4 @@
-"""The small closed word lists that the rule-based plan knows facets by, and how it hears what a shopper wants."""
+"""The word lists and patterns with which the rule-based plan finds facets, intent and mode."""
 
 import re
 
@@ -8,7 +8,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 def _any_of(*patterns: str) -> re.Pattern[str]:
-    """Matches where one of the patterns does, at word boundaries."""
+    """Compile an alternative of patterns, matched at word boundaries."""
     return re.compile(rf"\b(?:{'|'.join(patterns)})\b")
 
 
@@ -49,9 +49,9 @@ NEGATIONS = _words("not no non without except excluding minus")
 LINKS = _words(
     "with for that which who from to of by as on at under over between in and or but when while because if so"
 )
-# Words before the thing itself that say nothing about it.
+# Words before the product that say nothing about it.
 FILLERS = _words("his her pair pairs set new good best great nice cheap really very ones also other kind type sort")
-# What a question says of a thing; no part of the thing's name there.
+# Words that ask about a product and are not part of its name.
 QUESTION_VERBS = _words("fit fits work works come comes use using used go goes last hold holds keep support supports")
 
 _TO_GET = r"(?: to (?:buy|find|get|order|purchase))?"
@@ -76,7 +76,7 @@ QUESTION_START = re.compile(
     r"^(?:(?:hi|hey|hello|so|ok|okay|and|but|well),? )*(?:is|are|was|were|does|do|did|can|could|will|would|has|have|"
     r"how|what|what's|whats|which|who|where|when|why|should)\b"
 )
-# A wish for things, though it may be put as a question.
+# A wish for products, though phrased as a question.
 WISH = _any_of(
     r"do (?:you|they|u) (?:have|sell|carry|stock)",
     r"(?:can|could|will|would) (?:you|u) (?:please )?(?:find|show|get|give|help|recommend|suggest)",
@@ -112,7 +112,7 @@ _PROFILE = (
 )
 _TROUBLE = r"(?:problem|issue|error|trouble)s?"
 
-# Tried in order; the first that matches decides. Everything else is about products.
+# Tried in order; the first match decides. All other questions are about products.
 SUPPORT_INTENTS: tuple[tuple[str, re.Pattern[str]], ...] = (
     (
         "contact_agent",

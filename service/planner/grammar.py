@@ -1,9 +1,9 @@
 """The grammar of plan text for one question, in llguidance's Lark dialect.
 
 Right-linear over the question's words, so it grows linearly with them and compiles in about a millisecond. After word
-`i` three rules say what may follow: `s<i>` a new section, `p<i>` a span that starts at word `i` or later, `c<i>` the
-same span going on with word `i`. A facet value can therefore only be a run of the question's own words, in order, and
-a bound only a number that the question names. https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md
+`i` three rules define what may follow: `s<i>` a new section, `p<i>` a span that starts at word `i` or later, `c<i>` the
+same span going on with word `i`. A facet value can therefore only be a run of the question's own words, in order, and a
+bound only a number that the question names. https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md
 """
 
 import json
@@ -30,13 +30,13 @@ MAX_CORRECTION_CHARACTERS = 20
 
 
 def plan_grammar(question: Question) -> str:
-    """The Lark grammar that admits exactly the valid plan texts of this question."""
+    """Return the Lark grammar that admits exactly the valid plan texts of this question."""
     return "\n".join((_fixed_text(), *_price_rules(question), *_correction_rules(question), *_span_rules(question)))
 
 
 @cache
 def _fixed_text() -> str:
-    """The rules that are the same for every question."""
+    """Return the rules that are the same for every question."""
     return "\n".join(_fixed_rules())
 
 
@@ -48,7 +48,7 @@ def _fixed_rules() -> Iterable[str]:
     yield f"ask: {_word_rule('ask_product')} (catalog | reviews | qa)"
     names = ("catalog", "reviews", "qa")
     for first, second, third in (names, names[1:] + names[:1], names[2:] + names[:2]):
-        # Every order of one to three sources, none twice.
+        # Every order of one to three distinct sources.
         yield (
             f"{first}: {_source(first)} ({_source(second)} {_source(third)}? | {_source(third)} {_source(second)}?)?"
         )
@@ -76,7 +76,7 @@ def _correction_rules(question: Question) -> Iterable[str]:
 
 
 def is_correctable(word: str) -> bool:
-    """Whether a plan may say what a word of the question was meant to be."""
+    """Tell whether a plan may correct this word of the question."""
     return len(word) >= SHORTEST_CORRECTED_WORD and any(character.isalpha() for character in word)
 
 
@@ -106,5 +106,5 @@ def _either(words: Iterable[str]) -> str:
 
 
 def _word(word: str) -> str:
-    """A literal of one word with the space before it."""
+    """Return the literal of one word with the space before it."""
     return json.dumps(f" {word}", ensure_ascii=False)

@@ -1,8 +1,8 @@
-"""The plan cache of this process: what the model wrote for a question, kept for a while, the least used given up first.
+"""The plan cache of this process: an LRU cache, with expiry, of the text that the model wrote for a question.
 
-The model's text is kept and not the plan: a plan names words as *this* shopper wrote them, the model reads them
-lower-cased. The text is parsed against the question it is given for, so that no entry, wherever it came from, can put
-a word into a plan that the question does not hold.
+The text is kept and not the plan: a plan quotes words as *this* shopper wrote them, and the model reads them
+lower-cased. The text is parsed against the question that it answers, so that no entry, whatever its origin, can put a
+word into a plan that is not in the question.
 """
 
 import time
@@ -14,7 +14,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class CachedPlanText:
-    """What a model once wrote."""
+    """Text that a model wrote earlier."""
 
     text: str
     model_id: str
@@ -22,7 +22,7 @@ class CachedPlanText:
 
 
 class SharedPlanCache(Protocol):
-    """A second level that several processes share. Neither call raises; `get` takes a few milliseconds at the most."""
+    """A second level shared by several processes. Neither call raises; `get` takes a few milliseconds at most."""
 
     async def get(self, key: str) -> CachedPlanText | None: ...
 
@@ -30,7 +30,7 @@ class SharedPlanCache(Protocol):
 
 
 class PlanCache:
-    """At most `entries` texts, each for `seconds`."""
+    """A cache of at most `entries` texts, each for `seconds`."""
 
     def __init__(self, entries: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._entries = entries
@@ -42,7 +42,7 @@ class PlanCache:
         return len(self._kept)
 
     def get(self, key: str) -> CachedPlanText | None:
-        """What is kept under the key, unless it is too old."""
+        """Return the text for the key, unless it has expired."""
         found = self._kept.get(key)
         if found is None:
             return None
@@ -54,7 +54,7 @@ class PlanCache:
         return remembered
 
     def put(self, key: str, remembered: CachedPlanText) -> None:
-        """Keep it from now on for the full time."""
+        """Store it for the full time, starting now."""
         self._kept[key] = (self._clock() + self._seconds, remembered)
         self._kept.move_to_end(key)
         while len(self._kept) > self._entries:

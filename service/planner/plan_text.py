@@ -8,10 +8,10 @@
               | INTENT-WORD SOURCE* (FACET-WORD span)* ["Over" n] ["Under" n] ["Try" wrong meant] VERTICAL-WORD
 
 The intent word is lower-case for a keyword query and capitalised for a conversational one, so mode and intent cost one
-token. Facets follow the question's own order and never overlap, so most words after a facet word are forced. What is
-known of most training rows comes first and the vertical, known of few, last: nothing is conditioned on a guess.
+token. Facets follow the question's own order and never overlap, so most words after a facet word are forced. What most
+training rows label comes first and the vertical, which few label, last: nothing is conditioned on a guess.
 
-This module knows the text alone; `grammar.py` writes what is legal for one question, `queries.py` the search queries.
+This module knows only the text; `grammar.py` writes what is legal for one question, `queries.py` the search queries.
 """
 
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ _SECTION_WORDS = frozenset({*_FACET_OF_WORD, *_VERTICAL_OF_WORD, MIN_PRICE_WORD,
 
 
 class PlanTextError(ValueError):
-    """The text is not plan text for this question. Text that `grammar.py` admits never raises it."""
+    """Raised for text that is no plan of this question. Text that `grammar.py` admits never raises it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class FacetSpan:
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """The question's word `wrong` was meant to be `meant` (both lower-case)."""
+    """A correction: the question's word `wrong` was meant to be `meant` (both lower-case)."""
 
     wrong: str
     meant: str
@@ -66,7 +66,7 @@ class Correction:
 
 @dataclass(slots=True)
 class PlanDraft:
-    """What plan text says, before search queries are derived from it."""
+    """The meaning of plan text, before search queries are derived from it."""
 
     mode: str
     intent: str
@@ -79,13 +79,13 @@ class PlanDraft:
 
 
 def intent_word(mode: str, intent: str) -> str:
-    """The word that opens plan text: lower-case for keyword mode."""
+    """Return the first word of plan text: lower-case for keyword mode."""
     word = INTENT_WORDS[intent]
     return word if mode == "keyword" else word.capitalize()
 
 
 def render(draft: PlanDraft, question: Question) -> str:
-    """Plan text of a draft, every word preceded by a space (the inverse of `parse`)."""
+    """Return the plan text of a draft, every word preceded by a space (the inverse of `parse`)."""
     parts = [intent_word(draft.mode, draft.intent)]
     if draft.intent not in PRODUCT_INTENTS:
         return "".join(f" {part}" for part in parts)
@@ -103,7 +103,7 @@ def render(draft: PlanDraft, question: Question) -> str:
 
 
 def parse(text: str, question: Question) -> PlanDraft:
-    """Read plan text back. Raises PlanTextError where the grammar of this question would not have admitted it."""
+    """Parse plan text. Raises PlanTextError where the grammar of this question would not have admitted it."""
     words = text.split()
     if not words or words[0] not in _INTENT_OF_WORD:
         raise PlanTextError(f"plan text starts with no intent: {text!r}")
@@ -113,7 +113,7 @@ def parse(text: str, question: Question) -> PlanDraft:
     while position < len(words) and words[position] in _SOURCE_OF_WORD:
         draft.sources.append(_SOURCE_OF_WORD[words[position]])
         position += 1
-    next_word = 0  # spans are matched leftmost, from where the last one ended
+    next_word = 0  # spans are matched leftmost, from the end of the previous one
     while position < len(words):
         section, value, position = _section(words, position, text)
         if section in _FACET_OF_WORD:
@@ -131,7 +131,7 @@ def parse(text: str, question: Question) -> PlanDraft:
 
 
 def _section(words: list[str], position: int, text: str) -> tuple[str, list[str], int]:
-    """The section word at `position`, the words of its value, and where the next section starts."""
+    """Return the section word at `position`, the words of its value, and where the next section starts."""
     section = words[position]
     if section not in _SECTION_WORDS:
         raise PlanTextError(f"{section!r} opens no section in {text!r}")
@@ -171,6 +171,6 @@ def _set_price(draft: PlanDraft, section: str, value: list[str], text: str) -> N
 
 
 def _order_price(draft: PlanDraft) -> None:
-    """A range named backwards ("from 40 to 20") still means the same range."""
+    """Swap a reversed range ("from 40 to 20"), which means the same range."""
     if draft.price_min is not None and draft.price_max is not None and draft.price_min > draft.price_max:
         draft.price_min, draft.price_max = draft.price_max, draft.price_min

@@ -1,7 +1,7 @@
-"""From a question to its plan: prompt and grammar to an engine, plan text back, a plan made of both.
+"""From a question to its plan: send prompt and grammar to an engine, and build the plan from its text.
 
-`plan_with_model` asks the engine and raises what it raises: benchmarks, evaluation and traces want nothing else. Where
-there is none, `plan_by_rule` answers instead, and says so.
+`plan_with_model` calls the engine and passes its errors on, as benchmarks, evaluation and traces need. Where there is
+no model, `plan_by_rule` answers instead, and marks the plan as such.
 """
 
 import logging
@@ -30,7 +30,7 @@ RULES_ID = "peakplan-rules"
 
 
 class Generator(Protocol):
-    """What a planner needs of an engine."""
+    """The interface of an engine as a planner uses it."""
 
     @property
     def model_id(self) -> str: ...
@@ -40,20 +40,20 @@ class Generator(Protocol):
 
 @runtime_checkable
 class Pool(Generator, Protocol):
-    """What it needs of several engines behind one queue, which can be asked for a second opinion."""
+    """The interface of a pool of engines behind one queue, which can give a second opinion."""
 
     async def generate(
         self, request: GenerationRequest, *, second_opinion_on: GenerationResult | None = None
     ) -> GenerationResult:
-        """From another engine than gave that result, if there is one."""
+        """Generate on an engine other than the one that gave `second_opinion_on`, if there is one."""
         ...
 
     def distrust(self, result: GenerationResult) -> None:
-        """Take out the engine that gave this result: it is corrupt."""
+        """Quarantine the engine that gave this result, which is corrupt."""
 
 
 class IncompletePlanError(EngineError):
-    """The model's text broke off before it was a whole plan."""
+    """Raised when the model's text ends before the plan is complete."""
 
     def __init__(self, stop_reason: StopReason, tokens: int) -> None:
         super().__init__(f"{stop_reason} after {tokens} tokens")
@@ -62,7 +62,7 @@ class IncompletePlanError(EngineError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A plan and how it came about: `result` is the model's, if one took part; `reason` says why, if rules made it."""
+    """A plan and its origin: `result` is the model's, if one took part; `reason` says why rules made it."""
 
     plan: Plan
     source: Literal["model", "cache", "fallback"]
@@ -85,8 +85,8 @@ class Planner:
         self._strategy = strategy
 
     def plan_by_rule(self, question: Question, error: EngineError | PlanTextError) -> Planned:
-        """What rules make of the question, since `error` kept the model from it."""
-        if isinstance(error, PlanTextError):  # the grammar let through what the parser does not know: a bug of ours
+        """Plan the question by rule, because `error` kept the model from it."""
+        if isinstance(error, PlanTextError):  # the grammar admitted a text that the parser rejects: a bug of ours
             logger.error("plan text did not parse", extra={"exception": error_location(error)})
         else:
             log = logger.warning if isinstance(error, IncompletePlanError) else logger.debug
@@ -99,10 +99,10 @@ class Planner:
     async def plan_with_model(
         self, task: PlanTask, *, strategy: Strategy | None = None, fast_forward: bool = True, trace: bool = False
     ) -> Planned:
-        """The model's plan. Raises EngineError (IncompletePlanError when cut short), PlanTextError on a bug of ours.
+        """Return the model's plan. Raises EngineError (IncompletePlanError when cut short), PlanTextError on a bug.
 
-        Where a whole text is no plan, another engine of a pool is asked. If its text is one, the first engine is
-        corrupt; if not, the question is to blame, and one odd question cannot take out one engine after another.
+        Where a complete text is no plan, another engine of the pool is asked. If its text is one, the first engine is
+        corrupt; if not, the question is the cause, and so no single question can take out one engine after another.
         """
         chosen = strategy or self._strategy
         request = task.request(chosen, fast_forward=fast_forward, trace=trace)
@@ -121,12 +121,12 @@ class Planner:
 
 
 def _draft(result: GenerationResult, task: PlanTask) -> PlanDraft:
-    """Raises IncompletePlanError, PlanTextError."""
+    """Parse the result. Raises IncompletePlanError, PlanTextError."""
     if result.stop_reason != "finished":
         raise IncompletePlanError(result.stop_reason, result.plan_tokens)
     return parse(result.text, task.question)
 
 
 def plan_from_text(text: str, question: Question) -> Plan:
-    """The plan that the model's text means for this question. Raises PlanTextError when it means none."""
+    """Return the plan that the model's text means for this question. Raises PlanTextError when it is invalid."""
     return complete_plan(parse(text, question), question)

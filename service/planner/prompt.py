@@ -1,7 +1,7 @@
-"""What the model gets to see of a question: the prompt, and the grammar that holds its answer.
+"""The model's input for a question: the prompt, and the grammar that constrains the answer.
 
-The prompt is short on purpose: the model is tuned for this one task, so every instruction token would only cost
-prefill time. One line an utterance, lower-cased, oldest first; the plan text follows the last line.
+The prompt is short on purpose: the model is tuned for this one task, so every instruction token would only cost prefill
+time. It has one line for each utterance, lower-cased, oldest first; the plan text follows the last line.
 """
 
 import hashlib
@@ -12,8 +12,8 @@ from service.planner.grammar import plan_grammar
 from service.planner.question import Question
 
 _KEY_BYTES = 20
-# Short and long, with one fact and with many, for help and for goods: what a replica generates before its first
-# request, so that the gateway knows what a question of any length takes here.
+# Short and long questions, with one fact or many, about orders and products: a replica generates their plans before its
+# first request, so that the gateway can estimate the time of a question of any length.
 _WARM_UP_QUESTIONS = (
     ("red shoes",),
     ("where is my order",),
@@ -27,15 +27,15 @@ _WARM_UP_QUESTIONS = (
 
 
 def render_prompt(question: Question) -> str:
-    """One line an utterance; each starts with a space so that its words get the tokens that plan text will use."""
+    """Render one line for each utterance; each starts with a space, for the same tokens as in plan text."""
     return "".join(f" {utterance.lower()}\n" for utterance in question.utterances)
 
 
 class PlanTask:
-    """A question on its way to a plan: what is made of it is made when it is first asked for, and once."""
+    """A question to plan; prompt, grammar and key are computed on first use, and only once."""
 
     def __init__(self, question: Question, deadline: float | None = None) -> None:
-        """`deadline` is on the `time.monotonic` clock, in seconds."""
+        """Take `deadline`, on the `time.monotonic` clock, in seconds."""
         self.question = question
         self.deadline = deadline
         self._keys: dict[str, str] = {}
@@ -50,19 +50,19 @@ class PlanTask:
 
     @property
     def _seen(self) -> str:
-        """All that a model gets to see."""
+        """The whole input of a model for this question."""
         words = "\x1f".join(f"{word.utterance} {word.text}" for word in self.question.words)
         return "\x1e".join((self.prompt, words, repr(self.question.numbers)))
 
     def key(self, version: str) -> str:
-        """The same for questions that a model of this version answers alike."""
+        """Return the cache key: equal for questions that a model of this version answers alike."""
         if version not in self._keys:
             seen = f"{version}\x1e{self._seen}".encode()
             self._keys[version] = hashlib.blake2b(seen, digest_size=_KEY_BYTES).hexdigest()
         return self._keys[version]
 
     def request(self, strategy: Strategy, *, fast_forward: bool = True, trace: bool = False) -> GenerationRequest:
-        """What is asked of an engine."""
+        """Return the request for an engine."""
         return GenerationRequest(
             prompt=self.prompt,
             grammar=self.grammar,
@@ -74,6 +74,6 @@ class PlanTask:
 
 
 def warm_up_requests(strategy: Strategy) -> list[GenerationRequest]:
-    """Questions of every length that shoppers ask, for a replica's first generations."""
+    """Return questions of all usual lengths, for a replica's first generations."""
     questions = (Question.parse(newest, history) for *history, newest in _WARM_UP_QUESTIONS)
     return [PlanTask(question).request(strategy) for question in questions]

@@ -1,7 +1,7 @@
-"""From plan text to the plan: the search queries follow from the spans that the model named, at no decoding cost.
+"""From a plan draft to the plan: search queries are derived from the model's spans, at no decoding cost.
 
-The first query is strict and made of the question's words; then comes the same with the model's correction of
-a word, then a wider one that keeps only what the thing is.
+The first query is strict and made of the question's words; the second has the model's correction of a word, and the
+last is wider and keeps only the product's name.
 """
 
 import re
@@ -28,7 +28,7 @@ FUNCTION_WORDS = frozenset(
 
 
 def complete_plan(draft: PlanDraft, question: Question) -> Plan:
-    """The plan that a draft means for its question. Total: every draft that `parse` returns becomes a valid plan."""
+    """Return the plan that a draft means for its question. Total: every draft from `parse` becomes a valid plan."""
     return Plan.model_validate(
         {
             "mode": draft.mode,
@@ -43,7 +43,7 @@ def complete_plan(draft: PlanDraft, question: Question) -> Plan:
 
 
 def search_queries(draft: PlanDraft, question: Question) -> list[str]:
-    """One to three distinct queries, strict first; none where nothing is to be searched."""
+    """Return one to three distinct queries, strict first; none for an intent without a search."""
     if draft.intent == "out_of_scope":
         return []
     if draft.intent in FIXED_SOURCES:
@@ -82,7 +82,7 @@ def _span_words(spans: list[FacetSpan], question: Question) -> str:
 
 
 def _content(words: tuple[Word, ...]) -> str:
-    """The words that carry meaning; all of them where none does."""
+    """Return the words that carry meaning; all of them where none does."""
     return _join([word for word in words if word.text not in FUNCTION_WORDS]) or _join(list(words))
 
 

@@ -1,4 +1,4 @@
-"""A shopper's question as words, with where each stands in the text and the numbers it names."""
+"""A shopper's question as words, with their positions in the text and the numbers in it."""
 
 import unicodedata
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from service.planner.numbers import find_numbers
 
-# Bounds on what the model reads. They keep the prompt, and so the prefill, short: a plan must fit 300 ms.
+# Limits on the model's input. They keep the prompt, and therefore the prefill, short: a plan must fit 300 ms.
 MAX_QUESTION_WORDS = 96
 MAX_HISTORY_WORDS = 48
 MAX_WORD_CHARACTERS = 48
@@ -30,7 +30,7 @@ class Word(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """The newest utterance and what of the history is kept, oldest first.
+    """The newest utterance and the kept part of the history, oldest first.
 
     `utterances` are cleaned texts, the question last; `words` runs over all of them in order; `numbers` are the
     distinct numbers that they name, in order.
@@ -46,11 +46,11 @@ class Question:
 
     @property
     def own_words(self) -> tuple[Word, ...]:
-        """The words of the newest utterance alone."""
+        """The words of the newest utterance only."""
         return tuple(word for word in self.words if word.utterance == len(self.utterances) - 1)
 
     def surface(self, first: int, last: int) -> str:
-        """The text from word `first` to word `last` (inclusive, same utterance) exactly as the shopper wrote it."""
+        """Return the text of words `first` to `last` (inclusive, same utterance) exactly as the shopper wrote it."""
         return self.utterances[self.words[first].utterance][self.words[first].start : self.words[last].end]
 
     @classmethod
@@ -76,7 +76,7 @@ class Question:
 
 def clean(text: str) -> str:
     """Collapse white space and drop control, format and unassigned characters; keep everything else as it is."""
-    if text.isascii() and text.isprintable():  # nearly always, and then nothing is to be dropped
+    if text.isascii() and text.isprintable():  # true of nearly all texts, which then need no cleaning
         return " ".join(text.split())
     kept = (" " if character.isspace() else character for character in text if _is_kept(character))
     return " ".join("".join(kept).split())
@@ -87,7 +87,7 @@ def _is_kept(character: str) -> bool:
 
 
 def _words(text: str, utterance: int) -> list[Word]:
-    found = text.split()[:MAX_QUESTION_WORDS]  # single spaces are between them
+    found = text.split()[:MAX_QUESTION_WORDS]  # single spaces separate them
     words = []
     at = 0
     for position, word in enumerate(found):
@@ -99,7 +99,7 @@ def _words(text: str, utterance: int) -> list[Word]:
 
 
 def _trim(word: str, *, is_last: bool) -> tuple[int, int]:
-    """Where the word itself stands inside its punctuation; a token of punctuation alone stays whole."""
+    """Return the span of the word inside its punctuation; a token of punctuation alone stays whole."""
     start, end = 0, len(word)
     if word.isalnum():
         return start, end
@@ -112,7 +112,7 @@ def _trim(word: str, *, is_last: bool) -> tuple[int, int]:
 
 def _is_trailing(word: str, start: int, end: int, *, is_last: bool) -> bool:
     last = word[end - 1]
-    if last == ".":  # "st." and "oz." keep theirs
+    if last == ".":  # "st." and "oz." keep their period
         return is_last or end - start > _LONG_ENOUGH_TO_END_A_SENTENCE
     if last in "\"'”’" and end - start > 1 and word[end - 2].isdigit():  # 10" and 6' are sizes
         return False

@@ -1,8 +1,8 @@
 """The second level of the plan cache: a Redis or Valkey server that several hosts share.
 
-A slow or dead server must cost a request next to nothing. So: all reads of one turn of the event loop travel as one
-MGET over one connection; a read that takes longer than `timeout` is given up, and after one failure nobody asks again
-until a probe, off every request's path, was answered in time. Writes wait for nobody.
+A slow or dead server must cost a request next to nothing. So all reads of one event-loop iteration are sent as one MGET
+over one connection; a read that exceeds `timeout` is abandoned, and after one failure there are no reads until a
+background probe has been answered in time. Nothing waits for writes.
 """
 
 import asyncio
@@ -25,16 +25,16 @@ T = TypeVar("T")
 _PREFIX = "peakplan:"
 _MAX_VALUE_BYTES = 8192
 _MAX_UNWRITTEN = 1000
-_CONNECT_SECONDS = 0.5  # off every request's path
-_MIN_PAUSE, _MAX_PAUSE = 0.1, 2.0  # between probes of a server that fails
+_CONNECT_SECONDS = 0.5  # connecting is off every request's path
+_MIN_PAUSE, _MAX_PAUSE = 0.1, 2.0  # between probes of a failing server
 _FAILURES = (RedisError, OSError, TimeoutError, ValueError)
 
 
 class RedisPlanCache:
-    """A `SharedPlanCache` on a server."""
+    """A `SharedPlanCache` on a Redis or Valkey server."""
 
     def __init__(self, url: str, *, timeout: float, seconds: float) -> None:
-        """`timeout`: seconds a read may take; `seconds`: how long an entry lives. Raises ValueError for a bad URL."""
+        """Take `timeout`, seconds for a read, and `seconds`, an entry's life. Raises ValueError for a bad URL."""
         self._reads = _client(url)
         self._writes = _client(url)
         self._timeout = timeout
@@ -46,11 +46,11 @@ class RedisPlanCache:
         self.up = False
 
     def start(self) -> None:
-        """Begin to connect; until that is done every `get` says None at once."""
+        """Start to connect; until that is done, every `get` returns None at once."""
         self._tasks = [asyncio.create_task(self._read()), asyncio.create_task(self._write())]
 
     async def close(self) -> None:
-        """Stop; what is not written yet is lost."""
+        """Stop; pending writes are lost."""
         self.up = False
         for task in self._tasks:
             task.cancel()
@@ -92,7 +92,7 @@ class RedisPlanCache:
             pause = min(pause * 2, _MAX_PAUSE)
 
     async def _probe(self) -> None:
-        """Connect, then prove that answers come in time."""
+        """Connect, then check that answers arrive in time."""
         await _within(_CONNECT_SECONDS, self._reads.ping())
         await _within(self._timeout, self._reads.ping())
         self.up = True
@@ -102,7 +102,8 @@ class RedisPlanCache:
             await self._wake_reader.wait()
             self._wake_reader.clear()
             keys = list(self._asked)
-            # A busy event loop is no slow server: requests leave in time, the connection is given up later.
+            # A busy event loop must not count as a slow server: requests are sent in time, and the connection is
+            # dropped later.
             values = await _within(4 * self._timeout, self._reads.mget([_PREFIX + key for key in keys]))
             self._answer_all(dict(zip(keys, map(_decode, values), strict=True)), keys)
 
@@ -128,7 +129,7 @@ class RedisPlanCache:
 
 
 def _client(url: str) -> "Redis":
-    """One connection, no retries: a second try is the next probe's."""
+    """Return a client with one connection and no retries: a second attempt is left to the next probe."""
     return Redis.from_url(
         url,
         max_connections=1,
@@ -155,7 +156,7 @@ def _encode(remembered: CachedPlanText) -> bytes:
 
 
 def _decode(value: bytes | str | None) -> CachedPlanText | None:
-    """None for what is no entry of ours."""
+    """Decode an entry; None for any other value."""
     if value is None or len(value) > _MAX_VALUE_BYTES:
         return None
     try:

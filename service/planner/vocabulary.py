@@ -35,7 +35,7 @@ SOURCE_WORDS: dict[str, str] = {
     key: entry["word"] for key, entry in _vocabulary()["sources"].items() if "word" in entry
 }
 
-# Intents whose sources follow from the intent alone; the model writes no sources and no facets for them.
+# Intents that determine their sources; the model writes neither sources nor facets for them.
 FIXED_SOURCES: dict[str, tuple[str, ...]] = {
     key: tuple(entry["sources"]) for key, entry in _vocabulary()["intents"].items() if "sources" in entry
 }

@@ -1,7 +1,7 @@
 """CloudWatch's embedded metric format: JSON lines that CloudWatch turns into metrics.
 
-Values are collected and written every few seconds, not once a request: under load a line a request would cost more
-than the plan from the cache that it reports. AWS, "Specification: Embedded metric format".
+Values are collected and written every few seconds, not for each request: under load a line for each request would cost
+more than a cached plan. AWS, "Specification: Embedded metric format".
 """
 
 import json
@@ -19,7 +19,7 @@ Label = tuple[str, str]  # a dimension that belongs to a value, and not to the h
 
 
 class EmfCollector:
-    """Collects values until `lines` gives them out, a few lines for each label and one for what has none."""
+    """Collects values until `lines` returns them: a few lines for each label, and one for what has none."""
 
     def __init__(self, dimensions: Mapping[str, str]) -> None:
         """`dimensions` gives Fleet, Cell and, where there are, Group and Release; sets that need more are left out."""
@@ -27,11 +27,11 @@ class EmfCollector:
         self._series: dict[Label | None, Series] = defaultdict(lambda: defaultdict(list))
 
     def add(self, name: str, value: float, label: Label | None = None) -> None:
-        """Note one value. Raises KeyError for a metric that the fleet's list does not hold."""
+        """Record one value. Raises KeyError for a metric that the fleet's list does not contain."""
         self._series[label][metric_names()[name].name].append(round(value, 3))
 
     def lines(self, properties: Mapping[str, str] | None = None) -> list[str]:
-        """What was collected since the last call. `properties` stand in every line; they are no dimensions."""
+        """Return the lines collected since the last call. `properties` are in every line; they are no dimensions."""
         collected, self._series = self._series, defaultdict(lambda: defaultdict(list))
         now = int(time.time() * 1000)
         return [
@@ -62,7 +62,7 @@ def _definition(metric: MetricName) -> dict[str, Any]:
 
 
 def _sums(series: Series) -> Series:
-    """Counts need only their sum; of times and shares every value counts for the percentiles."""
+    """Reduce counts to their sum; of times and shares every value is kept for the percentiles."""
     return {
         name: [sum(values)] if metric_names()[name].statistic == "Sum" else values for name, values in series.items()
     }

@@ -1,6 +1,6 @@
 """Logs, one line an event: JSON for machines, plain words on a terminal.
 
-What shoppers write never goes into one: only ids, counts, codes, times and places in the code.
+Shoppers' text never goes into one: only ids, counts, codes, times and places in the code.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ _CLEAR_LINE = "\r\x1b[K"  # of a terminal, where a progress line may stand
 _TICK_SECONDS = 0.5
 _paused = threading.Event()
 
-# What every LogRecord has; whatever else a record carries came with `extra`.
+# The fields of every LogRecord; any other came with `extra`.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message", "taskName"}
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a record."""
+    """Formats a record as one JSON object."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
@@ -41,7 +41,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TerminalFormatter(logging.Formatter):
-    """The same for people: the time of day, the event, then its fields."""
+    """Formats a record for people: the time of day, the event, then its fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
@@ -58,7 +58,7 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
 
 
 def error_location(error: BaseException) -> str:
-    """The error's type and the places it came through, outermost first; not its message, which may quote a shopper."""
+    """Return the error's type and its traceback's locations, outermost first, without its message (shopper text)."""
     frames = traceback.extract_tb(error.__traceback__)
     places = [f"{PurePath(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
     cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
@@ -66,7 +66,7 @@ def error_location(error: BaseException) -> str:
 
 
 def configure_logging(level: str) -> None:
-    """Send every logger of this process to standard error, uvicorn's included, and what Python itself would print.
+    """Send every logger of this process to standard error, including uvicorn's and Python's own errors.
 
     A program calls it before anything else, and again once it knows the level: no line of it is anything but JSON,
     except on a terminal. Every process does so for itself: replicas inherit the stream and not its format.
@@ -84,7 +84,7 @@ def configure_logging(level: str) -> None:
 
 
 def cannot_start(program: str, reason: str) -> None:
-    """A program's last words before its exit: one line, in words on a terminal."""
+    """Print why a program cannot start, as one line; in plain words on a terminal."""
     if sys.stderr.isatty():
         print(f"{_CLEAR_LINE}{program} cannot start: {reason}.", file=sys.stderr)
     else:
@@ -93,7 +93,7 @@ def cannot_start(program: str, reason: str) -> None:
 
 @contextlib.contextmanager
 def progress_line(doing: str) -> Iterator[None]:
-    """While it lasts, show people at a terminal what is being done, and for how long; nothing anywhere else."""
+    """Show, on a terminal only, what is being done and for how long, while the block runs."""
     if not sys.stderr.isatty():
         yield
         return
@@ -112,14 +112,14 @@ def progress_line(doing: str) -> Iterator[None]:
         yield
     finally:
         ended.set()
-        ticking.join()  # a process may be forked after this, and no thread outlives that
+        ticking.join()  # a process may be forked after this, and no thread survives that
         sys.stderr.write(_CLEAR_LINE)
         sys.stderr.flush()
 
 
 @contextlib.contextmanager
 def progress_line_paused() -> Iterator[None]:
-    """While another program shows its own progress on the same terminal."""
+    """Pause the progress line while another program shows its own progress on the same terminal."""
     _paused.set()
     try:
         yield
@@ -133,7 +133,7 @@ def _log_uncaught(kind: type[BaseException], error: BaseException, trace: Traceb
 
 
 def give_up_unwritten() -> None:
-    """Let go of lines that standard error does not take (a full disk): Python would fail with them at its exit."""
+    """Discard lines that standard error does not take (a full disk); otherwise Python would fail at exit."""
     try:
         sys.stderr.flush()
     except OSError:

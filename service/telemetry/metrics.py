@@ -1,7 +1,6 @@
-"""What the service measures about itself, for CloudWatch (EMF) and Prometheus alike.
+"""The service's metrics, for CloudWatch (EMF) and Prometheus alike.
 
-A request costs a handful of additions here. What the gateway and the cache count themselves is read off them every
-few seconds.
+A request costs a handful of additions here. Counters of the gateway and the cache are read every few seconds.
 """
 
 import asyncio
@@ -28,7 +27,7 @@ _OTHER_REASON = "error"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One request that got a plan. Times in milliseconds; the model's share of it is None where no model took part."""
+    """One request that got a plan. Times in milliseconds; the model's is None where no model took part."""
 
     rung: str
     milliseconds: float
@@ -42,7 +41,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What gateway and cache say of themselves: counts since the start by metric name, and how busy they are now.
+    """The state of gateway and cache: counts since the start by metric name, and how busy they are now.
 
     `asked` counts requests that needed the model, refused ones too; one takes a replica `service_seconds` on average.
     """
@@ -56,7 +55,7 @@ class Reading:
 
 
 class Metrics:
-    """Everything that is measured. `read` is asked at every flush and every scrape."""
+    """All metrics of the service. `read` is called at every flush and every scrape."""
 
     def __init__(
         self,
@@ -76,11 +75,11 @@ class Metrics:
         self._flushes = 0
 
     def arrived(self) -> None:
-        """A request for a plan came in."""
+        """Count a request for a plan."""
         self._add("Requests", 1)
 
     def planned(self, outcome: Outcome) -> None:
-        """It got its plan."""
+        """Record a request that got its plan."""
         rung = outcome.rung
         self._add("Answered", 1, ("Rung", rung))
         self._add("Latency", outcome.milliseconds, ("Rung", rung))
@@ -108,16 +107,16 @@ class Metrics:
         self._add("SloBad", 1)
 
     def failed(self) -> None:
-        """A bug of ours kept it from its plan."""
+        """Count a request that failed because of a bug."""
         self._add("SloBad", 1)
 
     def exposition(self) -> bytes:
-        """For Prometheus, as of now."""
+        """Return the current metrics for Prometheus."""
         self._take_reading(self._read())
         return self._prometheus.text()
 
     def lines(self) -> list[str]:
-        """What has come together for CloudWatch since the last call; nothing where EMF is off."""
+        """Return CloudWatch lines with the values since the last call; none where EMF is off."""
         reading = self._read()
         self._take_reading(reading)
         if self._emf is None:
@@ -131,9 +130,9 @@ class Metrics:
         return self._emf.lines({"ModelVersion": reading.model_version})
 
     async def publish_for_ever(self, write: Callable[[bytes], None], seconds: float = FLUSH_SECONDS) -> None:
-        """Write lines every few seconds until cancelled, and once more then.
+        """Write lines every few seconds until cancelled, and a last time then.
 
-        They are written in a thread: who reads them may stall, and the service must not. What cannot be written is
+        They are written in a thread: their reader may stall, and the service must not. Lines that cannot be written are
         lost.
         """
         try:
@@ -144,7 +143,7 @@ class Metrics:
             _write_if_possible(write, self.lines())
 
     def _take_reading(self, reading: Reading) -> None:
-        """Add what the totals have grown by, and set what is true now."""
+        """Add the increase of the totals, and set the gauges."""
         for name, total in reading.totals.items():
             if grown := total - self._seen[name]:
                 self._add(name, grown)
@@ -165,7 +164,7 @@ class Metrics:
 
 
 def write_to_stdout(data: bytes) -> None:
-    """All of it, past Python's buffer: what a full disk refuses must not come up again at exit. Raises OSError."""
+    """Write everything, bypassing Python's buffer, which would fail at exit on a full disk. Raises OSError."""
     while data:
         data = data[os.write(sys.stdout.fileno(), data) :]
 

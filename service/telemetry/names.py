@@ -28,13 +28,13 @@ class MetricName:
 
 @cache
 def namespace() -> str:
-    """The CloudWatch namespace of everything that the service publishes."""
+    """Return the CloudWatch namespace of all metrics of the service."""
     return str(_document()["sources"][_SOURCE]["namespace"])
 
 
 @cache
 def metric_names() -> dict[str, MetricName]:
-    """Every metric of the service, by name."""
+    """Return every metric of the service, by name."""
     return {
         name: MetricName(
             name=name,
@@ -52,7 +52,7 @@ def metric_names() -> dict[str, MetricName]:
 
 @cache
 def rungs() -> tuple[str, ...]:
-    """What may answer a request, best first."""
+    """Return the rungs, the kinds of answer to a request, best first."""
     return tuple(_document()["rungs"])
 
 

@@ -1,4 +1,4 @@
-"""The same metrics for Prometheus: what `GET /metrics` answers. Names follow its conventions: base units, `_total`."""
+"""Metrics for Prometheus, the answer of `GET /metrics`. Names follow its conventions: base units, `_total`."""
 
 import re
 
@@ -55,7 +55,7 @@ class PrometheusMeters:
             (histogram.labels(label[1]) if label else histogram).observe(seconds)
 
     def text(self) -> bytes:
-        """Everything in Prometheus's text format."""
+        """Return everything in Prometheus's text format."""
         return generate_latest(self._registry)
 
 

@@ -1,7 +1,7 @@
-"""OpenTelemetry traces of requests, when a collector's address is set; nothing at all otherwise.
+"""OpenTelemetry traces of requests, sent only when a collector's address is set.
 
-A span is made after the fact from the times that were measured anyway, so a request pays for its trace once it has
-been answered. Spans carry ids, counts and times; no word of a shopper.
+A span is made after the fact from the times that were measured anyway, so a request pays for its trace once it has been
+answered. Spans carry ids, counts and times, but no shopper's text.
 """
 
 import time
@@ -14,30 +14,30 @@ Attributes = Mapping[str, str | int | float | bool]
 
 
 class Tracer(Protocol):
-    """Takes finished requests."""
+    """The interface that takes finished requests."""
 
     def record(
         self, name: str, seconds: float, attributes: Attributes, parts: Mapping[str, float], headers: Mapping[str, str]
     ) -> None:
-        """A request that ended just now: what it was, how long it took, and its parts (seconds, one after another).
+        """Record a request that ended just now: its name, its duration, and its parts (seconds, one after another).
 
         `headers` may hold the caller's W3C `traceparent`.
         """
 
     def close(self) -> None:
-        """Send what is left, for a few seconds at the most."""
+        """Send the remaining spans, for a few seconds at most."""
 
 
 def make_tracer(endpoint: str) -> Tracer | None:
-    """A tracer that sends to the collector at `endpoint` ("http://host:4318") over HTTP; None for ""."""
+    """Return a tracer that sends to the collector at `endpoint` ("http://host:4318") over HTTP; None for ""."""
     return OpenTelemetryTracer(endpoint) if endpoint else None
 
 
 class OpenTelemetryTracer:
-    """Spans in batches from a thread of the SDK's own; a collector that is down costs no request anything."""
+    """Sends spans in batches from a thread of the SDK; a collector that is down costs no request anything."""
 
     def __init__(self, endpoint: str) -> None:
-        # Imported here: who sets no endpoint pays neither the time nor the memory.
+        # Imported here, so that no endpoint costs neither time nor memory.
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider

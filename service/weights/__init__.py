@@ -1,1 +1,1 @@
-"""The files of other engines: Medusa heads and checkpoints in their layouts, read, checked and written."""
+"""Weights and model folders: reading, checking and writing Medusa heads and checkpoints in several engines' layouts."""

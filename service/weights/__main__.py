@@ -1,4 +1,4 @@
-"""`python -m service.weights export|import`: our model for other engines, and other people's models for ours."""
+"""`python -m service.weights export|import`: export our model to other engines, or import others' models."""
 
 import argparse
 import sys
@@ -18,7 +18,7 @@ FORMATS = [name for name in LAYOUTS if name != PEAKPLAN.name]
 
 
 def _path(word: str) -> Path:
-    """No shell expands the ~ of a make variable."""
+    """Return a path with ~ expanded, because no shell expands it in a make variable."""
     return Path(word).expanduser()
 
 
@@ -57,7 +57,7 @@ def _import(arguments: argparse.Namespace) -> list[str]:
 
 
 def main(words: list[str] | None = None) -> int:
-    """The command line; 0, or 2 when something cannot be used, with the reason on stderr."""
+    """Run the command line; return 0, or 2 with the reason on stderr when something cannot be used."""
     arguments = _parser().parse_args(words)
     try:
         lines = (_export if arguments.command == "export" else _import)(arguments)

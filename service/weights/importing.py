@@ -1,7 +1,7 @@
-"""`make import`: a checkpoint of the Llama architecture and published Medusa heads become a model folder of ours.
+"""`make import`: turn a Llama checkpoint and published Medusa heads into a model folder.
 
-Nothing of the checkpoint is copied: `model.json` names its folder. What would fail at the first request, or worse,
-answer wrongly, is refused here.
+Nothing of the checkpoint is copied: `model.json` names its folder. Anything that would fail at the first request, or
+give wrong answers, is refused here.
 """
 
 import json
@@ -18,15 +18,15 @@ from service.weights.head_layouts import PEAKPLAN, Found, read_heads, write_head
 from service.weights.head_weights import LayoutError
 from service.weights.model_folder import ModelCard
 
-MAX_TOKENS = 96  # the longest plan text, as of the model that we ship
+MAX_TOKENS = 96  # the longest plan text of the shipped model
 _TREE = "medusa_tree.json"
-# Small, as suits a CPU (docs/figures/decoding.json): each head's best after the best, a few seconds beside them.
+# Small, as suits a CPU (docs/figures/decoding.json): each head's best after the best, plus a few second-best ones.
 _TREE_OF_HEADS = [[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0], [0, 0, 1], [0, 0, 0, 0]]
 
 
 @dataclass(frozen=True)
 class Imported:
-    """The model folder that was made, the heads found for it, and what its owner should know."""
+    """The model folder that was made, its heads, and notes for its owner."""
 
     folder: Path
     heads: Found | None
@@ -83,7 +83,7 @@ def _tokenizer(checkpoint: Path, vocab_size: int) -> Tokenizer:
 
 
 def _special_token(checkpoint: Path, field: str, tokenizer: Tokenizer) -> int:
-    """From config.json or generation_config.json; the first of several."""
+    """Return a token id from config.json or generation_config.json; the first of several."""
     for name in ("config.json", "generation_config.json"):
         path = checkpoint / name
         value: Any = read_json(path).get(field) if path.is_file() else None
@@ -94,7 +94,7 @@ def _special_token(checkpoint: Path, field: str, tokenizer: Tokenizer) -> int:
 
 
 def _choices(tree: Path | None, found: Found) -> list[list[int]]:
-    """The tree to draft: the one named, the one beside the heads, or the small default. Raises LayoutError."""
+    """Return the tree's choices: those named, those beside the heads, or the small default. Raises LayoutError."""
     beside = found.path.with_name(_TREE)
     path = tree or (beside if beside.is_file() else None)
     if path is None:

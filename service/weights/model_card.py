@@ -1,6 +1,6 @@
-"""model.json of a model folder: what the model is called, what it stands on and how long its plans get.
+"""The model.json of a model folder: the model's name, its base and how long its plans get.
 
-Apart from the rest of the folder, because an engine whose model runs elsewhere needs only this, and not torch.
+It is separate from `model_folder.py`, because an engine whose model runs elsewhere needs only this, and not torch.
 """
 
 from pathlib import Path
@@ -11,11 +11,11 @@ from service.weights.base_weights import BASE_NAME
 
 
 class ModelFolderError(RuntimeError):
-    """A model folder cannot be used; the message names the file and what to do."""
+    """Raised for a model folder that cannot be used; the message names the file and what to do."""
 
 
 class ModelCard(BaseModel):
-    """model.json."""
+    """The content of model.json."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -27,7 +27,7 @@ class ModelCard(BaseModel):
 
 
 def read_card(model_dir: Path) -> ModelCard:
-    """model.json. Raises ModelFolderError naming the field that is wrong."""
+    """Read model.json. Raises ModelFolderError naming the field that is wrong."""
     path = existing(model_dir / "model.json")
     try:
         return ModelCard.model_validate_json(path.read_text(encoding="utf-8"))
@@ -37,7 +37,7 @@ def read_card(model_dir: Path) -> ModelCard:
 
 
 def existing(path: Path) -> Path:
-    """The path itself. Raises ModelFolderError where there is no such file."""
+    """Return the path itself. Raises ModelFolderError where there is no such file."""
     if not path.is_file():
         raise ModelFolderError(
             f"{path} is missing. Point PEAKPLAN_MODEL_DIR at a model folder; `make train` writes one."

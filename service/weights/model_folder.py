@@ -53,7 +53,7 @@ _ADAPTER_PREFIX = "base_model.model."
 
 
 class Drafting(BaseModel):
-    """drafting.json."""
+    """The content of drafting.json."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -62,7 +62,7 @@ class Drafting(BaseModel):
 
 
 class PrefillHeadCard(BaseModel):
-    """prefill_head.json."""
+    """The content of prefill_head.json."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -71,7 +71,7 @@ class PrefillHeadCard(BaseModel):
 
 
 class ExitCard(BaseModel):
-    """early_exit.json."""
+    """The content of early_exit.json."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -82,9 +82,9 @@ class ExitCard(BaseModel):
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """All that an engine needs. `weights` have Hugging Face's parameter names, the adapter merged.
+    """A model as an engine needs it. `weights` have Hugging Face's parameter names, the adapter merged.
 
-    `longest_sequence`: prompt, plan and drafted nodes, beyond which the base's attention would not be ours.
+    `longest_sequence` limits prompt, plan and drafted nodes; beyond it the base's attention differs from ours.
     """
 
     id: str
@@ -116,7 +116,7 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
         tokenizer = Tokenizer.from_file(str(existing(base / "tokenizer.json")))
         if (model_dir / "adapter_model.safetensors").is_file():
             merge_adapter(weights, model_dir, dtype)
-        for name in weights:  # one by one: two copies of the whole would double a replica's peak memory
+        for name in weights:  # one by one: two copies of all weights would double a replica's peak memory
             weights[name] = weights[name].to(dtype)
         heads_path = model_dir / "medusa_heads.safetensors"
         heads = MedusaHeads.load(heads_path) if heads_path.is_file() else None
@@ -147,7 +147,7 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
 
 
 def load_early_exit(model_dir: Path) -> EarlyExit | None:
-    """The exit that a model folder names, for the strategy "draft" alone. Raises ModelFolderError."""
+    """Read the model folder's early exit, for the strategy "draft" only. Raises ModelFolderError."""
     path, weights = model_dir / "early_exit.json", model_dir / "early_exit.safetensors"
     if not path.is_file():
         return None
@@ -173,7 +173,7 @@ def _prefill_head(model_dir: Path, tokenizer: Tokenizer, hidden_size: int) -> Pr
 
 
 def base_folder(card: ModelCard, model_dir: Path, cache_dir: Path) -> Path:
-    """Where the base lies; the default one is fetched when it is not there yet."""
+    """Return the folder of the base; the default one is fetched when it is not there yet."""
     if card.base == BASE_NAME:
         return ensure_base_weights(cache_dir)
     folder = (model_dir / card.base).resolve()

@@ -1,4 +1,4 @@
-"""Where a model folder's tokenizer lies, for engines that run no model of their own: nothing here needs torch."""
+"""Finds a model folder's tokenizer, for engines that run no model of their own: nothing here needs torch."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from service.weights.model_card import ModelCard, ModelFolderError
 
 
 def tokenizer_file(card: ModelCard, model_dir: Path, cache_dir: Path) -> Path:
-    """The base's tokenizer.json; the default base is fetched when it is not there yet.
+    """Return the base's tokenizer.json; the default base is fetched when it is not there yet.
 
     Raises ModelFolderError, or BaseWeightsError for the default base.
     """

@@ -247,7 +247,7 @@ def _know_defaults_as_previous_values() -> None:
         known = [each for each in incoming_params if not each.get("UsePreviousValue") or _was_given(instance, each)]
         return resolve(self, instance, known)
 
-    CloudFormationBackend._resolve_update_parameters = kept  # type: ignore[assignment,method-assign]
+    CloudFormationBackend._resolve_update_parameters = kept  # type: ignore[method-assign]
 
 
 def _was_given(stack: Any, parameter: Properties) -> bool:

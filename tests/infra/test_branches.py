@@ -1,4 +1,4 @@
-"""What the fleets that ship do not show: JWT, mutual TLS, NAT, a public load balancer, reserved capacity."""
+"""What the fleets that ship do not show: JWT, mutual TLS, NAT, a public balancer, reserved capacity, processors."""
 
 import json
 from functools import cache
@@ -128,3 +128,48 @@ def test_reserved_capacity_is_used_first_by_its_own_group_alone() -> None:
             "CapacityReservationTarget": {"CapacityReservationIds": [RESERVATION]},
         },
     }
+
+
+PROCESSORS: dict[str, Any] = {
+    "groups": [
+        {
+            "instance_type": "c7a.4xlarge",
+            "engine": "torch",
+            "service_time": {"mean_ms": 49.3, "p99_ms": 153.5, "source": "measured: the figures of another machine"},
+            "minimum": 3,
+            "maximum": 6,
+        }
+    ]
+}
+
+
+@cache
+def processors() -> dict[str, Template]:
+    """A fleet without a Neuron chip."""
+    return _clean(PROCESSORS)
+
+
+def test_a_cell_of_processors_runs_our_kernels_and_watches_no_chip() -> None:
+    cell = processors()["Cell-1"]
+    (template,) = resources(cell, "AWS::EC2::LaunchTemplate").values()
+    data = template["Properties"]["LaunchTemplateData"]
+    assert data["InstanceType"] == "c7a.4xlarge"
+    told = json.dumps(data["UserData"])
+    assert "PEAKPLAN_ENGINE=torch" in told
+    assert "PEAKPLAN_GROUP=cpu" in told
+    names = json.dumps(processors()["Observability"])
+    assert "cell-1-neuron-" not in names
+    assert "CPUUtilization" in names
+
+
+def test_the_image_of_a_fleet_of_processors_is_baked_and_proven_on_one() -> None:
+    image = processors()["Image"]
+    assert only(image, "AWS::ImageBuilder::InfrastructureConfiguration")["InstanceTypes"] == ["c7a.4xlarge"]
+    (recipe,) = resources(image, "AWS::ImageBuilder::ImageRecipe").values()
+    parameters = {
+        parameter["Name"]: parameter["Value"][0]
+        for component in recipe["Properties"]["Components"]
+        for parameter in component.get("Parameters", [])
+    }
+    assert parameters["CHIPS"] == "cpu"
+    assert "PEAKPLAN_ENGINE=torch" in parameters["SETTINGS"]

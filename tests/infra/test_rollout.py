@@ -246,7 +246,8 @@ class Scripted:
     """CloudFormation as a stack that is found in the middle of things, one status an ask."""
 
     def __init__(self, *statuses: str) -> None:
-        self.statuses, self.asked = list(statuses), []
+        self.statuses = list(statuses)
+        self.asked: list[str] = []
         self.image = NEXT
 
     def describe_stacks(self, **_: object) -> dict[str, Any]:

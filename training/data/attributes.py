@@ -1,7 +1,7 @@
-"""Questions of the taxonomy's categories with what the taxonomy says of them: their attributes and values.
+"""Questions from the taxonomy's categories with their attributes and values.
 
-Whoever asks for third-party brake pads, or which water type a fish food is for, has said much of the shelf without
-naming it. Siblings share attributes, so what is learnt here holds for categories that no row named.
+A question for third-party brake pads, or for fish food for salt water, says much about its category without naming it.
+Siblings share attributes, so what is learnt here holds for categories that no row named.
 """
 
 import random
@@ -16,7 +16,7 @@ from training.data.examples import Example, MarkedText
 from training.data.phrases import phrases, wrap
 from training.data.rows import read_rows, training_categories
 
-# What a handle's words say about the facet; the first that fits, and "feature" where none does.
+# Words of a handle and the facet that they imply; the first match counts, and "feature" where none does.
 _FACETS = (
     (re.compile(r"colou?r"), "color"),
     (re.compile(r"pattern|theme"), "theme"),
@@ -27,7 +27,7 @@ _FACETS = (
     (re.compile(r"condition$"), "condition"),
     (re.compile(r"occasion"), "occasion"),
 )
-# Intent and sources of the kinds of question.
+# Intent and sources of each kind of question.
 _SEARCH = ("find_product", ("catalog",))
 _SPECIFICATION = ("ask_product", ("catalog",))
 _REVIEWS = ("ask_product", ("reviews", "qa"))
@@ -35,7 +35,7 @@ _REVIEWS = ("ask_product", ("reviews", "qa"))
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """What may be said of a product, and the facet that its values are."""
+    """A property of products, and the facet that its values belong to."""
 
     name: str
     facet: str
@@ -52,7 +52,7 @@ class Category:
 
 
 def categories(data: Path) -> list[Category]:
-    """Every category of training that has an attribute. Raises ValueError where none has one with values."""
+    """Return every training category that has an attribute. Raises ValueError where none has one with values."""
     attributes = _attributes(data)
     found = []
     for name, vertical, handles in training_categories(data):
@@ -66,7 +66,7 @@ def categories(data: Path) -> list[Category]:
 
 
 def question(category: Category, brands: list[str], rng: random.Random) -> Example:
-    """A question that names one to three of its category's attributes or values."""
+    """Write a question that names one to three of its category's attributes or values."""
     kind = MarkedText.value("type", category.name)
     roll = rng.random()
     if roll < 0.2:
@@ -88,7 +88,7 @@ def question(category: Category, brands: list[str], rng: random.Random) -> Examp
 
 
 def _with_values(kind: MarkedText, category: Category, brands: list[str], rng: random.Random) -> MarkedText:
-    """The name after some values, as in a search box; who it is for and its size may come after it."""
+    """Write values and then the name, as in a search box; the user group and the size may come after it."""
     chosen = rng.sample(category.attributes, min(rng.choice((1, 1, 2, 2, 3)), len(category.attributes)))
     parts = [(attribute.facet, rng.choice(attribute.values)) for attribute in chosen]
     if rng.random() < 0.25:
@@ -111,7 +111,7 @@ def _example(
 
 
 def _attributes(data: Path) -> Mapping[str, Attribute]:
-    """By handle. Those that extend another (a dial's colour) are left out: their values say nothing new."""
+    """Return attributes by handle, without those that extend another (a dial's colour): their values add nothing."""
     found: dict[str, Attribute] = {}
     for row in read_rows(data / "taxonomy_attributes.jsonl.gz"):
         key, name = _key(row["handle"]), _spoken(row["name"])
@@ -123,11 +123,11 @@ def _attributes(data: Path) -> Mapping[str, Attribute]:
 
 
 def _key(handle: str) -> str:
-    """Categories and attributes write the same handle with other signs."""
+    """Normalise a handle: categories and attributes write the same one with different signs."""
     return re.sub(r"[^a-z0-9]+", "_", handle.lower())
 
 
 def _spoken(name: str) -> str:
-    """As one types it; empty where its words would not be words of a question."""
+    """Return a name as one types it; empty where its words could not be words of a question."""
     text = " ".join(re.sub(r"[,()]", " ", name.lower().replace("&", "and")).split())
     return text if [word.text for word in Question.parse(text).words] == text.split() else ""

@@ -1,4 +1,4 @@
-"""Turn labelled queries into the other forms in which shoppers say the same: sentences, prices, slips, follow-ups.
+"""Augmentation: turn labelled queries into other forms of the same request: sentences, prices, typos, follow-ups.
 
 Every function takes a query with gold spans and returns an example whose spans are gold too, so that the model learns
 sentences from real labels rather than from templated ones.
@@ -15,17 +15,17 @@ from training.data.examples import Example, MarkedText, shift
 from training.data.phrases import expand, misspell, phrases, split_templates, spoken_price, wrap
 from training.data.rows import LabelledQuery, Split
 
-Bounds = tuple[float | None, float | None]  # least and greatest price
+Bounds = tuple[float | None, float | None]  # lowest and highest price
 _CORRECTABLE = re.compile(r"^[A-Za-z]{1,19}$")
 
 
 def keyword(query: LabelledQuery, *, misspelt: bool = False) -> Example:
-    """The query as it was typed."""
+    """Make an example of the query as it was typed."""
     return _product(query.text, "keyword", price_max=query.price_max, may_be_misspelt=misspelt, origin="queryner")
 
 
 def sentence(query: LabelledQuery, rng: random.Random) -> Example:
-    """The query inside a request; one in five asks for advice, which reviews help to give."""
+    """Put the query inside a request; one in five asks for advice, for which reviews are a source."""
     advice = rng.random() < 0.2
     template = rng.choice(phrases()["advice_wrappers" if advice else "find_wrappers"])
     sources = ["catalog", "reviews"] if advice else ["catalog"]
@@ -35,7 +35,7 @@ def sentence(query: LabelledQuery, rng: random.Random) -> Example:
 
 
 def product_question(query: LabelledQuery, rng: random.Random) -> Example:
-    """A question about the thing: how it does in use (reviews, answers) or what it is (catalogue)."""
+    """Ask a question about the product: how it does in use (reviews, answers) or what it is (catalogue)."""
     about_use = rng.random() < 0.5
     template = rng.choice(phrases()["ask_reviews_wrappers" if about_use else "ask_spec_wrappers"])
     text = wrap(template, query.text)
@@ -45,7 +45,7 @@ def product_question(query: LabelledQuery, rng: random.Random) -> Example:
 
 
 def with_price(query: LabelledQuery, rng: random.Random) -> Example:
-    """The query with a price bound, as keywords or as a sentence; sometimes with a number that is no price."""
+    """Add a price bound, as keywords or as a sentence; sometimes with a number that is no price."""
     kind = rng.choices(("price_max", "price_min", "price_range", "not_price"), (9, 4, 6, 2))[0]
     if query.price_max is not None:
         return keyword(query)
@@ -70,13 +70,13 @@ def with_price(query: LabelledQuery, rng: random.Random) -> Example:
 
 
 def _measure(phrase: str) -> MarkedText:
-    """A bound on something else than the price."""
+    """Write a bound on something other than the price."""
     facet = "audience" if re.search(r"kids|50s|years", phrase) else "feature" if "pockets" in phrase else "size"
     return MarkedText.value(facet, phrase)
 
 
 def with_negation(query: LabelledQuery, other: str, rng: random.Random) -> Example:
-    """ "not leather" is a feature that keeps its "not", so that retrieval never searches for leather."""
+    """Add "not leather", a feature that keeps its "not", so that retrieval never searches for leather."""
     phrase = MarkedText.plain(rng.choice(phrases()["negations"]).replace("X", other))
     start = 1 if phrase.words[0] in ("but", "anything") else 0
     phrase = replace(phrase, spans=(FacetSpan("feature", start, len(phrase.words) - 1),))
@@ -87,7 +87,7 @@ def with_negation(query: LabelledQuery, other: str, rng: random.Random) -> Examp
 
 
 def with_slip(query: LabelledQuery, rng: random.Random) -> Example:
-    """One word misspelt; the plan says what it was meant to be."""
+    """Misspell one word; the plan says what it was meant to be."""
     candidates = [i for i, word in enumerate(query.text.words) if len(word) >= 5 and _CORRECTABLE.match(word)]
     if not candidates:
         return keyword(query)
@@ -108,7 +108,7 @@ def with_slip(query: LabelledQuery, rng: random.Random) -> Example:
 
 
 def with_other_values(query: LabelledQuery, values: dict[str, list[str]], rng: random.Random) -> LabelledQuery:
-    """Some values replaced by those of other queries ("mention replacement", Dai & Adel, arXiv 2010.11683)."""
+    """Replace some values by those of other queries ("mention replacement", Dai & Adel, arXiv 2010.11683)."""
     words: list[str] = []
     spans: list[FacetSpan] = []
     position = 0
@@ -125,8 +125,10 @@ def with_other_values(query: LabelledQuery, values: dict[str, list[str]], rng: r
 
 
 def cut_otherwise(example: Example, rng: random.Random) -> Example:
-    """A row whose facets are only context, half the time with its type cut as a model might: the vertical that comes
-    after them has to be right whatever they say."""
+    """Return a row whose facets are only context, half the time with its type cut as a model might cut it.
+
+    The vertical that comes after them has to be right in either case.
+    """
     spans: list[FacetSpan] = []
     for span in example.draft.spans:
         if span.facet == "type" and span.last > span.first and rng.random() < 0.5:
@@ -139,7 +141,7 @@ def cut_otherwise(example: Example, rng: random.Random) -> Example:
 
 
 def follow_up(query: LabelledQuery, values: dict[str, list[str]], rng: random.Random) -> Example:
-    """The query was asked before; now the shopper changes one facet of it, or the price, or asks about it."""
+    """Put the query into the history; the question changes a facet of it, or the price, or asks about it."""
     before = query.text if rng.random() < 0.5 else wrap(rng.choice(phrases()["find_wrappers"]), query.text)
     roll = rng.random()
     if roll < 0.2:
@@ -162,7 +164,7 @@ def follow_up(query: LabelledQuery, values: dict[str, list[str]], rng: random.Ra
 
 
 def _with_a_bound(before: MarkedText, rng: random.Random) -> tuple[MarkedText, Bounds]:
-    """An earlier question with a price bound after it, which stays in force."""
+    """Write an earlier question with a price bound after it, which stays in force."""
     kind = rng.choice(("price_max", "price_max", "price_min"))
     text, value = spoken_price(rng)
     priced = before + MarkedText.plain(rng.choice(phrases()[kind]).replace("N", text))
@@ -172,7 +174,7 @@ def _with_a_bound(before: MarkedText, rng: random.Random) -> tuple[MarkedText, B
 
 
 def new_topic(example: Example, earlier: Sequence[MarkedText], rng: random.Random) -> Example:
-    """The same example after an unrelated conversation, of which nothing is kept."""
+    """Return the same example after an unrelated conversation, of which nothing is kept."""
     history = tuple(str(text) for text in earlier[: rng.choice((1, 1, 2, 3))])
     offset = _words_before(example.query, history)
     draft = replace(example.draft, spans=list(shift(example.draft.spans, offset)))
@@ -181,7 +183,7 @@ def new_topic(example: Example, earlier: Sequence[MarkedText], rng: random.Rando
 
 def _priced_follow_up(query: LabelledQuery, before: MarkedText, rng: random.Random) -> Example:
     kind = rng.choice(("price_max", "price_min"))
-    if query.price_max is None and rng.random() < 0.3:  # another bound takes the place of the first
+    if query.price_max is None and rng.random() < 0.3:  # another bound replaces the first
         before = before + MarkedText.plain(rng.choice(phrases()[kind]).replace("N", spoken_price(rng)[0]))
     text, value = spoken_price(rng)
     lead = rng.choice(("", "", "anything", "what about", "only", "do you have any"))
@@ -234,13 +236,13 @@ def _product(
 
 
 def support(intent: str, mode: str, rng: random.Random, split: Split = "train") -> Example:
-    """A support question from our templates, in keywords or as a sentence; every sixth template is for dev alone."""
+    """Write a support question from our templates, as keywords or a sentence; every sixth template is for dev."""
     template = rng.choice(split_templates(phrases()[f"support_{mode}"][intent], split))
     return Example(expand(template, rng), PlanDraft(mode, intent), origin=f"support_{mode}")
 
 
 def out_of_scope(rng: random.Random, split: Split = "train") -> Example:
-    """A question that no shop answers, from our templates."""
+    """Write a question that no shop answers, from our templates."""
     text = expand(rng.choice(split_templates(phrases()["out_of_scope"], split)), rng)
     mode = "conversational" if re.search(r"\b(i|me|you|my|what|how|who|is|do|write|help)\b", text) else "keyword"
     return Example(text, PlanDraft(mode, "out_of_scope"), origin="out_of_scope")

@@ -1,4 +1,4 @@
-"""A training example: a question, its plan as far as it is known, and the token targets that this gives.
+"""Training examples: a question, its plan as far as it is known, and the resulting token targets.
 
 Targets mark what is supervised. Where a field is unknown its text is context only; where only "the facets end here" is
 known, the target is a *set* of tokens and the loss is the negative log of their summed probability.
@@ -28,16 +28,16 @@ IGNORED = -100
 
 
 class TargetSet(IntEnum):
-    """Targets that stand for any token of a set (below zero, so that no token id collides)."""
+    """Targets that stand for any token of a set (negative, so that no token id collides)."""
 
     ENDS_FACETS = -2  # a vertical word
     ENDS_FACETS_OR_CORRECTS = -3  # the question may hold a misspelling that nobody labelled
-    ENDS_SOURCES = -4  # anything that may follow the sources
+    ENDS_SOURCES = -4  # any token that may follow the sources
 
 
 @dataclass(frozen=True, slots=True)
 class MarkedText:
-    """A text as words, with the facet spans that lie on them (indices into `words`)."""
+    """A text as words, with its facet spans (indices into `words`)."""
 
     words: tuple[str, ...]
     spans: tuple[FacetSpan, ...] = ()
@@ -48,7 +48,7 @@ class MarkedText:
 
     @classmethod
     def value(cls, facet: str, text: str) -> "MarkedText":
-        """A text that is one facet's value as a whole."""
+        """Mark a whole text as one facet's value."""
         words = tuple(text.split())
         return cls(words, (FacetSpan(facet, 0, len(words) - 1),))
 
@@ -65,7 +65,7 @@ def shift(spans: Sequence[FacetSpan], by: int) -> tuple[FacetSpan, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One question with what is known of its plan. `draft.spans` index the words of the whole `Question`."""
+    """One question with the known part of its plan. `draft.spans` index the words of the whole `Question`."""
 
     query: str
     draft: PlanDraft
@@ -82,7 +82,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class EncodedExample:
-    """Token ids of prompt and plan, and the target of each position (what should come *next*), same length."""
+    """Token ids of prompt and plan, and each position's target (the token that should come *next*), same length."""
 
     tokens: list[int]
     targets: list[int]
@@ -103,7 +103,7 @@ class _Builder:
 
 
 def target_sets(tokenizer: Tokenizer) -> dict[int, list[int]]:
-    """Token ids behind each TargetSet."""
+    """Return the token ids of each TargetSet."""
     verticals = _ids(tokenizer, [*VERTICAL_WORDS.values(), NO_VERTICAL_WORD])
     after_sources = _ids(tokenizer, [*FACET_WORDS.values(), MIN_PRICE_WORD, MAX_PRICE_WORD, CORRECTION_WORD])
     return {
@@ -114,7 +114,7 @@ def target_sets(tokenizer: Tokenizer) -> dict[int, list[int]]:
 
 
 def encode(example: Example, tokenizer: Tokenizer, bos: int, eos: int) -> EncodedExample:
-    """Tokens and next-token targets of one example."""
+    """Return the tokens and next-token targets of one example."""
     question = example.question()
     prompt = [bos, *tokenizer.encode(render_prompt(question), add_special_tokens=False).ids]
     builder = _Builder(tokenizer, list(prompt), [IGNORED] * (len(prompt) - 1))
@@ -124,7 +124,7 @@ def encode(example: Example, tokenizer: Tokenizer, bos: int, eos: int) -> Encode
 
 
 def _write_plan(builder: _Builder, example: Example, question: Question, eos: int) -> int:
-    """Append the known plan text; returns the target of the last position."""
+    """Append the known plan text and return the target of the last position."""
     draft = example.draft
     builder.extend(f" {intent_word(draft.mode, draft.intent)}", supervised=True)
     if draft.intent in FIXED_SOURCES:

@@ -1,4 +1,4 @@
-"""The training mix: what one epoch is made of, drawn anew each epoch, and the dev sets that quality is measured on."""
+"""The training mix: the examples of an epoch, drawn anew each time, and the dev sets that measure quality."""
 
 import random
 from collections import Counter
@@ -38,16 +38,16 @@ class Shares:
     clinc_keywords: int = 200
     taxonomy: int = 4000
     categories: int = 4500
-    attributes: int = 0  # categories with their attributes; one may come several times
-    products: int = 0  # kinds of product that we wrote
-    written: float = 0.0  # of the queries that we wrote
+    attributes: int = 0  # categories with their attributes; a category may be drawn several times
+    products: int = 0  # kinds of product from our own list
+    written: float = 0.0  # of our own queries
     retail: int = 500
     support: int = 800
     out_of_scope: int = 150
 
 
 class Mix:
-    """Reads the data folder once and draws epochs from it."""
+    """The data folder, read once, from which epochs are drawn."""
 
     def __init__(self, data: Path, shares: Shares | None = None) -> None:
         self.shares = shares or Shares()
@@ -66,7 +66,7 @@ class Mix:
         self.known_words = _known_words([*self.queries, *self.taxonomy, *real])
 
     def _read_written(self, data: Path) -> None:
-        """What we wrote, without whatever names a category or is a query of the dev rows."""
+        """Read our own product names and queries, without any that name a dev category or repeat a dev query."""
         dev_categories = rows.DevCategories(data)
         dev_queries = {frozenset(query.text.words) for query in rows.queryner(data, "dev")}
         self.products = [known for known in written.product_names() if not dev_categories.names(known[0])]
@@ -77,7 +77,7 @@ class Mix:
                 self.written.append(replace(query, vertical=None) if names_one else query)
 
     def epoch(self, rng: random.Random, more: Sequence[Example] = ()) -> list[Example]:
-        """One epoch, with what else is given, shuffled. The same generator state gives the same epoch."""
+        """Draw one shuffled epoch, with the examples of `more`. The same generator state gives the same epoch."""
         examples = [*more, *self._labelled(rng), *self._written(rng), *self._support(rng), *self._taxonomy(rng)]
         rng.shuffle(examples)
         return examples
@@ -101,7 +101,7 @@ class Mix:
                     yield make(augment.with_other_values(query, self.values, rng) if rng.random() < 0.7 else query)
 
     def _written(self, rng: random.Random) -> Iterator[Example]:
-        """Queries that we wrote, as they are and half as often in another form; the vertical of most is known."""
+        """Yield our own queries, as they are and half as often in another form; most have a known vertical."""
         forms = (augment.sentence, augment.sentence, augment.with_price, augment.with_slip, augment.product_question)
         for query in rng.sample(self.written, round(self.shares.written * len(self.written))):
             examples = [augment.keyword(query)]
@@ -159,7 +159,7 @@ class Mix:
 
 
 def keyword_form(example: Example) -> Example | None:
-    """A sentence's content words as somebody would type them into a search box; None where too few are left."""
+    """Turn a sentence into the keywords that one would type into a search box; None where too few are left."""
     words = [word.text for word in example.question().words if word.text not in FUNCTION_WORDS]
     if not 2 <= len(words) <= 5:
         return None
@@ -172,7 +172,7 @@ def keyword_form(example: Example) -> Example | None:
 
 
 def dev_sets(data: Path, seed: int = 0) -> dict[str, list[Example]]:
-    """Dev examples by origin, none of which training sees in any form."""
+    """Return dev examples by origin; training sees none of them in any form."""
     rng = random.Random(seed)
     real = list(rows.real_rows(data, "dev"))
     queries = rows.queryner(data, "dev")
@@ -228,7 +228,7 @@ def _known_words(sources: list[rows.LabelledQuery | Example]) -> frozenset[str]:
 
 
 def _category_query(name: str, vertical: str, values: dict[str, list[str]], rng: random.Random) -> Example:
-    """A category name as a query, alone or after a colour, brand or material."""
+    """Make a query of a category name, alone or after a colour, brand or material."""
     text = MarkedText.value("type", name.replace(",", "").replace("&", "and"))
     if rng.random() < 0.4:
         facet = rng.choice(("color", "brand", "material", "audience"))
@@ -246,7 +246,7 @@ def _category_query(name: str, vertical: str, values: dict[str, list[str]], rng:
 
 
 def _product_name(name: str, vertical: str) -> Example:
-    """A product of the retail catalogue asked for by its name, whose facets nobody labelled but its kind at the end."""
+    """Make a query of a retail product's name, in which only the kind of product at the end has a label."""
     text = MarkedText.plain(name)
     text = replace(text, spans=(FacetSpan("type", len(text.words) - 1, len(text.words) - 1),))
     draft = PlanDraft("keyword", "find_product", ["catalog"], list(text.spans), vertical=vertical)

@@ -19,17 +19,17 @@ def phrases() -> dict[str, Any]:
 
 
 def expand(template: str, rng: random.Random) -> str:
-    """Replace each `{a|b}` by one of its parts."""
+    """Replace each `{a|b}` by one of its alternatives."""
     return " ".join(_CHOICE.sub(lambda match: rng.choice(match.group(1).split("|")), template).split())
 
 
 def split_templates(templates: list[str], split: str) -> list[str]:
-    """Every sixth template belongs to dev alone."""
+    """Return the templates of a split: every sixth one belongs to dev only."""
     return [template for index, template in enumerate(templates) if (index % 6 == 5) == (split == "dev")]
 
 
 def wrap(template: str, inner: MarkedText) -> MarkedText:
-    """Put a marked text where the template says X; punctuation that touches X joins its last word."""
+    """Insert a marked text where the template has X; punctuation that touches X joins its last word."""
     before, after = re.split(r"\bX\b", template, maxsplit=1)
     touching = re.match(r"[?.,!]*", after)
     punctuation = touching.group() if touching else ""
@@ -45,7 +45,7 @@ _FORMS = ("${}", "${}", "${}", "{} dollars", "{} bucks", "{}", "{} usd", "£{}",
 
 
 def spoken_price(rng: random.Random, at_least: float = 0) -> tuple[str, float]:
-    """A price as shoppers write it, and its value (above `at_least`)."""
+    """Return a price as shoppers write it, and its value (above `at_least`)."""
     roll = rng.random()
     if roll < 0.08:
         word, spelled = rng.choice([*zip(_SMALL, _SMALL_VALUES, strict=True), *_HUNDREDS.items()])
@@ -64,12 +64,12 @@ def spoken_price(rng: random.Random, at_least: float = 0) -> tuple[str, float]:
 
 
 _NEIGHBOURS = dict(
-    zip("qwertyuiopasdfghjklzxcvbnm", "wertyuioplsdfghjklkxcvbnmn", strict=True)  # the key to the right
+    zip("qwertyuiopasdfghjklzxcvbnm", "wertyuioplsdfghjklkxcvbnmn", strict=True)  # the neighbouring key on the right
 )
 
 
 def misspell(word: str, rng: random.Random) -> str:
-    """One typing slip: two letters swapped, one dropped, doubled or replaced by its neighbour."""
+    """Add one typo: two letters swapped, or one dropped, doubled or replaced by its neighbour on the keyboard."""
     at = rng.randrange(1, len(word) - 1)
     slip = rng.randrange(4)
     if slip == 0:

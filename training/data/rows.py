@@ -26,8 +26,8 @@ _SENTENCE = re.compile(
     r"want|help|would|there|tell|have)\b",
     re.IGNORECASE,
 )
-_PLURAL = re.compile(r"[iy]?[es]*$")  # what plurals differ in, and somewhat more
-# The departments of the small retail catalogue whose every product belongs to one vertical.
+_PLURAL = re.compile(r"[iy]?[es]*$")  # matches the endings in which plurals differ, and somewhat more
+# Departments of the small retail catalogue all of whose products belong to one vertical.
 _RETAIL_VERTICALS = {
     "apparel": "aa", "footwear": "aa", "jewelry": "aa", "furniture": "fr", "housewares": "hg", "homedecor": "hg",
     "groceries": "fb", "salty snacks": "fb", "food service": "fb", "instruments": "ae", "electronics": "el",
@@ -43,20 +43,20 @@ QUERYNER_FACETS = {
 
 @dataclass(frozen=True, slots=True)
 class LabelledQuery:
-    """A real search query with its spans, the raw material of most augmentation."""
+    """A real search query with its spans, the source of most augmentation."""
 
     text: MarkedText
     price_max: float | None = None
-    vertical: str | None = None  # where somebody said it
+    vertical: str | None = None  # where it was labelled
 
     def values(self, facet: str) -> list[str]:
-        """The words of its spans of a facet."""
+        """Return the words of each span of a facet."""
         spans = [span for span in self.text.spans if span.facet == facet]
         return [" ".join(self.text.words[span.first : span.last + 1]) for span in spans]
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The JSON lines of a gzip file. Raises FileNotFoundError with the folder that was expected."""
+    """Return the JSON lines of a gzip file. Raises FileNotFoundError with the folder that was expected."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; DATA= must name the folder with the training data")
     with gzip.open(path, "rt", encoding="utf-8") as lines:
@@ -64,17 +64,17 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def held_out(text: str, share: int = 10) -> bool:
-    """True for a stable one in `share` of all texts."""
+    """Tell, by a stable hash, whether a text is one of the held-out `share`."""
     return zlib.crc32(text.encode()) % share == 0
 
 
 def looks_conversational(text: str) -> bool:
-    """Mode of the support rows, which carry none: a sentence to somebody, or bare keywords."""
+    """Guess the mode of a support row, which has no label: a sentence to somebody, or bare keywords."""
     return bool(_SENTENCE.search(text)) or text.endswith("?")
 
 
 def queryner(data: Path, split: Split) -> list[LabelledQuery]:
-    """Real queries with their spans."""
+    """Return real queries with their spans."""
     labelled = []
     for row in read_rows(data / f"queryner_{split}.jsonl.gz"):
         words = tuple(row["query"].split())
@@ -90,7 +90,7 @@ def queryner(data: Path, split: Split) -> list[LabelledQuery]:
 
 
 def real_rows(data: Path, split: Split) -> Iterator[Example]:
-    """WebShop, PQA and Bitext rows: intent, mode and sources are known, facets are not."""
+    """Yield WebShop, PQA and Bitext rows: intent, mode and sources are known, facets are not."""
     for row in read_rows(data / "plan_real_partial.jsonl.gz"):
         origin, plan, text = row["origin"], row["plan"], row["text"]
         if origin in ("queryner", "clinc") or "sources" not in row["supervised"]:
@@ -105,7 +105,7 @@ def real_rows(data: Path, split: Split) -> Iterator[Example]:
 
 
 def clinc_rows(data: Path, split: Split) -> Iterator[Example]:
-    """Out-of-scope and order-status utterances; dev holds whole intents that train does not have."""
+    """Yield out-of-scope and order-status utterances; dev holds whole intents that train does not have."""
     for row in read_rows(data / "clinc_train_sample.jsonl.gz"):
         if ("dev" if _clinc_is_dev(row) else "train") == split:
             mode = ("keyword", "conversational")[looks_conversational(row["text"])]
@@ -113,14 +113,14 @@ def clinc_rows(data: Path, split: Split) -> Iterator[Example]:
 
 
 def taxonomy_rows(data: Path, split: Split) -> Iterator[Example]:
-    """Rows written by templates: vertical and prices are trusted, facets only as context."""
+    """Yield template-generated rows: vertical and prices are trusted, facets are only context."""
     for row in read_rows(data / "plan_synth_taxonomy.jsonl.gz"):
         if row["split"] == split:
             yield synthetic_example(row)
 
 
 def synthetic_example(row: Row) -> Example:
-    """One templated row. Facets outside the vocabulary become features; those that are no span are dropped."""
+    """Convert one such row. Facets outside the vocabulary become features; those that are no span are dropped."""
     plan = row["plan"]
     facets, prices = plan["facets"], {key: plan["facets"].get(key) for key in ("price_min", "price_max")}
     question = Question.parse(row["text"])
@@ -138,7 +138,7 @@ def synthetic_example(row: Row) -> Example:
 
 
 def training_categories(data: Path) -> Iterator[tuple[str, str, list[str]]]:
-    """(leaf name, vertical, handles of its attributes) of every taxonomy category that no dev row uses."""
+    """Yield (leaf name, vertical, handles of its attributes) of every taxonomy category that no dev row uses."""
     dev = _dev_categories(data)
     for row in read_rows(data / "taxonomy_categories.jsonl.gz"):
         vertical = row["id"].split("-")[0]
@@ -147,29 +147,29 @@ def training_categories(data: Path) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def category_names(data: Path) -> list[tuple[str, str]]:
-    """(leaf name, vertical) of each of them."""
+    """Return (leaf name, vertical) of each of them."""
     return [(name, vertical) for name, vertical, _ in training_categories(data)]
 
 
 def _dev_categories(data: Path) -> set[str]:
-    """Paths of the categories that dev rows use."""
+    """Return the paths of the categories that dev rows use."""
     return {
         row["plan"]["category"] for row in read_rows(data / "plan_synth_taxonomy.jsonl.gz") if row["split"] == "dev"
     }
 
 
 class DevCategories:
-    """What the categories of dev rows are called, so that no other source teaches them."""
+    """The names of the dev rows' categories, which no other source may teach."""
 
     def __init__(self, data: Path) -> None:
         keys = {_name_key(path.rsplit(" > ", 1)[-1]) for path in _dev_categories(data)}
         self._single = {key for key in keys if len(key) == 1}
-        self._longer: dict[str, list[frozenset[str]]] = {}  # by one of their words
+        self._longer: dict[str, list[frozenset[str]]] = {}  # indexed by one of their words
         for key in keys - self._single:
             self._longer.setdefault(min(key, default=""), []).append(key)
 
     def names(self, name: str) -> bool:
-        """Whether a name is one of theirs, or holds all words of one of several; number and order do not matter."""
+        """Tell whether a name is one of theirs, or holds all words of a longer one, in any number and order."""
         key = _name_key(name)
         return key in self._single or any(longer <= key for word in key for longer in self._longer.get(word, ()))
 
@@ -180,7 +180,7 @@ def _name_key(name: str) -> frozenset[str]:
 
 
 def retail_products(data: Path) -> list[tuple[str, str]]:
-    """(product name, vertical) of the retail catalogue, where the department says which."""
+    """Return (product name, vertical) from the retail catalogue, where the department implies the vertical."""
     return [
         (row["name"].lower(), _RETAIL_VERTICALS[row["category"]])
         for row in read_rows(data / "aws_retail_products.jsonl.gz")
@@ -189,7 +189,7 @@ def retail_products(data: Path) -> list[tuple[str, str]]:
 
 
 def find_words(question: Question, value: list[str], start: int = 0) -> int | None:
-    """Index of the first run of the question's words that equals `value`."""
+    """Return the index of the first run of the question's words that equals `value`."""
     texts = [word.text for word in question.words]
     for first in range(start, len(texts) - len(value) + 1):
         if value and texts[first : first + len(value)] == value:
@@ -198,7 +198,7 @@ def find_words(question: Question, value: list[str], start: int = 0) -> int | No
 
 
 def _apart(spans: list[FacetSpan]) -> list[FacetSpan]:
-    """In question order; of two that overlap the later is dropped."""
+    """Return the spans in question order; of two that overlap the later one is dropped."""
     kept: list[FacetSpan] = []
     for span in sorted(spans, key=lambda span: span.first):
         if not kept or span.first > kept[-1].last:
@@ -213,7 +213,7 @@ def _split_of(row: Row) -> Split:
 
 
 def _clinc_is_dev(row: Row) -> bool:
-    """A seventh of the intents, and of the mixed "oos" and "order_status" ones a seventh of the rows."""
+    """Hold out a seventh of the intents, and a seventh of the rows of the mixed "oos" and "order_status"."""
     mixed = row["clinc_intent"] in ("oos", "order_status")
     return held_out(row["text"] if mixed else row["clinc_intent"], 7)
 

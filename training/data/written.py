@@ -1,8 +1,8 @@
-"""What we wrote for training from general knowledge: kinds of product by vertical, and search queries with their spans.
+"""Our own training material: kinds of product by vertical, and search queries with their spans.
 
-The taxonomy's ten thousand names and 7,816 labelled queries say little of the world's products, brands and titles, and
-a small model's own knowledge of them is thin. Both files were written by a language model that saw the training rows
-and no dev row; whatever names a category of a dev row is left out when they are read.
+The taxonomy's ten thousand names and 7,816 labelled queries cover little of the world's products, brands and titles,
+and a small model knows few of them. Both files were written by a language model that saw the training rows and no dev
+row; names of a dev row's category are left out when the files are read.
 """
 
 from pathlib import Path
@@ -23,7 +23,7 @@ FACET_LETTERS = {
 
 
 def product_names(path: Path = PRODUCTS) -> list[tuple[str, str]]:
-    """(name, vertical) of every kind of product: a line each, under its vertical in brackets."""
+    """Return (name, vertical) of every kind of product: one per line, under its vertical in brackets."""
     found: list[tuple[str, str]] = []
     vertical = None
     for number, line in _lines(path):
@@ -37,7 +37,7 @@ def product_names(path: Path = PRODUCTS) -> list[tuple[str, str]]:
 
 
 def labelled_queries(path: Path = QUERIES) -> list[LabelledQuery]:
-    """Every query: its vertical, then its words, where `phone_case/t` is a span of two words and `best` is none."""
+    """Return every query: its vertical, then its words; `phone_case/t` is a two-word span and `best` has no label."""
     return [_labelled(line, f"{path.name}:{number}") for number, line in _lines(path)]
 
 
@@ -59,6 +59,6 @@ def _labelled(line: str, where: str) -> LabelledQuery:
 
 
 def _lines(path: Path) -> list[tuple[int, str]]:
-    """Numbered lines that say something."""
+    """Return the numbered lines that are neither empty nor comments."""
     lines = enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
     return [(number, line.strip()) for number, line in lines if line.strip() and not line.startswith("#")]

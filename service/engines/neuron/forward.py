@@ -1,4 +1,4 @@
-"""One compiled Medusa model as the decoding loop's target: it reads a prompt or a tree, and keeps what was accepted.
+"""A compiled Medusa model as the decoding loop's target: it reads a prompt or a tree, and keeps what was accepted.
 
 The forward contract of NxDI's Medusa models (neuronx-distributed-inference 0.8, `models/model_base.py` and
 `utils/hf_adapter.py`), batch 1, K heads, a graph compiled for L rows, C candidates of each row coming back:
@@ -15,16 +15,15 @@ that `mask` names. Before it reads, a step moves the keys and values at the posi
 shape is an input like the tokens: only L is compiled in.
 
 Stock NxDI moves keys and values only in the view that the step itself reads and then writes the unmoved cache back
-(docs/decisions/0012). `relocates` says whether the graph was compiled with our patch; where it was not, no move is
-asked for, and what was accepted out of its place is read once more.
+(docs/decisions/0012). `relocates` tells whether the graph was compiled with our patch; where it was not, no move is
+requested, and nodes that were accepted out of place are read again.
 
 The last row of every step is left free at position 0: NxDI gathers its rows' hidden states from the lowest position on,
-which is right for no other one. This module knows tokens and positions, no text, grammar or Neuron package.
+which is right only for position 0. This module knows tokens and positions, but no text, grammar or Neuron package.
 
 The C candidates are the best tokens of the whole vocabulary, best first; their order is all that is known. Those before
 the first legal one are illegal, so the first legal one is the best legal token there is, exactly. Where none of the C
-is legal, nothing on this side of the device can tell which legal token is best: no token is made up, the generation is
-given up.
+is legal, the best legal token is unknown on the host: the generation fails, and no token is invented.
 """
 
 from collections.abc import Sequence
@@ -47,22 +46,22 @@ _OUTSIDE = -1000.0  # a score far below every rank, and finite: softmax of it is
 
 
 class ForwardContractError(RuntimeError):
-    """The compiled model answered with something else than the contract says."""
+    """Raised when the compiled model's answer violates the contract."""
 
 
 class OutsideCandidatesError(GrammarError):
-    """No candidate of a row is legal, though the grammar goes on."""
+    """Raised when no candidate of a row is legal, though the grammar goes on."""
 
 
 class ForwardOutput(Protocol):
-    """What NxDI returns: token ids under a name of Hugging Face's."""
+    """The output of NxDI: token ids under a Hugging Face field name."""
 
     @property
     def hidden_states(self) -> Tensor: ...
 
 
 class CompiledModel(Protocol):
-    """NxDI's `NeuronLlamaForCausalLM`, or whatever else obeys the contract above."""
+    """NxDI's `NeuronLlamaForCausalLM`, or any other model that follows the contract above."""
 
     def forward(
         self,
@@ -76,7 +75,7 @@ class CompiledModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ForwardShape:
-    """What a graph was compiled for: K heads, L rows, C candidates a row, and the longest prompt and sequence."""
+    """The shape of a graph: K heads, L rows, C candidates for each row, and the longest prompt and sequence."""
 
     num_heads: int
     rows: int
@@ -86,23 +85,23 @@ class ForwardShape:
 
     @property
     def most_nodes(self) -> int:
-        """Nodes that one step may read; the last row stays free."""
+        """Number of nodes that one step may read; the last row stays free."""
         return self.rows - 1
 
     def needed(self, prompt: int, new: int) -> int:
-        """Cache positions that a prompt and `new` tokens may come to touch: a step writes all its rows."""
+        """Return how many cache positions a prompt and `new` tokens may touch, as a step writes all its rows."""
         return prompt + new + self.num_heads + 1 + self.rows
 
 
 class CandidateScores:
-    """`Scores` made of ranks: 0 for a row's best candidate, -1 for its second, far less for every other token."""
+    """`Scores` from ranks: 0 for a row's best candidate, -1 for its second, far less for every other token."""
 
     def __init__(self, candidates: NDArray[np.int64]) -> None:
-        """`candidates` [rows, C], best first."""
+        """Take `candidates` [rows, C], best first."""
         self._candidates = candidates
 
     def of(self, row: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Scores of `token_ids` (ascending, at least one)."""
+        """Return the scores of `token_ids` (ascending, at least one)."""
         scores = np.full(token_ids.size, _OUTSIDE, dtype=np.float32)
         candidates = self._candidates[row]
         places = np.searchsorted(token_ids, candidates).clip(max=token_ids.size - 1)
@@ -112,10 +111,10 @@ class CandidateScores:
 
 
 class LegalCandidateScores(CandidateScores):
-    """The same where the model's own choice is read from them, and so must be among the candidates."""
+    """`CandidateScores` that decide the model's own choice, which must therefore be among the candidates."""
 
     def of(self, row: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Raises OutsideCandidatesError where none of `token_ids` is a candidate."""
+        """Return the scores of `token_ids`. Raises OutsideCandidatesError where none of them is a candidate."""
         scores = super().of(row, token_ids)
         if scores.max() == _OUTSIDE:
             raise OutsideCandidatesError(
@@ -127,7 +126,7 @@ class LegalCandidateScores(CandidateScores):
 class CompiledTarget:
     """A compiled model and the state of its cache: `length` positions are kept, some still to be moved into place.
 
-    What cannot be moved is not kept and is read again, so tokens never depend on what a step had room for.
+    A node that cannot be moved is not kept and is read again, so tokens never depend on how much a step has room for.
     """
 
     def __init__(self, model: CompiledModel, shape: ForwardShape, *, relocates: bool) -> None:
@@ -135,10 +134,10 @@ class CompiledTarget:
         self.length = 0
         self._model = model
         self._most_moves = shape.num_heads + 1 if relocates else 0
-        self._moves: list[tuple[int, int]] = []  # (from, to), absolute, due with the next step
-        self._run = 0  # of the tree just read
+        self._moves: list[tuple[int, int]] = []  # (from, to), absolute; done by the next step
+        self._run = 0  # number of run nodes in the tree just read
         self._candidates: NDArray[np.int64]  # [K+1, N - root, C], of its root and the nodes after it
-        self._guesses: NDArray[np.int64]  # [K, C], by the heads at the last position that is kept
+        self._guesses: NDArray[np.int64]  # [K, C], the heads' guesses after the last kept position
 
     @property
     def most_nodes(self) -> int:
@@ -146,7 +145,7 @@ class CompiledTarget:
 
     @property
     def most_drafted_nodes(self) -> int:
-        """None while the prompt is read: that graph takes a chain and answers for its last token alone."""
+        """Zero while the prompt is read: that graph takes a chain and answers for its last token only."""
         return MOST_DRAFTED_NODES if self.length else 0
 
     @property
@@ -154,7 +153,7 @@ class CompiledTarget:
         return self.shape.num_heads
 
     def begin(self, prompt_tokens: int, max_tokens: int) -> None:
-        """Raises ValueError for a prompt that does not fit the compiled lengths."""
+        """Prepare a new generation. Raises ValueError for a prompt that does not fit the compiled lengths."""
         needed = self.shape.needed(prompt_tokens, max_tokens)
         if prompt_tokens > self.shape.max_context_length:
             raise ValueError(
@@ -168,7 +167,7 @@ class CompiledTarget:
         self.length, self._moves = 0, []
 
     def forward(self, tree: TokenTree) -> Scores:
-        """The first forward of a generation takes a chain alone. Raises ForwardContractError.
+        """Read a tree; the first forward of a generation takes only a chain. Raises ForwardContractError.
 
         The scores raise OutsideCandidatesError where no candidate is legal.
         """
@@ -180,7 +179,7 @@ class CompiledTarget:
         return LegalCandidateScores(self._candidates[0])
 
     def commit(self, path: Sequence[int]) -> int:
-        """Keeps as many nodes as can be: those whose place is taken by others move there, at most K+1 of them."""
+        """Keep as many nodes as possible: those out of place are moved, at most K+1 of them."""
         kept = 0
         for offset in (*range(self._run), *path):
             if offset != kept:
@@ -231,7 +230,7 @@ class CompiledTarget:
         return candidates[:, 0]
 
     def _due_moves(self) -> tuple[Tensor, Tensor]:
-        """`accepted_indices` and `current_length` [1, K+1]; a move of a free position to itself fills what is left."""
+        """Return `accepted_indices` and `current_length` [1, K+1], padded with moves of a free position to itself."""
         free = range(self.length, self.length + self.shape.num_heads + 1 - len(self._moves))
         moves = [*self._moves, *((position, position) for position in free)]
         source, target = zip(*moves, strict=True)

@@ -3,8 +3,8 @@
     model = NeuronLlamaForCausalLM(compiled); model.load(compiled)
     ids = MedusaGenerator(model).generate(input_ids, assistant_model=model, max_new_tokens=128)
 
-It stands where `HuggingFaceGenerationAdapter(model)` stood. Artifacts compiled by stock NxDI are decoded right as they
-are: what a stock graph forgets is read again. Pass `relocates=True` for those that `make compile` wrote with the patch.
+It replaces `HuggingFaceGenerationAdapter(model)`. Artifacts compiled by stock NxDI are decoded correctly as they are:
+what a stock graph loses is read again. Pass `relocates=True` for those that `make compile` wrote with the patch.
 Greedy, one sequence, as Medusa is in NxDI; whatever would have to be ignored is refused instead.
 """
 
@@ -34,7 +34,7 @@ _WITHOUT_EFFECT = {
 
 
 class Unconstrained:
-    """A `Constraint` that allows every token until one that ends the text."""
+    """A `Constraint` that allows every token until an end-of-sequence token."""
 
     def __init__(self, vocab_size: int, end_tokens: Sequence[int]) -> None:
         self._all = np.arange(vocab_size, dtype=np.int64)
@@ -60,10 +60,10 @@ class Unconstrained:
 
 
 class MedusaGenerator:
-    """`generate` over a loaded NxDI Medusa model."""
+    """Hugging Face's `generate` over a loaded NxDI Medusa model."""
 
     def __init__(self, model: Any, *, relocates: bool = False) -> None:
-        """Raises ConfigurationError for a NeuronConfig that Medusa would silently get wrong."""
+        """Take a loaded model. Raises ConfigurationError for a NeuronConfig that Medusa would silently get wrong."""
         arguments = arguments_of(model.neuron_config)
         shape = forward_shape(arguments)
         self._model = model
@@ -86,7 +86,7 @@ class MedusaGenerator:
         top_k: int | None = None,
         **others: Any,
     ) -> Tensor:
-        """`input_ids` [1, n] and what follows them, [1, n + new], an end-of-sequence token included.
+        """Return `input_ids` [1, n] with their continuation, [1, n + new], an end-of-sequence token included.
 
         `assistant_model` is the model itself, as in NxDI. Lengths beyond what was compiled are cut to it. Raises
         ValueError for other batch sizes, sampling, other assistants and options that greedy decoding does not know.
@@ -129,6 +129,6 @@ def _sampled(generation_config: object, do_sample: bool | None, top_k: int | Non
 
 
 def _unpadded(input_ids: Tensor, attention_mask: Tensor | None) -> list[int]:
-    """The prompt's tokens; what its mask, and nothing else, calls padding is left out."""
+    """Return the prompt's tokens without those that the attention mask marks as padding."""
     tokens: list[int] = (input_ids[0] if attention_mask is None else input_ids[0][attention_mask[0].bool()]).tolist()
     return tokens

@@ -1,4 +1,4 @@
-"""What was compiled, from what and by what: the file beside the compiled artifacts that decides whether they may run.
+"""The manifest of compiled artifacts: what was compiled, from what and by what, which decides whether they may run.
 
     manifest.json    this file
     tokenizer.json   the base's tokenizer, so that an instance needs nothing of the base
@@ -28,11 +28,11 @@ _HOW = "Compile it again for this instance (make compile), or deploy the artifac
 
 
 class ManifestError(RuntimeError):
-    """Compiled artifacts that must not run here; the message names every difference and what to do."""
+    """Raised for compiled artifacts that must not run here; the message names every difference and what to do."""
 
 
 class Manifest(BaseModel):
-    """manifest.json. `arguments` are NeuronConfig's; `files` maps a relative path to its size in bytes."""
+    """The content of manifest.json. `arguments` are NeuronConfig's; `files` maps a relative path to its bytes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -52,7 +52,7 @@ class Manifest(BaseModel):
 
     @classmethod
     def read(cls, folder: Path) -> "Manifest":
-        """Raises ManifestError when there is none, or none of ours."""
+        """Read a folder's manifest. Raises ManifestError when it is missing or not written by us."""
         path = folder / FILE
         try:
             return cls.model_validate_json(path.read_text(encoding="utf-8"))
@@ -68,18 +68,18 @@ class Manifest(BaseModel):
 
 
 def artifact_sizes(folder: Path) -> dict[str, int]:
-    """Every file below a folder but the manifest, with its size in bytes."""
+    """Return the size in bytes of every file below a folder except the manifest."""
     paths = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != FILE)
     return {path.relative_to(folder).as_posix(): path.stat().st_size for path in paths}
 
 
 def model_digest(model_dir: Path) -> str:
-    """The key of a model folder: every file in it, the tree included."""
+    """Return the digest of a model folder: of every file in it, the tree included."""
     return folder_version(model_dir)
 
 
 def base_digest(model_dir: Path) -> str:
-    """The key of the base that a model folder names, as far as it lies here: configuration, names and sizes."""
+    """Return the digest of a model folder's base, if it is here: of configuration, names and sizes."""
     base = (model_dir / read_card(model_dir).base).resolve()
     if not base.is_dir():
         return ""
@@ -94,10 +94,10 @@ def base_digest(model_dir: Path) -> str:
 def check_manifest(
     folder: Path, model_dir: Path, packages: Mapping[str, str], least: Mapping[str, int], cores: int = 0
 ) -> Manifest:
-    """The manifest of `folder`, if its artifacts may serve `model_dir` under these Neuron packages.
+    """Return the manifest of `folder` if its artifacts may serve `model_dir` under these Neuron packages.
 
-    `least` are lengths that this instance needs, by NeuronConfig's names; `cores` the NeuronCores that it gives a
-    replica, 0 where nobody says. Raises ManifestError.
+    `least` are lengths that this instance needs, under NeuronConfig's names; `cores` is the number of NeuronCores of a
+    replica, 0 for unknown. Raises ManifestError.
     """
     manifest = Manifest.read(folder)
     differences = [

@@ -1,7 +1,7 @@
 """The compiled model inside a replica's process: text in, text out, one request at a time. Not run on hardware.
 
-What `engines/torch/engine.py` is for PyTorch. Nothing here compiles: artifacts of another model, configuration
-or SDK are refused with the difference before the device is touched.
+The counterpart of `engines/torch/engine.py`. Nothing is compiled here: artifacts of another model, configuration or SDK
+are refused with the difference before the device is touched.
 """
 
 import logging
@@ -37,12 +37,12 @@ from service.weights.model_folder import ModelCard, read_card
 _log = logging.getLogger(__name__)
 
 STRATEGIES: tuple[Strategy, ...] = ("autoregressive", "medusa")
-_WARM_UP_GRAMMAR = r"start: /(.|\n){8,64}/"  # whatever text the model likes best: it only proves that it answers
+_WARM_UP_GRAMMAR = r"start: /(.|\n){8,64}/"  # allows any text: the warm-up only proves that the model answers
 _WARM_UP_PROMPT = " red shoes"
 
 
 class NeuronModel:
-    """A compiled model with its tokenizer. `refused` counts requests for which the candidates held no legal token."""
+    """A compiled model with its tokenizer. `refused` counts requests for which no candidate was legal."""
 
     def __init__(self, card: ModelCard, tokenizer: Tokenizer, target: CompiledTarget, tree: MedusaTree) -> None:
         self.id = card.id
@@ -55,7 +55,7 @@ class NeuronModel:
         self._compiler = GrammarCompiler(tokenizer.to_str(), card.eos_token_id)
 
     def generate(self, request: GenerationRequest, cancelled: Callable[[], bool] = lambda: False) -> GenerationResult:
-        """Continue the prompt under the grammar until that is finished, the deadline passes or `cancelled` says so.
+        """Continue the prompt under the grammar until it is finished, the deadline passes or `cancelled` returns true.
 
         Raises RequestRefusedError for a prompt that is too long, a grammar that does not compile, a strategy that is
         not compiled, or where none of the device's candidates is legal.
@@ -100,11 +100,11 @@ def load(
     driver: Driver = NXDI,
     packages: Callable[[], Mapping[str, str]] = installed_versions,
 ) -> NeuronModel:
-    """Load compiled artifacts and let them generate once, so that a replica that says it is ready has proven it.
+    """Load compiled artifacts and let them generate once, so that a replica that reports ready has been tested.
 
     Replica `number` of a host takes its own NeuronCores; without a number those in NEURON_RT_VISIBLE_CORES are its own.
     The runtime reads them once, when it is first used. Raises NeuronUnavailableError, ManifestError, ModelFolderError
-    or ConfigurationError with what to mend.
+    or ConfigurationError with what to do.
     """
     model_dir, compiled_dir = config.model_dir, config.neuron.compiled_dir
     assert compiled_dir is not None, "the settings ask for it"

@@ -17,23 +17,23 @@ _PACKAGE = "neuronx_distributed_inference"
 
 
 class Driver(Protocol):
-    """What compiling and loading need of NxDI; tests put their own in its place."""
+    """Compiling and loading with NxDI; tests replace it with their own."""
 
     def persist_relocation(self) -> bool:
         """Patch the K/V cache; False where this NxDI's source is not one that we know."""
         ...
 
     def compile(self, checkpoint: Path, output: Path, arguments: Mapping[str, Any]) -> None:
-        """Compile a Hugging Face checkpoint with its heads into `output`; minutes."""
+        """Compile a Hugging Face checkpoint with its heads into `output`, which takes minutes."""
         ...
 
     def load(self, compiled: Path) -> CompiledModel:
-        """Load what `compile` wrote onto the NeuronCores that this process sees."""
+        """Load the output of `compile` onto the NeuronCores that this process sees."""
         ...
 
 
 class Nxdi:
-    """The installed neuronx-distributed-inference."""
+    """The driver for the installed neuronx-distributed-inference."""
 
     def persist_relocation(self) -> bool:
         cache = import_module(f"{_PACKAGE}.modules.kvcache.kv_cache_manager")
@@ -45,7 +45,7 @@ class Nxdi:
         model.compile(f"{output}/")
 
     def model(self, checkpoint: Path, arguments: Mapping[str, Any]) -> Any:
-        """NxDI's model of a checkpoint, neither compiled nor loaded."""
+        """Return NxDI's model of a checkpoint, neither compiled nor loaded."""
         configuration = import_module(f"{_PACKAGE}.models.config")
         llama = import_module(f"{_PACKAGE}.models.llama.modeling_llama")
         adapter = import_module(f"{_PACKAGE}.utils.hf_adapter")

@@ -1,4 +1,4 @@
-"""Which Neuron packages are installed, and whether they are the pinned ones or only carry their names."""
+"""The installed Neuron packages: whether they are the pinned ones or placeholders of the same name."""
 
 import logging
 from collections.abc import Callable
@@ -15,19 +15,19 @@ PINS = {
     "neuronx-cc": "2.23.",
     "torch-neuronx": "2.9.0.2.12.",
 }
-_PLACEHOLDER_WORDS = "wrong package"  # what the description of each begins with (read in November 2026)
+_PLACEHOLDER_WORDS = "wrong package"  # start of each placeholder's description (read in November 2026)
 
 Metadata = Callable[[str], metadata.PackageMetadata]
 
 
 class NeuronUnavailableError(RuntimeError):
-    """The Neuron packages are not here; the message says which, and where they come from."""
+    """Raised when Neuron packages are missing; the message says which, and where they come from."""
 
 
 def installed_versions(read: Metadata = metadata.metadata) -> dict[str, str]:
-    """Version of each pinned distribution. Raises NeuronUnavailableError for one that is missing or a placeholder.
+    """Return each pinned distribution's version. Raises NeuronUnavailableError for missing ones and placeholders.
 
-    Another version than the pinned one is warned of: what of it we rely on is checked where it is used.
+    A version other than the pinned one logs a warning: the parts that we rely on are checked where they are used.
     """
     versions: dict[str, str] = {}
     problems = []

@@ -1,12 +1,12 @@
-"""Make NxDI write the keys and values that it moved back to its cache, where its source is the one we know.
+"""A patch that makes NxDI keep the keys and values that it moved, applied only to a known NxDI source.
 
 Stock NxDI moves the accepted nodes' keys and values in the view that a tree step reads (`get_kv_by_layer_id`), then
 fetches the cache anew and writes its new rows into that (`update_kv_by_layer_id`): the move is lost, and every later
-step attends to what rejected nodes left there. The patch hands the write the moved cache instead. It changes the graph,
-so it must be in place before `compile()`; afterwards it does nothing.
+step attends to what rejected nodes left there. The patch passes the moved cache to the write instead. It changes the
+graph, so it must be in place before `compile()`; afterwards it does nothing.
 
-Guarded by a fingerprint of every method it relies on: another source is left alone, and the caller compiles a chain
-tree, whose accepted nodes never need to move.
+It is guarded by a fingerprint of every method it relies on: with another source nothing is patched, and the caller
+compiles a chain tree, whose accepted nodes never need to move.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ Update = Callable[..., tuple[Tensor, Tensor]]
 
 
 def fingerprint(manager_class: type, model_class: type) -> str:
-    """A digest of NxDI's `KVCacheManager` and `NeuronBaseModel` as far as the patch relies on them, unpatched."""
+    """Return a digest of the parts of NxDI's unpatched classes that the patch relies on."""
     digest = hashlib.sha256()
     for owner, names in ((manager_class, _MANAGER_METHODS), (model_class, _MODEL_METHODS)):
         for name in names:
@@ -52,7 +52,7 @@ def _source(method: Callable[..., Any]) -> str:
 
 
 def persist_relocation(manager_class: type, model_class: type) -> bool:
-    """Patch `manager_class` if its source is known; False, with a warning, where it is not. Repeating it is safe."""
+    """Patch `manager_class` if its source is known, else warn and return False. Repeating it is safe."""
     found = fingerprint(manager_class, model_class)
     if found not in KNOWN_SOURCES.values():
         _log.warning(
@@ -68,7 +68,7 @@ def persist_relocation(manager_class: type, model_class: type) -> bool:
 
 
 def persisting(stock: Update) -> Update:
-    """NxDI's `update_kv_by_layer_id`, given in a Medusa step the cache as that step saw it."""
+    """Return NxDI's `update_kv_by_layer_id` changed to write, in a Medusa step, into the cache that the step read."""
 
     @wraps(stock)
     def update(self: Any, idx: int, *, is_for_context_encoding: bool, **rest: Any) -> tuple[Tensor, Tensor]:

@@ -1,1 +1,1 @@
-"""An engine whose model runs in another program: any server that speaks OpenAI's completions, such as vLLM."""
+"""An engine whose model runs in another server with OpenAI's completions interface, such as vLLM."""

@@ -1,8 +1,8 @@
-"""What a server takes, found out by asking it: how a prompt is put to it, and how it is held to a grammar.
+"""The capabilities of a server, found by probing it: how it takes a prompt, and how it takes a grammar.
 
 Servers differ. vLLM takes token ids, and grammars in `structured_outputs` (older ones in `guided_grammar`); with its
 guidance backend it reads ours as they are. `transformers serve` takes text alone and refuses fields that it does not
-know; others ignore them. So a grammar counts as obeyed only where the answer is what nothing but it makes a model say.
+know; others ignore them. So a grammar counts as obeyed only where the answer is one that no model gives without it.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class Capabilities:
     grammar: GrammarField | None
 
     def payload(self, served: ServedModel, prompt: str, max_tokens: int, grammar: str | None = None) -> dict[str, Any]:
-        """The body of a request for a greedy completion, held to `grammar` where that is given."""
+        """Return the body of a request for a greedy completion, constrained by `grammar` where that is given."""
         body: dict[str, Any] = {"model": self.model, "max_tokens": max_tokens, "temperature": 0}
         if self.prompt == "tokens":
             body["prompt"] = served.prompt(prompt)
@@ -42,7 +42,7 @@ class Capabilities:
 async def find_abilities(
     client: CompletionsClient, served: ServedModel, model: str, *, may_ask_for_grammars: bool
 ) -> Capabilities:
-    """Ask the server, by real inferences. Raises ServerError with what to mend."""
+    """Probe the server with real inferences. Raises ServerError with what to do."""
     model = model or await _only_model(client)
     prompt = await _prompt_form(client, served, model)
     if may_ask_for_grammars:
@@ -62,14 +62,14 @@ async def _only_model(client: CompletionsClient) -> str:
 
 
 async def _prompt_form(client: CompletionsClient, served: ServedModel, model: str) -> PromptForm:
-    """The first form in which the server reads exactly our tokens, by its own count."""
+    """Return the first prompt form in which the server reads exactly our tokens, by its own count."""
     wanted, counts = len(served.prompt(_PROMPT)), []
     for form in ("tokens", "text", "text with bos"):
         able = Capabilities(model, form, None)
         try:
             answer = await client.complete(able.payload(served, _PROMPT, 1))
         except ServerError as error:
-            if error.status in _BAD_REQUEST and form == "tokens":  # it takes no token ids
+            if error.status in _BAD_REQUEST and form == "tokens":  # the server takes no token ids
                 continue
             raise
         if answer.prompt_tokens == wanted:

@@ -13,28 +13,28 @@ from typing import Any
 
 import httpx
 
-CONNECT_SECONDS = 5.0  # a starved host connects late; no request waits beyond its own deadline
-# A plan is some hundred bytes and every token of it a few hundred more; what is far longer is not a completion.
+CONNECT_SECONDS = 5.0  # a busy host connects late; no request waits beyond its deadline anyway
+# A plan is some hundred bytes and every token of it a few hundred more; anything far longer is not a completion.
 MOST_BYTES = 1 << 20
 _END = "[DONE]"
 
 
 class ServerError(Exception):
-    """The server gave no completion. The message never quotes what it said: that may quote the prompt."""
+    """Raised when the server gave no completion. The message never quotes the server, which may quote the prompt."""
 
     def __init__(self, message: str, status: int = 0) -> None:
-        """`status` is the HTTP status, 0 where there was none."""
+        """Take `status`, the HTTP status, or 0 where there was none."""
         super().__init__(message)
         self.status = status
 
 
 class ServerGoneError(ServerError):
-    """Nobody listens there."""
+    """Raised when nothing listens at the address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A piece of text, and in the last one why the server stopped ("stop", "length")."""
+    """A piece of text; the last one also says why the server stopped ("stop", "length")."""
 
     text: str
     finish: str | None = None
@@ -42,22 +42,22 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A whole answer. `prompt_tokens` is the server's own count, None where it does not tell."""
+    """A whole completion. `prompt_tokens` is the server's own count, None where it reports none."""
 
     text: str
     prompt_tokens: int | None
 
 
 class CompletionsClient:
-    """Calls one server, one request at a time, over a connection that it keeps."""
+    """Calls one server, one request at a time, over a kept-alive connection."""
 
     def __init__(self, url: str, key: str = "") -> None:
-        """`url` is the address before /completions, such as http://127.0.0.1:8000/v1; `key` its bearer token."""
+        """Take the `url` before /completions, such as http://127.0.0.1:8000/v1, and its bearer token `key`."""
         self._client = httpx.AsyncClient(
             base_url=url.rstrip("/") + "/",
             headers={"Authorization": f"Bearer {key}"} if key else {},
-            timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),  # how long an answer may take is the caller's to say
-            trust_env=False,  # the prompt goes to this address and through nobody's proxy
+            timeout=httpx.Timeout(None, connect=CONNECT_SECONDS),  # the caller limits the whole answer
+            trust_env=False,  # the prompt goes to this address and through no proxy
             verify=ssl.create_default_context() if url.startswith("https:") else False,
         )
 
@@ -65,14 +65,14 @@ class CompletionsClient:
         await self._client.aclose()
 
     async def models(self) -> list[str]:
-        """The names under which the server offers models. Raises ServerError."""
+        """Return the names of the server's models. Raises ServerError."""
         with _as_server_error():
             response = await self._client.get("models")
         content = _object(_checked(response).content)
         return [str(model["id"]) for model in content.get("data", []) if isinstance(model, dict) and "id" in model]
 
     async def complete(self, payload: dict[str, Any]) -> Completion:
-        """A whole completion, not streamed. Raises ServerError."""
+        """Return a whole completion, not streamed. Raises ServerError."""
         with _as_server_error():
             response = await self._client.post("completions", json=payload)
         content = _object(_checked(response).content)
@@ -81,7 +81,7 @@ class CompletionsClient:
 
     @asynccontextmanager
     async def stream(self, payload: dict[str, Any]) -> AsyncIterator[AsyncIterator[Piece]]:
-        """The pieces of a completion as they come; leaving the context early ends the request at the server.
+        """Stream the pieces of a completion; leaving the context early ends the request at the server.
 
         Raises ServerError on entry and while it is read, also when the server breaks off.
         """
@@ -92,7 +92,7 @@ class CompletionsClient:
 
 
 async def _pieces(response: httpx.Response) -> AsyncIterator[Piece]:
-    """Server-sent events, or one JSON object from a server that does not stream."""
+    """Yield pieces from server-sent events, or from one JSON object of a server that does not stream."""
     if response.headers.get("content-type", "").startswith("application/json"):
         yield _piece(_object(await response.aread()))
         return
@@ -107,7 +107,7 @@ async def _pieces(response: httpx.Response) -> AsyncIterator[Piece]:
 
 
 async def _events(response: httpx.Response) -> AsyncIterator[str]:
-    """The data of each event; an event is one line here (https://html.spec.whatwg.org/multipage/server-sent-events)."""
+    """Yield the data of each one-line event (https://html.spec.whatwg.org/multipage/server-sent-events)."""
     buffer, seen = b"", 0
     async for chunk in response.aiter_bytes():
         seen += len(chunk)
@@ -123,7 +123,7 @@ def _piece(content: dict[str, Any]) -> Piece:
     choices = content.get("choices")
     if content.get("error") or not isinstance(choices, list):
         raise ServerError("the server's answer is an error or no completion")
-    if not choices:  # the usage that some servers send last
+    if not choices:  # the usage report that some servers send last
         return Piece("")
     choice = choices[0] if isinstance(choices[0], dict) else {}
     text, finish = choice.get("text", ""), choice.get("finish_reason")
@@ -149,7 +149,7 @@ def _checked(response: httpx.Response) -> httpx.Response:
 
 
 class _as_server_error:  # noqa: N801
-    """What httpx raises, in our words. A class, for a generator's `yield` may not swallow what passes through it."""
+    """Context manager that turns httpx errors into ours; as a class it leaves a generator's own errors alone."""
 
     def __enter__(self) -> None:
         return None

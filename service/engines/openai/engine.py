@@ -1,8 +1,8 @@
-"""`Engine` over a server of OpenAI's completions: it decodes as it was configured to, we hold it to the grammar.
+"""An `Engine` over an OpenAI-compatible server: the server decodes as configured, and we enforce the grammar.
 
-A prompt is posted at temperature 0 and the answer followed through the grammar as it streams in. Text that leaves the
-grammar is abandoned there and asked for once more, under the grammar if the server can be held to one; then the request
-is refused, and rules plan it.
+A prompt is posted at temperature 0 and the answer is parsed by the grammar as it streams in. Text that leaves the
+grammar is abandoned there and requested once more, under the grammar if the server supports one; then the request is
+refused, and the rules plan it.
 """
 
 import asyncio
@@ -30,14 +30,14 @@ from service.weights.model_card import ModelFolderError
 
 logger = logging.getLogger(__name__)
 
-START_SECONDS = 120.0  # for the probes; a server that still compiles its model is asked again by the pool
-LONGEST_SECONDS = 30.0  # of a request without a deadline
+START_SECONDS = 120.0  # for the probes; the pool retries a server that is still compiling
+LONGEST_SECONDS = 30.0  # for a request without a deadline
 _TRIES = 2
 
 
 @dataclass(slots=True)
 class _Answer:
-    """What one try gave: the text that the grammar took, and why it ended; None where it left the grammar."""
+    """The result of one attempt: the text within the grammar, and why it ended; None where it left the grammar."""
 
     text: str = ""
     stop_reason: StopReason | None = None
@@ -45,12 +45,12 @@ class _Answer:
 
 
 class OpenAiEngine:
-    """One request at a time; the server batches what several engines send it."""
+    """An engine that sends one request at a time; the server batches the requests of several engines."""
 
     def __init__(self, config: EngineConfig, number: int, *, start_seconds: float = START_SECONDS) -> None:
-        """Replicas are spread over the servers by their `number`; each server runs the export of `config.model_dir`.
+        """Choose the server by the replica's `number`; each server runs the export of `config.model_dir`.
 
-        `config.strategy` is how the server decodes, which no server tells: it is the word of whoever configured both.
+        `config.strategy` is how the server decodes, which no server reports: the operator has to configure both alike.
         """
         self._config = config
         self._url = config.openai.urls[number % len(config.openai.urls)]
@@ -74,18 +74,18 @@ class OpenAiEngine:
 
     @property
     def capabilities(self) -> Capabilities | None:
-        """What the server was found to take; None while it is not up."""
+        """Capabilities found by probing; None while the server is not up."""
         return self._abilities
 
     async def start(self) -> None:
-        """Load the tokenizer and find out, by real inferences, what the server takes.
+        """Load the tokenizer and probe the server's capabilities with real inferences.
 
-        Raises EngineUnavailableError with what to mend.
+        Raises EngineUnavailableError with what to do.
         """
         await self.close()
         try:
             await self._find_out()
-        except TimeoutError:  # before OSError, of which it is one
+        except TimeoutError:  # before OSError, its base class
             problem = f"had not answered after {self._start_seconds:g} s"
         except ServerError as error:
             problem = f"cannot be used: {error}"
@@ -127,7 +127,7 @@ class OpenAiEngine:
             stop_reason=answer.stop_reason or "cancelled",
             prompt_tokens=len(served.prompt(request.prompt)),
             plan_tokens=len(tokens),
-            forwards=answer.pieces,  # at most: a server that speculates takes fewer and does not tell
+            forwards=answer.pieces,  # an upper bound: a server that speculates takes fewer and does not report it
             decisions=len(tokens),
             forced_tokens=0,
             seconds=time.monotonic() - started,
@@ -143,7 +143,7 @@ class OpenAiEngine:
             self._client = None
 
     def _checked(self, request: GenerationRequest) -> tuple[ServedModel, Capabilities, GrammarConstraint]:
-        """What a request needs. Raises EngineUnavailableError, RequestRefusedError."""
+        """Prepare a request. Raises EngineUnavailableError, or RequestRefusedError."""
         if self._abilities is None or self._served is None:
             raise EngineUnavailableError("the completions server is not up")
         if request.trace:
@@ -166,7 +166,7 @@ class OpenAiEngine:
         limit: int,
         constraint: GrammarConstraint,
     ) -> _Answer:
-        """Raises EngineUnavailableError, or RequestRefusedError where the text leaves the grammar to the last."""
+        """Return the first valid answer. Raises EngineUnavailableError, or RequestRefusedError where none is legal."""
         grammar: str | None = None
         for attempt in range(1, _TRIES + 1):
             try:
@@ -179,14 +179,14 @@ class OpenAiEngine:
             else:
                 if answer.stop_reason is not None:
                     return answer
-                if able.grammar is None:  # greedy decoding would say the same again
+                if able.grammar is None:  # greedy decoding would repeat the answer
                     break
                 grammar = request.grammar
             constraint = served.compiler.compile(request.grammar)
         raise RequestRefusedError("the server's text leaves the grammar")
 
     async def _follow(self, payload: dict[str, Any], follower: TextFollower) -> _Answer:
-        """One try. Raises ServerError."""
+        """Make one attempt. Raises ServerError."""
         assert self._client is not None
         answer = _Answer()
         async with self._client.stream(payload) as pieces:
@@ -205,7 +205,7 @@ class OpenAiEngine:
         return answer
 
     def _lost_to(self, error: ServerError) -> EngineUnavailableError:
-        """What to raise, and whether the server is to be started with anew: only when nobody listens there."""
+        """Return what to raise; the server has to be started anew only when nothing listens there."""
         if isinstance(error, ServerGoneError):
             self._abilities = None
             self._lost.set()

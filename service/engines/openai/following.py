@@ -1,14 +1,15 @@
-"""Text that another program writes, followed through a grammar piece by piece.
+"""Follows text that another server streams through a grammar, piece by piece.
 
-Greedy decoding under a grammar takes the best *legal* token. While a server that knows no grammar writes legal text,
-its best token was legal and so the same one; where it leaves the grammar, only a server that is given it can go on.
+Greedy decoding under a grammar takes the best *legal* token. While a server without the grammar writes legal text, its
+best token was legal and therefore the same one; where it leaves the grammar, only a server that is given the grammar
+can go on.
 """
 
 from service.decoding.constraint import GrammarCompiler, GrammarConstraint
 
 
 class TextFollower:
-    """How far a text has come in a grammar."""
+    """The progress of a text through a grammar."""
 
     def __init__(self, compiler: GrammarCompiler, constraint: GrammarConstraint, eos_token: int) -> None:
         self._compiler = compiler
@@ -18,11 +19,11 @@ class TextFollower:
 
     @property
     def text(self) -> str:
-        """What the grammar has taken."""
+        """The text that the grammar has accepted."""
         return self._accepted.decode("utf-8", "replace")
 
     def follow(self, piece: str) -> bool:
-        """Move on past a piece; True once the grammar is finished, and what the piece says beyond is ignored.
+        """Advance past a piece; return True once the grammar is finished, ignoring what the piece holds beyond.
 
         Raises GrammarError where the text leaves the grammar.
         """
@@ -36,11 +37,11 @@ class TextFollower:
         return self._constraint.finished()
 
     def may_end(self) -> bool:
-        """Whether the text may end here: the grammar is finished, or would let the model choose to stop."""
+        """Tell whether the text may end here: the grammar is finished, or allows an end of sequence."""
         return self._constraint.finished() or self._eos_token in self._constraint.legal()
 
     def _with_lost_space(self, piece: str) -> str:
-        """A SentencePiece tokenizer drops the space before a text that it decodes without the prompt."""
+        """Restore the leading space that a SentencePiece tokenizer drops from text decoded without its prompt."""
         if piece.startswith(" "):
             return piece
         first = self._compiler.spell(piece)[0][0]

@@ -1,4 +1,4 @@
-"""What the engine knows of the model that a server runs: the tokenizer, special tokens and limits of its folder."""
+"""The engine's knowledge of the served model: tokenizer, special tokens and limits from its folder."""
 
 from pathlib import Path
 
@@ -10,10 +10,10 @@ from service.weights.tokenizer_file import tokenizer_file
 
 
 class ServedModel:
-    """A model folder without its weights. Loading takes half a second, of which the grammar's tokenizer is most."""
+    """A model folder without its weights. Loading takes half a second, most of it for the grammar's tokenizer."""
 
     def __init__(self, model_dir: Path, cache_dir: Path) -> None:
-        """Raises ModelFolderError, or BaseWeightsError where the default base has to be fetched first."""
+        """Load the folder. Raises ModelFolderError, or BaseWeightsError where the default base cannot be fetched."""
         self.card = read_card(model_dir)
         path = tokenizer_file(self.card, model_dir, cache_dir)
         try:
@@ -24,10 +24,10 @@ class ServedModel:
         self.bos_text: str = self._tokenizer.id_to_token(self.card.bos_token_id) or ""
 
     def tokens(self, text: str) -> list[int]:
-        """The ids of a text, nothing added."""
+        """Return the token ids of a text, without special tokens."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def prompt(self, text: str) -> list[int]:
-        """The ids of a prompt, the first token included, exactly as our own engines read it."""
+        """Return the token ids of a prompt, the first token included, exactly as our own engines read it."""
         return [self.card.bos_token_id, *self.tokens(text)]

@@ -1,4 +1,4 @@
-"""What drafts for a loaded model under the strategy "draft": a smaller model if one is named, else its first layers."""
+"""The draft model of the strategy "draft": a smaller model if one is configured, else the model's first layers."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from service.weights.model_folder import LoadedModel, ModelFolderError, load_ear
 
 
 def early_exit_model(model_dir: Path, forward: CausalLM) -> DraftModel | None:
-    """The model's own first layers; None where its folder names no exit. Raises ModelFolderError."""
+    """Draft with the model's own first layers; None where its folder has no exit. Raises ModelFolderError."""
     early_exit = load_early_exit(model_dir)
     if early_exit is None:
         return None
@@ -27,7 +27,7 @@ def early_exit_model(model_dir: Path, forward: CausalLM) -> DraftModel | None:
 
 
 def smaller_model(loaded: LoadedModel, forward: CausalLM, config: EngineConfig) -> DraftModel:
-    """The model in `config.draft_model_dir`, for the longest prompt and plan of `loaded`. Raises ModelFolderError."""
+    """Load `config.draft_model_dir` for the longest prompt and plan of `loaded`. Raises ModelFolderError."""
     assert config.draft_model_dir is not None
     folder, positions = config.draft_model_dir, config.max_prompt_tokens + loaded.max_tokens
     smaller = load_model(folder, config.cache_dir, kept_dtype(config.dtype))

@@ -1,6 +1,6 @@
 """The model on PyTorch, inside a replica's process: text in, text out, one request at a time.
 
-It knows tokenizers, grammars and decoding loops; what the text means is the planner's business.
+It knows tokenizers, grammars and the decoding loop; the planner interprets the text.
 """
 
 import ctypes
@@ -35,16 +35,16 @@ from service.weights.model_folder import LoadedModel, ModelFolderError, load_mod
 
 _WARM_UP_GRAMMAR = r"start: /( [a-z]{1,6}){1,3}/"
 _MISSING: dict[Strategy, str] = {"medusa": "no Medusa heads", "draft": "no early exit (early_exit.json)"}
-_WARM_UP_WORDS = (4, 16, 48)  # prompt lengths: the first product of each shape pays for choosing its kernel
+_WARM_UP_WORDS = (4, 16, 48)  # prompt lengths: the first product of each shape selects its kernel, which takes time
 
 
 class TorchModel:
-    """A loaded model with its tokenizer, and one K/V cache that every generation uses again."""
+    """A loaded model with its tokenizer, and one K/V cache that every generation reuses."""
 
     def __init__(
         self, loaded: LoadedModel, forward: CausalLM, max_prompt_tokens: int, draft: DraftModel | None = None
     ) -> None:
-        """`forward` computes the loaded weights, and `draft` drafts for it.
+        """Combine the loaded weights with their `forward` and the `draft` model for it.
 
         Raises ModelFolderError when tree and heads do not fit each other.
         """
@@ -82,12 +82,12 @@ class TorchModel:
 
     @property
     def kernel(self) -> str:
-        """What computes it, as /readyz says it."""
+        """The kernel that computes it, as /readyz reports it."""
         return f"{self._llama.kernel} {self._llama.precision}"
 
     @property
     def strategies(self) -> tuple[Strategy, ...]:
-        """The ways in which this model can decode."""
+        """The decoding strategies that this model supports."""
         possible: dict[Strategy, bool] = {
             "autoregressive": True,
             "medusa": self._heads is not None,
@@ -96,7 +96,7 @@ class TorchModel:
         return tuple(strategy for strategy, has_parts in possible.items() if has_parts)
 
     def generate(self, request: GenerationRequest, cancelled: Callable[[], bool] = lambda: False) -> GenerationResult:
-        """Continue the prompt under the grammar until that is finished, the deadline passes or `cancelled` says so.
+        """Continue the prompt under the grammar until it is finished, the deadline passes or `cancelled` returns true.
 
         Raises RequestRefusedError for a prompt that is too long, a grammar that does not compile, or heads or a draft
         that the model does not have.
@@ -127,7 +127,7 @@ class TorchModel:
         )
 
     def _begin(self, strategy: Strategy, prompt: list[int]) -> tuple[Target, Proposer]:
-        """What a generation runs on. Raises RequestRefusedError for a strategy that this model lacks the parts for."""
+        """Return target and proposer. Raises RequestRefusedError for a strategy that this model lacks the parts for."""
         if strategy == "medusa":
             if self._heads is None:
                 raise RequestRefusedError(f"the model {self.id} has no Medusa heads")
@@ -146,18 +146,18 @@ class TorchModel:
 
     def _begin_grammar(self, grammar: str) -> Constraint:
         constraint = request_constraint(self._compiler, grammar)
-        constraint.legal()  # the first mask, the largest of all, is remembered
+        constraint.legal()  # the first mask, the largest of all, is cached
         return constraint
 
     def rest(self) -> None:
-        """Be alone in the process until the next generation: it may be forked."""
+        """Leave no other thread in the process until the next generation, so that it may be forked."""
         self._side.rest()
 
 
 def load(config: EngineConfig) -> TorchModel:
-    """Load a model folder and let it generate once, so that a replica that says it is ready has proven it.
+    """Load a model folder and let it generate once, so that a replica that reports ready has been tested.
 
-    Raises ModelFolderError or BaseWeightsError with what to mend.
+    Raises ModelFolderError or BaseWeightsError with what to do.
     """
     torch.set_num_threads(config.threads)
     loaded = load_model(config.model_dir, config.cache_dir, kept_dtype(config.dtype))
@@ -182,7 +182,7 @@ def load(config: EngineConfig) -> TorchModel:
 
 
 def _return_free_memory() -> None:
-    """Give what loading needed back to the system, where the C library can: it is more than the model itself."""
+    """Return the memory that loading needed, more than the model itself, to the system where the C library can."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -1,4 +1,4 @@
-"""Which forward runs a loaded model on this machine."""
+"""Chooses the forward that runs a loaded model on this machine."""
 
 import logging
 from pathlib import Path
@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 def kept_dtype(precision: Precision) -> torch.dtype:
-    """The dtype in which to load weights for a precision: float16 holds what int8 is made of."""
+    """Return the dtype in which to load weights for a precision: int8 is made from float16."""
     if precision in ("auto", "int8"):
         return torch.float16
     kept: torch.dtype = getattr(torch, precision)
@@ -28,9 +28,9 @@ def kept_dtype(precision: Precision) -> torch.dtype:
 def build_forward(
     loaded: LoadedModel, precision: Precision, cache_dir: Path, kernel: KernelChoice = "auto"
 ) -> CausalLM:
-    """The model's forward in a precision, by our kernels where those are to be had and torch's are not asked for.
+    """Build the model's forward in a precision, with our kernels where available and torch's are not requested.
 
-    Raises ModelFolderError where what is asked for by name, int8 or a kernel, cannot be had.
+    Raises ModelFolderError where an int8 precision or a kernel requested by name is not available.
     """
     if precision in ("auto", "int8") and kernel != "torch":
         try:

@@ -1,4 +1,4 @@
-"""A second thread in a process that may be forked: it compiles while the model's own thread reads."""
+"""A second thread in a process that may be forked: it compiles grammars while the model's own thread reads."""
 
 import os
 from collections.abc import Callable
@@ -9,20 +9,20 @@ Result = TypeVar("Result")
 
 
 class SideThread:
-    """One thread beside the caller's, started with the first work. A process that is forked starts its own."""
+    """One thread beside the caller's, started with the first work. A forked process starts its own."""
 
     def __init__(self) -> None:
         self._executor: ThreadPoolExecutor | None = None
         self._process = 0
 
     def submit(self, work: Callable[[], Result]) -> Future[Result]:
-        """Have it done aside; the future holds what comes of it, or what it raises."""
-        if self._executor is None or self._process != os.getpid():  # a fork leaves threads behind
+        """Run work on the thread; the future holds its result or exception."""
+        if self._executor is None or self._process != os.getpid():  # threads do not survive a fork
             self._executor, self._process = ThreadPoolExecutor(1, "side"), os.getpid()
         return self._executor.submit(work)
 
     def rest(self) -> None:
-        """End the thread until there is work again: a process should not have others when it is forked."""
+        """End the thread until there is work again: a process should have no others when it is forked."""
         if self._executor is not None:
             self._executor.shutdown()
             self._executor = None

@@ -1,4 +1,4 @@
-"""`python -m service.engines.triton`: write the model repository that the settings ask for, become the Triton server.
+"""`python -m service.engines.triton`: write the configured model repository, become the Triton server.
 
 The gateway beside it is `PEAKPLAN_ENGINE=triton python -m service`, with the same settings. See
 service/engines/triton/README.md.
@@ -19,7 +19,7 @@ from service.telemetry.logs import cannot_start, configure_logging
 
 
 def main(words: list[str]) -> int:
-    """Exit code 1, with one line on standard error, when there is nothing to start or nowhere to write."""
+    """Run; return 1, with one line on standard error, when there is nothing to start or nowhere to write."""
     parser = argparse.ArgumentParser(
         prog="python -m service.engines.triton", description=(__doc__ or "").partition("\n")[0]
     )
@@ -41,7 +41,7 @@ def main(words: list[str]) -> int:
 
 
 def prepare(settings: Settings, installation: Installation) -> list[str]:
-    """Write what the server reads; returns its command. Raises OSError, ValueError."""
+    """Write the files that the server reads and return its command. Raises OSError, ValueError."""
     folder = settings.triton.folder or settings.cache_dir / "triton"
     replica = Replica("service.engines.factory:source_from_json", {"config": as_json(settings.engine_config)}, {})
     cores = settings.neuron.cores_per_chip

@@ -1,4 +1,4 @@
-"""One model in a Triton server, over gRPC: ask it, load it, unload it. Knows no pools and no restarts."""
+"""A client for one model in a Triton server, over gRPC: ask, load and unload. It knows no pools and no restarts."""
 
 import asyncio
 from collections.abc import Callable
@@ -25,26 +25,26 @@ from service.engines.triton.wire import (
 
 T = TypeVar("T")
 
-_MOST_BYTES = 16 * 1024 * 1024  # of a message, as between the server and its own replicas
+_MOST_BYTES = 16 * 1024 * 1024  # for one message, as between the server and its own replicas
 _OPTIONS = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 500),
     ("grpc.max_send_message_length", _MOST_BYTES),
     ("grpc.max_receive_message_length", _MOST_BYTES),
-    ("grpc.enable_http_proxy", 0),  # Triton is on this host, whatever the environment says of the world outside
+    ("grpc.enable_http_proxy", 0),  # Triton is on this host, whatever proxy the environment names
 ]
 
 
 class ModelFailedError(EngineUnavailableError):
-    """The model raised on this request. It lives on."""
+    """Raised when the model raised on this request. The replica stays alive."""
 
 
 class TritonModel:
-    """Calls about one model. Each raises EngineUnavailableError when it does not succeed within its time."""
+    """Calls about one model. Each raises EngineUnavailableError when it does not succeed in time."""
 
     def __init__(self, address: str, name: str) -> None:
-        """`address` is host:port, or unix:/path. Connects when first used; call inside the event loop."""
+        """Take `address`, host:port or unix:/path. Connects when first used; call inside the event loop."""
         self.name = name
         self._address = address
         self._channel = grpc.aio.insecure_channel(address, options=_OPTIONS)
@@ -58,28 +58,28 @@ class TritonModel:
         }
 
     async def wait_until_live(self, seconds: float) -> None:
-        """Return once the server answers, however often it must be tried."""
+        """Return once the server answers, retrying until then."""
         await self._call("ServerLive", seconds, wait_for_ready=True)
 
     async def server_version(self, seconds: float) -> str:
-        """Triton's own."""
+        """Return Triton's version."""
         version: str = (await self._call("ServerMetadata", seconds)).version
         return version
 
     async def info(self, seconds: float) -> ReplicaInfo:
-        """What the replica says of itself once it is free."""
+        """Return the replica's own information once it is free."""
         return self._read(decode_info, await self._infer(encode_request(None), seconds))
 
     async def generate(self, request: GenerationRequest, seconds: float | None) -> GenerationResult:
-        """Raises RequestRefusedError too, and ModelFailedError."""
+        """Answer a request. Also raises RequestRefusedError and ModelFailedError."""
         return self._read(decode_result, await self._infer(encode_request(request), seconds))
 
     async def load(self, seconds: float) -> None:
-        """Return once the model is loaded; nothing happens when it is already, and its files are the same."""
+        """Load the model, and return once it is loaded; a loaded model with unchanged files stays as it is."""
         await self._call("RepositoryModelLoad", seconds, model_name=self.name)
 
     async def unload(self, seconds: float) -> None:
-        """Take no more requests, finish those in flight, end the process. Returns at once; fine when not loaded."""
+        """Take no more requests, finish those in flight, end the process. Returns at once; harmless when not loaded."""
         await self._call("RepositoryModelUnload", seconds, model_name=self.name)
 
     async def close(self) -> None:
@@ -110,7 +110,7 @@ class TritonModel:
             raise EngineUnavailableError(f"the connection to Triton at {self._address} is closed") from None
 
     def _told(self, method: str, error: grpc.aio.AioRpcError) -> EngineError:
-        """Our own error for Triton's. `host.py` gives two codes: a refused request, and a model that failed."""
+        """Return our own error for Triton's. `host.py` uses two codes: a refused request, and a model that failed."""
         details = " ".join((error.details() or "").split())
         match method, error.code():
             case "ModelInfer", grpc.StatusCode.INVALID_ARGUMENT:

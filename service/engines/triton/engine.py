@@ -1,7 +1,7 @@
 """A replica that Triton hosts, as an `Engine`: one model of one instance, one request in flight.
 
-Triton starts no dead stub again and calls it ready all the same (triton-inference-server/server#8604). So readiness
-here is an inference that succeeded, and a replica that died, hangs or is distrusted is unloaded and loaded again.
+Triton does not restart a dead stub, yet reports it as ready (triton-inference-server/server#8604). So readiness here
+means an inference that succeeded, and a replica that died, hangs or is quarantined is unloaded and loaded again.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ logger = logging.getLogger(__name__)
 START_SECONDS = 600.0  # compiled artifacts of a big model take minutes to load
 GRACE_SECONDS = 2.0
 _INFO_SECONDS = 2.0  # a dead stub's calls fail after one
-_NOTICE_SECONDS = 2.0  # of waiting for the server, before it is logged
-_PROOF_SECONDS = 30.0  # a model's first inference may take its time
+_NOTICE_SECONDS = 2.0  # waiting for the server longer than this is logged
+_PROOF_SECONDS = 30.0  # a model's first inference may be slow
 _UNLOAD_SECONDS = 2.0
 _PROOF = "red shoes"
 _PROOF_GRAMMAR = r"start: /( [a-z]{1,6}){1,2}/"
 
 
 class _Life:
-    """A replica from the inference that proved it until it is given up."""
+    """A replica from the inference that proved it healthy until it is given up."""
 
     def __init__(self, info: ReplicaInfo) -> None:
         self.info = info
@@ -53,8 +53,8 @@ class _Life:
 class TritonEngine:
     """The replica on chip `number` of the Triton server at `address`."""
 
-    # Of each replica, the engines of this process that are not closed. In a reload the new one unloads what the old one
-    # has; the old one must not take that for a fault and load it back.
+    # The engines of this process that are not closed, by replica. In a reload the new one unloads what the old one
+    # has; the old one must not treat that as a failure and load it back.
     _engines: ClassVar[defaultdict[tuple[str, str], list["TritonEngine"]]] = defaultdict(list)
 
     def __init__(
@@ -67,7 +67,7 @@ class TritonEngine:
         start_seconds: float = START_SECONDS,
         grace_seconds: float = GRACE_SECONDS,
     ) -> None:
-        """`version` is what the model must be; "" takes any. A cancelled replica has `grace_seconds` to be free."""
+        """Take the required model `version` ("" for any). A cancelled replica has `grace_seconds` to become free."""
         self._address = address
         self._name = model_name(number)
         self._version = version
@@ -92,14 +92,14 @@ class TritonEngine:
 
     @property
     def process(self) -> ProcessName | None:
-        """The stub process that answers; None when there is none, or it is not to be seen from here."""
+        """The stub process that answers; None when there is none, or it is not visible from here."""
         return self._life.info.process if self._life is not None else None
 
     async def start(self) -> None:
-        """The first time adopt the replica if Triton hosts it already; else, and ever after, load it anew.
+        """Load the replica; on the first start, adopt it if Triton hosts it already.
 
-        Waits for a server that is not there yet. Raises EngineUnavailableError after `start_seconds`, with what Triton
-        says of a model that does not load, or when a newer engine has this replica.
+        Wait for a server that is not up yet. Raises EngineUnavailableError after `start_seconds`, with Triton's reason
+        for a model that does not load, or when a newer engine has this replica.
         """
         if self._model is None:
             self._model = TritonModel(self._address, self._name)
@@ -123,7 +123,7 @@ class TritonEngine:
         self._life = _Life(info)
 
     async def generate(self, request: GenerationRequest) -> GenerationResult:
-        """See `Engine.generate`. When cancelled it waits until the replica is free; one that stays busy is given up."""
+        """See `Engine.generate`. When cancelled it waits until the replica is free; one that stays busy is lost."""
         life, model = self._life, self._model
         if life is None or model is None or not life.lasts:
             raise EngineUnavailableError(f"{self._name} in Triton is not started")
@@ -156,7 +156,7 @@ class TritonEngine:
             await self._life.ended.wait()
 
     async def close(self) -> None:
-        """Leave the replica loaded: a gateway that comes back finds it ready."""
+        """Close, leaving the replica loaded: a gateway that is restarted finds it ready."""
         life, model = self._life, self._model
         self._life, self._model = None, None
         if life is not None:
@@ -176,7 +176,7 @@ class TritonEngine:
             life.ended.set()
 
     async def _hosted(self, model: TritonModel) -> ReplicaInfo:
-        """What the replica says of itself, loaded if need be. Raises EngineUnavailableError."""
+        """Return the replica's own information, loading it if necessary. Raises EngineUnavailableError."""
         try:
             await model.wait_until_live(_NOTICE_SECONDS)
         except EngineUnavailableError:
@@ -191,18 +191,18 @@ class TritonEngine:
         return info
 
     async def _answer(self, model: TritonModel) -> ReplicaInfo | None:
-        """None when the model is not loaded, or its process is dead or hangs."""
+        """Return the replica's information; None when it is not loaded, or its process is dead or hangs."""
         try:
             return await model.info(_INFO_SECONDS)
         except EngineError:
             return None
 
     async def _renew(self, model: TritonModel) -> None:
-        """Unload, see the old process end (on a chip it holds the cores), load."""
+        """Unload, wait for the old process to end (on a chip it holds the cores), and load."""
         life = self._life
         if life is not None and life.stuck:
             life.stub.kill()
-        with contextlib.suppress(EngineUnavailableError):  # one that hangs and is not to be seen from here
+        with contextlib.suppress(EngineUnavailableError):  # one that hangs and is not visible from here
             await model.unload(_UNLOAD_SECONDS)
         if life is not None and life.stub.sees and not await life.stub.wait(_UNLOAD_SECONDS):
             logger.error("the process of a replica in Triton does not end: killed", extra={"replica": self._name})
@@ -211,6 +211,6 @@ class TritonEngine:
         await model.load(self._start_seconds)
 
     async def _prove(self, model: TritonModel) -> None:
-        """A real inference. Raises EngineError."""
+        """Run a real inference. Raises EngineError."""
         request = GenerationRequest(prompt=_PROOF, grammar=_PROOF_GRAMMAR, strategy=self._strategy)
         await model.generate(request, _PROOF_SECONDS)

@@ -1,8 +1,8 @@
-"""`python -m service.engines.triton.environment DIR`: a Triton server, and a Python for its stubs, into DIR.
+"""`python -m service.engines.triton.environment DIR`: install a Triton server and a Python for its stubs.
 
 A stub is a Python of its own that imports what the service does. It links Python's shared library, which Debian's,
-Ubuntu's and Docker's Pythons have and pyenv's have not; so DIR is an environment of `--python`, and the packages of
-the interpreter that runs this are lent to it where both are the same version, and installed anew where not.
+Ubuntu's and Docker's Pythons have and pyenv's do not; so DIR is a virtual environment of `--python`. It shares the
+packages of the interpreter that runs this where both have the same version, else they are installed.
 """
 
 import argparse
@@ -16,15 +16,15 @@ from service.engines.triton.installation import Installation, NoTritonError
 _SOURCE_ROOT = Path(service.__file__).parents[1]
 _SERVER = _SOURCE_ROOT / "requirements-tritonserver.txt"
 _SERVICE = (_SOURCE_ROOT / "requirements.txt", _SOURCE_ROOT / "requirements-torch.txt")
-_USAGE_ERROR = 1  # of a stub that starts at all
+_USAGE_ERROR = 1  # exit code of a stub that starts at all
 
 
 class EnvironmentFailedError(RuntimeError):
-    """There is no such environment; the message says what to do."""
+    """Raised when the environment cannot be made; the message says what to do."""
 
 
 def make_environment(folder: Path, python: Path) -> Installation:
-    """Make it anew. Raises EnvironmentFailedError."""
+    """Make the environment anew. Raises EnvironmentFailedError."""
     _run([python, "-m", "venv", "--clear", "--without-pip", folder])
     inside = folder / "bin" / "python"
     version, packages = _said_by(inside)
@@ -32,9 +32,9 @@ def make_environment(folder: Path, python: Path) -> Installation:
         lent = [path for path in sys.path if path.endswith("-packages")]
         (Path(packages) / "peakplan.pth").write_text("\n".join(lent) + "\n", encoding="utf-8")
     else:
-        for requirements in _SERVICE:  # apart: one has hashes, and then pip wants them of all
+        for requirements in _SERVICE:  # separately: one has hashes, and then pip requires them of all
             _pip(inside, "-r", str(requirements))
-    _pip(inside, "--no-deps", "-r", str(_SERVER))  # last: it replaces the service's numpy by an older one
+    _pip(inside, "--no-deps", "-r", str(_SERVER))  # last, because it replaces the service's numpy by an older one
     try:
         installation = Installation.find(folder)
     except NoTritonError as error:
@@ -57,7 +57,7 @@ def _own_version() -> str:
 
 
 def _said_by(python: Path) -> tuple[str, str]:
-    """Version, and folder of packages."""
+    """Return an interpreter's version and its packages' folder."""
     program = "import sys, sysconfig; print(*sys.version_info[:2], sep='.'); print(sysconfig.get_path('purelib'))"
     version, packages = _run([python, "-c", program]).splitlines()
     return version, packages

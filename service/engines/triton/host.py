@@ -27,27 +27,27 @@ from service.engines.worker.messages import ModelSource
 from service.engines.worker.process import NICENESS, WorkerModel
 from service.telemetry.logs import error_location
 
-CANCEL_SECONDS = 0.03  # between two looks whether the request is still wanted
-STUCK_SECONDS = 15.0  # for which no thread of Python could run: longer than any forward, even on a busy machine
+CANCEL_SECONDS = 0.03  # between two checks whether the request was cancelled
+STUCK_SECONDS = 15.0  # without any Python thread running: longer than any forward, even on a busy machine
 
 
 class TritonPythonModel:
-    """One replica. Triton makes it, calls `initialize` once, then `execute` for each request."""
+    """One replica. Triton creates it, calls `initialize` once, then `execute` for each request."""
 
     def initialize(self, args: dict[str, str]) -> None:
-        """Load the model; what it raises fails Triton's load with the same words."""
+        """Load the model; its error message becomes that of Triton's load."""
         _die_with(os.getppid())
         replica = Replica.read(Path(args["model_repository"]) / args["model_version"] / REPLICA_FILE)
-        os.nice(NICENESS)  # as a replica of our own
+        os.nice(NICENESS)  # as in our own replica processes
         os.environ.update(replica.environment)  # before any model library is imported: the Neuron runtime reads it once
         self._source: ModelSource = resolve_name(replica.make_source)(**replica.arguments)
         self._model: WorkerModel = resolve_name(self._source.loader)(**self._source.arguments)
         gc.collect()
-        gc.freeze()  # as in a replica of our own: the model lives for good
-        _end_when_stuck(STUCK_SECONDS)  # from here on: a loader may hold the interpreter's lock for minutes
+        gc.freeze()  # as in our own replica processes: the model is never freed
+        _end_when_stuck(STUCK_SECONDS)  # started last: a loader may hold the GIL for minutes
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """One response a request. Triton's default scheduler hands over one at a time."""
+        """Return one response for each request. Triton's default scheduler passes one at a time."""
         return [self._respond(request) for request in requests]
 
     def _respond(self, request: Any) -> Any:
@@ -55,7 +55,7 @@ class TritonPythonModel:
             answer = self._answer(request)
         except RequestRefusedError as error:
             return _error(str(error), triton.TritonError.INVALID_ARG)
-        except Exception as error:  # the stub and its model live on
+        except Exception as error:  # the stub and its model stay alive
             return _error(error_location(error), triton.TritonError.UNKNOWN)
         return triton.InferenceResponse([triton.Tensor(ANSWER, np.frombuffer(answer, dtype=np.uint8))])
 
@@ -67,12 +67,12 @@ class TritonPythonModel:
 
 
 def _die_with(server_pid: int) -> None:
-    """End this process when Triton's ends, however that happens: a stub that asks a dead server waits for good.
+    """End this process when Triton's ends, in whatever way: a stub that waits for a dead server waits forever.
 
-    A thread, and not the kernel's signal on a parent's death: that is for the parent's *thread* that started this
-    process, and which of Triton's does so, and how long it lives, is Triton's business.
+    This is a thread and not the kernel's parent-death signal: that signal belongs to the parent's *thread* that started
+    this process, and which of Triton's threads does so, and how long it lives, is up to Triton.
     """
-    with contextlib.suppress(OSError):  # it is dead already, which the stub notices while it loads
+    with contextlib.suppress(OSError):  # the server is dead already, which the stub notices while it loads
         descriptor = os.pidfd_open(server_pid)
 
         def wait() -> None:
@@ -83,11 +83,12 @@ def _die_with(server_pid: int) -> None:
 
 
 def _end_when_stuck(seconds: float) -> None:
-    """End this process when the interpreter's lock was held by one thread for that long.
+    """End this process when one thread has held the interpreter's lock (GIL) for that long.
 
-    With it in hand the stub waits for Triton to take an answer. Where Triton dies before it does, neither `_die_with`
-    nor the stub's own end of itself comes by that lock, and the replica's cores would be held for good. The timer of
-    faulthandler needs no lock: put off for as long as Python runs, it then says where each thread stands and ends all.
+    The stub holds the GIL while it waits for Triton to take an answer. If Triton dies first, neither `_die_with` nor
+    the stub's own shutdown can acquire it, and the replica's cores would be held forever. The timer of faulthandler
+    needs no lock: it is postponed as long as Python runs, and on expiry it prints every thread's stack and ends the
+    process.
     """
 
     def put_off() -> None:
@@ -99,9 +100,9 @@ def _end_when_stuck(seconds: float) -> None:
 
 
 def _seldom(is_cancelled: Callable[[], bool]) -> Callable[[], bool]:
-    """`is_cancelled`, asked no more often than is worth it: each time the stub asks Triton and waits for the answer.
+    """Return `is_cancelled` limited to a few calls a second: each call is a round trip to Triton.
 
-    Deadlines need none of it: they travel with the request.
+    Deadlines do not need it: they travel with the request.
     """
     due = time.monotonic() + CANCEL_SECONDS
 

@@ -1,4 +1,4 @@
-"""Where a Triton server is on this machine, and how it is started over a repository of ours."""
+"""Finds a Triton server on this machine, and builds the command that starts it on our model repository."""
 
 import os
 import shutil
@@ -15,22 +15,22 @@ _IN_WHEEL = "lib/python3.*/*-packages/pytriton/tritonserver"
 
 
 class NoTritonError(RuntimeError):
-    """There is no Triton server here; the message says how to get one."""
+    """Raised when there is no Triton server here; the message says how to get one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """A Triton server with its python backend, and the Python that its stubs run."""
+    """A Triton server with its python backend, and the Python for its stubs."""
 
     server: Path
     backends: Path
-    python: Path  # the folder of the stubs' python3
-    libraries: Path | None = None  # that the server links to, where they are not the system's
-    stub: Path | None = None  # of the python backend, which brings none of its own
+    python: Path  # folder of the stubs' python3
+    libraries: Path | None = None  # libraries that the server links to, where they are not the system's
+    stub: Path | None = None  # a python backend's stub where the backend brings none
 
     @classmethod
     def find(cls, home: Path | None = None) -> "Installation":
-        """In `home`, else `make triton`'s, else this interpreter's own packages, else where NVIDIA's container has it.
+        """Look in `home`, else in `make triton`'s environment, this interpreter's packages, and NVIDIA's container.
 
         `home` is a virtual environment that holds nvidia-pytriton, or a folder like /opt/tritonserver. Raises
         NoTritonError.
@@ -46,7 +46,7 @@ class Installation:
 
     @classmethod
     def _of_wheel(cls, place: Path) -> Iterator["Installation"]:
-        """nvidia-pytriton in an environment; it brings a stub for each version of Python."""
+        """Yield installations of nvidia-pytriton in an environment; it brings a stub for each version of Python."""
         for folder in sorted(place.glob(_IN_WHEEL)):
             packages = folder.parents[1]
             version = packages.parent.name.removeprefix("python")
@@ -62,12 +62,12 @@ class Installation:
 
     @classmethod
     def _of_container(cls, place: Path) -> Iterator["Installation"]:
-        """NVIDIA's own layout, whose stub is for that container's Python."""
+        """Yield the installation in NVIDIA's own layout, whose stub is for that container's Python."""
         if (place / "bin" / "tritonserver").is_file() and (place / "backends" / "python").is_dir():
             yield cls(place / "bin" / "tritonserver", place / "backends", Path(sys.executable).parent)
 
     def link_backends(self, folder: Path) -> Path:
-        """The folder of backends that the server is to use: links in `folder`, where the stub lies apart from them."""
+        """Return the folder of backends for the server: links in `folder`, where the stub lies apart from them."""
         if self.stub is None:
             return self.backends
         linked = folder / "python"
@@ -80,7 +80,7 @@ class Installation:
     def command(
         self, repository: Path, backends: Path, address: str, *, replicas: int, stop_seconds: int, metrics_port: int = 0
     ) -> list[str]:
-        """Starts empty: the gateway loads each model when it starts that replica. `address` is host:port for gRPC."""
+        """Return the command of a server that starts empty: the gateway loads each model. `address` is host:port."""
         host, port = address.strip().replace("[", "").replace("]", "").rsplit(":", 1)
         metrics = [f"--metrics-address={host}", f"--metrics-port={metrics_port}"] if metrics_port else []
         return [
@@ -88,7 +88,7 @@ class Installation:
             f"--model-repository={repository.resolve()}",
             f"--backend-directory={backends.resolve()}",
             "--model-control-mode=explicit",
-            "--disable-auto-complete-config",  # or every load starts one stub more, to ask what config.pbtxt says
+            "--disable-auto-complete-config",  # or every load starts one more stub to ask what config.pbtxt says
             f"--model-load-thread-count={replicas}",
             f"--grpc-address={host}",
             f"--grpc-port={port}",
@@ -100,7 +100,7 @@ class Installation:
         ]
 
     def environment(self, base: Mapping[str, str], threads: int) -> dict[str, str]:
-        """The server's, which its stubs inherit: their Python first in PATH, `threads` for a model's kernels."""
+        """Return the server's environment, inherited by stubs: their Python first in PATH, kernels on `threads`."""
         libraries = [str(self.libraries)] if self.libraries is not None else []
         return {
             **base,

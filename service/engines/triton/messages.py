@@ -41,7 +41,7 @@ _MESSAGES: dict[str, dict[str, tuple[int, str | list[str]]]] = {
 
 
 def _build() -> dict[str, Any]:
-    """The message classes by name, in a pool of their own: another library may know the real file too."""
+    """Build the message classes by name, in a pool of their own: another library may have loaded the real file too."""
     file = descriptor_pb2.FileDescriptorProto(name="peakplan_triton.proto", package=_PACKAGE, syntax="proto3")
     for name, fields in _MESSAGES.items():
         message = file.message_type.add(name=name)
@@ -63,5 +63,5 @@ _CLASSES = _build()
 
 
 def message(name: str) -> Any:
-    """A message's class."""
+    """Return a message's class."""
     return _CLASSES[name]

@@ -1,10 +1,10 @@
-"""Write the model repository from which Triton hosts our replicas: one model of one instance a chip.
+"""Write the model repository from which Triton hosts our replicas: one single-instance model for each chip.
 
     DIR/peakplan_0/config.pbtxt         for Triton: tensors, one instance, its default scheduler
     DIR/peakplan_0/1/model.py           for the python backend: three lines that import `host.py`
     DIR/peakplan_0/1/replica.json       for `host.py`: which model, on which NeuronCores
 
-Why one model a chip: docs/decisions/0014-triton.md.
+For why each chip has its own model, see docs/decisions/0014-triton.md.
 """
 
 import json
@@ -22,7 +22,7 @@ from service.engines.triton.wire import ANSWER, DATATYPE, QUESTION
 REPLICA_FILE = "replica.json"
 _NAME = "peakplan_{number}"
 _VERSION = "1"
-_PLAIN_PATH = re.compile(r"[\w./+@-]+", re.ASCII)  # Triton starts a stub by a line of bash, without quotes
+_PLAIN_PATH = re.compile(r"[\w./+@-]+", re.ASCII)  # Triton starts a stub with a line of bash, without quotes
 _SOURCE_ROOT = Path(service.__file__).parents[1]
 
 # No dynamic batching, queue policy or priorities: with any of them a one-instance model stops prefetching, and requests
@@ -49,10 +49,10 @@ __all__ = ["TritonPythonModel"]
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """What one stub process hosts.
+    """The description of what one stub process hosts.
 
-    `make_source` is "module:function", which called with `arguments` (JSON) gives the `ModelSource` as it stands then:
-    a model that is loaded again is the one that lies there now. `environment` is set before it is called.
+    `make_source` is "module:function", which called with `arguments` (JSON) gives the current `ModelSource`: loading a
+    model again loads what is there at that time. `environment` is set before it is called.
     """
 
     make_source: str
@@ -65,12 +65,12 @@ class Replica:
 
 
 def model_name(number: int) -> str:
-    """The name in Triton of the replica on a chip."""
+    """Return Triton's name for the replica on a chip."""
     return _NAME.format(number=number)
 
 
 def write_repository(folder: Path, replica: Replica, *, chips: int, cores_per_chip: int) -> list[str]:
-    """Write a repository of `chips` models into `folder`, in place of what is there; returns their names.
+    """Write a repository of `chips` models into `folder`, replacing what is there, and return their names.
 
     `replica` is what every chip hosts; its environment gets the chip's own NeuronCores. Raises OSError, and ValueError
     where `folder` holds anything else.

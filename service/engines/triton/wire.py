@@ -1,6 +1,6 @@
-"""What travels between the gateway and a replica that Triton hosts: JSON in one UINT8 tensor each way.
+"""The messages between the gateway and a replica that Triton hosts: JSON in one UINT8 tensor each way.
 
-JSON and no pickle: whoever reaches Triton's port may send anything. Both ends are one version of this code.
+JSON and not pickle, because anyone who reaches Triton's port may send anything. Both ends run the same version.
 """
 
 import dataclasses
@@ -22,14 +22,14 @@ _START_FIELD = 19  # of the fields after the name: proc(5)'s field 22, starttime
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProcessName:
-    """A process as nothing else on this boot of this host is called; in another PID namespace it means nobody."""
+    """A process identity that is unique on this host since boot; in another PID namespace it matches nothing."""
 
     pid: int
     started: int  # clock ticks since boot
 
     @classmethod
     def of(cls, pid: int) -> "ProcessName | None":
-        """None when there is no such process here."""
+        """Return the identity of a process id; None when there is no such process here."""
         try:
             stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
         except OSError:
@@ -39,7 +39,7 @@ class ProcessName:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReplicaInfo:
-    """What a replica says of itself when it is asked nothing: also the proof that it is free."""
+    """A replica's own information, the answer to an empty request; it also proves that the replica is free."""
 
     model_id: str
     version: str
@@ -52,14 +52,14 @@ _infos = TypeAdapter(ReplicaInfo)
 
 
 def encode_request(request: GenerationRequest | None) -> bytes:
-    """A request, or None to ask for a ReplicaInfo. The deadline travels as seconds left: clocks differ."""
+    """Encode a request, or None to ask for a ReplicaInfo. The deadline is sent as seconds left: clocks differ."""
     if request is not None and request.deadline is not None:
         request = dataclasses.replace(request, deadline=request.deadline - time.monotonic())
     return _requests.dump_json(request)
 
 
 def decode_request(data: bytes) -> GenerationRequest | None:
-    """Its deadline is on this host's clock. Raises RequestRefusedError, which does not quote what came."""
+    """Decode a request, its deadline on this host's clock. Raises RequestRefusedError, which quotes nothing."""
     try:
         request = _requests.validate_json(data)
     except ValidationError as error:
@@ -75,15 +75,15 @@ def encode_result(result: GenerationResult) -> bytes:
 
 
 def decode_result(data: bytes) -> GenerationResult:
-    """Raises ValueError for bytes that are no result."""
+    """Decode a result. Raises ValueError for bytes that are none."""
     return _results.validate_json(data)
 
 
 def encode_info(model_id: str, version: str) -> bytes:
-    """This process's own ReplicaInfo."""
+    """Encode this process's own ReplicaInfo."""
     return _infos.dump_json(ReplicaInfo(model_id, version, ProcessName.of(os.getpid())))
 
 
 def decode_info(data: bytes) -> ReplicaInfo:
-    """Raises ValueError for bytes that are no ReplicaInfo."""
+    """Decode a ReplicaInfo. Raises ValueError for bytes that are none."""
     return _infos.validate_json(data)

@@ -15,7 +15,7 @@ class ReplicaConnection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.gone = asyncio.Event()
-        self.owes = False  # whether a message is still to come, awaited or not
+        self.owes = False  # whether a message is still expected, awaited or not
         self._decoder = Decoder()
         self._transport: asyncio.Transport | None = None
         self._awaited: asyncio.Future[Message] | None = None
@@ -41,12 +41,12 @@ class ReplicaConnection(asyncio.Protocol):
             self._awaited.set_exception(EngineUnavailableError("the replica's process ended"))
 
     def send(self, message: Message) -> None:
-        """Queue a message; one to a process that is gone is dropped."""
+        """Queue a message; one to an ended process is dropped."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(encode(message))
 
     def expect(self) -> asyncio.Future[Message]:
-        """The next message to come in. Raises EngineUnavailableError when the process ends first."""
+        """Return a future of the next message. Raises EngineUnavailableError when the process ends first."""
         self.owes = True
         self._awaited = asyncio.get_running_loop().create_future()
         if self.gone.is_set():

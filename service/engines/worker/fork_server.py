@@ -1,8 +1,8 @@
-"""Replicas that are forked from one process that has loaded the model already.
+"""A fork server: replicas are forked from one process that has already loaded the model.
 
-Loading takes seconds and hundreds of megabytes. A fork takes milliseconds, and replicas that only read the weights
-share them: the tenth costs what its K/V cache does, and one that dies is replaced at once. Only for models that live
-in one thread on the CPU (`ModelSource.forkable`): neither threads nor devices outlive a fork.
+Loading takes seconds and hundreds of megabytes. A fork takes milliseconds, and replicas, which only read the weights,
+share them: each further replica costs only its K/V cache, and one that dies is replaced at once. This is only for
+models that live in one thread on the CPU (`ModelSource.forkable`): neither threads nor devices survive a fork.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ _FORK_SECONDS = 10.0  # a fork takes milliseconds; a fork server that takes this
 
 
 class Process(Protocol):
-    """What an engine needs of its replica's process, `subprocess.Popen`'s names."""
+    """A replica's process as an engine needs it, with the names of `subprocess.Popen`."""
 
     @property
     def pid(self) -> int: ...
@@ -35,10 +35,10 @@ class Process(Protocol):
 
 
 class ForkedProcess:
-    """A grandchild. Held by its descriptor, so that a number that was given to another process is never signalled."""
+    """A grandchild process, held by its descriptor, so that a reused process id is never signalled."""
 
     def __init__(self, pid: int) -> None:
-        """Raises EngineUnavailableError when it is gone already."""
+        """Open the process descriptor. Raises EngineUnavailableError when the process has already ended."""
         self.pid = pid
         try:
             self._descriptor = os.pidfd_open(pid)
@@ -50,7 +50,7 @@ class ForkedProcess:
             signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
 
     def wait(self) -> int:
-        """Return once it has ended; its parent, the fork server, gets its exit code."""
+        """Return once it has ended; only its parent, the fork server, gets the exit code."""
         select.select([self._descriptor], [], [])
         return 0
 
@@ -76,14 +76,14 @@ class ForkServer:
 
     @classmethod
     def join(cls, source: ModelSource, threads: int) -> "ForkServer":
-        """The fork_server of this model; `leave` it in the end."""
+        """Return the fork server of this model; the caller has to `leave` it in the end."""
         key = repr((source.loader, sorted(source.arguments.items()), source.version, threads))
         fork_server = cls._shared.setdefault(key, cls(source, threads, key))
         fork_server._members += 1
         return fork_server
 
     async def leave(self) -> None:
-        """The last to leave ends the fork server, and with it every replica that is still there."""
+        """Leave the fork server; the last to leave ends it, and with it every remaining replica."""
         self._members -= 1
         if self._members == 0:
             self._shared.pop(self._key, None)
@@ -91,7 +91,7 @@ class ForkServer:
                 await self._stop()
 
     async def fork(self, stream: socket.socket) -> Process:
-        """A replica that serves on `stream`, and answers LoadModel there. Loads the model first if nobody has yet.
+        """Fork a replica that serves on `stream` and answers LoadModel there, loading the model first if necessary.
 
         Raises EngineUnavailableError with the fork server's own reason.
         """
@@ -107,7 +107,7 @@ class ForkServer:
                 async with asyncio.timeout(_FORK_SECONDS):
                     forked = await answer
             except BaseException as error:
-                await self._stop()  # an answer that comes after all must not be taken for the next one's
+                await self._stop()  # a late answer must not be taken for the next one's
                 if isinstance(error, OSError):  # a TimeoutError is one
                     raise EngineUnavailableError("the process that replicas are forked from does not answer") from error
                 raise
@@ -123,7 +123,7 @@ class ForkServer:
             except EngineUnavailableError:
                 ours.close()
                 raise
-        self._control = ours.dup()  # descriptors go past the event loop's transport, which knows bytes alone
+        self._control = ours.dup()  # sent past the event loop's transport, which handles only bytes
         _, self._link = await asyncio.get_running_loop().create_unix_connection(ReplicaConnection, sock=ours)
         self._link.send(LoadModel(self._source, os.getpid(), forks=True))
         try:
@@ -148,9 +148,9 @@ class ForkServer:
 
 
 def can_fork() -> bool:
-    """Whether this system tells processes by descriptors (Linux does)."""
+    """Tell whether this system has process descriptors (Linux does)."""
     return sys.platform == "linux" and hasattr(os, "pidfd_open")
 
 
 def _reason(message: Message) -> str:
-    return message.reason if isinstance(message, Failure) else "the fork server lost its way"
+    return message.reason if isinstance(message, Failure) else "the fork server sent an unexpected message"

@@ -19,16 +19,16 @@ _READ_BYTES = 65536
 
 
 class FrameError(Exception):
-    """What came in is no message: its length is absurd, its checksum wrong, or it does not unpickle."""
+    """Raised for invalid input: its length is absurd, its checksum wrong, or it does not unpickle."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """How a replica gets its model: `loader` is "module:function", called there with `arguments` by name.
+    """How a replica gets its model: `loader` is "module:function", called with keyword `arguments`.
 
-    A name and not the function itself, so that the server never imports torch to say which model it wants. Sources of
-    equal `version` give equal answers: plans that one made may be kept and given in the name of the other. A `forkable`
-    model lives in one thread on the CPU, and so survives a fork of its process.
+    It is a name and not the function itself, so that the server need not import torch. Sources of equal `version` give
+    equal answers: cached plans of one are valid for the other. A `forkable` model lives in one thread on the CPU, and
+    therefore survives a fork of its process.
     """
 
     loader: str
@@ -39,7 +39,7 @@ class ModelSource:
 
 @dataclass(frozen=True, slots=True)
 class LoadModel:
-    """The first message to a replica's process: what to load, whose child it is, and whether to serve or to fork."""
+    """The first message to a replica's process: what to load, its parent, and whether to serve or to fork."""
 
     source: ModelSource
     parent_pid: int
@@ -48,27 +48,27 @@ class LoadModel:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """The model is loaded and has answered once."""
+    """Reports that the model is loaded and has answered once."""
 
     model_id: str
-    kernel: str = ""  # what computes it: "avx2 int8"
+    kernel: str = ""  # what computes the model: "avx2 int8"
 
 
 @dataclass(frozen=True, slots=True)
 class Forked:
-    """A replica was forked."""
+    """Reports that a replica was forked."""
 
     pid: int
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Stop the current generation; its result still follows, cut short."""
+    """Asks to stop the current generation; its result still follows, cut short."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """No model, or no result. `refused` marks a request that no replica would take."""
+    """Reports a failed load or request. `refused` marks a request that no replica would take."""
 
     reason: str
     refused: bool = False
@@ -78,19 +78,19 @@ Message = LoadModel | Ready | Forked | Cancel | Failure | GenerationRequest | Ge
 
 
 def encode(message: Message) -> bytes:
-    """The bytes of one message."""
+    """Return the bytes of one message."""
     body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     return _HEAD.pack(len(body), zlib.crc32(body)) + body
 
 
 class Decoder:
-    """Collects bytes and gives back whole messages, whatever the pieces they come in."""
+    """Collects bytes and returns whole messages, however the bytes are split."""
 
     def __init__(self) -> None:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Message]:
-        """The messages that `data` completes, in order. Raises FrameError; the rest of the stream is lost then."""
+        """Return the messages that `data` completes, in order. Raises FrameError; the stream is unusable then."""
         self._buffer += data
         messages: list[Message] = []
         while len(self._buffer) >= _HEAD.size:
@@ -110,7 +110,7 @@ def _decode(body: bytes, checksum: int) -> Message:
         raise FrameError("a message with a wrong checksum")
     try:
         message: Message = pickle.loads(body)
-    except Exception as error:  # a pickle may raise anything
+    except Exception as error:  # unpickling may raise anything
         raise FrameError(f"a message that does not unpickle: {type(error).__name__}") from error
     return message
 
@@ -127,7 +127,7 @@ class Channel:
         self._stream.sendall(encode(message))
 
     def receive(self) -> Message | None:
-        """The next message; None once the other end is gone."""
+        """Return the next message; None once the other end is gone."""
         while not self._waiting:
             data = self._stream.recv(_READ_BYTES)
             if not data:
@@ -136,7 +136,7 @@ class Channel:
         return self._waiting.pop(0)
 
     def interrupted(self) -> bool:
-        """Whether anything has come in, or the other end has gone, since the last `receive`. Never blocks or reads."""
+        """Tell, without blocking or reading, whether anything has arrived or the other end is gone since `receive`."""
         if self._waiting:
             return True
         try:

@@ -1,6 +1,6 @@
 """A replica's process: loads one model, then answers one request after another over the socket it was given.
 
-Or it forks replicas that do so, each over a socket of its own that comes with the order (`fork_server.py`). Run by
+Or it forks replicas that do so, each over a socket of its own that comes with the request (`fork_server.py`). Run by
 `spawn.py` as `python -m service.engines.worker.process FD LOG_LEVEL`. It knows the channel, not what a model is.
 """
 
@@ -21,13 +21,13 @@ from service.engines.worker.spawn import FORK_SERVER, REPLICA, take_name
 from service.telemetry.logs import configure_logging, error_location, progress_line
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-# The gateway goes first where both want a core: it needs it for a fraction of a millisecond, and requests whose turn
-# has come wait for it.
+# The gateway has priority where both want a core: it needs it for a fraction of a millisecond, and requests whose
+# turn has come wait for it.
 NICENESS = 5
 
 
 class WorkerModel(Protocol):
-    """What a loader returns. `generate` asks `cancelled` before each forward pass and stops where it says so."""
+    """The interface of a loaded model. `generate` calls `cancelled` before each forward and stops where it is true."""
 
     @property
     def id(self) -> str: ...
@@ -39,7 +39,7 @@ class WorkerModel(Protocol):
 
 
 def main() -> int:
-    """Serve until the other end of the socket is gone."""
+    """Serve until the other end of the socket is closed."""
     # The server decides when a replica ends; Ctrl-C and `kill` reach the whole group, and in-flight work must finish.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def die_with_parent(parent_pid: int) -> bool:
-    """Ask the kernel to kill this process when its parent dies, however that happens. False: it is dead already.
+    """Ask the kernel to kill this process when its parent dies; return False if it is already dead.
 
     The kernel means the parent's *thread* that started this process, so the server starts replicas from its main one.
     """
@@ -69,7 +69,7 @@ def die_with_parent(parent_pid: int) -> bool:
 
 
 def _load(channel: Channel, source: ModelSource) -> WorkerModel | None:
-    """The model, announced; or the reason why there is none."""
+    """Load the model and report it; on failure report why and return None."""
     try:
         with progress_line("loading the model"):
             loader: Callable[..., WorkerModel] = resolve_name(source.loader)
@@ -78,14 +78,14 @@ def _load(channel: Channel, source: ModelSource) -> WorkerModel | None:
         channel.send(Failure(_one_line(error)))
         return None
     gc.collect()
-    gc.freeze()  # the model lives for good; collections in the middle of a request need not walk it
+    gc.freeze()  # the model is never freed; garbage collections during a request need not traverse it
     channel.send(Ready(model.id, model.kernel))
     return model
 
 
 def _fork_on_demand(stream: socket.socket, channel: Channel, model: WorkerModel) -> int:
-    """One replica for each descriptor that comes in, which is its socket."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel forgets the dead by itself
+    """Fork one replica for each descriptor that arrives, which is its socket."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps ended children by itself
     pid = os.getpid()
     while (order := socket.recv_fds(stream, 1, 1))[0]:
         (descriptor,) = order[1]
@@ -112,7 +112,7 @@ def _serve(channel: Channel, model: WorkerModel) -> int:
     while (message := channel.receive()) is not None:
         if isinstance(message, GenerationRequest):
             channel.send(_answer(model, message, channel))
-        elif not isinstance(message, Cancel):  # a Cancel here crossed the result that it was meant for
+        elif not isinstance(message, Cancel):  # such a Cancel has crossed the result that it was meant for
             raise TypeError(f"a replica is never sent a {type(message).__name__}")
     return 0
 
@@ -127,7 +127,7 @@ def _answer(model: WorkerModel, request: GenerationRequest, channel: Channel) ->
 
 
 def _one_line(error: Exception) -> str:
-    """The error in words, on one line; our own errors need no class name before them."""
+    """Return the error as one line; our own errors need no class name before them."""
     words = " ".join(str(error).split())
     ours = type(error).__module__.startswith("service.")
     return words if ours and words else f"{type(error).__name__}: {words}"

@@ -67,7 +67,7 @@ class ReplicaEngine:
 
     @property
     def pid(self) -> int | None:
-        """The replica's process id; None before the first start."""
+        """Process id of the replica; None before the first start."""
         return None if self._process is None else self._process.pid
 
     async def start(self) -> None:
@@ -98,7 +98,7 @@ class ReplicaEngine:
         try:
             message = await answer
         except asyncio.CancelledError:
-            if link.owes:  # the answer may have come since the cancellation
+            if link.owes:  # the answer may have arrived since the cancellation
                 link.send(Cancel())
                 await self._settle(link)
             raise
@@ -110,7 +110,7 @@ class ReplicaEngine:
         if isinstance(message, Failure):
             raise EngineUnavailableError(message.reason)
         link.close()
-        raise EngineUnavailableError("the replica lost its way")
+        raise EngineUnavailableError("the replica sent an unexpected message")
 
     async def failed(self) -> None:
         if self._link is not None:
@@ -123,7 +123,7 @@ class ReplicaEngine:
             await fork_server.leave()
 
     async def _begin(self) -> Message:
-        """A process and its first message."""
+        """Start a process and return its first message."""
         ours, theirs = socket.socketpair()
         try:
             with theirs:
@@ -135,11 +135,11 @@ class ReplicaEngine:
             ours.close()
             raise
         _, self._link = await asyncio.get_running_loop().create_unix_connection(ReplicaConnection, sock=ours)
-        self._link.send(LoadModel(self._source, os.getpid()))  # it says nothing before, when nobody would listen yet
+        self._link.send(LoadModel(self._source, os.getpid()))  # a process says nothing before, when nobody would listen
         return await self._link.expect()
 
     async def _settle(self, link: ReplicaConnection) -> None:
-        """Wait until the replica is free again. Nobody reads the cancelled request's answer, so mark it as seen."""
+        """Wait until the replica is free again. The cancelled request's answer is marked as retrieved."""
         answer = link.expect()
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         # A replica looks up after each forward pass, and no pass takes longer than the longest generation of many.

@@ -1,4 +1,4 @@
-"""Starting replicas' processes, and finding them."""
+"""Starts replica processes, and finds them."""
 
 import ctypes
 import logging
@@ -18,7 +18,7 @@ _SOURCE_ROOT = Path(service.__file__).parents[1]
 
 
 def spawn(stream: socket.socket, threads: int) -> subprocess.Popen[bytes]:
-    """A fresh interpreter that serves on `stream`; of a process group of its own, so that Ctrl-C does not reach it.
+    """Start an interpreter that serves on `stream`, in a process group that Ctrl-C does not reach.
 
     Raises EngineUnavailableError.
     """
@@ -40,13 +40,13 @@ def spawn(stream: socket.socket, threads: int) -> subprocess.Popen[bytes]:
 
 
 def take_name(name: str) -> None:
-    """Show this process as `name` in ps and top, where the system can; at most 15 characters."""
+    """Show this process as `name` in ps and top, where the system supports it; at most 15 characters."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode(), 0, 0, 0)
 
 
 def replicas_of(server: int) -> list[int]:
-    """Process ids of a server's replicas, started or forked; Linux only. Raises OSError when the server is gone."""
+    """Return the process ids of a server's replicas (Linux only). Raises OSError when the server is gone."""
     found: list[int] = []
     for pid in _children(server):
         name = _name(pid)
