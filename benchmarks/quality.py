@@ -13,7 +13,6 @@ import asyncio
 import json
 import random
 import sys
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -185,7 +184,6 @@ async def evaluate(data: Path, model_dir: Path, samples: dict[str, int]) -> dict
         drawn = {id(example) for example in sets["taxonomy"]}
         sets[MORE_LEAVES] = [example for example in every["taxonomy"] if id(example) not in drawn]
     settings = Settings(model_dir=model_dir)
-    started = time.monotonic()
     pool = replica_pool(settings)
     await pool.start()
     try:
@@ -197,7 +195,6 @@ async def evaluate(data: Path, model_dir: Path, samples: dict[str, int]) -> dict
         "machine": describe_machine(),
         "model": {"id": pool.model_id, **scores(judged)},
         "rules": rules_scores(sets),
-        "seconds": round(time.monotonic() - started),
     }
 
 

@@ -1,12 +1,14 @@
 """Every kernel gives the same bits, on whatever processor: the hashes below are committed, and none may differ.
 
-Whoever changes the arithmetic on purpose changes them and measures quality again. Kernels that this processor
-does not run are run under qemu (arm64), or with single instructions emulated (x86).
+Kernels that this processor does not run are run under qemu (arm64), or with their instructions emulated (x86).
+Who changes the arithmetic, the model or the plan's grammar on purpose changes the hashes, which a failing test prints,
+and measures the quality again.
 """
 
+import ctypes
 import hashlib
 import shutil
-import sys
+import subprocess
 from functools import cache
 from pathlib import Path
 
@@ -18,8 +20,8 @@ from torch import Tensor
 from benchmarks.decoding import our_strategy
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
 from service.decoding.llama import LlamaConfig, cosines_and_sines
-from service.decoding.native.library import load_kernels
-from service.decoding.native.targets import TARGETS, KernelName, Target, targets_here
+from service.decoding.native.library import FLAGS, MAIN, SOURCES, bind, load_kernels
+from service.decoding.native.targets import TARGETS, KernelName, Target, targets_here, targets_of_system
 from service.engines.torch.engine import load
 from service.planner.prompt import render_prompt
 from service.settings import Settings
@@ -33,7 +35,6 @@ PLANS_OF_DEV_QUESTIONS = "be58617384f8002b6c8b9b064361480af0ec6dc2fbad80301cca35
 ROTARY_ANGLES = "bda1ea8408d185875b4c0ab99e1bc2bfbcc79f63de2f85db75f45e171de24652"
 
 HERE = {target.kernel: target for target in targets_here()}
-X86 = [target.kernel for target in TARGETS if target.machine == "x86_64"]
 
 
 def sha256(content: bytes) -> str:
@@ -101,18 +102,18 @@ def shipped_calls(questions: int) -> KernelCalls:
     return calls
 
 
-def functions(kernel: KernelName, tmp_path: Path) -> object:
+def functions(kernel: KernelName, tmp_path: Path) -> ctypes.CDLL:
     if kernel not in HERE:
         pytest.skip(f"this processor does not run the {kernel} kernels")
     return load_kernels(tmp_path, kernel).functions
 
 
-@pytest.mark.parametrize("kernel", [target.kernel for target in TARGETS if target.system == sys.platform])
+@pytest.mark.parametrize("kernel", [target.kernel for target in targets_of_system()])
 def test_a_drawn_model_has_the_committed_states(kernel: KernelName, tmp_path: Path) -> None:
     assert sha256(drawn_model().run(functions(kernel, tmp_path))) == DRAWN_MODEL
 
 
-@pytest.mark.parametrize("kernel", [target.kernel for target in TARGETS if target.system == sys.platform])
+@pytest.mark.parametrize("kernel", [target.kernel for target in targets_of_system()])
 def test_the_shipped_model_has_the_committed_states(kernel: KernelName, tmp_path: Path) -> None:
     assert sha256(shipped_calls(4).run(functions(kernel, tmp_path))) == SHIPPED_MODEL
 
@@ -134,7 +135,24 @@ def test_arm64_has_the_same_states_of_the_shipped_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel", [target.kernel for target in TARGETS if target.system == sys.platform])
+@pytest.mark.parametrize("kernel", ["avxvnni", "avx512vnni"])
+def test_x86_instructions_that_are_emulated_give_the_same_states(kernel: str, tmp_path: Path) -> None:
+    """The sources of kernels for newer processors, compiled for AVX2 with those instructions spelt out."""
+    compiler = shutil.which("c++")
+    if "avx2" not in HERE or compiler is None:
+        pytest.skip("needs a processor with AVX2 and a C++ compiler (Debian and Ubuntu: apt install g++)")
+    emulated = Path(__file__).with_name("emulated_instructions.h")
+    flags = [*FLAGS, "-w", *HERE["avx2"].local, "-include", str(emulated), f"-DEMULATE_{kernel.upper()}"]
+    library = tmp_path / "emulated.so"
+    subprocess.run([compiler, *flags, str(SOURCES / MAIN), "-o", str(library)], check=True)
+    functions = bind(ctypes.CDLL(str(library)))
+    assert functions.peakplan_target().decode() == kernel
+    assert sha256(drawn_model().run(functions)) == DRAWN_MODEL
+    assert sha256(shipped_calls(4).run(functions)) == SHIPPED_MODEL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", [target.kernel for target in targets_of_system()])
 def test_200_dev_questions_have_the_committed_plans(kernel: KernelName, tmp_path: Path) -> None:
     if not has_dev_data():
         pytest.skip("the dev questions are not here (PEAKPLAN_DATA)")

@@ -190,15 +190,16 @@ question.addEventListener("keydown", (event) => {
   event.preventDefault();
   form.requestSubmit();
 });
-/** What the service says of itself that a visitor should know: that most plans would be late on this machine. */
-async function showNotice() {
+/** What the service says of itself: what computes the model, and whether most plans would be late on this machine. */
+async function showService() {
   const ready = await fetch("/readyz", { headers: { accept: "application/json" } }).catch(() => null);
-  const notice = ready?.ok ? (await ready.json().catch(() => null))?.notice : null;
+  const { notice, kernel } = (ready?.ok ? await ready.json().catch(() => null) : null) ?? {};
   byId("notice").textContent = notice ?? "";
   byId("notice").hidden = !notice;
+  byId("kernel").textContent = kernel ? ` Computed here by: ${kernel}.` : "";
 }
 
 showExamples();
 showThread();
 showCounter();
-showNotice();
+showService();

@@ -122,7 +122,7 @@ def _load(target: Target, path: Path, sha256: str | None) -> Kernels:
         found = hashlib.sha256(path.read_bytes()).hexdigest()
         if found != sha256:
             raise NativeUnavailableError(f"{path.name} is not the one that was built (its SHA-256 is {found[:12]}…)")
-        return Kernels(target.kernel, path, _bind(ctypes.CDLL(str(path))))
+        return Kernels(target.kernel, path, bind(ctypes.CDLL(str(path))))
     except FileNotFoundError as error:
         raise NativeUnavailableError(f"{path.name} is missing") from error
     except (OSError, AttributeError) as error:
@@ -142,7 +142,7 @@ def _compile_locally(target: Target, cache_dir: Path) -> Kernels:
     if not path.is_file():
         _compile(compiler, target.local, path)
     try:
-        return Kernels(target.kernel, path, _bind(ctypes.CDLL(str(path))))
+        return Kernels(target.kernel, path, bind(ctypes.CDLL(str(path))))
     except (OSError, AttributeError) as error:
         raise NativeUnavailableError(f"{path} does not load ({error}); delete it to compile it anew") from error
 
@@ -167,7 +167,8 @@ def _compile(compiler: str, target: tuple[str, ...], path: Path) -> None:
         raise NativeUnavailableError(f"{MAIN} could not be compiled into {path.parent}: {error}") from error
 
 
-def _bind(library: ctypes.CDLL) -> ctypes.CDLL:
+def bind(library: ctypes.CDLL) -> ctypes.CDLL:
+    """The library with the types of its functions declared. Raises AttributeError for one that is missing."""
     pointer, number, slot = ctypes.c_void_p, ctypes.c_int, ctypes.c_long
     signatures = {
         "peakplan_target": (ctypes.c_char_p, []),
