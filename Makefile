@@ -20,7 +20,7 @@ SECONDS ?= 30
 
 FLEET ?= dev
 
-.PHONY: help serve lock triton bench-peers bench-triton compile kernels kernels-check neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy cost schema
+.PHONY: help serve lock triton bench-peers bench-triton compile kernels kernels-check neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -98,8 +98,27 @@ synth: $(VENV)/cdk.stamp ## the CloudFormation of FLEET=dev|prime-day|my/fleet.y
 diff: $(VENV)/cdk.stamp ## what a deploy of FLEET would change (needs AWS credentials)
 	$(PEAKPLAN) fleet diff $(FLEET)
 
-deploy: $(VENV)/cdk.stamp ## deploy FLEET cell after cell, stopping where one is hurt (needs AWS credentials)
+deploy: $(VENV)/cdk.stamp ## the newest release to every cell of FLEET, stopping where one is hurt; again: goes on (needs AWS credentials)
+	$(PEAKPLAN) fleet preflight $(FLEET)
 	$(PEAKPLAN) fleet deploy $(FLEET)
+
+rollback: $(VENV)/fleet.stamp ## every cell of FLEET back to the release before, or to RELEASE=ami-...; at once, without a bake
+	$(PEAKPLAN) fleet rollback $(FLEET) $(if $(RELEASE),--release $(RELEASE))
+
+preflight: $(VENV)/fleet.stamp ## what FLEET needs that the account lacks: quotas, zones, certificate, image (needs AWS credentials)
+	$(PEAKPLAN) fleet preflight $(FLEET)
+
+access: $(VENV)/fleet.stamp ## let callers' VPCs of other accounts associate with the private zone of FLEET (needs AWS credentials)
+	$(PEAKPLAN) fleet access $(FLEET)
+
+cell-out: $(VENV)/cdk.stamp ## move CELL=cell-2 of FLEET out of service: its callers go to the others (REFUSE=1: it answers 503; FORCE=1: although they are too small)
+	@$(PEAKPLAN) fleet cell out $(FLEET) $(CELL) $(if $(REFUSE),--refuse) $(if $(FORCE),--force)
+
+cell-in: $(VENV)/cdk.stamp ## move CELL= of FLEET back into service
+	@$(PEAKPLAN) fleet cell in $(FLEET) $(CELL)
+
+alarms: $(VENV)/fleet.stamp ## docs/alarms.md, Prometheus rules and a Grafana dashboard from infra/fleet/alarms.py
+	$(BIN)/python -m infra.fleet.alarm_table
 
 cost: $(VENV)/fleet.stamp ## what FLEET costs an hour and a million plans, with the arithmetic
 	@$(PEAKPLAN) fleet cost $(FLEET)

@@ -4,7 +4,7 @@ import os
 import sys
 
 from infra.fleet.__main__ import fleet_file
-from infra.fleet.agenda import upcoming_aloud
+from infra.fleet.events import upcoming_events_only
 from infra.fleet.settings import FleetFileError, FleetSettings
 from infra.node import use_packaged_node
 
@@ -12,7 +12,7 @@ use_packaged_node()
 
 from aws_cdk import App  # noqa: E402  # jsii starts its Node at this import
 
-from infra.stacks.fleet import compose  # noqa: E402
+from infra.stacks import compose  # noqa: E402
 
 
 def main() -> int:
@@ -23,7 +23,7 @@ def main() -> int:
         print("Which fleet? make synth FLEET=dev, or cdk -c fleet=dev", file=sys.stderr)
         return 2
     try:
-        compose(app, upcoming_aloud(FleetSettings.from_yaml(fleet_file(str(fleet)))))
+        compose(app, upcoming_events_only(FleetSettings.from_yaml(fleet_file(str(fleet)))))
     except FleetFileError as error:
         print(error, file=sys.stderr)
         return 2

@@ -149,7 +149,7 @@ def main() -> None:
         "strategies": {name: one.summary() for name, one in series.items()},
         **{str(name): compare(series, name) for name in SPECULATIVE if name in series},
         "breakdown": breakdown,
-        "forward_ms": measure_forwards(arguments.model, settings.cache_dir),
+        "forward_ms": measure_forwards(arguments.model, settings.cache_dir, settings.kernel),
         "service": measure_service(settings, questions),
     }
     name = machine_name(kernel)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from service.decoding.native.targets import KernelChoice
 from service.decoding.target import CausalLM
 from service.engines.config import Precision
 from service.engines.torch.forward import build_forward, kept_dtype
@@ -17,10 +18,10 @@ _PREFIX = 24  # cached positions while a plan is written
 _PRECISIONS: tuple[Precision, ...] = ("int8", "bfloat16", "float32")
 
 
-def measure_forwards(model_dir: Path, cache_dir: Path) -> dict[str, dict[int, float]]:
+def measure_forwards(model_dir: Path, cache_dir: Path, kernel: KernelChoice) -> dict[str, dict[int, float]]:
     """Return medians on one thread; a precision that this machine does not support is left out."""
     torch.set_num_threads(1)
-    models = _models(model_dir, cache_dir)
+    models = _models(model_dir, cache_dir, kernel)
     caches = {precision: model.new_cache(_PREFIX + max(ROWS)) for precision, model in models.items()}
     for precision, model in models.items():
         model.forward(torch.arange(_PREFIX), torch.arange(_PREFIX), caches[precision])
@@ -37,13 +38,13 @@ def measure_forwards(model_dir: Path, cache_dir: Path) -> dict[str, dict[int, fl
     }
 
 
-def _models(model_dir: Path, cache_dir: Path) -> dict[str, CausalLM]:
+def _models(model_dir: Path, cache_dir: Path, kernel: KernelChoice) -> dict[str, CausalLM]:
     models: dict[str, CausalLM] = {}
     for precision in _PRECISIONS:
         try:
-            models[precision] = build_forward(
-                load_model(model_dir, cache_dir, kept_dtype(precision)), precision, cache_dir
-            )
+            loaded = load_model(model_dir, cache_dir, kept_dtype(precision))
+            chosen: KernelChoice = kernel if precision == "int8" else "torch"
+            models[precision] = build_forward(loaded, precision, cache_dir, chosen)
         except ModelFolderError as error:
             print(error)
     return models

@@ -4,7 +4,10 @@ import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from service.engines.torch.engine import TorchModel
 
 _CPU_INFO = Path("/proc/cpuinfo")
 _EXTENSIONS = (
@@ -26,10 +29,9 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def kernel_in_use(model: Any) -> str:
-    """Name what computes a `TorchModel`: our kernel (all of them compute int8), or torch and its precision."""
-    before = "avx512vnni int8" if model.precision == "int8" else f"torch {model.precision}"  # before it had a name
-    return str(getattr(model, "kernel", before)).removesuffix(" int8")
+def kernel_in_use(model: "TorchModel") -> str:
+    """Name what computes a model, as figures do: "avx2" (all our kernels compute int8) or "torch bfloat16"."""
+    return model.kernel.removesuffix(" int8")
 
 
 def is_forced() -> bool:

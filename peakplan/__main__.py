@@ -160,7 +160,10 @@ def fleet() -> None:
       peakplan fleet check my-fleet.yaml
       peakplan fleet cost prime-day
       peakplan fleet synth dev          # CloudFormation into cdk.out, offline
-      peakplan fleet deploy dev         # needs AWS credentials; docs/fleet.md has the steps
+      peakplan fleet preflight dev      # what the account lacks; needs AWS credentials, as all below
+      peakplan fleet deploy dev         # docs/fleet.md has the steps
+      peakplan fleet rollback dev       # every cell back to the release before
+      peakplan fleet cell out dev cell-1
 
     Nothing of it has run in a real AWS account.
     """
@@ -173,6 +176,10 @@ for _name, _text in {
     "schema": "Write the JSON Schema that editors check fleet files with.",
 }.items():
     _passes_on(fleet, _name, "infra.fleet", ("fleet",), _text, _name)
+_passes_on(fleet, "preflight", "infra.preflight", ("fleet",), "Say what a fleet needs that the account lacks.")
+_passes_on(fleet, "rollback", "infra.rollback", ("fleet",), "Bring every cell back to the release before, at once.")
+_passes_on(fleet, "cell", "infra.cells", ("fleet",), "Move a cell out of service, and back in.")
+_passes_on(fleet, "access", "infra.zone_association", ("fleet",), "Let callers' VPCs associate with the private zone.")
 
 
 def _cdk() -> list[str]:
@@ -218,9 +225,9 @@ def diff(context: click.Context, fleet_name: str) -> None:
 @click.argument("fleet_name", metavar="FLEET")
 @click.pass_context
 def deploy(context: click.Context, fleet_name: str) -> None:
-    """Deploy cell after cell, stopping where one is hurt. Needs AWS credentials."""
+    """Bring the newest release to every cell, stopping where one is hurt. Needs AWS credentials."""
     words = [_fleet_file(fleet_name), *context.args, "--", *_cdk()]
-    _in_checkout([sys.executable, "-m", "infra.waves", *words])
+    _in_checkout([sys.executable, "-m", "infra.rollout", *words])
 
 
 if __name__ == "__main__":

@@ -169,6 +169,7 @@ class Settings(BaseSettings):
     fleet: str = Field(default="", max_length=100, description="names the fleet, and turns on metrics on stdout")
     cell: str = Field(default="cell-1", min_length=1, max_length=100, description="dimension of every metric")
     group: str = Field(default="", max_length=100, description="chip family of the Auto Scaling group")
+    release: str = Field(default="", max_length=200, description="what the host was started from; dimension of metrics")
     slo_ms: int = Field(default=300, ge=10, le=10_000, description="later answers count against the SLO")
     otlp_endpoint: Annotated[str, Named(("PEAKPLAN_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"))] = Field(
         default="",

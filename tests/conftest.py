@@ -2,8 +2,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.server_process import ServerProcess, serving
+
+# How long an example takes says how busy the machine is; time is measured in benchmarks/.
+settings.register_profile("peakplan", deadline=None)
+settings.load_profile("peakplan")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

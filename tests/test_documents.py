@@ -46,3 +46,14 @@ def test_every_decision_is_in_the_index() -> None:
     index = (folder / "README.md").read_text(encoding="utf-8")
     for decision in folder.glob("0*.md"):
         assert f"({decision.name})" in index, f"docs/decisions/README.md does not list {decision.name}"
+
+
+def test_the_walks_of_contributing_lead_to_code_that_is_there() -> None:
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    walks = text[text.index("## Five walks") : text.index("What vLLM calls")]
+    rows = re.findall(r"`(\w+)[\w.()]*`(?: and `(\w+)`)? in `(\w+/[\w/]+\.py)`", walks)
+    assert len(rows) == 5
+    for *names, file in rows:
+        code = (REPOSITORY / file).read_text(encoding="utf-8")
+        for name in filter(None, names):
+            assert re.search(rf"^(def|class) {name}\b", code, re.MULTILINE), f"{file} has no {name}"

@@ -16,7 +16,9 @@ neuron() { # without a network: what is not in the image is not needed
 }
 
 for chip in $chips; do
+  [[ $chip == cpu ]] && continue # processors run the model folder as it is
   neuron compile --output "/opt/peakplan/compiled/$chip" --chip "$chip" "$@"
   neuron check --compiled "/opt/peakplan/compiled/$chip"
 done
+mkdir -p "$home/compiled"
 chmod -R a+rX,go-w "$home/compiled"

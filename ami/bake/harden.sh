@@ -83,7 +83,7 @@ frozen() {
 }
 
 # People come through Session Manager, which needs no open port and writes down who did what.
-doors() {
+remote_access() {
   local unit
   for unit in ssh.service ssh.socket rpcbind.service rpcbind.socket avahi-daemon.service cups.service; do
     systemctl mask --now "$unit"
@@ -125,4 +125,4 @@ proof() {
   done
 }
 
-for part in devices kernel frozen doors files proof; do "$part"; done
+for part in devices kernel frozen remote_access files proof; do "$part"; done

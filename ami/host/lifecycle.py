@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Moves this host's Auto Scaling lifecycle on: `ready` once it answers plans, `drain` before it dies, `wait` alone.
+"""Moves this host's Auto Scaling lifecycle on: `ready` once it answers plans, `drain` when it leaves, `wait` alone.
 
 Python's standard library and the AWS CLI, nothing else. Not run in a real account yet; tests/ami/test_lifecycle.py runs
 it against a metadata server and a CLI of its own.
@@ -22,6 +22,8 @@ SERVING, WARMED, TERMINATED = {"InService"}, {"Warmed:Stopped", "Warmed:Running"
 PROOF = {"query": "nike running shoes under $100", "deadline_ms": 2000}
 MODELS_OWN = {"model", "cache"}  # a plan that rules made proves nothing
 UPTIME = Path("/proc/uptime")
+# Written once this host is in service; systemd keeps the folder until the next boot.
+SERVED = Path(os.environ.get("RUNTIME_DIRECTORY", "/run/peakplan")) / "in-service"
 
 
 class LifecycleError(RuntimeError):
@@ -96,9 +98,22 @@ def ready() -> None:
         complete(os.environ["PEAKPLAN_LAUNCH_HOOK"])
 
 
+def is_leaving(target: str) -> bool:
+    """Whether a host with this target state is to leave: to end, or back to the warm pool that it once came from.
+
+    A host that was never in service and is to be warmed is only on its way there.
+    """
+    if target in SERVING:
+        SERVED.touch()
+    return target in TERMINATED or (target in WARMED and SERVED.exists())
+
+
 def drain() -> None:
-    """Once this host is to go: stop the service, which serves on while the balancer leaves, then let the host end."""
-    while metadata("autoscaling/target-lifecycle-state") not in TERMINATED:
+    """Once this host is to leave: stop the service, which serves on while the balancer leaves, then let the host go.
+
+    The same hook holds a host that ends (Terminating:Wait) and one that goes back to the pool (Warmed:Pending:Wait).
+    """
+    while not is_leaving(metadata("autoscaling/target-lifecycle-state")):
         time.sleep(PAUSE_SECONDS)
     stopped = subprocess.run(["systemctl", "stop", "peakplan.service"], check=False).returncode
     if stopped != 0:

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the baked container over every Neuron chip of this host, or stops it: `serve.sh start|stop`.
+# Runs the baked container over every Neuron chip of this host, or over its processor's cores where host.env says
+# PEAKPLAN_ENGINE=torch, or stops it: `serve.sh start|stop`.
 # Not run on hardware; tests/ami/test_serve.py runs it with a docker of its own.
 set -euo pipefail
 
@@ -16,6 +17,20 @@ setting() { # name, the last of image.env (what was baked) and host.env (who thi
 }
 
 start() {
+  if [[ $(setting PEAKPLAN_ENGINE) == torch ]]; then
+    start_on_processor
+  else
+    start_on_chips
+  fi
+}
+
+start_on_processor() { # a replica for each core: two threads of one core share its units, and gain our kernels little
+  local cores
+  cores=$(lscpu --parse=CORE,SOCKET | grep --invert-match '^#' | sort --unique | wc --lines)
+  run_container "$cores"
+}
+
+start_on_chips() {
   local device devices=() chip cores
   for device in "$devices_in"/neuron[0-9]*; do
     [[ -e $device ]] && devices+=("--device=$device")
@@ -30,16 +45,22 @@ start() {
     exit 1
   fi
   cores=$(setting PEAKPLAN_CORES_PER_CHIP)
+  run_container "$((${#devices[@]} * cores_per_device / ${cores:-$cores_per_device}))" \
+    --group-add "$(getent group neuron | cut -d: -f3)" "${devices[@]}" \
+    --volume "$home/compiled/$chip:/opt/peakplan/compiled:ro" --env PEAKPLAN_COMPILED_DIR=/opt/peakplan/compiled
+}
+
+run_container() { # replicas, then further options of docker run
+  local replicas=$1
+  shift
   docker rm --force peakplan >/dev/null 2>&1 || true
   # Its address is the host's: one hop less, and /drain and /reload stay open to the host alone.
   exec docker run --rm --pull never --name peakplan --network host --log-driver none \
     --read-only --tmpfs /tmp:rw,exec,nosuid,nodev,size=256m --shm-size 1g \
     --cap-drop ALL --security-opt no-new-privileges --pids-limit 4096 \
-    --group-add "$(getent group neuron | cut -d: -f3)" "${devices[@]}" \
-    --volume "$home/model:/opt/peakplan/model:ro" \
-    --volume "$home/compiled/$chip:/opt/peakplan/compiled:ro" --env PEAKPLAN_COMPILED_DIR=/opt/peakplan/compiled \
+    --volume "$home/model:/opt/peakplan/model:ro" "$@" \
     --env-file "$configuration/image.env" --env-file "$configuration/host.env" \
-    --env "PEAKPLAN_REPLICAS=$((${#devices[@]} * cores_per_device / ${cores:-$cores_per_device}))" "$image"
+    --env "PEAKPLAN_REPLICAS=$replicas" "$image"
 }
 
 stop() {

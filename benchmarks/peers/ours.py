@@ -34,7 +34,7 @@ class Ours:
         torch.set_num_threads(1)
         loaded = load_model(model_dir, settings.cache_dir, kept_dtype(settings.dtype))
         self._loaded = loaded
-        self.forward = build_forward(loaded, settings.dtype, settings.cache_dir)
+        self.forward = build_forward(loaded, settings.dtype, settings.cache_dir, settings.kernel)
         self._model = TorchModel(loaded, self.forward, settings.max_prompt_tokens)
         self._cache = self.forward.new_cache(settings.max_prompt_tokens)
         self._questions: dict[tuple[int, ...], Question] = {}

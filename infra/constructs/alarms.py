@@ -6,20 +6,24 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
 from infra.constructs.names import CellNames
+from infra.constructs.on_call import OnCallTopics
 from infra.constructs.readings import NamedMetric, expand_all
 from infra.fleet.alarm_kinds import CompositeAlarm, MetricAlarm, Severity
 from infra.fleet.alarms import SUPPRESSION_SECONDS, alarm_name, cell_alarms
+from infra.fleet.runbooks import runbook_url
 from infra.fleet.settings import FleetSettings
 
 _Query = cloudwatch.CfnAlarm.MetricDataQueryProperty
 
 
 class CellAlarms(Construct):
-    """Every alarm of one cell. Pages and tickets notify `topic_arn`; the parts of composite alarms notify nobody."""
+    """Every alarm of one cell. Pages and tickets go to topics of their own; the parts of composite alarms to nobody."""
 
-    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, names: CellNames, topic_arn: str) -> None:
+    def __init__(
+        self, scope: Construct, id: str, *, settings: FleetSettings, names: CellNames, on_call: OnCallTopics
+    ) -> None:
         super().__init__(scope, id)
-        self._settings, self._names, self._topic_arn = settings, names, topic_arn
+        self._settings, self._names, self._on_call = settings, names, on_call
         self._made: dict[str, cloudwatch.CfnAlarm | cloudwatch.CfnCompositeAlarm] = {}
         for alarm in cell_alarms(settings):
             made = self._metric(alarm) if isinstance(alarm, MetricAlarm) else self._composite(alarm)
@@ -35,33 +39,35 @@ class CellAlarms(Construct):
         if not any(metric.id == expression for metric in metrics):
             queries.append(_Query(id="value", expression=expression, label=alarm.key, return_data=True))
         # A page reaches a person through the page alarm alone, which a deploy may hold back.
-        tells = alarm.severity is Severity.TICKET
+        told = [self._on_call.ticket] if alarm.severity is Severity.TICKET else []
         return cloudwatch.CfnAlarm(
             self,
             _camel(alarm.key),
             alarm_name=self.name(alarm.key),
-            alarm_description=_description(alarm),
+            alarm_description=self._description(alarm),
             metrics=queries,
             comparison_operator=alarm.comparison,
             threshold=alarm.line,
             evaluation_periods=alarm.periods,
             datapoints_to_alarm=alarm.breaching,
             treat_missing_data=alarm.missing,
-            alarm_actions=[self._topic_arn] if tells else [],
-            ok_actions=[self._topic_arn] if tells else [],
+            alarm_actions=told,
+            ok_actions=told,
         )
 
     def _composite(self, alarm: CompositeAlarm) -> cloudwatch.CfnCompositeAlarm:
-        tells = alarm.severity is Severity.TICKET or alarm.key == "page"
+        told = [self._on_call.ticket] if alarm.severity is Severity.TICKET else []
+        if alarm.key == "page":
+            told = [self._on_call.page]
         held = bool(alarm.suppressed_by)
         made = cloudwatch.CfnCompositeAlarm(
             self,
             _camel(alarm.key),
             alarm_name=self.name(alarm.key),
-            alarm_description=_description(alarm),
+            alarm_description=self._description(alarm),
             alarm_rule=alarm.rule(self.name),
-            alarm_actions=[self._topic_arn] if tells else [],
-            ok_actions=[self._topic_arn] if tells else [],
+            alarm_actions=told,
+            ok_actions=told,
             actions_suppressor=self._made[alarm.suppressed_by].attr_arn if held else None,
             actions_suppressor_wait_period=SUPPRESSION_SECONDS if held else None,
             actions_suppressor_extension_period=SUPPRESSION_SECONDS if held else None,
@@ -70,9 +76,8 @@ class CellAlarms(Construct):
             made.add_resource_dependency(self._made[key])
         return made
 
-
-def _description(alarm: MetricAlarm | CompositeAlarm) -> str:
-    return f"[{alarm.severity}] {alarm.meaning} Runbook: docs/runbooks/{alarm.runbook}.md"
+    def _description(self, alarm: MetricAlarm | CompositeAlarm) -> str:
+        return f"[{alarm.severity}] {alarm.meaning} Runbook: {runbook_url(self._settings, alarm.runbook)}"
 
 
 def _query(metric: NamedMetric, period: int, *, returned: bool) -> cloudwatch.CfnAlarm.MetricDataQueryProperty:

@@ -1,4 +1,4 @@
-"""One cell: a door and the hosts behind it, standing alone. Whatever happens to it, no other cell notices."""
+"""One cell: a load balancer and the hosts behind it, standing alone. Whatever happens to it, no other cell notices."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.constructs.door import SERVICE_PORT, Door
-from infra.constructs.host import HostGroup
+from infra.constructs.access import HTTPS, EndpointService
+from infra.constructs.host import HostGroup, ReleaseParameters
+from infra.constructs.load_balancer import SERVICE_PORT, LoadBalancer
 from infra.constructs.names import CellNames
-from infra.constructs.network import HTTPS, removal, retention
+from infra.constructs.network import cell_subnets, log_retention, removal_policy
 from infra.constructs.scaling import GroupScaling
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
@@ -21,16 +22,27 @@ class Cell(Construct):
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, name: str, vpc: ec2.IVpc) -> None:
         super().__init__(scope, id)
         self.name = name
-        door = Door(self, "Door", settings=settings, vpc=vpc)
-        self.load_balancer, self.target_group = door.load_balancer, door.target_group
-        guard = self._host_guard(settings, vpc, door)
+        front = LoadBalancer(self, "LoadBalancer", settings=settings, vpc=vpc)
+        self.load_balancer, self.target_group = front.load_balancer, front.target_group
+        security_group = self._host_security_group(settings, vpc, front.security_group)
+        if settings.access.privatelink:
+            EndpointService(
+                self,
+                "PrivateLink",
+                settings=settings,
+                name=name,
+                vpc=vpc,
+                subnets=cell_subnets(settings),
+                load_balancer=front,
+            )
         log_group = logs.LogGroup(
             self,
             "Logs",
             log_group_name=f"/peakplan/{settings.name}/{name}",
-            retention=retention(settings.retention_days),
-            removal_policy=removal(settings),
+            retention=log_retention(settings.retention_days),
+            removal_policy=removal_policy(settings),
         )
+        release = ReleaseParameters(self, "Release")
         self.groups = []
         for group in settings.groups:
             law = ScalingLaw.for_group(settings, group)
@@ -42,8 +54,9 @@ class Cell(Construct):
                 group=group,
                 law=law,
                 vpc=vpc,
-                guard=guard,
+                security_group=security_group,
                 log_group=log_group,
+                release=release,
             )
             hosts.group.attach_to_application_target_group(self.target_group)
             GroupScaling(
@@ -53,7 +66,6 @@ class Cell(Construct):
                 group=hosts.group,
                 group_name=hosts.name,
                 dimensions={"Fleet": settings.name, "Cell": name, "Group": group.chip},
-                balancer=self.load_balancer.load_balancer_full_name,
             )
             self.groups.append(hosts)
         self.names = CellNames(
@@ -63,14 +75,19 @@ class Cell(Construct):
             auto_scaling_groups=tuple(hosts.name for hosts in self.groups),
         )
 
-    def _host_guard(self, settings: FleetSettings, vpc: ec2.IVpc, door: Door) -> ec2.SecurityGroup:
-        guard = ec2.SecurityGroup(self, "Hosts", vpc=vpc, description=f"Hosts of {self.name}", allow_all_outbound=False)
+    def _host_security_group(
+        self, settings: FleetSettings, vpc: ec2.IVpc, load_balancer: ec2.SecurityGroup
+    ) -> ec2.SecurityGroup:
+        security_group = ec2.SecurityGroup(
+            self, "Hosts", vpc=vpc, description=f"Hosts of {self.name}", allow_all_outbound=False
+        )
         service = ec2.Port.tcp(SERVICE_PORT)
-        guard.add_ingress_rule(door.guard, service, "Plans and health checks")
-        door.guard.add_egress_rule(guard, service, "Plans and health checks")
-        guard.add_egress_rule(
+        security_group.add_ingress_rule(load_balancer, service, "Plans and health checks")
+        load_balancer.add_egress_rule(security_group, service, "Plans and health checks")
+        security_group.add_egress_rule(
             ec2.Peer.ipv4(str(settings.network.cidr)), ec2.Port.tcp(HTTPS), "AWS through the endpoints"
         )
-        if settings.network.nat:
-            guard.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "The internet, which network.nat asks for")
-        return guard
+        if settings.network.nat or any(endpoint.is_gateway for endpoint in settings.network.all_endpoints):
+            reached = "The internet, which network.nat asks for" if settings.network.nat else "AWS by gateway endpoints"
+            security_group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), reached)
+        return security_group

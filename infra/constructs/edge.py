@@ -9,10 +9,10 @@ from aws_cdk import aws_elasticloadbalancingv2 as elb
 from aws_cdk import aws_route53 as route53
 from constructs import Construct
 
+from infra.constructs.access import associate
+from infra.fleet.host_names import service_name
 from infra.fleet.settings import FleetSettings
 from infra.fleet.shards import shard
-
-EVERYONE = "plan"
 
 
 class Edge(Construct):
@@ -25,37 +25,44 @@ class Edge(Construct):
         *,
         settings: FleetSettings,
         vpc: ec2.IVpc,
-        balancers: Mapping[str, elb.IApplicationLoadBalancer],
+        load_balancers: Mapping[str, elb.IApplicationLoadBalancer],
     ) -> None:
-        """`balancers`: each cell's load balancer by the cell's name."""
+        """`load_balancers`: each cell's load balancer by the cell's name."""
         super().__init__(scope, id)
-        self._settings, self._balancers = settings, balancers
+        self._settings, self._load_balancers = settings, load_balancers
         self._zone = route53.PrivateHostedZone(
             self, "Zone", vpc=vpc, zone_name=settings.network.domain, comment=f"Peakplan {settings.name}"
         )
-        self.names = [self._spread(EVERYONE, settings.cell_names)]
+        associate(self, self._zone, settings)
+        self.names = [self._spread(service_name(settings), settings.cell_names)]
         self.names += [
-            self._spread(f"{caller.name}.{EVERYONE}", shard(settings, caller.name)) for caller in settings.callers
+            self._spread(service_name(settings, caller.name), shard(settings, caller.name))
+            for caller in settings.callers
         ]
+        for cell in settings.cell_names:  # for who tries another cell by itself
+            self._record(service_name(settings, cell), cell)
 
-    def _spread(self, label: str, cells: Sequence[str]) -> str:
+    def _spread(self, name: str, cells: Sequence[str]) -> str:
         """One weighted record a cell; a cell whose targets are all unhealthy gets no new callers."""
-        name = f"{label}.{self._settings.network.domain}"
         weights = self._settings.network.cell_weights or (1,) * self._settings.cells
         for cell in cells:
-            balancer = self._balancers[cell]
-            route53.CfnRecordSet(
-                self,
-                f"{label}-{cell}",
-                hosted_zone_id=self._zone.hosted_zone_id,
-                name=name,
-                type="A",
-                set_identifier=cell,
-                weight=weights[self._settings.cell_names.index(cell)],
-                alias_target=route53.CfnRecordSet.AliasTargetProperty(
-                    dns_name=balancer.load_balancer_dns_name,
-                    hosted_zone_id=balancer.load_balancer_canonical_hosted_zone_id,
-                    evaluate_target_health=True,
-                ),
-            )
+            self._record(name, cell, weights[self._settings.cell_names.index(cell)])
         return name
+
+    def _record(self, name: str, cell: str, weight: int | None = None) -> None:
+        load_balancer = self._load_balancers[cell]
+        label = name.removesuffix(f".{self._settings.network.domain}")
+        route53.CfnRecordSet(
+            self,
+            f"{label}-{cell}",
+            hosted_zone_id=self._zone.hosted_zone_id,
+            name=name,
+            type="A",
+            set_identifier=None if weight is None else cell,
+            weight=weight,
+            alias_target=route53.CfnRecordSet.AliasTargetProperty(
+                dns_name=load_balancer.load_balancer_dns_name,
+                hosted_zone_id=load_balancer.load_balancer_canonical_hosted_zone_id,
+                evaluate_target_health=True,
+            ),
+        )

@@ -12,6 +12,7 @@ from typing import Any, Self
 from infra.constructs.names import CellNames
 from infra.constructs.readings import expand_all
 from infra.fleet.alarm_kinds import Reading
+from infra.fleet.metrics import metrics
 
 Json = dict[str, Any]
 WIDTH = 24  # columns of a dashboard
@@ -56,6 +57,17 @@ class Graph:
         math = re.sub(r"[A-Za-z_]\w*", lambda match: terms.get(match.group(), match.group()), expression)
         shown = {"expression": math, "id": f"curve{self._curves}", "label": label}
         self._metrics.append([shown | ({"yAxis": "right"} if right else {})])
+        return self
+
+    def search(self, metric: str, dimension: str, statistic: str) -> Self:
+        """A curve for every value of a dimension that nobody can list at synth: releases, intents."""
+        self._curves += 1
+        known = metrics()
+        names = ",".join([known.namespace(metric), "Fleet", "Cell", dimension])
+        known.metric(metric, ("Fleet", "Cell", dimension))
+        found = f'{{{names}}} MetricName="{metric}" Fleet="{self._fleet}"'
+        expression = f"SEARCH('{found}', '{statistic}', {self._period})"
+        self._metrics.append([{"expression": expression, "id": f"curve{self._curves}", "label": ""}])
         return self
 
     def line(self, label: str, value: float, *, right: bool = False) -> Self:

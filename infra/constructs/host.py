@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from aws_cdk import Duration, Stack, Token
+from aws_cdk import CfnCondition, CfnParameter, Duration, Fn, Stack, Token
 from aws_cdk import aws_autoscaling as autoscaling
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_ec2 as ec2
@@ -12,20 +12,21 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from infra.constructs.accepted import accept
+from infra.constructs.acknowledge import acknowledge
 from infra.constructs.network import cell_subnets
 from infra.constructs.scaling import scaling_alarm_name
+from infra.fleet import endpoints
 from infra.fleet.cost import volume_gib
-from infra.fleet.metrics import metrics
 from infra.fleet.parts import Group
+from infra.fleet.policies import GROUP_WARM_UP_SECONDS
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
 
 # Readiness is proven within the boot time; what takes this much longer is given up and launched anew.
-HOOK_PATIENCE_SECONDS = 300
+HOOK_MARGIN_SECONDS = 300
 LAUNCH_HOOK, TERMINATE_HOOK = "prove-ready", "drain"
 # Two minutes for the last answers and logs after the balancer has drained an instance.
-TERMINATE_PATIENCE_SECONDS = 120
+TERMINATE_MARGIN_SECONDS = 120
 
 
 def group_name(settings: FleetSettings, cell: str, group: Group) -> str:
@@ -41,60 +42,76 @@ def host_role(scope: Construct, name: str, log_group: logs.ILogGroup) -> iam.Rol
     role.add_to_policy(
         iam.PolicyStatement(
             sid="Lifecycle",
-            actions=["autoscaling:CompleteLifecycleAction", "autoscaling:RecordLifecycleActionHeartbeat"],
+            actions=list(endpoints.LIFECYCLE.actions),
             resources=[f"{arn}:*:autoScalingGroupName/{name}"],  # the star is the id that AWS gives it
         )
     )
     role.add_to_policy(
-        iam.PolicyStatement(
-            sid="Logs",
-            actions=["logs:CreateLogStream", "logs:PutLogEvents", "logs:DescribeLogStreams"],
-            resources=[log_group.log_group_arn],
-        )
+        iam.PolicyStatement(sid="Logs", actions=list(endpoints.LOGS.actions), resources=[log_group.log_group_arn])
     )
-    namespaces = sorted(
-        {source.namespace for source in metrics().sources.values() if not source.namespace.startswith("AWS/")}
-    )
-    role.add_to_policy(
-        iam.PolicyStatement(
-            sid="Metrics",
-            actions=["cloudwatch:PutMetricData"],
-            resources=["*"],
-            conditions={"StringEquals": {"cloudwatch:namespace": namespaces}},
-        )
-    )
-    role.add_to_policy(
-        iam.PolicyStatement(
-            sid="SessionManager",
-            actions=[
-                "ssm:UpdateInstanceInformation",
-                "ssmmessages:CreateControlChannel",
-                "ssmmessages:CreateDataChannel",
-                "ssmmessages:OpenControlChannel",
-                "ssmmessages:OpenDataChannel",
-            ],
-            resources=["*"],
-        )
-    )
+    sessions = (*endpoints.SESSION_REGISTRATION.actions, *endpoints.SESSIONS.actions)
+    role.add_to_policy(iam.PolicyStatement(sid="SessionManager", actions=list(sessions), resources=["*"]))
     finding = "AwsSolutions::AwsSolutions-IAM5[Resource::{}]"
     account = "<AWS::AccountId>" if Token.is_unresolved(stack.account) else stack.account
     group_arn = f"arn:aws:autoscaling:{stack.region}:{account}:autoScalingGroup:*:autoScalingGroupName/{name}"
-    accept(role, finding.format(group_arn), "The star is an id that AWS invents; the group's name is exact")
-    accept(
+    acknowledge(role, finding.format(group_arn), "The star is an id that AWS invents; the group's name is exact")
+    acknowledge(
         role,
         finding.format("*"),
-        "PutMetricData takes no resource and is held to our namespaces; Session Manager's actions take no resource",
+        "Session Manager's actions take no resource",
     )
     return role
 
 
 def user_data(environment: Mapping[str, str]) -> ec2.UserData:
-    """Tell the host who it is, then start what the image holds. Everything else was baked."""
+    """Tell the host who it is, then start what the image holds; every later boot, peakplan.target starts by itself."""
     data = ec2.UserData.for_linux()
-    data.add_commands("install -d -m 0755 /etc/peakplan", "cat > /etc/peakplan/host.env <<'END'")
+    data.add_commands("install -d -m 0755 /etc/peakplan", "cat > /etc/peakplan/host.env.new <<'END'")
     data.add_commands(*(f"{name}={value}" for name, value in environment.items()), "END")
+    data.add_commands("mv /etc/peakplan/host.env.new /etc/peakplan/host.env")  # whole, or not there
     data.add_commands("systemctl start --no-block peakplan.target")
     return data
+
+
+class ReleaseParameters(Construct):
+    """Which release a cell runs and how fast it gets there: parameters of its stack, so that one template serves all.
+
+    `image_id` has no default: a stack is made with a release, keeps it through every other change, and goes back to
+    one by a change of this parameter alone (infra/rollback.py).
+    """
+
+    def __init__(self, scope: Construct, id: str) -> None:
+        super().__init__(scope, id)
+        image = CfnParameter(
+            self, "MachineImageId", type="AWS::EC2::Image::Id", description="The release: one immutable machine image"
+        )
+        image.override_logical_id("MachineImageId")
+        speed = CfnParameter(
+            self,
+            "RefreshSpeed",
+            allowed_values=["careful", "fast"],
+            default="careful",
+            description="fast: a rollback, without checkpoints, bake and alarms",
+        )
+        speed.override_logical_id("RefreshSpeed")
+        self._fast = CfnCondition(self, "Fast", expression=Fn.condition_equals(speed.value_as_string, "fast"))
+        self._fast.override_logical_id("FastRefresh")
+        self.image_id = image.value_as_string
+
+    def hurry_where_asked(self, group: autoscaling.CfnAutoScalingGroup) -> None:
+        """Let a fast refresh replace every instance at once; alarms that are red already must not stop it."""
+        preferences = "UpdatePolicy.AutoScalingInstanceRefresh.Preferences"
+        policy = Stack.of(self).resolve(group.cfn_options.update_policy)
+        careful = policy["autoScalingInstanceRefresh"]["preferences"]
+        careful = {name[0].upper() + name[1:]: value for name, value in careful.items()}
+        fast = {"CheckpointPercentages": [100], "CheckpointDelay": 0, "BakeTime": 0, "MaxHealthyPercentage": 200}
+        for name, value in fast.items():
+            group.add_override(f"{preferences}.{name}", self._either(value, careful[name]))
+        alarms = {"Alarms": careful["AlarmSpecification"]["alarms"]}
+        group.add_override(f"{preferences}.AlarmSpecification", self._either({"Ref": "AWS::NoValue"}, alarms))
+
+    def _either(self, fast: object, careful: object) -> dict[str, list[object]]:
+        return {"Fn::If": [self._fast.logical_id, fast, careful]}
 
 
 class HostGroup(Construct):
@@ -110,8 +127,9 @@ class HostGroup(Construct):
         group: Group,
         law: ScalingLaw,
         vpc: ec2.IVpc,
-        guard: ec2.ISecurityGroup,
+        security_group: ec2.ISecurityGroup,
         log_group: logs.ILogGroup,
+        release: ReleaseParameters,
     ) -> None:
         super().__init__(scope, id)
         self._settings, self._group = settings, group
@@ -121,30 +139,34 @@ class HostGroup(Construct):
             "PEAKPLAN_FLEET": settings.name,
             "PEAKPLAN_CELL": cell,
             "PEAKPLAN_GROUP": group.chip,
+            "PEAKPLAN_RELEASE": release.image_id,  # a dimension of metrics: which release hurts?
             "PEAKPLAN_AUTO_SCALING_GROUP": self.name,
             "PEAKPLAN_LOG_GROUP": log_group.log_group_name,
             "PEAKPLAN_LAUNCH_HOOK": LAUNCH_HOOK,
             "PEAKPLAN_TERMINATE_HOOK": TERMINATE_HOOK,
             "PEAKPLAN_DRAIN_SECONDS": str(settings.drain_seconds),
         }
-        template = self._launch_template(role, guard, environment)
+        if group.engine == "torch":
+            environment["PEAKPLAN_ENGINE"] = "torch"  # the image's own setting is for chips
+        template = self._launch_template(role, security_group, environment, release)
         self.group = self._auto_scaling_group(vpc, template, law)
-        self._what_only_l1_knows()
+        self._escape_hatches(release)
 
     def _launch_template(
-        self, role: iam.IRole, guard: ec2.ISecurityGroup, environment: Mapping[str, str]
+        self,
+        role: iam.IRole,
+        security_group: ec2.ISecurityGroup,
+        environment: Mapping[str, str],
+        release: ReleaseParameters,
     ) -> ec2.LaunchTemplate:
         return ec2.LaunchTemplate(
             self,
             "Template",
             launch_template_name=self.name,
-            # Read when CloudFormation deploys, so that a new image is a deploy with a refresh, never a surprise.
-            machine_image=ec2.MachineImage.from_ssm_parameter(
-                self._settings.machine_image.parameter, os=ec2.OperatingSystemType.LINUX
-            ),
+            machine_image=ec2.MachineImage.generic_linux({self._settings.region: release.image_id}),
             instance_type=ec2.InstanceType(self._group.instance_type),
             role=role,
-            security_group=guard,
+            security_group=security_group,
             user_data=user_data(environment),
             http_tokens=ec2.LaunchTemplateHttpTokens.REQUIRED,
             http_put_response_hop_limit=1,
@@ -175,7 +197,7 @@ class HostGroup(Construct):
             launch_template=template,
             min_capacity=law.minimum,  # and no desired capacity: a deploy must not undo what scaling decided
             max_capacity=law.maximum,
-            default_instance_warmup=Duration.seconds(settings.warm_start_seconds),
+            default_instance_warmup=Duration.seconds(GROUP_WARM_UP_SECONDS),
             group_metrics=[autoscaling.GroupMetrics.all()],
             health_checks=autoscaling.HealthChecks.with_additional_checks(
                 additional_types=[
@@ -191,7 +213,7 @@ class HostGroup(Construct):
 
     def _refresh(self) -> autoscaling.UpdatePolicy:
         """A new launch template replaces instances in steps; these alarms of the group's own stop it and roll back."""
-        names = [scaling_alarm_name(self.name, policy) for policy in ("p99", "degraded")]
+        names = [scaling_alarm_name(self.name, policy) for policy in ("latency", "by-rule")]
         return autoscaling.UpdatePolicy.instance_refresh(
             strategy=autoscaling.InstanceRefreshStrategy.ROLLING,
             checkpoint_percentages=[10, 50, 100],
@@ -203,9 +225,9 @@ class HostGroup(Construct):
             alarms=[cloudwatch.Alarm.from_alarm_name(self, f"Stops-{name}", name) for name in names],
         )
 
-    def _what_only_l1_knows(self) -> None:
+    def _escape_hatches(self, release: ReleaseParameters) -> None:
         group, settings = self.group.node.default_child, self._settings
-        accept(
+        acknowledge(
             self.group,
             "AwsSolutions::AwsSolutions-AS3",
             "Alarms on launches and health tell people what needs them; every scaling event at a sale's peak would not",
@@ -217,16 +239,17 @@ class HostGroup(Construct):
             hook(
                 lifecycle_hook_name=LAUNCH_HOOK,
                 lifecycle_transition="autoscaling:EC2_INSTANCE_LAUNCHING",
-                heartbeat_timeout=settings.boot_seconds + HOOK_PATIENCE_SECONDS,
+                heartbeat_timeout=settings.boot_seconds + HOOK_MARGIN_SECONDS,
                 default_result="ABANDON",
             ),
             hook(
                 lifecycle_hook_name=TERMINATE_HOOK,
                 lifecycle_transition="autoscaling:EC2_INSTANCE_TERMINATING",
-                heartbeat_timeout=settings.drain_seconds + TERMINATE_PATIENCE_SECONDS,
+                heartbeat_timeout=settings.drain_seconds + TERMINATE_MARGIN_SECONDS,
                 default_result="CONTINUE",
             ),
         ]
+        release.hurry_where_asked(group)
         group.availability_zone_impairment_policy = (
             autoscaling.CfnAutoScalingGroup.AvailabilityZoneImpairmentPolicyProperty(
                 zonal_shift_enabled=True, impaired_zone_health_check_behavior="IgnoreUnhealthy"

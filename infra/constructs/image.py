@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import yaml
@@ -16,10 +17,13 @@ from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from infra.constructs.accepted import accept
-from infra.constructs.network import HTTPS, ZONES_BY_NAME, flow_logs, removal
-from infra.fleet.parts import REPOSITORY_ROOT
+from infra.constructs.access import HTTPS
+from infra.constructs.acknowledge import acknowledge
+from infra.constructs.network import ZONES_BY_NAME, flow_logs, removal_policy
+from infra.fleet.parts import REPOSITORY_ROOT, Group
 from infra.fleet.settings import FleetSettings
+from infra.release import release_tags
+from infra.source import commit
 
 AMI = REPOSITORY_ROOT / "ami"
 # Release files that make no difference to what runs; without them an asset's hash follows the sources alone.
@@ -49,7 +53,7 @@ class Artifacts(Construct):
                 ),
                 ecr.LifecycleRule(description="The last releases", max_image_count=50),
             ],
-            removal_policy=removal(settings),
+            removal_policy=removal_policy(settings),
         )
         self.bucket = s3.Bucket(
             self,
@@ -65,9 +69,11 @@ class Artifacts(Construct):
                     abort_incomplete_multipart_upload_after=Duration.days(1),
                 )
             ],
-            removal_policy=removal(settings),
+            removal_policy=removal_policy(settings),
         )
-        accept(self.bucket, "AwsSolutions::AwsSolutions-S1", "Builds alone read and write it; CloudTrail records them")
+        acknowledge(
+            self.bucket, "AwsSolutions::AwsSolutions-S1", "Builds alone read and write it; CloudTrail records them"
+        )
 
 
 class ImagePipeline(Construct):
@@ -86,7 +92,7 @@ class ImagePipeline(Construct):
             description=f"Machine image of {settings.name}: {settings.model.id} on Neuron SDK {settings.model.sdk}",
             image_recipe_arn=self._recipe(release).attr_arn,
             infrastructure_configuration_arn=self._infrastructure(profile, artifacts).attr_arn,
-            distribution_configuration_arn=self._distribution().attr_arn,
+            distribution_configuration_arn=self._distribution(release).attr_arn,
             enhanced_image_metadata_enabled=True,
             image_tests_configuration=imagebuilder.CfnImagePipeline.ImageTestsConfigurationProperty(
                 image_tests_enabled=True, timeout_minutes=90
@@ -132,14 +138,14 @@ class ImagePipeline(Construct):
             iam.PolicyStatement(sid="Bucket", actions=["s3:ListBucket"], resources=[artifacts.bucket.bucket_arn])
         )
         for policy in _MANAGED:
-            accept(
+            acknowledge(
                 role,
                 f"AwsSolutions::AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/{policy}]",
                 "What Image Builder's documentation asks of the role of a build, kept current by AWS",
             )
         child = artifacts.bucket.node.default_child
         bucket_id = Stack.of(self).get_logical_id(child) if isinstance(child, CfnElement) else ""
-        accept(
+        acknowledge(
             role,
             f"AwsSolutions::AwsSolutions-IAM5[Resource::<{bucket_id}.Arn>/*]",
             "The bucket is for what builds read and write, and nothing else",
@@ -148,10 +154,11 @@ class ImagePipeline(Construct):
 
     def _recipe(self, release: dict[str, assets.Asset]) -> imagebuilder.CfnImageRecipe:
         settings = self._settings
-        known = {"SDK": settings.model.sdk, "CONTAINER": settings.model.image, **_what_hosts_run(settings)}
-        known |= {name.upper(): asset.s3_object_url for name, asset in release.items()}
-        # A version may never change what it holds, so it follows the contents.
-        contents = [asset.asset_hash for asset in release.values()] + [settings.model_dump_json(include={"model"})]
+        decided = {"SDK": settings.model.sdk, "CONTAINER": settings.model.image, **_component_parameters(settings)}
+        known = decided | {name.upper(): asset.s3_object_url for name, asset in release.items()}
+        # A version may never change what it holds, so it follows all of it, the parameters' values included.
+        contents = [*(asset.asset_hash for asset in release.values()), json.dumps(decided, sort_keys=True)]
+        base = ssm.StringParameter.value_for_string_parameter(self, settings.machine_image.base_parameter)
         documents = sorted((AMI / "components").glob("*.yaml"))
         components = {path: self._component(path, contents) for path in documents}
         configured = imagebuilder.CfnImageRecipe.ComponentConfigurationProperty
@@ -159,15 +166,17 @@ class ImagePipeline(Construct):
         return imagebuilder.CfnImageRecipe(
             self,
             "Recipe",
-            name=f"peakplan-{settings.name}",
+            # The base image is known at deploy alone, too late for the version: it is part of the name instead.
+            name=f"peakplan-{settings.name}-{base}",
             version=_version(*contents, *(component.version for component in components.values())),
-            parent_image=ssm.StringParameter.value_for_string_parameter(self, settings.machine_image.base_parameter),
+            parent_image=base,
             components=[
                 configured(component_arn=_cloudwatch_agent(Stack.of(self))),
                 *(
                     configured(
                         component_arn=component.attr_arn,
-                        parameters=[parameter(name=name, value=[known[name]]) for name in _declared(path)] or None,
+                        parameters=[parameter(name=name, value=[known[name]]) for name in _declared_parameters(path)]
+                        or None,
                     )
                     for path, component in components.items()
                 ),
@@ -209,18 +218,20 @@ class ImagePipeline(Construct):
             ],
             restrict_default_security_group=False,
         )
-        accept(vpc, ZONES_BY_NAME, "A build needs the chip, which not every zone has")
+        acknowledge(vpc, ZONES_BY_NAME, "A build needs the chip, which not every zone has")
         flow_logs(self, vpc, self._settings)
-        guard = ec2.SecurityGroup(self, "BuildGuard", vpc=vpc, description="Image builds", allow_all_outbound=False)
-        guard.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "Packages, containers and AWS")
+        security_group = ec2.SecurityGroup(
+            self, "BuildSecurityGroup", vpc=vpc, description="Image builds", allow_all_outbound=False
+        )
+        security_group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "Packages, containers and AWS")
         return imagebuilder.CfnInfrastructureConfiguration(
             self,
             "Infrastructure",
             name=f"peakplan-{self._settings.name}",
             instance_profile_name=profile.ref,
-            instance_types=[self._settings.groups[0].instance_type],
+            instance_types=[baked_on(self._settings).instance_type],
             subnet_id=vpc.private_subnets[0].subnet_id,
-            security_group_ids=[guard.security_group_id],
+            security_group_ids=[security_group.security_group_id],
             instance_metadata_options=imagebuilder.CfnInfrastructureConfiguration.InstanceMetadataOptionsProperty(
                 http_tokens="required", http_put_response_hop_limit=1
             ),
@@ -232,8 +243,8 @@ class ImagePipeline(Construct):
             ),
         )
 
-    def _distribution(self) -> imagebuilder.CfnDistributionConfiguration:
-        """The finished image's id goes into the parameter that cells read at their next deploy."""
+    def _distribution(self, release: dict[str, assets.Asset]) -> imagebuilder.CfnDistributionConfiguration:
+        """The finished image's id goes into the parameter that the next deploy begins with; its tags say what it is."""
         settings, kind = self._settings, imagebuilder.CfnDistributionConfiguration
         return kind(
             self,
@@ -244,7 +255,9 @@ class ImagePipeline(Construct):
                     region=settings.region,
                     ami_distribution_configuration={
                         "Name": f"peakplan-{settings.name}-{{{{ imagebuilder:buildDate }}}}",
-                        "AmiTags": {"peakplan:fleet": settings.name, "peakplan:model": settings.model.id},
+                        "AmiTags": release_tags(
+                            settings, {name: asset.asset_hash for name, asset in release.items()}, commit()
+                        ),
                     },
                     ssm_parameter_configurations=[
                         kind.SsmParameterConfigurationProperty(
@@ -256,7 +269,12 @@ class ImagePipeline(Construct):
         )
 
 
-def _what_hosts_run(settings: FleetSettings) -> dict[str, str]:
+def baked_on(settings: FleetSettings) -> Group:
+    """The group whose kind of instance builds the image, and proves what was compiled for its chip."""
+    return next((group for group in settings.groups if group.engine == "neuron"), settings.groups[0])
+
+
+def _component_parameters(settings: FleetSettings) -> dict[str, str]:
     """Parameters of the container's document: the model as the fleet file describes it, for each chip of its groups."""
     model = settings.model
     compiled_for = {
@@ -266,16 +284,16 @@ def _what_hosts_run(settings: FleetSettings) -> dict[str, str]:
         "sequence-length": model.sequence_length,
         "speculation-length": model.speculation_length,
     }
+    chips = dict.fromkeys(group.chip for group in [baked_on(settings), *settings.groups])
     decided = {
-        "ENGINE": "triton",
+        "ENGINE": "triton" if baked_on(settings).engine == "neuron" else "torch",
         "TRITON_HOSTS": "neuron",
         "CORES_PER_CHIP": model.tensor_parallel,
         "MAX_PROMPT_TOKENS": model.max_prompt_tokens,
         "STRATEGY": model.strategy,
     }
     return {
-        # The build instance is of the first group, and proves what was compiled for its chip.
-        "CHIPS": " ".join(dict.fromkeys(group.chip for group in settings.groups)),
+        "CHIPS": " ".join(chips),
         "COMPILE": " ".join(f"--{name} {value}" for name, value in compiled_for.items()),
         "SETTINGS": " ".join(f"PEAKPLAN_{name}={value}" for name, value in decided.items()),
     }
@@ -287,7 +305,7 @@ def _cloudwatch_agent(stack: Stack) -> str:
     return f"{arn}/amazon-cloudwatch-agent-linux/{_AGENT_COMPONENT}"
 
 
-def _declared(document: Path) -> list[str]:
+def _declared_parameters(document: Path) -> list[str]:
     """The parameters that a component's document declares; Image Builder refuses any other."""
     content = yaml.safe_load(document.read_text(encoding="utf-8"))
     return [name for parameter in content.get("parameters", []) for name in parameter]

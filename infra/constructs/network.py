@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from aws_cdk import RemovalPolicy, Stack
+from aws_cdk import Aws, RemovalPolicy, Stack
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from infra.constructs.accepted import accept
+from infra.constructs.access import HTTPS, issued_certificate, routes_to_callers
+from infra.constructs.acknowledge import acknowledge
+from infra.fleet import addresses
+from infra.fleet.endpoints import Endpoint
 from infra.fleet.settings import FleetSettings
 
-HTTPS = 443
 ZONES_BY_NAME = "CloudFormation-Validate::W3010"
 
 
@@ -41,20 +44,24 @@ _RETENTION = {
 }
 
 
-def retention(days: int) -> logs.RetentionDays:
+def log_retention(days: int) -> logs.RetentionDays:
     """CDK's name of a retention; infra/fleet/rules.py admitted only those that exist."""
     return _RETENTION[days]
 
 
-def removal(settings: FleetSettings) -> RemovalPolicy:
-    """What becomes of data and logs when their stack goes."""
-    return RemovalPolicy.RETAIN if settings.deletion_protection else RemovalPolicy.DESTROY
+def removal_policy(settings: FleetSettings) -> RemovalPolicy:
+    """What becomes of data and logs when their stack goes.
+
+    What is kept is kept from a delete, not from a first create that fails: there a resource with a fixed name would
+    stand in the way of every retry (aws-cdk issue 16270).
+    """
+    return RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE if settings.deletion_protection else RemovalPolicy.DESTROY
 
 
 def flow_logs(scope: Construct, vpc: ec2.IVpc, settings: FleetSettings) -> None:
     """Log every accepted and refused flow of `vpc`."""
     group = logs.LogGroup(
-        scope, "FlowLogs", retention=retention(settings.retention_days), removal_policy=removal(settings)
+        scope, "FlowLogs", retention=log_retention(settings.retention_days), removal_policy=removal_policy(settings)
     )
     ec2.FlowLog(
         scope,
@@ -77,13 +84,16 @@ class Network(Construct):
         super().__init__(scope, id)
         self._settings = settings
         wanted = settings.network
-        public = wanted.nat or settings.load_balancer.scheme == "internet-facing"
+        cut = addresses.subnets(settings)
         private = ec2.SubnetType.PRIVATE_WITH_EGRESS if wanted.nat else ec2.SubnetType.PRIVATE_ISOLATED
-        subnets = [ec2.SubnetConfiguration(name="Cells", subnet_type=private, cidr_mask=20)]
-        if public:
+        subnets = [ec2.SubnetConfiguration(name="Cells", subnet_type=private, cidr_mask=cut.cells)]
+        if cut.public is not None:
             subnets.append(
                 ec2.SubnetConfiguration(
-                    name="Public", subnet_type=ec2.SubnetType.PUBLIC, cidr_mask=24, map_public_ip_on_launch=False
+                    name="Public",
+                    subnet_type=ec2.SubnetType.PUBLIC,
+                    cidr_mask=cut.public,
+                    map_public_ip_on_launch=False,
                 )
             )
         self.vpc = ec2.Vpc(
@@ -97,33 +107,50 @@ class Network(Construct):
             # The alternative is a custom resource with a Lambda; nothing here uses the default group.
             restrict_default_security_group=False,
         )
-        accept(self.vpc, ZONES_BY_NAME, "The fleet file names zones, because inf2 and trn1 are not in every one")
+        acknowledge(self.vpc, ZONES_BY_NAME, "The fleet file names zones, because inf2 and trn1 are not in every one")
         flow_logs(self, self.vpc, settings)
         self._endpoints()
-        self._publish(private, public)
+        routes_to_callers(self, self.vpc, settings)
+        issued_certificate(self, settings)
+        self._publish(private)
 
     def _endpoints(self) -> None:
         cidr = str(self._settings.network.cidr)
-        guard = ec2.SecurityGroup(
+        security_group = ec2.SecurityGroup(
             self, "Endpoints", vpc=self.vpc, description="Interface endpoints", allow_all_outbound=False
         )
-        guard.add_ingress_rule(ec2.Peer.ipv4(cidr), ec2.Port.tcp(HTTPS), "Everything in this VPC")
-        for service in self._settings.network.endpoints:
-            self.vpc.add_interface_endpoint(
-                "".join(part.capitalize() for part in service.split(".")),
-                service=ec2.InterfaceVpcEndpointAwsService(service),
-                security_groups=[guard],
-                open=False,
-                subnets=ec2.SubnetSelection(subnet_group_name="Cells"),
-                private_dns_enabled=True,
-            )
+        security_group.add_ingress_rule(ec2.Peer.ipv4(cidr), ec2.Port.tcp(HTTPS), "Everything in this VPC")
+        for endpoint in self._settings.network.all_endpoints:
+            id = "".join(part.capitalize() for part in endpoint.service.split("."))
+            made: ec2.InterfaceVpcEndpoint | ec2.GatewayVpcEndpoint
+            if endpoint.is_gateway:
+                made = self.vpc.add_gateway_endpoint(id, service=ec2.GatewayVpcEndpointAwsService(endpoint.service))
+            else:
+                made = self.vpc.add_interface_endpoint(
+                    id,
+                    service=ec2.InterfaceVpcEndpointAwsService(endpoint.service),
+                    security_groups=[security_group],
+                    open=False,
+                    subnets=ec2.SubnetSelection(subnet_group_name="Cells"),
+                    private_dns_enabled=True,
+                )
+            made.add_to_policy(self._policy_of(endpoint))
 
-    def _publish(self, private: ec2.SubnetType, public: bool) -> None:
+    def _policy_of(self, endpoint: Endpoint) -> iam.PolicyStatement:
+        """What may be asked through an endpoint, and by whom: this account's hosts, nobody who got into the network."""
+        return iam.PolicyStatement(
+            principals=[iam.AnyPrincipal()],
+            actions=list(endpoint.actions),
+            resources=[resource.format(fleet=self._settings.name) for resource in endpoint.resources],
+            conditions={"StringEquals": {"aws:PrincipalAccount": Aws.ACCOUNT_ID}},
+        )
+
+    def _publish(self, private: ec2.SubnetType) -> None:
         cells = self.vpc.select_subnets(subnet_type=private).subnet_ids
-        doors = self.vpc.public_subnets if public else []
+        public_subnets = self.vpc.public_subnets
         values = {"vpc-id": self.vpc.vpc_id}
         values |= {f"cell-subnet-{number}": subnet for number, subnet in enumerate(cells, start=1)}
-        values |= {f"public-subnet-{number}": door.subnet_id for number, door in enumerate(doors, start=1)}
+        values |= {f"public-subnet-{number}": subnet.subnet_id for number, subnet in enumerate(public_subnets, start=1)}
         for name, value in values.items():
             ssm.StringParameter(
                 self,
@@ -134,7 +161,7 @@ class Network(Construct):
             )
 
 
-def published_vpc(scope: Construct, settings: FleetSettings, *, subnets: bool = True) -> ec2.IVpc:
+def imported_vpc(scope: Construct, settings: FleetSettings, *, subnets: bool = True) -> ec2.IVpc:
     """The fleet's VPC as another stack sees it: by parameters read at deploy, without an import."""
 
     def read(name: str) -> str:
@@ -155,7 +182,9 @@ def published_vpc(scope: Construct, settings: FleetSettings, *, subnets: bool = 
         isolated_subnet_ids=None if settings.network.nat else cells,
         public_subnet_ids=each("public-subnet") if public else None,
     )
-    accept(scope, "Annotation::@aws-cdk/aws-ec2:noSubnetRouteTableId", "Nothing asks an imported subnet for its routes")
+    acknowledge(
+        scope, "Annotation::@aws-cdk/aws-ec2:noSubnetRouteTableId", "Nothing asks an imported subnet for its routes"
+    )
     return vpc
 
 

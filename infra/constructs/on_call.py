@@ -1,6 +1,8 @@
-"""Where notifications go: an encrypted topic with the on-call address subscribed, or a topic that the team has."""
+"""Where notifications go: encrypted topics with the on-call addresses subscribed, or topics that the team has."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from aws_cdk import Stack
 from aws_cdk import aws_iam as iam
@@ -9,36 +11,42 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
+from infra.constructs.network import removal_policy
 from infra.fleet.settings import FleetSettings
 
 _ALARMS = iam.ServicePrincipal("cloudwatch.amazonaws.com")
 
 
+@dataclass(frozen=True)
+class OnCallTopics:
+    """ARNs of the SNS topics: what wakes somebody, and what can wait."""
+
+    page: str
+    ticket: str
+
+
 class OnCall(Construct):
-    """The target of every notification of a fleet; `topic_arn` is the action of its alarms."""
+    """The targets of every notification of a fleet; `topics` are the actions of its alarms."""
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
         super().__init__(scope, id)
-        if settings.on_call.startswith("arn:"):
-            self.topic_arn = settings.on_call
-            return
-        only_ours = {"StringEquals": {"aws:SourceAccount": Stack.of(self).account}}
-        # A key of our own: CloudWatch may not use the account's aws/sns key.
-        key = kms.Key(self, "Key", description=f"Notifications of {settings.name}", enable_key_rotation=True)
-        key.add_to_resource_policy(
-            iam.PolicyStatement(
-                principals=[_ALARMS],
-                actions=["kms:Decrypt", "kms:GenerateDataKey*"],
-                resources=["*"],  # in a key's policy: this key
-                conditions=only_ours,
-            )
+        self._settings = settings
+        self._key: kms.Key | None = None
+        told = settings.on_call
+        self.topics = OnCallTopics(
+            page=self._topic("Pages", "pages", told.page), ticket=self._topic("Tickets", "tickets", told.ticket)
         )
+
+    def _topic(self, id: str, name: str, address: str) -> str:
+        """The ARN of the team's own topic, or of one that writes to the address."""
+        if address.startswith("arn:"):
+            return address
         topic = sns.Topic(
             self,
-            "Topic",
-            topic_name=f"peakplan-{settings.name}-on-call",
-            display_name=f"Peakplan {settings.name}",
-            master_key=key,
+            id,
+            topic_name=f"peakplan-{self._settings.name}-{name}",
+            display_name=f"Peakplan {self._settings.name} {name}",
+            master_key=self._shared_key(),
             enforce_ssl=True,
         )
         topic.add_to_resource_policy(
@@ -46,8 +54,34 @@ class OnCall(Construct):
                 principals=[_ALARMS],
                 actions=["sns:Publish"],
                 resources=[topic.topic_arn],
-                conditions=only_ours,
+                conditions=self._only_ours(),
             )
         )
-        topic.add_subscription(subscriptions.EmailSubscription(settings.on_call))
-        self.topic_arn = topic.topic_arn
+        topic.add_subscription(subscriptions.EmailSubscription(address))
+        return topic.topic_arn
+
+    def _only_ours(self) -> dict[str, dict[str, str]]:
+        return {"StringEquals": {"aws:SourceAccount": Stack.of(self).account}}
+
+    def _shared_key(self) -> kms.Key:
+        """A key of our own: CloudWatch may not use the account's aws/sns key.
+
+        Without a condition: CloudWatch's calls to KMS carry no aws:SourceAccount, so one here would silence every
+        alarm; whose alarms publish, the topic decides.
+        """
+        if self._key is None:
+            key = self._key = kms.Key(
+                self,
+                "Key",
+                description=f"Notifications of {self._settings.name}",
+                enable_key_rotation=True,
+                removal_policy=removal_policy(self._settings),
+            )
+            key.add_to_resource_policy(
+                iam.PolicyStatement(
+                    principals=[_ALARMS],
+                    actions=["kms:Decrypt", "kms:GenerateDataKey*"],
+                    resources=["*"],  # in a key's policy: this key
+                )
+            )
+        return self._key

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
 from aws_cdk import aws_autoscaling as autoscaling
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
 from infra.fleet.metrics import metrics
-from infra.fleet.policies import Signal, StepPolicy
+from infra.fleet.policies import READINGS_WARM_UP_SECONDS, Signal, StepPolicy
 from infra.fleet.scaling import ScalingLaw
 
 _Policy = autoscaling.CfnScalingPolicy
 _Query = cloudwatch.CfnAlarm.MetricDataQueryProperty
 _MINUTE = 60
+# The metrics behind each signal, and the math where one is not enough. All come from the service, which reports them as
+# 0 where nothing happened: what is missing is unknown, and nothing is filled in.
+_READINGS: dict[Signal, dict[str, str]] = {
+    Signal.WORK: {"offered": "OfferedWork", "replica_seconds": "ReplicaSeconds"},
+    Signal.MODEL_P99: {"model_p99": "ModelLatency"},
+    Signal.QUEUE_P99: {"queue_p99": "QueueTime"},
+    Signal.BY_RULE: {"degraded": "Degraded", "requests": "Requests"},
+}
+FEWEST_REQUESTS = 20  # in a period; a share of fewer says nothing
+_EXPRESSIONS: dict[Signal, str] = {
+    Signal.WORK: "offered / replica_seconds",
+    Signal.BY_RULE: f"IF(requests >= {FEWEST_REQUESTS}, degraded, 0) / IF(requests > 0, requests, 1)",
+}
 
 
 def scaling_alarm_name(group: str, policy: str) -> str:
@@ -32,20 +48,18 @@ class GroupScaling(Construct):
         group: autoscaling.AutoScalingGroup,
         group_name: str,
         dimensions: dict[str, str],
-        balancer: str,
     ) -> None:
-        """`dimensions` are those of the service's metrics (Fleet, Cell, Group); `balancer` is app/NAME/ID."""
+        """`dimensions` are those of the service's metrics: Fleet, Cell, Group."""
         super().__init__(scope, id)
-        self._group, self._group_name = group, group_name
-        self._dimensions, self._balancer = dimensions, balancer
+        self._group, self._group_name, self._dimensions = group, group_name, dimensions
         self._target_tracking(law)
         for policy in law.steps:
             self._step(policy)
         self._removal(law)
         self._schedule(law)
-        if law.warm_pool.size:
+        if law.warm_pool.prepared:
             group.add_warm_pool(
-                min_size=law.warm_pool.size,
+                min_size=0,
                 max_group_prepared_capacity=law.warm_pool.prepared,
                 pool_state=autoscaling.PoolState.STOPPED,
                 reuse_on_scale_in=True,
@@ -53,69 +67,75 @@ class GroupScaling(Construct):
 
     def _target_tracking(self, law: ScalingLaw) -> None:
         tracking = law.tracking
-        metric = metrics().metric("OutstandingPerReplica", tuple(self._dimensions))
         dimensions = [
             _Policy.MetricDimensionProperty(name=name, value=value) for name, value in self._dimensions.items()
         ]
-        reading = _Policy.TargetTrackingMetricDataQueryProperty(
-            id="outstanding",
-            metric_stat=_Policy.TargetTrackingMetricStatProperty(
-                metric=_Policy.MetricProperty(
-                    namespace=metrics().namespace("OutstandingPerReplica"),
-                    metric_name="OutstandingPerReplica",
-                    dimensions=dimensions,
+        parts = [
+            _Policy.TargetTrackingMetricDataQueryProperty(
+                id=id,
+                metric_stat=_Policy.TargetTrackingMetricStatProperty(
+                    metric=_Policy.MetricProperty(
+                        namespace=metrics().namespace(metric), metric_name=metric, dimensions=dimensions
+                    ),
+                    stat=metrics().metric(metric, tuple(self._dimensions)).statistic,
+                    period=tracking.period_seconds,
                 ),
-                stat=metric.statistic,
-                period=tracking.period_seconds,
-            ),
-            return_data=False,
-        )
-        clamped = _Policy.TargetTrackingMetricDataQueryProperty(
-            id="clamped",
-            label="outstanding work a replica",
-            expression=f"IF(outstanding > {tracking.highest:g}, {tracking.highest:g}, outstanding)",
+                return_data=False,
+            )
+            for id, metric in _READINGS[tracking.signal].items()
+        ]
+        work = _Policy.TargetTrackingMetricDataQueryProperty(
+            id=tracking.signal.name.lower(),
+            label="offered work a replica",
+            expression=_EXPRESSIONS[tracking.signal],
             return_data=True,
         )
         _Policy(
             self,
-            "Outstanding",
+            "Work",
             auto_scaling_group_name=self._group.auto_scaling_group_name,
             policy_type="TargetTrackingScaling",
+            estimated_instance_warmup=READINGS_WARM_UP_SECONDS,
             target_tracking_configuration=_Policy.TargetTrackingConfigurationProperty(
                 target_value=tracking.target,
                 disable_scale_in=True,  # removal is the law's own policy, below
-                customized_metric_specification=_Policy.CustomizedMetricSpecificationProperty(
-                    metrics=[reading, clamped]
-                ),
+                customized_metric_specification=_Policy.CustomizedMetricSpecificationProperty(metrics=[*parts, work]),
             ),
         )
 
     def _step(self, policy: StepPolicy) -> None:
-        queries, unit = self._signal(policy.signal, policy.period_seconds)
         edges = [step.above - policy.threshold for step in policy.steps]
         rendered = _Policy(
             self,
-            policy.name.capitalize(),
+            _camel(policy.name),
             auto_scaling_group_name=self._group.auto_scaling_group_name,
             policy_type="StepScaling",
             adjustment_type="PercentChangeInCapacity",
+            estimated_instance_warmup=READINGS_WARM_UP_SECONDS,
             min_adjustment_magnitude=1,
             metric_aggregation_type="Maximum",
             step_adjustments=[
                 _Policy.StepAdjustmentProperty(
-                    metric_interval_lower_bound=_in(unit, low),
-                    metric_interval_upper_bound=None if high is None else _in(unit, high),
+                    metric_interval_lower_bound=round(low, 6),
+                    metric_interval_upper_bound=None if high is None else round(high, 6),
                     scaling_adjustment=step.percent,
                 )
                 for step, low, high in zip(policy.steps, edges, [*edges[1:], None], strict=True)
             ],
         )
+        signals = [policy.signal, *(signal for signal, _ in policy.pressed_by)]
+        expression = policy.signal.name.lower()
+        if policy.pressed_by:
+            pressed = " OR ".join(f"{signal.name.lower()} >= {line:g}" for signal, line in policy.pressed_by)
+            expression = f"IF({pressed}, {expression}, 0)"
         self._alarm(
             policy.name,
             f"Adds instances to {self._group_name}: {policy.signal.value} is high.",
-            queries,
-            threshold=_in(unit, policy.threshold),
-            periods=policy.breaches,
+            self._signals(signals, expression, policy.period_seconds),
+            threshold=policy.threshold,
+            breaching=policy.breaches,
+            periods=policy.periods,
+            missing="missing",  # without telemetry there is no breach and no calm: the size is held
             action=rendered.ref,
         )
 
@@ -132,65 +152,57 @@ class GroupScaling(Construct):
             min_adjustment_magnitude=1,
             cooldown=str(removal.cooldown_seconds),
         )
-        queries: list[cloudwatch.CfnAlarm.MetricDataQueryProperty] = []
-        calm = []
-        for signal, line in removal.calm_below:
-            read, unit = self._signal(signal, removal.period_seconds, returned=False)
-            queries += read
-            # Where nobody asks, nothing is reported, and that is calm.
-            calm.append(f"FILL({signal.name.lower()}, 0) < {_in(unit, line):g}")
-        condition = f"IF({' AND '.join(calm)}, 1, 0)"
-        queries.append(_Query(id="calm", expression=condition, label="calm", return_data=True))
+        calm = " AND ".join(f"{signal.name.lower()} < {line:g}" for signal, line in removal.calm_below)
         self._alarm(
             "removal",
             f"Removes instances from {self._group_name}, slowly: every signal has been calm for "
             f"{removal.calm_seconds // _MINUTE} minutes.",
-            queries,
+            self._signals([signal for signal, _ in removal.calm_below], f"IF({calm}, 1, 0)", removal.period_seconds),
             threshold=1,
+            breaching=removal.calm_periods,
             periods=removal.calm_periods,
+            missing="notBreaching",  # calm is what goes off here, and silence is not calm
             action=rendered.ref,
         )
 
     def _schedule(self, law: ScalingLaw) -> None:
+        def moment(time: datetime | None) -> str | None:
+            return None if time is None else time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
         for floor in law.schedule:
             autoscaling.CfnScheduledAction(
                 self,
                 f"At-{floor.name}",
                 auto_scaling_group_name=self._group.auto_scaling_group_name,
-                start_time=floor.at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+                start_time=moment(floor.at or floor.starts),
+                end_time=moment(floor.ends),
+                recurrence=floor.recurrence,
+                time_zone=law.calendar.time_zone if floor.recurrence else None,
                 min_size=floor.minimum,
             )
 
-    def _signal(
-        self, signal: Signal, period: int, *, returned: bool = True
-    ) -> tuple[list[cloudwatch.CfnAlarm.MetricDataQueryProperty], float]:
-        """The queries that end in a signal, and by what its unit in the law is divided for CloudWatch's."""
-        name = signal.name.lower()
-        balancer = {"LoadBalancer": self._balancer}
-        if signal is Signal.OUTSTANDING:
-            return [self._query(name, "OutstandingPerReplica", self._dimensions, period, returned=returned)], 1.0
-        if signal in (Signal.P90, Signal.P99):
-            query = self._query(name, "TargetResponseTime", balancer, period, statistic=name, returned=returned)
-            return [query], 1000.0  # the balancer reports seconds
-        parts = [
-            self._query("degraded_answers", "Degraded", self._dimensions, period),
-            self._query("requests", "Requests", self._dimensions, period),
-        ]
-        # Where nobody asks, nobody gets a degraded answer.
-        share = "IF(FILL(requests, 0) > 0, FILL(degraded_answers, 0) / FILL(requests, 1), 0)"
-        return [*parts, _Query(id=name, expression=share, label="degraded share", return_data=returned)], 1.0
+    def _signals(
+        self, signals: Sequence[Signal], expression: str, period: int
+    ) -> list[cloudwatch.CfnAlarm.MetricDataQueryProperty]:
+        """The queries of the signals, each under its name, and of the expression where it is more than one of them."""
+        readings: dict[str, str] = {}
+        for signal in signals:
+            readings |= _READINGS[signal]
+        queries = [self._query(id, metric, period, returned=id == expression) for id, metric in readings.items()]
+        for signal in dict.fromkeys(signals):
+            name = signal.name.lower()
+            if signal in _EXPRESSIONS:
+                queries.append(
+                    _Query(id=name, expression=_EXPRESSIONS[signal], label=name, return_data=name == expression)
+                )
+        if expression not in {signal.name.lower() for signal in signals}:
+            queries.append(_Query(id="value", expression=expression, label="value", return_data=True))
+        return queries
 
     def _query(
-        self,
-        id: str,
-        metric: str,
-        dimensions: dict[str, str],
-        period: int,
-        *,
-        statistic: str | None = None,
-        returned: bool = False,
+        self, id: str, metric: str, period: int, *, returned: bool
     ) -> cloudwatch.CfnAlarm.MetricDataQueryProperty:
-        known = metrics().metric(metric, tuple(dimensions))
+        known = metrics().metric(metric, tuple(self._dimensions))
         return _Query(
             id=id,
             metric_stat=cloudwatch.CfnAlarm.MetricStatProperty(
@@ -199,10 +211,10 @@ class GroupScaling(Construct):
                     metric_name=metric,
                     dimensions=[
                         cloudwatch.CfnAlarm.DimensionProperty(name=name, value=value)
-                        for name, value in dimensions.items()
+                        for name, value in self._dimensions.items()
                     ],
                 ),
-                stat=statistic or known.statistic,
+                stat=known.statistic,
                 period=period,
             ),
             return_data=returned,
@@ -215,23 +227,25 @@ class GroupScaling(Construct):
         queries: list[cloudwatch.CfnAlarm.MetricDataQueryProperty],
         *,
         threshold: float,
+        breaching: int,
         periods: int,
+        missing: str,
         action: str,
     ) -> None:
         cloudwatch.CfnAlarm(
             self,
-            f"{name.capitalize()}Alarm",
+            f"{_camel(name)}Alarm",
             alarm_name=scaling_alarm_name(self._group_name, name),
             alarm_description=description,
             comparison_operator="GreaterThanOrEqualToThreshold",
             threshold=threshold,
             evaluation_periods=periods,
-            datapoints_to_alarm=periods,
+            datapoints_to_alarm=breaching,
             metrics=queries,
-            treat_missing_data="notBreaching",
+            treat_missing_data=missing,
             alarm_actions=[action],
         )
 
 
-def _in(divisor: float, value: float) -> float:
-    return round(value / divisor, 6)
+def _camel(name: str) -> str:
+    return "".join(word.capitalize() for word in name.split("-"))

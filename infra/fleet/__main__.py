@@ -4,8 +4,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from infra.fleet.agenda import upcoming_aloud
-from infra.fleet.cost import PRICES, Prices, report
+from infra.fleet.cost import PRICES, Prices
+from infra.fleet.cost_report import report
+from infra.fleet.events import upcoming_events_only
 from infra.fleet.settings import FLEETS, FleetFileError, FleetSettings, json_schema
 from infra.fleet.vllm import script
 
@@ -21,7 +22,7 @@ def _run(arguments: argparse.Namespace) -> str:
     if arguments.command == "schema":
         SCHEMA.write_text(json_schema(), encoding="utf-8")
         return f"wrote {SCHEMA.relative_to(Path.cwd()) if SCHEMA.is_relative_to(Path.cwd()) else SCHEMA}"
-    settings = upcoming_aloud(FleetSettings.from_yaml(fleet_file(arguments.fleet)))
+    settings = upcoming_events_only(FleetSettings.from_yaml(fleet_file(arguments.fleet)))
     if arguments.command == "check":
         return f"fleet {settings.name} is sound"
     if arguments.command == "vllm":

@@ -1,4 +1,4 @@
-"""What an alarm is, as data: readings of metrics, an expression over them, a line, patience, and whom it tells."""
+"""What an alarm is, as data: readings of metrics, an expression over them, a threshold, periods, and whom it tells."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from enum import StrEnum
 from typing import Literal
 
 from infra.fleet.metrics import metrics
+from infra.fleet.settings import FleetSettings
 
 Comparison = Literal["GreaterThanThreshold", "GreaterThanOrEqualToThreshold"]
 Missing = Literal["breaching", "notBreaching"]
+# A period at least so long is never empty because its data is late.
+LATEST_DATA_SECONDS = 300
+SLO_WINDOW_HOURS = 28 * 24
+# More than half of all answers bad is an outage under any goal, also one so lax that no burn rate reaches its line.
+WORST_SHARE = 0.5
 _SIGNS: dict[Comparison, str] = {"GreaterThanThreshold": ">", "GreaterThanOrEqualToThreshold": ">="}
 
 
@@ -57,7 +63,12 @@ class Reading:
 
 @dataclass(frozen=True)
 class MetricAlarm:
-    """Fires when `expression` is over its line in `breaching` of the last `periods` periods."""
+    """Fires when `expression` is over its line in M of the last N periods. Raises ValueError where it could stick.
+
+    A reading that is filled with 0 reads calm in the newest minute, which may never have its data yet; an alarm that
+    needs every period then never fires. Source: CloudWatch user guide, Use metric math, FILL ("stuck in either the OK
+    state or the ALARM state ... by using an M out of N alarm").
+    """
 
     key: str
     meaning: str  # a sentence for whoever reads the notification
@@ -65,13 +76,32 @@ class MetricAlarm:
     expression: str  # CloudWatch metric math over the names of `readings`
     line: float
     unit: str  # of the line, for people
-    period_seconds: int
-    periods: int
-    breaching: int
+    evaluation: tuple[int, int, int]  # seconds of a period, M, N
     severity: Severity
-    runbook: str  # docs/runbooks/<runbook>.md
+    runbook: str = ""  # docs/runbooks/<runbook>.md; the key where left out
     comparison: Comparison = "GreaterThanThreshold"
     missing: Missing = "notBreaching"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "runbook", self.runbook or self.key)
+        filled = any(reading.none_is_zero for reading in self.readings.values())
+        if filled and self.period_seconds < LATEST_DATA_SECONDS and self.breaching == self.periods:
+            raise ValueError(f"{self.key}: {self.breaching} of {self.periods} periods with FILL sticks: use M of N")
+
+    @property
+    def period_seconds(self) -> int:
+        """Seconds of a period."""
+        return self.evaluation[0]
+
+    @property
+    def breaching(self) -> int:
+        """M: how many periods must breach."""
+        return self.evaluation[1]
+
+    @property
+    def periods(self) -> int:
+        """N: of how many."""
+        return self.evaluation[2]
 
     @property
     def when(self) -> str:
@@ -125,6 +155,41 @@ class CompositeAlarm:
 
 
 Alarm = MetricAlarm | CompositeAlarm
+
+
+@dataclass(frozen=True)
+class Slo:
+    """One promise: which answers break it, and the setting that says how many may."""
+
+    prefix: str  # of its alarms' keys
+    goal: str  # a field of settings.slo
+    bad: str  # metric math
+    what: str  # the bad ones, for people
+    readings: Mapping[str, Reading]
+
+    def budget(self, settings: FleetSettings) -> float:
+        """The share of answers that may be bad, 0..1."""
+        return 1 - float(getattr(settings.slo, self.goal))
+
+
+@dataclass(frozen=True)
+class Burn:
+    """A rate of spending a budget, seen over a long window and confirmed by a short one, so that it ends in time."""
+
+    key: str
+    budget_share: float  # of the 28 days' budget, gone within the long window
+    long_seconds: int
+    short_seconds: int
+    severity: Severity
+
+    @property
+    def rate(self) -> float:
+        """How many times faster than the goal allows."""
+        return self.budget_share * SLO_WINDOW_HOURS / (self.long_seconds / 3600)
+
+    def bad_percent(self, budget: float) -> float:
+        """The share of bad answers, 0 to 100, from which a budget (0..1 of all answers) burns at this rate."""
+        return round(100 * min(WORST_SHARE, self.rate * budget), 3)
 
 
 def _duration(seconds: int) -> str:

@@ -1,15 +1,33 @@
-"""The alarms of one cell, derived from a fleet's settings. Every cell has the same ones; the constructs render them."""
+"""The alarms of one cell, derived from a fleet's settings: how fast error budgets go, capacity, hosts, Neuron, deploys.
+
+Every cell has the same ones; the constructs render them into CloudWatch, monitoring.py into Prometheus and Grafana.
+Error budgets: Google, The Site Reliability Workbook, Alerting on SLOs, "Multiwindow, Multi-Burn-Rate Alerts".
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import replace
 
-from infra.fleet.alarm_kinds import Alarm, CompositeAlarm, MetricAlarm, Reading, Severity
-from infra.fleet.burn import ALL, BAD, BAD_ONES, FAST, FEWEST_REQUESTS, GOOD, SLOW, burn_alarms, percent
-from infra.fleet.neuron_alarms import neuron_hardware, neuron_runtime
+from infra.fleet.alarm_kinds import (
+    Alarm,
+    Burn,
+    Comparison,
+    CompositeAlarm,
+    MetricAlarm,
+    Reading,
+    Severity,
+    Slo,
+)
 from infra.fleet.settings import FleetSettings
 
-# The share of plans from the rule fallback that is worth a look, and the one that means the models are gone.
+# Fewer requests than this in a window say nothing about a share of them.
+FEWEST_REQUESTS = 20
+# Offered work a replica, from which a person is needed where it lasts: 1 is all that the replicas can do, and at 1.6
+# times that nearly half of all shoppers get rules. A surge that the fleet recovers from by itself is shorter.
+PAST_CAPACITY = 1.1
+# The share of plans by rule that is worth a look, and the one that means the models are gone.
 DEGRADED_PERCENT, MOSTLY_DEGRADED_PERCENT = 5.0, 50.0
 # One crash is a replica's; three in a minute are a release's.
 DEPLOY_RESTARTS = 3
@@ -17,6 +35,35 @@ DEPLOY_RESTARTS = 3
 LAUNCH_GRACE_SECONDS = 600
 # A deploy holds a page back for this long after its own alarm changed: one evaluation.
 SUPPRESSION_SECONDS = 60
+# Forwards fail now and then; a part in a thousand is no accident.
+RUNTIME_ERROR_PERCENT, RUNTIME_ERRORS = 0.1, 5
+
+AT_LEAST: Comparison = "GreaterThanOrEqualToThreshold"
+# What the service counts is 0 where nothing happened, and missing where nobody reports. The balancer leaves out what
+# did not happen: its 5xx are bad answers that no replica lived to count.
+GOOD = Reading("SloGood", none_is_zero=False)
+REFUSED = Reading("HTTPCode_ELB_5XX_Count", ("LoadBalancer",))
+ANSWERS = {"good": GOOD, "late": Reading("SloBad", none_is_zero=False), "refused": REFUSED}
+BY_RULE = {"degraded": Reading("Degraded", none_is_zero=False), "shed": Reading("Shed", none_is_zero=False)}
+WORK = {
+    "offered": Reading("OfferedWork", none_is_zero=False),
+    "replica_seconds": Reading("ReplicaSeconds", none_is_zero=False),
+}
+ALL, BAD_ONES, NOT_BY_MODEL = "(good + late + refused)", "(late + refused)", "(degraded + shed + refused)"
+
+
+TIMELY = Slo("", "goal", BAD_ONES, "bad answers", ANSWERS)
+BY_MODEL = Slo("model-", "model_goal", NOT_BY_MODEL, "plans without the model", {**ANSWERS, **BY_RULE})
+SLOS = (TIMELY, BY_MODEL)
+
+
+FAST = Burn("fast-burn", 0.02, 3600, 300, Severity.PAGE)
+SLOW = Burn("slow-burn", 0.05, 6 * 3600, 1800, Severity.TICKET)
+
+
+def percent(part: str, whole: str, fewest: int) -> str:
+    """Metric math for a share in percent, 0 where the whole is too small to have one; never divides by zero."""
+    return f"IF({whole} >= {fewest}, 100 * {part} / IF({whole} == 0, 1, {whole}), 0)"
 
 
 def alarm_name(fleet: str, cell: str, key: str) -> str:
@@ -26,214 +73,221 @@ def alarm_name(fleet: str, cell: str, key: str) -> str:
 
 def cell_alarms(settings: FleetSettings) -> tuple[Alarm, ...]:
     """Every alarm of one cell, parts before what is made of them."""
-    alarms = [
-        *burn_alarms(settings, FAST),
-        *burn_alarms(settings, SLOW),
-        _p99(settings),
-        _saturation(settings),
-        _unhealthy_hosts(settings),
-        _launch_failures(settings),
-        *_degraded(),
-        neuron_hardware(),
-        neuron_runtime(),
-        _deploy_health(settings),
-        _telemetry_silent(),
-        _deploying(),
+    alarms: list[Alarm] = [
+        alarm for slo in SLOS for burn in (FAST, SLOW) for alarm in _burn_alarms(settings, slo, burn)
     ]
+    alarms += [*_capacity(settings), *_degraded()]
+    if any(group.engine == "neuron" for group in settings.groups):
+        alarms += _neuron()
+    alarms += _deploys(settings)
     paging = tuple(alarm.key for alarm in alarms if alarm.severity is Severity.PAGE)
-    return (*alarms, _quiet(), _page(paging))
-
-
-def _p99(settings: FleetSettings) -> MetricAlarm:
-    return MetricAlarm(
-        key="p99",
-        meaning=f"One answer in a hundred takes longer than the SLO's {settings.slo.p99_ms} ms.",
-        readings={"p99": Reading("TargetResponseTime", ("LoadBalancer",), none_is_zero=False)},
-        expression="p99",
-        line=settings.slo.p99_ms / 1000,
-        unit="s",
-        period_seconds=60,
-        periods=10,
-        breaching=8,
-        severity=Severity.TICKET,
-        runbook="p99",
-    )
-
-
-def saturated_outstanding(settings: FleetSettings) -> float:
-    """Outstanding requests a replica from which half of the time that the SLO leaves for waiting is gone.
-
-    A replica answers one at a time: behind n others a request waits n times the mean service time.
-    """
-    service = settings.model.service_time
-    return round(max(1.5, (settings.slo.p99_ms - service.p99_ms) / service.mean_ms / 2), 1)
-
-
-def _saturation(settings: FleetSettings) -> MetricAlarm:
-    return MetricAlarm(
-        key="saturation",
-        meaning="Requests queue at the replicas: waiting takes half of the time that the SLO leaves for it.",
-        readings={"outstanding": Reading("OutstandingPerReplica", none_is_zero=False)},
-        expression="outstanding",
-        line=saturated_outstanding(settings),
-        unit="requests a replica",
-        period_seconds=60,
-        periods=5,
-        breaching=3,
-        severity=Severity.PAGE,
-        runbook="saturation",
-    )
-
-
-def _unhealthy_hosts(settings: FleetSettings) -> MetricAlarm:
-    zones = len(settings.availability_zones)
-    target, hosts = ("TargetGroup", "LoadBalancer"), "(healthy + unhealthy)"
-    return MetricAlarm(
-        key="unhealthy-hosts",
-        meaning=f"More hosts fail their health checks than one of {zones} zones holds: the spare capacity is gone.",
-        readings={"healthy": Reading("HealthyHostCount", target), "unhealthy": Reading("UnHealthyHostCount", target)},
-        # No host at all is the worst share, not an unknown one.
-        expression=f"IF({hosts} == 0, 100, 100 * unhealthy / IF({hosts} == 0, 1, {hosts}))",
-        line=math.ceil(100 / zones),
-        unit="% of hosts",
-        period_seconds=60,
-        periods=5,
-        breaching=3,
-        severity=Severity.PAGE,
-        runbook="unhealthy-hosts",
-        missing="breaching",  # a balancer without any target reports nothing
-    )
-
-
-def _launch_failures(settings: FleetSettings) -> MetricAlarm:
-    group = ("AutoScalingGroupName",)
-    minutes = math.ceil((settings.boot_seconds + LAUNCH_GRACE_SECONDS) / 60)
-    return MetricAlarm(
-        key="launch-failures",
-        meaning="Instances that scaling asked for are not in service, long after they should have booted.",
-        readings={
-            "wanted": Reading("GroupDesiredCapacity", group),
-            "running": Reading("GroupInServiceInstances", group),
-        },
-        expression="wanted - running",
-        line=1,
-        unit="instances missing",
-        period_seconds=60,
-        periods=minutes,
-        breaching=minutes,
-        severity=Severity.TICKET,
-        runbook="launch-failures",
-        comparison="GreaterThanOrEqualToThreshold",
-    )
-
-
-def _degraded() -> tuple[MetricAlarm, MetricAlarm]:
-    def alarm(key: str, meaning: str, line: float, periods: int, severity: Severity) -> MetricAlarm:
-        return MetricAlarm(
-            key=key,
-            meaning=meaning,
-            readings={"degraded": Reading("Degraded"), "requests": Reading("Requests")},
-            expression=percent("degraded", "requests", FEWEST_REQUESTS),
-            line=line,
-            unit="% of requests",
-            period_seconds=60,
-            periods=periods,
-            breaching=periods,
-            severity=severity,
-            runbook="degraded-share",
-        )
-
-    return (
-        alarm(
-            "degraded-share",
-            "Rules instead of the model plan for some shoppers.",
-            DEGRADED_PERCENT,
-            10,
-            Severity.TICKET,
-        ),
-        alarm(
-            "mostly-degraded",
-            "Rules plan for most shoppers: answers are in time, and poor. The models are gone or drowned.",
-            MOSTLY_DEGRADED_PERCENT,
-            5,
-            Severity.PAGE,
-        ),
-    )
-
-
-def _deploy_health(settings: FleetSettings) -> MetricAlarm:
-    burning = f"{percent(BAD_ONES, ALL, FEWEST_REQUESTS)} > {FAST.bad_percent(settings):g}"
-    return MetricAlarm(
-        key="deploy-health",
-        meaning="What runs now hurts: answers are bad or replicas crash. A deploy that sees this stops.",
-        readings={"good": GOOD, **BAD, "restarts": Reading("ReplicaRestarts")},
-        expression=f"IF({burning}, 1, 0) + IF(restarts >= {DEPLOY_RESTARTS}, 1, 0)",
-        line=1,
-        unit="signs of harm",
-        period_seconds=60,
-        periods=3,
-        breaching=2,
-        severity=Severity.TICKET,
-        runbook="deploy-health",
-        comparison="GreaterThanOrEqualToThreshold",
-    )
-
-
-def _telemetry_silent() -> MetricAlarm:
-    return MetricAlarm(
-        key="telemetry-silent",
-        meaning="The balancer passes requests on, but the service reports none: its alarms are blind.",
-        readings={
-            "passed": Reading("RequestCount", ("LoadBalancer",)),
-            "good": GOOD,
-            "late": Reading("SloBad"),
-        },
-        expression=f"IF(passed >= {FEWEST_REQUESTS} AND good + late == 0, 1, 0)",
-        line=1,
-        unit="",
-        period_seconds=60,
-        periods=5,
-        breaching=5,
-        severity=Severity.TICKET,
-        runbook="telemetry-silent",
-        comparison="GreaterThanOrEqualToThreshold",
-    )
-
-
-def _deploying() -> MetricAlarm:
-    return MetricAlarm(
-        key="deploying",
-        meaning="A deploy of this cell is under way or bakes.",
-        readings={"deploying": Reading("DeployInProgress")},
-        expression="deploying",
-        line=1,
-        unit="",
-        period_seconds=60,
-        periods=3,
-        breaching=1,  # a minute's marker may be lost; three lost ones end the deploy's silence
-        severity=Severity.PART,
-        runbook="deploy-health",
-        comparison="GreaterThanOrEqualToThreshold",
-    )
-
-
-def _quiet() -> CompositeAlarm:
-    return CompositeAlarm(
+    quiet = CompositeAlarm(
         key="quiet",
         meaning="A deploy explains the noise: it runs, and shoppers are not hurt.",
         severity=Severity.PART,
         runbook="page",
         all_of=("deploying",),
-        none_of=(FAST.key, "mostly-degraded"),
+        none_of=(FAST.key, f"model-{FAST.key}", "mostly-degraded"),
     )
-
-
-def _page(paging: tuple[str, ...]) -> CompositeAlarm:
-    return CompositeAlarm(
+    page = CompositeAlarm(
         key="page",
         meaning="A person is needed now. The alarm that caused it is in ALARM beside it.",
         severity=Severity.PAGE,
         runbook="page",
         any_of=paging,
         suppressed_by="quiet",
+    )
+    return (*alarms, quiet, page)
+
+
+def _burn_alarms(settings: FleetSettings, slo: Slo, burn: Burn) -> Iterator[Alarm]:
+    """The alarms of the two windows, and the one that needs both.
+
+    Over five minutes and more no window is ever empty because data is late, so what nobody sent may count as none: a
+    cell whose hosts are all gone reports nothing itself, and the balancer's refusals are then all there is.
+    """
+    key, line = slo.prefix + burn.key, burn.bad_percent(slo.budget(settings))
+    windows = {"long": burn.long_seconds, "short": burn.short_seconds}
+    for suffix, seconds in windows.items():
+        yield MetricAlarm(
+            key=f"{key}-{suffix}",
+            meaning=f"The budget of {slo.what} burned {burn.rate:.3g} times too fast over {suffix}.",
+            readings={name: replace(reading, none_is_zero=True) for name, reading in slo.readings.items()},
+            expression=percent(slo.bad, ALL, FEWEST_REQUESTS),
+            line=line,
+            unit=f"% {slo.what}",
+            evaluation=(seconds, 1, 1),
+            severity=Severity.PART,
+            runbook=burn.key,
+        )
+    hours, minutes = f"{burn.long_seconds // 3600} h", f"{burn.short_seconds // 60} min"
+    yield CompositeAlarm(
+        key=key,
+        meaning=f"At this rate {burn.budget_share:.0%} of 28 days' budget of {slo.what} goes in {hours}, and it still "
+        "burns.",
+        severity=burn.severity,
+        runbook=burn.key,
+        all_of=tuple(f"{key}-{suffix}" for suffix in windows),
+        words=f"> {line:g} % {slo.what} over {hours} and over {minutes}",
+    )
+
+
+def _capacity(settings: FleetSettings) -> Iterator[Alarm]:
+    yield MetricAlarm(
+        key="p99",
+        meaning=f"One answer in a hundred takes longer than the SLO's {settings.slo.p99_ms} ms.",
+        readings={"p99": Reading("TargetResponseTime", ("LoadBalancer",), none_is_zero=False)},
+        expression="p99",
+        line=settings.slo.p99_ms / 1000,
+        unit="s",
+        evaluation=(60, 8, 10),
+        severity=Severity.TICKET,
+    )
+    yield MetricAlarm(
+        key="saturation",
+        meaning="More is asked than the replicas can do, and scaling has not mended it: rules plan for the rest.",
+        readings=WORK,
+        expression="offered / replica_seconds",
+        line=PAST_CAPACITY,
+        unit="times what the replicas can do",
+        evaluation=(60, 3, 5),
+        severity=Severity.PAGE,
+    )
+    target, zones, hosts = ("TargetGroup", "LoadBalancer"), len(settings.availability_zones), "(healthy + unhealthy)"
+    yield MetricAlarm(
+        key="unhealthy-hosts",
+        meaning=f"More hosts fail their health checks than one of {zones} zones holds: the spare capacity is gone.",
+        readings={
+            "healthy": Reading("HealthyHostCount", target, none_is_zero=False),
+            "unhealthy": Reading("UnHealthyHostCount", target, none_is_zero=False),
+        },
+        # No host at all is the worst share, not an unknown one.
+        expression=f"IF({hosts} == 0, 100, 100 * unhealthy / IF({hosts} == 0, 1, {hosts}))",
+        line=math.ceil(100 / zones),
+        unit="% of hosts",
+        evaluation=(60, 3, 5),
+        severity=Severity.PAGE,
+        missing="breaching",  # a balancer without any target reports nothing
+    )
+    group, minutes = ("AutoScalingGroupName",), math.ceil((settings.boot_seconds + LAUNCH_GRACE_SECONDS) / 60)
+    yield MetricAlarm(
+        key="launch-failures",
+        meaning="Instances that scaling asked for are not in service, long after they should have booted.",
+        readings={
+            "wanted": Reading("GroupDesiredCapacity", group, none_is_zero=False),
+            "running": Reading("GroupInServiceInstances", group, none_is_zero=False),
+        },
+        expression="wanted - running",
+        line=1,
+        unit="instances missing",
+        evaluation=(60, minutes - 2, minutes),
+        severity=Severity.TICKET,
+        comparison=AT_LEAST,
+    )
+
+
+def _degraded() -> Iterator[Alarm]:
+    some, most = (
+        "Rules instead of the model plan for some shoppers.",
+        "Rules plan for most shoppers: the models are gone.",
+    )
+    for key, meaning, line, evaluation, severity in (
+        ("degraded-share", some, DEGRADED_PERCENT, (60, 8, 10), Severity.TICKET),
+        ("mostly-degraded", most, MOSTLY_DEGRADED_PERCENT, (60, 4, 5), Severity.PAGE),
+    ):
+        yield MetricAlarm(
+            key=key,
+            meaning=meaning,
+            readings={"degraded": BY_RULE["degraded"], "requests": Reading("Requests", none_is_zero=False)},
+            expression=percent("degraded", "requests", FEWEST_REQUESTS),
+            line=line,
+            unit="% of requests",
+            evaluation=evaluation,
+            severity=severity,
+            runbook="degraded-share",
+        )
+
+
+def _neuron() -> Iterator[Alarm]:
+    """From the metrics of neuron-monitor. Not run on hardware."""
+
+    def of(metric: str, dimension: str, value: str) -> Reading:
+        return Reading(metric, ("Fleet", "Cell", dimension), ((dimension, value),))
+
+    def error(kind: str) -> Reading:
+        return of("execution_errors_total", "error_type", kind)
+
+    def status(kind: str) -> Reading:
+        return of("execution_status_total", "status_type", kind)
+
+    yield MetricAlarm(
+        key="neuron-hardware",
+        meaning="A Neuron device lost data: an uncorrected memory error, or one that the runtime puts on hardware.",
+        readings={
+            "memory": of("hardware_ecc_events_total", "event_type", "mem_ecc_uncorrected"),
+            "sram": of("hardware_ecc_events_total", "event_type", "sram_ecc_uncorrected"),
+            "hardware": error("hardware"),
+        },
+        expression="memory + sram + hardware",
+        line=1,
+        unit="errors",
+        evaluation=(300, 1, 1),
+        severity=Severity.TICKET,
+        comparison=AT_LEAST,
+    )
+    failed = {kind: error(kind) for kind in ("generic", "numerical", "model", "runtime")}
+    failed |= {kind: status(kind) for kind in ("timed_out", "failed_to_queue")}
+    bad = " + ".join(failed)
+    yield MetricAlarm(
+        key="neuron-runtime",
+        meaning="Forwards fail in the Neuron Runtime: errors, NaNs, timeouts, or a full queue.",
+        readings={**failed, "completed": status("completed")},
+        expression=f"IF({bad} >= {RUNTIME_ERRORS}, 100 * ({bad}) / IF({bad} == 0, 1, {bad} + completed), 0)",
+        line=RUNTIME_ERROR_PERCENT,
+        unit="% of forwards",
+        evaluation=(300, 2, 3),
+        severity=Severity.TICKET,
+    )
+
+
+def _deploys(settings: FleetSettings) -> Iterator[Alarm]:
+    burning = f"{percent(BAD_ONES, ALL, FEWEST_REQUESTS)} > {FAST.bad_percent(TIMELY.budget(settings)):g}"
+    by_rule = f"{percent(NOT_BY_MODEL, ALL, FEWEST_REQUESTS)} > {FAST.bad_percent(BY_MODEL.budget(settings)):g}"
+    counted = {name: replace(reading, none_is_zero=True) for name, reading in BY_MODEL.readings.items()}
+    yield MetricAlarm(
+        key="deploy-health",
+        meaning="What runs now hurts: answers are bad, rules plan, or replicas crash. A deploy that sees this stops.",
+        readings={**counted, "restarts": Reading("ReplicaRestarts")},
+        expression=f"IF({burning}, 1, 0) + IF({by_rule}, 1, 0) + IF(restarts >= {DEPLOY_RESTARTS}, 1, 0)",
+        line=1,
+        unit="signs of harm",
+        evaluation=(60, 2, 3),
+        severity=Severity.TICKET,
+        comparison=AT_LEAST,
+    )
+    yield MetricAlarm(
+        key="telemetry-silent",
+        meaning="The balancer passes requests on, but the service reports none: its alarms are blind.",
+        readings={
+            "passed": Reading("RequestCount", ("LoadBalancer",)),
+            **{name: replace(ANSWERS[name], none_is_zero=True) for name in ("good", "late")},
+        },
+        expression=f"IF(passed >= {FEWEST_REQUESTS} AND good + late == 0, 1, 0)",
+        line=1,
+        unit="",
+        evaluation=(60, 4, 6),  # the newest minute's requests may not be there yet, which looks like none
+        severity=Severity.TICKET,
+        comparison=AT_LEAST,
+    )
+    yield MetricAlarm(
+        key="deploying",
+        meaning="A deploy of this cell is under way or bakes.",
+        readings={"deploying": Reading("DeployInProgress")},
+        expression="deploying",
+        line=1,
+        unit="",
+        evaluation=(60, 1, 3),  # a minute's marker may be lost; three lost ones end the deploy's silence
+        severity=Severity.PART,
+        runbook="deploy-health",
+        comparison=AT_LEAST,
     )

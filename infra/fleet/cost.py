@@ -10,12 +10,26 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from infra.fleet import sizing
+from infra.fleet.alarm_kinds import MetricAlarm
+from infra.fleet.alarms import cell_alarms
+from infra.fleet.calendar import Calendar
+from infra.fleet.metrics import metrics
 from infra.fleet.parts import Group
+from infra.fleet.policies import PERIOD_SECONDS
+from infra.fleet.runbooks import pages
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetFileError, FleetSettings
 
 PRICES = Path(__file__).with_name("prices.json")
 HOURS_A_MONTH = 730
+GIB = 2**30
+# What the service writes; tests/infra/fleet/test_cost.py measures them on the service's own code.
+LOGGED_A_PLAN, METRICS_A_PLAN, METRICS_A_HOST_FLUSH = 340, 47, 1150
+# Stated: a balancer's access log line, compressed; a host's flow records, some ten pairs of addresses a minute.
+ACCESS_LOG_A_PLAN, FLOW_LOG_A_HOST_MINUTE = 120, 1500
+# The dimensions whose values are not in metrics.json: intents of the vocabulary, releases in service at once.
+VALUES = {"Intent": 12, "Release": 2}
+FREE_DASHBOARDS = 3
 
 
 class Prices(BaseModel):
@@ -32,6 +46,15 @@ class Prices(BaseModel):
     balancer_unit_hour: float
     endpoint_zone_hour: float
     nat_hour: float
+    log_gib: float = Field(description="taken in by CloudWatch Logs")
+    log_gib_month: float = Field(description="kept by CloudWatch Logs, which compresses")
+    object_gib_month: float = Field(description="kept by S3")
+    metric_month: float = Field(description="a custom metric: each set of values of its dimensions")
+    alarm_metric_month: float = Field(description="a metric in an alarm")
+    fast_alarm_metric_month: float = Field(description="a metric in an alarm with a period under a minute")
+    composite_alarm_month: float
+    dashboard_month: float
+    detailed_monitoring_month: float = Field(description="an instance's metrics every minute")
 
     @classmethod
     def from_json(cls, path: Path = PRICES) -> Prices:
@@ -84,69 +107,125 @@ def volume_gib(group: Group) -> int:
     return 100 if group.instance.vcpus < 96 else 200
 
 
-def _group_items(settings: FleetSettings, prices: Prices, group: Group, multiplier: float) -> Iterator[Item]:
+def mean_floor(settings: FleetSettings, group: Group) -> float:
+    """Instances of one cell's `group` that the forecast keeps, averaged over a week."""
+    weekly = Calendar.of_group(settings, group).weekly
+    ends = [minute for minute, _ in weekly[1:]] + [weekly[0][0] + 7 * 24 * 60]
+    minutes = [end - begin for (begin, _), end in zip(weekly, ends, strict=True)]
+    floors = [max(group.minimum, floor) for _, floor in weekly]
+    return sum(time * floor for time, floor in zip(minutes, floors, strict=True)) / sum(minutes)
+
+
+def mean_share(settings: FleetSettings) -> float:
+    """The share of the ordinary peak that is asked on average over a week: the forecast's, else all."""
+    blocks = sorted(
+        (("mon", "tue", "wed", "thu", "fri", "sat", "sun").index(day) * 24 * 60 + block.minute, block.share)
+        for block in settings.traffic.forecast
+        for day in block.days
+    )
+    if not blocks:
+        return 1.0
+    ends = [minute for minute, _ in blocks[1:]] + [blocks[0][0] + 7 * 24 * 60]
+    return sum((end - begin) * share for (begin, share), end in zip(blocks, ends, strict=True)) / (7 * 24 * 60)
+
+
+def _running(settings: FleetSettings, group: Group, multiplier: float | None) -> float:
+    """Instances of `group` in all cells at an event's floor, or on average over an ordinary week."""
+    if multiplier is None:
+        return mean_floor(settings, group) * settings.cells
+    return max(group.minimum, sizing.instances_wanted(settings, group, multiplier)) * settings.cells
+
+
+def _group_items(settings: FleetSettings, prices: Prices, group: Group, running: float) -> Iterator[Item]:
     law = ScalingLaw.for_group(settings, group)
-    running = max(law.minimum, sizing.instances_wanted(settings, group, multiplier)) * settings.cells
-    warm = max(law.warm_pool.size * settings.cells, law.warm_pool.prepared * settings.cells - running)
+    warm = max(0.0, law.warm_pool.prepared * settings.cells - running)
     disk = volume_gib(group) * prices.volume_gib_month / HOURS_A_MONTH
-    yield Item(f"{group.instance_type} in service", running, prices.instance_hour[group.instance_type])
-    yield Item(f"{group.instance_type} volumes, warm pool's too", running + warm, disk)
+    kind = group.instance_type
+    yield Item(f"{kind} in service", running, prices.instance_hour[kind])
+    yield Item(f"{kind} detailed monitoring", running, prices.detailed_monitoring_month / HOURS_A_MONTH)
+    yield Item(f"{kind} volumes, warm pool's {warm:g} too", running + warm, disk)
 
 
-def bill(settings: FleetSettings, prices: Prices, load: str, multiplier: float) -> Bill:
-    """The fleet at `multiplier` times its ordinary traffic, at the floor that scaling keeps for that load."""
+def custom_metrics(settings: FleetSettings) -> int:
+    """Metrics that the fleet publishes: every set of values of every set of dimensions, in every cell."""
+    values = {"Fleet": 1, "Cell": 1, "Group": len(settings.groups), "Rung": len(metrics().rungs), **VALUES}
+    neuron = any(group.engine == "neuron" for group in settings.groups)
+    count = 0
+    for metric in metrics().metrics.values():
+        if metric.source in ("service", "deploy") or (metric.source == "neuron" and neuron):
+            for chosen in metric.dimensions:
+                sets = 1
+                for dimension in chosen:
+                    sets *= len(metric.values[dimension]) if dimension in metric.values else values[dimension]
+                count += sets
+    return count * settings.cells
+
+
+def alarm_metrics(settings: FleetSettings) -> tuple[int, int, int]:
+    """In one cell: metrics in alarms, metrics in alarms with a period under a minute, composite alarms."""
+    alarms = cell_alarms(settings)
+    slow = sum(len(alarm.readings) for alarm in alarms if isinstance(alarm, MetricAlarm))
+    fast = 0
+    for group in settings.groups:
+        law = ScalingLaw.for_group(settings, group)
+        fast += sum(2 if policy.signal.name in ("WORK", "BY_RULE") else 1 for policy in law.steps)
+        fast += 2 * sum(bool(policy.pressed_by) for policy in law.steps) + 2  # target tracking's own
+        slow += 5  # removal's
+    return slow, fast, sum(not isinstance(alarm, MetricAlarm) for alarm in alarms)
+
+
+def _watching(settings: FleetSettings, prices: Prices, hosts: float, plans_an_hour: float) -> Iterator[Item]:
+    """Logs, metrics, alarms, dashboards: what it costs to see the fleet."""
+    flushes = hosts * 3600 / PERIOD_SECONDS
+    written = {
+        "request logs": plans_an_hour * LOGGED_A_PLAN,
+        "metrics in logs (EMF)": plans_an_hour * METRICS_A_PLAN + flushes * METRICS_A_HOST_FLUSH,
+        "flow logs": hosts * 60 * FLOW_LOG_A_HOST_MINUTE,
+    }
+    for what, size in written.items():
+        yield Item(f"{what}, GiB taken in", size / GIB, prices.log_gib)
+    # What comes in an hour is kept for its retention, so each hour pays for all of that; Logs compress to some 15%.
+    months = settings.retention_days / 30.4
+    yield Item("logs kept, GiB-months", 0.15 * sum(written.values()) / GIB * months, prices.log_gib_month)
+    access = plans_an_hour * ACCESS_LOG_A_PLAN / GIB
+    yield Item("access logs kept, GiB-months", access * months, prices.object_gib_month)
+    slow, fast, composite = alarm_metrics(settings)
+    boards = max(0, 1 + (0 if settings.runbooks else len(pages(settings))) - FREE_DASHBOARDS)
+    for what, count, month in (
+        ("custom metrics", custom_metrics(settings), prices.metric_month),
+        ("metrics in alarms", slow * settings.cells, prices.alarm_metric_month),
+        ("metrics in alarms of 10 s", fast * settings.cells, prices.fast_alarm_metric_month),
+        ("composite alarms", composite * settings.cells, prices.composite_alarm_month),
+        (f"dashboards beyond {FREE_DASHBOARDS}", boards, prices.dashboard_month),
+    ):
+        yield Item(what, count, month / HOURS_A_MONTH)
+
+
+def bill(settings: FleetSettings, prices: Prices, load: str, multiplier: float | None) -> Bill:
+    """The fleet at `multiplier` times its ordinary peak, at the floor for that load; on average of a week for None."""
     network, cells, zones = settings.network, settings.cells, len(settings.availability_zones)
-    reserved = sizing.reserved_units(settings)
-    units = max(reserved, sizing.balancer_units(settings, multiplier))
-    items = [item for group in settings.groups for item in _group_items(settings, prices, group, multiplier)]
+    share = mean_share(settings) if multiplier is None else multiplier
+    units = max(sizing.reserved_units(settings, share), sizing.balancer_units(settings, share))
+    running = {group.instance_type: _running(settings, group, multiplier) for group in settings.groups}
+    items = [
+        item
+        for group in settings.groups
+        for item in _group_items(settings, prices, group, running[group.instance_type])
+    ]
     items += [
         Item("load balancers", cells, prices.balancer_hour),
         Item("load balancer capacity units", units * cells, prices.balancer_unit_hour),
-        Item("interface endpoints, a zone each", len(network.endpoints) * zones, prices.endpoint_zone_hour),
+        Item("interface endpoints, a zone each", len(network.interface_endpoints) * zones, prices.endpoint_zone_hour),
         # The image build always has one; the cells' network only where it is asked for.
         Item("NAT gateways", 1 + zones * network.nat, prices.nat_hour),
     ]
-    return Bill(load, settings.traffic.plans_per_minute * multiplier, tuple(items))
+    minutely = settings.traffic.plans_per_minute * share
+    items += _watching(settings, prices, sum(running.values()), 60 * minutely)
+    return Bill(load, minutely, tuple(items))
 
 
 def bills(settings: FleetSettings, prices: Prices) -> tuple[Bill, ...]:
-    """An ordinary day's bill, then one for each event."""
-    loads = [("ordinary day", 1.0), *((event.name, event.multiplier) for event in settings.events)]
+    """An ordinary week's bill, averaged, then one for each event."""
+    loads: list[tuple[str, float | None]] = [("ordinary week, on average", None)]
+    loads += [(event.name, event.multiplier) for event in settings.events]
     return tuple(bill(settings, prices, name, multiplier) for name, multiplier in loads)
-
-
-def report(settings: FleetSettings, prices: Prices) -> str:
-    """Sizes and bills with their arithmetic, for people."""
-    lines = [f"Fleet {settings.name}: {settings.cells} cells in {settings.region}", "", *_sizing_lines(settings)]
-    for each in bills(settings, prices):
-        lines += ["", f"{each.load}: {each.plans_per_minute:,.0f} plans a minute"]
-        lines += [f"  {item.hourly:>10.2f}  {item.what}: {item.count:g} x {item.each:.5g}" for item in each.items]
-        lines += [
-            f"  {each.hourly:>10.2f}  {prices.currency} an hour",
-            f"  {each.per_million_plans:>10.2f}  {prices.currency} a million plans",
-        ]
-    return "\n".join([*lines, "", f"Prices of {prices.date}: {prices.source}."])
-
-
-def _sizing_lines(settings: FleetSettings) -> Iterator[str]:
-    time, utilisation = settings.model.service_time, sizing.target_utilisation(settings)
-    multiplier, slo = sizing.peak_multiplier(settings), settings.slo.p99_ms
-    peak = sizing.fleet_rate(settings, multiplier)
-    yield f"A plan keeps a replica busy {time.mean_ms:g} ms, {time.p99_ms:g} ms at the 99th percentile ({time.source})."
-    yield (
-        f"So that 99% of plans take under {slo} ms, a replica may be busy 1 - {time.mean_ms:g} ln(100) / ({slo} - "
-        f"{time.p99_ms:g}) of the time (at most {sizing.HIGHEST_UTILISATION}): {utilisation:.3f}."
-    )
-    ordinary = settings.traffic.plans_per_minute
-    yield f"The peak, {multiplier:g} times {ordinary:,} plans a minute, is {peak:,.1f} plans a second:"
-    for group in settings.groups:
-        rate = sizing.group_rate(settings, group, multiplier)
-        replicas = sizing.replicas_per_instance(group, settings.model.tensor_parallel)
-        needed = sizing.instances_for(settings, group, rate)
-        wanted = sizing.instances_wanted(settings, group, multiplier)
-        yield (
-            f"  {group.instance_type}: {rate:,.1f} plans a second a cell / ({replicas} replicas x {utilisation:.3f} / "
-            f"{time.mean_ms:g} ms = {sizing.instance_rate(settings, group):.1f}) = {needed}; with one of "
-            f"{len(settings.availability_zones)} zones lost {wanted} a cell, {wanted * settings.cells} in "
-            f"{settings.cells} cells; maximum {group.maximum} a cell"
-        )

@@ -1,13 +1,13 @@
-"""The Neuron instance types a fleet may run on; instances.json is their only source."""
+"""The instance types a fleet may run on; instances.json is their only source."""
 
 import json
 from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
-Chip = Literal["inf2", "trn1"]
+Chip = Literal["inf2", "trn1", "cpu"]
 
 _CATALOGUE = Path(__file__).with_name("instances.json")
 
@@ -17,7 +17,7 @@ class InstanceType(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    cores: int
+    cores: int = Field(description="NeuronCores; physical cores where it has no Neuron chip")
     device_gib: int
     vcpus: int
 

@@ -8,28 +8,42 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+# Service and law look this often: the shortest period of a CloudWatch alarm, and what the service reports at.
+PERIOD_SECONDS = 10
+# "For Auto Scaling actions, the alarm continues to invoke the action once per minute that the alarm remains in the
+# new state." Source: Amazon CloudWatch user guide, Using Amazon CloudWatch alarms.
+ACTION_EVERY_SECONDS = 60
+
+
+# An instance warms up from InService on, after its hook: it serves at once, so the group's default is 0. Policies that
+# add count it once its first readings have arrived: until then readings tell of the old size, and what they ask for,
+# multiplied with the new size, would be half as much again (rehearsal/surge.py shows it). This delays no addition.
+GROUP_WARM_UP_SECONDS = 0
+READINGS_WARM_UP_SECONDS = 30
+
 
 class Signal(StrEnum):
     """What the law watches; the values name the fields of `Metrics`."""
 
-    OUTSTANDING = "outstanding_per_replica"
-    P90 = "p90_ms"
-    P99 = "p99_ms"
-    DEGRADED = "degraded_share"
+    WORK = "offered_work"
+    MODEL_P99 = "model_p99_ms"
+    QUEUE_P99 = "queue_p99_ms"
+    BY_RULE = "by_rule_share"
 
 
 @dataclass(frozen=True)
 class Metrics:
-    """One reading of a cell's group.
+    """What one period says of a cell's group.
 
-    Units: outstanding requests a replica in service (queued ones included), mean over the group; the balancer's target
-    response times in milliseconds; degraded answers as a share of all, 0..1.
+    Units: service seconds that requests asked for in each second of a replica in service, refused requests included (1
+    is all that the replicas can do); 99th percentiles in milliseconds, of plans by the model and of their time in the
+    queue; plans by rule as a share of all requests, 0..1.
     """
 
-    outstanding_per_replica: float
-    p90_ms: float
-    p99_ms: float
-    degraded_share: float
+    offered_work: float
+    model_p99_ms: float
+    queue_p99_ms: float
+    by_rule_share: float
 
     def of(self, signal: Signal) -> float:
         """The reading of one signal."""
@@ -48,30 +62,45 @@ def percent_change(instances: int, percent: float) -> int:
     return int(change)
 
 
-@dataclass(frozen=True)
-class TargetTracking:
-    """Keep a signal that falls as capacity rises near a target. It only adds: removing is `Removal`'s alone.
-
-    `highest` clamps the signal, so that one evaluation multiplies capacity by highest / target at most.
-    """
-
-    signal: Signal
-    target: float
-    highest: float
-    period_seconds: int
-
-    def wanted(self, metrics: Metrics, in_service: int) -> int:
-        """Instances that bring the signal to its target; never fewer than are in service."""
-        reading = min(metrics.of(self.signal), self.highest)
-        return max(in_service, math.ceil(in_service * reading / self.target - 1e-9))
-
-
 class Addition(Protocol):
-    """A policy that may ask for more than is in service."""
+    """A policy that may ask for more than is in service, once `breaches` of its last `periods` readings are over."""
+
+    @property
+    def breaches(self) -> int: ...
+
+    @property
+    def periods(self) -> int: ...
+
+    def is_over(self, metrics: Metrics) -> bool:
+        """Whether a reading counts as a breach."""
+        ...
 
     def wanted(self, metrics: Metrics, in_service: int) -> int:
         """Instances wanted at this reading; `in_service` when none are to be added."""
         ...
+
+
+@dataclass(frozen=True)
+class TargetTracking:
+    """Keep a signal that falls as capacity rises near a target. It only adds: removing is `Removal`'s alone.
+
+    Auto Scaling makes the alarms of a target tracking policy itself and does not say how long they wait at a period of
+    10 seconds; `breaches` of `periods` is our assumption, 3 of 3 as documented for a minute's period.
+    """
+
+    signal: Signal
+    target: float
+    period_seconds: int = PERIOD_SECONDS
+    breaches: int = 3
+    periods: int = 3
+
+    def is_over(self, metrics: Metrics) -> bool:
+        """Whether the signal is above its target."""
+        return metrics.of(self.signal) > self.target
+
+    def wanted(self, metrics: Metrics, in_service: int) -> int:
+        """Instances that bring the signal to its target; never fewer than are in service."""
+        return max(in_service, math.ceil(in_service * metrics.of(self.signal) / self.target - 1e-9))
 
 
 @dataclass(frozen=True)
@@ -86,24 +115,36 @@ class Step:
 class StepPolicy:
     """Add at once, the more the further a signal is over its threshold; the last step is the clamp.
 
-    The alarm fires after `breaches` periods in a row. Instances still warming up count as added already, so a breach
-    that lasts while they boot adds nothing twice: Auto Scaling's step policies know no other cooldown.
+    The alarm fires when `breaches` of the last `periods` are over the threshold, so that one late point delays nothing.
+    Where `pressed_by` is not empty, the signal counts only while one of those signals is at its line or over it.
+    Instances that were asked for and are not in service yet count as added already, so a breach that lasts while they
+    boot adds nothing twice: Auto Scaling's step policies know no other cooldown.
     """
 
     name: str
     signal: Signal
     steps: tuple[Step, ...]
-    period_seconds: int
     breaches: int
+    periods: int
+    pressed_by: tuple[tuple[Signal, float], ...] = ()
+    period_seconds: int = PERIOD_SECONDS
 
     @property
     def threshold(self) -> float:
         """Where the alarm fires: where the first step begins."""
         return self.steps[0].above
 
+    def _reading(self, metrics: Metrics) -> float:
+        pressed = not self.pressed_by or any(metrics.of(signal) >= line for signal, line in self.pressed_by)
+        return metrics.of(self.signal) if pressed else 0.0
+
+    def is_over(self, metrics: Metrics) -> bool:
+        """Whether the signal is at its threshold or above."""
+        return self._reading(metrics) >= self.threshold
+
     def wanted(self, metrics: Metrics, in_service: int) -> int:
         """Instances wanted at this reading; `in_service` when the threshold is not reached."""
-        reading = metrics.of(self.signal)
+        reading = self._reading(metrics)
         percent = max((step.percent for step in self.steps if reading >= step.above), default=0)
         return in_service + percent_change(in_service, percent)
 
@@ -134,16 +175,22 @@ class Removal:
 
 @dataclass(frozen=True)
 class ScheduledFloor:
-    """From `at` on, the group's minimum is `minimum`."""
+    """A scheduled action: the minimum from `at` on, or whenever `recurrence` (cron) says, from `starts` to `ends`."""
 
     name: str
-    at: datetime
     minimum: int
+    at: datetime | None = None
+    recurrence: str | None = None
+    starts: datetime | None = None
+    ends: datetime | None = None
 
 
 @dataclass(frozen=True)
 class WarmPool:
-    """Stopped instances that were proven ready once: at least `size`, and `prepared` with those in service at most."""
+    """Stopped instances that were proven ready once: as many as make `prepared` together with those in service."""
 
-    size: int
     prepared: int
+
+    def size(self, in_service: int) -> int:
+        """Warm instances beside so many in service."""
+        return max(0, self.prepared - in_service)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from infra.fleet import sizing
+from infra.fleet.capacity_rules import CAPACITY_RULES
 from infra.fleet.instances import catalogue
+from infra.fleet.network_rules import NETWORK_RULES
+from infra.fleet.violations import Rule, Violation
 
 if TYPE_CHECKING:
     from infra.fleet.settings import FleetSettings
@@ -22,21 +23,6 @@ BALANCER_TARGETS = 1000
 LOG_RETENTION_DAYS = frozenset(
     {1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653}
 )
-
-
-@dataclass(frozen=True)
-class Violation:
-    """One broken rule: where in the file, what it says and what to do, and the rule's source."""
-
-    field: str
-    problem: str
-    source: str
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.problem} [source: {self.source}]"
-
-
-Rule = Callable[["FleetSettings"], Iterator[Violation]]
 
 
 def _sdk_runs_on_the_chip(fleet: FleetSettings) -> Iterator[Violation]:
@@ -70,6 +56,8 @@ def _medusa_decodes_one_at_a_time(fleet: FleetSettings) -> Iterator[Violation]:
 def _tensor_parallel_exists(fleet: FleetSettings) -> Iterator[Violation]:
     tensor_parallel = fleet.model.tensor_parallel
     for group in fleet.groups:
+        if group.engine == "torch" or group.chip == "cpu":
+            continue
         valid = [degree for degree in catalogue().tensor_parallel[group.chip] if degree <= group.instance.cores]
         if tensor_parallel not in valid:
             yield Violation(
@@ -120,6 +108,12 @@ def _sequence_has_room(fleet: FleetSettings) -> Iterator[Violation]:
             f"{model.sequence_length} is short of prompt + plan + heads + 1 + speculation length = {needed}",
             "neuronx-distributed-inference: the key/value write position is not bounded",
         )
+    if model.strategy == "medusa" and model.max_prompt_tokens == model.speculation_length:
+        yield Violation(
+            "model.max_prompt_tokens",
+            f"{model.max_prompt_tokens} is the speculation length too: NxDI tells a prompt from a tree by its length",
+            "neuronx-distributed-inference, Medusa models' forward",
+        )
 
 
 def _groups_are_sane(fleet: FleetSettings) -> Iterator[Violation]:
@@ -130,6 +124,18 @@ def _groups_are_sane(fleet: FleetSettings) -> Iterator[Violation]:
                 f"groups.{index}.minimum",
                 f"{group.minimum} is above maximum {group.maximum}; swap or raise them",
                 source,
+            )
+        if group.engine == "torch" and group.chip != "cpu":
+            yield Violation(
+                f"groups.{index}.engine",
+                f"torch on {group.instance_type} would leave its chips idle: use neuron, or a CPU type",
+                "infra/fleet/instances.json",
+            )
+        if group.engine == "neuron" and group.chip == "cpu":
+            yield Violation(
+                f"groups.{index}.engine",
+                f"{group.instance_type} has no Neuron chip: write engine: torch, and its service_time",
+                "infra/fleet/instances.json",
             )
     chips = [group.chip for group in fleet.groups]
     if len(set(chips)) < len(chips):
@@ -157,38 +163,6 @@ def _cell_stays_small(fleet: FleetSettings) -> Iterator[Violation]:
         )
 
 
-def _slo_can_be_met(fleet: FleetSettings) -> Iterator[Violation]:
-    utilisation = sizing.target_utilisation(fleet)
-    if utilisation < sizing.LOWEST_UTILISATION:
-        yield Violation(
-            "model.service_time",
-            f"mean {fleet.model.service_time.mean_ms} ms and p99 {fleet.model.service_time.p99_ms} ms leave replicas "
-            f"only {utilisation:.0%} busy inside an SLO of {fleet.slo.p99_ms} ms: use a faster model or a longer SLO",
-            "infra/fleet/sizing.py, target_utilisation",
-        )
-
-
-def _ordinary_days_and_events_have_capacity(fleet: FleetSettings) -> Iterator[Violation]:
-    if sizing.target_utilisation(fleet) < sizing.LOWEST_UTILISATION or not _replicas_fit(fleet):
-        return  # another rule says so; there is nothing to divide by
-    days = [("traffic.plans_per_minute", "an ordinary day", 1.0)]
-    days += [(f"events.{index}", f"event {event.name!r}", event.multiplier) for index, event in enumerate(fleet.events)]
-    for field, what, multiplier in days:
-        for group in fleet.groups:
-            wanted = sizing.instances_wanted(fleet, group, multiplier)
-            if wanted > group.maximum:
-                yield Violation(
-                    field,
-                    f"{what} needs {wanted} {group.instance_type} a cell, one zone's loss included, but the group's "
-                    f"maximum is {group.maximum}: raise it, or the number of cells",
-                    "infra/fleet/sizing.py; AWS Builders' Library, Static stability using Availability Zones",
-                )
-
-
-def _replicas_fit(fleet: FleetSettings) -> bool:
-    return all(sizing.replicas_per_instance(group, fleet.model.tensor_parallel) for group in fleet.groups)
-
-
 def _events_do_not_overlap(fleet: FleetSettings) -> Iterator[Violation]:
     ordered = sorted(fleet.events, key=lambda event: event.start)
     for earlier, later in pairwise(ordered):
@@ -198,46 +172,6 @@ def _events_do_not_overlap(fleet: FleetSettings) -> Iterator[Violation]:
                 f"{earlier.name!r} and {later.name!r} overlap: the end of one would take the other's capacity; merge",
                 "Amazon EC2 Auto Scaling, scheduled actions: the last one to run wins",
             )
-
-
-def _events_leave_time_to_boot(fleet: FleetSettings) -> Iterator[Violation]:
-    for index, event in enumerate(fleet.events):
-        if event.lead_minutes * 60 < 2 * fleet.boot_seconds:
-            yield Violation(
-                f"events.{index}.lead_minutes",
-                f"{event.lead_minutes} is less than two boots of {fleet.boot_seconds} s: the second is for what fails",
-                "infra/fleet/scaling.py: capacity stands ready before an event",
-            )
-
-
-def _public_doors_are_locked(fleet: FleetSettings) -> Iterator[Violation]:
-    balancer = fleet.load_balancer
-    if balancer.scheme == "internet-facing" and balancer.authentication.method == "none":
-        yield Violation(
-            "load_balancer.authentication",
-            "none on an internet-facing load balancer: use mtls or jwt, or make it internal",
-            "AWS Security Hub, and this project's rule: nothing public without authentication",
-        )
-
-
-def _callers_are_named_networks(fleet: FleetSettings) -> Iterator[Violation]:
-    for index, caller in enumerate(fleet.callers):
-        for cidr in caller.cidrs:
-            if cidr.prefixlen < (8 if cidr.is_private else 16):
-                yield Violation(
-                    f"callers.{index}.cidrs",
-                    f"{cidr} is nearly everyone; name the networks that call",
-                    "AWS Security Hub EC2.18: no unrestricted ingress",
-                )
-    names = [caller.name for caller in fleet.callers]
-    if len(set(names)) < len(names):
-        yield Violation("callers", "two callers have one name; names become DNS names", "infra/constructs/edge.py")
-    if fleet.caller_shard_cells > fleet.cells:
-        yield Violation(
-            "caller_shard_cells",
-            f"{fleet.caller_shard_cells} of {fleet.cells} cells; use at most that many",
-            "AWS Builders' Library, Workload isolation using shuffle-sharding",
-        )
 
 
 def _names_and_counts_agree(fleet: FleetSettings) -> Iterator[Violation]:
@@ -272,11 +206,8 @@ RULES: tuple[Rule, ...] = (
     _sequence_has_room,
     _groups_are_sane,
     _cell_stays_small,
-    _slo_can_be_met,
-    _ordinary_days_and_events_have_capacity,
+    *CAPACITY_RULES,
     _events_do_not_overlap,
-    _events_leave_time_to_boot,
-    _public_doors_are_locked,
-    _callers_are_named_networks,
     _names_and_counts_agree,
+    *NETWORK_RULES,
 )

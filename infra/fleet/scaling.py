@@ -1,15 +1,19 @@
-"""The scaling law of one group in one cell, one pure object: CDK renders it into policies, a simulator evaluates it."""
+"""The scaling law of one group in one cell, one pure object: CDK renders it into policies, a simulator evaluates it.
+
+docs/decisions/0022-scaling-on-offered-work.md says why each signal is in it.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from infra.fleet import sizing
+from infra.fleet.calendar import Calendar
 from infra.fleet.parts import Group
 from infra.fleet.policies import (
+    ACTION_EVERY_SECONDS,
     Addition,
     Metrics,
     Removal,
@@ -22,19 +26,28 @@ from infra.fleet.policies import (
 )
 from infra.fleet.settings import FleetSettings
 
-# Target tracking at most doubles capacity in one evaluation: an exploding queue says little about how much is missing.
-HIGHEST_OVER_TARGET = 2.0
 # After a removal of one instance from the smallest group that may lose one, the signal must still be under its target
 # by a fifth. That is enough for the steepest queue, M/M/1 a replica; tests/infra/fleet/test_scaling.py proves it.
 CALM_MARGIN = 0.8
 CALM_AT_MOST = 0.7
+# Where offered work is so many times its target, a surge is under way: (from, the size to go to). An alarm acts when it
+# goes off and then once a minute only, so each rung has an alarm of its own: a load that grows tenfold within a minute
+# passes them one after another, and each acts at once.
+SURGE_RUNGS = ((1.2, 1.5), (1.8, 2.25), (2.7, 3.35), (4.0, 5.0), (6.0, 8.0))
+# While plans by the model are slow or queue for long, the law aims this much lower.
+TIGHTENED = 0.8
 
 
 @dataclass(frozen=True)
 class LawState:
-    """What the law remembers between readings: how long each step policy was in breach, and what removal waits for."""
+    """What the law remembers between readings.
 
-    breach_seconds: tuple[float, ...]
+    For each policy that adds: which of its last readings were over its line, newest last, and how long ago it acted;
+    for removal: how long everything has been calm, and how long ago something was removed.
+    """
+
+    over: tuple[tuple[bool, ...], ...]
+    since_action: tuple[float, ...]
     calm_seconds: float = 0.0
     since_removal: float = math.inf
 
@@ -43,8 +56,8 @@ class LawState:
 class ScalingLaw:
     """What capacity a group gets. Instances throughout; times are aware datetimes.
 
-    `wanted_capacity` is the law without memory: what one reading asks for. `advance` adds the alarms' patience and the
-    cooldown, reading by reading, as CloudWatch and Auto Scaling do.
+    `wanted_capacity` is the law without memory: what one reading asks for. `advance` adds the alarms' evaluation (M of
+    N, one action a minute) and the cooldown, reading by reading, as CloudWatch and Auto Scaling do.
     """
 
     minimum: int
@@ -53,30 +66,36 @@ class ScalingLaw:
     steps: tuple[StepPolicy, ...]
     removal: Removal
     warm_pool: WarmPool
-    schedule: tuple[ScheduledFloor, ...] = field(default=())
+    calendar: Calendar
 
     @classmethod
     def for_group(cls, settings: FleetSettings, group: Group) -> ScalingLaw:
         """The law of `group`, which is the same in every cell of the fleet."""
-        minimum = max(group.minimum, sizing.instances_wanted(settings, group))
-        utilisation = sizing.target_utilisation(settings)
+        utilisation = sizing.target_utilisation(settings, group)
+        calendar = Calendar.of_group(settings, group)
         return cls(
-            minimum=minimum,
+            minimum=group.minimum,
             maximum=group.maximum,
-            # Work in progress is at least utilisation (Little), so holding it there holds utilisation too.
-            tracking=TargetTracking(
-                Signal.OUTSTANDING, round(utilisation, 3), round(HIGHEST_OVER_TARGET * utilisation, 3), 10
-            ),
-            steps=_step_policies(settings),
-            removal=_removal(settings, utilisation, minimum),
-            warm_pool=_warm_pool(settings, group, minimum),
-            schedule=tuple(_schedule(settings, group, minimum)),
+            tracking=TargetTracking(Signal.WORK, round(utilisation, 3)),
+            steps=_step_policies(settings, group, utilisation),
+            removal=_removal(settings, group, utilisation),
+            warm_pool=_warm_pool(settings, group, calendar),
+            calendar=calendar,
         )
 
+    @property
+    def additions(self) -> tuple[Addition, ...]:
+        """Every policy that may add, target tracking first."""
+        return (self.tracking, *self.steps)
+
+    @property
+    def schedule(self) -> tuple[ScheduledFloor, ...]:
+        """The scheduled actions that keep the floor."""
+        return tuple(self.calendar.actions())
+
     def floor_at(self, time: datetime) -> int:
-        """The minimum in force at `time`: the last scheduled one, or the ordinary one before any."""
-        passed = [floor for floor in self.schedule if floor.at <= time]
-        return max(passed, key=lambda floor: floor.at).minimum if passed else self.minimum
+        """The minimum in force at `time`."""
+        return max(self.minimum, self.calendar.floor_at(time))
 
     def wanted_capacity(
         self, metrics: Metrics, time: datetime, in_service: int, *, desired: int | None = None, may_remove: bool = False
@@ -84,72 +103,116 @@ class ScalingLaw:
         """Instances wanted for one reading at `time`, between the floor in force and the maximum.
 
         Args:
-            metrics: the reading; its alarms' patience is taken as satisfied.
+            metrics: the reading; its alarms are taken to have gone off.
             time: decides which scheduled floor is in force.
             in_service: instances that serve and are read.
             desired: instances asked for so far, those still booting included; `in_service` when none boots.
             may_remove: whether the group was calm for long and no cooldown runs.
         """
-        asked = in_service if desired is None else desired
-        policies: tuple[Addition, ...] = (self.tracking, *self.steps)
-        wanted = max(asked, *(policy.wanted(metrics, in_service) for policy in policies))
-        if may_remove and wanted == in_service == asked and self.removal.is_calm(metrics):
-            wanted = self.removal.wanted(in_service)
-        return self._bounded(wanted, time)
+        return self._wanted(self.additions, metrics, time, in_service, desired, may_remove)
 
     def initial_state(self) -> LawState:
         """Nothing seen yet."""
-        return LawState(breach_seconds=(0.0,) * len(self.steps))
+        count = len(self.additions)
+        return LawState(over=((),) * count, since_action=(math.inf,) * count)
 
     def advance(
-        self, state: LawState, metrics: Metrics, time: datetime, seconds: float, in_service: int, desired: int
+        self, state: LawState, metrics: Metrics | None, time: datetime, seconds: float, in_service: int, desired: int
     ) -> tuple[int, LawState]:
-        """The capacity wanted after `seconds` more of this reading, and what to remember."""
-        breached = tuple(
-            before + seconds if metrics.of(policy.signal) >= policy.threshold else 0.0
-            for policy, before in zip(self.steps, state.breach_seconds, strict=True)
+        """The capacity wanted after `seconds` more of this reading, and what to remember.
+
+        Without a reading (None: no telemetry) nothing is known, so nothing is added and nothing removed: the size is
+        held between the floor in force and the maximum.
+        """
+        since = tuple(before + seconds for before in state.since_action)
+        if metrics is None:
+            held = replace(state, since_action=since, calm_seconds=0.0, since_removal=state.since_removal + seconds)
+            return self._bounded(desired, time), held
+        over = tuple(
+            _newest(before, policy.is_over(metrics), max(1, round(seconds / self.tracking.period_seconds)), policy)
+            for policy, before in zip(self.additions, state.over, strict=True)
         )
+        acting = tuple(
+            sum(seen) >= policy.breaches and (waited >= ACTION_EVERY_SECONDS or sum(before) < policy.breaches)
+            for policy, seen, before, waited in zip(self.additions, over, state.over, since, strict=True)
+        )
+        since = tuple(0.0 if acts else waited for acts, waited in zip(acting, since, strict=True))
         calm = state.calm_seconds + seconds if self.removal.is_calm(metrics) else 0.0
-        now = LawState(breached, calm, state.since_removal + seconds)
-        firing = tuple(
-            policy
-            for policy, lasted in zip(self.steps, breached, strict=True)
-            if lasted >= policy.breaches * policy.period_seconds
-        )
-        rested = now.since_removal >= self.removal.cooldown_seconds
-        may_remove = calm >= self.removal.calm_seconds and rested
-        law = replace(self, steps=firing)
-        wanted = law.wanted_capacity(metrics, time, in_service, desired=desired, may_remove=may_remove)
+        now = LawState(over, since, calm, state.since_removal + seconds)
+        may_remove = calm >= self.removal.calm_seconds and now.since_removal >= self.removal.cooldown_seconds
+        firing = tuple(policy for policy, acts in zip(self.additions, acting, strict=True) if acts)
+        wanted = self._wanted(firing, metrics, time, in_service, desired, may_remove)
         return wanted, replace(now, since_removal=0.0) if wanted < desired else now
+
+    def _wanted(
+        self,
+        policies: tuple[Addition, ...],
+        metrics: Metrics,
+        time: datetime,
+        in_service: int,
+        desired: int | None,
+        may_remove: bool,
+    ) -> int:
+        asked = in_service if desired is None else desired
+        wanted = max([asked, *(policy.wanted(metrics, in_service) for policy in policies)])
+        if may_remove and wanted == in_service == asked and self.removal.is_calm(metrics):
+            wanted = self.removal.wanted(in_service)
+        return self._bounded(wanted, time)
 
     def _bounded(self, instances: int, time: datetime) -> int:
         return min(self.maximum, max(self.floor_at(time), instances))
 
 
-def _between(settings: FleetSettings, share: float) -> float:
+def _newest(before: tuple[bool, ...], is_over: bool, count: int, policy: Addition) -> tuple[bool, ...]:
+    return (*before, *(is_over,) * count)[-policy.periods :]
+
+
+def _between(settings: FleetSettings, group: Group, share: float) -> float:
     """Milliseconds: `share` of the way from the p99 of an unqueued plan (0) to the SLO (1)."""
-    unqueued = settings.model.service_time.p99_ms
+    unqueued = sizing.service_time(settings, group).p99_ms
     return round(unqueued + share * (settings.slo.p99_ms - unqueued), 1)
 
 
-def _step_policies(settings: FleetSettings) -> tuple[StepPolicy, ...]:
-    """Latency and degraded answers add capacity. Both are late signs that target tracking was too slow."""
-    near, late, at_slo = (_between(settings, share) for share in (0.5, 0.75, 1.0))
+def _step_policies(settings: FleetSettings, group: Group, utilisation: float) -> tuple[StepPolicy, ...]:
+    def line(share: float) -> float:
+        return _between(settings, group, share)
+
+    def waited(share: float) -> float:
+        return round(line(share) - line(0), 1)
+
+    def rungs(lowest: int, aim: float) -> tuple[Step, ...]:
+        return tuple(Step(round(aim * over, 3), round(100 * (size - 1))) for over, size in SURGE_RUNGS[lowest:])
+
+    surge = (StepPolicy(f"surge-{number + 1}", Signal.WORK, rungs(number, utilisation), 2, 3)
+             for number in range(len(SURGE_RUNGS)))  # fmt: skip
+    aim = TIGHTENED * utilisation
+    pressed = ((Signal.MODEL_P99, line(0.5)), (Signal.QUEUE_P99, waited(0.5)))
+    budget = 1 - settings.slo.model_goal
     return (
-        # The balancer's percentiles come once a minute; p90 is steady enough to act on one.
-        StepPolicy("p90", Signal.P90, (Step(near, 10), Step(late, 20), Step(at_slo, 40)), 60, 1),
-        StepPolicy("p99", Signal.P99, (Step(late, 10), Step(at_slo, 25), Step(_between(settings, 1.5), 50)), 60, 2),
-        StepPolicy("degraded", Signal.DEGRADED, (Step(0.01, 15), Step(0.05, 30), Step(0.2, 60)), 10, 2),
+        *surge,
+        # Slow answers tighten the target: what would have been enough is not.
+        StepPolicy("pressed", Signal.WORK, (Step(round(aim, 3), 10), *rungs(0, aim)), 3, 5, pressed),
+        # Below capacity latency tells of what offered work does not: a slow release, a bad host, a queue at one.
+        StepPolicy("latency", Signal.MODEL_P99, (Step(line(0.75), 10), Step(line(1), 25), Step(line(1.5), 50)), 3, 5),
+        StepPolicy("queue", Signal.QUEUE_P99, (Step(waited(0.75), 10), Step(waited(1), 25)), 3, 5),
+        # Shoppers who get rules are the harm itself: above the budget this acts at once.
+        StepPolicy(
+            "by-rule",
+            Signal.BY_RULE,
+            (Step(round(budget, 6), 15), Step(round(max(0.05, 2 * budget), 6), 30), Step(0.2, 60)),
+            1,
+            2,
+        ),
     )
 
 
-def _removal(settings: FleetSettings, utilisation: float, minimum: int) -> Removal:
-    calm = min(CALM_AT_MOST, CALM_MARGIN * minimum / (minimum + 1))
+def _removal(settings: FleetSettings, group: Group, utilisation: float) -> Removal:
+    calm = min(CALM_AT_MOST, CALM_MARGIN * group.minimum / (group.minimum + 1))
     return Removal(
         calm_below=(
-            (Signal.OUTSTANDING, round(calm * utilisation, 3)),
-            (Signal.P99, _between(settings, 0.5)),
-            (Signal.DEGRADED, 0.001),
+            (Signal.WORK, round(calm * utilisation, 3)),
+            (Signal.MODEL_P99, _between(settings, group, 0.5)),
+            (Signal.BY_RULE, round((1 - settings.slo.model_goal) / 10, 6)),
         ),
         period_seconds=60,
         calm_periods=15,
@@ -158,28 +221,8 @@ def _removal(settings: FleetSettings, utilisation: float, minimum: int) -> Remov
     )
 
 
-def _warm_pool(settings: FleetSettings, group: Group, minimum: int) -> WarmPool:
-    """Instances for a surge that builds up over one cold boot: what it needs before a cold instance can be there.
-
-    What a surge needs after boot_seconds may be launched cold; before that, all but the first warm_start_seconds' worth
-    must come from the pool. Sized for the biggest load that is scheduled.
-    """
-    rate = sizing.group_rate(settings, group, sizing.peak_multiplier(settings))
-    carried = sizing.instances_for(settings, group, rate)
-    early = max(0.0, 1 - settings.warm_start_seconds / settings.boot_seconds)
-    size = min(group.maximum - minimum, math.ceil(carried * (settings.surge_factor - 1) * early - 1e-9))
-    return WarmPool(size=size, prepared=minimum + size)
-
-
-def _schedule(settings: FleetSettings, group: Group, minimum: int) -> Iterator[ScheduledFloor]:
-    """The floor in force from each moment at which an event's capacity is due or no longer needed.
-
-    One entry a moment, because Auto Scaling refuses two scheduled actions of a group at the same time.
-    """
-    spans = [(event, event.start - timedelta(minutes=event.lead_minutes)) for event in settings.events]
-    moments = {event.end: f"{event.name}-ends" for event, _ in spans}
-    moments |= {due: f"{event.name}-begins" for event, due in spans}
-    for moment in sorted(moments):
-        due_now = [event.multiplier for event, due in spans if due <= moment < event.end]
-        floors = [sizing.instances_wanted(settings, group, multiplier) for multiplier in due_now]
-        yield ScheduledFloor(moments[moment], moment, max([minimum, *floors]))
+def _warm_pool(settings: FleetSettings, group: Group, calendar: Calendar) -> WarmPool:
+    """With those in service, what carries the surge that the fleet file promises; none where it gains no time."""
+    if settings.warm_start_seconds >= settings.boot_seconds:
+        return WarmPool(0)
+    return WarmPool(min(group.maximum, max(sizing.surge_instances(settings, group), calendar.highest)))

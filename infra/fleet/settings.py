@@ -2,24 +2,24 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from infra.fleet import rules
+from infra.fleet.demand import Event, Name, Part, Surge, Traffic
 from infra.fleet.parts import (
+    Access,
     Caller,
-    Event,
     Group,
     LoadBalancer,
     MachineImage,
     Model,
-    Name,
     NetworkSettings,
-    Part,
+    OnCall,
+    Rollout,
     Slo,
-    Traffic,
 )
 
 FLEETS = Path(__file__).parents[1] / "fleets"
@@ -41,9 +41,7 @@ class FleetSettings(Part):
     groups: tuple[Group, ...] = Field(min_length=1, max_length=2, description="in every cell")
     traffic: Traffic
     slo: Slo = Slo()
-    surge_factor: float = Field(
-        default=1.5, ge=1, le=4, description="load beyond what was scheduled that warm instances absorb"
-    )
+    surge: Surge = Surge()
     boot_seconds: int = Field(default=600, ge=30, le=7200, description="launch to proven ready, cold")
     warm_start_seconds: int = Field(default=90, ge=5, le=7200, description="warm pool to proven ready")
     drain_seconds: int = Field(default=30, ge=5, le=300, description="in-flight requests get this long")
@@ -52,12 +50,17 @@ class FleetSettings(Part):
     machine_image: MachineImage = MachineImage()
     network: NetworkSettings = NetworkSettings()
     load_balancer: LoadBalancer = LoadBalancer()
+    access: Access = Access()
+    rollout: Rollout = Rollout()
     callers: tuple[Caller, ...] = Field(min_length=1, description="who may call; nobody else reaches a cell")
     caller_shard_cells: int = Field(default=2, ge=1, description="cells that one named caller is spread over")
     retention_days: int = Field(default=30, ge=1, le=3653, description="logs, access logs, flow logs")
     deletion_protection: bool = Field(default=True, description="off only where losing everything is fine")
-    on_call: Annotated[str, Field(pattern=r"^(arn:aws:sns:.+|[^@\s]+@[^@\s]+\.[^@\s]+)$")] = Field(
-        description="an e-mail address, or the ARN of an SNS topic"
+    on_call: OnCall = Field(description="page: and ticket:, or one address for both")
+    runbooks: str = Field(
+        default="",
+        pattern=r"^(https://.+)?$",
+        description="where docs/runbooks can be read, a URL; left out, each is a page of CloudWatch's dashboards",
     )
     cost_center: str = Field(default="peakplan", description="the tag that bills are split by")
 

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from infra.fleet.demand import ServiceTime
     from infra.fleet.parts import Group
     from infra.fleet.settings import FleetSettings
 
@@ -13,35 +14,49 @@ if TYPE_CHECKING:
 HIGHEST_UTILISATION = 0.7
 # Below this the model cannot meet the SLO at a price anyone would pay; rules.py refuses it.
 LOWEST_UTILISATION = 0.2
+# Busier than this, queues grow without bound in a load that varies by some percent below the minute: what a group does
+# at most, with nobody's deadline missed. For surges alone; every day is sized for target_utilisation.
+FULL_UTILISATION = 0.93
 
 
 def replicas_per_instance(group: Group, tensor_parallel: int) -> int:
-    """Replicas on one instance: each spans `tensor_parallel` NeuronCores."""
-    return group.instance.cores // tensor_parallel
+    """Replicas on one instance: each spans `tensor_parallel` NeuronCores, or one physical core where there are none."""
+    return group.instance.cores // (1 if group.engine == "torch" else tensor_parallel)
 
 
-def target_utilisation(settings: FleetSettings) -> float:
+def service_time(settings: FleetSettings, group: Group) -> ServiceTime:
+    """How long a replica of `group` is busy with a plan: the group's own figure, else the model's."""
+    return group.service_time or settings.model.service_time
+
+
+def target_utilisation(settings: FleetSettings, group: Group) -> float:
     """The share of time a replica may be busy so that the p99 stays inside the SLO; may be below LOWEST_UTILISATION.
 
-    A replica at batch 1 is an M/G/1 queue whose wait has a tail of P(wait > t) <= exp(-t (1 - u) / S) for service times
-    that vary as much as exponential ones (Kingman's heavy-traffic bound with a squared coefficient of variation of 1).
-    The wait that 1% of requests exceed, plus the p99 of the service time itself, must fit the SLO:
+    A host's k replicas at batch 1 share the gateway's line: an M/G/k queue whose wait has a tail of P(wait > t) <=
+    exp(-t k (1 - u) / S) for service times that vary as much as exponential ones (Kingman's heavy-traffic bound with a
+    squared coefficient of variation of 1). The wait that 1% of requests exceed, plus the p99 of the service time
+    itself, must fit the SLO:
 
-        S ln(100) / (1 - u) + S99 <= p99    so    u = 1 - S ln(100) / (p99 - S99)
+        S ln(100) / (k (1 - u)) + S99 <= p99    so    u = 1 - S ln(100) / (k (p99 - S99))
 
-    The balancer's least-outstanding routing does better than this queue, which chooses replicas blindly.
+    The balancer's least-outstanding routing does better than this queue, which chooses hosts blindly.
     """
-    service_time = settings.model.service_time
-    room = settings.slo.p99_ms - service_time.p99_ms
+    time = service_time(settings, group)
+    replicas = replicas_per_instance(group, settings.model.tensor_parallel)
+    room = replicas * (settings.slo.p99_ms - time.p99_ms)
     if room <= 0:
         return 0.0
-    return min(HIGHEST_UTILISATION, max(0.0, 1 - service_time.mean_ms * math.log(100) / room))
+    return min(HIGHEST_UTILISATION, max(0.0, 1 - time.mean_ms * math.log(100) / room))
+
+
+def full_rate(settings: FleetSettings, group: Group) -> float:
+    """Plans a second that one instance of `group` would plan if it never idled."""
+    return replicas_per_instance(group, settings.model.tensor_parallel) * 1000 / service_time(settings, group).mean_ms
 
 
 def instance_rate(settings: FleetSettings, group: Group) -> float:
     """Plans a second that one instance of `group` carries at the target utilisation."""
-    replicas = replicas_per_instance(group, settings.model.tensor_parallel)
-    return replicas * target_utilisation(settings) * 1000 / settings.model.service_time.mean_ms
+    return target_utilisation(settings, group) * full_rate(settings, group)
 
 
 def fleet_rate(settings: FleetSettings, multiplier: float = 1.0) -> float:
@@ -50,10 +65,13 @@ def fleet_rate(settings: FleetSettings, multiplier: float = 1.0) -> float:
 
 
 def group_rate(settings: FleetSettings, group: Group, multiplier: float = 1.0) -> float:
-    """Plans a second that falls on one cell's `group`: cells share evenly, groups by the replicas they may have."""
+    """Plans a second that falls on one cell's `group`: cells share evenly, groups by what they may do at most.
 
-    def weight(of: Group) -> int:
-        return of.maximum * replicas_per_instance(of, settings.model.tensor_parallel)
+    The balancer sends each request to the host with the fewest outstanding, so a slower host gets fewer.
+    """
+
+    def weight(of: Group) -> float:
+        return of.maximum * full_rate(settings, of)
 
     share = weight(group) / sum(weight(each) for each in settings.groups)
     return fleet_rate(settings, multiplier) / settings.cells * share
@@ -79,6 +97,46 @@ def instances_wanted(settings: FleetSettings, group: Group, multiplier: float = 
     return with_one_zone_lost(settings, instances_for(settings, group, group_rate(settings, group, multiplier)))
 
 
+def floor_for(settings: FleetSettings, group: Group, share: float = 1.0) -> int:
+    """Instances of one cell's `group` that must stand while `share` of the ordinary peak is forecast.
+
+    Enough for it with a zone lost, and enough to plan `surge.absorb` times as much at full use before anything new can
+    be in service; a multiple of the zones, over which Auto Scaling spreads evenly.
+    """
+    zones = len(settings.availability_zones)
+    absorbing = _at_full_use(settings, group, settings.surge.absorb * share)
+    return max(instances_wanted(settings, group, share), math.ceil(absorbing / zones) * zones)
+
+
+def surge_instances(settings: FleetSettings, group: Group) -> int:
+    """Instances of one cell's `group` that carry the promised surge above the ordinary peak, at full use."""
+    return _at_full_use(settings, group, settings.surge.times)
+
+
+def _at_full_use(settings: FleetSettings, group: Group, multiplier: float) -> int:
+    rate = group_rate(settings, group, multiplier)
+    return math.ceil(rate / (FULL_UTILISATION * full_rate(settings, group)) - 1e-9)
+
+
+# From a surge's first second to the law's: half a period of averaging, the report (every 10 s), the agent's flush and
+# CloudWatch's extraction (15 s, stated: no document gives one), and one more period because alarms want two points.
+READING_SECONDS = 35
+# A started host passes two health checks, 5 seconds apart, before it is sent anything.
+HEALTH_SECONDS = 10
+
+
+def surge_recovery_seconds(settings: FleetSettings, group: Group) -> float:
+    """Seconds from the start of the promised surge until instances that carry it are in service.
+
+    The load grows linearly within `surge.within` seconds. The law aims at the target utilisation, so it asks for enough
+    before all of the surge is there: as soon as target / FULL_UTILISATION of it is.
+    """
+    surge = settings.surge
+    enough = surge.times * target_utilisation(settings, group) / FULL_UTILISATION
+    grown = max(0.0, (enough - 1) / (surge.times - 1)) if surge.times > 1 else 0.0
+    return surge.within * grown + READING_SECONDS + settings.warm_start_seconds + HEALTH_SECONDS
+
+
 # Request and answer with headers and TLS framing, stated: a plan is some 700 bytes, a question 100.
 BYTES_PER_PLAN = 2500
 # One load balancer capacity unit moves a gigabyte an hour; the other dimensions are slack with kept-alive connections.
@@ -93,11 +151,14 @@ def balancer_units(settings: FleetSettings, multiplier: float = 1.0) -> int:
     return math.ceil(rate * BYTES_PER_PLAN * 3600 / BYTES_PER_UNIT_HOUR)
 
 
-def reserved_units(settings: FleetSettings) -> int:
-    """Units to reserve in each cell for the biggest load that is scheduled; 0 where nothing is reserved."""
-    if not settings.load_balancer.reserve_capacity:
+def reserved_units(settings: FleetSettings, multiplier: float) -> int:
+    """Units to reserve in each cell while an event of `multiplier` times the ordinary traffic lasts; 0: no reservation.
+
+    Outside events nothing is reserved: 600 units all year would cost some $42,000, and balancers follow a day's load.
+    """
+    if not settings.load_balancer.reserve_capacity or multiplier <= 1:
         return 0
-    return max(LEAST_RESERVED_UNITS, balancer_units(settings, peak_multiplier(settings)))
+    return max(LEAST_RESERVED_UNITS, balancer_units(settings, multiplier))
 
 
 def peak_multiplier(settings: FleetSettings) -> float:

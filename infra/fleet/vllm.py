@@ -89,6 +89,8 @@ def script(fleet: FleetSettings) -> str:
         f"# {COMPILED_DIR} holds what a first start there compiled; with it no later start compiles.",
     ]
     for group in fleet.groups:
+        if group.engine == "torch":
+            continue  # our own kernels run there
         chips = group.instance.cores // catalogue().cores_per_chip
         devices = [f"--device=/dev/neuron{chip}" for chip in range(chips)]
         lines += ["", f"# {group.instance_type}, {len(servers(fleet, group))} of them on {chips} chip(s)"]

@@ -1,7 +1,7 @@
 """The application: its parts and how they are wired. `service/__main__.py` starts and stops them."""
 
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
@@ -22,7 +22,7 @@ from service.api.reload import Reloader
 from service.api.routes import JSON_PATHS, router
 from service.api.services import Services
 from service.engines.factory import make_engine, model_source
-from service.engines.protocol import Engine
+from service.engines.protocol import DegradedReason, Engine
 from service.engines.worker.messages import ModelSource
 from service.gateway.drain import Drain
 from service.gateway.load_shedder import LoadShedder
@@ -67,7 +67,9 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
     shared = _shared_memory(settings.cache)
     memory = PlanCache(settings.cache.entries, settings.cache.seconds)
     caching = CachingPlanner(planner, lambda: pool.version, memory, shared, pool.refusal)
-    emf = EmfCollector({"Fleet": settings.fleet, "Cell": settings.cell, "Group": settings.group})
+    emf = EmfCollector(
+        {"Fleet": settings.fleet, "Cell": settings.cell, "Group": settings.group, "Release": settings.release}
+    )
     metrics = Metrics(lambda: _reading(pool, caching), settings.slo_ms, emf if settings.fleet else None)
     tracer = make_tracer(settings.otlp_endpoint)
     return Services(
@@ -96,6 +98,7 @@ def _shared_memory(cache: CacheSettings) -> RedisPlanCache | None:
 
 def _reading(pool: ReplicaPool, planner: CachingPlanner) -> Reading:
     counts, cache = pool.counts, planner.counts
+    refused = sum(counts[f"refused_{reason}"] for reason in get_args(DegradedReason))
     return Reading(
         totals={
             "Admitted": counts["admitted"],
@@ -103,6 +106,8 @@ def _reading(pool: ReplicaPool, planner: CachingPlanner) -> Reading:
             "CacheHits": cache["hits"] + cache["shared_hits"] + cache["joined"],
             "CacheMisses": cache["misses"],
         },
+        asked=counts["admitted"] - counts["retried"] + refused,
+        service_seconds=pool.expected_seconds,
         outstanding=pool.outstanding,
         replicas=pool.usable_count,
         model_version=pool.version,

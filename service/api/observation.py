@@ -52,7 +52,7 @@ class Observer:
         if status == 200 and planned is not None:
             self._metrics.planned(_outcome(planned, seconds))
         elif status in (429, 503):
-            self._metrics.shed()
+            self._metrics.shed(for_want_of_room=status == 503)
         elif status == 500:
             self._metrics.failed()
 
@@ -85,7 +85,13 @@ def _described(planned: Planned) -> Mapping[str, str | int | float]:
 def _outcome(planned: Planned, seconds: float) -> Outcome:
     result = planned.result
     if result is None:
-        return Outcome(rung=planned.source, milliseconds=seconds * 1000, degraded=planned.degraded)
+        return Outcome(
+            rung=planned.source,
+            milliseconds=seconds * 1000,
+            degraded=planned.degraded,
+            reason=planned.reason,
+            intent=planned.plan.intent,
+        )
     return Outcome(
         rung=planned.source,
         milliseconds=seconds * 1000,
@@ -93,6 +99,8 @@ def _outcome(planned: Planned, seconds: float) -> Outcome:
         queue_milliseconds=result.queue_seconds * 1000,
         tokens_per_step=result.plan_tokens / max(result.forwards, 1),
         forced_percent=100 * result.forced_tokens / max(result.plan_tokens, 1),
+        reason=planned.reason,
+        intent=planned.plan.intent,
     )
 
 

@@ -118,7 +118,7 @@ class EarlyExitTarget(LlamaTarget):
         return HiddenScores(self.model.lm_head, hidden if self._lens is None else self._lens(hidden))
 
     def _read(self, tree: TokenTree) -> Tensor:
-        """Return the hidden states [N, H] of a chain; what the draft has read only goes through the other layers."""
+        """Return the hidden states [N, H] of a chain; what the draft has read goes only through the other layers."""
         tokens, positions, mask = tree.tensors(self.model.device)
         if mask is not None:
             raise ValueError("self-speculation verifies chains, and this is a tree")

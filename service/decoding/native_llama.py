@@ -22,7 +22,7 @@ from service.decoding.native_products import NativeLinear, NativeLmHead
 
 _GROUP = 64  # inputs that share a scale, as in native/int8_matrix.h
 _LANES = 16
-_LAYER_WEIGHTS = (
+LAYER_WEIGHTS = (
     "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj",
     "mlp.down_proj", "input_layernorm", "post_attention_layernorm",
 )  # fmt: skip
@@ -56,7 +56,7 @@ class NativeLlama:
             raise MemoryError("no memory for the model's weights")
         weakref.finalize(self, library.peakplan_destroy, self._model)
         for index in range(config.num_layers):
-            self._set_layer(index, [weights[f"model.layers.{index}.{name}.weight"] for name in _LAYER_WEIGHTS])
+            self._set_layer(index, [weights[f"model.layers.{index}.{name}.weight"] for name in LAYER_WEIGHTS])
         norm = weights["model.norm.weight"].float().contiguous()
         library.peakplan_set_norm(self._model, norm.data_ptr())
         self._embedding = weights["model.embed_tokens.weight"].bfloat16()  # [V, H]

@@ -1,6 +1,7 @@
 """The numbers in a text, as digits or words: the only numbers that a price bound may take."""
 
 import re
+from collections.abc import Sequence
 
 _DIGITS = re.compile(r"(?<![\w.])[$£€¥]?(\d{1,3}(?:,\d{3})+|\d{1,9})(\.\d{1,2})?(k\b)?", re.IGNORECASE)
 _UNITS = {
@@ -62,3 +63,41 @@ def _spelled_numbers(text: str) -> list[tuple[int, float]]:
             current += _UNITS.get(word, _TENS.get(word, 0))
     flush()
     return found
+
+
+def spelled_number(words: Sequence[str]) -> tuple[float, int] | None:
+    """(value, number of words) of the number that the words begin with: "two hundred", "twenty-five".
+
+    Hyphens count as words. A lone "one" or "a" is no number.
+    """
+    if words[0] not in NUMBER_WORDS and words[0] not in ("a", "couple"):
+        return None
+    total, current, used, at = 0, 0, 0, 0
+    if words[0] in ("a", "couple"):  # "a hundred", "a couple of hundred"
+        lead = [word for word in words[:3] if word in ("a", "couple", "of")]
+        if words[0] == "a" and len(words) > 1 and words[1] not in ("couple", *_SCALES):
+            return None
+        at, current = len(lead), 2 if "couple" in lead else 1
+        if at >= len(words) or words[at] not in _SCALES:
+            return None
+    while at < len(words):
+        word = words[at]
+        if word in _SCALES:
+            current = max(current, 1) * _SCALES[word]
+            if _SCALES[word] > 100:
+                total, current = total + current, 0
+        elif word in _UNITS and (used == 0 or (current % 10 == 0 and (_UNITS[word] < 10 or current % 100 == 0))):
+            current += _UNITS[word]
+        elif word in _TENS and (used == 0 or current % 100 == 0):
+            current += _TENS[word]
+        elif word == "-" and used:
+            at += 1
+            continue
+        else:
+            break
+        at += 1
+        used = at
+    value = total + current
+    if used == 1 and words[0] == "grand":  # "grand piano"
+        return None
+    return (float(value), used) if used and value > 1 else None

@@ -38,6 +38,7 @@ class PlanTask:
         """Take `deadline`, on the `time.monotonic` clock, in seconds."""
         self.question = question
         self.deadline = deadline
+        self._keys: dict[str, str] = {}
 
     @cached_property
     def prompt(self) -> str:
@@ -47,7 +48,7 @@ class PlanTask:
     def grammar(self) -> str:
         return plan_grammar(self.question)
 
-    @cached_property
+    @property
     def _seen(self) -> str:
         """The whole input of a model for this question."""
         words = "\x1f".join(f"{word.utterance} {word.text}" for word in self.question.words)
@@ -55,7 +56,10 @@ class PlanTask:
 
     def key(self, version: str) -> str:
         """Return the cache key: equal for questions that a model of this version answers alike."""
-        return hashlib.blake2b(f"{version}\x1e{self._seen}".encode(), digest_size=_KEY_BYTES).hexdigest()
+        if version not in self._keys:
+            seen = f"{version}\x1e{self._seen}".encode()
+            self._keys[version] = hashlib.blake2b(seen, digest_size=_KEY_BYTES).hexdigest()
+        return self._keys[version]
 
     def request(self, strategy: Strategy, *, fast_forward: bool = True, trace: bool = False) -> GenerationRequest:
         """Return the request for an engine."""

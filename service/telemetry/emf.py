@@ -13,35 +13,37 @@ from typing import Any
 from service.telemetry.names import MetricName, metric_names, namespace
 
 _MOST_VALUES = 100  # of one metric in one line
-_RUNG = "Rung"
 
 Series = dict[str, list[float]]  # values by metric name
+Label = tuple[str, str]  # a dimension that belongs to a value, and not to the host: ("Rung", "model")
 
 
 class EmfCollector:
-    """Collects values until `lines` returns them: a few lines for each rung, and one for metrics without a rung."""
+    """Collects values until `lines` returns them: a few lines for each label, and one for what has none."""
 
     def __init__(self, dimensions: Mapping[str, str]) -> None:
-        """Take `dimensions`: Fleet, Cell and, where there is one, Group; sets that need another are left out."""
+        """`dimensions` gives Fleet, Cell and, where there are, Group and Release; sets that need more are left out."""
         self._dimensions = {name: value for name, value in dimensions.items() if value}
-        self._series: dict[str | None, Series] = defaultdict(lambda: defaultdict(list))
+        self._series: dict[Label | None, Series] = defaultdict(lambda: defaultdict(list))
 
-    def add(self, name: str, value: float, rung: str | None = None) -> None:
+    def add(self, name: str, value: float, label: Label | None = None) -> None:
         """Record one value. Raises KeyError for a metric that the fleet's list does not contain."""
-        self._series[rung][metric_names()[name].name].append(round(value, 3))
+        self._series[label][metric_names()[name].name].append(round(value, 3))
 
     def lines(self, properties: Mapping[str, str] | None = None) -> list[str]:
         """Return the lines collected since the last call. `properties` are in every line; they are no dimensions."""
         collected, self._series = self._series, defaultdict(lambda: defaultdict(list))
         now = int(time.time() * 1000)
         return [
-            json.dumps(self._document(now, rung, piece, properties or {}), separators=(",", ":"))
-            for rung, series in collected.items()
+            json.dumps(self._document(now, label, piece, properties or {}), separators=(",", ":"))
+            for label, series in collected.items()
             for piece in _pieces(_sums(series))
         ]
 
-    def _document(self, now: int, rung: str | None, series: Series, properties: Mapping[str, str]) -> dict[str, object]:
-        known = self._dimensions | ({_RUNG: rung} if rung else {})
+    def _document(
+        self, now: int, label: Label | None, series: Series, properties: Mapping[str, str]
+    ) -> dict[str, object]:
+        known = self._dimensions | dict([label] if label else [])
         directives = []
         by_sets: dict[tuple[tuple[str, ...], ...], list[MetricName]] = defaultdict(list)
         for name in series:

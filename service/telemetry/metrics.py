@@ -7,17 +7,22 @@ import asyncio
 import logging
 import os
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from service.telemetry.emf import EmfCollector
+from service.telemetry.emf import EmfCollector, Label
+from service.telemetry.names import metric_names
 from service.telemetry.prometheus import PrometheusMeters
 
 logger = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 10.0
 _FLUSHES_A_MINUTE = 6
+# Told every time, as 0 where nothing happened: alarms can then tell a quiet host from a silent one.
+_ALWAYS = ("Requests", "Degraded", "Shed", "SloGood", "SloBad", "OfferedWork", "ReplicaRestarts")
+_OTHER_REASON = "error"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +35,20 @@ class Outcome:
     queue_milliseconds: float | None = None
     tokens_per_step: float | None = None
     forced_percent: float | None = None
+    reason: str | None = None  # what kept the model from it, where rules planned
+    intent: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """The state of gateway and cache: counts since the start by metric name, and how busy they are now."""
+    """The state of gateway and cache: counts since the start by metric name, and how busy they are now.
+
+    `asked` counts requests that needed the model, refused ones too; one takes a replica `service_seconds` on average.
+    """
 
     totals: Mapping[str, int] = field(default_factory=dict)
+    asked: int = 0
+    service_seconds: float = 0.0
     outstanding: int = 0
     replicas: int = 0
     model_version: str = ""
@@ -45,12 +57,21 @@ class Reading:
 class Metrics:
     """All metrics of the service. `read` is called at every flush and every scrape."""
 
-    def __init__(self, read: Callable[[], Reading], slo_milliseconds: float, emf: EmfCollector | None = None) -> None:
+    def __init__(
+        self,
+        read: Callable[[], Reading],
+        slo_milliseconds: float,
+        emf: EmfCollector | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._read = read
         self._slo = slo_milliseconds
         self._emf = emf
         self._prometheus = PrometheusMeters()
         self._seen: Counter[str] = Counter()
+        self._turned_away = 0  # requests for which not even rules had time: they wanted a plan all the same
+        self._clock = clock
+        self._reported = clock()
         self._flushes = 0
 
     def arrived(self) -> None:
@@ -60,8 +81,15 @@ class Metrics:
     def planned(self, outcome: Outcome) -> None:
         """Record a request that got its plan."""
         rung = outcome.rung
-        self._add("Answered", 1, rung)
-        self._add("Latency", outcome.milliseconds, rung)
+        self._add("Answered", 1, ("Rung", rung))
+        self._add("Latency", outcome.milliseconds, ("Rung", rung))
+        if outcome.intent:
+            self._add("Intents", 1, ("Intent", outcome.intent))
+        if outcome.reason is not None:
+            known = metric_names()["Fallbacks"].values["Reason"]
+            self._add("Fallbacks", 1, ("Reason", outcome.reason if outcome.reason in known else _OTHER_REASON))
+        if rung == "model":
+            self._add("ModelLatency", outcome.milliseconds)
         if outcome.degraded:
             self._add("Degraded", 1)
         if outcome.queue_milliseconds is not None:
@@ -72,8 +100,9 @@ class Metrics:
             self._add("ForcedShare", outcome.forced_percent)
         self._add("SloGood" if outcome.milliseconds <= self._slo else "SloBad", 1)
 
-    def shed(self) -> None:
-        """Count a request refused with 429 or 503."""
+    def shed(self, *, for_want_of_room: bool = True) -> None:
+        """It was refused: with 503 for want of room, or with 429 because its caller asks too often."""
+        self._turned_away += for_want_of_room
         self._add("Shed", 1)
         self._add("SloBad", 1)
 
@@ -92,6 +121,8 @@ class Metrics:
         self._take_reading(reading)
         if self._emf is None:
             return []
+        for name in _ALWAYS:
+            self._emf.add(name, 0)
         self._emf.add("OutstandingPerReplica", reading.outstanding / max(reading.replicas, 1))
         if self._flushes % _FLUSHES_A_MINUTE == 0:
             self._emf.add("ReplicasInService", reading.replicas)
@@ -117,13 +148,19 @@ class Metrics:
             if grown := total - self._seen[name]:
                 self._add(name, grown)
                 self._seen[name] = total
+        if grown := reading.asked + self._turned_away - self._seen["asked"]:
+            self._add("OfferedWork", grown * reading.service_seconds)
+            self._seen["asked"] += grown
+        now = self._clock()
+        self._add("ReplicaSeconds", reading.replicas * (now - self._reported))
+        self._reported = now
         self._prometheus.add("OutstandingPerReplica", reading.outstanding / max(reading.replicas, 1))
         self._prometheus.add("ReplicasInService", reading.replicas)
 
-    def _add(self, name: str, value: float, rung: str | None = None) -> None:
-        self._prometheus.add(name, value, rung)
+    def _add(self, name: str, value: float, label: Label | None = None) -> None:
+        self._prometheus.add(name, value, label)
         if self._emf is not None:
-            self._emf.add(name, value, rung)
+            self._emf.add(name, value, label)
 
 
 def write_to_stdout(data: bytes) -> None:

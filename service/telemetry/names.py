@@ -4,7 +4,7 @@ The fleet's alarms and policies wait for exactly these names, so nothing is publ
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ class MetricName:
     dimensions: tuple[tuple[str, ...], ...]
     resolution: int
     description: str
+    values: dict[str, tuple[str, ...]] = field(default_factory=dict)  # of dimensions that the service owns
 
 
 @cache
@@ -42,6 +43,7 @@ def metric_names() -> dict[str, MetricName]:
             dimensions=tuple(map(tuple, metric["dimensions"])),
             resolution=metric.get("resolution_seconds", 60),
             description=metric["description"],
+            values={name: tuple(known) for name, known in metric.get("values", {}).items()},
         )
         for name, metric in _document()["metrics"].items()
         if metric["source"] == _SOURCE

@@ -4,13 +4,14 @@ import re
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from service.telemetry.emf import Label
 from service.telemetry.names import MetricName, metric_names, rungs
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 1.0, 2.0)
 _TOKENS = (1, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 8)
 _PERCENT = tuple(range(10, 101, 10))
-_RUNG = "Rung"
+_OF_HOSTS = {"Fleet", "Cell", "Group", "Release"}  # a scraper knows which host it scrapes
 _GAUGES = ("OutstandingPerReplica", "ReplicasInService")  # true now; everything else is counted
 
 
@@ -30,7 +31,7 @@ class PrometheusMeters:
         if metric.name in _GAUGES:
             self._gauges[metric.name] = Gauge(name, text, registry=self._registry)
             return
-        labels = ["rung"] if any(_RUNG in chosen for chosen in metric.dimensions) else []
+        labels = sorted({name.lower() for chosen in metric.dimensions for name in chosen if name not in _OF_HOSTS})
         meter: Counter | Histogram
         if metric.statistic == "Sum":
             meter = self._counters[metric.name] = Counter(name, text, labels, registry=self._registry)
@@ -39,19 +40,19 @@ class PrometheusMeters:
             buckets = {"Milliseconds": _SECONDS, "Percent": _PERCENT}.get(metric.unit, _TOKENS)
             meter = Histogram(name, text, labels, buckets=buckets, registry=self._registry)
             self._histograms[metric.name] = meter
-        for rung in rungs() if labels else ():
-            meter.labels(rung)  # shows a rung that has not answered yet as 0, not as missing
+        for rung in rungs() if labels == ["rung"] else ():
+            meter.labels(rung)  # one that has not answered yet shows as 0, not as missing
 
-    def add(self, name: str, value: float, rung: str | None = None) -> None:
-        """Record one value under the fleet's name of the metric."""
+    def add(self, name: str, value: float, label: Label | None = None) -> None:
+        """Note one value under the fleet's name of the metric."""
         if (gauge := self._gauges.get(name)) is not None:
             gauge.set(value)
         elif (counter := self._counters.get(name)) is not None:
-            (counter.labels(rung) if rung else counter).inc(value)
+            (counter.labels(label[1]) if label else counter).inc(value)
         else:
             histogram = self._histograms[name]
             seconds = value / 1000 if metric_names()[name].unit == "Milliseconds" else value
-            (histogram.labels(rung) if rung else histogram).observe(seconds)
+            (histogram.labels(label[1]) if label else histogram).observe(seconds)
 
     def text(self) -> bytes:
         """Return everything in Prometheus's text format."""

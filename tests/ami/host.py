@@ -34,6 +34,7 @@ class Host:
             "PEAKPLAN_METADATA_URL": self.url,
             "PEAKPLAN_SERVICE_URL": self.service_url or self.url,
             "PEAKPLAN_PAUSE_SECONDS": "0.01",
+            "RUNTIME_DIRECTORY": str(self.folder),
             "PEAKPLAN_AUTO_SCALING_GROUP": "group",
             "PEAKPLAN_LAUNCH_HOOK": "prove-ready",
             "PEAKPLAN_TERMINATE_HOOK": "drain",

@@ -78,6 +78,27 @@ def test_a_host_that_is_to_go_stops_serving_before_it_says_so(host: Host) -> Non
     assert host.asked() == ["systemctl stop peakplan.service", action("drain")]
 
 
+def test_a_host_that_returns_to_the_warm_pool_drains_and_says_so_at_once(host: Host) -> None:
+    host.targets = ["InService", "Warmed:Stopped"]
+    assert host.run("drain").returncode == 0
+    assert host.asked() == ["systemctl stop peakplan.service", action("drain")]
+
+
+def test_a_host_on_its_way_into_the_warm_pool_is_not_drained(host: Host) -> None:
+    host.targets = ["Warmed:Stopped", "Warmed:Stopped", "InService", "Warmed:Stopped"]
+    assert host.run("drain").returncode == 0
+    assert host.targets == ["Warmed:Stopped"], "it drained before it was in service"
+
+
+def test_a_drain_that_systemd_restarts_remembers_that_the_host_was_in_service(host: Host) -> None:
+    Programs(host.folder).add("aws", "echo 'Throttling: slowly' >&2; exit 254")
+    host.targets = ["InService", "Warmed:Stopped"]
+    assert host.run("drain").returncode == 1
+    Programs(host.folder).add("aws")
+    assert host.run("drain").returncode == 0
+    assert host.asked()[-1] == action("drain")
+
+
 def test_a_word_it_does_not_know_is_refused(host: Host) -> None:
     done = host.run("dance")
     assert done.returncode == 2

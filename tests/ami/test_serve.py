@@ -59,6 +59,18 @@ def test_replicas_follow_the_chips_and_the_cores_that_one_spans(
     assert f"PEAKPLAN_REPLICAS={replicas} " in started(programs)
 
 
+def test_a_processor_s_host_runs_a_replica_a_core_without_devices(programs: Programs, host: Path) -> None:
+    (host / "etc/host.env").write_text("PEAKPLAN_GROUP=cpu\nPEAKPLAN_ENGINE=torch\n", encoding="utf-8")
+    programs.add("lscpu", "echo '# CORE,SOCKET'; for core in 0 1 2 3; do echo $core,0; echo $core,0; done")
+    done = serve(programs, "start", host)
+    assert done.returncode == 0, done.stderr
+    command = started(programs)
+    assert "PEAKPLAN_REPLICAS=4 " in command, "four cores of two threads each"
+    assert "--device" not in command
+    assert "compiled" not in command
+    assert f"--env-file {host}/etc/image.env --env-file {host}/etc/host.env" in command, "the host's engine wins"
+
+
 def test_a_host_without_chips_says_so(programs: Programs, host: Path) -> None:
     done = serve(programs, "start", host)
     assert done.returncode == 1

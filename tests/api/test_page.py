@@ -201,6 +201,17 @@ def test_different_tokens_are_admitted(visit: Visit) -> None:
     expect(visit.decoding.locator(".same")).to_have_text("They wrote different tokens, from token 2 on.")
 
 
+def test_what_the_service_says_of_itself_is_shown(visit: Visit) -> None:
+    notice = visit.page.locator("#notice")
+    expect(notice).to_be_hidden()
+    words = "One plan in ten takes the model 517 ms: send deadline_ms."
+    visit.page.route("**/readyz", lambda route: route.fulfill(json={"status": "ready", "model": "m", "notice": words}))
+    visit.page.reload()
+    expect(notice).to_be_visible()
+    expect(notice).to_have_text(words)
+    assert visit.page.evaluate(CONTRAST)["faint"] == []
+
+
 def test_markup_is_shown_as_text(visit: Visit) -> None:
     visit.ask(MARKUP)
     expect(visit.decoding).to_be_visible()

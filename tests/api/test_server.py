@@ -86,7 +86,8 @@ def test_a_killed_replica_comes_back_and_plans_go_on_meanwhile(server: ServerPro
     os.kill(replica, signal.SIGKILL)
     eventually(lambda: server.get("/readyz").status_code == 503, "the loss of the replica went unnoticed")
     meanwhile = server.post("/plan", {"query": "where is my package"})
-    assert (meanwhile.status_code, meanwhile.json()["source"]) == (200, "fallback")
+    assert meanwhile.status_code == 200
+    assert (meanwhile.json()["source"], meanwhile.json()["reason"]) in (("fallback", "engine"), ("model", None))
     eventually(lambda: server.get("/readyz").status_code == 200, "the replica did not come back", seconds=300)
     assert server.post("/plan", {"query": "red shoes", **PATIENT}).json()["source"] == "model"
     assert replicas_of(server.process.pid) != [replica]

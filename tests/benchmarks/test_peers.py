@@ -131,7 +131,7 @@ def test_a_missing_interpreter_is_a_reason_too(tmp_path: Path) -> None:
 def test_without_the_peers_environment_all_peers_are_listed_with_the_reason(
     tiny_model_dir: Path, tmp_path: Path
 ) -> None:
-    ours = Ours(tiny_model_dir, Settings(model_dir=tiny_model_dir, cache_dir=tmp_path, dtype="float32"))
+    ours = Ours(tiny_model_dir, Settings(model_dir=tiny_model_dir, cache_dir=tmp_path, dtype="float32", kernel="auto"))
     asked = [ours.ask(Question.parse("red shoes under $40"))]
     figures = measure(ours, tmp_path, tmp_path / "bin" / "python", asked, turns=1, threads=1)
 
@@ -155,7 +155,7 @@ def test_a_peer_with_other_logits_is_void(
     monkeypatch.setenv("FAKE_WORKER", _FAKE_WORKER)
     monkeypatch.setenv("FAKE", "well")
     monkeypatch.setenv("VOCABULARY", str(vocabulary))
-    ours = Ours(tiny_model_dir, Settings(model_dir=tiny_model_dir, cache_dir=tmp_path, dtype="float32"))
+    ours = Ours(tiny_model_dir, Settings(model_dir=tiny_model_dir, cache_dir=tmp_path, dtype="float32", kernel="auto"))
     figures = measure(ours, tmp_path, python, [ours.ask(Question.parse("red shoes"))], turns=1, threads=1)
 
     assert figures["llama.cpp Q8_0"]["failed"].startswith(reason)
@@ -189,6 +189,7 @@ def test_peers_are_held_to_avx2_with_our_kernel_where_they_can_be(
     python = tmp_path / "bin" / "python"
     (tmp_path / "avx2").mkdir()
     peers = {peer.requirement: peer for peer in PEERS}
+    monkeypatch.delenv("PEAKPLAN_KERNEL", raising=False)
     assert peers["ctranslate2"].instructions(python) == "what it detects"
 
     monkeypatch.setenv("PEAKPLAN_KERNEL", "avx2")
@@ -223,7 +224,9 @@ class _NumpyEngine:
 
 @pytest.mark.parametrize("text", ["red shoes under $40", "where is my package", "waterproof hiking boots size 10"])
 def test_a_peers_greedy_plan_under_our_grammar_is_ours(tiny_model_dir: Path, text: str) -> None:
-    ours = Ours(tiny_model_dir, Settings(model_dir=tiny_model_dir, cache_dir=tiny_model_dir, dtype="float32"))
+    ours = Ours(
+        tiny_model_dir, Settings(model_dir=tiny_model_dir, cache_dir=tiny_model_dir, dtype="float32", kernel="auto")
+    )
     asked = ours.ask(Question.parse(text))
     engine = _NumpyEngine(tiny_model_dir)
     compiler = GrammarCompiler(engine.loaded.tokenizer.to_str(), engine.loaded.eos_token_id)

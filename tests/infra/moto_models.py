@@ -16,6 +16,7 @@ from typing import Any
 
 from moto.autoscaling.models import FakeAutoScalingGroup
 from moto.cloudformation.exceptions import UnformattedGetAttTemplateException
+from moto.cloudformation.models import CloudFormationBackend
 from moto.cloudwatch.responses import CloudWatchResponse
 from moto.core.responses import ActionResult
 from moto.ec2.models.security_groups import SecurityGroup
@@ -89,6 +90,21 @@ def _put_topic_policy(region: str, properties: Properties) -> Properties:
     return {}
 
 
+def _put_endpoint_service(region: str, properties: Properties) -> Properties:
+    put = call("ec2", "CreateVpcEndpointServiceConfiguration", "NetworkLoadBalancerArns", "AcceptanceRequired")
+    service: Properties = put(region, properties)["ServiceConfiguration"]
+    return {"ServiceId": service["ServiceId"]}
+
+
+def _delete_endpoint_service(region: str, properties: Properties) -> Properties:
+    return call("ec2", "DeleteVpcEndpointServiceConfigurations")(region, {"ServiceIds": [properties["ServiceId"]]})
+
+
+def _put_endpoint_permissions(region: str, properties: Properties) -> Properties:
+    added = {"ServiceId": properties["ServiceId"], "AddAllowedPrincipals": properties["AllowedPrincipals"]}
+    return call("ec2", "ModifyVpcEndpointServicePermissions")(region, added)
+
+
 def _nothing(region: str, properties: Properties) -> Properties:
     del region, properties
     return {}
@@ -130,6 +146,10 @@ FORWARDED = (
         ref="GroupId",
     ),
     Forwarded(
+        "AWS::EC2::VPCEndpointService", _put_endpoint_service, gone_is_fine(_delete_endpoint_service), ref="ServiceId"
+    ),
+    Forwarded("AWS::EC2::VPCEndpointServicePermissions", _put_endpoint_permissions, _nothing, ref="ServiceId"),
+    Forwarded(
         "AWS::S3::BucketPolicy",
         _put_bucket_policy,
         gone_is_fine(call("s3", "DeleteBucketPolicy", "Bucket")),
@@ -165,6 +185,7 @@ def _after_create(model: Any, act: Callable[[Any, Properties, str], None]) -> No
 
 
 def _load_balancer(balancer: Any, properties: Properties, region: str) -> None:
+    balancer.type = properties.get("Type", "application")
     attributes = properties.get("LoadBalancerAttributes", [])
     parameters = {"LoadBalancerArn": balancer.arn, "Attributes": attributes}
     call("elbv2", "ModifyLoadBalancerAttributes")(region, parameters)
@@ -218,6 +239,21 @@ def _keep_group_on_update() -> None:
     model.update_from_cloudformation_json = classmethod(kept)
 
 
+def _know_defaults_as_previous_values() -> None:
+    """moto ends in a 500 where a stack keeps a parameter that it was never given: its template's default holds then."""
+    resolve = CloudFormationBackend._resolve_update_parameters
+
+    def kept(self: Any, instance: Any, incoming_params: list[Properties]) -> Any:
+        known = [each for each in incoming_params if not each.get("UsePreviousValue") or _was_given(instance, each)]
+        return resolve(self, instance, known)
+
+    CloudFormationBackend._resolve_update_parameters = kept  # type: ignore[method-assign]
+
+
+def _was_given(stack: Any, parameter: Properties) -> bool:
+    return parameter["ParameterKey"] in stack.parameters
+
+
 def _put_composite_alarm(self: CloudWatchResponse) -> ActionResult:
     answer = self.put_metric_alarm()
     alarm = self.cloudwatch_backend.alarms[self._get_param("AlarmName")]
@@ -259,6 +295,7 @@ def register_models() -> None:
     _after_create(Topic, _topic)
     _after_create(FakeAutoScalingGroup, _auto_scaling_group)
     _keep_group_on_update()
+    _know_defaults_as_previous_values()
     # moto reads bucket policies without their conditions: "deny whatever comes without TLS" would deny everything.
     setattr(FakeBucket, "get_permission", _no_verdict)  # noqa: B010
     setattr(CloudWatchResponse, "put_composite_alarm", _put_composite_alarm)  # noqa: B010  # moto's class lacks it

@@ -14,7 +14,7 @@ use_packaged_node()
 
 from aws_cdk import App  # noqa: E402  # jsii starts its Node at this import
 
-from infra.stacks.fleet import compose  # noqa: E402
+from infra.stacks import compose  # noqa: E402
 
 Template = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""What the fleets that ship do not show: JWT, mutual TLS, NAT, a public door, reserved capacity."""
+"""What the fleets that ship do not show: JWT, mutual TLS, NAT, a public balancer, reserved capacity, processors."""
 
 import json
 from functools import cache
@@ -23,6 +23,7 @@ PUBLIC: dict[str, Any] = {
     "load_balancer.scheme": "internet-facing",
     "load_balancer.authentication": JWT,
     "network.nat": True,
+    "access.privatelink": False,
     "callers.0.cidrs": ["198.51.100.0/24"],
 }
 
@@ -69,19 +70,19 @@ def test_mutual_tls_verifies_against_the_trust_store_of_the_bundle() -> None:
     assert [action["Type"] for action in _listener(locked())["DefaultActions"]] == ["forward"]
 
 
-def test_a_public_door_stands_in_public_subnets_and_lets_named_networks_alone_in() -> None:
+def test_a_public_load_balancer_stands_in_public_subnets_and_lets_named_networks_alone_in() -> None:
     cell = public()["Cell-1"]
     balancer = only(cell, "AWS::ElasticLoadBalancingV2::LoadBalancer")
     assert balancer["Scheme"] == "internet-facing"
     parameters = {name: each["Default"] for name, each in cell["Parameters"].items() if "Default" in each}
     subnets = [parameters[subnet["Ref"]] for subnet in balancer["Subnets"]]
     assert subnets == [f"/peakplan/dev/network/public-subnet-{number}" for number in (1, 2, 3)]
-    guards = resources(cell, "AWS::EC2::SecurityGroup").values()
-    sources = [rule["CidrIp"] for guard in guards for rule in guard["Properties"].get("SecurityGroupIngress", [])]
+    groups = resources(cell, "AWS::EC2::SecurityGroup").values()
+    sources = [rule["CidrIp"] for group in groups for rule in group["Properties"].get("SecurityGroupIngress", [])]
     assert sources == ["198.51.100.0/24"]
 
 
-def test_hosts_stay_private_behind_a_public_door() -> None:
+def test_hosts_stay_private_behind_a_public_load_balancer() -> None:
     cell = public()["Cell-1"]
     parameters = {name: each["Default"] for name, each in cell["Parameters"].items() if "Default" in each}
     for group in resources(cell, "AWS::AutoScaling::AutoScalingGroup").values():
@@ -100,8 +101,8 @@ def test_nat_is_one_gateway_a_zone_and_hosts_may_reach_https_through_it() -> Non
     assert "DestinationCidrBlock" in routes
     rules = [
         rule
-        for guard in resources(public()["Cell-1"], "AWS::EC2::SecurityGroup").values()
-        for rule in guard["Properties"].get("SecurityGroupEgress", [])
+        for group in resources(public()["Cell-1"], "AWS::EC2::SecurityGroup").values()
+        for rule in group["Properties"].get("SecurityGroupEgress", [])
     ]
     anywhere = [(rule["FromPort"], rule["ToPort"]) for rule in rules if rule.get("CidrIp") == "0.0.0.0/0"]
     assert anywhere == [(443, 443)]
@@ -127,3 +128,48 @@ def test_reserved_capacity_is_used_first_by_its_own_group_alone() -> None:
             "CapacityReservationTarget": {"CapacityReservationIds": [RESERVATION]},
         },
     }
+
+
+PROCESSORS: dict[str, Any] = {
+    "groups": [
+        {
+            "instance_type": "c7a.4xlarge",
+            "engine": "torch",
+            "service_time": {"mean_ms": 49.3, "p99_ms": 153.5, "source": "measured: the figures of another machine"},
+            "minimum": 3,
+            "maximum": 6,
+        }
+    ]
+}
+
+
+@cache
+def processors() -> dict[str, Template]:
+    """A fleet without a Neuron chip."""
+    return _clean(PROCESSORS)
+
+
+def test_a_cell_of_processors_runs_our_kernels_and_watches_no_chip() -> None:
+    cell = processors()["Cell-1"]
+    (template,) = resources(cell, "AWS::EC2::LaunchTemplate").values()
+    data = template["Properties"]["LaunchTemplateData"]
+    assert data["InstanceType"] == "c7a.4xlarge"
+    told = json.dumps(data["UserData"])
+    assert "PEAKPLAN_ENGINE=torch" in told
+    assert "PEAKPLAN_GROUP=cpu" in told
+    names = json.dumps(processors()["Observability"])
+    assert "cell-1-neuron-" not in names
+    assert "CPUUtilization" in names
+
+
+def test_the_image_of_a_fleet_of_processors_is_baked_and_proven_on_one() -> None:
+    image = processors()["Image"]
+    assert only(image, "AWS::ImageBuilder::InfrastructureConfiguration")["InstanceTypes"] == ["c7a.4xlarge"]
+    (recipe,) = resources(image, "AWS::ImageBuilder::ImageRecipe").values()
+    parameters = {
+        parameter["Name"]: parameter["Value"][0]
+        for component in recipe["Properties"]["Components"]
+        for parameter in component.get("Parameters", [])
+    }
+    assert parameters["CHIPS"] == "cpu"
+    assert "PEAKPLAN_ENGINE=torch" in parameters["SETTINGS"]

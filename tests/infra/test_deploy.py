@@ -1,6 +1,6 @@
-"""The dev fleet deploys as `make deploy` does it, changes and goes, and reads back as a user relies on it.
+"""The dev fleet deploys as `make deploy` does it, changes, goes back and goes, and reads back as a user relies on it.
 
-Every step is the unmodified CDK CLI's: wave after wave, each cell under its marker.
+Every step is the unmodified CDK CLI's: what is under the cells, the cells under their markers, what is over them.
 
 Against moto: this proves the command line, assets, order, references and parameters. It does not prove permissions,
 quotas, instance refresh or scaling itself; those want a real account.
@@ -22,6 +22,7 @@ from infra.fleet.alarms import alarm_name
 from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
+from infra.release import release_tags
 from tests.infra.fleet.fleets import dev_fleet, dev_with
 from tests.infra.moto_server import ACCOUNT, REGION, MotoServer
 from tests.infra.synthesis import synthesised
@@ -79,8 +80,19 @@ def run_cdk(server: MotoServer, *words: str) -> None:
 def deploy(server: MotoServer, fleet: str) -> subprocess.CompletedProcess[str]:
     """`make deploy FLEET=...` without its baking; moto knows nothing of change sets' parameters, nor does it ask."""
     options = ("--method=direct", "--no-previous-parameters", "--require-approval", "never")
-    waves = (sys.executable, "-m", "infra.waves", "--bake", "0", "0", fleet)
-    return run_line(server, *waves, "--", str(CDK), "--no-notices", *options)
+    rollout = (sys.executable, "-m", "infra.rollout", "--bake", "0", "0", fleet)
+    return run_line(server, *rollout, "--", str(CDK), "--no-notices", *options)
+
+
+def bake(server: MotoServer, commit: str) -> str:
+    """The image pipeline's work: an image with its release's tags, and its id in the parameter."""
+    settings, ec2 = dev_fleet(), server.client("ec2")
+    image: str = ec2.register_image(Name=f"peakplan-dev-{commit}", RootDeviceName="/dev/sda1")["ImageId"]
+    tags = release_tags(settings, {name: commit for name in ("service", "model", "host")}, commit)
+    ec2.create_tags(Resources=[image], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
+    parameter = {"Name": settings.machine_image.parameter, "Value": image, "Type": "String", "Overwrite": True}
+    server.client("ssm").put_parameter(**parameter)
+    return image
 
 
 def as_it_ships() -> str:
@@ -95,7 +107,6 @@ def account(moto_server: MotoServer) -> MotoServer:
     settings = dev_fleet()
     values = {
         settings.load_balancer.certificate_parameter: certificate,
-        settings.machine_image.parameter: "ami-12c6146b",
         settings.machine_image.base_parameter: "ami-12c6146b",
     }
     for name, value in values.items():
@@ -108,8 +119,15 @@ def account(moto_server: MotoServer) -> MotoServer:
 
 
 @pytest.fixture(scope="module")
-def first(account: MotoServer) -> subprocess.CompletedProcess[str]:
+def releases(account: MotoServer) -> list[str]:
+    """Two machine images; the second is made after the first deploy."""
+    return [bake(account, "0000aaaa")]
+
+
+@pytest.fixture(scope="module")
+def first(account: MotoServer, releases: list[str]) -> subprocess.CompletedProcess[str]:
     """The first deploy of the dev fleet, as it ships."""
+    assert len(releases) == 1
     return deploy(account, "dev")
 
 
@@ -123,12 +141,15 @@ def changed_fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def deployed(account: MotoServer, first: subprocess.CompletedProcess[str], changed_fleet: Path) -> Deployment:
+def deployed(
+    account: MotoServer, releases: list[str], first: subprocess.CompletedProcess[str], changed_fleet: Path
+) -> Deployment:
     """The dev fleet, first deployed as it ships, then again with another law."""
     assert first.returncode == 0, first.stdout + first.stderr
     before = Deployment(account, dev_fleet())
     for name, group in before.groups().items():
         assert (group["MinSize"], group["MaxSize"]) == (before.laws()[name].minimum, before.laws()[name].maximum)
+    releases.append(bake(account, "0000bbbb"))
     again = deploy(account, str(changed_fleet))
     assert again.returncode == 0, again.stdout + again.stderr
     return Deployment(account, FleetSettings.from_yaml(changed_fleet))
@@ -144,9 +165,19 @@ def gone_at_the_end(deployed: Deployment) -> Iterator[None]:
     assert {stack["StackName"] for stack in stacks if "cell" in stack["StackName"]} == set()
 
 
-def test_a_fleet_goes_wave_after_wave(first: subprocess.CompletedProcess[str], deployed: Deployment) -> None:
-    said = [line for line in first.stdout.splitlines() if line.startswith("Wave ")]
-    assert said == ["Wave 1 of 3: Network, Image", "Wave 2 of 3: Cell-1", "Wave 3 of 3: Edge, Observability"]
+def images(deployed: Deployment) -> set[str]:
+    """The images of the newest versions of the cell's launch templates."""
+    found = deployed.client("ec2").describe_launch_template_versions(
+        LaunchTemplateName="peakplan-dev-cell-1-inf2", Versions=["$Latest"]
+    )["LaunchTemplateVersions"]
+    return {each["LaunchTemplateData"]["ImageId"] for each in found}
+
+
+def test_a_fleet_goes_from_under_the_cells_to_over_them(
+    first: subprocess.CompletedProcess[str], deployed: Deployment
+) -> None:
+    said = [line for line in first.stdout.splitlines() if line.startswith("Deploying ")]
+    assert said == ["Deploying Network, Image", "Deploying Cell-1", "Deploying Edge, Observability"]
     assert "nothing to watch" in first.stderr, "alarms come after the cells that they watch"
     stacks = deployed.client("cloudformation").describe_stacks()["Stacks"]
     assert {stack["StackStatus"] for stack in stacks} == {"CREATE_COMPLETE", "UPDATE_COMPLETE"}
@@ -174,6 +205,10 @@ def test_the_deploy_s_marker_is_what_holds_the_cell_s_page_back(deployed: Deploy
     assert {mark["Maximum"] for mark in marks} == {1.0}
 
 
+def test_hosts_run_the_release_of_the_last_deploy(deployed: Deployment, releases: list[str]) -> None:
+    assert images(deployed) == {releases[1]}
+
+
 def test_groups_follow_the_changed_law(deployed: Deployment) -> None:
     groups = deployed.groups()
     assert set(groups) == set(deployed.laws())
@@ -194,7 +229,7 @@ def test_policies_are_the_law_s(deployed: Deployment) -> None:
         configuration = tracking["TargetTrackingConfiguration"]
         stat = configuration["CustomizedMetricSpecification"]["Metrics"][0]["MetricStat"]
         assert (configuration["TargetValue"], configuration["DisableScaleIn"]) == (law.tracking.target, True)
-        assert (stat["Metric"]["MetricName"], stat["Period"]) == ("OutstandingPerReplica", 10)
+        assert (stat["Metric"]["MetricName"], stat["Period"]) == ("OfferedWork", 10)
         adjustments = [each["StepAdjustments"] for each in by_type["StepScaling"]]
         added = sorted(tuple(step["ScalingAdjustment"] for step in steps) for steps in adjustments)
         assert added == sorted(tuple(step.percent for step in policy.steps) for policy in law.steps)
@@ -205,13 +240,12 @@ def test_policies_are_the_law_s(deployed: Deployment) -> None:
 
 def test_scaling_alarms_fire_their_policies(deployed: Deployment) -> None:
     alarms = deployed.client("cloudwatch").describe_alarms(AlarmNamePrefix="peakplan-dev-cell-1-inf2-scale-")
-    found = {alarm["AlarmName"].rpartition("-")[2]: alarm for alarm in alarms["MetricAlarms"]}
+    found = {alarm["AlarmName"].partition("-scale-")[2]: alarm for alarm in alarms["MetricAlarms"]}
     law = deployed.laws()["peakplan-dev-cell-1-inf2"]
     lines = {policy.name: policy.threshold for policy in law.steps}
 
-    assert set(found) == {"p90", "p99", "degraded", "removal"}
-    assert found["p99"]["Threshold"] == pytest.approx(lines["p99"] / 1000), "the balancer reports seconds"
-    assert found["degraded"]["Threshold"] == lines["degraded"]
+    assert set(found) == {*lines, "removal"} >= {"surge-1", "surge-5", "pressed", "latency", "queue", "by-rule"}
+    assert {name: found[name]["Threshold"] for name in lines} == pytest.approx(lines)
     assert found["removal"]["EvaluationPeriods"] == law.removal.calm_periods
     assert all(":scalingPolicy:" in alarm["AlarmActions"][0] for alarm in found.values())
 
@@ -232,17 +266,20 @@ def test_instances_are_warm_and_wait_to_be_proven_ready(deployed: Deployment) ->
         assert hooks["prove-ready"]["DefaultResult"] == "ABANDON"
         assert hooks["drain"]["LifecycleTransition"] == "autoscaling:EC2_INSTANCE_TERMINATING"
         pool = scaling.describe_warm_pool(AutoScalingGroupName=name)["WarmPoolConfiguration"]
-        assert (pool["MinSize"], pool["PoolState"]) == (law.warm_pool.size, "Stopped")
+        assert (pool["MinSize"], pool["PoolState"]) == (0, "Stopped")
+        assert pool["MaxGroupPreparedCapacity"] == law.warm_pool.prepared
 
 
-def test_the_door_speaks_tls_to_named_networks_alone(deployed: Deployment) -> None:
+def test_the_load_balancer_speaks_tls_to_named_networks_alone(deployed: Deployment) -> None:
     balancing, network = deployed.client("elbv2"), deployed.client("ec2")
-    (balancer,) = balancing.describe_load_balancers()["LoadBalancers"]
-    (listener,) = balancing.describe_listeners(LoadBalancerArn=balancer["LoadBalancerArn"])["Listeners"]
-    (targets,) = balancing.describe_target_groups()["TargetGroups"]
+    found = balancing.describe_load_balancers()["LoadBalancers"]
+    (balancer,) = [each for each in found if each["Type"] == "application"]
+    listeners = balancing.describe_listeners(LoadBalancerArn=balancer["LoadBalancerArn"])["Listeners"]
+    (listener,) = [each for each in listeners if each["Port"] == 443]
+    (targets,) = [each for each in balancing.describe_target_groups()["TargetGroups"] if each["Port"] == 8080]
     attributes = balancing.describe_target_group_attributes(TargetGroupArn=targets["TargetGroupArn"])["Attributes"]
-    guards = network.describe_security_groups(GroupIds=balancer["SecurityGroups"])["SecurityGroups"]
-    sources = [source["CidrIp"] for rule in guards[0]["IpPermissions"] for source in rule["IpRanges"]]
+    groups = network.describe_security_groups(GroupIds=balancer["SecurityGroups"])["SecurityGroups"]
+    sources = [source["CidrIp"] for rule in groups[0]["IpPermissions"] for source in rule["IpRanges"]]
 
     assert balancer["Scheme"] == "internal"
     assert (listener["Protocol"], listener["Port"]) == ("HTTPS", 443)
@@ -258,7 +295,17 @@ def test_callers_have_names_over_the_cells(deployed: Deployment) -> None:
     records = names.list_resource_record_sets(HostedZoneId=zone["Id"])["ResourceRecordSets"]
     weighted = {record["Name"].rstrip("."): record for record in records if "Weight" in record}
     assert set(weighted) == {"plan.planner.internal", "assistant.plan.planner.internal"}
+    assert "cell-1.plan.planner.internal" in {record["Name"].rstrip(".") for record in records}
     assert all(record["AliasTarget"]["EvaluateTargetHealth"] for record in weighted.values())
+
+
+def test_callers_of_this_account_reach_the_cell_by_privatelink(deployed: Deployment) -> None:
+    network = deployed.client("ec2")
+    (service,) = network.describe_vpc_endpoint_service_configurations()["ServiceConfigurations"]
+    found = deployed.client("elbv2").describe_load_balancers(LoadBalancerArns=service["NetworkLoadBalancerArns"])
+    may = network.describe_vpc_endpoint_service_permissions(ServiceId=service["ServiceId"])["AllowedPrincipals"]
+    assert [each["Type"] for each in found["LoadBalancers"]] == ["network"]
+    assert [each["Principal"] for each in may] == [f"arn:aws:iam::{ACCOUNT}:root"]
 
 
 def test_people_are_told(deployed: Deployment) -> None:
@@ -275,4 +322,14 @@ def test_a_hurt_cell_stops_the_deploy(deployed: Deployment, changed_fleet: Path)
     done = deploy(deployed.server, str(changed_fleet))
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"{alarm} fired, so no further cell is deployed" in done.stderr
-    assert "Stopped at Cell-1; not touched: Edge, Observability" in done.stderr
+    assert "Stopped at cell-1" in done.stderr
+    watching.set_alarm_state(AlarmName=alarm, StateValue="OK", StateReason="a test", StateReasonData="{}")
+
+
+def test_a_rollback_brings_the_release_before(deployed: Deployment, releases: list[str]) -> None:
+    done = run_line(deployed.server, sys.executable, "-m", "infra.rollback", "dev")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert images(deployed) == {releases[0]}
+    refused = deploy(deployed.server, "dev")
+    assert refused.returncode == 3
+    assert "bake another image" in refused.stderr

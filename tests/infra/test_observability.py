@@ -18,8 +18,9 @@ from infra.constructs.names import CellNames
 from infra.fleet.alarm_kinds import Severity
 from infra.fleet.alarms import cell_alarms
 from infra.fleet.metrics import metrics
+from infra.fleet.parts import OnCall
 from infra.fleet.settings import FLEETS, FleetFileError, FleetSettings
-from infra.stacks.observability import MOST_CELLS, ObservabilityStack
+from infra.stacks import MOST_CELLS, ObservabilityStack
 from tests.infra.moto_server import MotoServer
 
 Resource = dict[str, Any]
@@ -38,16 +39,19 @@ def names() -> list[CellNames]:
     ]
 
 
+TOLD = ("night@example.com", "desk@example.com")
+
+
 @cache
-def stack(on_call: str = "night@example.com") -> ObservabilityStack:
-    settings = fleet().model_copy(update={"on_call": on_call})
+def stack(page: str = TOLD[0], ticket: str = TOLD[1]) -> ObservabilityStack:
+    settings = fleet().model_copy(update={"on_call": OnCall(page=page, ticket=ticket)})
     app = aws_cdk.App(analytics_reporting=False)
     return ObservabilityStack(app, "Observability", settings=settings, cells=names())
 
 
 @cache
-def resources(on_call: str = "night@example.com") -> dict[str, Resource]:
-    found: dict[str, Resource] = Template.from_stack(stack(on_call)).to_json()["Resources"]
+def resources(page: str = TOLD[0], ticket: str = TOLD[1]) -> dict[str, Resource]:
+    found: dict[str, Resource] = Template.from_stack(stack(page, ticket)).to_json()["Resources"]
     return found
 
 
@@ -70,8 +74,29 @@ def test_every_cell_has_every_alarm_under_a_name_that_says_which() -> None:
 def test_every_notification_says_what_it_means_and_links_its_runbook() -> None:
     for name, alarm in alarms().items():
         assert re.search(
-            r"^\[(page|ticket|part)\] .+ Runbook: docs/runbooks/[a-z0-9-]+\.md$", alarm["AlarmDescription"]
+            r"^\[(page|ticket|part)\] .+ Runbook: https://\S+/dashboard/peakplan-prime-day-runbook-[a-z0-9-]+$",
+            alarm["AlarmDescription"],
         ), name
+
+
+def test_every_runbook_that_a_notification_links_is_a_page() -> None:
+    boards = {each["DashboardName"]: each["DashboardBody"] for each in of_type("CloudWatch::Dashboard")}
+    linked = {alarm["AlarmDescription"].rpartition("/")[2] for alarm in alarms().values()}
+    assert linked <= set(boards)
+    for name in linked:
+        (widget,) = json.loads(boards[name])["widgets"]
+        assert "## Mitigation" in widget["properties"]["markdown"]
+        assert not re.search(r"\]\([a-z-]+\.md\)", widget["properties"]["markdown"]), "links lead to pages too"
+
+
+def test_a_team_that_reads_runbooks_elsewhere_is_sent_there() -> None:
+    settings = fleet().model_copy(update={"runbooks": "https://wiki.example.com/planner"})
+    app = aws_cdk.App(analytics_reporting=False)
+    found = Template.from_stack(ObservabilityStack(app, "Observability", settings=settings, cells=names())).to_json()
+    described = [each["Properties"].get("AlarmDescription", "") for each in found["Resources"].values()]
+    assert any(text.endswith("Runbook: https://wiki.example.com/planner/p99.md") for text in described)
+    boards = [each for each in found["Resources"].values() if each["Type"] == "AWS::CloudWatch::Dashboard"]
+    assert len(boards) == 1
 
 
 def test_pages_and_tickets_notify_and_parts_and_pages_inputs_do_not() -> None:
@@ -81,6 +106,13 @@ def test_pages_and_tickets_notify_and_parts_and_pages_inputs_do_not() -> None:
         notifies = definition.severity is Severity.TICKET or definition.key == "page"
         assert bool(alarm.get("AlarmActions")) is notifies, name
         assert bool(alarm.get("OKActions")) is notifies, name
+        if notifies:
+            assert topic_of(alarm["AlarmActions"][0]) == ("pages" if definition.key == "page" else "tickets"), name
+
+
+def topic_of(action: Any) -> str:
+    """What the topic behind an action is for."""
+    return str(resources()[action["Ref"]]["Properties"]["TopicName"].rpartition("-")[2])
 
 
 def test_a_deploy_holds_the_page_back_through_the_quiet_alarm() -> None:
@@ -112,22 +144,21 @@ def test_alarm_metrics_are_those_of_the_data_file_with_all_their_dimensions() ->
                 assert metric["Namespace"] == metrics().namespace(metric["MetricName"])
 
 
-def test_the_topic_is_encrypted_with_a_rotated_key_that_alarms_of_this_account_may_use() -> None:
-    (topic,), (key,) = of_type("SNS::Topic"), of_type("KMS::Key")
+def test_topics_are_encrypted_with_a_rotated_key_that_alarms_may_use() -> None:
+    topics, (key,) = of_type("SNS::Topic"), of_type("KMS::Key")
     statements = key["KeyPolicy"]["Statement"]
     alarms_may = [each for each in statements if each["Principal"] == {"Service": "cloudwatch.amazonaws.com"}]
 
-    assert "KmsMasterKeyId" in topic
+    assert len(topics) == 2
+    assert all("KmsMasterKeyId" in topic for topic in topics)
     assert key["EnableKeyRotation"] is True
-    assert [each["Condition"] for each in alarms_may] == [
-        {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
-    ]
-    assert of_type("SNS::Subscription")[0]["Endpoint"] == "night@example.com"
+    assert len(alarms_may) == 1
+    assert tuple(each["Endpoint"] for each in of_type("SNS::Subscription")) == TOLD
 
 
 def test_a_team_with_a_topic_of_its_own_gets_no_other() -> None:
     theirs = "arn:aws:sns:us-east-1:123456789012:pager"
-    found = resources(theirs)
+    found = resources(theirs, theirs)
 
     assert not [each for each in found.values() if each["Type"].startswith("AWS::SNS")]
     told = [each["Properties"]["AlarmActions"] for each in found.values() if each["Properties"].get("AlarmActions")]
@@ -155,7 +186,7 @@ def entries(board: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
 
 
 def test_the_stack_carries_this_dashboard(board: dict[str, Any]) -> None:
-    (found,) = of_type("CloudWatch::Dashboard")
+    (found,) = [each for each in of_type("CloudWatch::Dashboard") if each["DashboardName"] == "peakplan-prime-day"]
     parts = found["DashboardBody"]["Fn::Join"][1]
     text = "".join(part if isinstance(part, str) else "arn" for part in parts)
 
@@ -174,17 +205,35 @@ def test_widgets_fill_their_rows_and_never_overlap(board: dict[str, Any]) -> Non
     assert set().union(*taken) == {(x, y) for x in range(24) for y in range(bottom)}
 
 
-def test_one_row_a_cell_with_everything_on_call_asks_for(board: dict[str, Any]) -> None:
+def test_two_rows_a_cell_with_everything_on_call_asks_for(board: dict[str, Any]) -> None:
     for cell in ("cell-1", "cell-2"):
         row = [widget for widget in board["widgets"] if widget["properties"].get("title", "").startswith(f"{cell} ")]
         labels = {
             entry[0]["label"] for widget in row for entry in widget["properties"]["metrics"] if "label" in entry[0]
         }
-        assert len({widget["y"] for widget in row}) == 1
+        assert len({widget["y"] for widget in row}) == 2
         assert labels >= {
-            "good %", "burn", "p50", "p90", "p99", "requests", "degraded %", "shed %", "cache hits %", "outstanding",
-            "tokens a step", "in service", "wanted", "warm", "busy %", "hardware", "runtime", "$ inf2",
+            "good %", "burn", "burn, by the model", "p50", "p90", "p99", "requests", "degraded %", "shed %",
+            "cache hits %", "offered", "outstanding", "tokens a step", "in service", "wanted", "warm", "busy %",
+            "hardware", "runtime", "$ inf2", "busy", "late", "down", "queue p99", "replicas", "restarts",
         }  # fmt: skip
+
+
+def test_the_fleet_s_row_shows_who_plans_which_release_it_is_and_how_far_quotas_reach(board: dict[str, Any]) -> None:
+    titles = {widget["properties"].get("title", "") for widget in board["widgets"]}
+    assert {"Plans without the model, %: fleet and cells", "vCPU quota in use, %", "Plans by intent"} <= titles
+    searched = [entry[0]["expression"] for _, entry in entries(board) if "SEARCH" in str(entry[0])]
+    assert any("Release" in text and 'MetricName="Requests"' in text for text in searched)
+    quota = [str(entry[0]) for title, entry in entries(board) if title.startswith("vCPU quota")]
+    assert any("SERVICE_QUOTA" in text for text in quota)
+
+
+def test_every_metric_that_is_published_stands_on_a_graph(board: dict[str, Any]) -> None:
+    """What nobody can see is not worth its price."""
+    shown = {entry[1] for _, entry in entries(board) if isinstance(entry[0], str)}
+    shown |= set(re.findall(r'MetricName="(\w+)"', json.dumps(board).replace("\\", "")))
+    shown |= {"CPUUtilization"}  # of fleets without Neuron
+    assert set(metrics().metrics) <= shown
 
 
 def test_every_metric_shown_is_in_the_data_file(board: dict[str, Any]) -> None:
@@ -206,7 +255,8 @@ def test_every_curve_is_math_over_ids_of_its_own_graph(board: dict[str, Any]) ->
         assert len(known) == len(set(known)), widget["properties"]["title"]
         for line in lines:
             if "expression" in line[0]:
-                used = set(re.findall(r"[A-Za-z_]\w*", line[0]["expression"])) - {"IF", "FILL"}
+                bare = re.sub(r"'[^']*'", "", line[0]["expression"])
+                used = set(re.findall(r"[A-Za-z_]\w*", bare)) - {"IF", "FILL", "SEARCH", "SERVICE_QUOTA"}
                 assert used <= set(known), widget["properties"]["title"]
                 assert len(line[0]["expression"]) <= 1024
 
@@ -249,7 +299,7 @@ def test_the_largest_fleet_fits_a_template_and_a_larger_one_is_refused_in_words(
 
     assert len(template["Resources"]) <= 500
     assert len(json.dumps(template, indent=1)) <= 1_000_000
-    with pytest.raises(FleetFileError, match="16 are more than the 15 whose alarms one stack holds"):
+    with pytest.raises(FleetFileError, match=f"{MOST_CELLS + 1} are more than the {MOST_CELLS} whose"):
         ObservabilityStack(app, "TooLarge", settings=fleet(), cells=many_cells(MOST_CELLS + 1))
 
 

@@ -9,9 +9,9 @@ from infra.node import use_packaged_node
 
 use_packaged_node()
 
-from aws_cdk import App, CfnResource, Stack  # noqa: E402
+from aws_cdk import App, CfnResource, RemovalPolicy, Stack  # noqa: E402
 
-from infra.stacks.fleet import NEVER, check  # noqa: E402
+from infra.stacks import GUARD_RULES, check  # noqa: E402
 from tests.infra.synthesis import findings  # noqa: E402
 
 pytestmark = pytest.mark.slow  # Node starts
@@ -93,6 +93,50 @@ BAD: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     "unencrypted bucket": ("encrypted_buckets", "AWS::S3::Bucket", {}),
     "unencrypted topic": ("encrypted_topics", "AWS::SNS::Topic", {}),
+    "VPC of a quarter million addresses": (
+        "vpcs_of_a_size_that_aws_makes",
+        "AWS::EC2::VPC",
+        {"CidrBlock": "10.64.0.0/14"},
+    ),
+    "endpoint for everything": (
+        "endpoints_have_a_policy",
+        "AWS::EC2::VPCEndpoint",
+        {"VpcId": "vpc-01234567", "ServiceName": "com.amazonaws.us-east-1.logs", "VpcEndpointType": "Interface"},
+    ),
+    "S3 by an interface": (
+        "no_interface_endpoint_for_s3",
+        "AWS::EC2::VPCEndpoint",
+        {
+            "VpcId": "vpc-01234567",
+            "ServiceName": "com.amazonaws.us-east-1.s3",
+            "VpcEndpointType": "Interface",
+            "PolicyDocument": {},
+        },
+    ),
+    "a bucket that outlives its stack": ("nothing_outlives_a_failed_create", "AWS::S3::Bucket", {}),
+    "capacity all year": (
+        "no_capacity_reserved_all_year",
+        "AWS::ElasticLoadBalancingV2::LoadBalancer",
+        {"MinimumLoadBalancerCapacity": {"CapacityUnits": 600}},
+    ),
+    "a key that silences alarms": (
+        "alarms_may_use_keys_without_a_source_account",
+        "AWS::KMS::Key",
+        {
+            "KeyPolicy": {
+                "Version": "2012-10-17",
+                "Statement": [
+                    {
+                        "Effect": "Allow",
+                        "Principal": {"Service": "cloudwatch.amazonaws.com"},
+                        "Action": ["kms:Decrypt"],
+                        "Resource": "*",
+                        "Condition": {"StringEquals": {"aws:SourceAccount": "123456789012"}},
+                    }
+                ],
+            }
+        },
+    ),
     "unencrypted repository": ("encrypted_repositories", "AWS::ECR::Repository", {}),
 }
 
@@ -103,7 +147,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     app = App(outdir=str(tmp_path_factory.mktemp("bad")), analytics_reporting=False)
     stack = Stack(app, "Bad")
     for name, (_, kind, properties) in BAD.items():
-        CfnResource(stack, name, type=kind, properties=properties)
+        made = CfnResource(stack, name, type=kind, properties=properties)
+        if "outlives" in name:
+            made.apply_removal_policy(RemovalPolicy.RETAIN)
     check(app)
     app.synth()
     return findings(app)
@@ -115,5 +161,7 @@ def test_what_must_never_be_is_found(found: list[str], name: str) -> None:
 
 
 def test_every_rule_has_a_bad_example() -> None:
-    rules = {line.split()[1] for line in NEVER.read_text(encoding="utf-8").splitlines() if line.startswith("rule ")}
+    rules = {
+        line.split()[1] for line in GUARD_RULES.read_text(encoding="utf-8").splitlines() if line.startswith("rule ")
+    }
     assert rules == {rule for rule, _, _ in BAD.values()}

@@ -207,6 +207,7 @@ async def test_prompt_and_grammar_are_made_once_and_the_grammar_only_for_a_model
     missed, remembered = task("red shoes"), task("red shoes")
     assert caching.plan_at_once(missed) is None
     assert (await caching.plan(missed)).source == "model"
+    assert missed.key("v1") is missed.key("v1")
     assert made == ["render_prompt", "plan_grammar"]
     assert caching.plan_at_once(remembered) is not None
     assert made == ["render_prompt", "plan_grammar", "render_prompt"]

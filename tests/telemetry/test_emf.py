@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from service.telemetry.emf import EmfCollector
+from service.telemetry.emf import EmfCollector, Label
 from service.telemetry.metrics import Metrics, Outcome, Reading
 from service.telemetry.names import metric_names, rungs
 
@@ -53,9 +53,9 @@ def directive_of(document: dict[str, Any], name: str) -> dict[str, Any]:
 def test_latency_comes_by_rung_with_every_value_and_counts_as_sums() -> None:
     collector = EmfCollector(WHO)
     for milliseconds in range(250):
-        collector.add("Latency", milliseconds, "model")
-        collector.add("Answered", 1, "model")
-    collector.add("Latency", 1.5, "cache")
+        collector.add("Latency", milliseconds, ("Rung", "model"))
+        collector.add("Answered", 1, ("Rung", "model"))
+    collector.add("Latency", 1.5, ("Rung", "cache"))
     collector.add("Requests", 1)
     found = documents(collector)
     assert sorted(of(found, "Latency", "model")) == list(range(250))
@@ -90,15 +90,19 @@ def test_a_metric_that_the_fleet_does_not_know_is_an_error() -> None:
         st.tuples(
             st.sampled_from(sorted(metric_names())),
             st.floats(0, 1e6, allow_nan=False),
-            st.sampled_from([None, *rungs()]),
+            st.sampled_from([None, *(("Rung", rung) for rung in rungs())]),
         ),
         max_size=300,
     )
 )
-def test_whatever_is_measured_is_a_valid_document(values: list[tuple[str, float, str | None]]) -> None:
+def test_whatever_is_measured_is_a_valid_document(values: list[tuple[str, float, Label | None]]) -> None:
     collector = EmfCollector(WHO | {"Group": "inf2"})
-    for name, value, rung in values:
-        collector.add(name, value, rung)
+    for name, value, label in values:
+        dimensions = metric_names()[name].dimensions
+        if label is None or ("Fleet", "Cell", "Rung") not in dimensions:
+            label = next((("Reason" if "Reason" in chosen else "Intent", "x") for chosen in dimensions
+                          if {"Reason", "Intent"} & set(chosen)), None)  # fmt: skip
+        collector.add(name, value, label)
     found = documents(collector)
     assert {name for name, _, _ in values} == {name for name in metric_names() if of(found, name)}
     assert documents(collector) == []
@@ -123,7 +127,7 @@ def test_a_request_becomes_its_metrics() -> None:
             forced_percent=40,
         )
     )
-    metrics.planned(Outcome(rung="fallback", milliseconds=301, degraded=True))
+    metrics.planned(Outcome(rung="fallback", milliseconds=301, degraded=True, reason="late", intent="support"))
     metrics.shed()
     metrics.failed()
     found = [json.loads(line) for line in metrics.lines()]
@@ -132,7 +136,8 @@ def test_a_request_becomes_its_metrics() -> None:
     expected = {
         "Requests": [4], "Answered": [1, 1], "Degraded": [1], "Shed": [1], "SloGood": [1], "SloBad": [3],
         "QueueTime": [10], "TokensPerStep": [2.5], "ForcedShare": [40], "Admitted": [2], "CacheHits": [1],
-        "OutstandingPerReplica": [1.5], "ReplicasInService": [2],
+        "OutstandingPerReplica": [1.5], "ReplicasInService": [2], "ModelLatency": [120.5], "Fallbacks": [1],
+        "Intents": [1],
     }  # fmt: skip
     assert {name: of(found, name) for name in expected} == expected
 
@@ -141,8 +146,43 @@ def test_totals_are_counted_once_and_replicas_once_a_minute() -> None:
     metrics, _ = metrics_of(Reading(totals={"ReplicaRestarts": 3}, replicas=2))
     first, *rest = [[json.loads(line) for line in metrics.lines()] for _ in range(7)]
     assert (of(first, "ReplicaRestarts"), of(first, "ReplicasInService")) == ([3], [2])
-    assert [of(found, "ReplicaRestarts") for found in rest] == [[]] * 6
+    assert [of(found, "ReplicaRestarts") for found in rest] == [[0]] * 6
+    assert [of(found, "Requests") for found in rest] == [[0]] * 6, "a quiet host is not a silent one"
     assert [of(found, "ReplicasInService") for found in rest] == [[]] * 5 + [[2]]
+
+
+def test_offered_work_counts_what_was_refused_and_replica_seconds_what_could_be_done() -> None:
+    reading = Reading(asked=40, service_seconds=0.05, replicas=2)
+    now = 100.0
+    collector = EmfCollector(WHO | {"Group": "inf2"})
+    metrics = Metrics(lambda: reading, 300.0, collector, clock=lambda: now)
+    for _ in range(9):
+        metrics.shed()  # past the rules' own limit: it wanted a plan all the same
+    metrics.shed(for_want_of_room=False)  # its caller asks too often: no reason to grow
+    now = 110.0
+    (document,) = [json.loads(line) for line in metrics.lines()]
+    assert document["OfferedWork"] == pytest.approx((40 + 9) * 0.05)
+    assert document["ReplicaSeconds"] == pytest.approx(20)
+    now = 120.0
+    (document,) = [json.loads(line) for line in metrics.lines()]
+    assert (document["OfferedWork"], document["ReplicaSeconds"]) == (0, pytest.approx(20))
+    assert directive_of(document, "OfferedWork")["Metrics"][0]["StorageResolution"] == 1
+
+
+def test_a_reason_and_an_intent_are_dimensions_and_an_odd_reason_is_an_error() -> None:
+    collector = EmfCollector(WHO | {"Release": "r-7"})
+    metrics = Metrics(Reading, 300.0, collector)
+    for reason in ("busy", "busy", "IncompletePlanError"):
+        metrics.planned(Outcome(rung="fallback", milliseconds=2, degraded=True, reason=reason, intent="find_product"))
+    found = [json.loads(line) for line in metrics.lines()]
+    assert {document["Reason"]: document["Fallbacks"] for document in found if "Reason" in document} == {
+        "busy": 2,
+        "error": 1,
+    }
+    assert [document["Intents"] for document in found if document.get("Intent") == "find_product"] == [3]
+    (degraded,) = [document for document in found if "Degraded" in document]
+    assert degraded["Release"] == "r-7"
+    assert ["Fleet", "Cell", "Release"] in directive_of(degraded, "Degraded")["Dimensions"]
 
 
 def test_prometheus_tells_the_same() -> None:

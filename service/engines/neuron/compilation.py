@@ -63,7 +63,7 @@ def compile_model(
 
 
 def medusa_shape(checkpoint: Path) -> MedusaShape:
-    """Return an exported checkpoint's shape. Raises LayoutError for heads whose names or shapes NxDI rejects."""
+    """Return an exported checkpoint's shape. Raises LayoutError for heads whose names or shapes NxDI cannot match."""
     config = read_config(checkpoint)
     heads, tree = checkpoint / _NXDI.file, checkpoint / _TREE
     count = read_heads(heads, read_lm_head(checkpoint, config)).heads.count if heads.is_file() else 0

@@ -1,13 +1,16 @@
 """An engine whose model lives in a process of its own, so that no forward pass ever holds up the web server.
 
 The server's end of the socket is non-blocking: a replica that hangs or is stopped in the middle of a message costs the
-event loop nothing. A replica that does not answer a cancellation within `grace` seconds is killed.
+event loop nothing. A replica that does not answer a cancellation within `grace` seconds, or
+the longest generation that it made, is killed.
 """
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
+import time
 
 from service.engines.protocol import (
     EngineUnavailableError,
@@ -20,8 +23,11 @@ from service.engines.worker.fork_server import ForkServer, Process, can_fork
 from service.engines.worker.messages import Cancel, Failure, LoadModel, Message, ModelSource, Ready
 from service.engines.worker.spawn import spawn
 
-START_SECONDS = 1800.0  # the first start downloads the base weights
+logger = logging.getLogger(__name__)
+
+START_SECONDS = 1800.0  # the first start fetches the base weights
 GRACE_SECONDS = 2.0
+_MOST_GRACE_SECONDS = 10.0
 
 
 class ReplicaEngine:
@@ -44,7 +50,8 @@ class ReplicaEngine:
         self._link: ReplicaConnection | None = None
         self._model_id = ""
         self._kernel = ""
-        self._ready = False  # true between a start that succeeded and the next stop
+        self._longest = 0.0  # seconds of its generations
+        self._ready = False  # between a start that succeeded and the next stop
 
     @property
     def model_id(self) -> str:
@@ -87,6 +94,7 @@ class ReplicaEngine:
         link = self._link
         answer = link.expect()
         link.send(request)
+        started = time.monotonic()
         try:
             message = await answer
         except asyncio.CancelledError:
@@ -95,6 +103,7 @@ class ReplicaEngine:
                 await self._settle(link)
             raise
         if isinstance(message, GenerationResult):
+            self._longest = max(self._longest, time.monotonic() - started)
             return message
         if isinstance(message, Failure) and message.refused:
             raise RequestRefusedError.of(message.reason)
@@ -133,8 +142,11 @@ class ReplicaEngine:
         """Wait until the replica is free again. The cancelled request's answer is marked as retrieved."""
         answer = link.expect()
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
-        await asyncio.wait({answer}, timeout=self._grace_seconds)
+        # A replica looks up after each forward pass, and no pass takes longer than the longest generation of many.
+        grace = min(max(self._grace_seconds, self._longest), _MOST_GRACE_SECONDS)
+        await asyncio.wait({answer}, timeout=grace)
         if not answer.done():
+            logger.error("a cancelled replica did not come free: killed", extra={"seconds": round(grace, 3)})
             link.close()
             if self._process is not None:
                 self._process.kill()

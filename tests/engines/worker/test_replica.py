@@ -96,6 +96,18 @@ async def test_a_hung_replica_is_killed_after_a_cancellation(engine: ReplicaEngi
     assert not engine.available
 
 
+async def test_a_replica_whose_forward_passes_are_slow_is_waited_for(engine: ReplicaEngine) -> None:
+    await engine.generate(request("hang 0.8"))  # which looks up as late as one very slow forward pass
+    pid = engine.pid
+    work = asyncio.create_task(engine.generate(request("hang 0.6")))
+    await asyncio.sleep(0.05)
+    work.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await work
+    assert engine.available
+    assert engine.pid == pid
+
+
 async def test_a_stopped_process_does_not_hold_up_the_server(engine: ReplicaEngine) -> None:
     assert engine.pid is not None
     os.kill(engine.pid, signal.SIGSTOP)

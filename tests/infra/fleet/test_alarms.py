@@ -8,8 +8,7 @@ import pytest
 from infra.constructs.names import CellNames
 from infra.constructs.readings import expand_all
 from infra.fleet.alarm_kinds import Alarm, CompositeAlarm, MetricAlarm, Reading, Severity
-from infra.fleet.alarms import alarm_name, cell_alarms, saturated_outstanding
-from infra.fleet.burn import FAST, SLOW
+from infra.fleet.alarms import BY_MODEL, FAST, PAST_CAPACITY, SLOW, TIMELY, alarm_name, cell_alarms
 from infra.fleet.metrics import MetricNameError
 from infra.fleet.settings import FLEETS, FleetSettings
 
@@ -38,12 +37,13 @@ def test_every_alarm_of_the_issue_is_there() -> None:
 def test_burn_rates_are_those_that_spend_the_stated_share_of_28_days() -> None:
     assert pytest.approx(13.44) == FAST.rate  # 2% of 672 hours in one
     assert pytest.approx(5.6) == SLOW.rate  # 5% of 672 hours in six
-    assert FAST.bad_percent(fleet(goal=0.999)) == pytest.approx(1.344)
-    assert FAST.bad_percent(fleet(goal=0.99)) == pytest.approx(13.44)
+    assert FAST.bad_percent(TIMELY.budget(fleet(goal=0.999))) == pytest.approx(1.344)
+    assert FAST.bad_percent(TIMELY.budget(fleet(goal=0.99))) == pytest.approx(13.44)
+    assert FAST.bad_percent(BY_MODEL.budget(fleet(model_goal=0.99))) == pytest.approx(13.44)
 
 
 def test_a_lax_goal_still_has_a_line_that_an_outage_reaches() -> None:
-    assert FAST.bad_percent(fleet(goal=0.6)) == 50.0
+    assert FAST.bad_percent(TIMELY.budget(fleet(goal=0.6))) == 50.0
 
 
 def test_a_burn_alarm_needs_its_long_and_its_short_window() -> None:
@@ -60,7 +60,50 @@ def test_lines_follow_the_slo() -> None:
     assert strict["p99"].line == 0.3
     assert isinstance(lax["p99"], MetricAlarm)
     assert lax["p99"].line == 0.9
-    assert saturated_outstanding(fleet(p99_ms=900)) > saturated_outstanding(fleet(p99_ms=300))
+
+
+def test_plans_without_the_model_have_a_budget_of_their_own() -> None:
+    """Degraded plans count as good answers: in time, and poor."""
+    alarms = by_key(fleet())
+    readings = {"good": 60.0, "late": 40.0, "degraded": 46.0, "shed": 0.0}
+    assert _value(alarms["model-fast-burn-long"], **readings) == 46
+    assert _value(alarms["fast-burn-long"], **{name: readings[name] for name in ("good", "late")}) == 40
+    fast, slow = alarms["model-fast-burn"], alarms["model-slow-burn"]
+    assert (fast.severity, slow.severity) == (Severity.PAGE, Severity.TICKET)
+
+
+def test_a_page_comes_between_11_and_16_times_capacity() -> None:
+    saturation = by_key(fleet())["saturation"]
+    assert isinstance(saturation, MetricAlarm)
+    assert saturation.severity is Severity.PAGE
+    assert saturation.line == PAST_CAPACITY == 1.1
+    for times in (1.11, 1.6):
+        assert _value(saturation, offered=times * 360, replica_seconds=360) > saturation.line
+    fast = by_key(fleet())["model-fast-burn-short"]
+    assert isinstance(fast, MetricAlarm)
+    by_rule_at_16 = 100 * (1 - 1 / 1.6)
+    assert fast.line < by_rule_at_16, "and the budget's own page follows within the hour"
+
+
+def test_an_alarm_that_could_stick_is_refused() -> None:
+    """FILL reads calm in the newest minute, whose data may always be late; CloudWatch user guide, Use metric math."""
+
+    def alarm(evaluation: tuple[int, int, int], *, filled: bool) -> MetricAlarm:
+        readings = {"late": Reading("SloBad", none_is_zero=filled)}
+        return MetricAlarm("x", "x", readings, "late", 1, "", evaluation, Severity.TICKET)
+
+    with pytest.raises(ValueError, match="5 of 5 periods with FILL sticks"):
+        alarm((60, 5, 5), filled=True)
+    assert alarm((60, 4, 5), filled=True).breaching == 4
+    assert alarm((60, 5, 5), filled=False).breaching == 5
+
+
+def test_a_fleet_without_neuron_has_no_alarm_of_it() -> None:
+    settings = fleet()
+    cpu = settings.groups[0].model_copy(update={"instance_type": "c7a.4xlarge", "engine": "torch"})
+    keys = set(by_key(settings.model_copy(update={"groups": (cpu,)})))
+    assert not any(key.startswith("neuron") for key in keys)
+    assert "saturation" in keys
 
 
 def test_losing_one_zone_pages_nobody_and_losing_more_does() -> None:
@@ -80,7 +123,7 @@ def test_only_the_page_alarm_holds_its_actions_back_and_never_while_shoppers_are
     assert page.suppressed_by == "quiet"
     assert set(page.any_of) == {key for key, a in alarms.items() if a.severity is Severity.PAGE and key != "page"}
     assert quiet.all_of == ("deploying",)
-    assert {"fast-burn", "mostly-degraded"} <= set(quiet.none_of)
+    assert {"fast-burn", "model-fast-burn", "mostly-degraded"} <= set(quiet.none_of)
 
 
 def test_parts_come_before_what_is_made_of_them() -> None:
@@ -127,6 +170,7 @@ def test_expressions_compute_what_the_alarms_mean() -> None:
     assert _value(alarms["deploy-health"], good=100) == 0
     assert _value(alarms["deploy-health"], restarts=3) == 1
     assert _value(alarms["deploy-health"], good=50, late=50) == 1
+    assert _value(alarms["deploy-health"], good=100, degraded=60) == 1
     assert _value(alarms["telemetry-silent"], passed=100) == 1
     assert _value(alarms["telemetry-silent"], passed=100, good=1) == 0
 

@@ -1,14 +1,30 @@
 """Cost: the arithmetic adds up, is printed, and comes from the price file."""
 
 import json
+import logging
+import math
 from pathlib import Path
 
 import pytest
 
+from infra.fleet import sizing
 from infra.fleet.__main__ import main
-from infra.fleet.cost import PRICES, Prices, bills
+from infra.fleet.cost import (
+    LOGGED_A_PLAN,
+    METRICS_A_HOST_FLUSH,
+    METRICS_A_PLAN,
+    PRICES,
+    Prices,
+    bills,
+    mean_floor,
+    mean_share,
+)
+from infra.fleet.cost_report import cpu_service_time, options
 from infra.fleet.instances import catalogue
 from infra.fleet.settings import FLEETS, FleetSettings
+from service.telemetry.emf import EmfCollector
+from service.telemetry.logs import JsonFormatter
+from service.telemetry.metrics import Metrics, Outcome, Reading
 
 PRIME_DAY = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
 
@@ -40,12 +56,76 @@ def test_the_arithmetic_source_and_date_are_printed(capsys: pytest.CaptureFixtur
     printed = capsys.readouterr().out
     for words in (
         "16,666.7 plans a second",
-        "1 - 20 ln(100) / (300 - 60)",
+        "1 - 20 ln(100) / (1 (300 - 60))",
         "a million plans",
+        "STATED",
         "not measured on hardware",
+        "service time of c7i.4xlarge and c7a.4xlarge: measured",
+        "inf2.xlarge alone",
+        "as in the file",
+        "half inf2.xlarge, half c7",
+        "request logs",
+        "metrics in logs (EMF)",
+        "flow logs",
+        "access logs kept",
+        "custom metrics",
+        "metrics in alarms of 10 s",
+        "detailed monitoring",
     ):
         assert words in printed
     assert Prices.from_json().date in printed
+
+
+def test_what_is_logged_and_measured_of_a_plan_weighs_what_the_bill_says() -> None:
+    """By the service's own code: a request's log line, its values in metrics, and what a quiet host reports."""
+
+    def reported(plans: int) -> int:
+        metrics = Metrics(
+            lambda: Reading(totals={"Admitted": plans}, asked=plans, service_seconds=0.02, replicas=1),
+            300,
+            EmfCollector({"Fleet": "prime-day", "Cell": "cell-1", "Group": "inf2", "Release": "ami-0123456789abcdef0"}),
+        )
+        for number in range(plans):
+            metrics.arrived()
+            metrics.planned(
+                Outcome(
+                    rung="model",
+                    milliseconds=20 + number / 7,
+                    degraded=False,
+                    queue_milliseconds=number / 13,
+                    tokens_per_step=2 + number / 100,
+                    forced_percent=10 + number / 9,
+                    intent="find_product",
+                )
+            )
+        return sum(len(line) + 1 for line in metrics.lines())
+
+    assert reported(0) == pytest.approx(METRICS_A_HOST_FLUSH, rel=0.25)
+    assert (reported(600) - reported(0)) / 600 == pytest.approx(METRICS_A_PLAN, rel=0.25)
+    fields = {"request_id": "0" * 32, "status": 200, "milliseconds": 52.93, "source": "model", "intent": "find_product"}
+    fields |= {"queue_ms": 0.038, "model_ms": 49.832, "steps": 3, "plan_tokens": 13}
+    record = logging.makeLogRecord({"name": "service.api", "levelname": "INFO", "msg": "POST /plan", **fields})
+    assert len(JsonFormatter().format(record)) + 1 == pytest.approx(LOGGED_A_PLAN, rel=0.25)
+
+
+def test_options_are_compared_on_the_ordinary_peak_and_say_their_ground() -> None:
+    found = {option.name: option for option in options(PRIME_DAY, Prices.from_json())}
+    cheapest, *_ = options(PRIME_DAY, Prices.from_json())
+    assert {"inf2.xlarge alone", "as in the file", "c7a.4xlarge alone", "c7i.4xlarge alone"} <= set(found)
+    inf2 = found["inf2.xlarge alone"]
+    assert inf2.counts == (("inf2.xlarge", math.ceil(250_000 / 60 / (0.61624 / 0.02))),)
+    assert (inf2.ground, found["c7a.4xlarge alone"].ground) == ("stated", "measured elsewhere")
+    assert cheapest.hourly == min(option.hourly for option in found.values())
+
+
+def test_without_figures_processors_are_not_compared(tmp_path: Path) -> None:
+    assert cpu_service_time(tmp_path) is None
+
+
+def test_the_week_s_average_is_below_its_peak() -> None:
+    inf2 = PRIME_DAY.groups[0]
+    assert inf2.minimum < mean_floor(PRIME_DAY, inf2) < sizing.floor_for(PRIME_DAY, inf2)
+    assert 0.35 < mean_share(PRIME_DAY) < 1
 
 
 def test_a_broken_price_file_is_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

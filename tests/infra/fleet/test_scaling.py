@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.fleet import sizing
-from infra.fleet.policies import Metrics, percent_change
+from infra.fleet.policies import ACTION_EVERY_SECONDS, Metrics, Signal, percent_change
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FLEETS, FleetSettings
 from tests.infra.fleet.fleets import dev_fleet
@@ -22,16 +22,16 @@ LAWS += [ScalingLaw.for_group(dev_fleet(), group) for group in dev_fleet().group
 laws = st.sampled_from(LAWS)
 times = st.datetimes(datetime(2027, 1, 1), datetime(2028, 1, 1), timezones=st.just(UTC))
 milliseconds = st.floats(0, 5000)
-readings = st.builds(Metrics, st.floats(0, 50), milliseconds, milliseconds, st.floats(0, 1))
+readings = st.builds(Metrics, st.floats(0, 20), milliseconds, milliseconds, st.floats(0, 1))
 instances = st.integers(1, 300)
 
 
 def worse(reading: Metrics, by: tuple[float, float, float, float]) -> Metrics:
     return Metrics(
-        reading.outstanding_per_replica + by[0],
-        reading.p90_ms + by[1],
-        reading.p99_ms + by[2],
-        min(1.0, reading.degraded_share + by[3]),
+        reading.offered_work + by[0],
+        reading.model_p99_ms + by[1],
+        reading.queue_p99_ms + by[2],
+        min(1.0, reading.by_rule_share + by[3]),
     )
 
 
@@ -59,10 +59,12 @@ def test_wanted_is_always_within_bounds(
     assert law.floor_at(time) <= wanted <= law.maximum
 
 
-@given(laws, readings, instances)
-def test_one_evaluation_at_most_doubles(law: ScalingLaw, reading: Metrics, in_service: int) -> None:
-    wanted = law.wanted_capacity(reading, ORDINARY, in_service)
-    assert wanted <= max(2 * in_service + 1, law.minimum)
+@given(laws, st.floats(0, 20), instances)
+def test_a_group_grows_to_what_is_asked_in_one_step(law: ScalingLaw, work: float, in_service: int) -> None:
+    """Offered work says how much is missing, however much it is: nothing doubles and waits."""
+    wanted = law.wanted_capacity(Metrics(work, 0, 0, 0), ORDINARY, in_service)
+    assert wanted >= min(law.maximum, work / law.tracking.target * in_service)
+    assert wanted <= max(law.floor_at(ORDINARY), in_service, 1.7 * work / law.tracking.target * in_service + 1)
 
 
 @given(laws, readings, st.integers(50, 100), st.integers(0, 50))
@@ -75,17 +77,19 @@ def test_a_breach_that_lasts_adds_nothing_twice_while_instances_boot(
     assert again == min(law.maximum, asked)
 
 
-# Two queues that bracket a group: one for all replicas, and one of its own for each (M/M/1), which is steepest.
-def pooled(utilisation: float) -> Metrics:
-    return Metrics(utilisation, 40, 60 + 20 * utilisation**8, 0.0) if utilisation < 1 else Metrics(15, 290, 300, 0.3)
+# Two queues that bracket a group: one for all replicas, and one of its own for each (M/M/1), which is steepest. Past
+# capacity admission control keeps what it admits fast and leaves the rest to rules.
+def pooled(work: float) -> Metrics:
+    if work >= 1:
+        return Metrics(work, 120, 40, 1 - 1 / work)
+    return Metrics(work, 60 + 20 * work**8, 20 * work**8, 0.0)
 
 
-def queue_each(utilisation: float) -> Metrics:
-    if utilisation >= 0.95:
-        return Metrics(15, 290, 300, 0.3)
-    wait_99 = max(0.0, math.log(100 * max(utilisation, 0.01))) * 20 / (1 - utilisation)
-    wait_90 = max(0.0, math.log(10 * max(utilisation, 0.1))) * 20 / (1 - utilisation)
-    return Metrics(utilisation / (1 - utilisation), 40 + wait_90, 60 + wait_99, 0.0)
+def queue_each(work: float) -> Metrics:
+    if work >= 0.95:
+        return Metrics(work, 290, 240, max(0.0, 1 - 0.95 / work))
+    wait_99 = max(0.0, math.log(100 * max(work, 0.01))) * 20 / (1 - work)
+    return Metrics(work, 60 + wait_99, wait_99, 0.0)
 
 
 def run_law(law: ScalingLaw, load: float, start: int, plant: Callable[[float], Metrics], hours: float) -> list[int]:
@@ -118,7 +122,7 @@ def test_a_constant_load_does_not_oscillate(
     assert not removed or all(change < 0 for change in changes[removed[0] :]), changes
 
 
-CALM = Metrics(0.1, 30, 60, 0.0)
+CALM = Metrics(0.05, 60, 0, 0.0)
 INF2 = ScalingLaw.for_group(PRIME_DAY, PRIME_DAY.groups[0])
 
 
@@ -137,48 +141,99 @@ def test_an_event_s_capacity_stands_ready_ahead_and_goes_at_its_end() -> None:
     second = timedelta(seconds=1)
     peak = sizing.instances_wanted(PRIME_DAY, PRIME_DAY.groups[0], event.multiplier)
     assert [INF2.floor_at(moment) for moment in (due - second, due, event.end - second, event.end)] == [
-        INF2.minimum,
+        36,
         peak,
         peak,
-        INF2.minimum,
-    ]
-    assert peak > 3 * INF2.minimum
+        15,
+    ], "before it an ordinary evening's, after it a night's"
+    assert peak > 3 * 36
 
 
 def test_events_back_to_back_hand_over_without_a_dip() -> None:
     first = {"name": "a", "start": "2027-07-13T07:00:00Z", "end": "2027-07-14T07:00:00Z", "multiplier": 2}
     second = {"name": "b", "start": "2027-07-14T07:00:00Z", "end": "2027-07-15T07:00:00Z", "multiplier": 1.3}
-    fleet = dev_fleet({"events": [first, second], "groups.1.maximum": 6, "traffic.plans_per_minute": 6000})
+    changes = {"events": [first, second], "groups.1.maximum": 6, "traffic.plans_per_minute": 6000, "surge.times": 2}
+    fleet = dev_fleet(changes)
     law = ScalingLaw.for_group(fleet, fleet.groups[0])
-    assert law.floor_at(fleet.events[1].start) == sizing.instances_wanted(fleet, fleet.groups[0], 1.3) > law.minimum
+    assert law.floor_at(fleet.events[1].start) == sizing.instances_wanted(fleet, fleet.groups[0], 1.3) >= law.minimum
     assert len({floor.at for floor in law.schedule}) == len(law.schedule), "Auto Scaling refuses two at one time"
 
 
-@pytest.mark.parametrize(("boot", "warm_start", "size"), [(600, 600, 0), (600, 60, 33), (1200, 60, 35)])
-def test_the_warm_pool_follows_boot_time(boot: int, warm_start: int, size: int) -> None:
-    fleet = PRIME_DAY.model_copy(update={"boot_seconds": boot, "warm_start_seconds": warm_start})
-    assert ScalingLaw.for_group(fleet, fleet.groups[0]).warm_pool.size == size
+def test_the_warm_pool_is_sized_by_the_promised_surge() -> None:
+    assert INF2.warm_pool.prepared == sizing.surge_instances(PRIME_DAY, PRIME_DAY.groups[0]) == 120
+    assert (INF2.warm_pool.size(36), INF2.warm_pool.size(120), INF2.warm_pool.size(150)) == (84, 0, 0)
+    smaller = PRIME_DAY.model_copy(update={"surge": PRIME_DAY.surge.model_copy(update={"times": 5})})
+    prepared = ScalingLaw.for_group(smaller, smaller.groups[0]).warm_pool.prepared
+    assert prepared == 111, "never below the biggest event's floor"
 
 
-def test_a_group_that_cannot_grow_keeps_no_warm_pool() -> None:
-    fleet = dev_fleet({"groups.1.maximum": 3})
-    assert ScalingLaw.for_group(fleet, fleet.groups[1]).warm_pool.size == 0
+def test_a_warm_start_that_gains_nothing_keeps_no_pool() -> None:
+    fleet = PRIME_DAY.model_copy(update={"warm_start_seconds": 600})
+    assert ScalingLaw.for_group(fleet, fleet.groups[0]).warm_pool.prepared == 0
+
+
+def test_work_that_was_refused_counts_and_fast_answers_do_not_hide_it() -> None:
+    """At 1.5 times capacity the gateway answers in 87 ms, 1.2 outstanding a replica: no latency step would fire."""
+    hidden = Metrics(1.5, 87, 20, 0.0)
+    assert INF2.wanted_capacity(hidden, ORDINARY, 40) >= math.ceil(40 * 1.5 / INF2.tracking.target)
+
+
+def test_slow_answers_tighten_the_target() -> None:
+    fast, slow = Metrics(0.55, 100, 10, 0.0), Metrics(0.55, 185, 10, 0.0)
+    assert INF2.wanted_capacity(fast, ORDINARY, 60) == 60
+    assert INF2.wanted_capacity(slow, ORDINARY, 60) > 60
+    waiting = Metrics(0.55, 100, 125, 0.0)
+    assert INF2.wanted_capacity(waiting, ORDINARY, 60) > 60
+
+
+def test_rules_above_their_budget_act_at_once_and_below_it_not() -> None:
+    state = INF2.initial_state()
+    assert INF2.advance(state, Metrics(0.3, 80, 5, 0.012), ORDINARY, 10, 60, 60)[0] == 69
+    assert INF2.advance(state, Metrics(0.3, 80, 5, 0.009), ORDINARY, 10, 60, 60)[0] == 60
+
+
+def test_a_surge_s_alarms_act_one_after_another_and_again_after_a_minute() -> None:
+    """ "The alarm continues to invoke the action once per minute": a single alarm would sleep through the ramp."""
+    state, desired, course = INF2.initial_state(), 36, []
+    for work in (0.3, 0.8, 0.8, 1.3, 1.3, 2.6, 2.6, 2.6):
+        desired, state = INF2.advance(state, Metrics(work, 100, 10, 0.0), ORDINARY, 10, 36, desired)
+        course.append(desired)
+    assert course[:2] == [36, 36], "two of three, so that one odd reading adds nothing"
+    assert course[2] < course[4] < course[6] == 156
+    only = [policy for policy in INF2.steps if policy.name == "surge-1"]
+    assert len(only) == 1
+    assert ACTION_EVERY_SECONDS == 60
+
+
+def test_silence_holds_the_size() -> None:
+    state, desired = INF2.initial_state(), 100
+    for minute in range(240):
+        desired, state = INF2.advance(state, None, ORDINARY + timedelta(minutes=minute), 60, desired, desired)
+        assert desired == 100
+    calm_for = INF2.removal.calm_seconds
+    assert INF2.advance(state, CALM, ORDINARY, calm_for - 60, 100, 100)[0] == 100, "calm is counted anew"
 
 
 def test_alarms_are_patient_and_removal_is_slower_than_addition() -> None:
-    slow = Metrics(0.1, 100, 290, 0.0)
-    state, once = INF2.initial_state(), 60
-    wanted, state = INF2.advance(state, slow, ORDINARY, once, 60, 60)
-    assert wanted == 60, "one slow minute at the 99th percentile is no reason yet"
-    wanted, state = INF2.advance(state, slow, ORDINARY, once, 60, 60)
-    assert wanted == 66
+    slow, once = Metrics(0.3, 250, 60, 0.0), 10
+    state, course = INF2.initial_state(), []
+    for _ in range(3):
+        wanted, state = INF2.advance(state, slow, ORDINARY, once, 60, 60)
+        course.append(wanted)
+    assert course == [60, 60, 66], "three of five"
 
+    night = datetime(2027, 3, 3, 8, 0, tzinfo=UTC)
     state, course = INF2.initial_state(), [60]
     for _ in range(40):
-        wanted, state = INF2.advance(state, CALM, ORDINARY, once, course[-1], course[-1])
+        wanted, state = INF2.advance(state, CALM, night, 60, course[-1], course[-1])
         course.append(wanted)
     assert course.index(57) == 15, "calm for a quarter of an hour first"
     assert course.index(55) == 25, "then a cooldown of ten minutes"
+
+
+def test_every_signal_but_the_main_one_can_add_and_all_of_them_keep_from_removing() -> None:
+    assert {policy.signal for policy in INF2.steps} == set(Signal)
+    assert {signal for signal, _ in INF2.removal.calm_below} == {Signal.WORK, Signal.MODEL_P99, Signal.BY_RULE}
 
 
 @pytest.mark.parametrize(

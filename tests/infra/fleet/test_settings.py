@@ -1,15 +1,26 @@
 """A fleet file that would hurt is refused in words a person can act on: one test a rule."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from infra.fleet import sizing
+from infra.fleet.model_folder import read_model_folder
 from infra.fleet.settings import FLEETS, FleetFileError, FleetSettings, json_schema
 from tests.infra.fleet.fleets import dev_with
 
 EVENT = {"name": "sale", "start": "2027-07-13T07:00:00Z", "end": "2027-07-14T07:00:00Z", "multiplier": 1.5}
+NIGHTS = [
+    {"days": ["mon"], "begins": "00:00", "share": 0.9},
+    {"days": ["mon"], "begins": "08:00", "share": 1},
+]
+TWICE = [
+    {"days": ["mon", "tue"], "begins": "08:00", "share": 0.9},
+    {"days": ["tue"], "begins": "08:00", "share": 1},
+]
 # A tree of the tests' own, because the shipped model's changes whenever it is trained anew.
 TREE = [[0], [1], [0, 0], [0, 1], [0, 0, 0]]
 CHAIN = [[0], [0, 0], [0, 0, 0], [0, 0, 0, 0]]
@@ -48,7 +59,8 @@ def test_fleets_that_ship_are_accepted(name: str) -> None:
         pytest.param({"model.tree": []}, "model.tree", "is empty", id="no tree"),
         pytest.param({"model.tree": [[0], [12]]}, "model.tree", "outside 0..9", id="rank beyond the buffers"),
         pytest.param({"model.tree": [[0], [1, 0]]}, "model.tree", "hangs in the air", id="orphan in the tree"),
-        pytest.param({"model.tree": "models/nowhere.json"}, "model.tree", "no tree file", id="tree file missing"),
+        pytest.param({"model.folder": "models/nowhere"}, "model", "no model.json", id="model folder missing"),
+        pytest.param({"model.max_prompt_tokens": 6}, "model.max_prompt_tokens", "by its length", id="prompt as a tree"),
         pytest.param({"model.sequence_length": 480}, "model.sequence_length", "= 491", id="sequence too short"),
         pytest.param({"groups.0.minimum": 7}, "groups.0.minimum", "above maximum 6", id="min over max"),
         pytest.param({"groups.1.instance_type": "inf2.8xlarge"}, "groups", "one group a chip", id="chip twice"),
@@ -62,7 +74,10 @@ def test_fleets_that_ship_are_accepted(name: str) -> None:
         pytest.param({"events": [EVENT | {"lead_minutes": 15}]}, "events.0.lead_minutes", "two boots", id="late lead"),
         pytest.param({"events": [EVENT | {"end": EVENT["start"]}]}, "events.0", "before it starts", id="no duration"),
         pytest.param(
-            {"load_balancer.scheme": "internet-facing"}, "load_balancer.authentication", "mtls or jwt", id="open door"
+            {"load_balancer.scheme": "internet-facing"},
+            "load_balancer.authentication",
+            "mtls or jwt",
+            id="open to everyone",
         ),
         pytest.param({"load_balancer.authentication": {"method": "mtls"}}, "load_balancer", "trust_bundle", id="mtls"),
         pytest.param({"load_balancer.authentication": {"method": "jwt"}}, "load_balancer", "issuer and jwks", id="jwt"),
@@ -75,10 +90,62 @@ def test_fleets_that_ship_are_accepted(name: str) -> None:
         pytest.param({"availability_zones.0": "us-east-1b"}, "availability_zones", "named twice", id="zone twice"),
         pytest.param({"network.cell_weights": [0]}, "network.cell_weights", "not all 0", id="no cell has weight"),
         pytest.param({"network.cidr": "8.8.0.0/16"}, "network.cidr", "RFC 1918", id="public VPC"),
+        pytest.param({"network.cidr": "10.64.0.0/14"}, "network.cidr", "a VPC of /16 to /28", id="VPC too large"),
+        pytest.param({"network.cidr": "10.64.0.0/29"}, "network.cidr", "a VPC of /16 to /28", id="VPC too small"),
+        pytest.param({"network.cidr": "10.64.0.0/24"}, "network.cidr", "use a larger block", id="no room for hosts"),
+        pytest.param(
+            {"maximum_cell_instances": 1000, "groups.0.maximum": 990, "network.cidr": "10.64.0.0/22"},
+            "network.cidr",
+            "with a zone lost: use a larger block",
+            id="no room for the maximum",
+        ),
+        pytest.param({"callers.0.cidrs": []}, "callers.0", "nobody could come in", id="a caller without a way"),
+        pytest.param(
+            {"access": {"privatelink": False}, "callers.0.accounts": ["111122223333"]},
+            "callers.0.accounts",
+            "turn it on",
+            id="accounts without PrivateLink",
+        ),
+        pytest.param(
+            {"access": {"transit_gateway": "tgw-0123456789abcdef0"}, "callers.0.cidrs": ["10.40.8.0/24"]},
+            "callers.0.cidrs",
+            "no route can tell them apart",
+            id="a caller's network overlaps",
+        ),
+        pytest.param(
+            {"access": {"transit_gateway": "tgw-0123456789abcdef0", "peering": "pcx-01234567"}},
+            "access",
+            "one route",
+            id="two ways for one route",
+        ),
+        pytest.param(
+            {"load_balancer": {"scheme": "internet-facing", "certificate_parameter": "/c"}},
+            "access.privatelink",
+            "set it to false",
+            id="PrivateLink to a public load balancer",
+        ),
+        pytest.param({"network.endpoints": [{"service": "s3"}]}, "network.endpoints.0", "required", id="no reason"),
         pytest.param({"retention_days": 8}, "retention_days", "offers 1, 3, 5, 7", id="odd retention"),
         pytest.param({"on_call": "nobody"}, "on_call", "pattern", id="nobody on call"),
         pytest.param({"model.service_time.p99_ms": 10}, "model.service_time", "below mean_ms", id="tail before mean"),
-        pytest.param({"surge": 2}, "surge", "not permitted", id="misspelt key"),
+        pytest.param({"surges": 2}, "surges", "not permitted", id="misspelt key"),
+        pytest.param({"surge.times": 60}, "surge.times", "maximum", id="surge over the maximum"),
+        pytest.param({"surge.recover": "100s"}, "surge.recover", "needs 170 s", id="surge faster than its own hosts"),
+        pytest.param({"warm_start_seconds": 400}, "surge.recover", "promise that", id="surge with slow starts"),
+        pytest.param({"surge.within": "soon"}, "surge.within", "write 60s", id="no duration"),
+        pytest.param({"surge.absorb": 9}, "surge", "lower absorb", id="absorbs more than all"),
+        pytest.param({"groups.0.minimum": 1}, "groups.0.minimum", "write 3", id="minimum below the load, not raised"),
+        pytest.param(
+            {"traffic.forecast": NIGHTS, "groups.0.minimum": 2},
+            "groups.0.minimum",
+            "quietest",
+            id="minimum below the night",
+        ),
+        pytest.param({"traffic.forecast": TWICE}, "traffic.forecast", "same time", id="two forecasts at a time"),
+        pytest.param({"traffic.time_zone": "Mars/Olympus"}, "traffic.time_zone", "tz database", id="no time zone"),
+        pytest.param({"groups.0.engine": "torch"}, "groups.0.engine", "chips idle", id="torch on a chip"),
+        pytest.param({"groups.0.instance_type": "c7i.4xlarge"}, "groups.0.engine", "engine: torch", id="no chip"),
+        pytest.param({"runbooks": "docs/runbooks"}, "runbooks", "pattern", id="runbooks without a URL"),
     ],
 )
 def test_a_broken_rule_names_field_and_remedy(tmp_path: Path, changes: dict[str, Any], field: str, words: str) -> None:
@@ -116,6 +183,55 @@ def test_a_missing_file_says_which_fleets_ship(tmp_path: Path) -> None:
         FleetSettings.from_yaml(tmp_path / "none.yaml")
 
 
+def test_a_cell_may_run_on_processors_alone() -> None:
+    time = {"mean_ms": 50, "p99_ms": 150, "source": "measured: a test's own figure"}
+    group = {"instance_type": "c7a.4xlarge", "engine": "torch", "minimum": 3, "maximum": 6, "service_time": time}
+    settings = FleetSettings.model_validate(dev_with({"groups": [group]}))
+    (cpu,) = settings.groups
+    assert cpu.chip == "cpu"
+    assert sizing.replicas_per_instance(cpu, 2) == 16
+    assert sizing.target_utilisation(settings, cpu) == 0.7
+
+
+def test_one_address_is_told_of_everything_and_two_of_what_each_is_for() -> None:
+    one = FleetSettings.model_validate(dev_with({"on_call": "a@example.com"})).on_call
+    two = FleetSettings.model_validate(dev_with({"on_call": {"page": "a@example.com", "ticket": "b@example.com"}}))
+    assert (one.page, one.ticket) == ("a@example.com", "a@example.com")
+    assert (two.on_call.page, two.on_call.ticket) == ("a@example.com", "b@example.com")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("60s", 60), ("3m", 180), ("1h", 3600), (45, 45)])
+def test_durations_are_written_as_people_write_them(text: str | int, seconds: int) -> None:
+    assert FleetSettings.model_validate(dev_with({"surge.recover": "1h", "surge.within": text})).surge.within == seconds
+
+
 def test_the_committed_json_schema_is_current() -> None:
     committed = (FLEETS.parent / "fleet" / "schema.json").read_text(encoding="utf-8")
     assert committed == json_schema(), "stale: run `make schema`"
+
+
+def test_the_model_folder_says_what_the_fleet_file_leaves_out() -> None:
+    model = FleetSettings.from_yaml(FLEETS / "dev.yaml").model
+    folder = FLEETS.parents[1] / model.folder
+    card = json.loads((folder / "model.json").read_text(encoding="utf-8"))
+    assert (model.id, model.max_plan_tokens) == (card["id"], card["max_tokens"])
+    assert model.tree == json.loads((folder / "medusa_tree.json").read_text(encoding="utf-8"))
+    assert (model.vocabulary, model.heads) == (49152, 4)
+
+
+def test_a_folder_of_another_base_says_its_own_vocabulary(tmp_path: Path) -> None:
+    card = {"id": "mine", "base": "base", "bos_token_id": 1, "eos_token_id": 2, "max_tokens": 64}
+    (tmp_path / "base").mkdir()
+    (tmp_path / "model.json").write_text(json.dumps(card), encoding="utf-8")
+    (tmp_path / "base/config.json").write_text(json.dumps({"vocab_size": 32000}), encoding="utf-8")
+    expected = {"id": "mine", "vocabulary": 32000, "heads": 0, "tree": [], "max_plan_tokens": 64}
+    assert read_model_folder(tmp_path) == expected
+
+
+@pytest.mark.parametrize("content", [b"", b"version https://git-lfs.github.com/spec/v1"], ids=["empty", "LFS pointer"])
+def test_heads_that_were_not_fetched_are_refused_in_words(tmp_path: Path, content: bytes) -> None:
+    card = {"id": "mine", "base": "smollm2-135m-instruct", "max_tokens": 64}
+    (tmp_path / "model.json").write_text(json.dumps(card), encoding="utf-8")
+    (tmp_path / "medusa_heads.safetensors").write_bytes(content)
+    with pytest.raises(ValueError, match="git lfs pull"):
+        read_model_folder(tmp_path)

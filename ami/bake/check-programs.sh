@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Refuses an image that lacks a program which host scripts and units call: at boot, it would be found out by a fleet.
+# Not run in a real account yet; tests/ami/test_programs.py runs it, and holds this list to what scripts and units call.
+set -euo pipefail
+
+# By name, as scripts call them.
+called=(aws docker getent python3 sed systemctl tail)
+# By path, as units call them.
+paths=(
+  /bin/bash
+  /opt/aws/amazon-cloudwatch-agent/bin/amazon-cloudwatch-agent-ctl
+  /opt/aws/neuron/bin/neuron-monitor
+  /opt/aws/neuron/bin/neuron-monitor-prometheus.py
+  /usr/bin/python3
+  /usr/local/bin/peakplan-lifecycle
+  /usr/local/bin/peakplan-serve
+  /usr/local/bin/peakplan-telemetry
+  /usr/sbin/logrotate
+)
+root=${PEAKPLAN_ROOT:-}
+missing=()
+for name in "${called[@]}"; do command -v "$name" >/dev/null || missing+=("$name"); done
+for path in "${paths[@]}"; do [[ -e $root$path ]] || missing+=("$path"); done
+if ((${#missing[@]})); then
+  echo "the image lacks ${missing[*]}: host scripts call them; choose a base image that has them, or install them" >&2
+  exit 1
+fi
+# An aws that is there and does not know the one call that every host makes would be no better.
+aws autoscaling complete-lifecycle-action --generate-cli-skeleton >/dev/null
+systemctl is-enabled --quiet peakplan.target

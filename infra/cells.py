@@ -1,0 +1,228 @@
+"""`python -m infra.cells out|in|show FLEET [CELL]` moves one cell's callers away, and back: `make cell-out CELL=`.
+
+Names are weighted records of the fleet's private zone: out sets this cell's weights to 0, in puts back those of the
+fleet file. New connections follow within the answer's minute; kept ones as they end. Refuses where a name would have no
+cell left (Route 53 treats weights that are all 0 as equal) or the others cannot carry the load, unless --force.
+
+Callers with PrivateLink endpoints choose a cell themselves: `out --refuse` has the cell's balancer answer 503 to
+everybody, on which their clients go on to the next cell; `in` gives the balancer back what it did, kept in a parameter
+meanwhile.
+
+Tested against moto; not run in a real account.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+from infra.fleet.__main__ import fleet_file
+from infra.fleet.settings import FleetFileError, FleetSettings
+
+_REFUSAL = {
+    "Type": "fixed-response",
+    "FixedResponseConfig": {
+        "StatusCode": "503",
+        "ContentType": "application/json",
+        "MessageBody": '{"title": "This cell is out of service", "status": 503}',
+    },
+}
+
+
+class CellShiftError(Exception):
+    """A move that would hurt more than it helps, or names nothing. For people."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """Instances of one cell's Auto Scaling groups: in service, and at most."""
+
+    in_service: int
+    maximum: int
+
+
+class Cells:
+    """The cells of one fleet behind their names."""
+
+    def __init__(self, settings: FleetSettings, clients: Callable[[str], Any]) -> None:
+        """`clients` gives the boto3 client of a service."""
+        self._settings, self._clients = settings, clients
+        self._route53, self._autoscaling = clients("route53"), clients("autoscaling")
+
+    def weights(self) -> dict[str, dict[str, int]]:
+        """Each name's weights by cell. Raises CellShiftError where the fleet has no zone in this account."""
+        found: dict[str, dict[str, int]] = {}
+        for record in self._records(self._zone()):
+            found.setdefault(record["Name"].rstrip("."), {})[record["SetIdentifier"]] = record["Weight"]
+        return found
+
+    def loads(self) -> dict[str, Load]:
+        """What each cell runs and may run."""
+        found = {}
+        for cell in self._settings.cell_names:
+            names = [f"peakplan-{self._settings.name}-{cell}-{group.chip}" for group in self._settings.groups]
+            groups = self._autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=names)["AutoScalingGroups"]
+            serving = sum(each["LifecycleState"] == "InService" for group in groups for each in group["Instances"])
+            found[cell] = Load(serving, sum(group["MaxSize"] for group in groups))
+        return found
+
+    def move_out(self, cell: str, *, force: bool = False) -> None:
+        """Send new callers to the other cells.
+
+        Raises:
+            CellShiftError: there is no such cell, a name would be left without one, or the others are too small.
+        """
+        self._must_exist(cell)
+        for name, weights in self.weights().items():
+            if cell in weights and not any(weight for other, weight in weights.items() if other != cell):
+                raise CellShiftError(
+                    f"{name} would have no cell left: move another one in first (make cell-in CELL=...)"
+                )
+        loads = self.loads()
+        needed = sum(load.in_service for load in loads.values())
+        room = sum(load.maximum for other, load in loads.items() if other != cell)
+        if needed > room and not force:
+            raise CellShiftError(
+                f"{needed} instances serve now, and the other cells may have {room} at most: shoppers would get rules. "
+                "Move it all the same with FORCE=1"
+            )
+        self._set(cell, 0)
+
+    def move_in(self, cell: str) -> None:
+        """Give the cell its share of callers again. Raises CellShiftError where there is no such cell."""
+        self._must_exist(cell)
+        self._serve_again(cell)
+        weights = self._settings.network.cell_weights or (1,) * self._settings.cells
+        self._set(cell, weights[self._settings.cell_names.index(cell)])
+
+    def refuse(self, cell: str) -> None:
+        """Have the cell's balancer answer 503 itself. What it did is kept first, so that nothing is lost half way."""
+        listener = self._listener(cell)
+        ssm, name = self._clients("ssm"), self._kept_in(cell)
+        actions = json.dumps(listener["DefaultActions"])
+        with suppress(ssm.exceptions.ParameterAlreadyExists):  # it refuses already, or should: what it did is kept
+            ssm.put_parameter(Name=name, Value=actions, Type="String", Overwrite=False)
+        self._clients("elbv2").modify_listener(ListenerArn=listener["ListenerArn"], DefaultActions=[_REFUSAL])
+
+    def _serve_again(self, cell: str) -> None:
+        """Undo `refuse`, where that was done."""
+        ssm, name = self._clients("ssm"), self._kept_in(cell)
+        try:
+            actions = json.loads(ssm.get_parameter(Name=name)["Parameter"]["Value"])
+        except ssm.exceptions.ParameterNotFound:
+            return
+        listener = self._listener(cell)["ListenerArn"]
+        self._clients("elbv2").modify_listener(ListenerArn=listener, DefaultActions=actions)
+        ssm.delete_parameter(Name=name)
+
+    def _kept_in(self, cell: str) -> str:
+        return f"/peakplan/{self._settings.name}/{cell}/listener-before-it-refused"
+
+    def _listener(self, cell: str) -> dict[str, Any]:
+        """The HTTPS listener of the cell's stack."""
+        stack = f"peakplan-{self._settings.name}-{cell}"
+        pages = self._clients("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack)
+        found = [
+            each["PhysicalResourceId"]
+            for page in pages
+            for each in page["StackResourceSummaries"]
+            if each["ResourceType"] == "AWS::ElasticLoadBalancingV2::Listener"
+        ]
+        listeners = self._clients("elbv2").describe_listeners(ListenerArns=found)["Listeners"] if found else []
+        https: list[dict[str, Any]] = [each for each in listeners if each["Protocol"] == "HTTPS"]
+        if len(https) != 1:
+            raise CellShiftError(f"{len(https)} HTTPS listeners in the stack {stack}: was the cell deployed?")
+        return https[0]
+
+    def _must_exist(self, cell: str) -> None:
+        if cell not in self._settings.cell_names:
+            raise CellShiftError(
+                f"{cell!r} is no cell of {self._settings.name}: {', '.join(self._settings.cell_names)}"
+            )
+
+    def _zone(self) -> str:
+        domain = f"{self._settings.network.domain}."
+        pages = self._route53.get_paginator("list_hosted_zones").paginate()
+        comment = f"Peakplan {self._settings.name}"
+        zones = [zone for page in pages for zone in page["HostedZones"] if zone["Name"] == domain]
+        ours = [zone for zone in zones if zone.get("Config", {}).get("Comment") == comment] or zones
+        if len(ours) != 1:
+            raise CellShiftError(
+                f"{len(ours)} private zones of {domain} in this account; the fleet's is commented {comment!r}: "
+                "are these the fleet's credentials?"
+            )
+        return str(ours[0]["Id"])
+
+    def _records(self, zone: str) -> Iterator[dict[str, Any]]:
+        pages = self._route53.get_paginator("list_resource_record_sets").paginate(HostedZoneId=zone)
+        for page in pages:
+            for record in page["ResourceRecordSets"]:
+                if "Weight" in record and record.get("SetIdentifier") in self._settings.cell_names:
+                    yield record
+
+    def _set(self, cell: str, weight: int) -> None:
+        """All names at once: Route 53 applies a batch whole or not at all."""
+        zone = self._zone()
+        changes = [
+            {"Action": "UPSERT", "ResourceRecordSet": {**record, "Weight": weight}}
+            for record in self._records(zone)
+            if record["SetIdentifier"] == cell
+        ]
+        if not changes:
+            raise CellShiftError(f"no name leads to {cell} in the fleet's zone: was the Edge stack deployed?")
+        self._route53.change_resource_record_sets(HostedZoneId=zone, ChangeBatch={"Changes": changes})
+
+
+def describe(cells: Cells) -> str:
+    """Who gets what: weights by name, instances by cell."""
+    lines = [
+        f"{name}: " + ", ".join(f"{cell} {weight}" + (" (out)" if not weight else "") for cell, weight in each.items())
+        for name, each in sorted(cells.weights().items())
+    ]
+    lines += [f"{cell}: {load.in_service} of at most {load.maximum} serve" for cell, load in cells.loads().items()]
+    return "\n".join(lines)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command line; 1 where a move is refused, 2 where a file or AWS cannot be used."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("action", choices=("out", "in", "show"))
+    parser.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
+    parser.add_argument("cell", nargs="?", default="", help="cell-1 ...")
+    parser.add_argument("--refuse", action="store_true", help="out: the cell answers 503 to whoever still asks it")
+    parser.add_argument("--force", action="store_true", help="although the other cells are too small")
+    given = parser.parse_args(words)
+    try:
+        settings = FleetSettings.from_yaml(fleet_file(given.fleet))
+        cells = Cells(settings, lambda service: boto3.client(service, region_name=settings.region))
+        if given.action == "out":
+            cells.move_out(given.cell, force=given.force)
+            if given.refuse:
+                cells.refuse(given.cell)
+            elif settings.access.privatelink:
+                print(f"Callers with PrivateLink endpoints still ask {given.cell}; REFUSE=1 answers them 503.")
+        elif given.action == "in":
+            cells.move_in(given.cell)
+        print(describe(cells))
+    except CellShiftError as refused:
+        print(refused, file=sys.stderr)
+        return 1
+    except FleetFileError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except (BotoCoreError, ClientError) as error:
+        print(f"AWS cannot be reached as this user: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""How callers outside the fleet's VPC reach it: PrivateLink, routes, the private zone, the certificate's names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aws_cdk import CfnOutput, Stack
+from aws_cdk import aws_certificatemanager as acm
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_elasticloadbalancingv2 as elb
+from aws_cdk import aws_elasticloadbalancingv2_targets as targets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_route53 as route53
+from aws_cdk import aws_ssm as ssm
+from constructs import Construct
+
+from infra.constructs.acknowledge import acknowledge
+from infra.fleet.host_names import associated_by_us, names_in_tls
+from infra.fleet.settings import FleetSettings
+
+if TYPE_CHECKING:
+    from infra.constructs.load_balancer import LoadBalancer
+
+HTTPS = 443
+# Of the cell's load balancer, for the health checks of the one before it, which have no certificate or token to show.
+HEALTH_PORT = 8443
+
+
+class EndpointService(Construct):
+    """A cell behind PrivateLink: a network load balancer before the cell's own, and the service that callers ask for.
+
+    TLS, client certificates and tokens pass through to the cell's load balancer as they are. Callers' networks need no
+    route to the fleet's, and may have the same addresses.
+    """
+
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        settings: FleetSettings,
+        name: str,
+        vpc: ec2.IVpc,
+        subnets: ec2.SubnetSelection,
+        load_balancer: LoadBalancer,
+    ) -> None:
+        """`name` is the cell's, `load_balancer` its own."""
+        super().__init__(scope, id)
+        group = ec2.SecurityGroup(
+            self, "SecurityGroup", vpc=vpc, description=f"PrivateLink to {name}", allow_all_outbound=False
+        )
+        for port, what in ((HTTPS, "Callers by PrivateLink"), (HEALTH_PORT, "Health checks")):
+            group.add_egress_rule(load_balancer.security_group, ec2.Port.tcp(port), what)
+            load_balancer.security_group.add_ingress_rule(group, ec2.Port.tcp(port), what)
+        load_balancer.add_health_listener(HEALTH_PORT)
+        front = elb.NetworkLoadBalancer(
+            self,
+            "LoadBalancer",
+            vpc=vpc,
+            vpc_subnets=subnets,
+            internet_facing=False,
+            cross_zone_enabled=True,  # a caller's zone may have none of the healthy nodes
+            deletion_protection=settings.deletion_protection,
+            security_groups=[group],
+            # Who comes by PrivateLink has the endpoint service's permission; its network's addresses say nothing here.
+            enforce_security_group_inbound_rules_on_private_link_traffic=False,
+        )
+        acknowledge(front, "AwsSolutions::AwsSolutions-ELB2", "It forwards TCP; the cell's load balancer logs requests")
+        front.add_listener("Tcp", port=HTTPS, protocol=elb.Protocol.TCP).add_targets(
+            "Cell",
+            port=HTTPS,
+            protocol=elb.Protocol.TCP,
+            targets=[targets.AlbListenerTarget(load_balancer.listener)],
+            health_check=elb.HealthCheck(
+                protocol=elb.Protocol.HTTPS, port=str(HEALTH_PORT), path="/readyz", healthy_http_codes="200"
+            ),
+        )
+        accounts = sorted({account for caller in settings.callers for account in caller.accounts})
+        service = ec2.VpcEndpointService(
+            self,
+            "Service",
+            vpc_endpoint_service_load_balancers=[front],
+            acceptance_required=False,
+            allowed_principals=[iam.AccountPrincipal(account) for account in accounts or [Stack.of(self).account]],
+        )
+        CfnOutput(
+            Stack.of(self),
+            "EndpointServiceName",
+            value=service.vpc_endpoint_service_name,
+            description=f"Callers make an interface endpoint to {name} with this name (docs/fleet.md)",
+        )
+
+
+def routes_to_callers(scope: Construct, vpc: ec2.Vpc, settings: FleetSettings) -> None:
+    """Send what goes to callers' networks over the transit gateway or peering of the settings; nothing without one."""
+    access = settings.access
+    if not access.transit_gateway and not access.peering:
+        return
+    cells = vpc.select_subnets(subnet_group_name="Cells")
+    attachment = None
+    if access.transit_gateway:
+        attachment = ec2.CfnTransitGatewayAttachment(
+            scope,
+            "TransitGateway",
+            transit_gateway_id=access.transit_gateway,
+            vpc_id=vpc.vpc_id,
+            subnet_ids=cells.subnet_ids,
+        )
+    cidrs = sorted({str(cidr) for caller in settings.callers for cidr in caller.cidrs})
+    for zone, subnet in enumerate(cells.subnets, start=1):
+        for number, cidr in enumerate(cidrs, start=1):
+            route = ec2.CfnRoute(
+                scope,
+                f"ToCaller-{number}-{zone}",
+                route_table_id=subnet.route_table.route_table_id,
+                destination_cidr_block=cidr,
+                transit_gateway_id=access.transit_gateway,
+                vpc_peering_connection_id=access.peering,
+            )
+            if attachment is not None:
+                route.add_resource_dependency(attachment)
+
+
+def issued_certificate(scope: Construct, settings: FleetSettings) -> None:
+    """A certificate by the private CA of the settings, its ARN in the parameter that cells read; else nothing."""
+    authority = settings.load_balancer.certificate_authority
+    if authority is None:
+        return
+    name, wildcard = names_in_tls(settings)
+    certificate = acm.CfnCertificate(
+        scope,
+        "Certificate",
+        domain_name=name,
+        subject_alternative_names=[wildcard],
+        certificate_authority_arn=authority,
+    )
+    ssm.StringParameter(
+        scope,
+        "CertificateArn",
+        parameter_name=settings.load_balancer.certificate_parameter,
+        string_value=certificate.ref,
+        description=f"Certificate of the load balancers of {settings.name}",
+    )
+
+
+def associate(scope: Construct, zone: route53.PrivateHostedZone, settings: FleetSettings) -> None:
+    """Let the callers' VPCs of this account resolve the fleet's names; other accounts' are not ours to join."""
+    for caller in associated_by_us(settings):
+        zone.add_vpc(
+            ec2.Vpc.from_vpc_attributes(
+                scope,
+                f"Caller-{caller.vpc_id}",
+                vpc_id=caller.vpc_id,
+                availability_zones=[f"{caller.region}a"],  # not asked for
+                region=caller.region,
+            )
+        )

@@ -1,0 +1,167 @@
+"""The graphs of one cell on the dashboard: a row that says what is wrong, and one of details that runbooks lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from infra.constructs.graphs import Graph
+from infra.constructs.names import CellNames
+from infra.fleet.alarm_kinds import Reading
+from infra.fleet.alarms import (
+    ALL,
+    ANSWERS,
+    BAD_ONES,
+    BY_MODEL,
+    FAST,
+    NOT_BY_MODEL,
+    PAST_CAPACITY,
+    TIMELY,
+    WORK,
+    percent,
+)
+from infra.fleet.cost import Prices
+from infra.fleet.metrics import metrics
+from infra.fleet.settings import FleetSettings
+
+BALANCER, GROUP = ("LoadBalancer",), ("AutoScalingGroupName",)
+RUNNING = {"running": Reading("GroupInServiceInstances", GROUP)}
+_NEURON_ERRORS = (
+    ("hardware", "execution_errors_total", "error_type", ("hardware",)),
+    ("runtime", "execution_errors_total", "error_type", ("generic", "numerical", "model", "runtime")),
+    ("lost", "execution_status_total", "status_type", ("timed_out", "failed_to_queue")),
+    ("memory", "hardware_ecc_events_total", "event_type", ("mem_ecc_uncorrected", "sram_ecc_uncorrected")),
+)
+
+
+def cell_graphs(settings: FleetSettings, names: CellNames) -> list[Graph]:
+    def graph(title: str, period: int = 60) -> Graph:
+        return Graph(f"{names.cell} {title}", fleet=settings.name, region=settings.region, period=period)
+
+    cell = [names]
+    goal = graph("SLO: good % | burn (right)", 300)
+    goal.curve("good %", f"100 - {percent(BAD_ONES, ALL, 1)}", ANSWERS, cell)
+    goal.curve("burn", burn_rate(settings), ANSWERS, cell, right=True)
+    by_model = f"{percent(NOT_BY_MODEL, ALL, 1)} / {100 * BY_MODEL.budget(settings):.6g}"
+    goal.curve("burn, by the model", by_model, BY_MODEL.readings, cell, right=True)
+    # Ten times the budget fills the axis: what is worse is bad enough to read elsewhere.
+    goal.between(max(0, round(100 - 1000 * (1 - settings.slo.goal), 3)), 100)
+    goal.line("goal", 100 * settings.slo.goal).line("fast burn", round(FAST.rate, 2), right=True)
+    latency = graph("latency, s")
+    for statistic in ("p50", "p90", "p99"):
+        latency.curve(statistic, "time", {"time": latency_of(statistic)}, cell)
+    latency.line("SLO", settings.slo.p99_ms / 1000)
+    traffic = graph("requests a minute | % (right)")
+    traffic.curve("requests", "asked", {"asked": Reading("RequestCount", BALANCER)}, cell)
+    for label, part in (("degraded %", "Degraded"), ("shed %", "Shed"), ("cache hits %", "CacheHits")):
+        readings = {"part": Reading(part), "all": Reading("Requests")}
+        traffic.curve(label, percent("part", "all", 1), readings, cell, right=True)
+    return [goal, latency, traffic, *_machine_graphs(settings, names, graph)]
+
+
+def _machine_graphs(settings: FleetSettings, names: CellNames, graph: Callable[[str], Graph]) -> list[Graph]:
+    cell = [names]
+    work = graph("offered work | outstanding a replica (right)")
+    work.curve("offered", "offered / replica_seconds", WORK, cell)
+    waiting = {"work": Reading("OutstandingPerReplica", none_is_zero=False)}
+    work.curve("outstanding", "work", waiting, cell, right=True)
+    work.line("page", PAST_CAPACITY)
+    capacity = graph("instances | $ an hour (right)")
+    for label, metric in (
+        ("in service", "GroupInServiceInstances"),
+        ("wanted", "GroupDesiredCapacity"),
+        ("most", "GroupMaxSize"),
+        ("warm", "WarmPoolWarmedCapacity"),
+        ("warm wanted", "WarmPoolDesiredCapacity"),
+    ):
+        capacity.curve(label, "count", {"count": Reading(metric, GROUP)}, cell)
+    for number, group in enumerate(settings.groups):
+        price = dollars(group.instance_type)
+        capacity.curve(f"$ {group.chip}", price, RUNNING, [with_one_group(names, number)], right=True)
+    return [work, capacity, _hosts_graph(settings, cell, graph)]
+
+
+def _hosts_graph(settings: FleetSettings, cell: list[CellNames], graph: Callable[[str], Graph]) -> Graph:
+    """What the machines say of themselves."""
+    if all(group.engine == "torch" for group in settings.groups):
+        busy = {"busy": Reading("CPUUtilization", GROUP, none_is_zero=False)}
+        return graph("processors busy %").curve("busy %", "busy", busy, cell)
+    neuron = graph("Neuron busy % | errors (right)")
+    busy = {"busy": Reading("neuroncore_utilization_ratio", none_is_zero=False)}
+    neuron.curve("busy %", "100 * busy", busy, cell)
+    for label, metric, dimension, values in _NEURON_ERRORS:
+        errors = {value: Reading(metric, ("Fleet", "Cell", dimension), ((dimension, value),)) for value in values}
+        neuron.curve(label, " + ".join(errors), errors, cell, right=True)
+    return neuron
+
+
+def detail_graphs(settings: FleetSettings, names: CellNames) -> list[Graph]:
+    """What a runbook sends one to look at, once it is known which cell."""
+
+    def graph(title: str) -> Graph:
+        return Graph(f"{names.cell} {title}", fleet=settings.name, region=settings.region)
+
+    def counted(widget: Graph, label: str, metric: str, *, right: bool = False, **fixed: str) -> None:
+        known = metrics().metric(metric)
+        dimensions = next(each for each in known.dimensions if set(fixed) <= set(each))
+        reading = Reading(metric, dimensions, tuple(fixed.items()), none_is_zero=False)
+        widget.curve(label, "it", {"it": reading}, [names], right=right)
+
+    reasons = graph("plans by rule, by reason")
+    for reason in metrics().metric("Fallbacks").values["Reason"]:
+        counted(reasons, reason, "Fallbacks", Reason=reason)
+    model = graph("plans by the model: p99 and queue, ms")
+    counted(model, "p99", "ModelLatency")
+    counted(model, "queue p99", "QueueTime")
+    answers = graph("answers by rung | p99 ms of rules (right)")
+    for rung in metrics().rungs:
+        counted(answers, rung, "Answered", Rung=rung)
+    counted(answers, "rules p99", "Latency", right=True, Rung="fallback")
+    gateway = graph("admitted, shed, cache")
+    for label, metric in (
+        ("admitted", "Admitted"),
+        ("shed", "Shed"),
+        ("hits", "CacheHits"),
+        ("misses", "CacheMisses"),
+        ("5xx of hosts", "HTTPCode_Target_5XX_Count"),
+        ("5xx of the balancer", "HTTPCode_ELB_5XX_Count"),
+    ):
+        counted(gateway, label, metric)
+    replicas = graph("replicas, healthy hosts | restarts (right)")
+    counted(replicas, "replicas", "ReplicasInService")
+    counted(replicas, "healthy", "HealthyHostCount")
+    counted(replicas, "unhealthy", "UnHealthyHostCount")
+    counted(replicas, "restarts", "ReplicaRestarts", right=True)
+    counted(replicas, "deploying", "DeployInProgress", right=True)
+    decoding = graph("tokens a step | forced %, device (right)")
+    counted(decoding, "tokens a step", "TokensPerStep")
+    counted(decoding, "forced %", "ForcedShare", right=True)
+    if any(group.engine == "neuron" for group in settings.groups):
+        counted(decoding, "forward p99 s", "execution_latency_seconds", percentile="p99")
+        memory = Reading(
+            "neuron_runtime_memory_used_bytes",
+            ("Fleet", "Cell", "memory_location"),
+            (("memory_location", "neuron_device"),),
+            none_is_zero=False,
+        )
+        decoding.curve("device GiB", "bytes / 1073741824", {"bytes": memory}, [names], right=True)
+    return [reasons, model, answers, gateway, replicas, decoding]
+
+
+def latency_of(statistic: str) -> Reading:
+    return Reading("TargetResponseTime", BALANCER, none_is_zero=False, asked=statistic)
+
+
+def burn_rate(settings: FleetSettings) -> str:
+    """How many times faster than the goal allows: the share of bad answers over the share that the goal leaves."""
+    return f"{percent(BAD_ONES, ALL, 1)} / {100 * TIMELY.budget(settings):.6g}"
+
+
+def with_one_group(names: CellNames, number: int) -> CellNames:
+    """The cell as if it had that one group."""
+    group = names.auto_scaling_groups[number]
+    return CellNames(names.cell, names.load_balancer, names.target_groups, (group,))
+
+
+def dollars(instance_type: str) -> str:
+    """Dollars an hour of running instances, from prices.json."""
+    return f"{Prices.from_json().instance_hour[instance_type]:g} * running"

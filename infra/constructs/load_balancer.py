@@ -1,0 +1,194 @@
+"""The load balancer of a cell: listener, TLS, who may come in, targets, and the access log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from aws_cdk import Duration, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_elasticloadbalancingv2 as elb
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_scheduler as scheduler
+from aws_cdk import aws_ssm as ssm
+from constructs import Construct
+
+from infra.constructs.access import HTTPS
+from infra.constructs.acknowledge import acknowledge
+from infra.constructs.network import cell_subnets, removal_policy
+from infra.fleet.settings import FleetSettings
+from infra.fleet.sizing import reserved_units
+
+SERVICE_PORT = 8080
+
+
+class LoadBalancer(Construct):
+    """An Application Load Balancer that named callers reach over TLS 1.3, and the target group behind it."""
+
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, vpc: ec2.IVpc) -> None:
+        super().__init__(scope, id)
+        self._settings, self._vpc = settings, vpc
+        self.security_group = ec2.SecurityGroup(
+            self, "SecurityGroup", vpc=vpc, description="Callers to the load balancer", allow_all_outbound=False
+        )
+        for caller in settings.callers:
+            for cidr in caller.cidrs:
+                self.security_group.add_ingress_rule(
+                    ec2.Peer.ipv4(str(cidr)), ec2.Port.tcp(HTTPS), f"Caller {caller.name}"
+                )
+        self.load_balancer = self._load_balancer()
+        self.target_group = self._target_group()
+        self.listener = self._add_listener()
+        self._reserve_for_events()
+
+    def _load_balancer(self) -> elb.ApplicationLoadBalancer:
+        settings = self._settings
+        public = settings.load_balancer.scheme == "internet-facing"
+        load_balancer = elb.ApplicationLoadBalancer(
+            self,
+            "Alb",
+            vpc=self._vpc,
+            vpc_subnets=ec2.SubnetSelection(subnet_type=ec2.SubnetType.PUBLIC) if public else cell_subnets(settings),
+            internet_facing=public,
+            security_group=self.security_group,
+            deletion_protection=settings.deletion_protection,
+            drop_invalid_header_fields=True,
+            desync_mitigation_mode=elb.DesyncMitigationMode.STRICTEST,
+            # Callers' kept connections end now and then, so that they spread over cells again.
+            client_keep_alive=Duration.minutes(10),
+            idle_timeout=Duration.seconds(60),
+        )
+        load_balancer.set_attribute("zonal_shift.config.enabled", "true")
+        load_balancer.log_access_logs(self._access_logs())
+        return load_balancer
+
+    def _access_logs(self) -> s3.Bucket:
+        retained = removal_policy(self._settings)
+        bucket = s3.Bucket(
+            self,
+            "AccessLogs",
+            encryption=s3.BucketEncryption.S3_MANAGED,  # the only kind that load balancers can write to
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            enforce_ssl=True,
+            versioned=True,
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    expiration=Duration.days(self._settings.retention_days),
+                    noncurrent_version_expiration=Duration.days(1),
+                    abort_incomplete_multipart_upload_after=Duration.days(1),
+                )
+            ],
+            removal_policy=retained,
+        )
+        acknowledge(bucket, "AwsSolutions::AwsSolutions-S1", "It holds access logs; a log of its own would fill itself")
+        return bucket
+
+    def _target_group(self) -> elb.ApplicationTargetGroup:
+        return elb.ApplicationTargetGroup(
+            self,
+            "Hosts",
+            vpc=self._vpc,
+            port=SERVICE_PORT,
+            protocol=elb.ApplicationProtocol.HTTP,
+            target_type=elb.TargetType.INSTANCE,
+            load_balancing_algorithm_type=elb.TargetGroupLoadBalancingAlgorithmType.LEAST_OUTSTANDING_REQUESTS,
+            deregistration_delay=Duration.seconds(self._settings.drain_seconds),
+            health_check=elb.HealthCheck(
+                path="/readyz",  # proven by a real inference, not by a process that is alive
+                interval=Duration.seconds(5),
+                timeout=Duration.seconds(4),
+                healthy_threshold_count=2,
+                unhealthy_threshold_count=2,
+                healthy_http_codes="200",
+            ),
+        )
+
+    def _reserve_for_events(self) -> None:
+        """Reserve capacity when an event's own capacity is due, and give it back at its end."""
+        wanted = {event: reserved_units(self._settings, event.multiplier) for event in self._settings.events}
+        if not any(wanted.values()):
+            return
+        arn = self.load_balancer.load_balancer_arn
+        role = iam.Role(
+            self,
+            "Reserves",
+            assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com"),
+            description="Reserves load balancer capacity around events",
+        )
+        actions = ["elasticloadbalancing:ModifyCapacityReservation"]
+        role.add_to_policy(iam.PolicyStatement(actions=actions, resources=[arn]))
+        for event, units in wanted.items():
+            due = event.start - timedelta(minutes=event.lead_minutes)
+            reserve = {"LoadBalancerArn": arn, "MinimumLoadBalancerCapacity": {"CapacityUnits": units}}
+            self._at(due, f"{event.name}-begins", reserve, role)
+            self._at(event.end, f"{event.name}-ends", {"LoadBalancerArn": arn, "ResetCapacityReservation": True}, role)
+
+    def _at(self, time: datetime, name: str, request: Mapping[str, object], role: iam.Role) -> None:
+        scheduler.CfnSchedule(
+            self,
+            f"Capacity-{name}",
+            description=f"Load balancer capacity: {name}",
+            schedule_expression=f"at({time.astimezone(UTC):%Y-%m-%dT%H:%M:%S})",
+            schedule_expression_timezone="UTC",
+            flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
+            target=scheduler.CfnSchedule.TargetProperty(
+                arn="arn:aws:scheduler:::aws-sdk:elasticloadbalancingv2:modifyCapacityReservation",
+                role_arn=role.role_arn,
+                input=Stack.of(self).to_json_string(request),
+                retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
+                    maximum_event_age_in_seconds=3600, maximum_retry_attempts=20
+                ),
+            ),
+        )
+
+    def _certificate(self) -> elb.ListenerCertificate:
+        name = self._settings.load_balancer.certificate_parameter
+        return elb.ListenerCertificate.from_arn(ssm.StringParameter.value_for_string_parameter(self, name))
+
+    def add_health_listener(self, port: int) -> None:
+        """Answer /readyz on `port`, and nothing else, to whoever the security group lets there."""
+        listener = self.load_balancer.add_listener(
+            "Health",
+            port=port,
+            protocol=elb.ApplicationProtocol.HTTPS,
+            ssl_policy=elb.SslPolicy.TLS13_13,
+            certificates=[self._certificate()],
+            default_action=elb.ListenerAction.fixed_response(404),
+            open=False,
+        )
+        listener.add_action(
+            "Readiness",
+            priority=1,
+            conditions=[elb.ListenerCondition.path_patterns(["/readyz"])],
+            action=elb.ListenerAction.forward([self.target_group]),
+        )
+
+    def _add_listener(self) -> elb.ApplicationListener:
+        wanted = self._settings.load_balancer
+        authentication = wanted.authentication
+        trusted = None
+        forward = elb.ListenerAction.forward([self.target_group])
+        if authentication.method == "mtls" and authentication.trust_bundle:
+            bucket, _, key = authentication.trust_bundle.removeprefix("s3://").partition("/")
+            store = elb.TrustStore(
+                self, "TrustStore", bucket=s3.Bucket.from_bucket_name(self, "TrustBundle", bucket), key=key
+            )
+            trusted = elb.MutualAuthentication(
+                mutual_authentication_mode=elb.MutualAuthenticationMode.VERIFY, trust_store=store
+            )
+        if authentication.method == "jwt" and authentication.issuer and authentication.jwks:
+            forward = elb.ListenerAction.authenticate_jwt(
+                issuer=authentication.issuer, jwks_endpoint=authentication.jwks, next=forward
+            )
+        return self.load_balancer.add_listener(
+            "Tls",
+            port=HTTPS,
+            protocol=elb.ApplicationProtocol.HTTPS,
+            ssl_policy=elb.SslPolicy.TLS13_13,
+            certificates=[self._certificate()],
+            mutual_authentication=trusted,
+            default_action=forward,
+            open=False,
+        )

@@ -1,0 +1,107 @@
+"""How far a fleet's deploy has come, and which releases each cell ran: one SSM parameter, so that any shell can go on.
+
+What a cell runs now is said by its own stack; this says what the deploy meant to do, and what was before.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+from botocore.exceptions import ClientError
+from pydantic import BaseModel, ConfigDict, Field
+
+from infra.fleet.settings import FleetSettings
+
+KEPT = 5  # releases a cell remembers, and releases that hurt; a standard parameter holds 4 kB
+
+
+class Step(StrEnum):
+    """How far a deploy has come with one cell, or with the stacks under or over the cells."""
+
+    PENDING = "pending"
+    MOVING = "moving"  # its stack may be changing
+    DONE = "done"  # deployed, and baked
+    HURT = "hurt"  # its alarm fired while it baked
+
+
+class CellState(BaseModel):
+    """One cell in the running deploy, and the releases that it ran, newest last; the last is what it was sent to."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    step: Step = Step.PENDING
+    releases: list[str] = []
+
+
+class DeploymentState(BaseModel):
+    """A fleet's deploy: unfinished while `release` is set."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    release: str | None = Field(default=None, description="the image that every cell of the deploy gets")
+    assembly: str | None = Field(default=None, description="digest of the templates that the deploy began with")
+    commit: str | None = None
+    foundation: Step = Step.PENDING
+    cells: dict[str, CellState] = {}
+    rejected: list[str] = Field(default=[], description="releases that hurt a cell, or were rolled back")
+
+    def cell(self, name: str) -> CellState:
+        """The state of one cell, made at its first mention."""
+        return self.cells.setdefault(name, CellState())
+
+    def begin(self, release: str, assembly: str, commit: str) -> None:
+        """Start a deploy of `release` to every cell."""
+        self.release, self.assembly, self.commit, self.foundation = release, assembly, commit, Step.PENDING
+        for cell in self.cells.values():
+            cell.step = Step.PENDING
+
+    def finish(self) -> None:
+        """The deploy is over, well or by a rollback."""
+        self.release = self.assembly = self.commit = None
+
+    def sent(self, name: str, release: str) -> None:
+        """Note that a cell goes to `release`: what it ran so far is then the release before."""
+        cell = self.cell(name)
+        cell.step = Step.MOVING
+        if not cell.releases or cell.releases[-1] != release:
+            cell.releases = [*cell.releases, release][-KEPT:]
+
+    def returned(self, name: str, release: str) -> None:
+        """Note that a cell went back to `release`: what came after it is forgotten as something to return to."""
+        cell = self.cell(name)
+        cell.step = Step.DONE
+        kept = cell.releases[: cell.releases.index(release) + 1] if release in cell.releases else []
+        cell.releases = kept or [release]
+
+    def before(self, name: str) -> str | None:
+        """The release that a cell ran before the one that it was last sent to."""
+        releases = self.cell(name).releases
+        return releases[-2] if len(releases) > 1 else None
+
+    def reject(self, release: str) -> None:
+        """Remember that a release hurt: it is not deployed again by itself."""
+        self.rejected = [*(each for each in self.rejected if each != release), release][-KEPT:]
+
+
+class StateStore:
+    """Where a fleet's state is kept."""
+
+    def __init__(self, settings: FleetSettings, ssm: Any) -> None:
+        self.name = f"/peakplan/{settings.name}/deployment"
+        self._ssm = ssm
+
+    def load(self) -> DeploymentState:
+        """The state, or a new one before the first deploy. Raises botocore's errors."""
+        try:
+            value = self._ssm.get_parameter(Name=self.name)["Parameter"]["Value"]
+        except ClientError as error:
+            if error.response["Error"]["Code"] != "ParameterNotFound":
+                raise
+            return DeploymentState()
+        return DeploymentState.model_validate_json(value)
+
+    def save(self, state: DeploymentState) -> None:
+        """Keep the state. Raises botocore's errors."""
+        value = state.model_dump_json(exclude_defaults=True)
+        self._ssm.put_parameter(Name=self.name, Value=value, Type="String", Overwrite=True, Tier="Intelligent-Tiering")

@@ -1,0 +1,149 @@
+"""`make cost` in words: sizes with their arithmetic, bills, which inputs are measured, and what else could carry it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from infra.fleet import sizing
+from infra.fleet.cost import Prices, bills
+from infra.fleet.demand import ServiceTime
+from infra.fleet.parts import REPOSITORY_ROOT, Group
+from infra.fleet.settings import FleetSettings
+
+FIGURES = REPOSITORY_ROOT / "docs" / "figures"
+CPU_TYPES = ("c7i.4xlarge", "c7a.4xlarge")
+
+
+@dataclass(frozen=True)
+class Option:
+    """Instances that could carry the ordinary peak, every zone alive: count by type, dollars, on what ground."""
+
+    name: str
+    counts: tuple[tuple[str, int], ...]
+    hourly: float
+    per_million: float
+    ground: str
+
+
+def cpu_service_time(figures: Path = FIGURES) -> ServiceTime | None:
+    """What a plan takes a core by our int8 kernels, from `make load-figures` and `make bench`; None without figures."""
+    try:
+        serving = json.loads((figures / "serving.json").read_text(encoding="utf-8"))
+        decoding = json.loads((figures / "decoding.json").read_text(encoding="utf-8"))
+        machine, capacity = serving["machine"], serving["capacity"]["plans_per_second"]
+        return ServiceTime(
+            mean_ms=round(1000 * machine["cores"] / capacity, 1),
+            p99_ms=decoding["service"][f"concurrency_{machine['cores']}"]["p99_ms"],
+            source=f"measured: {capacity} plans a second on {machine['cores']} cores of {machine['processor']}, "
+            "docs/figures/serving.json and decoding.json; not on a c7i or c7a",
+        )
+    except (OSError, KeyError, ValueError, ZeroDivisionError):
+        return None
+
+
+def options(settings: FleetSettings, prices: Prices) -> list[Option]:
+    """Each kind alone, the fleet's own mix, and half Neuron half CPU; the cheapest first."""
+    own = {group.instance_type: group for group in settings.groups}
+    kinds = dict(own)
+    if (time := cpu_service_time()) is not None:
+        for kind in CPU_TYPES:
+            kinds.setdefault(kind, Group(instance_type=kind, engine="torch", service_time=time, minimum=0, maximum=1))
+    found = [_option(settings, prices, f"{kind} alone", {kind: (group, 1.0)}) for kind, group in kinds.items()]
+    if len(own) > 1:
+        weights = {kind: group.maximum * sizing.full_rate(settings, group) for kind, group in own.items()}
+        mix = {kind: (own[kind], weight / sum(weights.values())) for kind, weight in weights.items()}
+        found.append(_option(settings, prices, "as in the file", mix))
+    neuron = next((group for group in settings.groups if group.engine == "neuron"), None)
+    cpu = next((group for group in kinds.values() if group.engine == "torch"), None)
+    if neuron and cpu:
+        mix = {neuron.instance_type: (neuron, 0.5), cpu.instance_type: (cpu, 0.5)}
+        found.append(_option(settings, prices, f"half {neuron.instance_type}, half {cpu.instance_type}", mix))
+    return sorted((each for each in found if each is not None), key=lambda each: each.hourly)
+
+
+def _option(
+    settings: FleetSettings, prices: Prices, name: str, shares: dict[str, tuple[Group, float]]
+) -> Option | None:
+    rate, counts, grounds = sizing.fleet_rate(settings), [], set()
+    for kind, (group, share) in shares.items():
+        if sizing.target_utilisation(settings, group) < sizing.LOWEST_UTILISATION:
+            return None
+        counts.append((kind, sizing.instances_for(settings, group, rate * share)))
+        grounds.add("measured elsewhere" if sizing.service_time(settings, group).is_measured else "stated")
+    hourly = sum(count * prices.instance_hour[kind] for kind, count in counts)
+    return Option(name, tuple(counts), hourly, hourly / (rate * 3600) * 1e6, " and ".join(sorted(grounds)))
+
+
+def report(settings: FleetSettings, prices: Prices) -> str:
+    """Sizes and bills with their arithmetic, for people."""
+    lines = [f"Fleet {settings.name}: {settings.cells} cells in {settings.region}", "", *_sizing_lines(settings)]
+    for each in bills(settings, prices):
+        lines += ["", f"{each.load}: {each.plans_per_minute:,.0f} plans a minute"]
+        lines += [f"  {item.hourly:>10.2f}  {item.what}: {item.count:.6g} x {item.each:.5g}" for item in each.items]
+        lines += [
+            f"  {each.hourly:>10.2f}  {prices.currency} an hour",
+            f"  {each.per_million_plans:>10.2f}  {prices.currency} a million plans",
+        ]
+    lines += ["", *_option_lines(settings, prices), "", *_ground_lines(settings, prices)]
+    return "\n".join(lines)
+
+
+def _sizing_lines(settings: FleetSettings) -> Iterator[str]:
+    multiplier, slo = sizing.peak_multiplier(settings), settings.slo.p99_ms
+    peak, surge = sizing.fleet_rate(settings, multiplier), settings.surge
+    for group in settings.groups:
+        time, utilisation = sizing.service_time(settings, group), sizing.target_utilisation(settings, group)
+        replicas = sizing.replicas_per_instance(group, settings.model.tensor_parallel)
+        yield (
+            f"{group.instance_type}: a plan keeps a replica busy {time.mean_ms:g} ms, {time.p99_ms:g} ms at the 99th "
+            f"percentile. So that 99% of plans take under {slo} ms, one of {replicas} on a host may be busy "
+            f"1 - {time.mean_ms:g} ln(100) / ({replicas} ({slo} - {time.p99_ms:g})) of the time "
+            f"(at most {sizing.HIGHEST_UTILISATION}): {utilisation:.3f}."
+        )
+    ordinary = settings.traffic.plans_per_minute
+    yield f"The peak, {multiplier:g} times {ordinary:,} plans a minute, is {peak:,.1f} plans a second:"
+    for group in settings.groups:
+        rate = sizing.group_rate(settings, group, multiplier)
+        each, needed = sizing.instance_rate(settings, group), sizing.instances_for(settings, group, rate)
+        wanted = sizing.instances_wanted(settings, group, multiplier)
+        yield (
+            f"  {group.instance_type}: {rate:,.1f} plans a second a cell / {each:.1f} an instance = {needed}; with one "
+            f"of {len(settings.availability_zones)} zones lost {wanted} a cell, {wanted * settings.cells} in "
+            f"{settings.cells} cells; maximum {group.maximum} a cell"
+        )
+    yield (
+        f"A surge that nobody announced, {surge.times:g} times the load within {surge.within} s, of which hosts in "
+        f"service absorb {surge.absorb:g}:"
+    )
+    for group in settings.groups:
+        yield (
+            f"  {group.instance_type}: {sizing.surge_instances(settings, group)} a cell, in service after "
+            f"{sizing.surge_recovery_seconds(settings, group):.0f} s (promised {surge.recover}); at the ordinary peak "
+            f"{sizing.floor_for(settings, group)} stand"
+        )
+
+
+def _option_lines(settings: FleetSettings, prices: Prices) -> Iterator[str]:
+    yield "Instances alone that carry the ordinary peak, every zone alive (service times: see below):"
+    for option in options(settings, prices):
+        counts = " + ".join(f"{count} x {kind}" for kind, count in option.counts)
+        yield (
+            f"  {option.hourly:>10.2f}  {prices.currency} an hour, {option.per_million:.2f} a million plans: "
+            f"{option.name} ({counts}; {option.ground})"
+        )
+
+
+def _ground_lines(settings: FleetSettings, prices: Prices) -> Iterator[str]:
+    yield "Measured or stated:"
+    times = {group.instance_type: sizing.service_time(settings, group) for group in settings.groups}
+    for kind, time in times.items():
+        yield f"  service time of {kind}: {'' if time.is_measured else 'STATED, '}{time.source}"
+    if (cpu := cpu_service_time()) is not None:
+        yield f"  service time of {' and '.join(CPU_TYPES)}: {cpu.source}"
+    yield "  bytes logged a plan and a host: measured on the service's own code (tests/infra/fleet/test_cost.py)"
+    yield "  access and flow logs' sizes, traffic, forecast, boot and warm start times: STATED"
+    yield f"  prices of {prices.date}: {prices.source}."
+    yield "  not in it: data transfer, KMS, Route 53, image builds, S3 requests, support, taxes"

@@ -1,0 +1,64 @@
+"""What a model folder says of its model, read without the service: a fleet file repeats none of it.
+
+`infra` may not import `service`, so the few lines that read the folder stand here too; tests/infra/test_contracts.py
+holds them to what the service itself reads.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+from typing import Any
+
+# Vocabularies of the bases that a model.json may name without a folder of its own, where config.json would say it.
+KNOWN_BASES = {"smollm2-135m-instruct": 49152}
+_LONGEST_HEADER = 1 << 20  # bytes; a header of Medusa heads has some hundred
+
+
+def read_model_folder(folder: Path) -> dict[str, Any]:
+    """The `model` settings that the folder itself knows: id, vocabulary, heads, tree, max_plan_tokens.
+
+    Raises ValueError, in words for whoever wrote the fleet file, where the folder is none or its files are not sound.
+    """
+    card = _json(folder / "model.json")
+    tree = folder / "medusa_tree.json"
+    try:
+        return {
+            "id": card["id"],
+            "vocabulary": _vocabulary(folder, card["base"]),
+            "heads": _heads(folder / "medusa_heads.safetensors"),
+            "tree": _json(tree) if tree.exists() else [],
+            "max_plan_tokens": card["max_tokens"],
+        }
+    except (KeyError, TypeError) as missing:
+        raise ValueError(f"{folder / 'model.json'} does not say {missing}") from missing
+
+
+def _json(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ValueError(f"no {file.name} in {file.parent} (paths start at the repository's root)") from error
+    except ValueError as error:
+        raise ValueError(f"{file} is not JSON: {error}") from error
+
+
+def _vocabulary(folder: Path, base: str) -> int:
+    if base in KNOWN_BASES:
+        return KNOWN_BASES[base]
+    return int(_json(folder / base / "config.json")["vocab_size"])
+
+
+def _heads(file: Path) -> int:
+    """How many heads the file holds, from the names in its header (safetensors: 8 bytes of length, then JSON)."""
+    if not file.exists():
+        return 0
+    with file.open("rb") as weights:
+        (length,) = struct.unpack("<Q", weights.read(8).ljust(8, b"\0"))
+        header = weights.read(length) if length <= _LONGEST_HEADER else b""
+    try:
+        names = json.loads(header)
+    except ValueError as error:
+        raise ValueError(f"{file} is not a safetensors file (a Git LFS pointer, perhaps: git lfs pull)") from error
+    return len({name.partition(".")[0] for name in names if name[0].isdigit()})

@@ -1,0 +1,25 @@
+"""What a rule over a fleet file finds. Apart from the rules, whose modules all need it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from infra.fleet.settings import FleetSettings
+
+
+@dataclass(frozen=True)
+class Violation:
+    """One broken rule: where in the file, what it says and what to do, and the rule's source."""
+
+    field: str
+    problem: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.problem} [source: {self.source}]"
+
+
+Rule = Callable[["FleetSettings"], Iterator[Violation]]

@@ -1,0 +1,229 @@
+"""`python -m infra.preflight FLEET`: can this account, in this region, run the fleet? Changes nothing.
+
+Asks for quotas against the fleet's maximum, zones, certificate, machine image, parameters, the bootstrap stack and what
+the fleet file names by id. Prints what is there, what lacks and how to get it; 1 when the deploy could not work, 2 when
+AWS cannot be asked. Tested against moto and the shapes of AWS's own API descriptions; not run in a real account.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+from infra.fleet.__main__ import fleet_file
+from infra.fleet.cost import volume_gib
+from infra.fleet.host_names import names_in_tls
+from infra.fleet.settings import FleetFileError, FleetSettings
+from infra.quotas import granted, needs, request
+from infra.release import ReleaseError, release_of
+
+Clients = Callable[[str], Any]
+BOOTSTRAP_PARAMETER, BOOTSTRAP_VERSION = "/cdk-bootstrap/hnb659fds/version", 6  # the CDK's default synthesizer
+CERTIFICATE_DAYS = 30
+
+
+class Verdict(StrEnum):
+    """What a finding means for the deploy."""
+
+    GOOD = "ok"
+    NOTE = "note"
+    LACKS = "LACKS"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at; `remedy` is what a person can do."""
+
+    verdict: Verdict
+    what: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verdict:<6}{self.what}" + (f"\n      -> {self.remedy}" if self.remedy else "")
+
+
+Check = Callable[[FleetSettings, Clients], Iterator[Finding]]
+
+
+def _quotas(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
+    quotas = clients("service-quotas")
+    for need in needs(settings):
+        grant = granted(need, quotas)
+        value = grant.value if grant else need.default
+        what = f"{grant.name if grant else need.quota.strip('^$')}: {need.amount:g} needed ({need.arithmetic})"
+        if value is None:
+            yield Finding(Verdict.NOTE, f"{what}; Service Quotas does not say what there is", "see the console")
+        elif need.amount <= value:
+            yield Finding(Verdict.GOOD, f"{what}, {value:g} granted")
+        else:
+            remedy = request(grant, need.amount) if grant else "ask AWS support: Service Quotas does not list it"
+            yield Finding(Verdict.LACKS, f"{what}, {value:g} granted", remedy)
+
+
+def _zones(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
+    offerings = clients("ec2").get_paginator("describe_instance_type_offerings")
+    for group in settings.groups:
+        chosen = [{"Name": "instance-type", "Values": [group.instance_type]}]
+        pages = offerings.paginate(LocationType="availability-zone", Filters=chosen)
+        there = {offer["Location"] for page in pages for offer in page["InstanceTypeOfferings"]}
+        if missing := sorted(set(settings.availability_zones) - there):
+            yield Finding(
+                Verdict.LACKS,
+                f"{group.instance_type} is not offered in {', '.join(missing)}",
+                f"availability_zones: choose from {', '.join(sorted(there)) or 'another region'}",
+            )
+        else:
+            yield Finding(Verdict.GOOD, f"{group.instance_type} is offered in every zone")
+
+
+def _parameter(name: str, clients: Clients) -> str | None:
+    try:
+        return str(clients("ssm").get_parameter(Name=name)["Parameter"]["Value"])
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "ParameterNotFound":
+            raise
+        return None
+
+
+def _bootstrap(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
+    command = f"node_modules/.bin/cdk bootstrap aws://ACCOUNT/{settings.region}"
+    version = _parameter(BOOTSTRAP_PARAMETER, clients)
+    if version is None:
+        yield Finding(Verdict.LACKS, f"{settings.region} is not bootstrapped for the CDK", command)
+    elif int(version) < BOOTSTRAP_VERSION:
+        yield Finding(Verdict.LACKS, f"the bootstrap stack is version {version}, {BOOTSTRAP_VERSION} needed", command)
+    else:
+        yield Finding(Verdict.GOOD, f"bootstrap stack version {version}")
+
+
+def _certificate(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
+    wanted = settings.load_balancer
+    names = names_in_tls(settings)
+    if wanted.certificate_authority:
+        described = clients("acm-pca").describe_certificate_authority(
+            CertificateAuthorityArn=wanted.certificate_authority
+        )["CertificateAuthority"]
+        active = described["Status"] == "ACTIVE"
+        said = f"the private CA is {described['Status']}"
+        yield Finding(Verdict.GOOD if active else Verdict.LACKS, said, "" if active else "activate it, or name another")
+        return
+    arn = _parameter(wanted.certificate_parameter, clients)
+    if arn is None:
+        how = f"import one for {' and '.join(names)} into ACM, or name a private CA (docs/fleet.md); put its ARN there"
+        yield Finding(Verdict.LACKS, f"no certificate: the parameter {wanted.certificate_parameter} is not there", how)
+        return
+    found = clients("acm").describe_certificate(CertificateArn=arn)["Certificate"]
+    covered = {found["DomainName"], *found.get("SubjectAlternativeNames", [])}
+    if missing := [name for name in names if name not in covered]:
+        what = f"the certificate is for {', '.join(sorted(covered))}, not for {', '.join(missing)}"
+        yield Finding(Verdict.LACKS, what, "issue or import one that has every name: callers' TLS would refuse it")
+    elif found["Status"] != "ISSUED":
+        how = "nobody can prove a private name to a public CA: import a certificate or use a private CA (docs/fleet.md)"
+        yield Finding(Verdict.LACKS, f"the certificate is {found['Status']}", how)
+    elif (ends := found.get("NotAfter")) and ends < datetime.now(UTC) + timedelta(days=CERTIFICATE_DAYS):
+        yield Finding(Verdict.LACKS, f"the certificate ends on {ends:%Y-%m-%d}", "import the next one under its ARN")
+    else:
+        yield Finding(Verdict.GOOD, f"certificate for {' and '.join(names)}")
+
+
+def _image(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
+    base, made = settings.machine_image.base_parameter, settings.machine_image.parameter
+    if _parameter(base, clients) is None:
+        how = f"put the id of the Neuron base image of SDK {settings.model.sdk} there (docs/fleet.md)"
+        yield Finding(Verdict.LACKS, f"no base image: the parameter {base} is not there", how)
+    image_id = _parameter(made, clients)
+    if image_id is None:
+        how = "the first `make deploy` makes the image pipeline; start it, then deploy again"
+        yield Finding(Verdict.NOTE, f"no machine image yet: the parameter {made} is not there", how)
+        return
+    try:
+        release = release_of(settings, image_id, clients("ec2"))
+    except ReleaseError as error:
+        yield Finding(Verdict.LACKS, str(error), "bake one with the image pipeline")
+        return
+    yield from _root_volume(settings, clients("ec2").describe_images(ImageIds=[image_id])["Images"][0], str(release))
+
+
+def _root_volume(settings: FleetSettings, image: dict[str, Any], release: str) -> Iterator[Finding]:
+    devices = {each["DeviceName"]: each.get("Ebs", {}) for each in image.get("BlockDeviceMappings", [])}
+    gib = devices.get(image.get("RootDeviceName", ""), {}).get("VolumeSize", 0)
+    smallest = min(volume_gib(group) for group in settings.groups)
+    if image.get("State", "available") != "available":
+        yield Finding(Verdict.LACKS, f"{release} is {image['State']}", "wait for it, or bake another")
+    elif gib > smallest:
+        how = "bake on a smaller root, or raise infra/fleet/cost.py's volume_gib"
+        yield Finding(Verdict.LACKS, f"{release} has a root of {gib} GiB, and hosts get {smallest}", how)
+    else:
+        yield Finding(Verdict.GOOD, f"release {release}")
+
+
+def _named_by_id(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
+    """What the fleet file names and others made: each is asked for once."""
+    ec2, access = clients("ec2"), settings.access
+    asked: list[tuple[str, Callable[[], Any]]] = []
+    if gateway := access.transit_gateway:
+        asked.append((gateway, lambda: ec2.describe_transit_gateways(TransitGatewayIds=[gateway])))
+    if peering := access.peering:
+        asked.append((peering, lambda: ec2.describe_vpc_peering_connections(VpcPeeringConnectionIds=[peering])))
+    if reservations := [group.capacity_reservation_id for group in settings.groups if group.capacity_reservation_id]:
+        described = ec2.describe_capacity_reservations
+        asked.append((", ".join(reservations), lambda: described(CapacityReservationIds=reservations)))
+    if bundle := settings.load_balancer.authentication.trust_bundle:
+        bucket, _, key = bundle.removeprefix("s3://").partition("/")
+        asked.append((bundle, lambda: clients("s3").head_object(Bucket=bucket, Key=key)))
+    for name, ask in asked:
+        try:
+            ask()
+        except ClientError as error:
+            said = error.response["Error"].get("Message") or error.response["Error"]["Code"]
+            yield Finding(Verdict.LACKS, f"{name}: {said}", "make it, or correct the fleet file")
+        else:
+            yield Finding(Verdict.GOOD, f"{name} is there")
+
+
+def _account(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
+    account = clients("sts").get_caller_identity()["Account"]
+    if settings.account and account != settings.account:
+        yield Finding(Verdict.LACKS, f"these credentials are of account {account}", f"use those of {settings.account}")
+    else:
+        yield Finding(Verdict.GOOD, f"account {account}, {settings.region}")
+
+
+CHECKS: tuple[Check, ...] = (_account, _bootstrap, _zones, _certificate, _image, _named_by_id, _quotas)
+
+
+def inspect(settings: FleetSettings, clients: Clients) -> list[Finding]:
+    """Every finding. Raises botocore's errors where AWS cannot be asked, or not as this user."""
+    return [finding for check in CHECKS for finding in check(settings, clients)]
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
+    given = parser.parse_args(words)
+    try:
+        settings = FleetSettings.from_yaml(fleet_file(given.fleet))
+        findings = inspect(settings, lambda name: boto3.client(name, region_name=settings.region))
+    except FleetFileError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except (BotoCoreError, ClientError) as error:
+        print(f"AWS cannot be asked as this user: {error}", file=sys.stderr)
+        return 2
+    print("\n".join(str(finding) for finding in findings))
+    lacking = sum(finding.verdict is Verdict.LACKS for finding in findings)
+    print(f"\n{settings.name} cannot be deployed: {lacking} lack" if lacking else f"\n{settings.name} can be deployed")
+    return 1 if lacking else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

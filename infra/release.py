@@ -1,0 +1,82 @@
+"""What a release is: one immutable machine image, with what it was made of in its tags."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from infra.fleet.settings import FleetSettings
+
+FLEET, MODEL, COMMIT, MODEL_HASH, MANIFEST = (
+    f"peakplan:{name}" for name in ("fleet", "model", "commit", "model-hash", "manifest")
+)
+_HASH = 12  # of the 64 digits of a content's hash; a tag has 256 characters
+
+
+class ReleaseError(Exception):
+    """A release that cannot be deployed, or none; the message says what to do. For people."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """One machine image and the tags that say what is in it."""
+
+    image_id: str
+    commit: str
+    model_hash: str
+    manifest: dict[str, str]
+
+    def __str__(self) -> str:
+        return f"{self.image_id} (commit {self.commit}, model {self.model_hash})"
+
+
+def release_tags(settings: FleetSettings, contents: Mapping[str, str], commit: str) -> dict[str, str]:
+    """The tags of an image made of `contents` (service, model, host: their content hashes) at `commit`."""
+    manifest = {name: digest[:_HASH] for name, digest in sorted(contents.items())} | {"sdk": settings.model.sdk}
+    return {
+        FLEET: settings.name,
+        MODEL: settings.model.id,
+        COMMIT: commit,
+        MODEL_HASH: contents["model"][:_HASH],
+        MANIFEST: json.dumps(manifest, separators=(",", ":")),
+    }
+
+
+def newest_release(settings: FleetSettings, ssm: Any, ec2: Any) -> Release:
+    """The release that the image pipeline made last. Raises ReleaseError where there is none yet, or none of ours."""
+    name = settings.machine_image.parameter
+    try:
+        image_id = str(ssm.get_parameter(Name=name)["Parameter"]["Value"])
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "ParameterNotFound":
+            raise
+        raise ReleaseError(
+            f"no machine image yet: the parameter {name} is written by the image pipeline. Start it "
+            "(aws imagebuilder start-image-pipeline-execution), and deploy again when it is through"
+        ) from error
+    return release_of(settings, image_id, ec2)
+
+
+def release_of(settings: FleetSettings, image_id: str, ec2: Any) -> Release:
+    """The release that an image is. Raises ReleaseError for an image that is gone, or that says nothing of itself."""
+    try:
+        images = ec2.describe_images(ImageIds=[image_id])["Images"]
+    except ClientError as error:
+        if "InvalidAMIID" not in error.response["Error"]["Code"]:
+            raise
+        images = []
+    if not images:
+        raise ReleaseError(f"{image_id}: no such machine image in {settings.region}; was it deregistered?")
+    tags = {tag["Key"]: tag["Value"] for tag in images[0].get("Tags", [])}
+    if missing := [name for name in (FLEET, COMMIT, MODEL_HASH, MANIFEST) if name not in tags]:
+        raise ReleaseError(
+            f"{image_id} has no tag {', '.join(missing)}: it is not of this project's image pipeline, and nobody could "
+            "say what runs. Tag it by hand if you know"
+        )
+    if tags[FLEET] != settings.name:
+        raise ReleaseError(f"{image_id} was made for fleet {tags[FLEET]}, not {settings.name}")
+    return Release(image_id, tags[COMMIT], tags[MODEL_HASH], json.loads(tags[MANIFEST]))

@@ -1,0 +1,110 @@
+"""`python -m infra.rollback FLEET`: every cell back to the release before, at once and without a bake.
+
+`--release ami-...` sends every cell to that one instead. Needs no checkout's templates and no CDK: only the parameter
+of each cell's stack changes, so its instances are replaced as fast as new ones boot. A deploy that is under way is
+broken off. Not run in a real account; tests/infra/test_rollout.py runs it against moto.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+from infra.deployed_cell import CellError, DeployedCell, Sleep, stack_of
+from infra.deployment_state import DeploymentState, StateStore
+from infra.fleet.__main__ import fleet_file
+from infra.fleet.settings import FleetFileError, FleetSettings
+from infra.release import ReleaseError, release_of
+
+
+def plan(state: DeploymentState, settings: FleetSettings, release: str | None) -> dict[str, str]:
+    """Which release each cell should run: `release`, or the one before for cells that the last deploy moved.
+
+    The first cell always moves first, so what it was sent to last is what the last deploy brought. Raises CellError
+    where there is nothing to go back to.
+    """
+    if release is not None:
+        return dict.fromkeys(settings.cell_names, release)
+    moved = [name for name in settings.cell_names if name in state.cells and state.cell(name).releases]
+    bad = state.release or (state.cell(moved[0]).releases[-1] if moved else None)
+    before = {name: state.before(name) for name in moved if state.cell(name).releases[-1] == bad}
+    targets = {name: target for name, target in before.items() if target is not None}
+    if not targets:
+        raise CellError("no cell has a release before this one: name one with RELEASE=ami-...")
+    return targets
+
+
+def roll_back(
+    settings: FleetSettings, release: str | None, clients: Callable[[str], Any], sleep: Sleep = time.sleep
+) -> dict[str, str]:
+    """Send the cells back, all at once; answers which cells moved, and to which release.
+
+    Raises CellError for cells that did not go, after all others went; ReleaseError for a release that is none.
+    """
+    store = StateStore(settings, clients("ssm"))
+    state = store.load()
+    stacks = clients("cloudformation")
+    cells = [DeployedCell(name, stack_of(settings, name), stacks, sleep) for name in settings.cell_names]
+    wanted = plan(state, settings, release)
+    for image in sorted(set(wanted.values())):
+        print(f"Back to {release_of(settings, image, clients('ec2'))}", flush=True)
+    going = [cell for cell in cells if cell.name in wanted and cell.exists()]
+    for cell in going:
+        if (left := state.cell(cell.name).releases[-1:]) and left[0] != wanted[cell.name]:
+            state.reject(left[0])
+    state.finish()  # the deploy that was under way is not gone on with
+    store.save(state)
+    moving = [cell for cell in going if cell.runs() != wanted[cell.name] or not cell.is_settled()]
+    with ThreadPoolExecutor(max_workers=max(1, len(moving))) as pool:
+        failures = [words for words in pool.map(lambda cell: _returned(cell, wanted[cell.name]), moving) if words]
+    for cell in going:
+        if cell.runs() == wanted[cell.name]:
+            state.returned(cell.name, wanted[cell.name])
+    store.save(state)
+    if failures:
+        raise CellError("\n".join(failures))
+    return {cell.name: wanted[cell.name] for cell in moving}
+
+
+def _returned(cell: DeployedCell, release: str) -> str:
+    """Bring one cell back; what went wrong, in words, so that the other cells go on."""
+    print(f"{cell.name} goes to {release}", flush=True)
+    try:
+        cell.return_to(release)
+    except (CellError, BotoCoreError, ClientError) as error:
+        return f"{cell.name}: {error}"
+    print(f"{cell.name} runs {release}", flush=True)
+    return ""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command line; 1 when a cell does not go back, 2 when the fleet file or the account cannot be used."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
+    parser.add_argument("--release", default=None, help="a machine image's id; by default each cell's release before")
+    given = parser.parse_args(words)
+    try:
+        settings = FleetSettings.from_yaml(fleet_file(given.fleet))
+        moved = roll_back(settings, given.release or None, lambda name: boto3.client(name, region_name=settings.region))
+    except (FleetFileError, ReleaseError) as error:
+        print(error, file=sys.stderr)
+        return 2
+    except CellError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except (BotoCoreError, ClientError) as error:
+        print(f"AWS cannot be reached as this user: {error}", file=sys.stderr)
+        return 2
+    print(f"{len(moved)} cells went back" if moved else "Every cell is where it should go: nothing to do")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,243 @@
+"""`python -m infra.rollout FLEET`: one release to every cell. The first cell bakes longest; harm stops all that follow.
+
+The fleet is synthesised once and the release is read once, at the beginning: every cell gets the templates and the
+machine image that the first one proved, whatever becomes of files and parameters meanwhile. What cells stand on goes
+first, then the first cell alone, then the others as many at a time as `rollout` of the fleet file allows, each under
+its deploy marker (infra/deploying.py), then the names and alarms over them.
+
+How far it came is kept in the account (infra/deployment_state.py): started again after its shell died, it goes on.
+Tested against moto through the CDK CLI; not run in a real account.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shlex
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+from infra.deployed_cell import CellError, DeployedCell, stack_of
+from infra.deploying import HarmSeenError, bake, marked
+from infra.deployment_state import DeploymentState, StateStore, Step
+from infra.fleet.__main__ import fleet_file
+from infra.fleet.settings import FleetFileError, FleetSettings
+from infra.release import Release, ReleaseError, newest_release, release_of
+from infra.source import commit
+
+Call = Callable[[list[str]], int]  # runs a command line, answers its exit code
+UNDER, OVER = ("Network", "Image"), ("Edge", "Observability")
+
+
+class CannotGoOnError(Exception):
+    """A deploy that must not be gone on with as it is; the message says what to do. For people."""
+
+
+@dataclass
+class Rollout:
+    """One deploy of a fleet: what it does is said before it is done, and kept before the next thing is begun."""
+
+    settings: FleetSettings
+    state: DeploymentState
+    store: StateStore
+    cloudwatch: Any
+    cloudformation: Any
+    deploy: Sequence[str]  # the CDK CLI's deploy, with the options that every stack needs
+    call: Call
+    canary_minutes: float
+    bake_minutes: float
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _stopped: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> int:
+        """Everything that is left of the deploy; the first failing step's code."""
+        release = self.state.release or ""
+        first, *others = self.settings.cell_names
+        if self.state.foundation is not Step.DONE:
+            if code := self._stacks(UNDER):
+                return self._stopped_at(", ".join(UNDER), code)
+            self._note(lambda: setattr(self.state, "foundation", Step.DONE))
+        if code := self._cell(first, release, self.canary_minutes):
+            return self._stopped_at(first, code)
+        with ThreadPoolExecutor(max_workers=self.settings.rollout.parallel_cells) as pool:
+            codes = list(pool.map(lambda cell: self._cell(cell, release, self.bake_minutes), others))
+        if failed := [(cell, code) for cell, code in zip(others, codes, strict=True) if code]:
+            return self._stopped_at(*failed[0])
+        if code := self._stacks(OVER):
+            return self._stopped_at(", ".join(OVER), code)
+        self._note(self.state.finish)
+        print(f"Every cell runs {release}")
+        return 0
+
+    def _note(self, change: Callable[[], None]) -> None:
+        with self._lock:
+            change()
+            self.store.save(self.state)
+
+    def _stacks(self, stacks: Sequence[str], *parameters: str) -> int:
+        print(f"Deploying {', '.join(stacks)}", flush=True)
+        given = [word for parameter in parameters for word in ("--parameters", parameter)]
+        return self.call([*self.deploy, "--exclusively", *stacks, *given])
+
+    def _cell(self, cell: str, release: str, minutes: float) -> int:
+        """Move one cell and bake it; 0 also where it was done before, and 1 where another one's harm stopped it."""
+        if self.state.cell(cell).step is Step.DONE:
+            print(f"{cell} has it already", flush=True)
+            return 0
+        if self._stopped.is_set():
+            return 1
+        standing = DeployedCell(cell, stack_of(self.settings, cell), self.cloudformation)
+        if standing.exists() and not standing.is_settled():
+            print(f"{cell} is changing already: waiting for it", flush=True)
+            standing.settled()
+        self._note(lambda: self._sent(cell, release, standing))
+        image, speed = f"MachineImageId={release}", "RefreshSpeed=careful"
+        try:
+            with marked(self.cloudwatch, self.settings.name, cell):
+                if code := self._stacks((cell.capitalize(),), image, speed):
+                    self._stopped.set()
+                    return code
+                bake(self.cloudwatch, self.settings.name, cell, minutes)
+        except HarmSeenError as harm:
+            self._stopped.set()
+            self._note(lambda: self._hurt(cell, release))
+            print(harm, file=sys.stderr)
+            return 1
+        self._note(lambda: setattr(self.state.cell(cell), "step", Step.DONE))
+        return 0
+
+    def _sent(self, cell: str, release: str, standing: DeployedCell) -> None:
+        """What the stack runs counts as the release before, also where a deploy by hand brought it there."""
+        if standing.exists() and (runs := standing.runs()):
+            self.state.sent(cell, runs)
+        self.state.sent(cell, release)
+
+    def _hurt(self, cell: str, release: str) -> None:
+        self.state.cell(cell).step = Step.HURT
+        self.state.reject(release)
+
+    def _stopped_at(self, where: str, code: int) -> int:
+        left = [cell for cell in self.settings.cell_names if self.state.cell(cell).step is Step.PENDING]
+        print(
+            f"Stopped at {where}; not touched: {', '.join(left) or 'no cell'}. Go on: make deploy FLEET=...; "
+            "go back: make rollback FLEET=...",
+            file=sys.stderr,
+        )
+        return code
+
+
+def start(state: DeploymentState, newest: Release, assembly: str, known: Callable[[str], Release]) -> Release:
+    """The release to deploy: a new one, or that of a deploy that broke off. Changes `state`; raises CannotGoOnError."""
+    if state.release is None:
+        if newest.image_id in state.rejected:
+            raise CannotGoOnError(
+                f"{newest} has hurt a cell or was rolled back: bake another image, or say --again to try it once more"
+            )
+        state.begin(newest.image_id, assembly, commit())
+        return newest
+    if hurt := [name for name, cell in state.cells.items() if cell.step is Step.HURT]:
+        raise CannotGoOnError(f"{', '.join(hurt)} was hurt by {state.release}: make rollback, or --again to begin anew")
+    if state.assembly != assembly:
+        raise CannotGoOnError(
+            f"the deploy of {state.release} was begun with other templates, at commit {state.commit}: check that out "
+            "to go on, or say --again to begin anew with these"
+        )
+    print(f"Going on with the deploy of {state.release}", flush=True)
+    return known(state.release)
+
+
+def synthesis(fleet: str, cdk: Sequence[str], assembly: str) -> list[str]:
+    """The command line that synthesises `fleet` (a name or a path) into the folder `assembly`."""
+    app = f"{shlex.quote(sys.executable)} app.py"
+    return [*cdk, "synth", "--quiet", "--app", app, "--context", f"fleet={fleet}", "--output", assembly]
+
+
+def digest(assembly: Path) -> str:
+    """What tells two cloud assemblies apart: the hash of all templates in one."""
+    said = hashlib.sha256()
+    for template in sorted(assembly.glob("*.template.json")):
+        said.update(template.name.encode() + template.read_bytes())
+    return said.hexdigest()[:16]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
+    parser.add_argument("cdk", nargs="*", default=["cdk"], help="after --: the CDK CLI and its options")
+    parser.add_argument("--again", action="store_true", help="begin anew, whatever became of the deploy before")
+    parser.add_argument("--release", help="deploy this machine image instead of the newest")
+    parser.add_argument(
+        "--bake",
+        nargs=2,
+        type=float,
+        metavar=("FIRST", "OTHERS"),
+        help="minutes that the first cell and every other is watched after its deploy; the fleet file's by default",
+    )
+    return parser
+
+
+def _call(line: list[str]) -> int:
+    return subprocess.run(line, check=False).returncode
+
+
+def _deploy(given: argparse.Namespace, settings: FleetSettings, assembly: str) -> int:
+    names = ("ssm", "ec2", "cloudwatch", "cloudformation")
+    ssm, ec2, cloudwatch, cloudformation = (boto3.client(name, region_name=settings.region) for name in names)
+    store = StateStore(settings, ssm)
+    state = store.load()
+    deploy = [*given.cdk, "--app", assembly, "deploy"]
+    if given.again:
+        state.finish()
+        state.rejected = []
+    try:
+        newest = release_of(settings, given.release, ec2) if given.release else newest_release(settings, ssm, ec2)
+    except ReleaseError:
+        if not any(cell.releases for cell in state.cells.values()):  # a first deploy: what bakes images goes first
+            print(f"Deploying {', '.join(UNDER)}: no machine image yet", flush=True)
+            if code := _call([*deploy, "--exclusively", *UNDER]):
+                return code
+        raise
+    release = start(state, newest, digest(Path(assembly)), lambda image: release_of(settings, image, ec2))
+    print(f"Release {release}", flush=True)
+    for cell in settings.cell_names:
+        state.cell(cell)
+    store.save(state)
+    canary, others = given.bake or (settings.rollout.canary_bake_minutes, settings.rollout.bake_minutes)
+    return Rollout(settings, state, store, cloudwatch, cloudformation, deploy, _call, canary, others).run()
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The command line; 2 when the fleet file or the account cannot be used, 3 when a person must decide first."""
+    given = _parser().parse_intermixed_args(words)
+    try:
+        settings = FleetSettings.from_yaml(fleet_file(given.fleet))
+        with TemporaryDirectory(prefix=f"peakplan-{settings.name}-") as assembly:
+            if code := _call(synthesis(given.fleet, given.cdk, assembly)):
+                return code
+            return _deploy(given, settings, assembly)
+    except FleetFileError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except (CannotGoOnError, CellError, ReleaseError) as error:
+        print(error, file=sys.stderr)
+        return 3
+    except (BotoCoreError, ClientError) as error:
+        print(f"AWS cannot be reached as this user: {error}", file=sys.stderr)
+        return 2
+    except FileNotFoundError as error:
+        print(f"{error.filename}: no such command; `make deploy` installs the pinned CDK CLI", file=sys.stderr)
+        return 127
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""The stacks of a fleet: what is deployed together, what waits for what, and what is checked of every template."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import jsii
+from aws_cdk import (
+    App,
+    CfnOutput,
+    CloudFormationValidatePlugin,
+    Environment,
+    Stack,
+    Tags,
+    ValidationRuleSource,
+    Validations,
+)
+from cdk_nag import AwsSolutionsChecks
+from constructs import Construct
+
+from infra.constructs.alarms import CellAlarms
+from infra.constructs.cell import Cell
+from infra.constructs.dashboard import FleetDashboard, RunbookPages
+from infra.constructs.edge import Edge
+from infra.constructs.image import Artifacts, ImagePipeline
+from infra.constructs.names import CellNames
+from infra.constructs.network import Network, imported_vpc
+from infra.constructs.on_call import OnCall
+from infra.fleet.settings import FleetFileError, FleetSettings
+
+GUARD_RULES = Path(__file__).parent / "rules" / "never.guard"
+# CloudFormation takes a template of 1 MB, and a cell's alarms and graphs are some 60 kB of it.
+MOST_CELLS = 11
+
+
+def tags(settings: FleetSettings, id: str) -> dict[str, str]:
+    """What a stack and everything in it is tagged with: bills and searches are split by these."""
+    return {"peakplan:fleet": settings.name, "peakplan:part": id.lower(), "cost-center": settings.cost_center}
+
+
+def stack_name(settings: FleetSettings, id: str) -> str:
+    """What CloudFormation calls the stack that the CDK CLI calls `id`: peakplan-<fleet>-<id>."""
+    return f"peakplan-{settings.name}-{id.lower()}"
+
+
+class FleetStack(Stack):
+    """A stack of one fleet: its name, tags, zones, and protection from a careless delete."""
+
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, purpose: str) -> None:
+        """`id` is what the CDK CLI calls it."""
+        # Before super: CDK asks for the zones while it builds the stack.
+        self._zones = list(settings.availability_zones)
+        super().__init__(
+            scope,
+            id,
+            stack_name=stack_name(settings, id),
+            description=f"Peakplan {settings.name}: {purpose}",
+            env=Environment(region=settings.region, account=settings.account),
+            termination_protection=settings.deletion_protection,
+            tags=tags(settings, id),
+        )
+
+    @property
+    @jsii.member(jsii_name="availabilityZones")
+    def availability_zones(self) -> list[str]:
+        """The fleet file's zones: nothing is looked up in an account at synth."""
+        return self._zones
+
+
+class NetworkStack(FleetStack):
+    """The VPC of a fleet, with endpoints and flow logs: first, and alone under everything else."""
+
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
+        super().__init__(scope, id, settings=settings, purpose="the network of all cells")
+        network = Network(self, "Network", settings=settings)
+        CfnOutput(self, "VpcId", value=network.vpc.vpc_id, description="The VPC that cells live in")
+
+
+class ImageStack(FleetStack):
+    """Where artifacts are kept and machine images are baked: ECR repository, model bucket and image pipeline."""
+
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
+        super().__init__(scope, id, settings=settings, purpose="machine images and models")
+        artifacts = Artifacts(self, "Artifacts", settings=settings)
+        pipeline = ImagePipeline(self, "Image", settings=settings, artifacts=artifacts)
+        CfnOutput(self, "PipelineArn", value=pipeline.pipeline.attr_arn, description="Start it to bake a machine image")
+        CfnOutput(self, "RepositoryUri", value=artifacts.repository.repository_uri, description="The service's images")
+        CfnOutput(self, "ModelsBucket", value=artifacts.bucket.bucket_name, description="Compiled models, build logs")
+
+
+class CellStack(FleetStack):
+    """One cell, which refers to no other stack: it reads the network's parameters at deploy. `cell` is it."""
+
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, name: str) -> None:
+        super().__init__(scope, id, settings=settings, purpose=f"{name}, standing alone")
+        self.cell = Cell(self, "Cell", settings=settings, name=name, vpc=imported_vpc(self, settings))
+        CfnOutput(
+            self,
+            "Address",
+            value=f"https://{self.cell.load_balancer.load_balancer_dns_name}",
+            description=f"The load balancer of {name}; callers use the edge's names",
+        )
+
+
+class EdgeStack(FleetStack):
+    """The names callers use. It imports the cells' load balancers, so none of them can go while it is named."""
+
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, cells: Sequence[Cell]) -> None:
+        super().__init__(scope, id, settings=settings, purpose="names over the cells")
+        edge = Edge(
+            self,
+            "Edge",
+            settings=settings,
+            vpc=imported_vpc(self, settings, subnets=False),
+            load_balancers={cell.name: cell.load_balancer for cell in cells},
+        )
+        CfnOutput(
+            self, "Names", value=" ".join(edge.names), description="Post /plan to any of these; callers to their own"
+        )
+
+
+class ObservabilityStack(FleetStack):
+    """Alarms, the dashboard, and where notifications go. It reads the cells' names, and no cell knows of it."""
+
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, cells: Sequence[CellNames]) -> None:
+        """Raises FleetFileError for more cells than one template holds."""
+        if len(cells) > MOST_CELLS:
+            raise FleetFileError(
+                f"cells: {len(cells)} are more than the {MOST_CELLS} whose alarms one stack holds; make cells larger "
+                "(maximum_cell_instances), or two fleets [source: AWS CloudFormation quotas, template size]"
+            )
+        super().__init__(scope, id, settings=settings, purpose="alarms and dashboard of all cells")
+        on_call = OnCall(self, "OnCall", settings=settings)
+        for names in cells:
+            alarms = "".join(word.capitalize() for word in names.cell.split("-"))
+            CellAlarms(self, alarms, settings=settings, names=names, on_call=on_call.topics)
+        FleetDashboard(self, "Dashboard", settings=settings, cells=cells)
+        url = f"https://{self.region}.console.aws.amazon.com/cloudwatch/home#dashboards/dashboard/peakplan-{settings.name}"
+        CfnOutput(self, "DashboardUrl", value=url, description="The night's first look")
+        RunbookPages(self, "Runbooks", settings=settings)
+        CfnOutput(self, "PagesTopic", value=on_call.topics.page, description="Where what wakes somebody goes")
+        CfnOutput(self, "TicketsTopic", value=on_call.topics.ticket, description="Where what can wait goes")
+
+
+def compose(app: App, settings: FleetSettings) -> list[CellStack]:
+    """All stacks of the fleet in `app`; answers the cells'.
+
+    Their ids are Network, Image, Cell-1 ... Cell-n, Edge and Observability. Cells refer to nothing; they wait for the
+    network only because they read its parameters.
+    """
+    network = NetworkStack(app, "Network", settings=settings)
+    ImageStack(app, "Image", settings=settings)
+    cells = [CellStack(app, name.capitalize(), settings=settings, name=name) for name in settings.cell_names]
+    edge = EdgeStack(app, "Edge", settings=settings, cells=[stack.cell for stack in cells])
+    ObservabilityStack(app, "Observability", settings=settings, cells=[stack.cell.names for stack in cells])
+    for stack in (*cells, edge):
+        stack.add_stack_dependency(network)
+    # CloudFormation tags what it makes as it tags the stack; instances and volumes are made by launch templates.
+    for stack in cells:
+        for key, value in tags(settings, stack.node.id).items():
+            Tags.of(stack).add(key, value)
+    check(app)
+    return cells
+
+
+def check(app: App) -> None:
+    """Refuse what AWS's rules or our own forbid; findings that are meant carry their reason beside them."""
+    Validations.of(app).add_plugins(
+        AwsSolutionsChecks(app),
+        CloudFormationValidatePlugin(
+            guard_rules=[ValidationRuleSource(name="never", content=GUARD_RULES.read_text(encoding="utf-8"))]
+        ),
+    )

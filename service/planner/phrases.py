@@ -1,0 +1,237 @@
+"""What a question's closed phrases say: price, currency, rating, sort, offers, and what is refused, with their places.
+
+By rule, so that none of it depends on a model's luck (docs/decisions/0023). What a question is about, and whether it is
+about a product at all, is the model's; nothing here looks at history.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from service.planner.phrases_ratings import find_ratings
+from service.planner.phrases_refused import RefusedTokens, read_refusal
+from service.planner.phrases_words import Words, is_number, trie, word_set
+from service.planner.price_phrases import PricePhrase, find_prices, merge
+
+Span = tuple[int, int]
+SORTS: Final = ("relevance", "price_asc", "price_desc", "rating", "newest", "best_selling")
+OFFERS: Final = ("in_stock", "on_sale", "free_shipping", "fast_delivery")
+_SORTS = tuple(f"sort.{sort}" for sort in SORTS[1:])
+_OFFERS = tuple(f"offer.{offer}" for offer in OFFERS)
+_LIFTS = ("lift.price", "lift.rating", "lift.sort")
+_CLOSED = trie("refuse", *_SORTS, *_OFFERS, *_LIFTS, "slogan", "name")
+_APART = trie("price.apart")
+_TAKE_BACK = trie("take back", backwards=True)
+_QUOTES = word_set("quote")
+_STATEMENTS: Final = {  # "i am not", "my kitchen has no shelf" say what is
+    "not": frozenset("is are am was were be to do does did we".split()),
+    "no": frozenset("have has had is are was got get there's".split()),
+}
+_SHORT: Final = 3  # tokens
+_FREE: Final = "free"
+MAX_DAYS: Final = 10  # "in 30 days" is no fast delivery
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """One price phrase: bounds, ISO 4217 currency where the shopper named one, and where it stands."""
+
+    min: float | None
+    max: float | None
+    currency: str | None
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """What is refused: the places of the bare values ("nike"), and of the whole phrase ("not nike")."""
+
+    values: tuple[Span, ...]
+    span: Span
+
+
+@dataclass(frozen=True, slots=True)
+class Phrases:
+    """What the closed phrases of one text say. Places are [start, end) of its characters.
+
+    `prices` are all price phrases in order, for each of several things may have its own; `price_min`, `price_max` and
+    `currency` are what they say together. `lifted` are fields that the shopper takes back: "price", "rating", "sort",
+    or an offer. `spans` are what to leave out of search queries, refusals included.
+    """
+
+    prices: tuple[Price, ...] = ()
+    price_min: float | None = None
+    price_max: float | None = None
+    currency: str | None = None
+    rating_min: float | None = None
+    sort: str = "relevance"
+    offers: tuple[str, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+    lifted: frozenset[str] = frozenset()
+    spans: tuple[Span, ...] = ()
+
+
+_NOTHING = Phrases()
+
+
+def read_phrases(text: str) -> Phrases:
+    """Read the closed phrases of one utterance. Total, and linear in the text's length."""
+    words = Words(text)
+    return _Reading(words).read() if words.texts else _NOTHING
+
+
+class _Reading:
+    """One pass over a text; `_taken` are the tokens that a phrase has spoken for."""
+
+    def __init__(self, words: Words) -> None:
+        self._words = words
+        self._taken: set[int] = set()
+        self._spans: list[Span] = []
+        self._rating: float | None = None
+        self._sort = "relevance"
+        self._offers: dict[str, None] = {}
+        self._refused: list[Refusal] = []
+        self._lifted: set[str] = set()
+
+    def read(self) -> Phrases:
+        quoted = self._quoted()
+        self._read_ratings()
+        off = self._off_tokens()
+        prices = find_prices(self._words, frozenset(self._taken | quoted | off))
+        for price in prices:
+            self._take(price.first, price.end)
+        if prices:
+            self._take_apart()
+        self._scan(quoted)
+        together = merge(prices)
+        if together.min is not None or together.max is not None:
+            self._lifted.discard("price")
+        return Phrases(
+            prices=tuple(self._price(price) for price in prices),
+            price_min=together.min,
+            price_max=together.max,
+            currency=together.currency,
+            rating_min=self._rating,
+            sort=self._sort,
+            offers=tuple(offer for offer in OFFERS if offer in self._offers),
+            refused=tuple(self._refused),
+            lifted=frozenset(self._lifted),
+            spans=tuple(sorted(self._spans)),
+        )
+
+    def _price(self, price: PricePhrase) -> Price:
+        return Price(price.min, price.max, price.currency, self._words.span(price.first, price.end))
+
+    def _take(self, first: int, end: int) -> None:
+        self._taken.update(range(first, end))
+        self._spans.append(self._words.span(first, end))
+
+    def _read_ratings(self) -> None:
+        for rating in find_ratings(self._words):
+            self._rating = rating.min if self._rating is None else self._rating
+            self._take(rating.first, rating.end)
+
+    def _take_apart(self) -> None:
+        """Words about the price that stand away from it: "my budget for the tent is 150"."""
+        for at in range(len(self._words.texts)):
+            match = None if at in self._taken else _APART.match(self._words, at)
+            if match and not any(index in self._taken for index in range(at, at + match[0])):
+                self._take(at, at + match[0])
+
+    def _off_tokens(self) -> set[int]:
+        """Numbers of "20% off" and "2 day shipping", which are no prices."""
+        found: set[int] = set()
+        texts = self._words.texts
+        for at, text in enumerate(texts):
+            if is_number(text) or text == "$":
+                match = _CLOSED.match(self._words, at)
+                if match and match[1].startswith("offer."):
+                    found.update(range(at, at + match[0]))
+        return found
+
+    def _quoted(self) -> set[int]:
+        """Tokens inside quotation marks: what is printed on a thing says nothing of the thing."""
+        marks = [
+            at
+            for at, text in enumerate(self._words.texts)
+            if text in _QUOTES and not (at and self._words.texts[at - 1][:1].isdigit() and self._words.touches(at - 1))
+        ]
+        return {at for first, last in zip(marks[::2], marks[1::2], strict=False) for at in range(first, last + 1)}
+
+    def _scan(self, quoted: set[int]) -> None:
+        """Read sort, offers, refusals and what is taken back, token by token, the longest phrase first."""
+        words, at = self._words, 0
+        while at < len(words.texts):
+            if at in self._taken or at in quoted or words.texts[at] not in _CLOSED:
+                at += 1
+                continue
+            match = _CLOSED.match(words, at)
+            if match is None or any(index in self._taken for index in range(at, at + match[0])):
+                at += 1
+                continue
+            length, label = match
+            if label == "slogan":
+                return
+            end = at + length
+            if label == "refuse":
+                end = self._refuse(at, length)
+            elif label != "name":
+                self._say(label, at, end)
+            at = end
+
+    def _say(self, label: str, first: int, end: int) -> None:
+        kind, _, value = label.partition(".")
+        if value == "fast_delivery" and any(
+            text.isdecimal() and int(text) > MAX_DAYS for text in self._words.texts[first:end]
+        ):
+            return
+        if kind == "lift":
+            self._lifted.add(value)
+        elif (back := self._taken_back(first)) is not None:
+            first = back
+            self._lifted.add(value if kind == "offer" else "sort")
+        elif kind == "sort":
+            if self._words.texts[first:end] == ["cheaper"] and len(self._words.texts) > _SHORT:
+                return  # "which is cheaper to run" sorts nothing
+            self._sort = value if self._sort == "relevance" else self._sort
+        else:
+            self._offers[value] = None
+            if value == "fast_delivery" and _FREE in self._words.texts[max(0, first - 1) : end]:
+                self._offers["free_shipping"] = None
+                first -= self._words.at(first - 1) == _FREE
+        self._take(first, end)
+
+    def _taken_back(self, first: int) -> int | None:
+        """The first token of the words that take a phrase back: "it doesn't have to be on sale"."""
+        starts = [first]
+        if self._words.at(first - 1) in ("the", "be", "any", "a"):
+            starts.append(first - 1)
+        for start in starts:
+            match = _TAKE_BACK.match(self._words, start - 1)
+            if match and start - match[0] not in self._taken:
+                return start - match[0]
+        return None
+
+    def _refuse(self, first: int, length: int) -> int:
+        if self._words.at(first + length) in (",", ".", "!") and length == 1 and self._words.at(first) == "no":
+            return first + length
+        cue, before = self._words.at(first), self._words.at(first - 1)
+        is_statement = before in _STATEMENTS.get(cue, ()) or (cue == "apart" and "sets" in self._words.texts[:first])
+        if is_statement or self._is_sort_or_offer(first + length):
+            return first + length
+        refused = read_refusal(self._words, first, length, self._taken)
+        if refused is None:
+            return first + length
+        self._add(refused)
+        return refused.end
+
+    def _is_sort_or_offer(self, at: int) -> bool:
+        """ "not the cheapest", "no deals" take a phrase back and refuse no thing."""
+        while self._words.at(at) in ("the", "a", "any"):
+            at += 1
+        match = _CLOSED.match(self._words, at)
+        return match is not None and match[1].startswith(("sort.", "offer."))
+
+    def _add(self, refused: RefusedTokens) -> None:
+        values = tuple(self._words.span(first, end) for first, end in refused.values)
+        self._refused.append(Refusal(values, self._words.span(refused.first, refused.end)))
+        self._take(refused.first, refused.end)

@@ -1,0 +1,167 @@
+"""What else may claim a number that stands beside a price phrase: a unit, a size, a model, an age, a count."""
+
+import re
+from typing import Final
+
+from service.planner.phrases_amounts import Amount
+from service.planner.phrases_words import BREAKS, Words, trie, word_set
+
+YEARS = range(1600, 2036)
+_ADULT_AGES = range(18, 91)
+_CHILD_AGES = range(0, 13)
+_AGE_LIMIT = 100  # "12 and up" is an age, "120 and up" is not
+_LEAST_BARE_MAX = 30  # "iphone 11 max" is a phone
+_WORTHS: Final = frozenset(("card", "cards", "certificate", "certificates", "voucher", "vouchers"))
+_MOST_COUNTED = 99  # "up to 6 cables" counts, "up to 300 headphones" does not
+_LEAST_OR_LESS = 20
+_LEAST_SHORT_BOUND = 10  # "max 8" is hardly a price
+_PLAIN_BOUNDS: Final = frozenset(("or less", "or under", "or below", "or cheaper", "or lower", "tops"))
+_LARGEST_SIZE = 60
+_LEAST_BARE_RANGE = 100  # "tv 300-500" is a price, "boys 10-12" is not
+_NOT_MONEY = trie("price.not.money")
+_UNITS, _LABELS, _NAMES = word_set("price.unit"), word_set("price.label"), word_set("price.names")
+_ADULTS, _CHILDREN = word_set("price.people.adult"), word_set("price.people.child")
+_TOPICS = word_set("price.topics")
+# What may follow a number that is a price although no currency says so: "over 50 with pockets", not "over 50 pockets".
+_FUNCTION_WORDS: Final = frozenset(
+    "a an and are as at below but by can could currently do does each else everything for free from get give has have "
+    "i i'd i'm if in including instead is it just max maximum maybe me my next no not of off on only or overnight "
+    "please pls plz preferably price range rated ready same shipped should show so sort sorted thank thanks that the "
+    "they this thx to too top total ty under w what which while who will with within without would you".split()
+)
+_DIMENSIONS: Final = frozenset(
+    "x by tall wide long deep high diameter thick width "
+    "height length at or and with for under over below between".split()
+)
+_RESOLUTIONS: Final = frozenset(
+    "tv tvs monitor monitors display screen webcam camera projector resolution video ohm".split()
+)
+SPENDING: Final = re.compile(r"spend|pay|budget|cheaper|price|cost|afford|expensive")
+
+
+class Claims:
+    """Judges the numbers of one text that carry no currency."""
+
+    def __init__(self, words: Words, taken: frozenset[int]) -> None:
+        """`taken` are tokens that say something else (stars): a number before them stands at an end."""
+        self._words = words
+        self._taken = taken
+
+    def is_bare_range(self, low: Amount, high: Amount) -> bool:
+        """ "tv 300-500": two round numbers that nothing else claims, at the end of what is said."""
+        values = (low.value, high.value)
+        is_round = all(value >= _LEAST_BARE_RANGE and value % 10 == 0 for value in values)
+        is_years = all(value in YEARS for value in values)
+        before = self._words.at(low.first - 1)
+        is_end = self.ends(high.end) and low.first > 0 and before.isalpha() and before not in _NAMES
+        return is_round and is_end and not is_years and max(values) <= 10 * min(values)
+
+    def may_be_bare(self, amount: Amount, first: int, kind: str, phrase: str, *, follows_sum: bool) -> bool:
+        """Whether a number without a currency after a cue is a price: not an age, a model, or a count of things."""
+        words, value = self._words, amount.value
+        before = words.at(first - 1)
+        if value == 0 or (value == 1 and not words.at(amount.first)[:1].isdigit()):
+            return False
+        if phrase.startswith(("max", "min")) and amount.value % 1 == 0:
+            is_short = phrase in ("max", "min")
+            is_name = before in _NAMES or (before not in BREAKS and any(character.isdigit() for character in before))
+            is_model = is_name or value < _LEAST_SHORT_BOUND
+            if is_short and is_model and words.at(amount.first)[:1].isdigit():
+                return follows_sum
+            if first == 0 or before in BREAKS:
+                return True
+        people = {before, words.at(first - 2)} if before in ("and", "aged", "age", "who", "are", "is") else {before}
+        if before in ("aged", "age", "ages"):
+            return False
+        if phrase in ("over", "above") and people & (_ADULTS | _CHILDREN) and value in _ADULT_AGES:
+            return False
+        if people & _CHILDREN and value in _CHILD_AGES:
+            return False
+        if phrase == "about" and value in YEARS and _TOPICS & set(words.texts[:first]):
+            return False
+        if phrase in ("<", ">", "< =", "> =", "≤", "≥", "~", "≈"):
+            return True
+        after = words.at(amount.end)
+        if (
+            (words.at(amount.end - 1).endswith("k") and after not in _RESOLUTIONS)
+            or self.ends(amount.end)
+            or after in _FUNCTION_WORDS
+        ):
+            return True
+        return not self._counts(amount, kind) or phrase.split()[-1] in ("under", "below", "sub")
+
+    def _counts(self, amount: Amount, kind: str) -> bool:
+        """Whether a plural follows that the number may count: "at least 6 cables"."""
+        after = self._words.at(amount.end)
+        is_plural = after.endswith("s") and not after.endswith(("ss", "us")) and len(after) > 2
+        is_whole = "." not in self._words.at(amount.end - 1)
+        return is_plural and is_whole and (kind == "price.low" or amount.value <= _MOST_COUNTED)
+
+    def is_size(self, first: int, low: Amount, high: Amount) -> bool:
+        """ "what size if i'm between 8 and 9"."""
+        words = self._words
+        speaks_of_size = any(
+            text in ("size", "sizes", "aged", "ages") and not words.at(at + 1)[:1].isdigit()  # "size 9 boots" is told
+            for at, text in enumerate(words.texts[:first])
+        )
+        return speaks_of_size and max(low.value, high.value) <= _LARGEST_SIZE
+
+    def is_bare_bound(self, amount: Amount, kind: str, phrase: str, end: int) -> bool:
+        """Whether a number without a currency is a bound by the phrase after it, which ends at token `end`."""
+        is_plain = phrase in _PLAIN_BOUNDS and amount.value >= _LEAST_OR_LESS
+        if not is_plain and not self.ends_phrase(end):
+            return False
+        before = self._words.at(amount.first - 1)
+        if amount.value in YEARS and kind != "price.after.high":
+            return False
+        if kind == "price.after.high":
+            if phrase in ("max", "maximum", "top", "tops", "limit", "cap", "budget"):
+                is_picture = self._words.at(amount.end - 1) in ("4k", "8k")  # "fire tv stick 4k max"
+                is_digits = self._words.at(amount.first)[:1].isdigit()
+                is_model = phrase == "max" and amount.value < _LEAST_BARE_MAX and is_digits
+                is_model |= amount.value < _LEAST_SHORT_BOUND
+                return not is_model and before not in _NAMES and not is_picture
+            is_age = "and" in phrase or before in _CHILDREN | _ADULTS
+            return not (is_age and amount.value in range(0, 19))
+        if kind == "price.after.low":
+            return amount.value >= _AGE_LIMIT and phrase not in ("+", "plus", "and more")
+        return amount.value >= _LEAST_BARE_MAX and phrase in (
+            "or so",
+            "ish",
+            "- ish",
+            "or thereabouts",
+            "or close to it",
+        )
+
+    def ends(self, index: int) -> bool:
+        return index >= len(self._words.texts) or self._words.at(index) in BREAKS or index in self._taken
+
+    def ends_phrase(self, index: int) -> bool:
+        return self.ends(index) or self._words.at(index) in _FUNCTION_WORDS
+
+    def measures(self, amount: Amount) -> bool:
+        """Whether a unit follows: "15 inch", "8-piece", "4 x 6"."""
+        words = self._words
+        at = amount.end + 1 if words.at(amount.end) == "-" else amount.end
+        unit = words.at(at)
+        if unit in ("in", "&"):
+            return at + 1 >= len(words.texts) or words.at(at + 1) in _DIMENSIONS
+        if (
+            unit in ("set", "note", "light", "can", "box", "bag", "min", "number", "cup", "step", "a")
+            and at == amount.end
+        ):
+            return unit != "a" and not self.ends_phrase(at + 1)
+        is_size = unit in ('"', "″", "”", "/", "x", "×", "'") and words.touches(amount.end - 1)
+        return unit in _UNITS or is_size or (unit == "x" and words.at(at + 1)[:1].isdigit())
+
+    def is_value(self, amount: Amount) -> bool:
+        """Whether the sum is what the thing is worth, or what is taken off: "$50 gift card", "gift card $50"."""
+        words = self._words
+        return self.off(amount.end) or words.at(amount.first - 1) in _WORTHS
+
+    def is_labelled(self, first: int) -> bool:
+        return self._words.at(first - 1) in _LABELS
+
+    def off(self, end: int) -> bool:
+        """Whether the sum is no price of the thing: "$20 off", "$50 gift card"."""
+        return any(_NOT_MONEY.match(self._words, at) for at in (end, end + (self._words.at(end + 1) == "gift")))

@@ -1,0 +1,133 @@
+"""A question as lower-case tokens, and the closed phrases of `phrases.txt` as tries over them.
+
+Knows where phrases stand, not what they mean; price_phrases.py, phrases_refused.py and phrases.py do.
+"""
+
+import re
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+PHRASES_PATH = Path(__file__).with_name("phrases.txt")
+# Sections that list single words, parted by spaces; the others list phrases, parted by commas.
+_WORD_SECTIONS: Final = (
+    "price.names", "price.unit", "price.label", "price.currencies", "price.dollars", "price.people.adult",
+    "price.people.child", "price.topics", "refuse.skip", "refuse.tail", "refuse.stop", "refuse.adjectives",
+    "quote", "trim.left", "trim.right", "trim.small",
+)  # fmt: skip
+# Letters and digits, with what stands inside a number ("1,200.50") or a word ("men's"); other marks are tokens each.
+_TOKEN = re.compile(r"[^\W_]+(?:(?:(?<=\d)[.,](?=\d)|['’](?=[^\W\d_]))[^\W_]+)*|[^\w\s]|_")
+_NUMBER = re.compile(r"(\d{1,3}(?:,\d{3}){1,2}|\d{1,7})(?:\.\d{1,2})?")
+BREAKS: Final = frozenset(",;:.!?()[]|")
+
+
+class Words:
+    """The tokens of a text: `texts` in lower case, and [starts[i], ends[i]) where the i-th stands in
+    `source` and, character by character the same, in `lower`."""
+
+    __slots__ = ("ends", "lower", "source", "starts", "texts")
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        lower = source.lower()
+        if len(lower) != len(source):  # "İ" becomes two characters, and places would shift
+            lower = "".join(character.lower() if len(character.lower()) == 1 else character for character in source)
+        self.lower = lower.replace("’", "'")
+        found = list(_TOKEN.finditer(self.lower))
+        self.texts = [match.group() for match in found]
+        self.starts = [match.start() for match in found]
+        self.ends = [match.end() for match in found]
+
+    def at(self, index: int) -> str:
+        """The token there, empty outside the text."""
+        return self.texts[index] if 0 <= index < len(self.texts) else ""
+
+    def touches(self, index: int) -> bool:
+        """Whether nothing stands between this token and the next."""
+        return index + 1 < len(self.texts) and self.ends[index] == self.starts[index + 1]
+
+    def span(self, first: int, end: int) -> tuple[int, int]:
+        """Where tokens [first, end) stand in the source; no token is no place."""
+        return (self.starts[first], self.ends[end - 1]) if end > first else (0, 0)
+
+
+def is_number(text: str) -> bool:
+    """Whether a token is digits alone."""
+    return text[:1].isdigit() and _NUMBER.fullmatch(text) is not None
+
+
+Node = dict[str, object]  # by the next word; under the empty word the label of the phrase that ends here
+
+
+class Trie:
+    """Phrases to their labels, found word by word; a hyphen between two words of the text counts as a space."""
+
+    def __init__(self, phrases: dict[str, str], *, backwards: bool = False) -> None:
+        self._root: dict[str, Node] = {}
+        self._step = -1 if backwards else 1
+        for phrase, label in phrases.items():
+            node: Node = self._root  # type: ignore[assignment]
+            for word in reversed(phrase.split()) if backwards else phrase.split():
+                node = node.setdefault(word, {})  # type: ignore[assignment]
+            node[""] = label
+
+    def __contains__(self, word: str) -> bool:
+        """Whether some phrase begins (backwards: ends) with the word."""
+        return word in self._root or (is_number(word) and "#" in self._root)
+
+    def match(self, words: Words, start: int) -> tuple[int, str] | None:
+        """(number of tokens, label) of the longest phrase that begins (backwards: ends) at a token."""
+        if not 0 <= start < len(words.texts):
+            return None
+        text = words.texts[start]
+        found = self._walk(words, start, self._root[text]) if text in self._root else None
+        if found is None and "#" in self._root and is_number(text):
+            found = self._walk(words, start, self._root["#"])
+        return found
+
+    def _walk(self, words: Words, start: int, node: Node) -> tuple[int, str] | None:
+        texts, step, at = words.texts, self._step, start + self._step
+        found = (1, str(node[""])) if "" in node else None
+        while 0 <= at < len(texts):
+            text = texts[at]
+            below = node.get(text)
+            if below is None and is_number(text):
+                below = node.get("#")
+            at += step
+            if below is None:
+                if text == "-":
+                    continue
+                break
+            node = below  # type: ignore[assignment]
+            if "" in node:
+                found = (abs(at - start), str(node[""]))
+        return found
+
+
+@cache
+def sections() -> dict[str, tuple[str, ...]]:
+    """The phrases of each section, in order. Raises ValueError that names the line."""
+    found: dict[str, list[str]] = {}
+    name = ""
+    for number, line in enumerate(PHRASES_PATH.read_text(encoding="utf-8").splitlines(), 1):
+        if line.startswith("[") and line.endswith("]"):
+            name = line[1:-1]
+            found.setdefault(name, [])
+        elif line.strip() and not line.startswith("# "):
+            if not name:
+                raise ValueError(f"{PHRASES_PATH.name}:{number}: phrases before the first section")
+            if name in _WORD_SECTIONS:
+                found[name] += line.replace(", ", " ").split()
+            else:
+                found[name] += [" ".join(_TOKEN.findall(part.lower())) for part in line.split(",") if part.strip()]
+    return {key: tuple(values) for key, values in found.items()}
+
+
+def word_set(name: str) -> frozenset[str]:
+    """The words of a section."""
+    return frozenset(sections()[name])
+
+
+def trie(*names: str, backwards: bool = False) -> Trie:
+    """A trie of sections; the label of a phrase is its section. Of two sections the later says."""
+    return Trie({phrase: name for name in names for phrase in sections()[name]}, backwards=backwards)

@@ -1,0 +1,25 @@
+"""What the service says of its load: everything that was asked of the model counts, not only what was let in."""
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+from service.api.app import _reading
+
+
+def reading(**counts: int) -> Any:
+    pool: Any = SimpleNamespace(
+        counts=Counter(counts), expected_seconds=0.05, outstanding=3, usable_count=2, version="v1"
+    )
+    planner: Any = SimpleNamespace(counts=Counter(hits=4, misses=9))
+    return _reading(pool, planner)
+
+
+def test_refused_requests_were_asked_for_too() -> None:
+    found = reading(admitted=5, refused_busy=7, refused_late=2, refused_down=1, refused_closing=1)
+    assert found.asked == 16
+    assert found.service_seconds == 0.05
+
+
+def test_a_second_try_is_not_a_second_request() -> None:
+    assert reading(admitted=5, retried=2).asked == 3

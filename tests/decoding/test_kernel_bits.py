@@ -1,0 +1,156 @@
+"""Every kernel gives the same bits, on whatever processor: the hashes below are committed, and none may differ.
+
+Whoever changes the arithmetic on purpose changes them and measures quality again. Kernels that this processor
+does not run are run under qemu (arm64), or with single instructions emulated (x86).
+"""
+
+import hashlib
+import shutil
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from benchmarks.decoding import our_strategy
+from benchmarks.questions import dev_questions, has_dev_data, own_questions
+from service.decoding.llama import LlamaConfig, cosines_and_sines
+from service.decoding.native.library import load_kernels
+from service.decoding.native.targets import TARGETS, KernelName, Target, targets_here
+from service.engines.torch.engine import load
+from service.planner.prompt import render_prompt
+from service.settings import Settings
+from service.weights.base_weights import BaseWeightsError
+from service.weights.model_folder import LoadedModel, load_model
+from tests.decoding.kernel_calls import ARM64_SYSTEM, QEMU, KernelCalls
+
+DRAWN_MODEL = "142d23e159a962ed9b5bc7bbd60c207d323ea323535ac3a847768f6fddd98fa9"
+SHIPPED_MODEL = "0b2e180ca9308097836a556a4f6a6d11ddacccea0d3e9412ff7d92b24f055881"
+PLANS_OF_DEV_QUESTIONS = "be58617384f8002b6c8b9b064361480af0ec6dc2fbad80301cca354d9b3a0ecd"
+ROTARY_ANGLES = "bda1ea8408d185875b4c0ab99e1bc2bfbcc79f63de2f85db75f45e171de24652"
+
+HERE = {target.kernel: target for target in targets_here()}
+X86 = [target.kernel for target in TARGETS if target.machine == "x86_64"]
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def drawn(seed: int, *shape: int, scale: float = 1.0) -> Tensor:
+    """Numbers that are the same wherever they are drawn: integers, divided by a power of two."""
+    integers = np.random.Generator(np.random.PCG64(seed)).integers(-(2**20), 2**20, shape)
+    return torch.from_numpy((integers / 2**20 * scale).astype(np.float32))
+
+
+@cache
+def drawn_model() -> KernelCalls:
+    """Heads of every kind of width, trees on a kept prefix, rows of few and of several tiles, odd numbers of keys."""
+    config = LlamaConfig(
+        hidden_size=192, intermediate_size=320, num_layers=3, num_heads=6, num_kv_heads=2, head_dim=32, vocab_size=96,
+        rms_norm_eps=1e-5, rope_theta=10_000.0, max_position_embeddings=128, tie_word_embeddings=True,
+    )  # fmt: skip
+    shapes = {
+        "self_attn.q_proj": (192, 192), "self_attn.k_proj": (64, 192), "self_attn.v_proj": (64, 192),
+        "self_attn.o_proj": (192, 192), "mlp.gate_proj": (320, 192), "mlp.up_proj": (320, 192),
+        "mlp.down_proj": (192, 320), "input_layernorm": (192,), "post_attention_layernorm": (192,),
+    }  # fmt: skip
+    weights = {"model.embed_tokens.weight": drawn(0, 96, 192), "model.norm.weight": drawn(1, 192)}
+    for layer in range(config.num_layers):
+        for number, (name, shape) in enumerate(shapes.items()):
+            seed = 100 + layer * 10 + number
+            weights[f"model.layers.{layer}.{name}.weight"] = drawn(seed, *shape, scale=0.25 if len(shape) > 1 else 1.0)
+    calls = KernelCalls(config, weights, positions=128)
+    rng = np.random.Generator(np.random.PCG64(7))
+    kept = 0
+    for rows in (9, 1, 2, 3, 4, 5, 6, 7, 8, 13, 16, 31):
+        tokens = rng.integers(0, 96, rows).tolist()
+        calls.forward(tokens, [-1, *(int(rng.integers(0, node)) for node in range(1, rows))], kept)
+        calls.forward(tokens, range(-1, rows - 1), kept)
+        kept += min(rows, 8)
+    head = drawn(3, 96, 192)
+    calls.multiply(head, drawn(4, 11, 192, scale=8.0))
+    calls.scores(head, drawn(5, 192), [95, 0, 17])
+    return calls
+
+
+@cache
+def shipped_model() -> LoadedModel:
+    settings = Settings()
+    try:
+        return load_model(settings.model_dir, settings.cache_dir, torch.float16)
+    except BaseWeightsError as error:
+        pytest.skip(f"the base weights cannot be had: {error}")
+
+
+@cache
+def shipped_calls(questions: int) -> KernelCalls:
+    """The shipped model reading the prompts of our own questions, and the LM head's rows of the last states drawn."""
+    loaded = shipped_model()
+    calls = KernelCalls(loaded.config, loaded.weights, positions=256)
+    for question in own_questions(questions):
+        tokens = [loaded.bos_token_id, *loaded.tokenizer.encode(render_prompt(question), add_special_tokens=False).ids]
+        calls.forward(tokens, range(-1, len(tokens) - 1), 0)
+        calls.forward([5, 9, 11, 13, 17], [-1, 0, 0, 1, 2], len(tokens))
+    embedding = loaded.weights["model.embed_tokens.weight"]
+    calls.multiply(embedding[:4096], drawn(8, 3, loaded.config.hidden_size, scale=4.0))
+    calls.scores(embedding, drawn(9, loaded.config.hidden_size), [0, 1, 2, 4095, 49_151])
+    return calls
+
+
+def functions(kernel: KernelName, tmp_path: Path) -> object:
+    if kernel not in HERE:
+        pytest.skip(f"this processor does not run the {kernel} kernels")
+    return load_kernels(tmp_path, kernel).functions
+
+
+@pytest.mark.parametrize("kernel", [target.kernel for target in TARGETS if target.system == sys.platform])
+def test_a_drawn_model_has_the_committed_states(kernel: KernelName, tmp_path: Path) -> None:
+    assert sha256(drawn_model().run(functions(kernel, tmp_path))) == DRAWN_MODEL
+
+
+@pytest.mark.parametrize("kernel", [target.kernel for target in TARGETS if target.system == sys.platform])
+def test_the_shipped_model_has_the_committed_states(kernel: KernelName, tmp_path: Path) -> None:
+    assert sha256(shipped_calls(4).run(functions(kernel, tmp_path))) == SHIPPED_MODEL
+
+
+def arm64() -> Target:
+    """The arm64 library that qemu can run here."""
+    if shutil.which(QEMU) is None or not ARM64_SYSTEM.is_dir():
+        pytest.skip(f"needs {QEMU} and arm64's C library (Debian: apt install qemu-user-static libc6-arm64-cross)")
+    return next(target for target in TARGETS if (target.system, target.machine) == ("linux", "arm64"))
+
+
+def test_arm64_has_the_same_states_of_a_drawn_model(tmp_path: Path) -> None:
+    assert sha256(drawn_model().run_emulated(arm64().file_name, tmp_path)) == DRAWN_MODEL
+
+
+@pytest.mark.slow
+def test_arm64_has_the_same_states_of_the_shipped_model(tmp_path: Path) -> None:
+    assert sha256(shipped_calls(4).run_emulated(arm64().file_name, tmp_path)) == SHIPPED_MODEL
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", [target.kernel for target in TARGETS if target.system == sys.platform])
+def test_200_dev_questions_have_the_committed_plans(kernel: KernelName, tmp_path: Path) -> None:
+    if not has_dev_data():
+        pytest.skip("the dev questions are not here (PEAKPLAN_DATA)")
+    functions(kernel, tmp_path)
+    settings = Settings()
+    model = load(
+        settings.model_dir, settings.cache_dir, "int8", 1, "medusa", settings.max_prompt_tokens, kernel=kernel
+    )  # fmt: skip
+    plan = our_strategy(model, "medusa", fast_forward=True)
+    tokens = [list(plan(question).tokens) for question in dev_questions(200)]
+    assert sha256(repr(tokens).encode()) == PLANS_OF_DEV_QUESTIONS
+
+
+def test_rotary_angles_are_right_and_the_same_everywhere() -> None:
+    angles = torch.outer(torch.arange(8192.0), torch.tensor([100_000.0 ** -(i / 64) for i in range(0, 64, 2)])).double()
+    cosine, sine = cosines_and_sines(angles)
+    torch.testing.assert_close(cosine, angles.cos(), rtol=0, atol=2e-16)
+    torch.testing.assert_close(sine, angles.sin(), rtol=0, atol=2e-16)
+    assert sha256(cosine.float().numpy().tobytes() + sine.float().numpy().tobytes()) == ROTARY_ANGLES

@@ -1,0 +1,236 @@
+"""What AWS would refuse though linters and moto accept it; the sources are in the code that each test is about."""
+
+import json
+from functools import cache
+from ipaddress import IPv4Network
+from typing import Any
+
+import pytest
+
+from infra.fleet import addresses
+from infra.fleet.endpoints import OF_EVERY_HOST
+from infra.fleet.settings import FLEETS, FleetSettings
+from tests.infra.fleet.fleets import dev_fleet
+from tests.infra.synthesis import Template, app_of, findings, only, resources, templates, templates_of
+
+pytestmark = pytest.mark.slow  # a synth of each fleet, once
+FLEETS_THAT_SHIP = ("dev", "prime-day")
+EVENT = {"name": "sale", "start": "2030-07-13T07:00:00Z", "end": "2030-07-14T07:00:00Z", "multiplier": 1.5}
+
+
+@cache
+def changed(**changes: Any) -> dict[str, Template]:
+    """The dev fleet with changes, whose keys have __ for dots; every check is content with it."""
+    dotted = {name.replace("__", "."): json.loads(value) for name, value in changes.items()}
+    app = app_of(dev_fleet(dotted))
+    found = templates_of(app)
+    assert findings(app) == []
+    return found
+
+
+def listed(value: str | list[str]) -> list[str]:
+    """CDK writes a list of one as the one."""
+    return [value] if isinstance(value, str) else value
+
+
+def every_resource(fleet: str) -> list[Any]:
+    return [each for template in templates(fleet).values() for each in template["Resources"].values()]
+
+
+@pytest.mark.parametrize("fleet", FLEETS_THAT_SHIP)
+def test_the_vpc_is_of_a_size_that_aws_makes_and_its_subnets_hold_the_fleet(fleet: str) -> None:
+    settings = FleetSettings.from_yaml(FLEETS / f"{fleet}.yaml")
+    network = templates(fleet)["Network"]
+    vpc = IPv4Network(only(network, "AWS::EC2::VPC")["CidrBlock"])
+    assert 16 <= vpc.prefixlen <= 28
+    subnets = [each["Properties"]["CidrBlock"] for each in resources(network, "AWS::EC2::Subnet").values()]
+    assert len(subnets) == len(settings.availability_zones)
+    instances = settings.cells * sum(group.maximum for group in settings.groups)
+    for subnet in map(IPv4Network, subnets):
+        assert subnet.subnet_of(vpc)
+        assert subnet.num_addresses - 5 >= addresses.needed_in_a_zone(settings)
+        assert addresses.needed_in_a_zone(settings) > instances / (len(settings.availability_zones) - 1)
+
+
+@pytest.mark.parametrize("fleet", FLEETS_THAT_SHIP)
+def test_hosts_reach_what_they_call_and_nothing_else(fleet: str) -> None:
+    endpoints = resources(templates(fleet)["Network"], "AWS::EC2::VPCEndpoint").values()
+    reached = {}
+    for endpoint in endpoints:
+        (statement,) = endpoint["Properties"]["PolicyDocument"]["Statement"]
+        assert statement["Condition"]["StringEquals"]["aws:PrincipalAccount"] == {"Ref": "AWS::AccountId"}
+        service = json.dumps(endpoint["Properties"]["ServiceName"]).rstrip('"}] ').rpartition(".")[2]
+        reached[service] = set(listed(statement["Action"]))
+    assert reached == {endpoint.service: set(endpoint.actions) for endpoint in OF_EVERY_HOST}
+    for policy in resources(templates(fleet)["Cell-1"], "AWS::IAM::Policy").values():
+        for statement in policy["Properties"]["PolicyDocument"]["Statement"]:
+            for action in listed(statement["Action"]):
+                assert action in reached[action.partition(":")[0]], "a host is allowed what it cannot reach"
+
+
+def test_s3_is_reached_by_a_gateway_where_a_fleet_asks_for_it() -> None:
+    s3 = {"service": "s3", "reason": "hosts read a table at boot", "actions": ["s3:GetObject"]}
+    network = changed(network__endpoints=json.dumps([s3]))["Network"]
+    (found,) = [
+        each["Properties"]
+        for each in resources(network, "AWS::EC2::VPCEndpoint").values()
+        if "s3" in json.dumps(each["Properties"]["ServiceName"])
+    ]
+    assert found["VpcEndpointType"] == "Gateway"
+    assert len(found["RouteTableIds"]) == 3
+    assert found["PolicyDocument"]["Statement"][0]["Action"] == "s3:GetObject"
+
+
+@pytest.mark.parametrize("fleet", FLEETS_THAT_SHIP)
+def test_no_load_balancer_capacity_is_reserved_by_default(fleet: str) -> None:
+    for balancer in resources(templates(fleet)["Cell-1"], "AWS::ElasticLoadBalancingV2::LoadBalancer").values():
+        assert "MinimumLoadBalancerCapacity" not in balancer["Properties"]
+    assert not resources(templates(fleet)["Cell-1"], "AWS::Scheduler::Schedule")
+
+
+def test_capacity_is_reserved_when_an_event_is_due_and_given_back_at_its_end() -> None:
+    stacks = changed(load_balancer__reserve_capacity="true", events=json.dumps([EVENT]))
+    schedules = [each["Properties"] for each in resources(stacks["Cell-1"], "AWS::Scheduler::Schedule").values()]
+    requests = {each["ScheduleExpression"]: json.dumps(each["Target"]["Input"]) for each in schedules}
+    assert set(requests) == {"at(2030-07-13T06:00:00)", "at(2030-07-14T07:00:00)"}
+    assert r"{\"CapacityUnits\":100}" in requests["at(2030-07-13T06:00:00)"].replace('\\\\"', '\\"')
+    assert "ResetCapacityReservation" in requests["at(2030-07-14T07:00:00)"]
+    balancer = only_load_balancer(stacks["Cell-1"], "application")
+    assert "MinimumLoadBalancerCapacity" not in balancer
+
+
+@pytest.mark.parametrize("fleet", FLEETS_THAT_SHIP)
+def test_nothing_stays_of_a_first_create_that_failed(fleet: str) -> None:
+    """With a fixed name it would refuse every retry; a delete, which is another thing, keeps what it must."""
+    kept = {each["Type"]: each.get("DeletionPolicy") for each in every_resource(fleet) if "DeletionPolicy" in each}
+    assert kept
+    assert "Retain" not in kept.values()
+    if fleet == "prime-day":
+        assert kept["AWS::Logs::LogGroup"] == kept["AWS::ECR::Repository"] == "RetainExceptOnCreate"
+
+
+def test_a_recipe_s_version_follows_everything_that_it_holds() -> None:
+    """Image Builder refuses a version that exists with other contents."""
+    both, alone = only(templates("dev")["Image"], RECIPE), only(changed(groups=ONE_GROUP)["Image"], RECIPE)
+    assert both["Version"] != alone["Version"]
+    base = both["ParentImage"]["Ref"]
+    assert base in json.dumps(both["Name"]), "another base image makes another recipe, for its version cannot know it"
+
+
+RECIPE = "AWS::ImageBuilder::ImageRecipe"
+ONE_GROUP = json.dumps([{"instance_type": "inf2.xlarge", "minimum": 3, "maximum": 10}])
+
+
+def test_cloudwatch_may_use_the_key_of_the_topic_that_it_notifies() -> None:
+    """Its calls to KMS carry no aws:SourceAccount; the topic's own policy holds it to this account."""
+    stack = templates("prime-day")["Observability"]
+    for key in resources(stack, "AWS::KMS::Key").values():
+        statements = key["Properties"]["KeyPolicy"]["Statement"]
+        (alarms,) = [each for each in statements if "cloudwatch" in json.dumps(each["Principal"])]
+        assert "Condition" not in alarms
+    (policy,) = resources(stack, "AWS::SNS::TopicPolicy").values()
+    publishing = [each for each in policy["Properties"]["PolicyDocument"]["Statement"] if each["Effect"] == "Allow"]
+    assert all("aws:SourceAccount" in json.dumps(each["Condition"]) for each in publishing)
+
+
+def only_load_balancer(template: Template, kind: str) -> Any:
+    """The properties of the one load balancer of its kind."""
+    (found,) = [
+        each["Properties"]
+        for each in resources(template, "AWS::ElasticLoadBalancingV2::LoadBalancer").values()
+        if each["Properties"]["Type"] == kind
+    ]
+    return found
+
+
+def test_each_cell_has_an_endpoint_service_of_its_own() -> None:
+    accounts = ["111122223333", "444455556666"]
+    cell = changed(callers__0__accounts=json.dumps(accounts))["Cell-1"]
+    front = only_load_balancer(cell, "network")
+    (service,) = resources(cell, "AWS::EC2::VPCEndpointService").values()
+    (target,) = [
+        each["Properties"]
+        for each in resources(cell, "AWS::ElasticLoadBalancingV2::TargetGroup").values()
+        if each["Properties"].get("TargetType") == "alb"
+    ]
+    allowed = only(cell, "AWS::EC2::VPCEndpointServicePermissions")["AllowedPrincipals"]
+    assert front["Scheme"] == "internal"
+    assert front["EnforceSecurityGroupInboundRulesOnPrivateLinkTraffic"] == "off"
+    assert service["Properties"]["AcceptanceRequired"] is False
+    assert [account in json.dumps(allowed) for account in accounts] == [True, True]
+    assert (target["HealthCheckProtocol"], target["HealthCheckPort"]) == ("HTTPS", "8443")
+    assert "EndpointServiceName" in cell["Outputs"]
+
+
+def test_without_named_accounts_only_the_fleet_s_own_makes_endpoints() -> None:
+    allowed = only(templates("dev")["Cell-1"], "AWS::EC2::VPCEndpointServicePermissions")["AllowedPrincipals"]
+    assert json.dumps(allowed).count("AWS::AccountId") == 1
+
+
+ROUTED = {"access__privatelink": "false", "callers__0__cidrs": '["10.0.0.0/12", "10.32.0.0/13"]'}
+
+
+@pytest.mark.parametrize(
+    ("way", "property"), [("transit_gateway", "TransitGatewayId"), ("peering", "VpcPeeringConnectionId")]
+)
+def test_callers_networks_are_routed_to(way: str, property: str) -> None:
+    id = {"transit_gateway": "tgw-0123456789abcdef0", "peering": "pcx-0123456789abcdef0"}[way]
+    stacks = changed(**ROUTED, **{f"access__{way}": json.dumps(id)})
+    routes = [
+        each["Properties"]
+        for each in resources(stacks["Network"], "AWS::EC2::Route").values()
+        if each["Properties"].get(property) == id
+    ]
+    assert len(routes) == 2 * 3
+    assert {route["DestinationCidrBlock"] for route in routes} == {"10.0.0.0/12", "10.32.0.0/13"}
+    attached = resources(stacks["Network"], "AWS::EC2::TransitGatewayAttachment")
+    assert len(attached) == (1 if way == "transit_gateway" else 0)
+    assert not resources(stacks["Cell-1"], "AWS::EC2::VPCEndpointService")
+
+
+def test_callers_vpcs_of_this_account_resolve_the_names() -> None:
+    own, other = (
+        {"vpc_id": "vpc-0123456a", "region": "us-east-1"},
+        {"vpc_id": "vpc-0123456b", "region": "us-east-1", "account": "111122223333"},
+    )
+    zone = only(changed(access__caller_vpcs=json.dumps([own, other]))["Edge"], "AWS::Route53::HostedZone")
+    assert {"VPCId": "vpc-0123456a", "VPCRegion": "us-east-1"} in zone["VPCs"]
+    assert "vpc-0123456b" not in json.dumps(zone), "its owner associates it, once `make access` has authorised that"
+
+
+def test_every_cell_has_a_name_of_its_own() -> None:
+    records = resources(templates("prime-day")["Edge"], "AWS::Route53::RecordSet").values()
+    own = {each["Properties"]["Name"] for each in records if "Weight" not in each["Properties"]}
+    assert own == {f"cell-{number}.plan.planner.internal" for number in range(1, 7)}
+
+
+def test_a_private_authority_issues_the_certificate_for_every_name() -> None:
+    authority = "arn:aws:acm-pca:us-east-1:123456789012:certificate-authority/0123"
+    network = changed(load_balancer__certificate_authority=json.dumps(authority))["Network"]
+    certificate = only(network, "AWS::CertificateManager::Certificate")
+    names = [certificate["DomainName"], *certificate["SubjectAlternativeNames"]]
+    assert names == ["plan.planner.internal", "*.plan.planner.internal"]
+    assert certificate["CertificateAuthorityArn"] == authority
+    told = [each["Properties"]["Name"] for each in resources(network, "AWS::SSM::Parameter").values()]
+    assert "/peakplan/dev/certificate-arn" in told
+
+
+@pytest.mark.parametrize("fleet", FLEETS_THAT_SHIP)
+def test_a_cell_runs_the_image_that_its_stack_was_told(fleet: str) -> None:
+    """Not "the parameter as it is now", which may change while a deploy goes from cell to cell."""
+    cell = templates(fleet)["Cell-1"]
+    assert cell["Parameters"]["MachineImageId"]["Type"] == "AWS::EC2::Image::Id"
+    assert "Default" not in cell["Parameters"]["MachineImageId"]
+    for template in resources(cell, "AWS::EC2::LaunchTemplate").values():
+        assert template["Properties"]["LaunchTemplateData"]["ImageId"] == {"Ref": "MachineImageId"}
+    assert "machine-image" not in json.dumps(cell["Parameters"])
+
+
+def test_an_image_s_tags_say_what_it_is() -> None:
+    (distribution,) = only(templates("dev")["Image"], "AWS::ImageBuilder::DistributionConfiguration")["Distributions"]
+    tags = distribution["AmiDistributionConfiguration"]["AmiTags"]
+    assert set(tags) == {f"peakplan:{name}" for name in ("fleet", "model", "commit", "model-hash", "manifest")}
+    manifest = json.loads(tags["peakplan:manifest"])
+    assert set(manifest) == {"service", "model", "host", "sdk"}
+    assert tags["peakplan:model-hash"] == manifest["model"]
+    assert all(0 < len(value) <= 256 for value in tags.values())

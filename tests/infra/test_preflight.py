@@ -1,0 +1,322 @@
+"""An account that cannot run the fleet is told so, with what to ask for; one that can is let through.
+
+Against moto, and for Service Quotas, of which moto knows little, against answers that botocore checks for their shape.
+"""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import boto3
+import pytest
+from botocore.stub import Stubber
+
+from infra import preflight
+from infra.fleet.settings import FLEETS, FleetSettings
+from infra.preflight import Verdict, inspect
+from infra.quotas import needs
+from infra.release import release_tags
+from infra.zone_association import NoZoneError, authorise
+from tests.infra.fleet.fleets import dev_fleet
+from tests.infra.moto_server import MotoServer
+
+PRIME_DAY = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
+# Names, codes and what a new account has, as Service Quotas lists them.
+DEFAULTS = {
+    "ec2": {
+        "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances": ("L-1216C47A", 5),
+        "Running On-Demand Inf instances": ("L-1945791B", 8),
+        "Running On-Demand Trn instances": ("L-2C3B7624", 8),
+    },
+    "ebs": {"Storage for General Purpose SSD (gp3) volumes, in TiB": ("L-7A658B76", 50)},
+    "elasticloadbalancing": {
+        "Application Load Balancers per Region": ("L-53DA6B97", 50),
+        "Targets per Application Load Balancer": ("L-7E6692B2", 1000),
+        "Network Load Balancers per Region": ("L-69A177A2", 50),
+        "Reserved Application Load Balancer Capacity Units (LCUs) per Region": ("L-00000000", 0),
+    },
+    "vpc": {
+        "VPCs per Region": ("L-F678F1CE", 5),
+        "Network interfaces per Region": ("L-DF5E4CA3", 5000),
+        "Interface VPC endpoints per VPC": ("L-29B6F2EB", 50),
+        "Inbound or outbound rules per security group": ("L-0EA8095F", 60),
+    },
+    "monitoring": {},
+}
+
+
+def quotas(settings: FleetSettings, granted: dict[str, float] | None = None) -> Any:
+    """A Service Quotas client that lists the defaults, and what was `granted` (by name) before them."""
+    client = boto3.client(
+        "service-quotas", region_name="us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing"
+    )
+    stub = Stubber(client)
+    for service in dict.fromkeys(need.service for need in needs(settings)):
+        listed = {name: (code, value) for name, (code, value) in DEFAULTS[service].items()}
+        for operation, values in (("list_service_quotas", granted or {}), ("list_aws_default_service_quotas", None)):
+            found = [
+                {"ServiceCode": service, "QuotaCode": code, "QuotaName": name, "Value": float(value)}
+                for name, (code, default) in listed.items()
+                for value in [default if values is None else values.get(name, default)]
+            ]
+            stub.add_response(operation, {"Quotas": found}, {"ServiceCode": service})
+    stub.activate()
+    return client
+
+
+class Account:
+    """A region of moto with what the guide asks for, or without some of it."""
+
+    def __init__(self, server: MotoServer, settings: FleetSettings, granted: dict[str, float] | None = None) -> None:
+        self.server, self.settings = server, settings
+        self._quotas = quotas(settings, granted)
+        self.root_gib = 100
+        self.offered: set[str] = set(settings.availability_zones)
+
+    def client(self, name: str) -> Any:
+        if name == "service-quotas":
+            return self._quotas
+        return Offering(self) if name == "ec2" else self.server.client(name)
+
+    def put(self, name: str, value: str) -> None:
+        self.server.client("ssm").put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
+
+    def prepare(self) -> None:
+        """Everything that a deploy needs beside quotas."""
+        settings, machine = self.settings, self.settings.machine_image
+        self.put("/cdk-bootstrap/hnb659fds/version", "25")
+        self.put(machine.base_parameter, "ami-12c6146b")
+        self.put(machine.parameter, self.image())
+        certificate = self.server.client("acm").request_certificate(
+            DomainName=f"plan.{settings.network.domain}", SubjectAlternativeNames=[f"*.plan.{settings.network.domain}"]
+        )["CertificateArn"]
+        self.server.client("acm").describe_certificate(CertificateArn=certificate)
+        self.put(settings.load_balancer.certificate_parameter, certificate)
+        if bundle := settings.load_balancer.authentication.trust_bundle:
+            bucket, _, key = bundle.removeprefix("s3://").partition("/")
+            self.server.client("s3").create_bucket(Bucket=bucket)
+            self.server.client("s3").put_object(Bucket=bucket, Key=key, Body=b"PEM")
+
+    def image(self) -> str:
+        ec2 = self.server.client("ec2")
+        made: str = ec2.register_image(Name=f"{self.settings.name}-image", RootDeviceName="/dev/sda1")["ImageId"]
+        tags = release_tags(self.settings, {"service": "a" * 64, "model": "b" * 64, "host": "c" * 64}, "0123abcd")
+        ec2.create_tags(Resources=[made], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
+        return made
+
+    def found(self, verdict: Verdict) -> list[str]:
+        return [str(finding) for finding in inspect(self.settings, self.client) if finding.verdict is verdict]
+
+
+class Offering:
+    """moto's EC2, but for the zones that offer an instance type and the size of an image's root."""
+
+    def __init__(self, account: Account) -> None:
+        self._account, self._ec2 = account, account.server.client("ec2")
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ec2, name)
+
+    def describe_images(self, **asked: Any) -> Any:
+        found = self._ec2.describe_images(**asked)
+        for image in found["Images"]:
+            root = {"DeviceName": image["RootDeviceName"], "Ebs": {"VolumeSize": self._account.root_gib}}
+            image["BlockDeviceMappings"] = [root]
+        return found
+
+    def get_paginator(self, name: str) -> "Offering":
+        assert name == "describe_instance_type_offerings"
+        return self
+
+    def paginate(self, *, LocationType: str, Filters: list[Any]) -> Iterator[dict[str, Any]]:  # noqa: N803  # boto3's
+        assert LocationType == "availability-zone"
+        kind = Filters[0]["Values"][0]
+        yield {"InstanceTypeOfferings": [{"InstanceType": kind, "Location": zone} for zone in self._account.offered]}
+
+
+def named(fleet: FleetSettings, name: str) -> FleetSettings:
+    """The fleet with parameters of its own in the one account."""
+    machine = fleet.machine_image.model_copy(
+        update={"parameter": f"/imagebuilder/{name}", "base_parameter": f"/{name}/base"}
+    )
+    balancer = fleet.load_balancer.model_copy(update={"certificate_parameter": f"/{name}/certificate"})
+    return fleet.model_copy(update={"name": name, "machine_image": machine, "load_balancer": balancer})
+
+
+# What prime-day asks of an account, granted.
+GRANTED = {
+    "Running On-Demand Inf instances": 4000.0,
+    "Running On-Demand Trn instances": 2000.0,
+    "Storage for General Purpose SSD (gp3) volumes, in TiB": 200.0,
+}
+
+
+def certified(account: Account, monkeypatch: pytest.MonkeyPatch, **found: Any) -> None:
+    """The account's certificate as ACM would describe it once it was imported."""
+    domain = account.settings.network.domain
+    imported = {
+        "DomainName": f"plan.{domain}",
+        "SubjectAlternativeNames": [f"plan.{domain}", f"*.plan.{domain}"],
+        "Status": "ISSUED",
+        "NotAfter": datetime.now(UTC) + timedelta(days=300),
+    }
+    given = account.client
+
+    def client(name: str) -> Any:
+        if name != "acm":
+            return given(name)
+        real = given(name)
+        real.describe_certificate = lambda **_: {"Certificate": imported | found}
+        return real
+
+    monkeypatch.setattr(account, "client", client)
+
+
+def test_default_quotas_list_what_prime_day_lacks(moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    account = Account(moto_server, named(PRIME_DAY, "prime-lacks"))
+    account.prepare()
+    certified(account, monkeypatch)
+    lacking = account.found(Verdict.LACKS)
+    assert len(lacking) == 3, lacking
+    inf, trn, disks = lacking
+    assert "3744 needed (vCPUs of 6 cells x 156 inf2.xlarge), 8 granted" in inf
+    assert "--service-code ec2 --quota-code L-1945791B --desired-value 3744" in inf
+    assert "1872 needed (vCPUs of 6 cells x 39 trn1.2xlarge)" in trn
+    assert "115 needed (root volumes of 1170 instances, the warm pool's too), 50 granted" in disks
+
+
+def test_granted_quotas_let_prime_day_through(moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    account = Account(moto_server, named(PRIME_DAY, "prime-granted"), GRANTED)
+    account.prepare()
+    certified(account, monkeypatch)
+    assert account.found(Verdict.LACKS) == []
+
+
+def test_reserved_capacity_is_asked_for_where_a_fleet_reserves(
+    moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = named(PRIME_DAY, "prime-reserves")
+    reserving = fleet.load_balancer.model_copy(update={"reserve_capacity": True})
+    account = Account(moto_server, fleet.model_copy(update={"load_balancer": reserving}), GRANTED)
+    account.prepare()
+    certified(account, monkeypatch)
+    (lacking,) = account.found(Verdict.LACKS)
+    assert "Reserved Application Load Balancer Capacity Units" in lacking
+    assert "0 granted" in lacking
+
+
+def test_an_empty_account_is_told_everything_that_it_lacks(moto_server: MotoServer) -> None:
+    empty = named(dev_fleet(), "empty")
+    lacking = "\n".join(Account(moto_server, empty, GRANTED).found(Verdict.LACKS))
+    assert "no base image: the parameter /empty/base is not there" in lacking
+    assert "no certificate: the parameter /empty/certificate is not there" in lacking
+
+
+def test_a_zone_without_the_chip_is_named_with_those_that_have_it(
+    moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = Account(moto_server, named(dev_fleet(), "zones"), GRANTED)
+    account.prepare()
+    certified(account, monkeypatch)
+    account.offered = {"us-east-1a", "us-east-1b", "us-east-1f"}
+    lacking = account.found(Verdict.LACKS)
+    assert len(lacking) == 2
+    assert "inf2.xlarge is not offered in us-east-1c" in lacking[0]
+    assert "choose from us-east-1a, us-east-1b, us-east-1f" in lacking[0]
+
+
+@pytest.mark.parametrize(
+    ("certificate", "words"),
+    [
+        ({"Status": "PENDING_VALIDATION"}, "nobody can prove a private name to a public CA"),
+        ({"SubjectAlternativeNames": []}, "not for *.plan.planner.internal"),
+        ({"NotAfter": datetime(2026, 1, 1, tzinfo=UTC)}, "ends on 2026-01-01"),
+    ],
+    ids=["not issued", "a name is missing", "it ends"],
+)
+def test_a_certificate_that_callers_would_refuse_is_found_before(
+    moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch, certificate: dict[str, Any], words: str
+) -> None:
+    account = Account(moto_server, named(dev_fleet(), "certificate"), GRANTED)
+    account.prepare()
+    certified(account, monkeypatch, **certificate)
+    (lacking,) = account.found(Verdict.LACKS)
+    assert words in lacking
+
+
+def test_an_image_that_hosts_could_not_boot_is_found_before(
+    moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = Account(moto_server, named(dev_fleet(), "image"), GRANTED)
+    account.prepare()
+    certified(account, monkeypatch)
+    account.root_gib = 150
+    (lacking,) = account.found(Verdict.LACKS)
+    assert "has a root of 150 GiB, and hosts get 100" in lacking
+
+
+def test_what_the_fleet_file_names_must_be_there(moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = {
+        "access": {"privatelink": False, "transit_gateway": "tgw-0123456789abcdef0"},
+        "callers.0.cidrs": ["10.0.0.0/12"],
+        "load_balancer.authentication": {"method": "mtls", "trust_bundle": "s3://trust-not-there/authorities.pem"},
+    }
+    account = Account(moto_server, named(dev_fleet(changes), "names"), GRANTED)
+    account.prepare()
+    certified(account, monkeypatch)
+    moto_server.client("s3").delete_object(Bucket="trust-not-there", Key="authorities.pem")
+    lacking = "\n".join(account.found(Verdict.LACKS))
+    assert "s3://trust-not-there/authorities.pem" in lacking
+
+
+def test_the_command_says_what_it_found(
+    moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in moto_server.environment().items():
+        monkeypatch.setenv(name, value)
+    found = [preflight.Finding(Verdict.GOOD, "fine")]
+    monkeypatch.setattr(preflight, "inspect", lambda settings, clients: found)  # noqa: ARG005
+    assert preflight.main(["dev"]) == 0
+    assert "dev can be deployed" in capsys.readouterr().out
+    found.append(preflight.Finding(Verdict.LACKS, "no certificate", "import one"))
+    assert preflight.main(["dev"]) == 1
+    assert "dev cannot be deployed: 1 lack" in capsys.readouterr().out
+    assert preflight.main(["nowhere"]) == 2
+
+
+def test_without_credentials_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    assert preflight.main(["dev"]) == 2
+    assert "AWS cannot be asked" in capsys.readouterr().err
+
+
+def test_the_zone_s_owner_authorises_and_the_vpc_s_owner_associates() -> None:
+    other = {"vpc_id": "vpc-0123456b", "region": "us-east-1", "account": "111122223333"}
+    settings = dev_fleet({"access": {"caller_vpcs": [other, {"vpc_id": "vpc-0123456a", "region": "us-east-1"}]}})
+    client = boto3.client("route53", region_name="us-east-1", aws_access_key_id="t", aws_secret_access_key="t")
+    zone = {
+        "Id": "/hostedzone/Z1",
+        "Name": "planner.internal.",
+        "CallerReference": "r",
+        "Config": {"Comment": "Peakplan dev", "PrivateZone": True},
+    }
+    page = {"HostedZones": [zone], "IsTruncated": False, "MaxItems": "100"}
+    vpc = {"VPCRegion": "us-east-1", "VPCId": "vpc-0123456b"}
+    with Stubber(client) as stub:
+        stub.add_response("list_hosted_zones_by_name", page, {"DNSName": "planner.internal."})
+        stub.add_response(
+            "create_vpc_association_authorization",
+            {"HostedZoneId": "Z1", "VPC": vpc},
+            {"HostedZoneId": "Z1", "VPC": vpc},
+        )
+        (command,) = authorise(settings, client)
+        stub.assert_no_pending_responses()
+    assert command.startswith("aws route53 associate-vpc-with-hosted-zone --hosted-zone-id Z1")
+    assert "as account 111122223333" in command
+    with Stubber(client) as stub:
+        stub.add_response("list_hosted_zones_by_name", page | {"HostedZones": []}, {"DNSName": "planner.internal."})
+        with pytest.raises(NoZoneError, match="make deploy makes it"):
+            authorise(settings, client)

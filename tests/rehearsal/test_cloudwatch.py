@@ -1,0 +1,202 @@
+"""CloudWatch's evaluation as its guide's tables show it, and the fleet's own alarms under late and missing data."""
+
+import re
+from typing import Any
+
+import pytest
+
+from rehearsal.cloudwatch import MetricStore, Missing, State, SynthesisedAlarm, compute, next_state
+from tests.infra.synthesis import resources, templates
+
+TREATMENTS: tuple[Missing, ...] = ("missing", "ignore", "breaching", "notBreaching")
+KEPT: State = "OK"
+
+
+def points(text: str) -> list[bool | None]:
+    return [{"0": False, "X": True, "-": None}[point] for point in text.split()]
+
+
+@pytest.mark.parametrize(
+    ("text", "breaching", "states"),
+    [
+        # Datapoints to Alarm and Evaluation Periods both 3.
+        ("0 - X - X", 3, ["OK", "OK", "OK", "OK"]),
+        ("- - - - 0", 3, ["OK", "OK", "OK", "OK"]),
+        ("- - - - -", 3, ["INSUFFICIENT_DATA", KEPT, "ALARM", "OK"]),
+        ("0 X X - X", 3, ["ALARM", "ALARM", "ALARM", "ALARM"]),
+        ("- - X - -", 3, ["ALARM", KEPT, "ALARM", "OK"]),
+        # 2 out of 3.
+        ("0 - X - X", 2, ["ALARM", "ALARM", "ALARM", "ALARM"]),
+        ("0 0 X 0 X", 2, ["ALARM", "ALARM", "ALARM", "ALARM"]),
+        ("0 - X - -", 2, ["OK", "OK", "ALARM", "OK"]),
+        ("- - - - 0", 2, ["OK", "OK", "ALARM", "OK"]),
+        ("- - - X -", 2, ["ALARM", KEPT, "ALARM", "OK"]),
+    ],
+)
+def test_the_tables_of_the_guide(text: str, breaching: int, states: list[State]) -> None:
+    assert [next_state(points(text), 3, breaching, missing, KEPT) for missing in TREATMENTS] == states
+
+
+@pytest.mark.parametrize(
+    ("expression", "values", "result"),
+    [
+        ("IF(a > 1 AND b < 2, 3, 4)", {"a": 2, "b": 1}, 3),
+        ("IF(a > 1 OR b < 2, 3, 4)", {"a": 0, "b": 5}, 4),
+        ("a / b", {"a": 1, "b": 0}, None),
+        ("a + b", {"a": 1, "b": None}, None),
+        ("FILL(a, 0) + b", {"a": None, "b": 2}, 2),
+        ("100 * (a + b) / 4", {"a": 1, "b": 1}, 50),
+    ],
+)
+def test_metric_math(expression: str, values: dict[str, float | None], result: float | None) -> None:
+    assert compute(expression, values) == result
+
+
+def test_unknown_math_is_refused() -> None:
+    with pytest.raises(ValueError, match="not known here"):
+        compute("ANOMALY_DETECTION_BAND(a)", {"a": 1})
+
+
+# The scaling alarms as they stand in the template.
+
+
+def alarms(group: str = "inf2") -> dict[str, dict[str, Any]]:
+    """The properties of a group's scaling alarms in prime-day's first cell, by policy."""
+    prefix = f"peakplan-prime-day-cell-1-{group}-scale-"
+    found = resources(templates("prime-day")["Cell-1"], "AWS::CloudWatch::Alarm").values()
+    named = {each["Properties"]["AlarmName"]: each["Properties"] for each in found}
+    return {name.removeprefix(prefix): each for name, each in named.items() if name.startswith(prefix)}
+
+
+HOSTS, MEAN = 36, 0.02
+
+
+def report(
+    store: MetricStore, time: float, work: float, *, delay: float, by_rule: float = 0.0, p99: float = 80
+) -> None:
+    """What the group's hosts say of the ten seconds before `time`."""
+    store.put("OfferedWork", time - 1, work * HOSTS * 10, delay)
+    store.put("ReplicaSeconds", time - 1, HOSTS * 10, delay)
+    requests = work * HOSTS * 10 / MEAN
+    store.put("Requests", time - 1, requests, delay)
+    store.put("Degraded", time - 1, by_rule * requests, delay)
+    store.put("ModelLatency", time - 1, p99, delay)
+    store.put("QueueTime", time - 1, 5, delay)
+
+
+def course(name: str, work: list[float], *, delay: float = 0, **said: Any) -> list[State]:
+    """An alarm's states, every ten seconds, under a course of offered work (None is left out by a negative value)."""
+    store, alarm = MetricStore(), SynthesisedAlarm(alarms()[name])
+    states = []
+    for number, now in enumerate(range(10, 10 * len(work) + 1, 10)):
+        if work[number] >= 0:
+            report(store, now, work[number], delay=delay, **said)
+        if now % alarm.period == 0:
+            states.append(alarm.evaluate(store, now))
+    return states
+
+
+pytestmark = pytest.mark.slow  # a fleet through Node, once
+
+
+def test_no_scaling_alarm_fills_in_what_is_missing_or_needs_every_point() -> None:
+    found = alarms()
+    assert {"surge-1", "surge-5", "pressed", "latency", "queue", "by-rule", "removal"} <= set(found)
+    for name, alarm in found.items():
+        text = " ".join(query.get("Expression", "") for query in alarm["Metrics"])
+        assert "FILL" not in text, name
+        if name == "removal":
+            assert alarm["TreatMissingData"] == "notBreaching", "calm is its alarm: silence must not be"
+        else:
+            assert alarm["DatapointsToAlarm"] < alarm["EvaluationPeriods"], name
+            assert alarm["TreatMissingData"] == "missing", name
+            assert {query["MetricStat"]["Period"] for query in alarm["Metrics"] if "MetricStat" in query} == {10}
+
+
+@pytest.mark.parametrize("delay", [0, 5, 15, 25])
+def test_a_surge_is_seen_however_late_its_data_is(delay: float) -> None:
+    states = course("surge-3", [0.3] * 6 + [2.0] * 8, delay=delay)
+    assert states[:6].count("ALARM") == 0
+    assert "ALARM" in states[6:], f"data {delay} s late must not look calm for ever"
+
+
+def test_a_lost_point_delays_nothing_for_long() -> None:
+    states = course("surge-1", [0.3, 0.3, 1.0, -1, 1.0, 1.0, -1, 1.0, 1.0])
+    assert states[4] == "ALARM"
+    assert "OK" not in states[4:]
+
+
+def test_one_odd_reading_is_no_surge() -> None:
+    assert "ALARM" not in course("surge-1", [0.3] * 5 + [1.2] + [0.3] * 10)
+
+
+@pytest.mark.parametrize("delay", [0, 15])
+def test_rules_above_their_budget_are_seen_at_once(delay: float) -> None:
+    calm = course("by-rule", [0.5] * 6, delay=delay, by_rule=0.005)
+    harm = course("by-rule", [0.5] * 6, delay=delay, by_rule=0.02)
+    assert "ALARM" not in calm
+    assert harm.index("ALARM") <= 1 + delay // 10 + 1
+
+
+def test_slow_answers_tighten_the_target() -> None:
+    assert "ALARM" not in course("pressed", [0.55] * 10, p99=80)
+    assert course("pressed", [0.55] * 10, p99=190)[-1] == "ALARM"
+    assert course("latency", [0.3] * 10, p99=260)[-1] == "ALARM"
+
+
+def test_silence_adds_nothing_and_removes_nothing() -> None:
+    silent = [-1.0] * 360
+    for name in alarms():
+        assert "ALARM" not in course(name, silent), name
+    calm = course("removal", [0.05] * 6 * 20)
+    assert calm[-1] == "ALARM", "a calm that is heard does remove"
+    after = course("removal", [0.55] * 6 * 20 + silent)
+    assert "ALARM" not in after, "an hour of silence is not calm"
+    ends = course("removal", [0.05] * 6 * 20 + silent)
+    assert "ALARM" not in ends[20 + 3 :], "and calm is over as soon as nobody says so"
+
+
+def test_every_alarm_of_the_observability_stack_fires_with_its_newest_minute_missing() -> None:
+    """The documented trap of FILL: an alarm that needs every period never fires where the newest is always late."""
+    found = resources(templates("prime-day")["Observability"], "AWS::CloudWatch::Alarm").values()
+    for alarm in (each["Properties"] for each in found):
+        filled = any("FILL" in query.get("Expression", "") for query in alarm["Metrics"])
+        (period,) = {query["MetricStat"]["Period"] for query in alarm["Metrics"] if "MetricStat" in query}
+        if filled and period < 300:
+            assert alarm["DatapointsToAlarm"] < alarm["EvaluationPeriods"], alarm["AlarmName"]
+
+
+def observability(key: str) -> SynthesisedAlarm:
+    found = resources(templates("prime-day")["Observability"], "AWS::CloudWatch::Alarm").values()
+    name = f"peakplan-prime-day-cell-1-{key}"
+    (alarm,) = (each["Properties"] for each in found if each["Properties"]["AlarmName"] == name)
+    return SynthesisedAlarm(_as_one_cell(alarm))
+
+
+def _as_one_cell(alarm: dict[str, Any]) -> dict[str, Any]:
+    """Readings over both groups as one: the store knows no dimensions."""
+    return {**alarm, "Metrics": [dict(query) for query in alarm["Metrics"]]}
+
+
+def paged(times: float, minutes: int, *, delay: float = 0) -> bool:
+    """Whether the saturation page fires at so many times the capacity; 46% by rule at 1.5, as on the real gateway."""
+    store, alarm = MetricStore(), observability("saturation")
+    states = []
+    for now in range(10, 60 * minutes + 1, 10):
+        report(store, now, times, delay=delay, by_rule=max(0.0, 1 - 0.81 / times), p99=87)
+        if now % alarm.period == 0:
+            states.append(alarm.evaluate(store, now))
+    return "ALARM" in states
+
+
+@pytest.mark.parametrize("delay", [0, 20])
+def test_past_capacity_pages_a_person_and_below_it_nobody(delay: float) -> None:
+    assert not paged(0.95, 30, delay=delay)
+    assert not paged(1.05, 30, delay=delay)
+    for times in (1.15, 1.3, 1.5, 1.6, 3.0):
+        assert paged(times, 10, delay=delay), times
+    assert not paged(3.0, 2, delay=delay), "a surge that the fleet recovers from by itself wakes nobody"
+
+
+def test_the_regular_expression_of_this_file_finds_fill() -> None:
+    assert re.search("FILL", "IF(FILL(a, 0) > 1, 1, 0)")
