@@ -1,4 +1,4 @@
-"""The `peakplan` command as a person at a terminal meets it."""
+"""Tests of the `peakplan` command as a person at a terminal uses it."""
 
 import json
 import os
