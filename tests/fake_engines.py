@@ -1,6 +1,8 @@
 """Fake engines inside the test's own loop: no process, no model, full control over answers and failures."""
 
 import asyncio
+import time
+from collections.abc import Callable
 
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, GenerationResult
 from tests.fake_models import result
@@ -77,7 +79,20 @@ class FakeEngine:
         self._gate.set()
 
 
+LONG = 30.0  # seconds; no test waits for it
+
+
 async def settle() -> None:
     """Let every task that can run now, run."""
     for _ in range(20):
         await asyncio.sleep(0)
+
+
+def request(seconds: float = LONG, prompt: str = "") -> GenerationRequest:
+    return GenerationRequest(prompt=prompt, grammar="", deadline=time.monotonic() + seconds)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not holds():
+            await asyncio.sleep(0.005)

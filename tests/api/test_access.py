@@ -13,8 +13,7 @@ from service.api.app import create_app, wire
 from service.gateway.load_shedder import LoadShedder
 from service.gateway.pool import ReplicaPool
 from service.settings import AuthSettings, QueueSettings, Settings
-from tests.api.conftest import talking_to
-from tests.api.test_bad_input import assert_problem
+from tests.api.client import assert_problem, talking_to
 from tests.fake_engines import FakeEngine
 
 pytestmark = pytest.mark.anyio

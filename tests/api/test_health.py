@@ -5,8 +5,7 @@ import pytest
 from service.api.readiness import DeadlineWatch
 from service.engines.protocol import GenerationRequest, GenerationResult
 from service.gateway.pool import ReplicaPool
-from tests.api.conftest import talking_to
-from tests.api.test_bad_input import assert_problem
+from tests.api.client import assert_problem, talking_to
 from tests.fake_engines import FakeEngine
 
 pytestmark = pytest.mark.anyio

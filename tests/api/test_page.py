@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from service.planner.vocabulary import FACETS, INTENTS, MODES, SOURCES, VERTICALS
-from tests.api.test_page_visit import ANSWERS, CONTRAST, Visit, needs_chromium
+from tests.api.page_visit import ANSWERS, CONTRAST, Visit, needs_chromium
 from tests.server_process import serving
 
 pytest.importorskip("playwright.sync_api")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.test_page_visit import CONTRAST, Visit, needs_chromium
+from tests.api.page_visit import CONTRAST, Visit, needs_chromium
 from tests.server_process import serving
 
 pytest.importorskip("playwright.sync_api")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.api.test_page_visit import ANSWERS, Visit, needs_chromium
+from tests.api.page_visit import ANSWERS, Visit, needs_chromium
 
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import Browser, expect

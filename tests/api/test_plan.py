@@ -6,7 +6,7 @@ import time
 import pytest
 
 from service.planner.plan import Plan
-from tests.api.conftest import talking_to
+from tests.api.client import talking_to
 from tests.fake_engines import FakeEngine
 
 pytestmark = pytest.mark.anyio

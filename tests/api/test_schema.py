@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from service.planner.plan import Plan
-from tests.api.conftest import talking_to
+from tests.api.client import talking_to
 from tests.faults.under_load import fake_server
 
 pytestmark = pytest.mark.slow

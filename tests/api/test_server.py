@@ -12,7 +12,7 @@ import pytest
 
 from service.engines.worker.spawn import replicas_of
 from service.planner.plan import Plan
-from tests.api.test_bad_input import ODD_QUERIES, assert_problem
+from tests.api.client import ODD_QUERIES, assert_problem
 from tests.processes import eventually, is_alive
 from tests.server_process import ServerProcess, serving
 from tests.tiny_model import MODEL_ID

@@ -2,8 +2,7 @@ import asyncio
 
 import pytest
 
-from tests.api.conftest import talking_to
-from tests.api.test_bad_input import assert_problem
+from tests.api.client import assert_problem, talking_to
 from tests.fake_engines import FakeEngine, settle
 
 pytestmark = pytest.mark.anyio

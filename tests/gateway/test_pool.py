@@ -4,18 +4,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from service.engines.protocol import EngineUnavailableError, GenerationRequest
+from service.engines.protocol import EngineUnavailableError
 from service.gateway import slot as slot_module
 from service.gateway.pool import CapacityError, ReplicaPool
-from tests.fake_engines import FakeEngine, settle
+from tests.fake_engines import LONG, FakeEngine, request, settle, until
 
 pytestmark = pytest.mark.anyio
-LONG = 30.0
 Starter = Callable[..., Awaitable[ReplicaPool]]
-
-
-def request(seconds: float = LONG, prompt: str = "") -> GenerationRequest:
-    return GenerationRequest(prompt=prompt, grammar="", deadline=time.monotonic() + seconds)
 
 
 @pytest.fixture
@@ -30,12 +25,6 @@ async def started() -> AsyncIterator[Starter]:
     yield start
     for pool in pools:
         await pool.close()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not holds():
-            await asyncio.sleep(0.005)
 
 
 async def test_requests_spread_over_idle_replicas(started: Starter) -> None:

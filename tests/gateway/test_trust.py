@@ -14,8 +14,7 @@ from service.planner.plan_text import PlanTextError
 from service.planner.planner import Planner
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
-from tests.fake_engines import FakeEngine, settle
-from tests.gateway.test_pool import request, until
+from tests.fake_engines import FakeEngine, request, settle, until
 
 pytestmark = pytest.mark.anyio
 Starter = Callable[..., Awaitable[ReplicaPool]]

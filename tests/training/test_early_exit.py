@@ -8,7 +8,7 @@ import torch
 from service.decoding.draft_model import ChainShape
 from service.decoding.early_exit import TunedLens
 from service.weights.model_folder import ExitCard
-from tests.training.test_heads import counting_plans
+from tests.training.tiny_data import counting_plans
 from training import early_exit
 from training.early_exit import own_targets, train_early_exit
 from training.settings import EarlyExitSettings, HeadSettings, TrainingSettings

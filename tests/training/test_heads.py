@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.training.tiny_data import counting_plans
 from training import heads
 from training.data.examples import IGNORED
 from training.heads import Choices, HeadCheckError, TrainableHeads, check_heads, head_targets
-from training.positions import Positions
 from training.settings import HeadSettings
 
 
@@ -48,24 +48,6 @@ def test_untrained_heads_are_the_lm_head_itself() -> None:
     hidden = torch.randn(3, 8)
 
     assert torch.equal(TrainableHeads(2, 8)(hidden), torch.stack([hidden, hidden]))
-
-
-def counting_plans(embedding: torch.Tensor, plans: int, length: int) -> Positions:
-    """Return plans where n + 1 follows n, and the grammar allows that token and one other."""
-    vocabulary = len(embedding)
-    tokens = torch.stack([(torch.arange(length) + start) % vocabulary for start in range(plans)]).flatten()
-    legal = torch.stack([tokens, (tokens + 5) % vocabulary], dim=1).sort(dim=1).values.flatten()
-    count = len(tokens)
-    return Positions(
-        hidden=embedding[(tokens - 1) % vocabulary].bfloat16(),
-        tokens=tokens,
-        lengths=torch.full((plans,), length),
-        forced=torch.zeros(count, dtype=torch.bool),
-        legal=legal,
-        legal_counts=torch.full((count,), 2),
-        prompts=tokens[::length],
-        prompt_lengths=torch.ones(plans, dtype=torch.int64),
-    )
 
 
 def test_heads_learn_what_follows() -> None:

@@ -5,8 +5,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import torch
 from tokenizers import Tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
+
+from training.positions import Positions
 
 
 def write_data(folder: Path) -> Path:
@@ -103,3 +106,21 @@ def _synthetic(leaf: str, split: str) -> dict[str, Any]:
 def _write(path: Path, rows: list[dict[str, Any]]) -> None:
     with gzip.open(path, "wt", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def counting_plans(embedding: torch.Tensor, plans: int, length: int) -> Positions:
+    """Return plans where n + 1 follows n, and the grammar allows that token and one other."""
+    vocabulary = len(embedding)
+    tokens = torch.stack([(torch.arange(length) + start) % vocabulary for start in range(plans)]).flatten()
+    legal = torch.stack([tokens, (tokens + 5) % vocabulary], dim=1).sort(dim=1).values.flatten()
+    count = len(tokens)
+    return Positions(
+        hidden=embedding[(tokens - 1) % vocabulary].bfloat16(),
+        tokens=tokens,
+        lengths=torch.full((plans,), length),
+        forced=torch.zeros(count, dtype=torch.bool),
+        legal=legal,
+        legal_counts=torch.full((count,), 2),
+        prompts=tokens[::length],
+        prompt_lengths=torch.ones(plans, dtype=torch.int64),
+    )

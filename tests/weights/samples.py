@@ -1,10 +1,22 @@
 """Heads and bases of random bits: any bit pattern, NaN included, must survive."""
 
+import json
+from pathlib import Path
+from typing import Any
+
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from service.engines.protocol import GenerationRequest, Strategy
+from service.engines.torch.engine import TorchModel
+from service.planner.grammar import plan_grammar
+from service.planner.plan_text import parse
+from service.planner.prompt import render_prompt
+from service.planner.question import Question
 from service.weights.head_weights import HeadWeights
 
+QUESTION = Question.parse("red nike running shoes under $100")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -29,3 +41,31 @@ def random_heads(
 
 def random_lm_head(hidden: int, vocabulary: int, dtype: torch.dtype, seed: int = 99) -> Tensor:
     return random_bits((vocabulary, hidden), dtype, torch.Generator().manual_seed(seed))
+
+
+def configure(base: Path, **changes: Any) -> None:
+    path = base / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
+
+
+def shard(base: Path, count: int = 3) -> None:
+    """Split the weights as Hugging Face does."""
+    weights = load_file(base / "model.safetensors")
+    parts: list[dict[str, torch.Tensor]] = [{} for _ in range(count)]
+    for number, (name, tensor) in enumerate(sorted(weights.items())):
+        parts[number % count][name] = tensor
+    index = {}
+    for number, part in enumerate(parts, 1):
+        file = f"model-{number:05}-of-{count:05}.safetensors"
+        save_file(part, base / file)
+        index |= dict.fromkeys(part, file)
+    (base / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}), encoding="utf-8")
+    (base / "model.safetensors").unlink()
+
+
+def plan(model: TorchModel, strategy: Strategy) -> list[int]:
+    request = GenerationRequest(prompt=render_prompt(QUESTION), grammar=plan_grammar(QUESTION), strategy=strategy)
+    result = model.generate(request)
+    assert result.stop_reason == "finished"
+    parse(result.text, QUESTION)
+    return result.tokens

@@ -18,31 +18,12 @@ from service.weights.checkpoint import (
 )
 from service.weights.head_weights import LayoutError, same_bits
 from tests.tiny_model import write_tiny_model
+from tests.weights.samples import configure, shard
 
 
 @pytest.fixture
 def base(tmp_path: Path) -> Path:
     return write_tiny_model(tmp_path).with_name("base")
-
-
-def configure(base: Path, **changes: Any) -> None:
-    path = base / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | changes), encoding="utf-8")
-
-
-def shard(base: Path, count: int = 3) -> None:
-    """Split the weights as Hugging Face does."""
-    weights = load_file(base / "model.safetensors")
-    parts: list[dict[str, torch.Tensor]] = [{} for _ in range(count)]
-    for number, (name, tensor) in enumerate(sorted(weights.items())):
-        parts[number % count][name] = tensor
-    index = {}
-    for number, part in enumerate(parts, 1):
-        file = f"model-{number:05}-of-{count:05}.safetensors"
-        save_file(part, base / file)
-        index |= dict.fromkeys(part, file)
-    (base / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}), encoding="utf-8")
-    (base / "model.safetensors").unlink()
 
 
 def check(base: Path) -> None:

@@ -15,7 +15,7 @@ from service.weights.head_layouts import read_heads
 from service.weights.importing import import_model
 from service.weights.model_folder import load_model
 from tests.tiny_model import BOS, EOS, TREE, write_tiny_model
-from tests.weights.test_importing import plan
+from tests.weights.samples import plan
 
 
 @pytest.fixture

@@ -11,20 +11,14 @@ from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from service.engines.config import EngineConfig
-from service.engines.protocol import GenerationRequest, Strategy
+from service.engines.protocol import Strategy
 from service.engines.torch.engine import TorchModel, load
-from service.planner.grammar import plan_grammar
-from service.planner.plan_text import parse
-from service.planner.prompt import render_prompt
-from service.planner.question import Question
 from service.weights.__main__ import main
 from service.weights.head_layouts import LAYOUTS, read_heads, write_heads
 from service.weights.head_weights import LayoutError
 from service.weights.importing import import_model
 from tests.tiny_model import BOS, EOS, HIDDEN, write_tiny_model
-from tests.weights.test_checkpoint import configure, shard
-
-QUESTION = Question.parse("red nike running shoes under $100")
+from tests.weights.samples import configure, plan, shard
 
 
 @pytest.fixture
@@ -50,14 +44,6 @@ def loaded(folder: Path, cache: Path, strategy: Strategy = "medusa") -> TorchMod
     return load(
         EngineConfig(model_dir=folder, cache_dir=cache, dtype="float32", strategy=strategy, max_prompt_tokens=128)
     )
-
-
-def plan(model: TorchModel, strategy: Strategy) -> list[int]:
-    request = GenerationRequest(prompt=render_prompt(QUESTION), grammar=plan_grammar(QUESTION), strategy=strategy)
-    result = model.generate(request)
-    assert result.stop_reason == "finished"
-    parse(result.text, QUESTION)
-    return result.tokens
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -13,7 +13,7 @@ from service.engines.config import Precision
 from service.engines.torch import forward
 from service.engines.torch.forward import build_forward
 from service.weights.model_folder import LoadedModel, ModelFolderError
-from tests.decoding.test_native_llama import NARROW
+from tests.decoding.decode import NARROW
 from tests.decoding.tiny import random_weights
 
 HERE = [target.kernel for target in targets_here()]
