@@ -175,7 +175,7 @@ class SynthesisedAlarm:
         return values[returned]
 
     def evaluate(self, store: MetricStore, now: float) -> State:
-        """Return the state at `now`, a multiple of the period: complete periods count, as far as their data is there."""
+        """Return the state at `now`, a multiple of the period: complete periods count, where their data is there."""
         periods = int(self.properties["EvaluationPeriods"])
         breaching = int(self.properties.get("DatapointsToAlarm", periods))
         compare = _COMPARE[ast.GtE if "OrEqual" in self.properties["ComparisonOperator"] else ast.Gt]

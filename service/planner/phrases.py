@@ -225,7 +225,7 @@ class _Reading:
         return refused.end
 
     def _is_sort_or_offer(self, at: int) -> bool:
-        """Tell whether a negation withdraws a sort or an offer and refuses no product: "not the cheapest", "no deals"."""
+        """Tell whether a negation withdraws a sort or an offer, not a product: "not the cheapest", "no deals"."""
         while self._words.at(at) in ("the", "a", "any"):
             at += 1
         match = _CLOSED.match(self._words, at)

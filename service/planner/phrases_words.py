@@ -22,8 +22,10 @@ BREAKS: Final = frozenset(",;:.!?()[]|")
 
 
 class Words:
-    """The tokens of a text: `texts` in lower case, and [starts[i], ends[i]) where the i-th stands in
-    `source` and, character by character the same, in `lower`."""
+    """The tokens of a text: `texts` in lower case, and their positions [starts[i], ends[i]).
+
+    Positions are the same in `source` and `lower`, which agree character by character.
+    """
 
     __slots__ = ("ends", "lower", "source", "starts", "texts")
 
