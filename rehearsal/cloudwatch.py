@@ -23,7 +23,7 @@ EXTRA_PERIODS = 2
 
 
 def next_state(points: Sequence[bool | None], periods: int, breaching: int, missing: Missing, before: State) -> State:
-    """The state of an alarm from its evaluation range.
+    """Return the state of an alarm for its evaluation range.
 
     Args:
         points: whether each period breaches, oldest first; None where there is no data.
@@ -55,9 +55,9 @@ def next_state(points: Sequence[bool | None], periods: int, breaching: int, miss
 
 
 def compute(expression: str, values: Mapping[str, Value]) -> Value:
-    """Metric math over one period's values. Missing operands make it missing, unless FILL says otherwise.
+    """Compute metric math over one period's values. Missing operands make it missing, unless FILL replaces them.
 
-    Raises ValueError for what this subset does not know: numbers, names, + - * /, comparisons, AND, OR, IF, FILL.
+    Raises ValueError for anything outside this subset: numbers, names, + - * /, comparisons, AND, OR, IF, FILL.
     """
     python = re.sub(r"\bAND\b", "and", re.sub(r"\bOR\b", "or", expression))
     return _compute(ast.parse(python, mode="eval").body, values)
@@ -123,16 +123,16 @@ class Point:
 
 @dataclass
 class MetricStore:
-    """Points by metric name, as far as they have arrived."""
+    """Points by metric name, those that have arrived."""
 
     points: dict[str, list[Point]] = field(default_factory=lambda: defaultdict(list))
 
     def put(self, metric: str, time: float, value: float, delay: float = 0.0) -> None:
-        """A value of `time` that arrives `delay` seconds later."""
+        """Add a value of `time` that arrives `delay` seconds later."""
         self.points[metric].append(Point(time, value, time + delay))
 
     def statistic(self, metric: str, name: str, begins: float, seconds: float, now: float) -> Value:
-        """Sum, Average, Minimum, Maximum or pNN of a period, from what has arrived by `now`."""
+        """Return Sum, Average, Minimum, Maximum or pNN of a period, from the points that arrived by `now`."""
         found = sorted(
             point.value
             for point in self.points[metric]
@@ -155,12 +155,12 @@ class SynthesisedAlarm:
 
     @property
     def period(self) -> int:
-        """Seconds of a period; metric math wants one for all metrics."""
+        """The period in seconds; metric math requires the same one for all metrics."""
         (period,) = {query["MetricStat"]["Period"] for query in self.properties["Metrics"] if "MetricStat" in query}
         return int(period)
 
     def value(self, store: MetricStore, begins: float, now: float) -> Value:
-        """What the alarm compares with its threshold for the period that begins then."""
+        """Return the value that the alarm compares with its threshold for the period that begins then."""
         values: dict[str, Value] = {}
         queries = self.properties["Metrics"]
         for query in queries:
@@ -175,7 +175,7 @@ class SynthesisedAlarm:
         return values[returned]
 
     def evaluate(self, store: MetricStore, now: float) -> State:
-        """The state at `now`, a multiple of the period: its complete periods count, as far as their data is there."""
+        """Return the state at `now`, a multiple of the period: complete periods count, where their data is there."""
         periods = int(self.properties["EvaluationPeriods"])
         breaching = int(self.properties.get("DatapointsToAlarm", periods))
         compare = _COMPARE[ast.GtE if "OrEqual" in self.properties["ComparisonOperator"] else ast.Gt]

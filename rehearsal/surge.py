@@ -44,7 +44,7 @@ class Window:
 
     @property
     def by_rule_share(self) -> float:
-        """Of all requests of the window."""
+        """Share of the window's requests that were planned by rule."""
         return self.by_rule / self.requests if self.requests else 0.0
 
 
@@ -58,17 +58,17 @@ class Hosts:
     arrived: list[float] = field(default_factory=list)  # when the newest came into service
 
     def counted(self, now: float) -> int:
-        """Those that additions count with: in service for as long as their readings take to arrive."""
+        """Return how many instances additions count: in service for as long as their metrics take to arrive."""
         self.arrived = [time for time in self.arrived if now - time < READINGS_WARM_UP_SECONDS]
         return max(0, self.in_service - len(self.arrived))
 
     @property
     def desired(self) -> int:
-        """Asked for so far."""
+        """Number of instances asked for so far."""
         return self.in_service + len(self.starting)
 
     def ask(self, wanted: int, now: float, settings: FleetSettings) -> int:
-        """Start what is missing, warm ones first; answers how many of those in service must go."""
+        """Start the missing instances, warm ones first; return how many of those in service must go."""
         for _ in range(wanted - self.desired):
             takes = settings.warm_start_seconds if self.warm else settings.boot_seconds
             self.warm = max(0, self.warm - 1)
@@ -78,7 +78,7 @@ class Hosts:
         return surplus
 
     def arrive(self, now: float) -> int:
-        """Those that are ready by `now` come into service; answers how many."""
+        """Put instances that are ready by `now` into service; return how many."""
         count = 0
         while self.starting and self.starting[0] <= now:
             heapq.heappop(self.starting)
@@ -89,7 +89,7 @@ class Hosts:
 
 
 def service_times(settings: FleetSettings, group: Group, random_numbers: random.Random) -> list[float]:
-    """Seconds that plans take: log-normal with the group's mean and 99th percentile."""
+    """Draw the seconds that plans take: log-normal with the group's mean and 99th percentile."""
     time = sizing.service_time(settings, group)
     ratio = math.log(time.p99_ms / time.mean_ms)  # = z s - s^2 / 2 of a log-normal
     sigma = _Z_99 - math.sqrt(max(0.0, _Z_99**2 - 2 * ratio))
@@ -108,7 +108,7 @@ class Cell:
     numbers: random.Random
 
     def second(self, now: float, rate: float) -> tuple[int, int, float, list[float], list[float]]:
-        """One second of arrivals: requests, by rule, longest answer, the model's latencies and its queue times."""
+        """Simulate one second of arrivals: requests, by rule, longest answer, the model's latencies and queue times."""
         count = max(0, round(self.numbers.gauss(rate, math.sqrt(rate)))) if rate > 0 else 0
         by_rule, longest = 0, 0.0
         latencies: list[float] = []
@@ -131,7 +131,7 @@ class Cell:
         return count, by_rule, longest, latencies, waits
 
     def resize(self, count: int, replicas: int, now: float) -> None:
-        """`count` more instances of so many replicas each, or fewer."""
+        """Add `count` more instances of so many replicas each, or remove some."""
         for _ in range(abs(count) * replicas):
             if count > 0:
                 heapq.heappush(self.free, now)
@@ -152,7 +152,7 @@ def rehearse(
     at: datetime = datetime(2027, 3, 3, 23, 30, tzinfo=UTC),
     seed: int = 1,
 ) -> list[Window]:
-    """Run the group's law against `load`, plans a second at each second. Deterministic for a seed.
+    """Run the group's scaling law against `load`, plans per second at each second. Deterministic for a seed.
 
     Args:
         settings, group: whose law, and whose hosts.
@@ -196,7 +196,7 @@ def rehearse(
 
 @dataclass
 class _Gathered:
-    """What one window adds up to."""
+    """The accumulated values of one window."""
 
     requests: int = 0
     by_rule: int = 0

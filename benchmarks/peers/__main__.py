@@ -33,10 +33,10 @@ AGREEMENT_QUESTIONS = 10  # some hundred positions
 
 
 class RemotePeer:
-    """A worker's engine, loaded."""
+    """A peer's engine in a worker process, loaded."""
 
     def __init__(self, process: PeerProcess, peer: Peer, checkpoint: Path, threads: int, processors: list[int]) -> None:
-        """Raises PeerError."""
+        """Load the peer. Raises PeerError."""
         self._process = process
         loading = {"do": "load", "peer": peer.name, "checkpoint": str(checkpoint), "threads": threads}
         self.loaded = process.ask({**loading, "processors": processors})
@@ -52,7 +52,7 @@ class RemotePeer:
         return Answered(answer["ms"], tuple(answer["tokens"]), answer["forwards"])
 
     def agreement(self, references: Sequence[Reference]) -> dict[str, float]:
-        """How near it is to us at every position of some plans. Raises PeerError where it is another model."""
+        """Compare its logits with ours at each position of some plans. Raises PeerError where it is another model."""
         correlations, same = [], []
         for tokens, mine in references:
             answer = self._process.ask({"do": "logits", "tokens": tokens})
@@ -79,7 +79,7 @@ def measure(
     turns: int,
     threads: int,
 ) -> dict[str, dict[str, Any]]:
-    """Every peer on so many threads, and ours on one, pinned to the same processors."""
+    """Measure every peer on `threads` threads, and ours on one, pinned to the same processors."""
     processors = sorted(os.sched_getaffinity(0))[-threads:] if hasattr(os, "sched_getaffinity") else []
     figures: dict[str, dict[str, Any]] = {}
     references = ours.references(asked[:AGREEMENT_QUESTIONS])
@@ -114,7 +114,7 @@ def _summary(found: Comparison, name: str) -> dict[str, Any]:
 
 
 class _pinned:  # noqa: N801  # reads as what it does
-    """Keeps this process on some processors for a while."""
+    """Context manager that pins this process to some processors."""
 
     def __init__(self, processors: Sequence[int]) -> None:
         self._processors = processors
@@ -135,7 +135,7 @@ def _say(what: str) -> None:
 
 
 def print_table(figure: dict[str, Any]) -> None:
-    """Forwards, and how far each peer's numbers agree with ours."""
+    """Print forward times, and how well each peer's numbers agree with ours."""
     limit = figure["limits"]["forward_ms"]
     print(f"{'':32}" + "".join(f"{rows:>8}" for rows in limit))
     print(f"{'limit of the machine':32}" + "".join(f"{each:8}" for each in limit.values()))

@@ -53,7 +53,7 @@ _WHOLE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_h
 
 
 def prepare(model_dir: Path, cache_dir: Path, progress: Callable[[str], None] = print) -> Path:
-    """The folder of a model's files for peers, made on the first call (about 1.1 GB for 135M weights).
+    """Return the folder of a model's files for peers, made on the first call (1.1 GB for 135M weights).
 
     Raises ModelFolderError or BaseWeightsError; ValueError for a model that GGUF files of ours cannot describe.
     """
@@ -73,7 +73,7 @@ def prepare(model_dir: Path, cache_dir: Path, progress: Callable[[str], None] = 
 
 
 def _weights_version(model_dir: Path, cache_dir: Path) -> str:
-    """A short name of base and adapter; heads and all else that drafts are not for peers."""
+    """Return a short name of base and adapter, without heads and other drafting parts, which peers do not use."""
     card = read_card(model_dir)
     base = base_folder(card, model_dir, cache_dir)
     digest = hashlib.sha256(card.model_dump_json().encode())
@@ -87,7 +87,7 @@ def _weights_version(model_dir: Path, cache_dir: Path) -> str:
 def _write_checkpoint(model_dir: Path, cache_dir: Path, folder: Path) -> None:
     card = read_card(model_dir)
     base = base_folder(card, model_dir, cache_dir)
-    weights = load_model(model_dir, cache_dir, torch.float16).weights  # what our int8 is made of
+    weights = load_model(model_dir, cache_dir, torch.float16).weights  # the source of our int8 weights
     folder.mkdir()
     kept = {name: weight.float() if weight.ndim == 1 else weight for name, weight in weights.items()}
     config = json.loads((base / "config.json").read_text(encoding="utf-8"))
@@ -100,7 +100,7 @@ def _write_checkpoint(model_dir: Path, cache_dir: Path, folder: Path) -> None:
 
 
 def write_gguf(checkpoint: Path, path: Path, kind: gguf.GGMLQuantizationType) -> None:
-    """A folder in Hugging Face's layout as one GGUF file whose matrices are of `kind`; a tied head is left out.
+    """Write a Hugging Face folder as one GGUF file with matrices of `kind`; a tied head is left out.
 
     The embedding stays in 8 bits where matrices have 4, as llama.cpp's own quantiser leaves it for a tied head.
     """
@@ -124,7 +124,7 @@ def write_gguf(checkpoint: Path, path: Path, kind: gguf.GGMLQuantizationType) ->
 
 
 def gguf_tensors(weights: dict[str, NDArray[Any]], config: dict[str, Any]) -> Iterator[tuple[str, NDArray[np.float32]]]:
-    """GGUF's name and values in float32 of every weight, queries and keys laid out for GGUF's rotary positions."""
+    """Yield GGUF's name and float32 values of every weight, queries and keys laid out for GGUF's rotary positions."""
     heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
     for name, weight in weights.items():
         module = name.removesuffix(".weight")
@@ -138,7 +138,7 @@ def gguf_tensors(weights: dict[str, NDArray[Any]], config: dict[str, Any]) -> It
 
 
 def _interleave_halves(values: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """Hugging Face keeps the two halves of each head apart for its rotary positions; GGUF interleaves them."""
+    """Interleave the two halves of each head, which Hugging Face keeps apart for its rotary positions."""
     rows, columns = values.shape
     return values.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
 

@@ -26,7 +26,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Answered:
-    """A plan, the milliseconds until it was whole, and the model's forwards."""
+    """A plan, the milliseconds until it was complete, and the model's forwards."""
 
     milliseconds: float
     tokens: tuple[int, ...]
@@ -39,26 +39,26 @@ class Engine(Protocol):
     plans: Sequence[str]  # the ways in which it decodes a plan
 
     def forwards(self, rows: int, times: int) -> list[float]:
-        """Milliseconds of forwards of so many rows, the fastest first."""
+        """Return the milliseconds of forwards of `rows` rows, the fastest first."""
 
     def plan(self, how: str, asked: Asked) -> Answered:
-        """One plan."""
+        """Decode one plan."""
 
 
 @dataclass
 class Comparison:
-    """What was measured, by engine; `failed` has the reason of each that did not come to the end."""
+    """The measurements by engine; `failed` has the reason of each engine that did not finish."""
 
     forwards: dict[str, dict[int, list[float]]] = field(default_factory=dict)
     plans: dict[tuple[str, str], list[Answered]] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
 
     def forward_ms(self, name: str) -> dict[str, float]:
-        """The median of all turns, by rows."""
+        """Return the median of all turns, by rows."""
         return {str(rows): round(statistics.median(each), 2) for rows, each in self.forwards[name].items()}
 
     def plan_ms(self, name: str, how: str, ours: Sequence[Answered]) -> dict[str, Any]:
-        """Quantiles, and the share of plans with the tokens of `ours`."""
+        """Return quantiles, and the share of plans with the tokens of `ours`."""
         answers = self.plans[name, how]
         times = [one.milliseconds for one in answers]
         same = [one.tokens == other.tokens for one, other in zip(answers, ours, strict=True)]
@@ -78,7 +78,7 @@ def compare(
     rows: Sequence[int] = ROWS,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
-    """Measure all engines, each for a moment and then the next, the order rotating, so that drift meets all alike."""
+    """Measure all engines in short turns, in rotating order, so that drift affects all alike."""
     found = Comparison()
     for number in range(turns):
         progress(f"forwards, turn {number + 1} of {turns}")
@@ -106,7 +106,7 @@ def _rotated(engines: Mapping[str, Engine], number: int, failed: Mapping[str, st
 
 
 class _Listed:
-    """Lets the others go on where one engine fails, and keeps its reason and nothing else of it."""
+    """Context manager that records why an engine failed, drops its figures and lets the others go on."""
 
     def __init__(self, found: Comparison, name: str) -> None:
         self._found, self._name = found, name

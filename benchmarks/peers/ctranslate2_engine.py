@@ -32,7 +32,7 @@ class CTranslate2:
             )
 
     def reset(self) -> None:
-        """Nothing is cached."""
+        """Do nothing, as there is no cache."""
 
     def forward(self, tokens: list[int]) -> None:
         names = [self._tokens[token % _FEW_TOKENS] for token in tokens]
@@ -44,7 +44,7 @@ class CTranslate2:
         return found
 
     def generate(self, prompt: list[int], max_tokens: int) -> list[int]:
-        """Greedy decoding to the end token, without a grammar."""
+        """Decode greedily up to the end token, without a grammar."""
         (result,) = self._generators[True].generate_batch(
             [[self._tokens[token] for token in prompt]],
             max_length=max_tokens,
@@ -56,7 +56,7 @@ class CTranslate2:
         return found
 
     def _write(self, checkpoint: Path, folder: Path, head: bool) -> None:
-        """Without a head: the vocabulary cut to a few tokens, for its interface always computes logits."""
+        """Write the model; without a head, the vocabulary is cut, because the interface always computes logits."""
         weights = read_weights(checkpoint)
         tokens = self._tokens
         if not head:
@@ -68,7 +68,7 @@ class CTranslate2:
 
 
 def write_ctranslate2(weights: dict[str, Floats], config: dict[str, Any], tokens: list[str], folder: Path) -> None:
-    """Weights by Hugging Face's names as a CTranslate2 model in int8, laid out as its own Llama converter does."""
+    """Write Hugging Face weights as a CTranslate2 int8 model, laid out as by its own Llama converter."""
     from ctranslate2 import specs
 
     layers = config["num_hidden_layers"]

@@ -24,17 +24,17 @@ class PeerEngine(Protocol):
     note: str  # what must be known to read its figures
 
     def reset(self) -> None:
-        """Forget what is cached."""
+        """Forget the cache."""
 
     def forward(self, tokens: list[int]) -> None:
-        """Read tokens after those that are cached, up to the last hidden state where the engine allows."""
+        """Read tokens after the cached ones, up to the last hidden state where the engine allows it."""
 
     def logits(self, tokens: list[int]) -> Floats:
-        """The same, and the last token's logits [V]."""
+        """Read tokens after the cached ones, and return the last token's logits [V]."""
 
 
 class LlamaCpp:
-    """llama.cpp by llama-cpp-python's low-level interface."""
+    """Runs llama.cpp through llama-cpp-python's low-level interface."""
 
     note = ""
 
@@ -195,7 +195,7 @@ class OpenVino:
 
 
 def _write_openvino(gguf: Path, folder: Path) -> None:
-    """GenAI writes the graph beside the GGUF file that it reads."""
+    """Let GenAI write the graph beside the GGUF file that it reads."""
     import openvino_genai
 
     folder.mkdir(exist_ok=True)
@@ -206,7 +206,7 @@ def _write_openvino(gguf: Path, folder: Path) -> None:
 
 
 def _cut(openvino: Any, core: Any, folder: Path, head: bool) -> Any:
-    """The graph up to the last hidden states, or with `head` up to the last row's logits, as GenAI itself cuts it."""
+    """Return the graph up to the last hidden states, or with `head` to the last row's logits, as GenAI cuts it."""
     from openvino import opset13
 
     model = core.read_model(folder / "openvino_model.xml")

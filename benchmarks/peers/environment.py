@@ -29,7 +29,7 @@ class Peer:
     requirement: str
 
     def forced_environment(self, python: Path) -> dict[str, str]:
-        """Variables that hold it to AVX2 where PEAKPLAN_KERNEL=avx2 holds us to it; none where it has no such way."""
+        """Return variables that restrict the peer to AVX2 where PEAKPLAN_KERNEL=avx2; none where it has no switch."""
         if os.environ.get("PEAKPLAN_KERNEL") != _AVX2:
             return {}
         if self.requirement == "llama-cpp-python" and _avx2_folder(python).is_dir():
@@ -39,7 +39,7 @@ class Peer:
         return {}
 
     def instructions(self, python: Path) -> str:
-        """With which instructions its figures are made."""
+        """Return the instructions with which its figures are made."""
         return "AVX2 alone" if self.forced_environment(python) else "what it detects"
 
 
@@ -54,7 +54,7 @@ PEERS = (
 
 
 def why_not_installed(python: Path, peer: Peer) -> str:
-    """What stood in the way of a peer's package; "" where it is installed, or nobody tried."""
+    """Return why a peer's package is not installed; "" where it is, or nobody tried."""
     if not python.exists():
         return "not installed: there is no .venv-peers (make bench-peers makes it)"
     path = python.parents[1] / _FAILURES
@@ -64,13 +64,13 @@ def why_not_installed(python: Path, peer: Peer) -> str:
 
 
 def requirements(text: str) -> list[str]:
-    """The lines of a requirements file without comments, with versions of this environment where they have none."""
+    """Return requirement lines without comments, with this environment's versions where they have none."""
     lines = [line.partition("#")[0].strip() for line in text.splitlines()]
     return [line if "==" in line else f"{line}=={version(line).partition('+')[0]}" for line in lines if line]
 
 
 def install(environment: Path) -> dict[str, str]:
-    """Install all that installs; the reason, by package, of what does not."""
+    """Install every package that can be installed; return the reasons of the others."""
     failures = {}
     for requirement in requirements(REQUIREMENTS.read_text(encoding="utf-8")):
         print(f"installing {requirement}", flush=True)
@@ -82,7 +82,7 @@ def install(environment: Path) -> dict[str, str]:
 
 
 def install_avx2(environment: Path) -> None:
-    """Build llama.cpp once more, for AVX2 alone, beside the other."""
+    """Build llama.cpp once more, for AVX2 only, beside the other build."""
     lines = requirements(REQUIREMENTS.read_text(encoding="utf-8"))
     (wanted,) = (line for line in lines if line.startswith("llama-cpp-python"))
     target = str(_avx2_folder(environment / "bin" / "python"))
@@ -96,7 +96,7 @@ def _avx2_folder(python: Path) -> Path:
 
 
 def _pip(environment: Path, words: list[str], **variables: str) -> str:
-    """The last line of pip's error; "" where all went well."""
+    """Return the last line of pip's error; "" for success."""
     command = [str(environment / "bin" / "python"), "-m", "pip", "install", "--disable-pip-version-check", "--quiet"]
     ended = subprocess.run([*command, *words], env={**os.environ, **variables}, capture_output=True, text=True)
     if ended.returncode == 0:

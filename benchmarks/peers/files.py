@@ -1,4 +1,4 @@
-"""What every converter reads of the prepared checkpoint (checkpoint.py); needs neither torch nor the service."""
+"""Reads the prepared checkpoint (checkpoint.py) for every converter; needs neither torch nor the service."""
 
 import json
 from pathlib import Path
@@ -12,12 +12,12 @@ Floats = NDArray[np.float32]
 
 
 def read_weights(checkpoint: Path) -> dict[str, Floats]:
-    """Every weight in float32 by Hugging Face's names."""
+    """Return every weight in float32 by Hugging Face's names."""
     return {name: weight.astype(np.float32) for name, weight in load_file(checkpoint / "model.safetensors").items()}
 
 
 def token_names(checkpoint: Path, config: dict[str, Any]) -> list[str]:
-    """Every token's text by its id, special ones included. Raises ValueError for a tokenizer that is not BPE."""
+    """Return every token's text by its id, special ones included. Raises ValueError unless the tokenizer is BPE."""
     described = json.loads((checkpoint / "tokenizer.json").read_text(encoding="utf-8"))
     if described["model"]["type"] != "BPE":
         raise ValueError(f"{checkpoint} has a tokenizer of type {described['model']['type']}, and only BPE is written")

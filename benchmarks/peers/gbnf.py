@@ -16,7 +16,7 @@ _PATTERN = re.compile(r"/((?:\\.|[^/])*)/")
 
 
 def to_gbnf(lark: str) -> str:
-    """A plan's grammar (service/planner/grammar.py) in GBNF: the same strings, whose root is `start`.
+    """Return a plan's grammar (service/planner/grammar.py) in GBNF: the same strings, with root `start`.
 
     Raises ValueError for a line that is not a rule of the kind that plans have.
     """
@@ -30,7 +30,7 @@ def to_gbnf(lark: str) -> str:
 
 
 def _pattern(match: re.Match[str]) -> str:
-    """A regular expression of literals and counted character classes; a `-` goes last in its class, unescaped."""
+    """Return the GBNF of a literal or a counted character class; a `-` goes last in its class, unescaped."""
     parts = []
     for characters, count, literal in re.findall(r"\[((?:\\.|[^\]])*)\]((?:\{[\d,]+\})?)|(.)", match[1]):
         if literal:
@@ -43,7 +43,7 @@ def _pattern(match: re.Match[str]) -> str:
 
 
 def decode(engine: LlamaCpp, prompt: list[int], lark: str, max_tokens: int) -> list[int]:
-    """Greedy decoding under the grammar, a forward for every token.
+    """Decode greedily under the grammar, with a forward for every token.
 
     As llama.cpp's own sampling does, the grammar first sees the best token alone, and the vocabulary only where it
     refuses that one. Raises ValueError for a grammar that llama.cpp does not take.

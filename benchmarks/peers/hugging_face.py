@@ -42,7 +42,7 @@ class HuggingFaceGenerate:
         self._model.tie_weights()
 
     def plan(self, question: Question) -> GenerationResult:
-        """One generation, tokenising included."""
+        """Run one generation, tokenising included."""
         started = time.perf_counter()
         encoded = self._loaded.tokenizer.encode(render_prompt(question), add_special_tokens=False).ids
         prompt = torch.tensor([[self._loaded.bos_token_id, *encoded]])

@@ -22,7 +22,7 @@ _OPSET = 21
 
 
 def write_onnx(weights: dict[str, Floats], config: dict[str, Any], scheme: Scheme, head: bool, path: Path) -> None:
-    """Weights by Hugging Face's names. The output is `hidden` [1, N, H], or with `head` the last row's `logits` [V]."""
+    """Write Hugging Face weights; the output is `hidden` [1, N, H], or with `head` the last row's `logits` [V]."""
     _Graph(weights, config, scheme).save(head, path)
 
 
@@ -70,7 +70,7 @@ class _Graph:
         onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
 
     def _layer(self, index: int, normal: str, residual: str) -> tuple[str, str]:
-        """The normal input of what follows, and the sum that it was made of."""
+        """Add a layer; return the normalised input of the next one, and the residual sum behind it."""
         at, weight = f"layer.{index}", f"model.layers.{index}"
         parts = [self._weights[f"{weight}.self_attn.{part}_proj.weight"] for part in "qkv"]
         packed = self._matrix(f"{at}.qkv", np.concatenate(parts), normal)
@@ -107,7 +107,7 @@ class _Graph:
         return normal, total
 
     def _matrix(self, name: str, weight: Floats, x: str) -> str:
-        """x [.., K] times weight [N, K] transposed."""
+        """Multiply x [.., K] by weight [N, K] transposed."""
         if self._scheme == "blocks":
             return self._blocks(name, weight, x)
         scales = np.maximum(np.abs(weight).max(axis=1), 1e-12) / 127

@@ -1,4 +1,4 @@
-"""Our own model as the peers are measured: the same prompts, prefix and rows, in this process on one thread."""
+"""Our own model, measured like the peers: the same prompts, prefix and rows, in this process on one thread."""
 
 import time
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ Reference = tuple[list[int], NDArray[np.float32]]  # tokens, and the logits [V] 
 
 
 class Ours:
-    """The engine that a replica has."""
+    """The engine of a replica."""
 
     def __init__(self, model_dir: Path, settings: Settings) -> None:
         torch.set_num_threads(1)
@@ -42,18 +42,18 @@ class Ours:
 
     @property
     def kernel(self) -> str:
-        """What multiplies, as figures name it."""
+        """The kernel, as figures name it."""
         return kernel_in_use(self._model)
 
     def ask(self, question: Question) -> Asked:
-        """A question as every engine gets it."""
+        """Return a question in the form that every engine gets."""
         encoded = self._loaded.tokenizer.encode(render_prompt(question), add_special_tokens=False).ids
         prompt = [self._loaded.bos_token_id, *encoded]
         self._questions[tuple(prompt)] = question
         return Asked(prompt, plan_grammar(question), self._loaded.max_tokens)
 
     def forwards(self, rows: int, times: int) -> list[float]:
-        """Of the layers and the final norm, after the prefix."""
+        """Measure the layers and the final norm, after the prefix."""
         taken = []
         for _ in range(times):
             self._cache.reset()
@@ -65,7 +65,7 @@ class Ours:
         return sorted(taken)
 
     def plan(self, how: str, asked: Asked) -> Answered:
-        """As a replica answers, the prompt's tokens and the grammar's compilation included."""
+        """Decode as a replica does, tokenising the prompt and compiling the grammar included."""
         prompt = render_prompt(self._questions[tuple(asked.prompt)])
         started = time.perf_counter()
         result = self._model.generate(
@@ -74,7 +74,7 @@ class Ours:
         return Answered((time.perf_counter() - started) * 1000, tuple(result.tokens), result.forwards)
 
     def references(self, asked: Sequence[Asked]) -> list[Reference]:
-        """Our logits at every position of these questions' plans, by the tokens before it."""
+        """Return our logits at every position of these questions' plans, with the tokens before it."""
         found = []
         for one in asked:
             plan = self.plan("greedy with fast-forward", one).tokens
@@ -84,7 +84,7 @@ class Ours:
         return found
 
     def logits(self, prompt: list[int]) -> NDArray[np.float32]:
-        """[V], after the prompt."""
+        """Return the logits [V] after the prompt."""
         self._cache.reset()
         hidden = self.forward.forward(torch.tensor(prompt), torch.arange(len(prompt)), self._cache)
         return cast(NDArray[np.float32], self.forward.logits(hidden[-1:])[0].float().numpy())

@@ -1,4 +1,4 @@
-"""A peer's process as the benchmark sees it: one question, one answer, and a reason where there is none."""
+"""A peer's process as the benchmark uses it: one request, one answer, and a reason where there is none."""
 
 import json
 import os
@@ -14,14 +14,14 @@ SECONDS = 300.0  # for the longest answer: a model's first conversion
 
 
 class PeerError(RuntimeError):
-    """The peer gave no answer; the message is the reason that its figures are missing."""
+    """Raised when a peer gave no answer; the message is the reason that its figures are missing."""
 
 
 class PeerProcess:
     """Asks a worker (worker.py) over its pipes, one request at a time."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
-        """Raises PeerError where the command cannot be started."""
+        """Start the worker. Raises PeerError where the command cannot be started."""
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115  # closed by close()
         try:
             self._process = subprocess.Popen(
@@ -38,7 +38,7 @@ class PeerProcess:
         self._buffer = b""
 
     def ask(self, request: Mapping[str, Any], seconds: float = SECONDS) -> dict[str, Any]:
-        """The answer. Raises PeerError for an error, a process that has died, or one that says nothing in time."""
+        """Return the answer. Raises PeerError for an error, a dead process, or no answer in time."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
@@ -66,7 +66,7 @@ class PeerProcess:
         return line
 
     def _death(self) -> str:
-        """What a process that has ended said last."""
+        """Return the last output of an ended process."""
         code = self._process.wait(timeout=10)
         self._stderr.seek(0)
         lines = self._stderr.read().decode(errors="replace").strip().splitlines()

@@ -1,4 +1,4 @@
-"""docs/figures/peers.json as README shows it: two tables a machine, forwards and whole plans."""
+"""Renders docs/figures/peers.json for the README: two tables per machine, forwards and whole plans."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +8,7 @@ _COMPARED = ("4", "16")  # rows whose ratios are spelt out
 
 
 def render_peers(figure: dict[str, Any]) -> str:
-    """The tables of every machine and kernel that `make bench-peers` ran on."""
+    """Return the tables of every machine and kernel that `make bench-peers` ran on."""
     return "\n\n".join(f"**{name}**\n\n{_machine(one)}" for name, one in figure["machines"].items())
 
 
@@ -72,7 +72,7 @@ def _plans(engines: dict[str, dict[str, Any]]) -> Iterator[str]:
 
 
 def _sorted(engines: dict[str, dict[str, Any]]) -> list[tuple[str, dict[str, Any]]]:
-    """Ours first, then the others from fast to slow; those that failed are left out."""
+    """Return ours first, then the others from fast to slow, without those that failed."""
     whole = [(name, one) for name, one in engines.items() if "failed" not in one]
     return sorted(whole, key=lambda item: (item[0] != _OURS, item[1]["forward_ms"][_COMPARED[0]]))
 
@@ -85,7 +85,7 @@ def _missing(engines: dict[str, dict[str, Any]]) -> Iterator[str]:
 
 
 def _two_threads(threads: dict[str, dict[str, dict[str, Any]]]) -> Iterator[str]:
-    """What the fastest peer makes of a second thread."""
+    """Yield the fastest peer's gain from a second thread."""
     peers = [item for item in _sorted(threads.get("2", {})) if item[0] != _OURS]
     if not peers:
         return
@@ -103,7 +103,7 @@ def _two_threads(threads: dict[str, dict[str, dict[str, Any]]]) -> Iterator[str]
 
 
 def _held(figure: dict[str, Any], engines: dict[str, dict[str, Any]]) -> str:
-    """With a forced kernel: which peers were held to its instructions, and that the others were not."""
+    """Return, for a forced kernel, which peers were restricted to its instructions, and which were not."""
     if not figure["forced"]:
         return ""
     free = [name for name, one in engines.items() if one.get("instructions") == "what it detects"]

@@ -48,7 +48,7 @@ class Worker:
         self._end_token = -1
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The answer to one request; an exception's text where it fails."""
+        """Return the answer to one request; an exception's text where it fails."""
         try:
             found: dict[str, Any] = getattr(self, f"_{request.pop('do')}")(**request)
             return found
@@ -105,7 +105,7 @@ class Worker:
 
 
 def greedy(engine: PeerEngine, prompt: list[int], constraint: Constraint, max_tokens: int) -> tuple[list[int], int]:
-    """The plan's tokens and the forwards that they took: forced tokens are read with the decision that follows them."""
+    """Return the plan's tokens and the number of forwards; forced tokens are read with the next decision."""
     unread, tokens, forwards = list(prompt), list[int](), 0
     while True:
         while (forced := constraint.forced()) and len(tokens) < max_tokens:

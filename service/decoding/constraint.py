@@ -46,7 +46,7 @@ class Constraint(Protocol):
         ...
 
     def finished(self) -> bool:
-        """Whether no further token may follow."""
+        """Tell whether no further token may follow."""
         ...
 
 

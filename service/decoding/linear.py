@@ -60,7 +60,7 @@ def linear(weight: Tensor) -> Linear:
 
 @cache
 def has_packed_kernels(dtype: torch.dtype) -> bool:
-    """Whether this CPU multiplies weights of `dtype` in oneDNN's own layout (bfloat16 needs AVX-512 or AMX)."""
+    """Tell whether this CPU multiplies `dtype` in oneDNN's own layout (bfloat16 needs AVX-512 or AMX)."""
     if dtype not in (torch.float32, torch.bfloat16) or not torch._C._has_mkldnn:
         return False
     try:

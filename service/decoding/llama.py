@@ -254,9 +254,10 @@ _HALF_PI = (float.fromhex("0x1.921fb544p+0"), float.fromhex("0x1.0b4611a6p-34"),
 
 
 def cosines_and_sines(angles: Tensor) -> tuple[Tensor, Tensor]:
-    """Of float64 angles from 0 to 10^6, with an error of about 10^-16 and the same bits on every processor.
+    """Return cosine and sine of float64 angles from 0 to 10^6, with the same bits on every processor.
 
-    Additions and multiplications alone: what torch and numpy call for a cosine differs from processor to processor.
+    The error is about 10^-16. Only additions and multiplications are used: the cosine that torch and numpy call differs
+    between processors.
     """
     quarters = (angles * (2 / math.pi)).round()
     rest = angles

@@ -43,12 +43,12 @@ class NativeLinear(Linear):
 class NativeLmHead(LmHead):
     """An LM head: some tokens' logits from bfloat16 weights, read where they lie, and whole rows in int8.
 
-    A whole row is what a grammar wants that leaves much open, and only finds the tokens worth a logit (`HiddenScores`).
+    A whole row is needed where a grammar leaves much open, and only finds the tokens worth a logit (`HiddenScores`).
     Few processors multiply bfloat16 fast: 4 rows of 49,152 tokens took torch 23 ms with AVX2, and take int8 2 ms.
     """
 
     def __init__(self, weight: Tensor, library: ctypes.CDLL) -> None:
-        """`weight` [V, H], H a multiple of 64. Raises MemoryError."""
+        """Take `weight` [V, H], H a multiple of 64. Raises MemoryError."""
         super().__init__(weight.bfloat16().contiguous())
         self._library = library
         self._vocabulary = weight.shape[0]
@@ -57,7 +57,7 @@ class NativeLmHead(LmHead):
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor, token_ids: Tensor | None = None) -> Tensor:
-        """As `LmHead.logits`; whole rows [N, V] have int8's error of some percent."""
+        """Return logits like `LmHead.logits`; whole rows [N, V] have int8's error of some percent."""
         if token_ids is None:
             return self._rows(hidden)[:, : self._vocabulary]
         return super().logits(hidden, token_ids)

@@ -66,7 +66,7 @@ def _spelled_numbers(text: str) -> list[tuple[int, float]]:
 
 
 def spelled_number(words: Sequence[str]) -> tuple[float, int] | None:
-    """(value, number of words) of the number that the words begin with: "two hundred", "twenty-five".
+    """Return (value, number of words) of the number that the words begin with: "two hundred", "twenty-five".
 
     Hyphens count as words. A lone "one" or "a" is no number.
     """

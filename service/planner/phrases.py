@@ -1,7 +1,7 @@
-"""What a question's closed phrases say: price, currency, rating, sort, offers, and what is refused, with their places.
+"""The closed phrases of a question: price, currency, rating, sort, offers and refusals, with their positions.
 
-By rule, so that none of it depends on a model's luck (docs/decisions/0023). What a question is about, and whether it is
-about a product at all, is the model's; nothing here looks at history.
+They are read by rule, so that none of it depends on the model (docs/decisions/0023). The model decides what a question
+is about, and whether it is about a product at all; nothing here looks at history.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ MAX_DAYS: Final = 10  # "in 30 days" is no fast delivery
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """One price phrase: bounds, ISO 4217 currency where the shopper named one, and where it stands."""
+    """One price phrase: bounds, ISO 4217 currency where the shopper named one, and its position."""
 
     min: float | None
     max: float | None
@@ -43,7 +43,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What is refused: the places of the bare values ("nike"), and of the whole phrase ("not nike")."""
+    """A refusal: the positions of the bare values ("nike"), and of the whole phrase ("not nike")."""
 
     values: tuple[Span, ...]
     span: Span
@@ -51,7 +51,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Phrases:
-    """What the closed phrases of one text say. Places are [start, end) of its characters.
+    """The meaning of one text's closed phrases. Positions are [start, end) of its characters.
 
     `prices` are all price phrases in order, for each of several things may have its own; `price_min`, `price_max` and
     `currency` are what they say together. `lifted` are fields that the shopper takes back: "price", "rating", "sort",
@@ -80,7 +80,7 @@ def read_phrases(text: str) -> Phrases:
 
 
 class _Reading:
-    """One pass over a text; `_taken` are the tokens that a phrase has spoken for."""
+    """One pass over a text; `_taken` are the tokens that already belong to a phrase."""
 
     def __init__(self, words: Words) -> None:
         self._words = words
@@ -131,14 +131,14 @@ class _Reading:
             self._take(rating.first, rating.end)
 
     def _take_apart(self) -> None:
-        """Words about the price that stand away from it: "my budget for the tent is 150"."""
+        """Mark words about the price that stand apart from it: "my budget for the tent is 150"."""
         for at in range(len(self._words.texts)):
             match = None if at in self._taken else _APART.match(self._words, at)
             if match and not any(index in self._taken for index in range(at, at + match[0])):
                 self._take(at, at + match[0])
 
     def _off_tokens(self) -> set[int]:
-        """Numbers of "20% off" and "2 day shipping", which are no prices."""
+        """Return the numbers of "20% off" and "2 day shipping", which are no prices."""
         found: set[int] = set()
         texts = self._words.texts
         for at, text in enumerate(texts):
@@ -149,7 +149,7 @@ class _Reading:
         return found
 
     def _quoted(self) -> set[int]:
-        """Tokens inside quotation marks: what is printed on a thing says nothing of the thing."""
+        """Return the tokens inside quotation marks: text printed on a product does not describe it."""
         marks = [
             at
             for at, text in enumerate(self._words.texts)
@@ -158,7 +158,7 @@ class _Reading:
         return {at for first, last in zip(marks[::2], marks[1::2], strict=False) for at in range(first, last + 1)}
 
     def _scan(self, quoted: set[int]) -> None:
-        """Read sort, offers, refusals and what is taken back, token by token, the longest phrase first."""
+        """Read sort, offers, refusals and withdrawn phrases, token by token, the longest phrase first."""
         words, at = self._words, 0
         while at < len(words.texts):
             if at in self._taken or at in quoted or words.texts[at] not in _CLOSED:
@@ -201,7 +201,7 @@ class _Reading:
         self._take(first, end)
 
     def _taken_back(self, first: int) -> int | None:
-        """The first token of the words that take a phrase back: "it doesn't have to be on sale"."""
+        """Return the first token of the words that withdraw a phrase: "it doesn't have to be on sale"."""
         starts = [first]
         if self._words.at(first - 1) in ("the", "be", "any", "a"):
             starts.append(first - 1)
@@ -225,7 +225,7 @@ class _Reading:
         return refused.end
 
     def _is_sort_or_offer(self, at: int) -> bool:
-        """ "not the cheapest", "no deals" take a phrase back and refuse no thing."""
+        """Tell whether a negation withdraws a sort or an offer, not a product: "not the cheapest", "no deals"."""
         while self._words.at(at) in ("the", "a", "any"):
             at += 1
         match = _CLOSED.match(self._words, at)

@@ -1,4 +1,4 @@
-"""Sums in a question: numbers in digits or in words, with the currency that stands beside them."""
+"""The amounts in a question: numbers in digits or in words, with an adjacent currency."""
 
 import re
 from typing import Final, NamedTuple
@@ -27,7 +27,7 @@ class Amount(NamedTuple):
 
 
 def find_amounts(words: Words, taken: frozenset[int]) -> list[Amount]:
-    """Every amount in order; `taken` are tokens to pass over."""
+    """Return every amount in order; `taken` are tokens to skip."""
     found: list[Amount] = []
     at = 0
     while at < len(words.texts):
@@ -39,7 +39,7 @@ def find_amounts(words: Words, taken: frozenset[int]) -> list[Amount]:
 
 
 def _amount_at(words: Words, first: int) -> Amount | None:
-    """The amount whose number begins here; a sign or code before it belongs to it."""
+    """Return the amount whose number begins here; a sign or code before it belongs to it."""
     text = words.texts[first]
     if text[0].isdigit():
         match = _GLUED.fullmatch(text)

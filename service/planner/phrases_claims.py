@@ -1,4 +1,4 @@
-"""What else may claim a number that stands beside a price phrase: a unit, a size, a model, an age, a count."""
+"""Other readings of a number beside a price phrase: a unit, a size, a model, an age, a count."""
 
 import re
 from typing import Final
@@ -43,12 +43,12 @@ class Claims:
     """Judges the numbers of one text that carry no currency."""
 
     def __init__(self, words: Words, taken: frozenset[int]) -> None:
-        """`taken` are tokens that say something else (stars): a number before them stands at an end."""
+        """Take `taken`, tokens with another meaning (stars): a number before them counts as the last word."""
         self._words = words
         self._taken = taken
 
     def is_bare_range(self, low: Amount, high: Amount) -> bool:
-        """ "tv 300-500": two round numbers that nothing else claims, at the end of what is said."""
+        """Match "tv 300-500": two round numbers without another reading, at the end of a text."""
         values = (low.value, high.value)
         is_round = all(value >= _LEAST_BARE_RANGE and value % 10 == 0 for value in values)
         is_years = all(value in YEARS for value in values)
@@ -57,7 +57,7 @@ class Claims:
         return is_round and is_end and not is_years and max(values) <= 10 * min(values)
 
     def may_be_bare(self, amount: Amount, first: int, kind: str, phrase: str, *, follows_sum: bool) -> bool:
-        """Whether a number without a currency after a cue is a price: not an age, a model, or a count of things."""
+        """Tell whether a bare number after a cue is a price: not an age, a model, or a count of things."""
         words, value = self._words, amount.value
         before = words.at(first - 1)
         if value == 0 or (value == 1 and not words.at(amount.first)[:1].isdigit()):
@@ -91,14 +91,14 @@ class Claims:
         return not self._counts(amount, kind) or phrase.split()[-1] in ("under", "below", "sub")
 
     def _counts(self, amount: Amount, kind: str) -> bool:
-        """Whether a plural follows that the number may count: "at least 6 cables"."""
+        """Tell whether a plural follows that the number may count: "at least 6 cables"."""
         after = self._words.at(amount.end)
         is_plural = after.endswith("s") and not after.endswith(("ss", "us")) and len(after) > 2
         is_whole = "." not in self._words.at(amount.end - 1)
         return is_plural and is_whole and (kind == "price.low" or amount.value <= _MOST_COUNTED)
 
     def is_size(self, first: int, low: Amount, high: Amount) -> bool:
-        """ "what size if i'm between 8 and 9"."""
+        """Match "what size if i'm between 8 and 9"."""
         words = self._words
         speaks_of_size = any(
             text in ("size", "sizes", "aged", "ages") and not words.at(at + 1)[:1].isdigit()  # "size 9 boots" is told
@@ -107,7 +107,7 @@ class Claims:
         return speaks_of_size and max(low.value, high.value) <= _LARGEST_SIZE
 
     def is_bare_bound(self, amount: Amount, kind: str, phrase: str, end: int) -> bool:
-        """Whether a number without a currency is a bound by the phrase after it, which ends at token `end`."""
+        """Tell whether the phrase that ends at token `end` makes a number without a currency a bound."""
         is_plain = phrase in _PLAIN_BOUNDS and amount.value >= _LEAST_OR_LESS
         if not is_plain and not self.ends_phrase(end):
             return False
@@ -140,7 +140,7 @@ class Claims:
         return self.ends(index) or self._words.at(index) in _FUNCTION_WORDS
 
     def measures(self, amount: Amount) -> bool:
-        """Whether a unit follows: "15 inch", "8-piece", "4 x 6"."""
+        """Tell whether a unit follows: "15 inch", "8-piece", "4 x 6"."""
         words = self._words
         at = amount.end + 1 if words.at(amount.end) == "-" else amount.end
         unit = words.at(at)
@@ -155,7 +155,7 @@ class Claims:
         return unit in _UNITS or is_size or (unit == "x" and words.at(at + 1)[:1].isdigit())
 
     def is_value(self, amount: Amount) -> bool:
-        """Whether the sum is what the thing is worth, or what is taken off: "$50 gift card", "gift card $50"."""
+        """Tell whether the amount is a product's own value: "$50 gift card", "gift card $50"."""
         words = self._words
         return self.off(amount.end) or words.at(amount.first - 1) in _WORTHS
 
@@ -163,5 +163,5 @@ class Claims:
         return self._words.at(first - 1) in _LABELS
 
     def off(self, end: int) -> bool:
-        """Whether the sum is no price of the thing: "$20 off", "$50 gift card"."""
+        """Tell whether the amount is not the product's price: "$20 off", "$50 gift card"."""
         return any(_NOT_MONEY.match(self._words, at) for at in (end, end + (self._words.at(end + 1) == "gift")))

@@ -1,4 +1,4 @@
-"""Least ratings from the phrases that name them ("4 stars and up", "rated 4.5+"), by rule."""
+"""Minimum ratings from the phrases that name them ("4 stars and up", "rated 4.5+"), by rule."""
 
 import re
 from bisect import bisect_left
@@ -41,7 +41,7 @@ _STAR_WORDS: Final = {"one": 1.0, "two": 2.0, "three": 3.0, "four": 4.0, "five":
 
 
 class Rating(NamedTuple):
-    """A least rating of five stars, and the tokens [first, end) that say it."""
+    """A minimum rating out of five stars, and its tokens [first, end)."""
 
     min: float
     first: int
@@ -49,7 +49,7 @@ class Rating(NamedTuple):
 
 
 def find_ratings(words: Words) -> Iterator[Rating]:
-    """Every rating in order; "5 star notebook" and "star wars" name none."""
+    """Return every rating in order; "5 star notebook" and "star wars" name none."""
     if not any(gate in words.lower for gate in _RATING_GATES):
         return
     for match in _RATING.finditer(words.lower):

@@ -1,6 +1,6 @@
-"""What a question refuses ("not nike", "without laces", "anything but polyester"), as far as words can tell.
+"""The refusals in a question ("not nike", "without laces", "anything but polyester"), by word lists.
 
-Finds where a refused value ends by closed word lists; whether the question is about a product at all it does not know.
+Closed word lists find where a refused value ends; they do not tell whether the question is about a product.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ _AND: Final = ("and", "&", "plus")
 
 @dataclass(frozen=True, slots=True)
 class RefusedTokens:
-    """A refusal: tokens [first, end) say it, and each of `values` is one refused thing as tokens [first, end)."""
+    """A refusal, tokens [first, end); each of `values` is one refused thing as tokens [first, end)."""
 
     first: int
     end: int
@@ -41,7 +41,7 @@ class RefusedTokens:
 
 
 def read_refusal(words: Words, first: int, length: int, taken: set[int]) -> RefusedTokens | None:
-    """What the cue of `length` tokens refuses; None where nothing nameable follows it ("no, the other one")."""
+    """Return the refusal of a cue of `length` tokens; None where nothing nameable follows ("no, the other one")."""
     cue, after = words.at(first), words.at(first + length)
     if cue == "without" and after.endswith("ing") and after not in _THINGS_IN_ING and len(after) > _LONGEST_NOUN:
         return None  # "without drilling" says how
@@ -114,7 +114,7 @@ class _Refused:
         return text not in _TAIL or text in _COLOR_WORDS or at == first
 
     def _exact_end(self, first: int, end: int) -> int:
-        """ "not black shoes" refuses black: after a bare "not" a colour or a material is all that is refused."""
+        """Return the value's end after a bare "not", which refuses only a colour or material: "not black shoes"."""
         if self._cue not in _EXACT:
             return end
         at = first
@@ -131,7 +131,7 @@ class _Refused:
         return at
 
     def _next_listed(self, at: int) -> int | None:
-        """Where the next refused value starts: after "or", "and", or a comma of a list that ends with "or"."""
+        """Return where the next refused value starts: after "or", "and", or a comma of a list that ends with "or"."""
         text = self._words.at(at)
         if not self._is_open(at):
             return None
@@ -157,7 +157,7 @@ class _Refused:
         return False
 
     def _is_new_wish(self, first: int, end: int) -> bool:
-        """ "without laces and waterproof": the word after "and" is wanted."""
+        """Tell whether the word after "and" is wanted: "without laces and waterproof"."""
         joined = self._words.at(first - 1) in _AND
         last = self._words.at(end - 1)
         return joined and (last.endswith(_ADJECTIVES) or is_number(self._words.at(first)) or end - first > 2)

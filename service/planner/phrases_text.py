@@ -1,6 +1,6 @@
-"""Search text without the words that closed phrases took from a question.
+"""Search text without the words that belong to a question's closed phrases.
 
-What is left reads like what a person would type: no "but" that joined two halves of which one is gone, no "please".
+The rest reads like text that a person would type: no "but" whose other half is gone, and no "please".
 """
 
 import re
@@ -17,7 +17,7 @@ _GLUED_TO_NUMBER: Final = frozenset("\"'″%")
 
 
 def without(text: str, spans: Iterable[tuple[int, int]]) -> str:
-    """The text without the spans ([start, end) of its characters) and without what only led to them.
+    """Return the text without the spans ([start, end) of its characters) and the words that only led to them.
 
     Words keep the shopper's spelling and case. Empty where nothing to search for is left.
     """
@@ -36,7 +36,7 @@ def without(text: str, spans: Iterable[tuple[int, int]]) -> str:
 
 
 def _runs(words: Words, is_cut: bytearray) -> list[range]:
-    """Runs of tokens between the cuts; an empty first or last run stands for a cut at the very edge."""
+    """Return runs of tokens between the cuts; an empty first or last run stands for a cut at the very edge."""
     runs: list[range] = []
     start = 0
     for index in range(len(words.texts) + 1):
@@ -76,7 +76,7 @@ def _drop_right_of_cut(words: Words, first: int, end: int, *, is_first: bool) ->
 
 
 def _drop_request(words: Words, first: int, end: int) -> int:
-    """Past "i'm looking for a": whole requests, and the small words after one."""
+    """Skip requests such as "i'm looking for a", and the small words after one."""
     start = first
     while first < end and (match := _START.match(words, first)) and match[1] == "trim.start":
         if first + match[0] >= end:
@@ -104,7 +104,7 @@ def _drop_courtesy(words: Words, first: int, end: int) -> int:
 
 
 def _belongs(words: Words, index: int) -> bool:
-    """Whether a mark is part of what it touches: `24"`, "c++"."""
+    """Tell whether a mark is part of the adjacent word: `24"`, "c++"."""
     return words.texts[index] in _GLUED_TO_NUMBER or (words.texts[index] == "+" and words.touches(index - 1))
 
 

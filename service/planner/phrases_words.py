@@ -1,6 +1,6 @@
 """A question as lower-case tokens, and the closed phrases of `phrases.txt` as tries over them.
 
-Knows where phrases stand, not what they mean; price_phrases.py, phrases_refused.py and phrases.py do.
+It finds phrases; price_phrases.py, phrases_refused.py and phrases.py interpret them.
 """
 
 import re
@@ -22,8 +22,10 @@ BREAKS: Final = frozenset(",;:.!?()[]|")
 
 
 class Words:
-    """The tokens of a text: `texts` in lower case, and [starts[i], ends[i]) where the i-th stands in
-    `source` and, character by character the same, in `lower`."""
+    """The tokens of a text: `texts` in lower case, and their positions [starts[i], ends[i]).
+
+    Positions are the same in `source` and `lower`, which agree character by character.
+    """
 
     __slots__ = ("ends", "lower", "source", "starts", "texts")
 
@@ -39,20 +41,20 @@ class Words:
         self.ends = [match.end() for match in found]
 
     def at(self, index: int) -> str:
-        """The token there, empty outside the text."""
+        """Return the token at an index, empty outside the text."""
         return self.texts[index] if 0 <= index < len(self.texts) else ""
 
     def touches(self, index: int) -> bool:
-        """Whether nothing stands between this token and the next."""
+        """Tell whether this token and the next one are adjacent."""
         return index + 1 < len(self.texts) and self.ends[index] == self.starts[index + 1]
 
     def span(self, first: int, end: int) -> tuple[int, int]:
-        """Where tokens [first, end) stand in the source; no token is no place."""
+        """Return the position of tokens [first, end) in the source; (0, 0) for no tokens."""
         return (self.starts[first], self.ends[end - 1]) if end > first else (0, 0)
 
 
 def is_number(text: str) -> bool:
-    """Whether a token is digits alone."""
+    """Tell whether a token consists of digits only."""
     return text[:1].isdigit() and _NUMBER.fullmatch(text) is not None
 
 
@@ -60,7 +62,7 @@ Node = dict[str, object]  # by the next word; under the empty word the label of 
 
 
 class Trie:
-    """Phrases to their labels, found word by word; a hyphen between two words of the text counts as a space."""
+    """Phrases with labels, matched word by word; a hyphen between two words of the text counts as a space."""
 
     def __init__(self, phrases: dict[str, str], *, backwards: bool = False) -> None:
         self._root: dict[str, Node] = {}
@@ -72,11 +74,11 @@ class Trie:
             node[""] = label
 
     def __contains__(self, word: str) -> bool:
-        """Whether some phrase begins (backwards: ends) with the word."""
+        """Tell whether some phrase begins (backwards: ends) with the word."""
         return word in self._root or (is_number(word) and "#" in self._root)
 
     def match(self, words: Words, start: int) -> tuple[int, str] | None:
-        """(number of tokens, label) of the longest phrase that begins (backwards: ends) at a token."""
+        """Return (number of tokens, label) of the longest phrase that begins (backwards: ends) at a token."""
         if not 0 <= start < len(words.texts):
             return None
         text = words.texts[start]
@@ -106,7 +108,7 @@ class Trie:
 
 @cache
 def sections() -> dict[str, tuple[str, ...]]:
-    """The phrases of each section, in order. Raises ValueError that names the line."""
+    """Read the phrases of each section, in order. Raises ValueError that names the line."""
     found: dict[str, list[str]] = {}
     name = ""
     for number, line in enumerate(PHRASES_PATH.read_text(encoding="utf-8").splitlines(), 1):
@@ -124,10 +126,10 @@ def sections() -> dict[str, tuple[str, ...]]:
 
 
 def word_set(name: str) -> frozenset[str]:
-    """The words of a section."""
+    """Return the words of a section."""
     return frozenset(sections()[name])
 
 
 def trie(*names: str, backwards: bool = False) -> Trie:
-    """A trie of sections; the label of a phrase is its section. Of two sections the later says."""
+    """Build a trie of sections; a phrase's label is its section, the later one if it is in two."""
     return Trie({phrase: name for name in names for phrase in sections()[name]}, backwards=backwards)

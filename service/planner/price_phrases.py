@@ -33,7 +33,7 @@ _BETWEEN_FLIP_AND_CUE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PricePhrase:
-    """One price phrase: its bounds, its currency where it names one, and the tokens [first, end) that say it."""
+    """One price phrase: its bounds, its currency where it names one, and its tokens [first, end)."""
 
     min: float | None
     max: float | None
@@ -44,7 +44,7 @@ class PricePhrase:
 
 
 def price_bounds(question: Question) -> tuple[float | None, float | None]:
-    """(lower, upper) as the newest utterance that speaks of a price names them; both are of `question.numbers`."""
+    """Return (lower, upper) of the newest utterance that mentions a price; both are in `question.numbers`."""
     if not question.numbers:
         return None, None
     for utterance in reversed(question.utterances):
@@ -58,7 +58,7 @@ def price_bounds(question: Question) -> tuple[float | None, float | None]:
 
 
 def merge(prices: list[PricePhrase]) -> PricePhrase:
-    """What several price phrases say together: the first lower and the first upper bound that agree."""
+    """Merge several price phrases: the first lower and the first upper bound that agree."""
     merged = PricePhrase(None, None, None, 0, 0)
     for price in prices:
         if merged.min is None and price.min is not None and (merged.max is None or price.min <= merged.max):
@@ -71,7 +71,7 @@ def merge(prices: list[PricePhrase]) -> PricePhrase:
 
 
 def find_prices(words: Words, taken: frozenset[int] = frozenset()) -> list[PricePhrase]:
-    """Every price phrase in order, without overlaps; `taken` are tokens that say something else (stars)."""
+    """Return every price phrase in order, without overlaps; `taken` are tokens with another meaning (stars)."""
     amounts = find_amounts(words, taken)
     if not amounts:
         return []
@@ -106,7 +106,7 @@ class _Reader:
         return self._found
 
     def _range(self, low: Amount, high: Amount) -> PricePhrase | None:
-        """ "$20-$40", "between 15 and 37 euros", "from 200 to 120"."""
+        """Match "$20-$40", "between 15 and 37 euros", "from 200 to 120"."""
         words = self._words
         joined = words.texts[low.end : high.first]
         cue = self._cue(low.first)
@@ -135,12 +135,12 @@ class _Reader:
         return PricePhrase(smaller, larger, high.currency or low.currency, first, end)
 
     def _scaled(self, low: Amount, high: Amount) -> float:
-        """ "1-2k" is 1000 to 2000."""
+        """Scale a range: "1-2k" is 1000 to 2000."""
         is_thousands = self._words.texts[high.end - 1].endswith("k") and low.value < high.value / 1000
         return low.value * 1000 if is_thousands else low.value
 
     def _before(self, amount: Amount) -> PricePhrase | None:
-        """ "under 50", "at least $20", "around 30 euros"."""
+        """Match "under 50", "at least $20", "around 30 euros"."""
         cue = self._cue(amount.first) or self._apart_cue(amount.first)
         if cue is None:
             return None
@@ -163,7 +163,7 @@ class _Reader:
         return self._bound(amount, kind, first, amount.end)
 
     def _after(self, amount: Amount) -> PricePhrase | None:
-        """ "50 or less", "$100 and up", "30 euros or so"."""
+        """Match "50 or less", "$100 and up", "30 euros or so"."""
         match = _AFTER.match(self._words, amount.end)
         if match is None:
             return None
@@ -183,7 +183,7 @@ class _Reader:
         return self._bound(amount, kind.replace(".after", ""), amount.first, end)
 
     def _leads_on(self, end: int) -> bool:
-        """Whether the words before token `end` belong to the next amount: "min 300 max 500"."""
+        """Tell whether the words before token `end` belong to the next amount: "min 300 max 500"."""
         while self._words.at(end) in ("price", "of", ":"):
             end += 1
         return end in self._starts
@@ -197,7 +197,7 @@ class _Reader:
         return PricePhrase(amount.value, None, amount.currency, first, end)
 
     def _cue(self, end: int) -> tuple[int, str, str] | None:
-        """(first token, kind, phrase) of the cue that ends right before token `end`."""
+        """Return (first token, kind, phrase) of the cue that ends right before token `end`."""
         words = self._words
         at = end
         while (
@@ -218,14 +218,14 @@ class _Reader:
         return first, kind, " ".join(words.texts[first:end])
 
     def _apart_cue(self, end: int) -> tuple[int, str, str] | None:
-        """ "my budget for a lamp is 40": the cue that stands away from its sum."""
+        """Find a cue that stands apart from its amount: "my budget for a lamp is 40"."""
         words = self._words
         if words.at(end - 1) not in ("is", "=", "would") or not {"budget", "limit"} & set(words.texts[: end - 1]):
             return None
         return end - 1, "price.high", "budget is"
 
     def _outer(self, first: int) -> tuple[int, str] | None:
-        """A cue before a cue: "under a price of", "no more than around"."""
+        """Find a cue before a cue: "under a price of", "no more than around"."""
         at = first
         while self._words.at(at - 1) in (":", "of", "price", "cost", "is", "be", "a", "the", "say", "like", "only"):
             match = _BEFORE.match(self._words, at - 1)
@@ -236,18 +236,18 @@ class _Reader:
         return (at - match[0], match[1]) if match and match[1] != "price.high.lone" else None
 
     def _is_strict(self, first: int, end: int) -> bool:
-        """Whether a cue stays a bound although "around" follows: "under about 50", but not "spend about 50"."""
+        """Tell whether a cue stays a bound before "around": "under about 50", but not "spend about 50"."""
         return not SPENDING.search(" ".join(self._words.texts[first:end]))
 
     def _flip(self, first: int) -> int | None:
-        """The token that turns a bound around: "don't want to spend more than"."""
+        """Find the token that reverses a bound: "don't want to spend more than"."""
         at = first - 1
         while at >= 0 and first - at <= 6 and self._words.at(at) in _BETWEEN_FLIP_AND_CUE:
             at -= 1
         return at if self._words.at(at) in _FLIPS else None
 
     def _weighed(self, amount: Amount) -> Amount:
-        """ "30 pounds" is money beside a word of spending, else a weight."""
+        """Return the amount as pounds sterling where a word of spending says that "30 pounds" is no weight."""
         if not amount.pounds:
             return amount
         texts = self._words.texts
@@ -270,7 +270,7 @@ class _Reader:
         return amount.first - match[0] if match and match[1] == "price.high.lone" else amount.first
 
     def _grown(self, price: PricePhrase) -> PricePhrase:
-        """With the words around it that only speak of the price: "my budget is", "each", "in total"."""
+        """Extend the phrase by adjacent words about the price: "my budget is", "each", "in total"."""
         first, end = price.first, price.end
         floor = self._found[-1].end if self._found else 0
         while (match := _TAIL.match(self._words, end)) and not self._leads_on(end + match[0]):

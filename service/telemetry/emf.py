@@ -22,7 +22,7 @@ class EmfCollector:
     """Collects values until `lines` returns them: a few lines for each label, and one for what has none."""
 
     def __init__(self, dimensions: Mapping[str, str]) -> None:
-        """`dimensions` gives Fleet, Cell and, where there are, Group and Release; sets that need more are left out."""
+        """Take `dimensions`: Fleet, Cell and, where there are, Group and Release; sets that need more are left out."""
         self._dimensions = {name: value for name, value in dimensions.items() if value}
         self._series: dict[Label | None, Series] = defaultdict(lambda: defaultdict(list))
 

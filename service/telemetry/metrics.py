@@ -101,7 +101,7 @@ class Metrics:
         self._add("SloGood" if outcome.milliseconds <= self._slo else "SloBad", 1)
 
     def shed(self, *, for_want_of_room: bool = True) -> None:
-        """It was refused: with 503 for want of room, or with 429 because its caller asks too often."""
+        """Count a refusal: with 503 for lack of capacity, or with 429 for a caller above its rate."""
         self._turned_away += for_want_of_room
         self._add("Shed", 1)
         self._add("SloBad", 1)

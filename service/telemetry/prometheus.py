@@ -44,7 +44,7 @@ class PrometheusMeters:
             meter.labels(rung)  # one that has not answered yet shows as 0, not as missing
 
     def add(self, name: str, value: float, label: Label | None = None) -> None:
-        """Note one value under the fleet's name of the metric."""
+        """Record one value under the fleet's name of the metric."""
         if (gauge := self._gauges.get(name)) is not None:
             gauge.set(value)
         elif (counter := self._counters.get(name)) is not None:

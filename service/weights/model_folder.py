@@ -185,7 +185,7 @@ def base_folder(card: ModelCard, model_dir: Path, cache_dir: Path) -> Path:
 def merge_adapter(weights: dict[str, Tensor], model_dir: Path, dtype: torch.dtype = torch.float32) -> None:
     """Add a LoRA adapter in place: W += alpha / r * B @ A, kept in `dtype` (Hu et al., 2021).
 
-    In one order of sums, so that every processor has the same weights to the last bit.
+    Sums have one order, so that every processor has the same weights to the last bit.
     """
     config = json.loads(existing(model_dir / "adapter_config.json").read_text(encoding="utf-8"))
     adapter = load_file(model_dir / "adapter_model.safetensors")
@@ -202,10 +202,10 @@ def merge_adapter(weights: dict[str, Tensor], model_dir: Path, dtype: torch.dtyp
 
 
 def _product(up: Tensor, down: Tensor) -> Tensor:
-    """`up` [out, r] @ `down` [r, in] in float32, summed rank by rank.
+    """Return `up` [out, r] @ `down` [r, in] in float32, summed rank by rank.
 
-    A library sums in the order that its kernels for this processor like. Products of an adapter in bfloat16 or float16
-    are exact in float32, so that it makes no difference either whether they are fused with the sum.
+    A library's order of summation depends on the processor. Products of an adapter in bfloat16 or float16 are exact in
+    float32, so that it makes no difference either whether they are fused with the sum.
     """
     total = torch.zeros((up.shape[0], down.shape[1]))
     for rank in range(up.shape[1]):

@@ -1,4 +1,4 @@
-"""What the service says of its load: everything that was asked of the model counts, not only what was let in."""
+"""Tests of the load that the service reports: all requests for the model count, not only admitted ones."""
 
 from collections import Counter
 from types import SimpleNamespace

@@ -26,7 +26,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Call:
-    """One call: what `replay.cpp` reads of it, and how many floats it answers."""
+    """One call: the input that `replay.cpp` reads, and the number of floats that it returns."""
 
     kind: int
     numbers: tuple[int, int, int, int]
@@ -36,7 +36,7 @@ class Call:
 
 @dataclass
 class KernelCalls:
-    """A model and what is asked of it, all float32."""
+    """A model and the calls of it, all float32."""
 
     config: LlamaConfig
     weights: dict[str, Tensor]
@@ -47,7 +47,7 @@ class KernelCalls:
         self._rotary = rotary_table(self.config, torch.device("cpu"))
 
     def forward(self, tokens: Sequence[int], parents: Sequence[int], kept: int) -> None:
-        """A tree of tokens read after `kept` positions of the cache."""
+        """Read a tree of tokens after `kept` positions of the cache."""
         depths: list[int] = []
         for parent in parents:
             depths.append(0 if parent < 0 else depths[parent] + 1)
@@ -68,7 +68,7 @@ class KernelCalls:
         self.calls.append(Call(_SCORES, numbers, (bits, row.numpy(), np.array(tokens, np.int64)), len(tokens)))
 
     def run(self, library: ctypes.CDLL) -> bytes:
-        """What a library of this processor answers, call after call."""
+        """Return the answers of a library of this processor, call after call."""
         shape = self._shape()
         model = library.peakplan_create(ctypes.byref(shape))
         for index, layer in enumerate(self._layers()):
@@ -82,14 +82,14 @@ class KernelCalls:
         return answers
 
     def run_emulated(self, file_name: str, folder: Path) -> bytes:
-        """What an arm64 library answers under qemu. Raises CalledProcessError with what it said."""
+        """Return an arm64 library's answers under qemu. Raises CalledProcessError with its output."""
         self.write(folder / "calls")
         command = [QEMU, "-L", str(ARM64_SYSTEM), str(PREBUILT / REPLAY_PROGRAM), str(PREBUILT / file_name)]
         subprocess.run([*command, str(folder / "calls"), str(folder / "answers")], check=True, timeout=600)
         return (folder / "answers").read_bytes()
 
     def write(self, path: Path) -> None:
-        """The file that `replay.cpp` reads."""
+        """Write the file that `replay.cpp` reads."""
         with path.open("wb") as file:
             file.write(bytes(self._shape()))
             for layer in self._layers():

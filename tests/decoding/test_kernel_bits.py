@@ -42,7 +42,7 @@ def sha256(content: bytes) -> str:
 
 
 def drawn(seed: int, *shape: int, scale: float = 1.0) -> Tensor:
-    """Numbers that are the same wherever they are drawn: integers, divided by a power of two."""
+    """Draw numbers that are the same on every machine: integers, divided by a power of two."""
     integers = np.random.Generator(np.random.PCG64(seed)).integers(-(2**20), 2**20, shape)
     return torch.from_numpy((integers / 2**20 * scale).astype(np.float32))
 
@@ -89,7 +89,7 @@ def shipped_model() -> LoadedModel:
 
 @cache
 def shipped_calls(questions: int) -> KernelCalls:
-    """The shipped model reading the prompts of our own questions, and the LM head's rows of the last states drawn."""
+    """Return calls of the shipped model on our questions' prompts, and of LM head rows for the last states drawn."""
     loaded = shipped_model()
     calls = KernelCalls(loaded.config, loaded.weights, positions=256)
     for question in own_questions(questions):
@@ -119,7 +119,7 @@ def test_the_shipped_model_has_the_committed_states(kernel: KernelName, tmp_path
 
 
 def arm64() -> Target:
-    """The arm64 library that qemu can run here."""
+    """Return the arm64 target, if qemu can run it here; skip the test otherwise."""
     if shutil.which(QEMU) is None or not ARM64_SYSTEM.is_dir():
         pytest.skip(f"needs {QEMU} and arm64's C library (Debian: apt install qemu-user-static libc6-arm64-cross)")
     return next(target for target in TARGETS if (target.system, target.machine) == ("linux", "arm64"))
@@ -137,7 +137,7 @@ def test_arm64_has_the_same_states_of_the_shipped_model(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["avxvnni", "avx512vnni"])
 def test_x86_instructions_that_are_emulated_give_the_same_states(kernel: str, tmp_path: Path) -> None:
-    """The sources of kernels for newer processors, compiled for AVX2 with those instructions spelt out."""
+    """Compile the kernels for newer processors for AVX2, with the new instructions emulated."""
     compiler = shutil.which("c++")
     if "avx2" not in HERE or compiler is None:
         pytest.skip("needs a processor with AVX2 and a C++ compiler (Debian and Ubuntu: apt install g++)")

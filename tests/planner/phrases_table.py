@@ -1,4 +1,4 @@
-"""Questions of our own with what their closed phrases say: `question | facts | search text`.
+"""Our own questions with the meaning of their closed phrases: `question | facts | search text`.
 
 Facts are parted by ";": `max 50 USD`, `min 20`, `20-40 EUR`, `stars 4`, `sort newest`, `offers in_stock on_sale`,
 `not nike, puma`, `lift price`; nothing where nothing closed is said. The search text is what `without` leaves; `~`
@@ -641,7 +641,7 @@ TABLES = {
 
 
 def rows() -> list[tuple[str, str, str, str]]:
-    """(table, question, facts, search text) of every row."""
+    """Return (table, question, facts, search text) of every row."""
     found = []
     for name, table in TABLES.items():
         for line in table.strip("\n").splitlines():

@@ -1,4 +1,4 @@
-"""The closed phrases of plan version 2: what they say, where they stand, and what search text they leave."""
+"""Tests of the closed phrases of plan version 2: their meaning, position and remaining search text."""
 
 import pytest
 from hypothesis import given
@@ -14,7 +14,7 @@ from tests.planner.walks import texts
 
 
 def facts(question: str, said: Phrases) -> str:
-    """What the phrases say, as the table writes it."""
+    """Return the meaning of the phrases as the table writes it."""
     bounds = [f"{bound:g}" if bound is not None else "" for bound in (said.price_min, said.price_max)]
     found = []
     if any(bounds):
@@ -137,7 +137,7 @@ def test_places_hold_where_lower_case_is_longer() -> None:
               "with at least ", "under a price of ", "hundred ", "not x or ", '"', "only "],
 )  # fmt: skip
 def test_repetition_does_not_make_it_slow(piece: str) -> None:
-    """A search that backtracks would not come to an end here for minutes."""
+    """Check that no search backtracks, which would take minutes here."""
     text = (piece * 20_000)[:20_000]
     without(text, read_phrases(text).spans)
 

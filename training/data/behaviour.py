@@ -62,12 +62,12 @@ class Row:
 
     @property
     def key(self) -> str:
-        """What tells it from other rows."""
+        """The key that identifies the row."""
         return " | ".join((*self.history, self.question)).lower()
 
     @property
     def digest(self) -> str:
-        """What names it in `left_out.txt`."""
+        """The digest of the row in `left_out.txt`."""
         return hashlib.sha256(self.key.encode()).hexdigest()[:16]
 
 
@@ -80,7 +80,7 @@ def rows(seed: int = 0) -> list[Row]:
 
 
 def misread(seed: int = 0) -> list[str]:
-    """Questions whose closed phrases the rules read otherwise than they were made."""
+    """Return questions whose closed phrases the rules read differently from how they were made."""
     return [row for row in _all_rows(seed) if isinstance(row, str)]
 
 
@@ -107,14 +107,14 @@ def _all_rows(seed: int) -> tuple[Row | str, ...]:
 
 
 def _left_out() -> list[str]:
-    """Digests of our own rows that came out near-identical to a text that is kept for judging."""
+    """Return digests of our own rows that are nearly identical to a text reserved for evaluation."""
     path = FOLDER / "left_out.txt"
     return [line for line in path.read_text(encoding="utf-8").split("\n") if line and not line.startswith("#")]
 
 
 @cache
 def _lines() -> dict[str, list[Line]]:
-    """The lines of each class."""
+    """Return the lines of each class."""
     found: dict[str, list[Line]] = defaultdict(list)
     for name in _FILES:
         for line in read_lines(name):
@@ -124,7 +124,7 @@ def _lines() -> dict[str, list[Line]]:
 
 
 def _sentences(kind: str, rng: random.Random) -> Iterator[Row | str]:
-    """Each line in turn, as it stands the first time, then in other registers; skeletons come round more often."""
+    """Yield each line in turn, first unchanged, then in other registers; skeletons are repeated more often."""
     filler = Filler(rng)
     first = True
     while True:
@@ -152,7 +152,7 @@ def _sentence(kind: str, line: Line, filler: Filler, rng: random.Random, *, is_p
 
 
 def _agrees(plan: Plan, facts: Facts) -> bool:
-    """Whether what the rules read is what the question was made to say."""
+    """Tell whether the rules read the question's closed phrases as they were made."""
     price = plan["price"]
     read = (price["min"], price["max"], price["currency"])
     if "price" not in facts and "sum" in facts:
@@ -165,7 +165,7 @@ def _agrees(plan: Plan, facts: Facts) -> bool:
 
 
 def in_register(pieces: list[Piece], rng: random.Random, intent: str, *, may_slip: bool = True) -> list[Piece]:
-    """The same said otherwise: with capitals, a greeting, a courtesy, punctuation, or a slip in a word of no facet."""
+    """Rephrase: with capitals, a greeting, a courtesy, punctuation, or a typo in a word of no facet."""
     roll = rng.random()
     is_sentence = mode_of(text_of(pieces)) == "conversational"
     is_shopping = intent not in SEARCHLESS
@@ -202,13 +202,13 @@ def _with_slip(pieces: list[Piece], rng: random.Random) -> list[Piece]:
 
 @cache
 def _plain_queries() -> tuple[LabelledQuery, ...]:
-    """Our labelled queries that say nothing closed."""
+    """Return our labelled queries without closed phrases."""
     queries = (query for query in labelled_queries() if read_phrases(" ".join(query.text.words)) == Phrases())
     return tuple(query for query in queries if len(query.text.words) > 1)
 
 
 def _keywords(kind: str, rng: random.Random) -> Iterator[Row | str]:
-    """Search queries as they are typed, the traps among our lines first."""
+    """Yield search queries as they are typed, the traps among our lines first."""
     for line in _lines()[kind]:
         plan = sentence_plan(line.pieces, "find_product", line.vertical, mode="keyword")
         yield Row((), text_of(line.pieces), plan, kind, line.family)
@@ -237,7 +237,7 @@ def _followups(kind: str, rng: random.Random) -> Iterator[Row | str]:
 
 @cache
 def _misspellings() -> dict[str, list[str]]:
-    """How each word is misspelt."""
+    """Return the misspellings of each word."""
     found: dict[str, list[str]] = defaultdict(list)
     for _, line, where in sections("spelling.txt"):
         wrong, *right = line.split()
@@ -248,7 +248,7 @@ def _misspellings() -> dict[str, list[str]]:
 
 
 def _spellings(kind: str, rng: random.Random) -> Iterator[Row | str]:
-    """Labelled queries with one or two words misspelt; the misspelling is the family."""
+    """Yield labelled queries with one or two words misspelt; the misspelling is the family."""
     by_word: dict[str, list[LabelledQuery]] = defaultdict(list)
     for query in _plain_queries():
         for word in query.text.words:
@@ -293,7 +293,7 @@ def _spelling_row(pieces: list[Piece], query: LabelledQuery, wrong: str, kind: s
 
 
 def _languages(kind: str, rng: random.Random) -> Iterator[Row | str]:
-    """Whole questions in other languages, then skeletons with things and what is said of them."""
+    """Yield whole questions in other languages, then skeletons with products and their attributes."""
     lists: dict[str, list[str]] = defaultdict(list)
     for section, line, _ in sections("language.txt"):
         lists[section] += line.split(", ") if section.endswith((" n", " m")) else [line]

@@ -50,7 +50,7 @@ class Wish:
     offers: tuple[str, ...] = ()
 
     def value(self, facet: str) -> str | None:
-        """What it says of a facet."""
+        """Return the value of a facet."""
         return next((piece.text for piece in self.pieces if piece.facet == facet), None)
 
     def set(self, facet: str, value: str) -> None:
@@ -64,22 +64,22 @@ class Wish:
         self.pieces.insert(kind if facet in _AHEAD else len(self.pieces), piece)
 
     def add(self, facet: str, value: str) -> None:
-        """Beside what is said of the facet."""
+        """Add a value to a facet."""
         if all(piece.text != value for piece in self.pieces):
             self.pieces.insert(0 if facet in _AHEAD else len(self.pieces), Piece(value, facet, is_queried=True))
 
     def drop(self, facet: str) -> None:
-        """Say nothing of a facet any more."""
+        """Remove a facet."""
         self.pieces = [piece for piece in self.pieces if piece.facet != facet]
         self.refused = [piece for piece in self.refused if piece.facet != facet]
 
     def refuse(self, facet: str, value: str) -> None:
-        """Take a value out where it is wanted, and refuse it."""
+        """Remove a value where it is wanted, and refuse it."""
         self.pieces = [piece for piece in self.pieces if (piece.facet, piece.text) != (facet, value)]
         self.refused.append(Piece(value, facet, is_refused=True))
 
     def say(self, facts: Facts) -> None:
-        """Take in what a closed phrase means; a sum alone is an upper bound."""
+        """Apply a closed phrase's meaning; an amount alone is an upper bound."""
         price = facts.get("price") or ((None, *facts["sum"]) if "sum" in facts else None)
         if price is not None:
             self.price = {"min": price[0], "max": price[1], "currency": price[2] or self.price["currency"]}
@@ -88,7 +88,7 @@ class Wish:
         self.offers = tuple(dict.fromkeys((*self.offers, *facts.get("offers", ()))))
 
     def plan(self, question: str, intent: str = "find_product", sources: Sequence[str] | None = None) -> Plan:
-        """The plan of it."""
+        """Return the plan of the wish."""
         plan = empty_plan(intent, mode_of(question), sources)
         plan["vertical"] = SLUGS[self.vertical]
         plan["facets"] = facets_of(self.pieces)[0]
@@ -99,7 +99,7 @@ class Wish:
         return plan
 
     def query(self) -> str:
-        """All of it as search text."""
+        """Return the whole wish as search text."""
         return " ".join(piece.text for piece in self.pieces if piece.is_queried)
 
 
@@ -115,7 +115,7 @@ class FollowUp:
 
 @cache
 def changes() -> tuple[Line, ...]:
-    """Every line of followups.txt."""
+    """Return every line of followups.txt."""
     return tuple(read_lines("followups.txt"))
 
 
@@ -130,7 +130,7 @@ class Conversation:
         self._filler = filler
 
     def make(self, line: Line) -> FollowUp | None:
-        """A conversation that ends with the line; None where this wish has nothing that it could change."""
+        """Return a conversation that ends with the line; None where this wish has nothing that it could change."""
         kind, what = line.section[0], line.section[1] if len(line.section) > 1 else ""
         needed = {piece.slot for piece in line.pieces} & {"brand", "color", "material", "size", "audience", "feature"}
         needed |= {what} & {"brand", "color", "material", "size", "audience", "feature"}
@@ -144,7 +144,7 @@ class Conversation:
         return self._end(line, kind, what, wish, history)
 
     def _start(self, vertical: str, kind: str, what: str) -> tuple[Wish | None, list[str]]:
-        """A wish and the utterances that said it; it holds what the change needs."""
+        """Return a wish, with what the change needs, and the utterances that expressed it."""
         rng = self._rng
         slot = _SLOTS["type" if rng.random() < 0.6 or kind in ("set", "lift") else "thing"]
         wish = Wish(list(self._filler.fill(slot, vertical).pieces), vertical)
@@ -188,13 +188,13 @@ class Conversation:
         return wish, [*history, *later]
 
     def _first(self, wish: Wish, later_facets: set[str]) -> str:
-        """The words of the wish that no later utterance says."""
+        """Return the words of the wish that no later utterance says."""
         kept = [piece for piece in wish.pieces if piece.facet not in later_facets]
         is_last = {id(kept[-1])} if kept[-1].facet == "audience" else set()
         return " ".join(f"for {piece.text}" if id(piece) in is_last else _worn(piece) for piece in kept)
 
     def _new_value(self, vertical: str, facet: str, wish: Wish) -> str | None:
-        """A value that shares no word with what is wanted or refused already."""
+        """Return a value that shares no word with what is wanted or refused already."""
         used = {word for piece in (*wish.pieces, *wish.refused) for word in piece.text.split()}
         values = [value for value in attributes().get((vertical, facet), ()) if not used & set(value.split())]
         return self._rng.choice(values) if values else None
@@ -250,7 +250,7 @@ class Conversation:
         return FollowUp(tuple(history), question, plan, line.family)
 
     def _changed(self, kind: str, facet: str, wish: Wish) -> str | None:
-        """Take a new value into the wish; a refusal is of what is wanted half the time."""
+        """Put a new value into the wish; half of the refusals are of a wanted value."""
         current = wish.value(facet)
         if kind == "exclude":
             value = current if current and self._rng.random() < 0.5 else self._new_value(wish.vertical, facet, wish)

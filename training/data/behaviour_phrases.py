@@ -1,11 +1,11 @@
-"""Closed phrases for training questions (prices, ratings, sort, offers), each with what it means by construction."""
+"""Closed phrases for training questions (prices, ratings, sort, offers), each with its meaning by construction."""
 
 import random
 from typing import TypedDict
 
 
 class Facts(TypedDict, total=False):
-    """What the closed phrases of a sentence mean."""
+    """The meaning of a sentence's closed phrases."""
 
     price: tuple[float | None, float | None, str | None]  # lower, upper, currency
     sum: tuple[float, str | None]  # a sum that a word of the skeleton makes a bound, and its currency
@@ -78,7 +78,7 @@ OFFER_WORDS = {
 
 
 def closed_phrase(name: str, rng: random.Random, known: Facts) -> tuple[str, Facts]:
-    """A closed phrase of a kind, and what it means. `known` is what the sentence said before."""
+    """Return a closed phrase of a kind, and its meaning. `known` is the meaning of the sentence so far."""
     if name in ("sum", "money"):
         return _later_sum(name, rng, known)
     if name in ("max", "min", "around"):
@@ -108,7 +108,7 @@ def closed_phrase(name: str, rng: random.Random, known: Facts) -> tuple[str, Fac
 
 
 def _sum(rng: random.Random, *, must_mark: bool = False) -> tuple[float, str, str | None, str]:
-    """(value, as a bare number, currency or None, with its mark)."""
+    """Return (value, as a bare number, currency or None, with its mark)."""
     roll = rng.random()
     if roll < 0.12:
         bare, spelled = rng.choice([*[item for item in _SPELLED.items() if item[1] >= 10], *_HUNDREDS.items()])
@@ -133,7 +133,7 @@ def _sum(rng: random.Random, *, must_mark: bool = False) -> tuple[float, str, st
 
 
 def _later_sum(name: str, rng: random.Random, known: Facts) -> tuple[str, Facts]:
-    """A sum by itself; the second of two is larger and in the same currency."""
+    """Return an amount by itself; the second of two is larger and in the same currency."""
     before = known.get("sum")
     if before is not None:
         value = float(round(before[0] * rng.uniform(1.2, 3)) + 1)

@@ -37,7 +37,7 @@ FOLDED_STOP_WORDS: Final = frozenset(word.replace("'", "") for word in FUNCTION_
 
 
 def empty_plan(intent: str, mode: str, sources: Sequence[str] | None = None) -> Plan:
-    """A plan that says nothing but its intent."""
+    """Return a plan that has nothing but its intent."""
     return {
         "mode": mode, "intent": intent, "vertical": None, "facets": {}, "exclude": {},
         "price": {"min": None, "max": None, "currency": None}, "rating": {"min": None}, "sort": "relevance",
@@ -47,7 +47,7 @@ def empty_plan(intent: str, mode: str, sources: Sequence[str] | None = None) -> 
 
 
 def mode_of(text: str) -> str:
-    """Keywords, or a sentence to somebody."""
+    """Tell keywords from a sentence to somebody."""
     return "conversational" if looks_conversational(text) or _SAID.search(text) else "keyword"
 
 
@@ -58,7 +58,7 @@ def sentence_plan(
     sources: Sequence[str] | None = None,
     mode: str | None = None,
 ) -> Plan:
-    """The plan of one sentence without history, from what its pieces are and its closed phrases say."""
+    """Return the plan of one sentence without history, from its pieces and its closed phrases."""
     text = text_of(pieces)
     plan = empty_plan(intent, mode or mode_of(text), sources)
     if intent in SEARCHLESS:
@@ -79,14 +79,14 @@ def sentence_plan(
 
 
 def say_closed(plan: Plan, said: Phrases) -> None:
-    """Put in what the closed phrases say, refusals aside: those are labelled."""
+    """Add the closed phrases to the plan, except refusals, which are labelled."""
     plan["price"] = {"min": said.price_min, "max": said.price_max, "currency": said.currency}
     plan["rating"] = {"min": said.rating_min}
     plan["sort"], plan["offers"] = said.sort, list(said.offers)
 
 
 def facets_of(pieces: Iterable[Piece]) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
-    """(wanted, refused) values by facet, in order."""
+    """Return (wanted, refused) values by facet, in order."""
     wanted: dict[str, list[str]] = {}
     refused: dict[str, list[str]] = {}
     for piece in pieces:
@@ -114,7 +114,7 @@ def _queries(pieces: Sequence[Piece], said: Phrases, mode: str) -> list[str]:
 
 
 def _cuts(pieces: Sequence[Piece], said: Phrases) -> list[tuple[int, int]]:
-    """What leaves the query: closed phrases, and refusals that the labels name; a reading of no label stays."""
+    """Return what to cut from the query: closed phrases, and the refusals that the labels name."""
     refused = [place for piece, place in zip(pieces, places(pieces), strict=True) if piece.is_refused]
     readings = {item.span for item in said.refused}
     cuts = [span for span in said.spans if span not in readings]
@@ -145,7 +145,7 @@ def _starts(pieces: Sequence[Piece], count: int) -> list[int]:
 
 
 def _part_price(said: Phrases, starts: list[int], part: int) -> dict[str, Any]:
-    """The price that stands between this thing and the next; one price alone after the last thing is for all."""
+    """Return the price between this product and the next; a single price after the last one is for all."""
     if len(said.prices) == 1 and said.prices[0].span[0] > starts[-1]:
         price = said.prices[0] if len(starts) > 1 else None
     else:
@@ -158,18 +158,18 @@ def _part_price(said: Phrases, starts: list[int], part: int) -> dict[str, Any]:
 
 
 def content(text: str) -> str:
-    """The words that carry meaning; all of them where none does."""
+    """Return the words that carry meaning; all of them where none does."""
     words = re.findall(r"[^\s,.?!;:()\"]+", text.lower())
     return " ".join(word for word in words if word not in FUNCTION_WORDS) or " ".join(words)
 
 
 def distinct(queries: Iterable[str]) -> list[str]:
-    """At most three queries, in lower case, each once."""
+    """Return at most three distinct queries, in lower case."""
     return list(dict.fromkeys(" ".join(query.lower().split()) for query in queries if query.strip()))[:MAX_QUERIES]
 
 
 def problems(history: Sequence[str], question: str, plan: Plan) -> list[str]:
-    """What of the contract of plan version 2 a plan breaks; nothing where it keeps it."""
+    """Return a plan's violations of the contract of plan version 2."""
     found: list[str] = []
     if set(plan) != set(empty_plan("advise", "keyword")):
         return [f"fields are {sorted(plan)}"]
@@ -204,7 +204,7 @@ def problems(history: Sequence[str], question: str, plan: Plan) -> list[str]:
 
 
 def _queries_refusing(plan: Plan, value: str) -> list[str]:
-    """The queries of what refuses a value: of a part alone where a part does."""
+    """Return the queries for a refused value: those of one part where the part refuses it."""
     parts = [part for part in plan["parts"] if any(value in values for values in part["exclude"].values())]
     if parts and len(parts) < len(plan["parts"]):
         return [query for part in parts for query in part["queries"]]

@@ -1,4 +1,4 @@
-"""What fills the slots of skeletons: products, what they may be asked for, and closed phrases with what they mean."""
+"""Fills the slots of skeletons: products, their attributes, and closed phrases with their meaning."""
 
 import random
 from collections import defaultdict
@@ -21,7 +21,7 @@ _ALIKE = 0.85  # of sentences compare things of one kind
 
 @dataclass
 class Filled:
-    """A skeleton with its slots filled: its pieces, the vertical they came to, and what its closed phrases mean."""
+    """A skeleton with its slots filled: its pieces, their vertical, and the meaning of its closed phrases."""
 
     pieces: list[Piece] = field(default_factory=list)
     vertical: str | None = None
@@ -30,7 +30,7 @@ class Filled:
 
 @cache
 def attributes() -> dict[tuple[str, str], tuple[str, ...]]:
-    """Values by vertical and facet."""
+    """Return values by vertical and facet."""
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for section, line, _ in sections("attributes.txt"):
         vertical, facet = section.split()
@@ -40,7 +40,7 @@ def attributes() -> dict[tuple[str, str], tuple[str, ...]]:
 
 @cache
 def _things() -> dict[str, list[LabelledQuery]]:
-    """Labelled queries that read as one thing and say nothing closed, by kind of slot."""
+    """Return labelled queries that name one product without closed phrases, by kind of slot."""
     found: dict[str, list[LabelledQuery]] = {"thing": [], "numbered": [], "branded": []}
     for query in labelled_queries():
         words, facets = query.text.words, {span.facet for span in query.text.spans}
@@ -60,7 +60,7 @@ def _things() -> dict[str, list[LabelledQuery]]:
 
 @cache
 def _types() -> dict[str, list[str]]:
-    """Kinds of product by vertical."""
+    """Return kinds of product by vertical."""
     found: dict[str, list[str]] = defaultdict(list)
     for name, vertical in product_names():
         words = name.split()
@@ -72,7 +72,7 @@ def _types() -> dict[str, list[str]]:
 
 @cache
 def _by_head() -> dict[tuple[str, str], list[str]]:
-    """Kinds of product by vertical and last word, where several share it."""
+    """Return kinds of product by vertical and last word, where several share it."""
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for vertical, names in _types().items():
         for name in names:
@@ -82,7 +82,7 @@ def _by_head() -> dict[tuple[str, str], list[str]]:
 
 @cache
 def _branded_alike() -> dict[tuple[str, str], list[LabelledQuery]]:
-    """Branded products by vertical and last word of their kind, where there are enough to compare."""
+    """Return branded products by vertical and last word of their kind, where there are enough to compare."""
     found: dict[tuple[str, str], list[LabelledQuery]] = defaultdict(list)
     for query in _things()["branded"]:
         if query.vertical and (kinds := query.values("type")):
@@ -91,7 +91,7 @@ def _branded_alike() -> dict[tuple[str, str], list[LabelledQuery]]:
 
 
 def query_pieces(query: LabelledQuery, part: int = 0) -> list[Piece]:
-    """A labelled query as pieces: its spans, and its other words, all of them for search."""
+    """Return a labelled query as pieces: its spans, and its other words, all of them for search."""
     pieces: list[Piece] = []
     at = 0
     words = query.text.words
@@ -103,7 +103,7 @@ def query_pieces(query: LabelledQuery, part: int = 0) -> list[Piece]:
 
 
 class Filler:
-    """Fills the slots of one skeleton at a time, everything by one random source."""
+    """Fills the slots of one skeleton at a time, with one random source."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -118,7 +118,7 @@ class Filler:
         }  # fmt: skip
 
     def fill(self, line: Line, vertical: str | None = None) -> Filled:
-        """The skeleton with every slot filled; products first, for what is said of them depends on them."""
+        """Fill every slot of the skeleton, products first, because other slots depend on them."""
         filled = Filled(vertical=line.vertical or vertical)
         names = {piece.slot.lstrip("-") for piece in line.pieces if piece.slot}
         needs_attributes = names & {"brand", "color", "material", "size", "audience", "feature"}
@@ -159,7 +159,7 @@ class Filler:
         return self._queried(pool, slot, filled)
 
     def _branded(self, slot: Piece, filled: Filled) -> list[Piece]:
-        """A branded product; of several that are compared most are of one kind."""
+        """Return a branded product; of several in a comparison most are of one kind."""
         if slot.part and self._is_alike:
             if self._head is None:
                 choices = [head for head, queries in _branded_alike().items() if filled.vertical in (None, head[0])]
@@ -178,7 +178,7 @@ class Filler:
         return query_pieces(query, slot.part)
 
     def _type(self, slot: Piece, filled: Filled) -> list[Piece]:
-        """A kind of product; the second of two often shares the last word of the first ("garden hose")."""
+        """Return a kind of product; the second of two often shares the first one's last word ("garden hose")."""
         vertical = filled.vertical = filled.vertical or self.rng.choice(self._verticals)
         pool: Sequence[str] = _types()[vertical]
         if self._compared and self.rng.random() < 0.5:

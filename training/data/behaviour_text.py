@@ -1,4 +1,4 @@
-"""Sentences with what their words are, and the lines of `behaviour/` that say so.
+"""Sentences with labelled words, and the lines of `behaviour/` that define them.
 
 A line is words as queries.txt writes them: `phone_case/t` is a span of two words, `red/c1` belongs to the first of
 several things, `nike/-b` is refused, `quiet/w` belongs into a search query and no facet, `hedphones~headphones/t` is
@@ -46,7 +46,7 @@ class Line:
 
 
 def read_lines(name: str) -> Iterator[Line]:
-    """The lines of a file of `behaviour/`. Raises ValueError that names the line."""
+    """Yield the lines of a file of `behaviour/`. Raises ValueError that names the line."""
     for section, text, where in sections(name):
         has_vertical = name not in _WITHOUT_VERTICALS or "find_product" in section
         vertical: str | None = None
@@ -65,7 +65,7 @@ def read_lines(name: str) -> Iterator[Line]:
 
 
 def sections(name: str) -> Iterator[tuple[str, str, str]]:
-    """(section, line, where it stands) of every line that says something."""
+    """Yield (section, line, position) of every line that is not empty."""
     section = ""
     for number, line in enumerate((FOLDER / name).read_text(encoding="utf-8").splitlines(), 1):
         if line.startswith("[") and line.endswith("]"):
@@ -92,12 +92,12 @@ def _piece(word: str, where: str) -> Piece:
 
 
 def text_of(pieces: Sequence[Piece]) -> str:
-    """The sentence that the pieces make."""
+    """Return the sentence of the pieces."""
     return " ".join(" ".join(piece.text + piece.tail for piece in pieces).split())
 
 
 def places(pieces: Sequence[Piece]) -> list[tuple[int, int]]:
-    """[start, end) of each piece in `text_of` them, punctuation aside."""
+    """Return [start, end) of each piece in its `text_of`, punctuation aside."""
     found, at = [], 0
     for piece in pieces:
         found.append((at, at + len(piece.text)))
@@ -106,7 +106,7 @@ def places(pieces: Sequence[Piece]) -> list[tuple[int, int]]:
 
 
 def with_tail(pieces: Sequence[Piece], tail: str) -> list[Piece]:
-    """The pieces with punctuation after the last."""
+    """Return the pieces with punctuation after the last."""
     if not pieces or not tail:
         return list(pieces)
     return [*pieces[:-1], replace(pieces[-1], tail=pieces[-1].tail + tail)]

@@ -168,7 +168,7 @@ def _compile(compiler: str, target: tuple[str, ...], path: Path) -> None:
 
 
 def bind(library: ctypes.CDLL) -> ctypes.CDLL:
-    """The library with the types of its functions declared. Raises AttributeError for one that is missing."""
+    """Declare the types of the library's functions and return it. Raises AttributeError for a missing one."""
     pointer, number, slot = ctypes.c_void_p, ctypes.c_int, ctypes.c_long
     signatures = {
         "peakplan_target": (ctypes.c_char_p, []),

@@ -1,4 +1,4 @@
-"""Which forward runs: our best kernels, others where they are asked for by name, torch; else an error in words."""
+"""Tests of which forward runs: our best kernels, others by name, torch, or a clear error."""
 
 import logging
 from pathlib import Path
