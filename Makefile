@@ -111,8 +111,8 @@ preflight: $(VENV)/fleet.stamp ## what FLEET needs that the account lacks: quota
 access: $(VENV)/fleet.stamp ## let callers' VPCs of other accounts associate with the private zone of FLEET (needs AWS credentials)
 	$(PEAKPLAN) fleet access $(FLEET)
 
-cell-out: $(VENV)/cdk.stamp ## move CELL=cell-2 of FLEET out of service: its callers go to the others (FORCE=1: although they are too small)
-	@$(PEAKPLAN) fleet cell out $(FLEET) $(CELL) $(if $(FORCE),--force)
+cell-out: $(VENV)/cdk.stamp ## move CELL=cell-2 of FLEET out of service: its callers go to the others (REFUSE=1: it answers 503; FORCE=1: although they are too small)
+	@$(PEAKPLAN) fleet cell out $(FLEET) $(CELL) $(if $(REFUSE),--refuse) $(if $(FORCE),--force)
 
 cell-in: $(VENV)/cdk.stamp ## move CELL= of FLEET back into service
 	@$(PEAKPLAN) fleet cell in $(FLEET) $(CELL)

@@ -2,8 +2,11 @@
 
 Names are weighted records of the fleet's private zone: out sets this cell's weights to 0, in puts back those of the
 fleet file. New connections follow within the answer's minute; kept ones as they end. Refuses where a name would have no
-cell left (Route 53 treats weights that are all 0 as equal) or the others cannot carry the load, unless --force. Callers
-that hold PrivateLink endpoints choose a cell themselves and are not moved by this.
+cell left (Route 53 treats weights that are all 0 as equal) or the others cannot carry the load, unless --force.
+
+Callers with PrivateLink endpoints choose a cell themselves: `out --refuse` has the cell's balancer answer 503 to
+everybody, on which their clients go on to the next cell; `in` gives the balancer back what it did, kept in a parameter
+meanwhile.
 
 Tested against moto; not run in a real account.
 """
@@ -11,8 +14,10 @@ Tested against moto; not run in a real account.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +26,15 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from infra.fleet.__main__ import fleet_file
 from infra.fleet.settings import FleetFileError, FleetSettings
+
+_REFUSAL = {
+    "Type": "fixed-response",
+    "FixedResponseConfig": {
+        "StatusCode": "503",
+        "ContentType": "application/json",
+        "MessageBody": '{"title": "This cell is out of service", "status": 503}',
+    },
+}
 
 
 class CellShiftError(Exception):
@@ -38,8 +52,10 @@ class Load:
 class Cells:
     """The cells of one fleet behind their names."""
 
-    def __init__(self, settings: FleetSettings, route53: Any, autoscaling: Any) -> None:
-        self._settings, self._route53, self._autoscaling = settings, route53, autoscaling
+    def __init__(self, settings: FleetSettings, clients: Callable[[str], Any]) -> None:
+        """`clients` gives the boto3 client of a service."""
+        self._settings, self._clients = settings, clients
+        self._route53, self._autoscaling = clients("route53"), clients("autoscaling")
 
     def weights(self) -> dict[str, dict[str, int]]:
         """Each name's weights by cell. Raises CellShiftError where the fleet has no zone in this account."""
@@ -83,8 +99,48 @@ class Cells:
     def move_in(self, cell: str) -> None:
         """Give the cell its share of callers again. Raises CellShiftError where there is no such cell."""
         self._must_exist(cell)
+        self._serve_again(cell)
         weights = self._settings.network.cell_weights or (1,) * self._settings.cells
         self._set(cell, weights[self._settings.cell_names.index(cell)])
+
+    def refuse(self, cell: str) -> None:
+        """Have the cell's balancer answer 503 itself. What it did is kept first, so that nothing is lost half way."""
+        listener = self._listener(cell)
+        ssm, name = self._clients("ssm"), self._kept_in(cell)
+        actions = json.dumps(listener["DefaultActions"])
+        with suppress(ssm.exceptions.ParameterAlreadyExists):  # it refuses already, or should: what it did is kept
+            ssm.put_parameter(Name=name, Value=actions, Type="String", Overwrite=False)
+        self._clients("elbv2").modify_listener(ListenerArn=listener["ListenerArn"], DefaultActions=[_REFUSAL])
+
+    def _serve_again(self, cell: str) -> None:
+        """Undo `refuse`, where that was done."""
+        ssm, name = self._clients("ssm"), self._kept_in(cell)
+        try:
+            actions = json.loads(ssm.get_parameter(Name=name)["Parameter"]["Value"])
+        except ssm.exceptions.ParameterNotFound:
+            return
+        listener = self._listener(cell)["ListenerArn"]
+        self._clients("elbv2").modify_listener(ListenerArn=listener, DefaultActions=actions)
+        ssm.delete_parameter(Name=name)
+
+    def _kept_in(self, cell: str) -> str:
+        return f"/peakplan/{self._settings.name}/{cell}/listener-before-it-refused"
+
+    def _listener(self, cell: str) -> dict[str, Any]:
+        """The HTTPS listener of the cell's stack."""
+        stack = f"peakplan-{self._settings.name}-{cell}"
+        pages = self._clients("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack)
+        found = [
+            each["PhysicalResourceId"]
+            for page in pages
+            for each in page["StackResourceSummaries"]
+            if each["ResourceType"] == "AWS::ElasticLoadBalancingV2::Listener"
+        ]
+        listeners = self._clients("elbv2").describe_listeners(ListenerArns=found)["Listeners"] if found else []
+        https: list[dict[str, Any]] = [each for each in listeners if each["Protocol"] == "HTTPS"]
+        if len(https) != 1:
+            raise CellShiftError(f"{len(https)} HTTPS listeners in the stack {stack}: was the cell deployed?")
+        return https[0]
 
     def _must_exist(self, cell: str) -> None:
         if cell not in self._settings.cell_names:
@@ -141,14 +197,18 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("action", choices=("out", "in", "show"))
     parser.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
     parser.add_argument("cell", nargs="?", default="", help="cell-1 ...")
+    parser.add_argument("--refuse", action="store_true", help="out: the cell answers 503 to whoever still asks it")
     parser.add_argument("--force", action="store_true", help="although the other cells are too small")
     given = parser.parse_args(words)
     try:
         settings = FleetSettings.from_yaml(fleet_file(given.fleet))
-        region = {"region_name": settings.region}
-        cells = Cells(settings, boto3.client("route53", **region), boto3.client("autoscaling", **region))
+        cells = Cells(settings, lambda service: boto3.client(service, region_name=settings.region))
         if given.action == "out":
             cells.move_out(given.cell, force=given.force)
+            if given.refuse:
+                cells.refuse(given.cell)
+            elif settings.access.privatelink:
+                print(f"Callers with PrivateLink endpoints still ask {given.cell}; REFUSE=1 answers them 503.")
         elif given.action == "in":
             cells.move_in(given.cell)
         print(describe(cells))

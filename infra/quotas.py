@@ -42,12 +42,12 @@ class Grant:
 def needs(settings: FleetSettings) -> Iterator[Need]:
     """Every quota that a fleet of this size can run into."""
     cells, zones = settings.cells, len(settings.availability_zones)
-    for chip, name in (("inf2", "Inf"), ("trn1", "Trn")):
+    for chip, name, default in (("inf2", "Inf", 0), ("trn1", "Trn", 0), ("cpu", r"Standard \(.*\)", 5)):
         groups = [group for group in settings.groups if group.chip == chip]
         vcpus = sum(group.maximum * group.instance.vcpus for group in groups) * cells
         if vcpus:
             said = " + ".join(f"{cells} cells x {group.maximum} {group.instance_type}" for group in groups)
-            yield Need("ec2", rf"^Running On-Demand {name} instances$", vcpus, f"vCPUs of {said}", 0)
+            yield Need("ec2", rf"^Running On-Demand {name} instances$", vcpus, f"vCPUs of {said}", default)
     hosts = sum(group.maximum for group in settings.groups) * cells
     gib = sum(group.maximum * volume_gib(group) for group in settings.groups) * cells
     disks = f"root volumes of {hosts} instances, the warm pool's too"

@@ -12,19 +12,19 @@ settings.load_profile("peakplan")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Fast tests first: what fails in seconds is known in seconds."""
+    """Run fast tests first, so that their failures show within seconds."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
 
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
-    """Asynchronous tests run on asyncio, as the service does."""
+    """Run asynchronous tests on asyncio, as the service does."""
     return "asyncio"
 
 
 @pytest.fixture(scope="session")
 def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model folder that loads in a blink; its plans are random and valid."""
+    """Write a model folder that loads in an instant; its plans are random and valid."""
     from tests.tiny_model import write_tiny_model  # imports torch, which most tests do without
 
     return write_tiny_model(tmp_path_factory.mktemp("tiny"))
@@ -32,7 +32,7 @@ def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def server(tiny_model_dir: Path) -> Iterator[ServerProcess]:
-    """The real service over one replica of the tiny model. Shared: leave it as you found it."""
+    """Run the real service over one replica of the tiny model. It is shared: leave it as you found it."""
     with serving(PEAKPLAN_MODEL_DIR=tiny_model_dir, PEAKPLAN_REPLICAS=1) as server:
         yield server
 

@@ -1,4 +1,4 @@
-"""Engines inside the test's own loop: no process, no model, full control over when they answer and when they fail."""
+"""Fake engines inside the test's own loop: no process, no model, full control over answers and failures."""
 
 import asyncio
 
@@ -7,7 +7,7 @@ from tests.fake_models import result
 
 
 class FakeEngine:
-    """Answers when `hold` is not set, or once `let_go` is called; fails when told to."""
+    """An engine that answers when `hold` is not set, or once `let_go` is called; fails when told to."""
 
     def __init__(self, name: str = "fake", *, hold: bool = False, text: str | None = None) -> None:
         self.name = name
@@ -78,6 +78,6 @@ class FakeEngine:
 
 
 async def settle() -> None:
-    """Let everything that can run now, run."""
+    """Let every task that can run now, run."""
     for _ in range(20):
         await asyncio.sleep(0)

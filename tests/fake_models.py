@@ -22,7 +22,7 @@ def fake_source(name: str = "prompt_answer", **arguments: object) -> ModelSource
 
 
 def versioned_source(path: str) -> ModelSource:
-    """A model that answers with what the file holds, which is its version too."""
+    """Return a model that answers with the file's content, which is also its version."""
     text = Path(path).read_text(encoding="utf-8")
     return ModelSource("tests.fake_models:fixed_answer", {"text": text}, version=text)
 
@@ -48,7 +48,7 @@ def result(
 
 @dataclass
 class FakeModel:
-    """Answers every request with the same text after `seconds`, unless cancelled or past its deadline."""
+    """A model with the same answer for every request after `seconds`, unless cancelled or past its deadline."""
 
     text: str = VALID_FOR_EVERY_QUESTION
     seconds: float = 0.0
@@ -65,7 +65,7 @@ class FakeModel:
 
 
 class PromptModel(FakeModel):
-    """Does what the prompt says: dies, hangs, refuses, fails, sleeps, tells a variable; else answers."""
+    """A model that does what the prompt says: dies, hangs, refuses, fails, sleeps, reports a variable; else answers."""
 
     def generate(self, request: GenerationRequest, cancelled: Callable[[], bool]) -> GenerationResult:
         match request.prompt.split():
@@ -109,9 +109,9 @@ def hang_at_load() -> FakeModel:
 
 
 class EchoModel(FakeModel):
-    """Plans the first word of the question as the type of product, so that an answer shows whose it is.
+    """A model that plans the question's first word as product type, so that an answer shows its question.
 
-    A file "slow" or "corrupt" in the folder `faults` befalls the one replica that finds it first, until its restart.
+    A file "slow" or "corrupt" in the folder `faults` affects the one replica that finds it first, until its restart.
     """
 
     def __init__(self, seconds: float, faults: str) -> None:
@@ -143,7 +143,7 @@ def garbling() -> FakeModel:
 
 
 class Garbling(FakeModel):
-    """Answers with bytes that are no answer, as a replica with bad memory might."""
+    """A model that answers with invalid bytes, as a replica with bad memory might."""
 
     def generate(self, request: GenerationRequest, cancelled: Callable[[], bool]) -> GenerationResult:
         os.write(int(sys.argv[1]), b"\xff" * 64)

@@ -1,4 +1,4 @@
-"""Looking at processes and waiting for things, in tests."""
+"""Test helpers that look at processes and wait for conditions."""
 
 import contextlib
 import time
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process runs; a zombie does not."""
+    """Tell whether the process runs; a zombie does not."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -16,7 +16,7 @@ def is_alive(pid: int) -> bool:
 
 
 def children_of(pid: int) -> list[int]:
-    """Process ids of the direct children."""
+    """Return the process ids of the direct children."""
     found: list[int] = []
     for task in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
@@ -25,7 +25,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def eventually(holds: Callable[[], bool], complaint: str, seconds: float = 20.0) -> None:
-    """Wait until something holds; a generous limit that only a failure reaches."""
+    """Wait until a condition holds; only a failure reaches the generous limit."""
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, complaint

@@ -16,7 +16,7 @@ import httpx
 REPOSITORY = Path(__file__).parents[1]
 START_SECONDS = 300.0  # a limit that only a server that never starts reaches
 
-# What decodes: `PEAKPLAN_DTYPE=float32 make test` runs every test on the slow path of a machine without kernels.
+# How to decode: `PEAKPLAN_DTYPE=float32 make test` runs every test on the slow path of a machine without kernels.
 FORCED = ("PEAKPLAN_DTYPE", "PEAKPLAN_KERNEL")
 
 
@@ -25,7 +25,7 @@ def _is_setting(name: str) -> bool:
 
 
 class ServerProcess:
-    """`python -m service` (or a module like it), its log as it comes, and its address once it is ready."""
+    """A `python -m service` (or a similar module), its log so far, and its address once it is ready."""
 
     def __init__(self, module: str = "service", **environment: object) -> None:
         variables = {name: value for name, value in os.environ.items() if name in FORCED or not _is_setting(name)}
@@ -53,7 +53,7 @@ class ServerProcess:
         return self
 
     def events(self) -> list[dict[str, Any]]:
-        """What it has logged; every line must be JSON."""
+        """Return its log so far; every line must be JSON."""
         return [json.loads(line) for line in self.lines]
 
     def post(self, path: str, body: object, **more: Any) -> httpx.Response:
@@ -63,12 +63,12 @@ class ServerProcess:
         return httpx.get(self.url + path, timeout=60)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Signal it and wait for its end; returns the exit code."""
+        """Signal it and wait for its end; return the exit code."""
         self.process.send_signal(number)
         return self.wait()
 
     def wait(self) -> int:
-        """Wait for its end and its last words; returns the exit code."""
+        """Wait for its end and last log lines; return the exit code."""
         code = self.process.wait(START_SECONDS)
         self._reader.join()
         if self.process.stderr is not None:
@@ -78,7 +78,7 @@ class ServerProcess:
 
 @contextmanager
 def serving(module: str = "service", **environment: object) -> Iterator[ServerProcess]:
-    """A server that is ready, ended at the end whatever happens."""
+    """Run a server that is ready; stop it at the end whatever happens."""
     server = ServerProcess(module, **environment)
     try:
         yield server.wait_until_ready()

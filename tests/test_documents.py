@@ -1,4 +1,4 @@
-"""The pages that people read first: their links lead somewhere, and they stay short."""
+"""Checks of the documents: their links lead somewhere, and the README stays short."""
 
 import re
 import subprocess
@@ -18,7 +18,7 @@ def pages() -> list[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that code hosts make of a page's headings."""
+    """Return the anchors that code hosts make of a page's headings."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

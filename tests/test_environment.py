@@ -1,4 +1,4 @@
-"""From environment variables to nested settings, and what is said of variables that do nothing or are wrong."""
+"""From environment variables to nested settings, and warnings of variables without effect or with errors."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from service.environment import OLD_NAMES, OTHERS, PREFIX, problems_of, variable
 from service.settings import Settings
 
 REPOSITORY = Path(__file__).parents[1]
-# Every variable that the README of release 0.1 named; each goes on working.
+# Every variable in the README of release 0.1, all of which still work.
 DOCUMENTED = """
 HOST PORT PEAKPLAN_ENGINE PEAKPLAN_MODEL_DIR PEAKPLAN_CACHE_DIR PEAKPLAN_COMPILED_DIR PEAKPLAN_DTYPE PEAKPLAN_STRATEGY
 PEAKPLAN_DRAFT_MODEL_DIR PEAKPLAN_REPLICAS PEAKPLAN_THREADS_PER_REPLICA PEAKPLAN_OVERSUBSCRIBE
@@ -117,7 +117,7 @@ def test_nothing_is_said_of_what_is_known_or_belongs_to_others() -> None:
 
 
 def test_every_variable_that_a_program_of_ours_reads_is_known() -> None:
-    """A host that starts the service with a variable of its own scripts must not be warned of it."""
+    """Check that a host that starts the service with a variable of its own scripts is not warned of it."""
     programs = [path for folder in ("ami", "infra", "service", "peakplan") for path in (REPOSITORY / folder).rglob("*")]
     suffixes = {".py", ".sh", ".yaml", ".json", ".service", ".conf"}
     read = {

@@ -1,4 +1,4 @@
-"""pyproject.toml names each dependency once; the lock and the requirements files are made of it, with hashes."""
+"""pyproject.toml names each dependency once; the lock and the requirements files are generated from it, with hashes."""
 
 import re
 import subprocess
@@ -26,7 +26,7 @@ def plain(name: str) -> str:
 
 
 def direct(*extras: str) -> dict[str, str]:
-    """Names and versions that these extras pin, and the project itself."""
+    """Return names and versions that these extras pin, and the project itself."""
     named: dict[str, str] = {}
     for requirement in [*PROJECT["project"]["dependencies"], *(each for extra in extras for each in EXTRAS[extra])]:
         if inner := re.fullmatch(r"peakplan\[(.+)\]", requirement):
@@ -39,7 +39,7 @@ def direct(*extras: str) -> dict[str, str]:
 
 
 def locked(file: str) -> dict[tuple[str, str], tuple[str, frozenset[str]]]:
-    """Of each package and version: the machines that it is for, and its hashes."""
+    """Return the environment markers and hashes of each package and version."""
     text = (REPOSITORY / file).read_text(encoding="utf-8").replace("\\\n", "")
     found = {}
     for line in text.splitlines():
@@ -53,7 +53,7 @@ def locked(file: str) -> dict[tuple[str, str], tuple[str, frozenset[str]]]:
 
 @pytest.mark.parametrize("file", GENERATED)
 def test_a_file_is_made_of_its_extras(file: str) -> None:
-    """What `make lock` would change."""
+    """Check that the file is what `make lock` would write."""
     own = {"torch": "requirements-torch.txt", "numpy": "the Neuron container"}
     wanted = direct(*GENERATED[file])
     have = dict(locked(file))

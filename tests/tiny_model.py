@@ -1,4 +1,4 @@
-"""A random Llama of two thin layers with a tokenizer made on the spot, as the folders that the service loads."""
+"""A random Llama of two thin layers with a generated tokenizer, in the folders that the service loads."""
 
 import json
 from dataclasses import replace
@@ -28,7 +28,7 @@ boots size 10 leather bag does it fit a 15 inch laptop return policy white duvet
 
 
 def write_tiny_model(folder: Path, *, seed: int = 0, with_heads: bool = True, max_tokens: int = MAX_TOKENS) -> Path:
-    """Write `folder`/base and `folder`/model; returns the model folder."""
+    """Write `folder`/base and `folder`/model; return the model folder."""
     base, model = folder / "base", folder / "model"
     base.mkdir(parents=True)
     model.mkdir()
@@ -50,13 +50,13 @@ def write_tiny_model(folder: Path, *, seed: int = 0, with_heads: bool = True, ma
 
 
 def plan_request(query: str, **more: Any) -> GenerationRequest:
-    """What the planner asks an engine for a query."""
+    """Return the planner's request to an engine for a query."""
     question = Question.parse(query)
     return replace(GenerationRequest(prompt=render_prompt(question), grammar=plan_grammar(question)), **more)
 
 
 def _tokenizer() -> Tokenizer:
-    """Byte-level BPE, so that every string can be encoded; plan words are tokens of their own."""
+    """Return a byte-level BPE tokenizer that encodes every string; plan words are tokens of their own."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
@@ -115,9 +115,9 @@ def _weights(vocab_size: int, generator: torch.Generator) -> dict[str, torch.Ten
 
 
 def _favour(words: list[str], embedding: torch.Tensor, tokenizer: Tokenizer) -> None:
-    """Let one feature of every hidden state be large, and some words (with a space before) score high on it.
+    """Make one feature of every hidden state large, and some words (with a space before) score high on it.
 
-    Purely random weights would mostly write plans of one word, and those show nothing.
+    Purely random weights would mostly write plans of one word, which test nothing.
     """
     embedding[:, 0] = 3.0
     for word in words:

@@ -22,7 +22,7 @@ _START_SECONDS = 60.0
 
 
 def installation() -> Installation | None:
-    """Where PEAKPLAN_TRITON_HOME says, or `make triton` put it."""
+    """Return the installation in PEAKPLAN_TRITON_HOME, or that of `make triton`."""
     home = os.environ.get("PEAKPLAN_TRITON_HOME")
     try:
         return Installation.find(Path(home) if home else None)
@@ -36,7 +36,7 @@ needs_triton = pytest.mark.skipif(
 
 
 class TritonServer:
-    """Starts, kills and freezes the server and its stubs; always on the same port."""
+    """A server that starts, kills and freezes, with its stubs; always on the same port."""
 
     def __init__(self, folder: Path, make_source: str, arguments: dict[str, Any], replicas: int = 2) -> None:
         found = installation()
@@ -65,11 +65,11 @@ class TritonServer:
             assert live(message("ServerLiveRequest")(), timeout=_START_SECONDS, wait_for_ready=True).live
 
     def stubs(self) -> list[int]:
-        """The process ids of the replicas."""
+        """Return the process ids of the replicas."""
         return [pid for pid in children_of(self.pid) if is_alive(pid)]
 
     def kill(self) -> None:
-        """The server and, a moment later, its stubs: they notice."""
+        """Kill the server; its stubs notice and end a moment later."""
         self._end(signal.SIGKILL)
 
     def stop(self) -> None:
@@ -93,7 +93,7 @@ class TritonServer:
 
 @contextlib.contextmanager
 def triton_server(folder: Path, make_source: str, replicas: int = 2, **arguments: Any) -> Iterator[TritonServer]:
-    """A server that is up, over replicas of a source, none of them loaded yet."""
+    """Run a server over replicas of a source, none of them loaded yet."""
     server = TritonServer(folder, make_source, arguments, replicas)
     try:
         server.start()

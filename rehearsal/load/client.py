@@ -115,7 +115,7 @@ class LoadGenerator:
     """Fires shots at one service and collects samples."""
 
     def __init__(self, url: str, *, timeout: float = 10.0, token: str = "", keep: bool = False) -> None:
-        """`timeout`: seconds before an answer counts as lost; `keep`: keep connections open until `close`."""
+        """Take `timeout`, seconds before an answer counts as lost; `keep` leaves connections open until `close`."""
         parts = urlsplit(url)
         self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
         self._timeout = timeout

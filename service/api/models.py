@@ -1,4 +1,4 @@
-"""What `POST /plan` and `POST /trace` take and answer."""
+"""The request and response models of `POST /plan` and `POST /trace`."""
 
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
@@ -43,7 +43,7 @@ class PlanRequest(BaseModel):
     @field_validator("deadline_ms", mode="before")
     @classmethod
     def _whole_as_json_means_it(cls, value: object) -> object:
-        """JSON knows one kind of number: 300.0 is a whole one, as JSON Schema says too."""
+        """Accept 300.0 as a whole number: JSON has one kind of number, and JSON Schema says so too."""
         return int(value) if isinstance(value, float) and value.is_integer() else value
 
     @property

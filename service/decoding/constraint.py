@@ -68,7 +68,7 @@ class GrammarCompiler:
     """Compiles grammars for one tokenizer, whose prefix tree is built once (0.2 s)."""
 
     def __init__(self, tokenizer_json: str, eos_token: int) -> None:
-        """`tokenizer_json` is the text of a Hugging Face tokenizer.json."""
+        """Take `tokenizer_json`, the text of a Hugging Face tokenizer.json."""
         self._tokenizer = LLTokenizer(tokenizer_json, eos_token=eos_token)
         self._eos_token = eos_token
 

@@ -53,7 +53,7 @@ class PackedLinear(Linear):
 
 
 def linear(weight: Tensor) -> Linear:
-    """The fastest exact product that this machine has for a weight [out, in] of its dtype and device."""
+    """Return the fastest exact product that this machine has for a weight [out, in] of its dtype and device."""
     packed = weight.device.type == "cpu" and has_packed_kernels(weight.dtype)
     return PackedLinear(weight) if packed else Linear(weight)
 

@@ -1,7 +1,8 @@
 """The forward of `Llama` in int8, by our own kernels (native/).
 
-Weights are int8 with a scale an output channel, activations int8 with a scale a row and 64 inputs; all else is float32.
-A node's hidden state is the same to the last bit whatever is read with it, so speculation is lossless without a caveat.
+Weights are int8 with a scale for each output channel, activations int8 with one for each row and 64 inputs; all else is
+float32. A node's hidden state is the same to the last bit whatever is read with it, so speculation is lossless without
+a caveat.
 """
 
 import ctypes
@@ -28,12 +29,12 @@ LAYER_WEIGHTS = (
 
 
 class NativeLlama:
-    """The weights in the library's layout; one thread, one forward at a time. See `Llama` for the contract."""
+    """A Llama model in the library's layout; one thread, one forward at a time. See `Llama` for the contract."""
 
     def __init__(self, config: LlamaConfig, weights: Mapping[str, Tensor], library: ctypes.CDLL) -> None:
-        """`weights` have Hugging Face's parameter names; raises KeyError for one that is missing.
+        """Take `weights` under Hugging Face's parameter names. Raises KeyError for one that is missing.
 
-        Raises NativeUnavailableError for shapes that the kernels do not have, and MemoryError.
+        Also raises NativeUnavailableError for shapes that the kernels do not support, and MemoryError.
         """
         _refuse_unsupported(config)
         self.config = config
@@ -64,19 +65,19 @@ class NativeLlama:
         self._rotary = rotary_table(config, self.device)
 
     def new_cache(self, max_positions: int) -> KVCache:
-        """An empty cache for `max_positions` tokens, prompt and tree nodes included."""
+        """Return an empty cache for `max_positions` tokens, prompt and tree nodes included."""
         shape = (self.config.num_layers, 2, self.config.num_kv_heads, max_positions, self.config.head_dim)
         return KVCache(torch.zeros(shape))
 
     @torch.inference_mode()
     def forward(self, tokens: Tensor, positions: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
-        """Hidden states [N, H], float32, after the final norm, of N new nodes; arguments as in `Llama.forward`."""
+        """Return float32 hidden states [N, H], after the final norm, of N new nodes; arguments as in `Llama`."""
         count = tokens.shape[0]
         if cache.length + count > cache.capacity:
             raise ValueError(f"{count} nodes after {cache.length} positions overflow a cache of {cache.capacity}")
         if mask is None:
             mask = torch.ones((count, count), dtype=torch.bool).tril_()
-        hidden = self.embed(tokens)  # overwritten
+        hidden = self.embed(tokens)  # overwritten by the library
         rotary = self._rotary.index_select(0, positions)  # [N, 2, head_dim]
         failed = self._library.peakplan_forward(
             self._model,
@@ -93,12 +94,12 @@ class NativeLlama:
         return hidden
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """What the first layer reads, [N, H] float32."""
+        """Return the first layer's input, [N, H] float32."""
         return F.embedding(tokens, self._embedding).float()
 
     @torch.inference_mode()
     def run_layers(self, hidden: Tensor, positions: Tensor, cache: KVCache, layers: range) -> Tensor:
-        """A chain's `hidden` [N, H] through some layers in a row, overwritten; see `Llama.run_layers`."""
+        """Run a chain's `hidden` [N, H], which is overwritten, through consecutive layers; see `Llama.run_layers`."""
         count = hidden.shape[0]
         if cache.length + count > cache.capacity:
             raise ValueError(f"{count} nodes after {cache.length} positions overflow a cache of {cache.capacity}")
@@ -121,17 +122,17 @@ class NativeLlama:
         return hidden
 
     def final_norm(self, hidden: Tensor) -> Tensor:
-        """The final norm of states [N, H]."""
+        """Apply the final norm to states [N, H]."""
         normal = hidden.clone(memory_format=torch.contiguous_format)
         self._library.peakplan_normalise(self._model, normal.data_ptr(), normal.shape[0])
         return normal
 
     def linear(self, weight: Tensor) -> Linear:
-        """A product with another weight [out, in], such as the heads', as this model computes its own."""
+        """Return a product with another weight [out, in], such as the heads', computed as this model's own are."""
         return NativeLinear(weight, self._library)
 
     def logits(self, hidden: Tensor, token_ids: Tensor | None = None) -> Tensor:
-        """Logits, float32: [N, V], or [N, M] of the M `token_ids` alone (see `LmHead.logits`)."""
+        """Return float32 logits: [N, V], or [N, M] of the M `token_ids` only (see `LmHead.logits`)."""
         return self.lm_head.logits(hidden, token_ids)
 
     def _set_layer(self, index: int, weights: list[Tensor]) -> None:

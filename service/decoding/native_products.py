@@ -1,4 +1,4 @@
-"""Products beside the layers, by the compiled kernels: Medusa heads in int8, and the logits of a few tokens."""
+"""Matrix products outside the layers with the compiled kernels: int8 Medusa heads, and the logits of a few tokens."""
 
 import ctypes
 import weakref
@@ -16,10 +16,10 @@ _STRIP = 32  # outputs that the kernels multiply together, at most
 
 
 class NativeLinear(Linear):
-    """`x -> x @ weight.T` in int8, float32 in and out, for a weight [out, in] (multiples of 32 and 64)."""
+    """The product `x -> x @ weight.T` in int8, float32 in and out, for a weight [out, in] (multiples of 32 and 64)."""
 
     def __init__(self, weight: Tensor, library: ctypes.CDLL) -> None:
-        """Raises MemoryError."""
+        """Quantise and lay out the weight. Raises MemoryError."""
         self.dtype = torch.float32
         full = weight.float().contiguous()
         self._outputs, inputs = full.shape

@@ -1,4 +1,4 @@
-"""The result and statistics of a generation, as plain picklable data that imports no model library."""
+"""The result and statistics of a generation, as plain picklable data; imports no model library."""
 
 from dataclasses import dataclass, field
 from typing import Literal

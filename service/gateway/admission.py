@@ -68,7 +68,7 @@ class Admission:
     def __init__(
         self, order: Order = "adaptive", quantile: float = QUANTILE, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        """A request waits only while the share `quantile` of generations would finish before its deadline."""
+        """Let a request wait only while the share `quantile` of generations would finish before its deadline."""
         self.times = ServiceTimes(clock)  # for all replicas
         self.counts: Counter[str] = Counter()  # refusals by reason, and trials
         self._queue = RequestQueue(order, clock)

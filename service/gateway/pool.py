@@ -52,7 +52,7 @@ class ReplicaPool:
         hang_seconds: float = HANG_SECONDS,
         warm_up: Sequence[GenerationRequest] = (),
     ) -> None:
-        """A request waits only while the share `quantile` of generations would finish before its deadline.
+        """Let a request wait only while the share `quantile` of generations would finish before its deadline.
 
         A generation that exceeds `hang_seconds`, and by far the usual duration, is a hang. `warm_up` requests run on
         every replica before the first real one, so that estimates rest on real generations.

@@ -96,7 +96,7 @@ class _Reading:
         quoted = self._quoted()
         self._read_ratings()
         off = self._off_tokens()
-        prices = [price for price in find_prices(self._words, frozenset(self._taken | quoted | off))]
+        prices = find_prices(self._words, frozenset(self._taken | quoted | off))
         for price in prices:
             self._take(price.first, price.end)
         if prices:
@@ -181,7 +181,7 @@ class _Reading:
     def _say(self, label: str, first: int, end: int) -> None:
         kind, _, value = label.partition(".")
         if value == "fast_delivery" and any(
-            text.isdigit() and int(text) > MAX_DAYS for text in self._words.texts[first:end]
+            text.isdecimal() and int(text) > MAX_DAYS for text in self._words.texts[first:end]
         ):
             return
         if kind == "lift":

@@ -99,7 +99,11 @@ class Claims:
 
     def is_size(self, first: int, low: Amount, high: Amount) -> bool:
         """ "what size if i'm between 8 and 9"."""
-        speaks_of_size = any(text in ("size", "sizes", "aged", "ages") for text in self._words.texts[:first])
+        words = self._words
+        speaks_of_size = any(
+            text in ("size", "sizes", "aged", "ages") and not words.at(at + 1)[:1].isdigit()  # "size 9 boots" is told
+            for at, text in enumerate(words.texts[:first])
+        )
         return speaks_of_size and max(low.value, high.value) <= _LARGEST_SIZE
 
     def is_bare_bound(self, amount: Amount, kind: str, phrase: str, end: int) -> bool:

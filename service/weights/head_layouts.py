@@ -9,8 +9,8 @@
 
 Read in November 2026 in FasterDecoding/Medusa (medusa_model.py), huggingface/text-generation-inference (MedusaHeadV1
 and V2 in layers/medusa.py), aws-neuron/neuronx-distributed-inference (modeling_llama.py, application_base.py) and
-vllm-project/vllm (models/medusa.py). Where an engine wants an LM head a head and ours share the base's, the base's is
-written for each: FasterDecoding (`strict=False`) and NxDI otherwise start with random ones, without a word.
+vllm-project/vllm (models/medusa.py). Where an engine expects an LM head for each Medusa head and ours share the base's,
+the base's is written for each: FasterDecoding (`strict=False`) and NxDI otherwise start with random ones, silently.
 """
 
 import json

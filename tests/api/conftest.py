@@ -1,4 +1,4 @@
-"""An app over engines inside the test, spoken to without a network."""
+"""Fixtures: an app over engines inside the test, called without a network."""
 
 import asyncio
 import contextlib
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator["Browser"]:
-    """Chromium without a window. What it is made of is imported here: most tests of this folder need none of it."""
+    """Run headless Chromium. It is imported here, because most tests of this folder do not need it."""
     from tests.api.test_page_visit import running_chromium
 
     with running_chromium() as chromium:
@@ -28,7 +28,7 @@ def browser() -> Iterator["Browser"]:
 
 @contextlib.asynccontextmanager
 async def talking_to(*engines: Any, **settings: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of a service over these engines."""
+    """Yield a client of a service over these engines."""
     chosen = Settings(replicas=1, **settings)
     pool = ReplicaPool(engines or [FakeEngine()])
     await pool.start()
@@ -41,5 +41,5 @@ async def talking_to(*engines: Any, **settings: Any) -> AsyncIterator[httpx.Asyn
 
 
 async def _let_it_be_told(_: httpx.Response) -> None:
-    """Logs and metrics are told of a request a turn of the event loop after its answer."""
+    """Wait one event-loop iteration, after which logs and metrics have the answer."""
     await asyncio.sleep(0)

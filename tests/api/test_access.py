@@ -1,4 +1,4 @@
-"""Who gets in, and how the service bounds what they may ask."""
+"""Authentication, rate limits and access to local endpoints."""
 
 import asyncio
 import hashlib

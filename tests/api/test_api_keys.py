@@ -58,7 +58,7 @@ def test_a_file_is_read_again_when_it_changes(tmp_path: Path, caplog: pytest.Log
     assert tokens.caller("Bearer old")
 
     def rewrite(text: str) -> None:
-        """As a careful operator does: another file takes the name."""
+        """Rewrite the file as a careful operator does: another file takes the name."""
         fresh = tmp_path / "fresh"
         fresh.write_text(text, encoding="utf-8")
         os.replace(fresh, path)

@@ -1,4 +1,4 @@
-"""Whatever comes in gets the right status with clear words, or a valid plan: never a 500, never a hang."""
+"""Any input gets the right status with a clear message, or a valid plan: never a 500, never a hang."""
 
 import asyncio
 import json

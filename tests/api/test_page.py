@@ -1,4 +1,4 @@
-"""The page in a real browser, against the real service with a tiny random model; canned answers where words matter."""
+"""The page in a real browser, against the real service with a tiny random model, or canned answers for texts."""
 
 import json
 import re
@@ -18,20 +18,20 @@ pytestmark = needs_chromium
 
 MARKUP = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 INLINE_SCRIPT = "document.body.append(Object.assign(document.createElement('script'), {text: 'document.title = 1'}))"
-REFUSED_LOAD = "Failed to load resource"  # Chromium's own line for every answer of 400 or more
+REFUSED_LOAD = "Failed to load resource"  # Chromium's message for every answer of 400 or more
 KINDS = 6
 
 
 @pytest.fixture(scope="module")
 def service_url(tiny_model_dir: Path) -> Iterator[str]:
-    """The real service, with patience: on a busy machine, browser and model wait for each other."""
+    """Run the real service with long timeouts: on a busy machine, browser and model wait for each other."""
     with serving(PEAKPLAN_MODEL_DIR=tiny_model_dir, PEAKPLAN_REPLICAS=1, PEAKPLAN_TRACE_DEADLINE_MS=30_000) as server:
         yield server.url
 
 
 @pytest.fixture
 def visit(browser: Browser, service_url: str, request: pytest.FixtureRequest) -> Iterator[Visit]:
-    """The page, freshly opened; at the end it must have complained of nothing and asked no other host."""
+    """Open the page; at the end, check that it logged no error and contacted no other host."""
     visit = Visit.open(browser, service_url, **getattr(request, "param", {}))
     yield visit
     strangers = [sent.url for sent in visit.requests if not sent.url.startswith(service_url)]

@@ -1,4 +1,4 @@
-"""The page at a service that asks for tokens: it asks its visitor once, and gives the token to nobody else."""
+"""The page at a service that requires tokens: it asks its visitor once, and sends the token nowhere else."""
 
 import hashlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What the page's tests share: where Chromium is, the canned answers, a page that is open in it. No tests in here."""
+"""Helpers of the page's tests: Chromium's path, the canned answers, a page opened in it. No tests in here."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ CHROMIUM_OPTIONS = [
 needs_chromium = pytest.mark.skipif(
     CHROMIUM is None, reason="Chromium is not installed: apt-get install -y --no-install-recommends chromium"
 )
-PATIENCE_MS = 60_000  # only a failure waits that long
+PATIENCE_MS = 60_000  # only a failure takes this long
 expect.set_options(timeout=PATIENCE_MS)
 
 _HERE = Path(__file__).parent
@@ -35,7 +35,7 @@ CONTRAST = (_HERE / "test_page_contrast.js").read_text(encoding="utf-8")
 
 @contextlib.contextmanager
 def running_chromium() -> Iterator[Browser]:
-    """Chromium without a window."""
+    """Run headless Chromium."""
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_OPTIONS)
         yield chromium
@@ -44,7 +44,7 @@ def running_chromium() -> Iterator[Browser]:
 
 @dataclass
 class Visit:
-    """A page that is open in the browser, and what it did."""
+    """A page opened in the browser, with its requests and errors."""
 
     page: Page
     url: str
@@ -90,6 +90,6 @@ class Visit:
         self.question.press("Enter")
 
     def answer_with(self, plan: Any = ANSWERS["plan"], trace: Any = ANSWERS["trace"]) -> None:
-        """From now on the service is not asked: these are its answers."""
+        """Answer with these from now on, without the service."""
         self.page.route("**/plan", lambda route: route.fulfill(json=plan))
         self.page.route("**/trace", lambda route: route.fulfill(json=trace))

@@ -1,4 +1,4 @@
-"""Bounds on a request's head, and clients that dawdle, over real sockets."""
+"""Limits on a request's head, and slow clients, over real sockets."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -39,7 +39,7 @@ async def port() -> AsyncIterator[int]:
 
 
 async def exchange(port: int, *pieces: bytes, pause: float = 0.0) -> bytes:
-    """Send the pieces with pauses; returns everything until the server ends the connection."""
+    """Send the pieces with pauses; return everything until the server closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         for piece in pieces:

@@ -1,4 +1,4 @@
-"""Requests that follow the OpenAPI page, and many that nearly do; ten thousand bodies of any kind: never a 500."""
+"""Requests that follow the OpenAPI document, and many that nearly do; ten thousand random bodies: never a 500."""
 
 import json
 import random
@@ -20,7 +20,7 @@ EXAMPLES = 100
 
 
 def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
-    """Its command, and not its pytest plugin: that reaches into pytest's own attributes."""
+    """Run schemathesis by its command, because its pytest plugin uses pytest's private attributes."""
     with fake_server(FAKE_SECONDS=0, FAKE_ANSWER="fixed", PEAKPLAN_MAX_BODY_BYTES=1024 * 1024) as server:
         command = [
             str(Path(sys.executable).with_name("schemathesis")), "run", f"{server.url}/openapi.json",
@@ -32,7 +32,7 @@ def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
 
 
 def any_value(rng: random.Random, depth: int = 0) -> Any:
-    """Any JSON value."""
+    """Return any JSON value."""
     plain = [None, True, False, 0, -1, 1.5, 1e308, 2**70, "", "shoes", "\x00", "👟" * 3, "a" * 600, "\u202e", "1e5"]
     if depth > 3 or rng.random() < 0.6:
         return rng.choice(plain)
@@ -42,7 +42,7 @@ def any_value(rng: random.Random, depth: int = 0) -> Any:
 
 
 def any_body(rng: random.Random) -> bytes:
-    """A request, something like one, or bytes; then perhaps damaged."""
+    """Return a request, something similar, or bytes; then possibly damage it."""
     kind = rng.random()
     if kind < 0.2:
         return rng.randbytes(rng.randrange(200))

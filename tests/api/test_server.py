@@ -1,4 +1,4 @@
-"""The service as it really runs: a process, a port, replicas, signals."""
+"""The service as it really runs, with a process, a port, replicas and signals."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from tests.processes import eventually, is_alive
 from tests.server_process import ServerProcess, serving
 from tests.tiny_model import MODEL_ID
 
-PATIENT = {"deadline_ms": 2000}  # a loaded machine must not turn a model's plan into a fallback
+PATIENT = {"deadline_ms": 2000}  # so that a busy machine does not turn a model's plan into a fallback
 
 
 def test_a_plan_comes_from_the_model(server: ServerProcess) -> None:
@@ -155,7 +155,7 @@ def _refusal(**environment: object) -> str:
         assert server.wait() == 1
     finally:
         server.process.kill()
-    said = server.events()[-1]  # every line is JSON, however early it ends
+    said = server.events()[-1]  # every line is JSON, however early the process ends
     assert (said["event"], said["program"]) == ("cannot start", "peakplan")
     return str(said["reason"])
 

@@ -1,4 +1,4 @@
-"""The machine's limit is arithmetic on what is measured, and figures of several machines stand side by side."""
+"""Tests of the machine's limits, arithmetic on measurements, and of figures for several machines side by side."""
 
 from pathlib import Path
 

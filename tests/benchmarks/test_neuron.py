@@ -33,7 +33,7 @@ def test_the_figures_are_of_the_source_that_the_patch_knows() -> None:
 
 
 def test_ranks_count_what_a_grammar_passes_over() -> None:
-    """Where every token is legal the best one is; where one letter of two is, others may be better."""
+    """Check that rank 0 is legal where every token is; where one letter of two is legal, others may rank above."""
     model = random_model(3)
 
     assert candidates.ranks(model, [3, 4], compile_grammar("start: /[a-g ]{6}/"), 6) != []

@@ -1,4 +1,4 @@
-"""Peers are measured in turns, from processes of their own, and one that fails is listed and stops no other."""
+"""Tests that peers are measured in turns, in processes of their own, and that one that fails stops no other."""
 
 import json
 import sys
@@ -60,7 +60,7 @@ def _worker(how: str) -> PeerProcess:
 
 
 class _Engine:
-    """Notes when it is asked; fails from some call on."""
+    """An engine that records its calls and fails from a given call on."""
 
     plans: Sequence[str] = ("our grammar",)
 
@@ -199,7 +199,7 @@ def test_peers_are_held_to_avx2_with_our_kernel_where_they_can_be(
 
 
 class _NumpyEngine:
-    """The tiny model as a peer of its own: what an engine must do for a plan."""
+    """The tiny model as a peer: the minimum that an engine must do for a plan."""
 
     name, note = "numpy", ""
 

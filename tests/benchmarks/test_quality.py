@@ -1,4 +1,4 @@
-"""The figures mean what quality.py says they mean."""
+"""Tests that the figures mean what quality.py defines."""
 
 from benchmarks.quality import MORE_LEAVES, Judged, scores, span_f1
 from service.planner.plan import Plan, Price
@@ -67,7 +67,7 @@ def test_prices_are_exact_only_with_both_bounds() -> None:
 
 
 def test_verticals_are_judged_by_every_leaf_and_nothing_else_is() -> None:
-    """Half of all questions would be templates otherwise, whose intent is easy."""
+    """Check that only verticals use every leaf: otherwise half of all questions would be easy templates."""
     leaf = Example("lamp oil", PlanDraft("keyword", "find_product", ["catalog"], vertical="hg"), knows_vertical=True)
     figures = scores(
         [

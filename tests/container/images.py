@@ -24,7 +24,7 @@ PROGRAMS = ("buildah", "podman", "runc", "debootstrap")
 _BASE, _IMAGE = "localhost/peakplan-test-base", "localhost/peakplan-test"
 _BASE_PACKAGES = "python3-minimal,python3-venv,g++,make"
 _BASE_PYTHON = "3.11"  # Debian bookworm's, which is 3.11.2
-# redis wants it before Python 3.11.3; pip downloads what the Python that runs it would want.
+# redis requires it before Python 3.11.3; pip resolves for the Python that runs it.
 _FOR_OLDER_PYTHON = "async-timeout==5.0.1"
 # Wheels from beside the build. Compiling every module would take longer than all else; here they are run twice.
 PIP_CONFIGURATION = "[global]\nno-index = true\nfind-links = /wheels\n[install]\nno-compile = true\n"
@@ -34,7 +34,7 @@ _LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000")
 
 
 def why_not() -> str:
-    """Why no image can be built here, and what to do; "" when one can."""
+    """Return why no image can be built here, and what to do; "" when one can."""
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
     if missing:
         return f"needs {', '.join(missing)} (Debian: apt-get install --no-install-recommends {' '.join(PROGRAMS)})"
@@ -42,7 +42,7 @@ def why_not() -> str:
 
 
 def run(*command: str | Path) -> str:
-    """Standard output of a command that succeeds. Raises AssertionError with what it said."""
+    """Return the standard output of a command that succeeds. Raises AssertionError with its error output."""
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return done.stdout.strip()
@@ -64,7 +64,7 @@ class Store:
         return run(*self.command("podman"), "--cgroup-manager", "cgroupfs", "--runtime", "runc", *words)
 
     def build(self) -> str:
-        """The image of this working tree for a CPU; answers its name."""
+        """Build the image of this working tree for a CPU and return its name."""
         self._make_base()
         wheels = self._download_wheels()
         configuration = self.folder / "pip.conf"
@@ -95,7 +95,7 @@ class Store:
 
 
 class Running:
-    """A container of the image, locked down as a host locks it down, and ready."""
+    """A container of the image, locked down as on a host, and ready."""
 
     def __init__(self, store: Store, image: str, **environment: object) -> None:
         self._store = store
@@ -120,7 +120,7 @@ class Running:
         raise AssertionError(f"not ready in time:\n{self.log()}")
 
     def inside(self, *command: str) -> subprocess.CompletedProcess[str]:
-        """What a command says inside."""
+        """Return the output of a command run inside."""
         words = [*self._store.command("podman"), "--cgroup-manager", "cgroupfs", "--runtime", "runc", "exec", self.id]
         return subprocess.run([*words, *command], capture_output=True, text=True, check=False)
 
@@ -128,7 +128,7 @@ class Running:
         self._store.podman("kill", "--signal", name, self.id)
 
     def code(self) -> int:
-        """Its exit code, once it has ended."""
+        """Return its exit code, once it has ended."""
         return int(self._store.podman("wait", self.id))
 
     def log(self) -> str:
@@ -142,7 +142,7 @@ class Running:
 
 @contextlib.contextmanager
 def running(store: Store, image: str, **environment: object) -> Iterator[Running]:
-    """A ready container, gone at the end whatever happens."""
+    """Run a container until it is ready; remove it at the end whatever happens."""
     container = Running(store, image, **environment)
     try:
         yield container.wait_until_ready()
@@ -151,7 +151,7 @@ def running(store: Store, image: str, **environment: object) -> Iterator[Running
 
 
 def inspect(store: Store, image: str) -> dict[str, object]:
-    """The image's configuration."""
+    """Return the image's configuration."""
     (found,) = json.loads(store.podman("image", "inspect", image))
     configuration: dict[str, object] = found["Config"] | {
         "HealthCheck": found.get("Healthcheck") or found.get("HealthCheck")

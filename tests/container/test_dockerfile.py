@@ -1,4 +1,4 @@
-"""The Dockerfile before anything is built from it, and what it installs."""
+"""Static checks of the Dockerfile and of what it installs."""
 
 import ast
 import re
@@ -32,7 +32,7 @@ def test_the_base_is_the_container_that_fleets_name(fleet: Path) -> None:
 
 
 def test_the_context_holds_what_is_copied_and_no_more() -> None:
-    """A file that is not named in .dockerignore never leaves the machine for a builder."""
+    """Check that no unnamed file leaves the machine for a builder: .dockerignore lists what may."""
     lines = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
     let_in = {line.removeprefix("!") for line in lines if line.startswith("!")}
     words = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
@@ -42,7 +42,7 @@ def test_the_context_holds_what_is_copied_and_no_more() -> None:
 
 
 def pinned(*names: str) -> set[str]:
-    """The packages of requirements files, each with an exact version."""
+    """Return the packages of requirements files, each with an exact version."""
     packages: set[str] = set()
     for name in names:
         for line in (REPOSITORY / name).read_text(encoding="utf-8").splitlines():
@@ -54,7 +54,7 @@ def pinned(*names: str) -> set[str]:
 
 
 def imported() -> set[str]:
-    """The top-level names that the service's modules import and that are not Python's own."""
+    """Return the top-level names that the service's modules import, without Python's own."""
     names = set()
     for path in (REPOSITORY / "service").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -66,7 +66,7 @@ def imported() -> set[str]:
 
 
 def test_what_the_service_imports_is_in_the_image() -> None:
-    """A requirement added for a laptop reaches the hosts too."""
+    """Check that a requirement added for a laptop reaches the hosts too."""
     ours, distributions = pinned("requirements.lock", "requirements-torch.txt"), packages_distributions()
     needed = {name for module in imported() for name in map(str.lower, distributions.get(module, [])) if name in ours}
     assert {"fastapi", "torch", "grpcio"} <= needed

@@ -1,4 +1,4 @@
-"""HEALTHCHECK's command against the real service."""
+"""Tests of HEALTHCHECK's command against the real service."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The image built and run: a plan from inside, by a user without rights, on a root file system that none can write."""
+"""The image built and run: it plans inside as an unprivileged user on a read-only root file system."""
 
 import subprocess
 from collections.abc import Iterator

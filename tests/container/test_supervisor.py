@@ -1,4 +1,4 @@
-"""The container's first process, with small programs in the gateway's and Triton's places."""
+"""Tests of the container's first process, with small programs in place of the gateway and Triton."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ import pytest
 
 from infra.fleet.parts import REPOSITORY_ROOT
 
-# A program that notes what befalls it, takes a moment to end when it is told to, and answers with a code of its own.
+# A program that records its signals, takes a moment to end when asked, and exits with a code of its own.
 PROGRAM = """
 import os, signal, sys, time
 name, code, log = sys.argv[1], int(sys.argv[2]), sys.argv[3]
@@ -39,7 +39,7 @@ sys.exit(Supervisor(gateway, helpers, helper_stop_seconds=1).run())
 
 
 class Container:
-    """A supervisor in a process of its own, and what its programs noted."""
+    """A supervisor in a process of its own, and the records of its programs."""
 
     def __init__(self, folder: Path) -> None:
         self.log = folder / "log"

@@ -8,7 +8,7 @@ from service.settings import Settings
 
 @pytest.fixture(scope="session")
 def library() -> ctypes.CDLL:
-    """The int8 kernels, where this machine has them."""
+    """Load the int8 kernels, where this machine supports them."""
     try:
         return load_kernels(Settings().cache_dir).functions
     except NativeUnavailableError as error:

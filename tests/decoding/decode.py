@@ -1,4 +1,4 @@
-"""The decoding loop over random models, each strategy in one call, and what has to hold of whatever comes of it."""
+"""Helpers: the decoding loop over random models, one call per strategy, and the properties of every result."""
 
 from collections.abc import Sequence
 from concurrent.futures import Future
@@ -37,7 +37,7 @@ def decode_greedy(
     cache: KVCache | None = None,
     **options: Any,
 ) -> Generation:
-    """Autoregressive decoding, in a cache that is just large enough."""
+    """Decode autoregressively, in a cache that is just large enough."""
     target = LlamaTarget(model, cache or model.new_cache(len(prompt) + max_tokens))
     return generate(target, NO_PROPOSER, prompt, grammar, max_tokens=max_tokens, **options)
 
@@ -54,7 +54,7 @@ def decode_medusa(
     cache: KVCache | None = None,
     **options: Any,
 ) -> Generation:
-    """Medusa decoding, with what may be drafted while the prompt is read."""
+    """Decode with Medusa heads, and an optional prefill draft."""
     target = LlamaTarget(model, cache or _roomy_cache(model, prompt, max_tokens), heads)
     proposer = PrefillProposer(prefill_draft, MedusaProposer(target, tree))
     return generate(target, proposer, prompt, grammar, max_tokens=max_tokens, **options)
@@ -69,7 +69,7 @@ def decode_drafted(
     cache: KVCache | None = None,
     **options: Any,
 ) -> Generation:
-    """Speculation with a draft model."""
+    """Decode with a draft model."""
     target, proposer = draft.begin(cache or _roomy_cache(draft.target, prompt, max_tokens))
     return generate(target, proposer, prompt, grammar, max_tokens=max_tokens, **options)
 
@@ -85,12 +85,12 @@ def early_exit(
 
 
 def numbers(tokens: Sequence[int]) -> str:
-    """What a trace shows of a token here: its id."""
+    """Return token ids as a trace's text."""
     return " ".join(map(str, tokens))
 
 
 def traced_tokens(generation: Generation) -> list[int]:
-    """What the steps of a generation traced with `numbers` have emitted."""
+    """Return the tokens emitted by the steps of a generation traced with `numbers`."""
     return [int(text) for step in generation.steps for text in step.emitted]
 
 

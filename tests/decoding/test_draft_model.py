@@ -1,4 +1,4 @@
-"""A draft model, whichever, writes exactly what greedy decoding writes; a good one in fewer forwards."""
+"""Tests that any draft model gives exactly greedy decoding's tokens, and a good one in fewer forwards."""
 
 import ctypes
 
@@ -59,7 +59,7 @@ def smaller(target: Llama, model: Llama, shape: ChainShape = EAGER) -> SmallerMo
 
 
 def assert_greedy(draft: EarlyExitModel | SmallerModel, prompt: list[int], grammar: str, max_tokens: int) -> Generation:
-    """Drafted and greedy tokens are the same; returns the drafted generation."""
+    """Check that drafted and greedy tokens are equal; return the drafted generation."""
     greedy = decode_greedy(draft.target, prompt, compile_grammar(grammar), max_tokens=max_tokens)
     drafted = decode_drafted(draft, prompt, compile_grammar(grammar), max_tokens=max_tokens, trace=numbers)
 
@@ -96,7 +96,7 @@ def test_a_smaller_model_drafts_what_greedy_writes(
 @given(grammars(), prompts(), st.integers(0, 7), st.integers(1, 6))
 @settings(max_examples=30, deadline=None)
 def test_a_perfect_draft_is_never_rejected(grammar: str, prompt: list[int], seed: int, longest: int) -> None:
-    """Positions, forced runs and what the draft remembers are right: the target as its own draft agrees with itself."""
+    """Check positions, forced runs and the draft's state: the target as its own draft always agrees with itself."""
     model = random_model(seed)
     draft = smaller(model, model, ChainShape(longest, 0.0))
 
@@ -136,7 +136,7 @@ def test_a_tight_cache_drafts_less_and_decodes_the_same(spare: int) -> None:
 
     cache = model.new_cache(2 + 30 + spare)
     for draft in (early_exit(model, 1), smaller(model, random_model(1))):
-        for _ in range(2):  # the second finds what the first has left
+        for _ in range(2):  # the second run starts from what the first has left
             drafted = decode_drafted(draft, [1, 2], compile_grammar(FREE), max_tokens=30, cache=cache)
             assert drafted.tokens == expected
 
@@ -211,7 +211,7 @@ def test_stopping_between_int8_layers_changes_no_bit(library: ctypes.CDLL, layer
 
 
 def in_two_parts(model: CausalLM, tokens: list[int], layers: int) -> torch.Tensor:
-    """Hidden states [N, H] of a sequence: the first layers token by token, the rest at once."""
+    """Return hidden states [N, H] of a sequence: the first layers token by token, the rest at once."""
     cache = model.new_cache(len(tokens))
     positions = torch.arange(len(tokens))
     states = []

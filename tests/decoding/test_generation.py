@@ -39,7 +39,7 @@ DEEP = [[0] * depth for depth in range(1, 7)]
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[int, list[list[int]], str, list[int], int]:
-    """Number of heads, choices, grammar, prompt, seed."""
+    """Draw number of heads, choices, grammar, prompt and seed."""
     num_heads = draw(st.integers(1, 6))
     return num_heads, draw(choices(num_heads)), draw(grammars()), draw(prompts()), draw(st.integers(0, 7))
 
@@ -141,7 +141,7 @@ def test_perfect_heads_bring_one_token_each_and_one_more(num_heads: int) -> None
 @given(grammars(), prompts(), st.integers(1, 6), st.integers(0, 7))
 @settings(max_examples=100, deadline=None)
 def test_perfect_heads_are_never_rejected(grammar: str, prompt: list[int], num_heads: int, seed: int) -> None:
-    """Positions are right: a guess that rides behind forced tokens is made by the head of its own position."""
+    """Check positions: a guess after forced tokens is made by the head for its own position."""
     generation = with_oracle(grammar, prompt, [[0] * depth for depth in range(1, num_heads + 1)], num_heads, seed)
 
     statuses = [node.status for step in generation.steps for node in step.nodes]
@@ -172,7 +172,7 @@ def test_forced_runs_cost_no_decision() -> None:
 
 
 def test_a_run_before_the_first_decision_uses_up_head_positions() -> None:
-    """Five tokens are forced after each choice: five heads cannot see past them, six can."""
+    """Check that five forced tokens after each choice leave five heads without a guess, and six with one."""
     grammar = 'start: ("a" | "c") " abcd ef ef" ("a" | "c") " abcd ef ef" ("a" | "c") "gg"'
     assert len(encode(" abcd ef ef")) == 5
 
@@ -292,7 +292,7 @@ def test_a_dead_end_is_an_error_not_a_loop() -> None:
 
 
 def test_canonical_tokens_come_out_where_strings_are_forced() -> None:
-    """Forced text between decisions has the tokens that encoding the whole text would give it."""
+    """Check that forced text between decisions has the tokens of encoding the whole text."""
     for text in (" abcd ef abcd", "gg abcd", " ab ab"):
         grammar = f'start: ("e" | "f") {json.dumps(text)} " " ("d" | "f")'
         generation = decode_medusa(

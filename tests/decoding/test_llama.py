@@ -108,7 +108,7 @@ def test_reading_in_pieces_equals_reading_at_once(sizes: list[int], seed: int) -
 
 @st.composite
 def parents(draw: st.DrawFn) -> list[int]:
-    """Any tree of up to nine nodes, parents first."""
+    """Draw any tree of up to nine nodes, parents first."""
     return [draw(st.integers(-1, node - 1)) if node else -1 for node in range(draw(st.integers(1, 9)))]
 
 
@@ -166,7 +166,7 @@ def test_a_state_is_the_same_to_the_last_bit_whatever_is_read_with_it(dtype: tor
 
 
 def products_ignore_company(dtype: torch.dtype) -> bool:
-    """Whether oneDNN and MKL, on this CPU, sum a row of a product alike among few rows and among many."""
+    """Tell whether this CPU's oneDNN and MKL sum a row alike among few and among many rows."""
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn((96, 1536), generator=generator)
     x = torch.randn((40, 1536), generator=generator)

@@ -1,8 +1,8 @@
-"""The shipped model: whatever the tree, the heads and the draft, speculation decodes what greedy decoding does.
+"""The shipped model: with any tree, heads and draft, speculative decoding gives greedy decoding's tokens.
 
-In float32 exactly, and in int8 by our own kernels. In bfloat16 exactly too where the CPU's kernels sum a row alike
-whatever is read with it (see `service/decoding/llama.py`). Elsewhere rounding may swap two tokens whose logits are
-nearer than it: every difference is shown to be such a near tie, and their rate is printed.
+This holds exactly in float32, and in int8 with our own kernels. In bfloat16 exactly too where the CPU's kernels sum a
+row alike whatever is read with it (see `service/decoding/llama.py`). Elsewhere rounding may swap two tokens whose
+logits are nearer than it: every difference is shown to be such a near tie, and their rate is printed.
 """
 
 import random
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 QUESTIONS_IN_ALL = 500
 CHUNK = 100
 QUESTIONS_A_RANDOM_TREE = 15
-ROUNDED_QUESTIONS = 150  # in bfloat16, which is served only where int8 cannot be
+ROUNDED_QUESTIONS = 150  # in bfloat16, which is served only where int8 is not available
 DRAFTED_QUESTIONS = 200
 DRAFTED_QUESTIONS_IN_FLOAT32 = 15
 MOST_THREADS = 2
@@ -47,7 +47,7 @@ chunks = pytest.mark.parametrize("start", range(0, QUESTIONS_IN_ALL, CHUNK))
 
 @dataclass(frozen=True)
 class Subject:
-    """A loaded model in one dtype, with greedy answers kept for all tests that compare against them."""
+    """A loaded model in one dtype, with greedy answers cached for all tests that compare with them."""
 
     loaded: LoadedModel
     compiler: GrammarCompiler
@@ -161,7 +161,7 @@ def random_heads(loaded: LoadedModel, seed: int, count: int) -> MedusaHeads:
 
 
 def random_tree(seed: int, num_heads: int) -> MedusaTree:
-    """Up to twelve random paths and what they hang from."""
+    """Return up to twelve random paths with all their ancestors."""
     source = random.Random(seed)
     paths = [[source.randrange(4) for _ in range(source.randint(1, num_heads))] for _ in range(source.randint(0, 12))]
     closed = {tuple(path[:length]) for path in paths for length in range(1, len(path) + 1)}
@@ -249,7 +249,7 @@ def test_bfloat16_differs_in_near_ties_only(rounded: Subject, capsys: pytest.Cap
 
 
 def first_difference(subject: Subject, index: int, one: list[int], other: list[int]) -> tuple[float, float]:
-    """How far the two tokens' logits are apart where two answers first differ, and what the dtype can tell apart there.
+    """Return the gap between two answers' logits where they first differ, and the dtype's resolution there.
 
     The states that logits are computed from are rounded to the dtype, which moves a logit by up to eps times its size:
     two logits nearer than twice that may come in either order.

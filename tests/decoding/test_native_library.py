@@ -1,4 +1,4 @@
-"""Where the kernels come from: prebuilt for this processor and checked, or compiled where the sources have changed."""
+"""Tests of the kernels' source: prebuilt for this processor and checked, or compiled from changed sources."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ linux_x86 = pytest.mark.skipif(
 
 @pytest.fixture
 def prebuilt(tmp_path: Path) -> Path:
-    """A copy of the libraries that a test may spoil."""
+    """Return a copy of the libraries that a test may corrupt."""
     folder = tmp_path / "prebuilt"
     shutil.copytree(PREBUILT, folder)
     return folder
@@ -32,7 +32,7 @@ def prebuilt(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def changed_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The sources as a developer has changed them, on a machine without a compiler until a test names one."""
+    """Return sources changed as by a developer, without a compiler until a test names one."""
     folder = tmp_path / "sources"
     shutil.copytree(library.SOURCES, folder, ignore=shutil.ignore_patterns("prebuilt", "__pycache__"))
     with (folder / "lanes.h").open("a", encoding="utf-8") as file:
@@ -54,7 +54,7 @@ def manifest_of(folder: Path) -> dict[str, dict[str, dict[str, str]]]:
 
 
 def test_what_is_committed_was_built_from_these_sources_with_the_pinned_compiler() -> None:
-    """Else: `make kernels`, and commit what it made."""
+    """Check the committed libraries; if it fails, run `make kernels` and commit the result."""
     manifest = manifest_of(PREBUILT)
     pinned = Path("requirements-kernels.txt").read_text(encoding="utf-8")
     assert manifest["sources"] == sources_hash()

@@ -1,4 +1,4 @@
-"""The int8 forward: close to float32, the same bits however rows are read together, clear where it cannot run."""
+"""Tests of the int8 forward: close to float32, bit-equal however rows are read, and clear where it cannot run."""
 
 import ctypes
 from dataclasses import replace
@@ -34,7 +34,7 @@ TOKENS = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8]
     ids=["two-registers", "untied", "four-registers", "any-width", "eight-registers"],
 )
 def test_computes_the_quantised_model(library: ctypes.CDLL, config: LlamaConfig) -> None:
-    """As a plain forward does whose weights and activations are rounded as the kernels say; near float32's, too."""
+    """Compare with a plain forward that rounds weights and activations as the kernels do, and with float32."""
     weights = random_weights(config, seed=3)
     exact = forward_all(Llama(config, weights, torch.float32), TOKENS)
 
@@ -45,7 +45,7 @@ def test_computes_the_quantised_model(library: ctypes.CDLL, config: LlamaConfig)
 
 
 def rounded_product(x: Tensor, weight: Tensor) -> Tensor:
-    """x [N, in] with a scale a row and 64 inputs, times weight [out, in] with a scale an output, both in int8."""
+    """Multiply x [N, in], a scale per row and 64 inputs, by weight [out, in], a scale per output, both in int8."""
     groups = x.unflatten(1, (-1, 64))
     scale = groups.abs().amax(-1, keepdim=True).clamp(min=1e-30) / 127
     weight_scale = weight.abs().amax(1, keepdim=True) / 127
@@ -53,7 +53,7 @@ def rounded_product(x: Tensor, weight: Tensor) -> Tensor:
 
 
 def reference_forward(config: LlamaConfig, weights: dict[str, Tensor], tokens: list[int]) -> Tensor:
-    """Hidden states [N, H], causal, from float64 operators of torch alone."""
+    """Return causal hidden states [N, H] from torch's float64 operators only."""
     weights = {name: value.double() for name, value in weights.items()}
     rotary = rotary_table(config, torch.device("cpu"))[: len(tokens), :, None].double()  # [N, 2, 1, D]
 
@@ -86,7 +86,7 @@ def _product(weights: dict[str, Tensor], prefix: str, x: Tensor, name: str) -> T
 @settings(max_examples=40, deadline=None)
 @given(data=st.data(), count=st.integers(1, 27))
 def test_a_node_depends_on_its_path_alone(library: ctypes.CDLL, data: st.DataObject, count: int) -> None:
-    """A node of any tree has the bits that it has when its path is read one token at a time."""
+    """Check that a node of any tree has the bits of reading its path one token at a time."""
     model = NativeLlama(NARROW, random_weights(NARROW, seed=4), library)
     parents = [-1] + [data.draw(st.integers(0, node - 1)) for node in range(1, count)]
     tokens = data.draw(st.lists(st.integers(1, NARROW.vocab_size - 1), min_size=count, max_size=count))

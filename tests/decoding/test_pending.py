@@ -1,4 +1,4 @@
-"""A grammar may still be compiling while the prompt is read: the same tokens, drafted without asking it."""
+"""Tests of a grammar still being compiled during prefill: the same tokens, drafted without it."""
 
 from concurrent.futures import Future
 
@@ -35,7 +35,7 @@ def test_whatever_is_drafted_unchecked_the_tokens_are_greedys(
 ) -> None:
     model = random_model(seed)
     greedy = decode_greedy(model, prompt, compile_grammar(grammar), max_tokens=max_tokens)
-    # Beginnings that come true, with what comes after the grammar's end, besides ones that do not.
+    # Beginnings that are right, some going beyond the grammar's end, and wrong ones.
     prefill_draft = PrefillDraft.from_sequences([*sequences, [*greedy.tokens[:5], 3, 4]])
     medusa = decode_medusa(
         model,
@@ -70,7 +70,7 @@ def test_every_other_loop_may_be_given_one(grammar: str, prompt: list[int], seed
     "prefill_draft", [NO_PREFILL_DRAFT, PrefillDraft.from_sequences([encode(" abcd ef")])], ids=["plain", "drafted"]
 )
 def test_what_is_forced_from_the_start_costs_one_forward_where_it_was_foreseen(prefill_draft: PrefillDraft) -> None:
-    """The grammar was not asked before the prompt was read; asked first, it would have cost none."""
+    """Check the cost of a forced start: the grammar was not ready before prefill; if it were, it would be free."""
     generation = decode_medusa(
         random_model(0),
         random_heads(0, 2),

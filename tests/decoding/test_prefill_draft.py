@@ -1,4 +1,4 @@
-"""A prefill draft is drafted with the prompt: never another answer, and fewer forwards where it is right."""
+"""Tests of prefill drafts: they never change the answer, and save forwards where they are right."""
 
 from concurrent.futures import Future
 
@@ -32,7 +32,7 @@ def test_any_prefill_draft_decodes_what_greedy_does(
 ) -> None:
     model = random_model(seed)
     greedy = decode_greedy(model, prompt, compile_grammar(grammar), max_tokens=max_tokens)
-    # Beginnings that come true, besides ones that do not.
+    # Right beginnings, and wrong ones.
     prefill_draft = PrefillDraft.from_sequences([*sequences, greedy.tokens[:3]])
     medusa = decode_medusa(
         model,
@@ -85,7 +85,7 @@ def test_it_goes_with_no_other_drafting_too(
     )
 
     assert generation.tokens == greedy.tokens
-    # What a grammar forces from the start is read with the prompt only where the grammar is there by then.
+    # What a grammar forces from the start is read with the prompt only where the grammar is compiled by then.
     assert generation.statistics.forwards <= greedy.statistics.forwards + compiling
 
 

@@ -1,4 +1,4 @@
-"""The prefill head points at phrases and at words of the prompt; what it is unsure of costs no row."""
+"""Tests of the prefill head: it points at phrases and words of the prompt, and drafts nothing when unsure."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ def belongs(token: int) -> bool:
 
 
 def weights(features: int = 1) -> PrefillHeadWeights:
-    """One feature: whether the token is NIKE. It makes the second phrase likely, copied from there."""
+    """Return weights with one feature, NIKE: it makes the second phrase, copied from there, likely."""
     around = torch.zeros(features, 3 * WIDTH)
     around[0, WIDTH + NIKE] = SURE
     copy = torch.zeros(len(PHRASES), features)
@@ -44,7 +44,7 @@ def weights(features: int = 1) -> PrefillHeadWeights:
 
 
 def sequences(prefill_draft: PrefillDraft) -> list[tuple[int, ...]]:
-    """Every path of the trie to a leaf."""
+    """Return every path of the trie to a leaf."""
     paths = [(token, *rest) for token, branch in prefill_draft.branches.items() for rest in sequences(branch) or [()]]
     return sorted(paths)
 

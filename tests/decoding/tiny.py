@@ -56,7 +56,7 @@ def encode(text: str) -> list[int]:
 
 
 def ids(*words: str) -> list[int]:
-    """Ids of tokens by their text."""
+    """Return the ids of tokens by their text."""
     vocabulary = tokenizer().get_vocab()
     return [vocabulary[word.replace(" ", "Ġ")] for word in words]
 
@@ -78,7 +78,7 @@ UNTIED = replace(CONFIG, tie_word_embeddings=False)
 
 
 def random_weights(config: LlamaConfig, seed: int) -> dict[str, Tensor]:
-    """Weights with Hugging Face's names, large enough for every layer to matter."""
+    """Return random weights with Hugging Face's names, large enough for every layer to matter."""
     generator = torch.Generator().manual_seed(seed)
     hidden, width = config.hidden_size, config.head_dim
     shapes = {"model.embed_tokens": (config.vocab_size, hidden), "model.norm": (hidden,)}
@@ -119,12 +119,12 @@ def random_heads(seed: int, count: int, config: LlamaConfig = CONFIG) -> MedusaH
 
 
 def forward_all(model: Llama, tokens: list[int]) -> Tensor:
-    """Hidden states [N, H] of a sequence read at once into a fresh cache."""
+    """Return hidden states [N, H] of a sequence read at once into a fresh cache."""
     return model.forward(torch.tensor(tokens), torch.arange(len(tokens)), model.new_cache(len(tokens)))
 
 
 def reference_greedy(model: Llama, prompt: list[int], constraint: Constraint, max_tokens: int) -> tuple[list[int], int]:
-    """Greedy decoding as a textbook has it: the whole sequence read again for every decision. Tokens and decisions."""
+    """Return textbook greedy tokens, the whole sequence read again for every decision, and their decisions."""
     tokens: list[int] = []
     decisions = 0
     while not constraint.finished() and len(tokens) < max_tokens:
@@ -158,7 +158,7 @@ def _compound(parts: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 def grammars() -> st.SearchStrategy[str]:
-    """Lark grammars of finite languages: literals to force, alternatives to decide, regexes of every tokenization."""
+    """Draw Lark grammars of finite languages: literals to force, alternatives to decide, and regexes."""
     rules = st.recursive(st.one_of(literals(), _regexes()), _compound, max_leaves=8)
     return st.tuples(literals(), rules, literals()).map(lambda parts: f"start: {' '.join(parts)}")
 
@@ -168,7 +168,7 @@ def prompts() -> st.SearchStrategy[list[int]]:
 
 
 def choices(num_heads: int) -> st.SearchStrategy[list[list[int]]]:
-    """Prefix-closed lists of choices: empty, chains, wide and deep ones, in any order."""
+    """Draw prefix-closed lists of choices: empty, chains, wide and deep ones, in any order."""
     paths = st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=num_heads), max_size=6)
 
     def close(chosen: list[list[int]]) -> list[list[int]]:

@@ -1,4 +1,4 @@
-"""One place that knows every engine."""
+"""Tests of the one module that knows every engine."""
 
 import json
 import sys

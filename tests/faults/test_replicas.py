@@ -1,4 +1,4 @@
-"""Replicas that die, stop, lag or lie under load: nothing is lost, nothing is wrong, all recovers."""
+"""Replicas that die, stop, lag or lie under load: nothing is lost, nothing is wrong, and all recover."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""What may go wrong around the service under load: clients, the cache server, the disk, the clock, its own end."""
+"""Faults around the service under load: clients, the cache server, the disk, the clock, its own shutdown."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Replicas that a real tritonserver hosts, under load: nothing is lost, all recovers."""
+"""Replicas hosted by a real tritonserver, under load: nothing is lost, and all recover."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""Load on a server of fake replicas while a test does it harm, and what must hold for every answer all the same."""
+"""Load on a server of fake replicas while a test injects faults, and the properties of every answer."""
 
 import contextlib
 import json
@@ -16,20 +16,20 @@ from tests.server_process import ServerProcess, serving
 REPLICAS = 2
 GENERATION_SECONDS = 0.03
 RATE = REPLICAS / GENERATION_SECONDS / 2  # half the capacity
-TIMEOUT = 30.0  # what takes longer is a hang, even on a machine that is busy with something else
+TIMEOUT = 30.0  # anything longer is a hang, even on a machine that is busy with something else
 MODULE = "tests.fake_server"
 
 
 @contextlib.contextmanager
 def fake_server(**environment: object) -> Iterator[ServerProcess]:
-    """A server over fake replicas of known speed."""
+    """Run a server over fake replicas of known speed."""
     chosen = {"PEAKPLAN_REPLICAS": REPLICAS, "PEAKPLAN_OVERSUBSCRIBE": 1, "FAKE_SECONDS": GENERATION_SECONDS}
     with serving(MODULE, **chosen | environment) as server:
         yield server
 
 
 class Load:
-    """Questions that are all different, sent from a thread; each answer shows whose it is."""
+    """Distinct questions, sent from a thread; each answer shows its question."""
 
     def __init__(self, url: str, seconds: float, rate: float = RATE) -> None:
         self.samples: list[Sample] = []
@@ -49,7 +49,7 @@ class Load:
         self._thread.join()
 
     def assert_nothing_was_lost(self) -> None:
-        """Every request has a plan, and every plan names the words of its own question."""
+        """Check that every request has a plan, and that every plan names words of its own question."""
         assert self.samples
         failures = {(sample.status, sample.error) for sample in self.samples if sample.status != 200}
         assert failures == set()
@@ -65,7 +65,7 @@ class Load:
 
 
 def metric(server: ServerProcess, name: str) -> float:
-    """A sample of /metrics by its full name."""
+    """Return a sample of /metrics by its full name."""
     lines = server.get("/metrics").text.splitlines()
     return next(float(line.rpartition(" ")[2]) for line in lines if line.startswith(f"{name} "))
 

@@ -1,4 +1,4 @@
-"""A service in simulated time: the real admission, and replicas that take what a test says."""
+"""A service in simulated time: the real admission control, and replicas with given service times."""
 
 import heapq
 import itertools
@@ -11,7 +11,7 @@ from service.gateway.request_queue import Order, QueuedRequest
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """A clock that a test advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -22,7 +22,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """`seconds` that its generation takes, and the seconds that are `allowed` until its answer."""
+    """A request: `seconds` that its generation takes, and the seconds `allowed` until its answer."""
 
     at: float
     seconds: float
@@ -32,7 +32,7 @@ class Arrival:
 
 @dataclass(eq=False, slots=True)
 class Outcome:
-    """What became of an arrival: when a replica began with it, when it was answered, whether by the model."""
+    """The outcome of an arrival: when a replica began it, when it was answered, whether by the model."""
 
     arrival: Arrival
     request: QueuedRequest
@@ -43,7 +43,7 @@ class Outcome:
 
 class Simulation:
     def __init__(self, replicas: int, order: Order = "adaptive", forward: float = 0.02) -> None:
-        """`forward`: seconds after its deadline that a generation still keeps its replica."""
+        """Take `forward`, the seconds after its deadline that a generation still keeps its replica."""
         self.clock = Clock()
         self.admission = Admission(order, clock=self.clock)
         self.replicas = replicas
@@ -54,7 +54,7 @@ class Simulation:
         self._by_request: dict[QueuedRequest, Outcome] = {}
 
     def run(self, arrivals: Iterable[Arrival]) -> list[Outcome]:
-        """The outcomes, in the order of the arrivals."""
+        """Return the outcomes, in the order of the arrivals."""
         outcomes = [Outcome(one, QueuedRequest(one.at + one.allowed, one.length)) for one in arrivals]
         self._by_request = {outcome.request: outcome for outcome in outcomes}
         for outcome in outcomes:

@@ -1,4 +1,4 @@
-"""The decisions alone, in simulated time: who starts, waits or is refused, and that no estimate shuts the door."""
+"""Admission control in simulated time: which request starts, waits or is refused, and that estimates recover."""
 
 import math
 import random
@@ -70,7 +70,7 @@ def test_whatever_it_believes_at_first_the_model_answers_within_seconds(
     slope: float,
     seed: int,
 ) -> None:
-    """Service times are anything below the deadline, by length or not; what was seen before may be anything at all."""
+    """Check recovery from any state, for any service times below the deadline, dependent on length or not."""
     simulation, rng = Simulation(replicas), random.Random(seed)
     for seconds, length, whole in states:
         simulation.admission.times.add(seconds, length, whole=whole)
@@ -156,14 +156,14 @@ def test_with_no_replica_up_that_is_known_at_once() -> None:
 
 
 def mixed(rng: random.Random) -> tuple[int, float]:
-    """The length and the seconds of a question on a slow machine: p50 0.19 s, p99 0.7 s, longer prompts longer."""
+    """Draw the length and seconds of a question on a slow machine: p50 0.19 s, p99 0.7 s, longer for longer prompts."""
     length = min(int(rng.lognormvariate(3.5, 0.6)), 500)
     return length, (0.13 + 0.0023 * length) * rng.lognormvariate(-0.12, 0.45)
 
 
 @pytest.mark.parametrize("times_capacity", [10, 30])
 def test_far_beyond_capacity_a_slow_machine_still_makes_the_plans_that_it_can(times_capacity: int) -> None:
-    """Goodput against capacity: what the same replicas make of the same questions when nobody has a deadline."""
+    """Compare goodput with capacity: the plans of the same replicas and questions without deadlines."""
     rng = random.Random(1)
     capacity = 2 / statistics.fmean(mixed(rng)[1] for _ in range(10_000))
     arrivals = []
@@ -183,7 +183,7 @@ def test_under_high_pressure_one_waits_for_each_replica_and_it_is_the_one_worth_
     admission = Admission(clock=Clock())
     for length in (20, 40, 80, 160, 320):
         admission.times.add(0.02 + length / 1000, length)
-    for _ in range(40):  # nothing can be done in no time: these are refused
+    for _ in range(40):  # nothing can be done in zero time: these are refused
         admission.ask(QueuedRequest(deadline=0.0), idle=True, replicas=1)
     long, longer = QueuedRequest(10.0, 200), QueuedRequest(10.0, 300)
     assert admission.ask(long, idle=False, replicas=1) == []

@@ -1,4 +1,4 @@
-"""What follows for callers when far more is asked than can be done."""
+"""Tests of what callers get far beyond capacity."""
 
 import asyncio
 import time

@@ -13,7 +13,7 @@ def request(latest_start: float = LONG, seconds: float = 0.0) -> QueuedRequest:
 
 
 def joined(queue: RequestQueue, *requests: QueuedRequest) -> list[QueuedRequest]:
-    """Let all wait for one replica; who was refused meanwhile."""
+    """Let all wait for one replica; return those refused meanwhile."""
     return [refused for one in requests for refused in queue.join(one, replicas=1)]
 
 

@@ -1,4 +1,4 @@
-"""Replicas that hang, answer nonsense or lag: noticed, taken out, replaced; and reloads."""
+"""Replicas that hang, answer nonsense or lag are noticed, quarantined and replaced; and reloads."""
 
 import asyncio
 import time
@@ -122,7 +122,7 @@ async def test_a_warm_up_that_fails_is_no_reason_not_to_start(started: Starter) 
 
 
 class Failing(FakeEngine):
-    """Fails every request and lives on, until it is started again."""
+    """An engine that fails every request but stays alive, until it is started again."""
 
     async def generate(self, request: GenerationRequest) -> GenerationResult:
         self.served.append(request)
@@ -140,7 +140,7 @@ async def test_failures_in_a_row_take_a_replica_out(started: Starter) -> None:
 
 
 class Slow(FakeEngine):
-    """Slow until it is started again."""
+    """An engine that is slow until it is started again."""
 
     async def generate(self, request: GenerationRequest) -> GenerationResult:
         await asyncio.sleep(0.06 if self.starts == 1 else 0.002)

@@ -1,5 +1,6 @@
 """A cell moves out of service and back by one command, and never where that would hurt more than it helps."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def zone(moto_server: MotoServer) -> Iterator[str]:
 def fleet_cells(moto_server: MotoServer, zone: str, monkeypatch: pytest.MonkeyPatch) -> Cells:
     """Room everywhere, unless a test says otherwise."""
     assert zone
-    found = Cells(fleet(), moto_server.client("route53"), moto_server.client("autoscaling"))
+    found = Cells(fleet(), moto_server.client)
     monkeypatch.setattr(found, "loads", lambda: dict.fromkeys(fleet().cell_names, Load(3, 10)))
     return found
 
@@ -118,9 +119,67 @@ def test_others_that_are_too_small_are_not_given_the_load(fleet_cells: Cells, mo
 def test_what_does_not_exist_is_named(fleet_cells: Cells, moto_server: MotoServer) -> None:
     with pytest.raises(CellShiftError, match="'cell-9' is no cell of dev: cell-1, cell-2, cell-3"):
         fleet_cells.move_out("cell-9")
-    elsewhere = Cells(fleet(domain="nowhere.internal"), moto_server.client("route53"), None)
+    elsewhere = Cells(fleet(domain="nowhere.internal"), moto_server.client)
     with pytest.raises(CellShiftError, match="are these the fleet's credentials"):
         elsewhere.weights()
+
+
+@pytest.fixture
+def listener(moto_server: MotoServer) -> Iterator[str]:
+    """The balancer of cell-2 in a stack as the fleet names it."""
+    ec2, stacks = moto_server.client("ec2"), moto_server.client("cloudformation")
+    vpc = ec2.create_vpc(CidrBlock="10.91.0.0/16")["Vpc"]["VpcId"]
+    subnets = [
+        ec2.create_subnet(VpcId=vpc, CidrBlock=f"10.91.{number}.0/24", AvailabilityZone=f"us-east-1{zone}")["Subnet"][
+            "SubnetId"
+        ]
+        for number, zone in enumerate("ab")
+    ]
+    certificate = moto_server.client("acm").request_certificate(DomainName=f"plan.{DOMAIN}")["CertificateArn"]
+    template = {
+        "Resources": {
+            "Targets": {
+                "Type": "AWS::ElasticLoadBalancingV2::TargetGroup",
+                "Properties": {"Protocol": "HTTP", "Port": 8080, "VpcId": vpc},
+            },
+            "Balancer": {
+                "Type": "AWS::ElasticLoadBalancingV2::LoadBalancer",
+                "Properties": {"Subnets": subnets, "Scheme": "internal"},
+            },
+            "Listener": {
+                "Type": "AWS::ElasticLoadBalancingV2::Listener",
+                "Properties": {
+                    "LoadBalancerArn": {"Ref": "Balancer"},
+                    "Port": 443,
+                    "Protocol": "HTTPS",
+                    "Certificates": [{"CertificateArn": certificate}],
+                    "DefaultActions": [{"Type": "forward", "TargetGroupArn": {"Ref": "Targets"}}],
+                },
+            },
+        }
+    }
+    stacks.create_stack(StackName="peakplan-dev-cell-2", TemplateBody=json.dumps(template))
+    resources = stacks.list_stack_resources(StackName="peakplan-dev-cell-2")["StackResourceSummaries"]
+    (arn,) = [each["PhysicalResourceId"] for each in resources if each["LogicalResourceId"] == "Listener"]
+    yield arn
+    stacks.delete_stack(StackName="peakplan-dev-cell-2")
+
+
+def test_a_cell_that_refuses_answers_503_until_it_is_back(
+    fleet_cells: Cells, moto_server: MotoServer, listener: str
+) -> None:
+    def actions() -> Any:
+        return moto_server.client("elbv2").describe_listeners(ListenerArns=[listener])["Listeners"][0]["DefaultActions"]
+
+    before = actions()
+    fleet_cells.move_out("cell-2")
+    fleet_cells.refuse("cell-2")
+    assert [each["Type"] for each in actions()] == ["fixed-response"]
+    assert actions()[0]["FixedResponseConfig"]["StatusCode"] == "503"
+    fleet_cells.refuse("cell-2")  # twice keeps what it did at first
+    fleet_cells.move_in("cell-2")
+    assert actions() == before
+    fleet_cells.move_in("cell-2")
 
 
 @pytest.mark.usefixtures("zone")

@@ -1,4 +1,4 @@
-"""The `peakplan` command as a person at a terminal meets it."""
+"""Tests of the `peakplan` command as a person at a terminal uses it."""
 
 import json
 import os
@@ -54,8 +54,8 @@ def test_help_and_completion_import_none_of_the_programs() -> None:
 
 
 def test_completion_knows_the_commands() -> None:
-    done = peakplan(_PEAKPLAN_COMPLETE="bash_complete", COMP_WORDS="peakplan fleet c", COMP_CWORD="2")
-    assert [line.partition(",")[2] for line in done.stdout.splitlines()] == ["check", "cost"]
+    done = peakplan(_PEAKPLAN_COMPLETE="bash_complete", COMP_WORDS="peakplan fleet co", COMP_CWORD="2")
+    assert [line.partition(",")[2] for line in done.stdout.splitlines()] == ["cost"]
 
 
 def test_a_plan_comes_from_a_running_service(server: ServerProcess) -> None:

@@ -337,6 +337,7 @@ xbox series x under 450 | max 450 | xbox series x
 1984 orwell paperback under 10 | max 10 | 1984 orwell paperback
 dewalt dcd777 drill $100-$150 | 100-150 USD | dewalt dcd777 drill
 3 drawer dresser, oak, 200 max | max 200 | 3 drawer dresser, oak
+size 9 boots between 20 and 50 | 20-50 | size 9 boots
 24 pack aa batteries for $10 or less | max 10 USD | 24 pack aa batteries
 20v drill under 90 weighing less than 4 pounds | max 90 | 20v drill weighing less than 4 pounds
 """

@@ -1,4 +1,4 @@
-"""What is asked of a model, and what is remembered: the rungs above and below it."""
+"""Tests of which plans come from the model, the caches and the rules."""
 
 import asyncio
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ TEXT = " find Color red Type shoes Any"
 
 
 class Engine:
-    """Answers with one text under one version, and counts."""
+    """An engine that answers with one text under one version, and counts."""
 
     model_id = "scripted"
 
@@ -44,7 +44,7 @@ class Engine:
 
 
 class Shared(dict[str, CachedPlanText]):
-    """A second level in a dictionary."""
+    """A second cache level in a dictionary."""
 
     async def get(self, key: str) -> CachedPlanText | None:  # type: ignore[override]
         return super().get(key)

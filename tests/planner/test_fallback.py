@@ -109,5 +109,5 @@ def test_price_bounds(query: str, low: float | None, high: float | None) -> None
     "piece", ["1", "1,", "a ", "one ", "$", "1-", "under ", "1.1.", "$1 ", "from 1 ", ",1", "not ", "for "]
 )
 def test_repetition_does_not_make_it_slow(piece: str) -> None:
-    """A search that backtracks quadratically would not come to an end here for minutes."""
+    """Check that no search backtracks quadratically, which would take minutes here."""
     fallback_plan(Question.parse((piece * 20_000)[:20_000]))

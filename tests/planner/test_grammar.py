@@ -1,4 +1,4 @@
-"""Whatever a model writes under a question's grammar becomes a valid plan that invents nothing."""
+"""Tests that any text under a question's grammar becomes a valid plan that invents nothing."""
 
 import llguidance
 import pytest

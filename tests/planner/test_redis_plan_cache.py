@@ -1,4 +1,4 @@
-"""The shared plan cache against a real redis-server: alive, dead, frozen, slow, and full of what is not ours."""
+"""The shared plan cache against a real redis-server: alive, dead, frozen, slow, and full of foreign values."""
 
 import asyncio
 import contextlib
@@ -15,7 +15,7 @@ from tests.redis_server import RedisServer, needs_redis, redis_server
 
 pytestmark = [pytest.mark.anyio, needs_redis]
 ENTRY = CachedPlanText(" find Type shoes Any", "model", "medusa")
-GENEROUS = 0.5  # what a test lets a read take where that is not its subject
+GENEROUS = 0.5  # a read timeout for tests about something else
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ async def connected(url: str, timeout: float = GENEROUS, seconds: float = 60.0) 
 
 
 async def kept(memory: RedisPlanCache, key: str) -> CachedPlanText | None:
-    """The entry, once the write that is under way is through."""
+    """Return the entry, once the pending write is done."""
     for _ in range(500):
         if (entry := await memory.get(key)) is not None:
             return entry
@@ -120,7 +120,7 @@ async def test_a_frozen_server_costs_its_first_readers_the_patience_and_the_rest
 
 
 async def test_a_slow_server_counts_as_down(redis: RedisServer) -> None:
-    """A proxy that holds every answer back for longer than a read may take."""
+    """Check a proxy that delays every answer for longer than a read may take."""
 
     async def slowly(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         upstream, downstream = await asyncio.open_connection("127.0.0.1", redis.port)

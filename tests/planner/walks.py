@@ -1,4 +1,4 @@
-"""Questions and random walks through their grammars, byte by byte: what any model could write under the grammar."""
+"""Questions and random walks through their grammars, byte by byte: any text that a model could write."""
 
 import random
 from functools import cache
@@ -12,9 +12,9 @@ from service.planner.grammar import plan_grammar
 from service.planner.question import Question, clean
 
 MAX_WALK_BYTES = 6000
-_STOP_LENGTH = 300  # a walk this long takes the shortest way out from then on, as far as it can tell
+_STOP_LENGTH = 300  # from this length on, a walk takes the shortest way to the end, as far as it can tell
 
-_OPENINGS = (b"", b" find", b" Find", b" ask", b" Ask")  # most walks would open with an intent that ends them
+_OPENINGS = (b"", b" find", b" Find", b" ask", b" Ask")  # most walks would otherwise begin with an ending intent
 _SHOPPING_TEXT = (
     "red shoes nike under over between and $40 $20-$40 50 bucks fifty two hundred 1,299.99 1.5k 10\" 6' men's size 8 "
     "not leather without pockets for women type Type brand Under Over try Try any Any find reviews catalog answers "
@@ -33,7 +33,7 @@ def byte_tokenizer() -> llguidance.LLTokenizer:
 
 
 def random_walk(question: Question, seed: int) -> str:
-    """A text that the question's grammar admits, chosen byte by byte."""
+    """Return a text that the question's grammar admits, chosen byte by byte."""
     tokenizer = byte_tokenizer()
     matcher = llguidance.LLMatcher(tokenizer, plan_grammar(question))
     assert not matcher.get_error(), matcher.get_error()
@@ -57,7 +57,7 @@ def random_walk(question: Question, seed: int) -> str:
 
 
 def _towards_the_end(options: list[int]) -> int:
-    """A space ends a word sooner than a letter; "A" opens "Any", which ends the text."""
+    """Prefer bytes that end sooner: a space ends a word, and "A" starts "Any", which ends the text."""
     for wanted in b" Any":
         if wanted in options:
             return wanted

@@ -1,4 +1,4 @@
-"""EMF lines against AWS's schema, and against what the schema cannot say."""
+"""EMF lines against AWS's schema, and against rules that the schema cannot express."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ WHO = {"Fleet": "dev", "Cell": "cell-1", "Group": ""}
 
 
 def documents(collector: EmfCollector) -> list[dict[str, Any]]:
-    """The lines, each checked: the schema, and a value for every metric and dimension that is named."""
+    """Return the lines, each checked: the schema, and a value for every metric and dimension that is named."""
     found = [json.loads(line) for line in collector.lines({"ModelVersion": "v1"})]
     for document in found:
         jsonschema.validate(document, SCHEMA)

@@ -14,7 +14,7 @@ TRACE_ID, PARENT_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
 
 class Collector(HTTPServer):
-    """Keeps every span it is sent."""
+    """A collector that keeps every span it receives."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)

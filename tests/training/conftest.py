@@ -6,7 +6,7 @@ from service.planner import vocabulary
 
 
 def _byte_level(words: list[str]) -> Tokenizer:
-    """A byte-level BPE tokenizer to which each of `words` (after a space) is one token."""
+    """Return a byte-level BPE tokenizer to which each of `words` (after a space) is one token."""
     alphabet = sorted(ByteLevel.alphabet())
     vocab = {token: index for index, token in enumerate(["<|endoftext|>", "<|im_start|>", "<|im_end|>", *alphabet])}
     merges: list[tuple[str, str]] = []
@@ -26,7 +26,7 @@ def _byte_level(words: list[str]) -> Tokenizer:
 
 @pytest.fixture(scope="session")
 def plan_tokenizer() -> Tokenizer:
-    """Every plan word, and the few words of these tests, are one token after a space."""
+    """Return a tokenizer to which every plan word, and each word of these tests, is one token after a space."""
     words = [
         *vocabulary.FACET_WORDS.values(),
         *vocabulary.SOURCE_WORDS.values(),
@@ -44,5 +44,5 @@ def plan_tokenizer() -> Tokenizer:
 
 @pytest.fixture(scope="session")
 def splitting_tokenizer() -> Tokenizer:
-    """Knows bytes alone, so that every plan word is many tokens."""
+    """Return a tokenizer of single bytes, to which every plan word is many tokens."""
     return _byte_level([])

@@ -1,4 +1,4 @@
-"""Which nodes a tree gets, and how large it grows for a machine's costs."""
+"""Tests of which nodes a tree gets, and how large it grows for a machine's costs."""
 
 from collections import Counter
 

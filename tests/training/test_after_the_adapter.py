@@ -1,4 +1,4 @@
-"""What `make train` does once there is an adapter, on a model of two layers: a folder that is served comes out."""
+"""Tests of `make train` after the adapter, on a model of two layers, up to a folder that is served."""
 
 import json
 from pathlib import Path

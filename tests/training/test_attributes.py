@@ -1,4 +1,4 @@
-"""Questions of a category say what the taxonomy says of it, and no category of a dev row is among them."""
+"""Tests that questions of a category follow the taxonomy, and that none is from a dev row's category."""
 
 import gzip
 import json

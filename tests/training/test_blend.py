@@ -1,4 +1,4 @@
-"""Adapters blend to the mean of what they add."""
+"""Tests that blended adapters add the mean of their updates."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The exit learns what the whole model writes at the same place, and its files are those that the service loads."""
+"""Tests that the exit learns the model's own tokens, and that the service loads its files."""
 
 from pathlib import Path
 

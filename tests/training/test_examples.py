@@ -1,4 +1,4 @@
-"""What is supervised: known fields are targets, unknown ones context, and "the facets end here" is a set of tokens."""
+"""Tests of supervision: known fields are targets, unknown ones context, and an end of facets is a token set."""
 
 import pytest
 from tokenizers import Tokenizer

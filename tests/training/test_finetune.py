@@ -1,4 +1,4 @@
-"""An interrupted run that goes on ends with the weights of one that was never interrupted."""
+"""Tests that a resumed run ends with the weights of an uninterrupted one."""
 
 import os
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The check that runs before head training must pass on right labels and fail on wrong ones."""
+"""Tests of the check before head training: it must pass on right labels and fail on wrong ones."""
 
 import math
 from dataclasses import replace
@@ -51,7 +51,7 @@ def test_untrained_heads_are_the_lm_head_itself() -> None:
 
 
 def counting_plans(embedding: torch.Tensor, plans: int, length: int) -> Positions:
-    """Token n is followed by n + 1; the grammar leaves two choices at each place, the next token and one other."""
+    """Return plans where n + 1 follows n, and the grammar allows that token and one other."""
     vocabulary = len(embedding)
     tokens = torch.stack([(torch.arange(length) + start) % vocabulary for start in range(plans)]).flatten()
     legal = torch.stack([tokens, (tokens + 5) % vocabulary], dim=1).sort(dim=1).values.flatten()

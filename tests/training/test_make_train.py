@@ -1,4 +1,4 @@
-"""`make train`, data folder to served model folder: every stage in miniature on a base of two layers."""
+"""Tests of `make train`, from data folder to served model: every stage in miniature on a base of two layers."""
 
 import json
 from dataclasses import replace

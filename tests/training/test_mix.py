@@ -1,4 +1,4 @@
-"""Splits never leak, epochs repeat for a seed, and every example is plan text that its question's grammar admits."""
+"""Tests that splits never leak, epochs repeat for a seed, and every example is legal under its grammar."""
 
 import random
 from pathlib import Path

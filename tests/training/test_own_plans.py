@@ -1,4 +1,4 @@
-"""A model's own plans for a further stage: whole plan texts, without the facets that it is not sure enough of."""
+"""Tests of a model's own plans for a later stage: complete texts, without facets that it is unsure of."""
 
 import math
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The prefill head learns phrases and what is copied, and its files are those that the service loads."""
+"""Tests that the prefill head learns phrases and copies, and that the service loads its files."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ WORDS = range(6, 30)  # from 18 on they are brands
 
 
 def told(count: int) -> tuple[list[list[int]], list[list[int]]]:
-    """Prompts of three words, and plans: the first brand after BRAND; without one the last word after TYPE."""
+    """Return prompts of three words, and plans: the first brand after BRAND; without one the last word after TYPE."""
     generator = torch.Generator().manual_seed(1)
     prompts, plans = [], []
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""What a stage keeps of an earlier adapter: where, how much, and from whom."""
+"""Tests of which of an earlier adapter's answers a stage retains, and how strongly."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def base(tmp_path_factory: pytest.TempPathFactory, plan_tokenizer: Tokenizer) ->
 
 
 def write_adapter(folder: Path, base: Path, scale: float) -> Path:
-    """An adapter with random weights of this size."""
+    """Write an adapter with random weights of this size."""
     from peft import LoraConfig, get_peft_model
     from transformers import AutoModelForCausalLM
 

@@ -1,4 +1,4 @@
-"""What we wrote for training is read whole, says where it is wrong, and never names what dev rows ask for."""
+"""Tests that our own training material is read completely, with clear errors, and names nothing of dev rows."""
 
 import random
 from pathlib import Path

@@ -10,7 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 
 def write_data(folder: Path) -> Path:
-    """Every file that the mix reads."""
+    """Write every file that the mix reads."""
     folder.mkdir(parents=True)
     queries = [
         {"query": f"{colour} {thing}", "spans": [["color", colour, 0, 1], ["core_product_type", thing, 1, 2]]}
@@ -65,7 +65,7 @@ def write_data(folder: Path) -> Path:
 
 
 def write_base(folder: Path, tokenizer: Tokenizer, initializer_range: float = 0.02) -> Path:
-    """A random two-layer Llama in Hugging Face's layout; one of wider weights is quick to learn."""
+    """Write a random two-layer Llama in Hugging Face's layout; one of wider weights learns faster."""
     config = LlamaConfig(
         hidden_size=32,
         intermediate_size=64,

@@ -9,7 +9,7 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
 
 def random_bits(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> Tensor:
-    """A tensor whose bytes are drawn one by one."""
+    """Return a tensor of random bytes."""
     width = torch.empty((), dtype=dtype).element_size()
     octets = torch.randint(0, 256, (*shape[:-1], shape[-1] * width), generator=generator, dtype=torch.uint8)
     return octets.view(dtype)
@@ -18,7 +18,7 @@ def random_bits(shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Gen
 def random_heads(
     count: int, hidden: int, vocabulary: int, dtype: torch.dtype, *, own: bool, seed: int = 0
 ) -> HeadWeights:
-    """`count` heads over a base of that shape; with LM heads of their own where `own`."""
+    """Return `count` heads over a base of that shape; with LM heads of their own where `own`."""
     generator = torch.Generator().manual_seed(seed)
     return HeadWeights(
         tuple(random_bits((hidden, hidden), dtype, generator) for _ in range(count)),

@@ -20,7 +20,7 @@ HIDDEN, HEADS, KV_HEADS, HEAD_DIM = 64, 4, 2, 16
 
 
 def _write_gguf(path: Path) -> dict[str, np.ndarray]:
-    """One Llama layer with a byte-level vocabulary; returns the matrices as Hugging Face would hold them."""
+    """Write one Llama layer with a byte-level vocabulary; return the matrices in Hugging Face's layout."""
     generator = np.random.default_rng(0)
     writer = gguf.GGUFWriter(path, "llama")
     writer.add_embedding_length(HIDDEN)
@@ -53,7 +53,7 @@ def _write_gguf(path: Path) -> dict[str, np.ndarray]:
 
 
 def _permuted(weight: np.ndarray, heads: int) -> np.ndarray:
-    """GGUF's order of a query or key matrix: within each head, row i of the first half next to row i of the second."""
+    """Permute a query or key matrix to GGUF's order: in each head, row i of the halves side by side."""
     halves = weight.reshape(heads, 2, -1, weight.shape[1])
     return np.ascontiguousarray(np.stack([halves[:, 0], halves[:, 1]], axis=2).reshape(weight.shape))
 

@@ -1,4 +1,4 @@
-"""What is exported loads in transformers, says what our own forward says, and comes back as it left."""
+"""Tests that an export loads in transformers, computes the same as our forward, and imports unchanged."""
 
 import json
 from pathlib import Path

@@ -27,7 +27,7 @@ def same_heads(one: HeadWeights, other: HeadWeights) -> bool:
 
 
 def passed_through(heads: HeadWeights, names: tuple[str, ...], lm_head: Tensor, folder: Path) -> HeadWeights:
-    """The heads after one layout after another."""
+    """Return the heads after passing through one layout after another."""
     for number, name in enumerate(names):
         place = folder / f"{number}-{name}"
         write_heads(heads, LAYOUTS[name], place, lm_head=lm_head, base="base")

@@ -29,7 +29,7 @@ QUESTION = Question.parse("red nike running shoes under $100")
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    """A checkpoint as Hugging Face's hub has them, and heads beside it."""
+    """Write a checkpoint as on Hugging Face's hub, with heads beside it."""
     model = write_tiny_model(tmp_path / "tiny", with_heads=True)
     base = model.with_name("base")
     configure(base, architectures=["LlamaForCausalLM"], bos_token_id=BOS, eos_token_id=[EOS, BOS])
@@ -128,7 +128,7 @@ def test_nothing_of_the_checkpoint_is_copied_and_both_may_move_together(checkpoi
 
 
 def _sentencepiece(path: Path) -> int:
-    """A tokenizer as Llama 2's and Mistral's: words begin with a mark, and unknown bytes are tokens."""
+    """Write a tokenizer like Llama 2's and Mistral's: words begin with a mark, and unknown bytes are tokens."""
     tokenizer: Any = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     octets = [f"<0x{octet:02X}>" for octet in range(256)]

@@ -1,4 +1,4 @@
-"""A model folder is read as its files say, and refused in words."""
+"""Tests that a model folder is read as its files specify, and refused with clear messages."""
 
 import json
 from pathlib import Path

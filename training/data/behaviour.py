@@ -19,7 +19,6 @@ from training.data.behaviour_phrases import Facts, closed_phrase
 from training.data.behaviour_plans import (
     ASKED_SOURCES,
     SEARCHLESS,
-    SLUGS,
     Plan,
     distinct,
     empty_plan,
@@ -313,6 +312,3 @@ def _language_row(text: str, kind: str, family: str) -> Row:
     plan = empty_plan("find_product", mode_of(text), ["catalog"])
     plan["queries"] = distinct([text])
     return Row((), text, plan, kind, family)
-
-
-__all__ = ["COUNTS", "SLUGS", "Row", "misread", "rows"]

@@ -14,7 +14,6 @@ from training.data.written import FACET_LETTERS, labelled_queries, product_names
 
 _LETTERS = {facet: letter for letter, facet in FACET_LETTERS.items()}
 _JOINS = frozenset("and or vs with without not no plus & + of for".split())
-_PARTLESS_SLOTS = ("sort", "order", "offer", "stars", "it")
 MAX_WORDS = 5
 _COMMON = 0.55  # of kinds of product come from the few that most shoppers ask for
 _ALIKE = 0.85  # of sentences compare things of one kind

@@ -97,7 +97,7 @@ class Mix:
         for query in rng.sample(self.queries, round(shares.labelled * len(self.queries))):
             yield augment.keyword(query, misspelt=self._may_be_misspelt(query))
             for share, make in forms:
-                if rng.random() < share:  # mostly from new values: the same few thousand are learnt by heart otherwise
+                if rng.random() < share:  # mostly from new values: the same few thousand would be memorised otherwise
                     yield make(augment.with_other_values(query, self.values, rng) if rng.random() < 0.7 else query)
 
     def _written(self, rng: random.Random) -> Iterator[Example]:

@@ -1,7 +1,7 @@
-"""Builds the kernel libraries of every target: `make kernels`; `--check` builds them elsewhere and compares.
+"""Build the kernel libraries of every target: `make kernels`; `--check` builds them elsewhere and compares.
 
 The compiler is Zig's Clang, pinned in requirements-kernels.txt: one Python package that links for every target from any
-machine, so that a build is the same bytes wherever it is made.
+machine, so that a build gives the same bytes wherever it is made.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 from service.decoding.native.library import FLAGS, MAIN, MANIFEST, PREBUILT, SOURCES, sources_hash
 from service.decoding.native.targets import TARGETS
 
-# Nothing that differs from build to build or that nobody needs: no debugging information, no symbols but ours.
+# No debugging information and no symbols but ours: nothing that differs between builds or that nobody needs.
 _FLAGS = ("-g0", "-s", "-fvisibility=hidden", "-Wall", "-Wextra", "-Werror")
 REPLAY = "replay.cpp"
 REPLAY_PROGRAM = "linux-arm64-replay"
@@ -28,7 +28,7 @@ _REPLAY_FLAGS = (
 
 
 def main() -> int:
-    """0 when built, or when what is committed is what is built; 1 with the names of those that differ."""
+    """Return 0 when built, or when the committed files match; 1 with the names of those that differ."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="build in a temporary folder and compare")
     arguments = parser.parse_args()
@@ -49,15 +49,16 @@ def main() -> int:
 
 
 def run_check(python: Path) -> subprocess.CompletedProcess[str]:
-    """`--check` by a Python that has the compiler."""
+    """Run `--check` in a Python that has the compiler."""
     command = [str(python), "-m", "service.decoding.native.build", "--check"]
     return subprocess.run(command, cwd=SOURCES.parents[2], capture_output=True, text=True, check=False)
 
 
 def build(folder: Path, cache: Path | None) -> None:
-    """Every library, the program that replays calls on arm64, and the manifest, into `folder`.
+    """Build every library, the program that replays calls on arm64, and the manifest, into `folder`.
 
-    `cache` keeps what the compiler makes on the way, else the user's own cache folder: an empty one builds all anew.
+    `cache` keeps the compiler's intermediate files (default: the user's cache folder); an empty one rebuilds
+    everything.
     """
     libraries = {}
     for target in TARGETS:
@@ -77,14 +78,14 @@ def build(folder: Path, cache: Path | None) -> None:
 
 
 def _compile(flags: tuple[str, ...], path: Path, cache: Path | None) -> None:
-    """Beside the sources, so that no path of this machine is in what comes out."""
+    """Compile in the sources' folder, so that the output contains no path of this machine."""
     caches = {"ZIG_LOCAL_CACHE_DIR": str(cache), "ZIG_GLOBAL_CACHE_DIR": str(cache)} if cache else {}
     command = [sys.executable, "-m", "ziglang", "c++", *flags, "-o", str(path.absolute())]
     subprocess.run(command, cwd=SOURCES, check=True, env={**os.environ, **caches})
 
 
 def sha256(path: Path) -> str:
-    """Of a file's bytes."""
+    """Return the SHA-256 of a file's bytes."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

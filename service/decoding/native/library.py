@@ -1,8 +1,8 @@
 """The kernels as a library that this processor runs: checked, loaded and bound with ctypes.
 
-They come with the project, built for every target (`make kernels`), so that no machine needs a compiler. One whose
-bytes are not those of the manifest, or that does not load, is refused by name, and the next best serves. Only where the
-sources have changed since, on the machine of whoever changes them, a local compiler makes one.
+Built libraries for every target are part of the project (`make kernels`), so that no machine needs a compiler. A
+library whose bytes differ from the manifest, or that does not load, is refused by name, and the next best one is used.
+A local compiler is used only where the sources have changed since, on a developer's machine.
 """
 
 import ctypes
@@ -27,7 +27,7 @@ SOURCES = Path(__file__).parent
 MAIN = "forward.cpp"
 PREBUILT = SOURCES / "prebuilt"
 MANIFEST = "manifest.json"
-# Of every compiler. No contraction: a product and a sum round twice, wherever the sources do not say otherwise.
+# Flags of every compiler. No contraction: a product and a sum round twice, unless the sources say otherwise.
 FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-shared", "-fPIC")
 # GCC 12 has hundreds of warnings about its own intrinsics.
 _LOCAL_FLAGS = ("-w",)
@@ -35,12 +35,12 @@ _COMPILE_SECONDS = 120
 
 
 class NativeUnavailableError(RuntimeError):
-    """The native forward cannot be had here; the message says why and what would help."""
+    """Raised when the native forward is not available; the message says why and what would help."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernels:
-    """A bound library and which target it is of."""
+    """A bound library and its target."""
 
     name: KernelName
     path: Path
@@ -48,7 +48,7 @@ class Kernels:
 
 
 class Shape(ctypes.Structure):
-    """`Shape` of forward.cpp."""
+    """The struct `Shape` of forward.cpp."""
 
     _fields_ = (
         ("hidden", ctypes.c_int32),
@@ -64,9 +64,9 @@ class Shape(ctypes.Structure):
 def load_kernels(
     cache_dir: Path, choice: KernelChoice = "auto", *, cpu_info: Path = CPU_INFO, prebuilt: Path = PREBUILT
 ) -> Kernels:
-    """The best kernels that this processor runs, or those of `choice`. Raises NativeUnavailableError.
+    """Load the best kernels that this processor runs, or those of `choice`. Raises NativeUnavailableError.
 
-    `cache_dir` keeps what a local compiler makes of changed sources.
+    `cache_dir` keeps the libraries that a local compiler builds from changed sources.
     """
     candidates = _candidates(choice, instructions(cpu_info))
     manifest = _read_manifest(prebuilt)
@@ -84,7 +84,7 @@ def load_kernels(
 
 
 def sources_hash() -> str:
-    """Of all that the libraries are made of: the sources and the flags, not the compiler."""
+    """Return the hash of the libraries' sources and flags; the compiler is not part of it."""
     digest = hashlib.sha256()
     for source in sorted([*SOURCES.glob("*.h"), SOURCES / MAIN]):
         digest.update(source.name.encode() + b"\0" + source.read_bytes())
@@ -93,7 +93,7 @@ def sources_hash() -> str:
 
 
 def _candidates(choice: KernelChoice, available: frozenset[str]) -> list[Target]:
-    """The targets to try, best first; at least one. Raises NativeUnavailableError."""
+    """Return the targets to try, best first; at least one. Raises NativeUnavailableError."""
     targets = [target for target in targets_of_system() if choice in ("auto", target.kernel)]
     runnable = [target for target in targets if target.needs <= available]
     if runnable:
@@ -112,7 +112,7 @@ def _candidates(choice: KernelChoice, available: frozenset[str]) -> list[Target]
 def _read_manifest(prebuilt: Path) -> Mapping[str, Any]:
     try:
         manifest: dict[str, Any] = json.loads((prebuilt / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # not there, or no JSON: nothing here can be trusted then
+    except (OSError, ValueError):  # missing or invalid: no library here can be trusted
         return {}
     return manifest
 
@@ -130,7 +130,7 @@ def _load(target: Target, path: Path, sha256: str | None) -> Kernels:
 
 
 def _compile_locally(target: Target, cache_dir: Path) -> Kernels:
-    """The sources as they stand, for a machine on which they are being changed."""
+    """Compile the current sources, on a machine where they are being changed."""
     compiler = os.environ.get("CXX") or shutil.which("c++")
     if compiler is None:
         raise NativeUnavailableError(
@@ -148,7 +148,7 @@ def _compile_locally(target: Target, cache_dir: Path) -> Kernels:
 
 
 def _compile(compiler: str, target: tuple[str, ...], path: Path) -> None:
-    """Compile beside `path` and move into place, so that replicas that start together never see half a file."""
+    """Compile beside `path` and move into place, so that replicas that start together never see a partial file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:

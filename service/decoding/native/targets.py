@@ -1,7 +1,7 @@
-"""The processors that the kernels are built for, and what this one can do.
+"""The processors that the kernels are built for, and the capabilities of this one.
 
-One source becomes one library a target; all give the same bits (lanes.h). A target is named after the instructions that
-multiply its bytes.
+One source becomes one library for each target; all give the same bits (lanes.h). A target is named after the
+instructions that multiply its bytes.
 """
 
 import ctypes
@@ -13,12 +13,12 @@ from typing import Literal
 
 KernelName = Literal["avx512vnni", "avxvnni", "avx2", "neon"]
 # auto   the best that this processor runs, and torch's kernels where there is none
-# torch  no kernel of ours
+# torch  none of our kernels
 KernelChoice = Literal["auto", "avx512vnni", "avxvnni", "avx2", "neon", "torch"]
 
 CPU_INFO = Path("/proc/cpuinfo")
 
-# x86-64-v3 of the psABI's microarchitecture levels, as /proc/cpuinfo names it, and what v4 adds.
+# x86-64-v3 of the psABI's microarchitecture levels, by the names in /proc/cpuinfo, and the additions of v4.
 _X86_64_V3 = frozenset(
     "abm avx avx2 bmi1 bmi2 cx16 f16c fma lahf_lm movbe pni popcnt sse4_1 sse4_2 ssse3 xsave".split()
 )
@@ -27,7 +27,7 @@ _X86_64_V4 = _X86_64_V3 | frozenset("avx512f avx512bw avx512cd avx512dq avx512vl
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One library: which system and instructions it needs, and the flags that make it.
+    """One library: the system and instructions that it needs, and the flags that build it.
 
     `zig` are flags of the pinned cross-compiler (build.py), `local` those of a machine's own C++ compiler.
     """
@@ -72,19 +72,19 @@ TARGETS = (
 
 
 def targets_here(cpu_info: Path = CPU_INFO) -> list[Target]:
-    """The targets that this machine can run, best first."""
+    """Return the targets that this machine can run, best first."""
     available = instructions(cpu_info)
     return [target for target in targets_of_system() if target.needs <= available]
 
 
 def targets_of_system() -> list[Target]:
-    """The targets of this operating system and kind of processor, whatever instructions it has."""
+    """Return the targets of this operating system and processor architecture, whatever its instruction sets."""
     machine = {"amd64": "x86_64", "aarch64": "arm64"}.get(platform.machine().lower(), platform.machine().lower())
     return [target for target in TARGETS if (target.system, target.machine) == (sys.platform, machine)]
 
 
 def instructions(cpu_info: Path = CPU_INFO) -> frozenset[str]:
-    """The instruction sets of the first processor, as Linux names them; none where it cannot be asked."""
+    """Return the instruction sets of the first processor, in Linux's names; none where they are unknown."""
     if sys.platform == "darwin":
         return _instructions_of_macos()
     try:
@@ -96,7 +96,7 @@ def instructions(cpu_info: Path = CPU_INFO) -> frozenset[str]:
 
 
 def _instructions_of_macos() -> frozenset[str]:
-    """What macOS says of an Apple processor, under Linux's names."""
+    """Return the instruction sets that macOS reports for an Apple processor, in Linux's names."""
     names = {"hw.optional.arm.AdvSIMD": "asimd", "hw.optional.arm.FEAT_DotProd": "asimddp"}
     found = set()
     for name, linux_name in names.items():

@@ -12,7 +12,7 @@ from service.weights.model_folder import LoadedModel, ModelFolderError, load_ear
 
 
 def early_exit_model(model_dir: Path, forward: CausalLM) -> DraftModel | None:
-    """Draft with the model's own first layers; None where its folder has no exit. Raises ModelFolderError."""
+    """Return the model's own first layers as its draft; None where it has no exit. Raises ModelFolderError."""
     early_exit = load_early_exit(model_dir)
     if early_exit is None:
         return None

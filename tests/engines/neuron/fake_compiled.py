@@ -22,7 +22,7 @@ class Output:
 
 @dataclass
 class FakeCompiled:
-    """`relocates` False is stock NxDI: what was moved is seen by the step that moved it and then forgotten."""
+    """A fake graph; with `relocates` False it forgets what it moved after the step, as stock NxDI does."""
 
     shape: ForwardShape
     vocab_size: int
@@ -57,7 +57,7 @@ class FakeCompiled:
         return self._tree(input_ids[0], position_ids[0], attention_mask.shape[1], medusa_args)
 
     def next_logits(self, tokens: list[int]) -> Tensor:
-        """The LM head's logits [V] after a sequence, read at once from nothing."""
+        """Return the LM head's logits [V] after a sequence, read at once into an empty cache."""
         count = len(tokens)
         causal = torch.ones(count, count, dtype=torch.bool).tril()
         hidden, _ = self._hidden(torch.tensor(tokens), torch.arange(count), self._cache[:, :, :0], causal)
@@ -84,14 +84,14 @@ class FakeCompiled:
         sees = torch.cat([torch.ones(rows, visible, dtype=torch.bool), mask.bool()], dim=1)
         hidden, written = self._hidden(tokens, positions, moved[:, :, :visible], sees)
         self._cache = (moved if self.relocates else self._cache).index_copy(2, slots, written)
-        gathered = int(positions.min()) + torch.arange(rows)  # NxDI's own way of picking the rows
+        gathered = int(positions.min()) + torch.arange(rows)  # NxDI's own way of selecting the rows
         return Output(self._best(hidden[gathered])[:, None])  # [K+1, 1, L, C]
 
     def _best(self, hidden: Tensor) -> Tensor:
         return torch.stack([(hidden @ head).topk(self.shape.candidates).indices for head in self._heads])
 
     def _hidden(self, tokens: Tensor, positions: Tensor, past: Tensor, sees: Tensor) -> tuple[Tensor, Tensor]:
-        """Hidden states [N, W] and what they write to the cache [layers, 2, N, W]; `sees` [N, past + N]."""
+        """Return hidden states [N, W] and cache writes [layers, 2, N, W]; `sees` is [N, past + N]."""
         hidden = self._embedding[tokens] + self._positions[positions]
         written = []
         for layer, (query, key, value, output) in enumerate(self._layers):
@@ -107,9 +107,9 @@ class FakeCompiled:
 
 
 def greedy(model: FakeCompiled, prompt: list[int], constraint: Constraint, max_tokens: int) -> list[int] | None:
-    """Greedy decoding as a textbook has it, the whole sequence read again for every decision.
+    """Return textbook greedy tokens, the whole sequence read again for every decision.
 
-    None where a decision comes up whose legal tokens are all outside the model's candidates.
+    Returns None where a decision comes up whose legal tokens are all outside the model's candidates.
     """
     tokens: list[int] = []
     while not constraint.finished() and len(tokens) < max_tokens:

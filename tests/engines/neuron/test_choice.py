@@ -1,4 +1,4 @@
-"""PEAKPLAN_ENGINE=neuron from its settings to a replica's process, which says here what it lacks."""
+"""PEAKPLAN_ENGINE=neuron from its settings to a replica's process, which reports here what it lacks."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""From a model folder to an answering replica, with NxDI's compiler and device stood in for by `FakeDriver`."""
+"""From a model folder to an answering replica, with `FakeDriver` in place of NxDI's compiler and device."""
 
 import json
 import logging
@@ -32,7 +32,7 @@ ANY_TEXT = r"start: /(.|\n){8,24}/"
 
 @dataclass
 class FakeDriver:
-    """Writes what NxDI would write and counts what is asked of it."""
+    """A driver that writes the files that NxDI would write, and counts its calls."""
 
     knows_the_source: bool = True
     compiled: list[Mapping[str, Any]] = field(default_factory=list)
@@ -248,7 +248,7 @@ def test_what_no_replica_would_take_is_refused(model: NeuronModel, request_: Gen
 def test_candidates_without_a_legal_one_refuse_the_request_and_are_counted(
     model: NeuronModel, caplog: pytest.LogCaptureFixture, strategy: Strategy
 ) -> None:
-    """Ten of 900 tokens come back, and the grammar wants one of two."""
+    """Check the refusal: ten of 900 tokens come back, and the grammar needs one of two."""
     before = model.refused
     with caplog.at_level(logging.WARNING), pytest.raises(RequestRefusedError, match="none of the 10 candidates"):
         model.generate(GenerationRequest(prompt=" red", grammar='start: " red" | " blue"', strategy=strategy))

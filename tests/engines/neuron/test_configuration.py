@@ -90,7 +90,7 @@ def test_what_nxdi_would_take_silently_is_refused(model: MedusaShape, changes: d
 
 
 def test_the_cache_bound_is_met_to_the_position() -> None:
-    """Prompt + answer + heads + 1 + rows: 384 + 96 + 4 + 1 + 6."""
+    """Check the sum of prompt + answer + heads + 1 + rows: 384 + 96 + 4 + 1 + 6."""
     assert neuron_arguments(MODEL, SETTINGS.model_copy(update={"sequence_length": 491}))["seq_len"] == 491
 
 

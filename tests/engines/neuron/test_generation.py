@@ -54,7 +54,7 @@ def decode(
 
 @st.composite
 def graphs(draw: st.DrawFn) -> tuple[FakeCompiled, MedusaTree]:
-    """A random model compiled for random rows, with a random tree that may be too large for them."""
+    """Draw a random model compiled for random rows, with a random tree that may be too large for them."""
     num_heads = draw(st.integers(1, 5))
     candidates = draw(st.sampled_from([4, 10, VOCABULARY]))
     shape = shape_of(num_heads, draw(st.integers(2, 14)), candidates)
@@ -95,7 +95,7 @@ def test_a_wide_tree_saves_forwards_on_either_kind_of_graph(seed: int) -> None:
 
 
 def test_the_relocation_fault_of_stock_nxdi_shows() -> None:
-    """A graph that forgets what it moved, taken for one that does not: the fault that `relocates` is there for."""
+    """Check that tokens go wrong where a graph that forgets its moves is treated as one that keeps them."""
     tree = MedusaTree.from_choices(WIDE, 4)
     wrong = 0
     for seed in range(8):
@@ -108,7 +108,7 @@ def test_the_relocation_fault_of_stock_nxdi_shows() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_chain_never_asks_to_move_anything(seed: int) -> None:
-    """Which is why it is the fallback: the same faulty graph, taken for a sound one, and nothing is wrong."""
+    """Check the reason why chains are the fallback: even a faulty graph decodes them correctly."""
     model = FakeCompiled(shape_of(4, 6), VOCABULARY, seed, relocates=False)
     tree = MedusaTree.from_choices(chain(4), 4)
 
@@ -174,7 +174,7 @@ def test_forced_tokens_after_the_prompt_ride_in_its_forward() -> None:
 
 @pytest.mark.parametrize("spare", [0, -1])
 def test_the_cache_is_never_written_out_of_bounds(spare: int) -> None:
-    """The fake fails on a position that it does not have; NxDI would not."""
+    """Check cache bounds: the fake fails on a position that it does not have; NxDI would not."""
     needed = shape_of(3, 12).needed(prompt=5, new=20)
     model = FakeCompiled(shape_of(3, 12, seq_len=needed + spare), VOCABULARY)
     tree = MedusaTree.from_choices(WIDE, 3)
@@ -237,7 +237,7 @@ def test_a_trace_shows_every_token_once() -> None:
 def test_a_grammar_may_be_compiled_beside_the_prompt_s_forward(
     graph: tuple[FakeCompiled, MedusaTree], grammar: str, prompt: list[int], max_tokens: int
 ) -> None:
-    """The prompt's graph takes a chain alone: nothing is drafted there, whatever the proposer would."""
+    """Check that nothing is drafted with the prompt, whose graph takes only a chain."""
     model, tree = graph
     expected = greedy(model, prompt, compile_grammar(grammar), max_tokens)
     made: Future[Constraint] = Future()

@@ -15,7 +15,7 @@ SHAPE = ForwardShape(HEADS, len(TREE) + 1, CANDIDATES, max_context_length=24, se
 
 
 def nxdi_model(seed: int = 0, *, relocates: bool = False, **changes: Any) -> Any:
-    """A loaded model as scripts hold it: stock, so it forgets what it moves."""
+    """Return a loaded model as scripts have it: stock NxDI, which forgets what it moves."""
     model: Any = FakeCompiled(SHAPE, VOCABULARY, seed, relocates)
     model.config = SimpleNamespace(vocab_size=VOCABULARY, eos_token_id=None)
     arguments = {
@@ -61,7 +61,7 @@ def test_lengths_are_those_of_the_call_then_of_the_configuration() -> None:
 
 
 def test_an_end_token_ends_it_even_where_it_equals_a_count() -> None:
-    """Stock NxDI compares the number of new tokens with the end token."""
+    """Check the end token; stock NxDI compares the number of new tokens with it."""
     model = nxdi_model(2)
     whole = expected(model, [3, 4], 20)[2:]
     for end in sorted(set(whole)):

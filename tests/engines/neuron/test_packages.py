@@ -9,7 +9,7 @@ from service.engines.neuron.packages import PINS, SDK, NeuronUnavailableError, i
 
 
 def described(version: str, description: str = "AWS Neuron") -> metadata.PackageMetadata:
-    """As importlib.metadata reads it of an installed package."""
+    """Return an installed package's metadata as importlib.metadata reads it."""
     with tempfile.TemporaryDirectory() as folder:
         written = f"Metadata-Version: 2.1\nName: it\nVersion: {version}\n\n{description}\n"
         Path(folder, "METADATA").write_text(written, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The patch against a cache that loses what it moved, as NxDI's does. The real one is in tests/conformance/neuron."""
+"""Tests of the patch on a fake cache that loses moves as NxDI's does; tests/conformance/neuron has the real one."""
 
 import logging
 from typing import Any
@@ -12,7 +12,7 @@ from service.engines.neuron.relocation import fingerprint, persist_relocation
 
 
 def manager_class() -> type:
-    """A new class each time: patching must not outlive a test."""
+    """Return a new class each time, so that patching does not outlive a test."""
 
     class Manager:
         is_medusa = True

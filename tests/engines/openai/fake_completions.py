@@ -1,4 +1,4 @@
-"""A server of completions inside the test's own loop: it answers, lies, stalls and dies as it is told."""
+"""A completions server inside the test's own loop that answers, lies, stalls and dies as configured."""
 
 import asyncio
 import contextlib
@@ -19,11 +19,11 @@ ILLEGAL = " find Brand adidas Type running shoes Fashion"  # the shopper named n
 
 @dataclass
 class FakeCompletions:
-    """What it says, and what it was asked. `faults` are used up one by one, before it answers at all."""
+    """The server's answers and received requests. `faults` are used up one by one, before it answers at all."""
 
     tokenizer: Tokenizer
     text: str = " status"
-    lawful_text: str | None = None  # said under a grammar; None: it knows no grammar
+    lawful_text: str | None = None  # the answer under a grammar; None: it supports no grammar
     grammar_field: str = "structured_outputs"
     takes_token_ids: bool = True
     adds_bos: bool = True
@@ -120,7 +120,7 @@ class FakeCompletions:
 
 @asynccontextmanager
 async def running(server: FakeCompletions) -> AsyncIterator[FakeCompletions]:
-    """The server, up for the duration."""
+    """Run the server during the block."""
     await server.start()
     try:
         yield server

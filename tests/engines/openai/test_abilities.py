@@ -1,4 +1,4 @@
-"""What is sent to a server that takes grammars is what vLLM's guidance backend reads as we mean it."""
+"""Tests that vLLM's guidance backend reads our grammars as intended."""
 
 import pytest
 from llguidance import LLMatcher, grammar_from
@@ -11,6 +11,6 @@ WORDS = ["red nike shoes under $100", 'a "quoted" back\\slash {x} <y> ::= z', "n
 
 @pytest.mark.parametrize("words", WORDS)
 def test_vllm_takes_our_grammar_for_what_it_is(words: str) -> None:
-    """Its backend passes a grammar to `grammar_from("grammar", ...)`, which guesses whether it is GBNF."""
+    """Check `grammar_from("grammar", ...)`, with which the backend guesses whether a grammar is GBNF."""
     grammar = plan_grammar(Question.parse(words))
     assert grammar_from("grammar", grammar) == LLMatcher.grammar_from_lark(grammar)

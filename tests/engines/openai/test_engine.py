@@ -1,4 +1,4 @@
-"""The engine over a server of completions, and every way in which such a server disappoints."""
+"""Tests of the engine over a completions server, with every kind of failure of such a server."""
 
 import asyncio
 import socket
@@ -179,7 +179,7 @@ async def test_one_fault_is_asked_again_and_two_are_enough(server: FakeCompletio
         await engine.generate(request())
     assert len(server.faults) == 3
     assert "secret" not in str(lost.value)
-    assert engine.available  # one bad request takes no server out: the gateway counts them
+    assert engine.available  # one bad request takes no server out of service: the gateway counts them
     await engine.close()
 
 

@@ -1,4 +1,4 @@
-"""A text is followed however a server cuts it into pieces."""
+"""Tests that a text is followed correctly however a server splits it."""
 
 from itertools import pairwise
 

@@ -1,7 +1,7 @@
 """The engine before a real server of completions: `transformers serve`, running the export of the model that we ship.
 
-It takes text prompts and no grammars, so its greedy text is followed as it comes. In float32 on one thread it and our
-own float32 engine must say the same tokens.
+It takes text prompts and no grammars, so its greedy text is followed as it streams. In float32 on one thread, its
+tokens must equal those of our own float32 engine.
 """
 
 import asyncio
@@ -141,7 +141,7 @@ async def test_it_says_our_tokens_where_it_keeps_to_the_grammar(engine: OpenAiEn
     for words in QUESTIONS:
         try:
             theirs = await engine.generate(request(words))
-        except RequestRefusedError:  # it knows no grammar; rules plan these
+        except RequestRefusedError:  # it knows no grammar; these are planned by rule
             refused += 1
             continue
         assert theirs.stop_reason == "finished"

@@ -1,4 +1,4 @@
-"""What drafts under the strategy "draft", from the model folder to the result."""
+"""Tests of the draft models of the strategy "draft", from the model folder to the result."""
 
 import json
 from pathlib import Path
@@ -18,7 +18,7 @@ from tests.tiny_model import HIDDEN, QUESTIONS, plan_request, write_tiny_model
 
 
 def write_exit(model_dir: Path, *, hidden: int = HIDDEN, **card: Any) -> Path:
-    """A random early exit for a tiny model; returns its folder."""
+    """Write a random early exit for a tiny model and return its folder."""
     generator = torch.Generator().manual_seed(1)
     state = {"weight": torch.randn((hidden, hidden), generator=generator) / 8, "bias": torch.zeros(hidden)}
     save_file(state, model_dir / "early_exit.safetensors")

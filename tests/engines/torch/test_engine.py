@@ -85,7 +85,7 @@ def test_a_tree_that_needs_more_heads_is_refused(tmp_path: Path) -> None:
 
 
 def write_prefill_head(folder: Path, width: int = HIDDEN, **card: object) -> Path:
-    """A head that always holds it likely that plans begin with " find"."""
+    """Write a head that always considers plans likely to begin with " find"."""
     shapes = {"around": (1, 3 * width), "mean": (1, width), "position": (MOST_POSITIONS, 1), "bias": (1,)}
     shapes |= {"copy": (2, 1), "alone": (2, 1), "summary": (2, width), "first": (2, width), "prior": (2,)}
     state = {name: torch.zeros(shape) for name, shape in shapes.items()}

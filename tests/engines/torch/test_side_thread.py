@@ -1,4 +1,4 @@
-"""Work beside the caller's, in a process that may be forked."""
+"""Tests of background work in a process that may be forked."""
 
 import os
 import subprocess

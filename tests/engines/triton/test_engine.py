@@ -1,4 +1,4 @@
-"""A real tritonserver over models that need no weights: readiness, cancellation, and everything that can die."""
+"""A real tritonserver over models without weights: readiness, cancellation, and everything that can die."""
 
 import asyncio
 import contextlib
@@ -54,7 +54,7 @@ async def test_requests_are_answered_refused_and_failed_one_after_another(engine
     with pytest.raises(EngineUnavailableError, match="ValueError") as caught:
         await engine.generate(request("fail"))
     assert "secret" not in str(caught.value)
-    assert engine.available  # it was the request's fault
+    assert engine.available  # the request was at fault
     assert (await engine.generate(request("x" * 300_000))).text == VALID_FOR_EVERY_QUESTION
 
 
@@ -129,7 +129,7 @@ async def test_a_stub_that_does_not_come_free_is_killed(engine: TritonEngine, fa
 @needs_triton
 async def test_a_replica_that_is_started_again_is_another_process(engine: TritonEngine) -> None:
     before = engine.process
-    await engine.start()  # the pool does so with one that lags or lies
+    await engine.start()  # as the pool does with a replica that lags or lies
     assert engine.process != before
     assert engine.available
 

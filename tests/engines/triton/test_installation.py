@@ -16,7 +16,7 @@ def touch(path: Path) -> Path:
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    """A virtual environment as nvidia-pytriton leaves it."""
+    """Make a virtual environment as nvidia-pytriton leaves it."""
     triton = tmp_path / "lib" / "python3.11" / "site-packages" / "pytriton" / "tritonserver"
     touch(triton / "bin" / "tritonserver")
     touch(triton / "backends" / "python" / "libtriton_python.so")

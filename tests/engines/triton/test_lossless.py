@@ -1,4 +1,4 @@
-"""Our models inside a real Triton: the same tokens as in process, and the same refusals."""
+"""Our models in a real Triton server: the same tokens as in process, and the same refusals."""
 
 import asyncio
 import contextlib

@@ -42,7 +42,7 @@ async def pair() -> AsyncIterator[list[ReplicaEngine]]:
 
 
 def templates() -> list[int]:
-    """Of this process; a run of many tests has other children, too."""
+    """Return the fork servers of this process; a run of many tests has other children, too."""
     alive = [child for child in children_of(os.getpid()) if is_alive(child)]
     return [pid for pid in alive if Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == FORK_SERVER]
 

@@ -1,4 +1,4 @@
-"""The generator against small servers that misbehave on purpose."""
+"""Tests of the load generator against small servers that misbehave on purpose."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -60,7 +60,7 @@ async def test_answers_in_pieces_over_kept_connections() -> None:
 
 
 async def test_a_stall_shows_in_every_request_that_it_held_up() -> None:
-    """A closed loop would have sent one request and called the rest fast."""
+    """Check that a stall is counted; a closed loop would have sent one request and called the rest fast."""
     release = asyncio.Event()
 
     async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""`python -m rehearsal.load` as it is called, on the real service with fake replicas."""
+"""Tests of `python -m rehearsal.load` on the real service with fake replicas."""
 
 import json
 import subprocess
