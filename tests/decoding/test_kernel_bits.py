@@ -158,9 +158,7 @@ def test_200_dev_questions_have_the_committed_plans(kernel: KernelName, tmp_path
         pytest.skip("the dev questions are not here (PEAKPLAN_DATA)")
     functions(kernel, tmp_path)
     settings = Settings()
-    model = load(
-        settings.model_dir, settings.cache_dir, "int8", 1, "medusa", settings.max_prompt_tokens, kernel=kernel
-    )  # fmt: skip
+    model = load(settings.engine_config.model_copy(update={"dtype": "int8", "kernel": kernel, "strategy": "medusa"}))
     plan = our_strategy(model, "medusa", fast_forward=True)
     tokens = [list(plan(question).tokens) for question in dev_questions(200)]
     assert sha256(repr(tokens).encode()) == PLANS_OF_DEV_QUESTIONS
