@@ -5,7 +5,9 @@ Against moto's CloudFormation and SSM; the CDK CLI's place is taken by a deploy 
 """
 
 import json
+import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -17,6 +19,7 @@ from infra import rollout
 from infra.deployed_cell import CellError, DeployedCell
 from infra.deployment_state import DeploymentState, StateStore, Step
 from infra.fleet.alarms import alarm_name
+from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.release import Release, ReleaseError, newest_release, release_of, release_tags
 from infra.rollback import main as rollback_main
@@ -148,8 +151,6 @@ def test_the_canary_goes_alone_and_the_others_follow(account: Account) -> None:
 
 
 def test_cells_after_the_canary_roll_as_many_at_a_time_as_the_fleet_file_says(account: Account) -> None:
-    import threading
-
     both = threading.Barrier(2, timeout=60)
 
     def wait_for_another(line: list[str]) -> int:
@@ -345,3 +346,10 @@ def test_prime_day_s_cells_roll_several_at_a_time() -> None:
     settings = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
     assert 1 < settings.rollout.parallel_cells < settings.cells
     assert rollout.UNDER + rollout.OVER == ("Network", "Image", "Edge", "Observability")
+
+
+def test_make_deploy_asks_the_account_before_it_changes_anything() -> None:
+    said = subprocess.run(
+        ["make", "--dry-run", "deploy", "FLEET=dev"], cwd=REPOSITORY_ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert said.index("infra.preflight dev") < said.index("infra.rollout dev")
