@@ -48,7 +48,10 @@ def _clean(changes: dict[str, Any]) -> dict[str, Template]:
 
 
 def _listener(stacks: dict[str, Template]) -> Any:
-    return only(stacks["Cell-1"], "AWS::ElasticLoadBalancingV2::Listener")
+    """The one that speaks TLS: PrivateLink's network load balancer passes it on as it is."""
+    found = resources(stacks["Cell-1"], "AWS::ElasticLoadBalancingV2::Listener").values()
+    (https,) = [each["Properties"] for each in found if each["Properties"]["Protocol"] == "HTTPS"]
+    return https
 
 
 def test_a_jwt_is_verified_before_anything_is_forwarded() -> None:

@@ -312,7 +312,8 @@ def test_people_are_told(deployed: Deployment) -> None:
     watching = deployed.client("cloudwatch")
     pages = watching.describe_alarms(AlarmTypes=["CompositeAlarm"], AlarmNamePrefix="peakplan-dev-cell-1-page")
     assert len(pages["CompositeAlarms"]) == 1
-    assert [board["DashboardName"] for board in watching.list_dashboards()["DashboardEntries"]] == ["peakplan-dev"]
+    boards = {board["DashboardName"] for board in watching.list_dashboards()["DashboardEntries"]}
+    assert {"peakplan-dev", "peakplan-dev-runbook-page", "peakplan-dev-runbook-saturation"} <= boards
 
 
 def test_a_hurt_cell_stops_the_deploy(deployed: Deployment, changed_fleet: Path) -> None:

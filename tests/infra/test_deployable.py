@@ -128,9 +128,11 @@ def test_cloudwatch_may_use_the_key_of_the_topic_that_it_notifies() -> None:
         statements = key["Properties"]["KeyPolicy"]["Statement"]
         (alarms,) = [each for each in statements if "cloudwatch" in json.dumps(each["Principal"])]
         assert "Condition" not in alarms
-    (policy,) = resources(stack, "AWS::SNS::TopicPolicy").values()
-    publishing = [each for each in policy["Properties"]["PolicyDocument"]["Statement"] if each["Effect"] == "Allow"]
-    assert all("aws:SourceAccount" in json.dumps(each["Condition"]) for each in publishing)
+    policies = resources(stack, "AWS::SNS::TopicPolicy").values()
+    assert len(policies) == 2, "pages and tickets"
+    for policy in policies:
+        publishing = [each for each in policy["Properties"]["PolicyDocument"]["Statement"] if each["Effect"] == "Allow"]
+        assert all("aws:SourceAccount" in json.dumps(each["Condition"]) for each in publishing)
 
 
 def only_load_balancer(template: Template, kind: str) -> Any:
