@@ -39,7 +39,7 @@ class Capabilities:
         return body
 
 
-async def find_abilities(
+async def find_capabilities(
     client: CompletionsClient, served: ServedModel, model: str, *, may_ask_for_grammars: bool
 ) -> Capabilities:
     """Probe the server with real inferences. Raises ServerError with what to do."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from service.decoding.constraint import GrammarConstraint, GrammarError
 from service.engines.config import EngineConfig
-from service.engines.openai.capabilities import Capabilities, find_abilities
+from service.engines.openai.capabilities import Capabilities, find_capabilities
 from service.engines.openai.client import CompletionsClient, ServerError, ServerGoneError
 from service.engines.openai.following import TextFollower
 from service.engines.openai.served import ServedModel
@@ -57,7 +57,7 @@ class OpenAiEngine:
         self._start_seconds = start_seconds
         self._client: CompletionsClient | None = None
         self._served: ServedModel | None = None
-        self._abilities: Capabilities | None = None  # known between a start that succeeded and the next loss
+        self._capabilities: Capabilities | None = None  # known between a start that succeeded and the next loss
         self._lost = asyncio.Event()
 
     @property
@@ -70,12 +70,12 @@ class OpenAiEngine:
 
     @property
     def available(self) -> bool:
-        return self._abilities is not None
+        return self._capabilities is not None
 
     @property
     def capabilities(self) -> Capabilities | None:
         """Capabilities found by probing; None while the server is not up."""
-        return self._abilities
+        return self._capabilities
 
     async def start(self) -> None:
         """Load the tokenizer and probe the server's capabilities with real inferences.
@@ -101,7 +101,7 @@ class OpenAiEngine:
         self._client = client = CompletionsClient(self._url, self._config.openai.key.get_secret_value())
         async with asyncio.timeout(self._start_seconds):
             served = self._served = await asyncio.to_thread(ServedModel, self._config.model_dir, self._config.cache_dir)
-            self._abilities = able = await find_abilities(
+            self._capabilities = able = await find_capabilities(
                 client,
                 served,
                 self._config.openai.model,
@@ -137,14 +137,14 @@ class OpenAiEngine:
         await self._lost.wait()
 
     async def close(self) -> None:
-        self._abilities = None
+        self._capabilities = None
         if self._client is not None:
             await self._client.close()
             self._client = None
 
     def _checked(self, request: GenerationRequest) -> tuple[ServedModel, Capabilities, GrammarConstraint]:
         """Prepare a request. Raises EngineUnavailableError, or RequestRefusedError."""
-        if self._abilities is None or self._served is None:
+        if self._capabilities is None or self._served is None:
             raise EngineUnavailableError("the completions server is not up")
         if request.trace:
             raise RequestRefusedError("a server of completions does not show its steps")
@@ -154,7 +154,7 @@ class OpenAiEngine:
         if length > longest:
             raise PromptTooLongError.at(length, longest)
         try:
-            return self._served, self._abilities, self._served.compiler.compile(request.grammar)
+            return self._served, self._capabilities, self._served.compiler.compile(request.grammar)
         except GrammarError:  # its message quotes the grammar, and so the shopper
             raise RequestRefusedError("its grammar does not compile") from None
 
@@ -207,7 +207,7 @@ class OpenAiEngine:
     def _lost_to(self, error: ServerError) -> EngineUnavailableError:
         """Return what to raise; the server has to be started anew only when nothing listens there."""
         if isinstance(error, ServerGoneError):
-            self._abilities = None
+            self._capabilities = None
             self._lost.set()
         return EngineUnavailableError(str(error))
 
