@@ -94,6 +94,7 @@ class Llama:
         self.dtype = dtype
         self.precision = str(dtype).removeprefix("torch.")
         self.kernel = "torch"
+        self.row_cost = 0.0
         self._embedding = weights["model.embed_tokens.weight"].to(dtype)  # [V, H]
         self.device = self._embedding.device
         self._layers = [_load_layer(weights, f"model.layers.{index}.", dtype) for index in range(config.num_layers)]

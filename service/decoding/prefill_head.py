@@ -73,7 +73,7 @@ class PrefillHead:
         shared = [[phrase[: len(begun)] == begun for phrase in self._phrases] for begun in self._beginnings]
         self._shared = torch.tensor(shared).float()  # [beginnings, K]
         self._weights = weights
-        self._least = p_min
+        self.p_min = p_min
 
     @property
     def hidden_size(self) -> int:
@@ -102,9 +102,9 @@ class PrefillHead:
         copied, alone = self._weights.scores(embeddings, mask)
         shares = torch.cat([copied[0], alone]).flatten().softmax(0).view(-1, len(self._phrases))  # [T + 1, K]
         of_phrases = shares.sum(0)
-        begun = (self._shared @ of_phrases >= self._least).nonzero().flatten().tolist()
+        begun = (self._shared @ of_phrases >= self.p_min).nonzero().flatten().tolist()
         sequences = [self._beginnings[index] for index in begun]
-        for phrase in (of_phrases >= self._least).nonzero().flatten().tolist():
+        for phrase in (of_phrases >= self.p_min).nonzero().flatten().tolist():
             sequences += self._continued(phrase, shares[:-1, phrase].tolist(), prompt, goes_on)
         return PrefillDraft.from_sequences(sequences)
 
@@ -114,13 +114,13 @@ class PrefillHead:
         """Return the continuations of a phrase with the words that it likely copies."""
         sequences: list[tuple[int, ...]] = []
         for position, share in enumerate(shares):
-            if share < self._least:
+            if share < self.p_min:
                 continue
             end = position + 1
             while end < min(len(prompt), position + _LONGEST_WORD) and goes_on(prompt[end]):
                 end += 1
             # Each further token of a word costs one row, and the whole word saves one step.
-            end = end if share >= self._least * (end - position) else position + 1
+            end = end if share >= self.p_min * (end - position) else position + 1
             sequences.append((*self._phrases[phrase], *prompt[position:end]))
         return sequences
 

@@ -64,6 +64,10 @@ class CausalLM(Protocol):
         """The kernel that multiplies: ours ("avx2", "neon", ..., see native/targets.py) or "torch"."""
 
     @property
+    def row_cost(self) -> float:
+        """Cost of one more row as a share of a forward's, where it is known: a less likely guess is not worth one."""
+
+    @property
     def device(self) -> torch.device: ...
 
     @property

@@ -66,7 +66,7 @@ TARGETS = (
     ),
     Target(
         "neon", "darwin", "arm64", frozenset({"asimd", "asimddp"}),
-        ("-target", "aarch64-macos", "-mcpu=apple_m1", "-Wl,-install_name,peakplan.dylib"), ("-mcpu=apple-m1",),
+        ("-target", "aarch64-macos.13.0", "-mcpu=apple_m1", "-Wl,-install_name,peakplan.dylib"), ("-mcpu=apple-m1",),
     ),
 )  # fmt: skip
 

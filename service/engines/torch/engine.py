@@ -58,11 +58,12 @@ class TorchModel:
         self._llama = forward
         self._heads = loaded.heads.with_products(forward.linear) if loaded.heads else None
         self._prefill_draft = loaded.prefill_draft
-        self._prefill_head = loaded.prefill_head
+        head = loaded.prefill_head
+        self._prefill_head = head.at_least(max(head.p_min, forward.row_cost)) if head else None
         self._draft = draft
         try:
             num_heads = loaded.heads.num_heads if loaded.heads else 0
-            self._tree = MedusaTree.from_choices(loaded.tree, num_heads, loaded.p_min)
+            self._tree = MedusaTree.from_choices(loaded.tree, num_heads, max(loaded.p_min, forward.row_cost))
         except ValueError as error:
             raise ModelFolderError(
                 f"medusa_tree.json of model {loaded.id!r} does not fit its heads: {error}"
