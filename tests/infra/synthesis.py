@@ -1,9 +1,11 @@
 """Both fleets that ship, synthesised once a test run, in this process and as app.py composes them."""
 
 import json
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
 
 from infra.fleet.parts import REPOSITORY_ROOT
@@ -15,14 +17,17 @@ use_packaged_node()
 from aws_cdk import App  # noqa: E402  # jsii starts its Node at this import
 
 from infra.stacks import compose  # noqa: E402
+from tests.infra.fleet.fleets import dev_fleet  # noqa: E402
 
 Template = dict[str, Any]
+_BY_STACK = "templates-by-stack.json"
 
 
-def app_of(settings: FleetSettings) -> App:
+def app_of(settings: FleetSettings, outdir: str | None = None) -> App:
     """A fleet's app, composed and not synthesised yet; CDK's feature flags are those of cdk.json."""
     context = json.loads((REPOSITORY_ROOT / "cdk.json").read_text(encoding="utf-8"))["context"]
-    app = App(context=context, analytics_reporting=False, outdir=mkdtemp(prefix=f"peakplan-{settings.name}-"))
+    outdir = outdir or mkdtemp(prefix=f"peakplan-{settings.name}-")
+    app = App(context=context, analytics_reporting=False, outdir=outdir)
     compose(app, settings)
     return app
 
@@ -35,9 +40,23 @@ def templates_of(app: App) -> dict[str, Template]:
     }
 
 
-def findings(app: App) -> list[str]:
+def changed_fleet(changes: dict[str, Any]) -> dict[str, Template]:
+    """The templates of the dev fleet with changes, by dotted keys; every check is content with them.
+
+    Synthesised in a process of its own: CDK's Node keeps every construct of every app, and grows slow with gigabytes.
+    """
+    with TemporaryDirectory(prefix="peakplan-changed-") as outdir:
+        command = [sys.executable, "-m", "tests.infra.synthesis", json.dumps(changes), outdir]
+        done = subprocess.run(command, cwd=REPOSITORY_ROOT, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert findings(outdir) == []
+        found: dict[str, Template] = json.loads((Path(outdir) / _BY_STACK).read_text(encoding="utf-8"))
+        return found
+
+
+def findings(outdir: str) -> list[str]:
     """What the checks found in a synthesised app and nobody accepted: rule and construct."""
-    report = json.loads((Path(app.outdir) / "validation-report.json").read_text(encoding="utf-8"))
+    report = json.loads((Path(outdir) / "validation-report.json").read_text(encoding="utf-8"))
     return [
         f"{violation['ruleName']} at {place['constructPath']}"
         for plugin in report["pluginReports"]
@@ -67,3 +86,13 @@ def only(template: Template, kind: str) -> Any:
     """The properties of the one resource of its type."""
     (found,) = resources(template, kind).values()
     return found["Properties"]
+
+
+def main(changes: str, outdir: str) -> None:
+    """The process of `changed_fleet`."""
+    found = templates_of(app_of(dev_fleet(json.loads(changes)), outdir))
+    (Path(outdir) / _BY_STACK).write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.infra.fleet.fleets import dev_fleet
-from tests.infra.synthesis import Template, app_of, findings, only, resources, templates_of
+from tests.infra.synthesis import Template, changed_fleet, only, resources
 
 pytestmark = pytest.mark.slow  # a synth of the dev fleet each
 
@@ -31,20 +30,13 @@ PUBLIC: dict[str, Any] = {
 @cache
 def locked() -> dict[str, Template]:
     """An internal fleet behind mutual TLS, its trn1 group on reserved capacity."""
-    return _clean(LOCKED)
+    return changed_fleet(LOCKED)
 
 
 @cache
 def public() -> dict[str, Template]:
     """A fleet on the internet, behind JWT and with NAT."""
-    return _clean(PUBLIC)
-
-
-def _clean(changes: dict[str, Any]) -> dict[str, Template]:
-    app = app_of(dev_fleet(changes))
-    found = templates_of(app)
-    assert findings(app) == []
-    return found
+    return changed_fleet(PUBLIC)
 
 
 def _listener(stacks: dict[str, Template]) -> Any:
@@ -149,7 +141,7 @@ PROCESSORS: dict[str, Any] = {
 @cache
 def processors() -> dict[str, Template]:
     """A fleet without a Neuron chip."""
-    return _clean(PROCESSORS)
+    return changed_fleet(PROCESSORS)
 
 
 def test_a_cell_of_processors_runs_our_kernels_and_watches_no_chip() -> None:

@@ -10,8 +10,7 @@ import pytest
 from infra.fleet import addresses
 from infra.fleet.endpoints import OF_EVERY_HOST
 from infra.fleet.settings import FLEETS, FleetSettings
-from tests.infra.fleet.fleets import dev_fleet
-from tests.infra.synthesis import Template, app_of, findings, only, resources, templates, templates_of
+from tests.infra.synthesis import Template, changed_fleet, only, resources, templates
 
 pytestmark = pytest.mark.slow  # a synth of each fleet, once
 FLEETS_THAT_SHIP = ("dev", "prime-day")
@@ -22,10 +21,7 @@ EVENT = {"name": "sale", "start": "2030-07-13T07:00:00Z", "end": "2030-07-14T07:
 def changed(**changes: Any) -> dict[str, Template]:
     """The dev fleet with changes, whose keys have __ for dots; every check is content with it."""
     dotted = {name.replace("__", "."): json.loads(value) for name, value in changes.items()}
-    app = app_of(dev_fleet(dotted))
-    found = templates_of(app)
-    assert findings(app) == []
-    return found
+    return changed_fleet(dotted)
 
 
 def listed(value: str | list[str]) -> list[str]:

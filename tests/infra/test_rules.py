@@ -152,7 +152,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
             made.apply_removal_policy(RemovalPolicy.RETAIN)
     check(app)
     app.synth()
-    return findings(app)
+    return findings(str(app.outdir))
 
 
 @pytest.mark.parametrize("name", BAD)

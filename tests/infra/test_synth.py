@@ -26,7 +26,7 @@ def test_every_stack_of_the_fleet_is_there(fleet: str) -> None:
 @pytest.mark.parametrize("fleet", FLEET_NAMES)
 def test_no_check_finds_anything_that_is_not_accepted_with_a_reason(fleet: str) -> None:
     app, _ = synthesised(fleet)
-    assert findings(app) == []
+    assert findings(str(app.outdir)) == []
 
 
 def test_two_synths_are_the_same() -> None:
