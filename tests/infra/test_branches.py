@@ -48,7 +48,12 @@ def _clean(changes: dict[str, Any]) -> dict[str, Template]:
 
 
 def _listener(stacks: dict[str, Template]) -> Any:
-    return only(stacks["Cell-1"], "AWS::ElasticLoadBalancingV2::Listener")
+    """The one that callers speak TLS to; the others are for PrivateLink's load balancer and its health checks."""
+    found = resources(stacks["Cell-1"], "AWS::ElasticLoadBalancingV2::Listener").values()
+    (callers,) = [
+        each["Properties"] for each in found if "SslPolicy" in each["Properties"] and each["Properties"]["Port"] == 443
+    ]
+    return callers
 
 
 def test_a_jwt_is_verified_before_anything_is_forwarded() -> None:
