@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from cfnlint import lint
-from cfnlint.config import ManualArgs
+
+
 
 from infra.fleet.parts import REPOSITORY_ROOT
 
