@@ -1,4 +1,4 @@
-"""What the fleets that ship do not show: JWT, mutual TLS, NAT, a public balancer, reserved capacity, processors."""
+"""What the fleets that ship do not show: JWT, mutual TLS, NAT, a public load balancer, reserved capacity."""
 
 import json
 from functools import cache
@@ -40,10 +40,12 @@ def public() -> dict[str, Template]:
 
 
 def _listener(stacks: dict[str, Template]) -> Any:
-    """The one that speaks TLS: PrivateLink's network load balancer passes it on as it is."""
+    """The one that callers speak TLS to; the others are for PrivateLink's load balancer and its health checks."""
     found = resources(stacks["Cell-1"], "AWS::ElasticLoadBalancingV2::Listener").values()
-    (https,) = [each["Properties"] for each in found if each["Properties"]["Protocol"] == "HTTPS"]
-    return https
+    (callers,) = [
+        each["Properties"] for each in found if "SslPolicy" in each["Properties"] and each["Properties"]["Port"] == 443
+    ]
+    return callers
 
 
 def test_a_jwt_is_verified_before_anything_is_forwarded() -> None:
@@ -123,48 +125,3 @@ def test_reserved_capacity_is_used_first_by_its_own_group_alone() -> None:
             "CapacityReservationTarget": {"CapacityReservationIds": [RESERVATION]},
         },
     }
-
-
-PROCESSORS: dict[str, Any] = {
-    "groups": [
-        {
-            "instance_type": "c7a.4xlarge",
-            "engine": "torch",
-            "service_time": {"mean_ms": 49.3, "p99_ms": 153.5, "source": "measured: the figures of another machine"},
-            "minimum": 3,
-            "maximum": 6,
-        }
-    ]
-}
-
-
-@cache
-def processors() -> dict[str, Template]:
-    """A fleet without a Neuron chip."""
-    return changed_fleet(PROCESSORS)
-
-
-def test_a_cell_of_processors_runs_our_kernels_and_watches_no_chip() -> None:
-    cell = processors()["Cell-1"]
-    (template,) = resources(cell, "AWS::EC2::LaunchTemplate").values()
-    data = template["Properties"]["LaunchTemplateData"]
-    assert data["InstanceType"] == "c7a.4xlarge"
-    told = json.dumps(data["UserData"])
-    assert "PEAKPLAN_ENGINE=torch" in told
-    assert "PEAKPLAN_GROUP=cpu" in told
-    names = json.dumps(processors()["Observability"])
-    assert "cell-1-neuron-" not in names
-    assert "CPUUtilization" in names
-
-
-def test_the_image_of_a_fleet_of_processors_is_baked_and_proven_on_one() -> None:
-    image = processors()["Image"]
-    assert only(image, "AWS::ImageBuilder::InfrastructureConfiguration")["InstanceTypes"] == ["c7a.4xlarge"]
-    (recipe,) = resources(image, "AWS::ImageBuilder::ImageRecipe").values()
-    parameters = {
-        parameter["Name"]: parameter["Value"][0]
-        for component in recipe["Properties"]["Components"]
-        for parameter in component.get("Parameters", [])
-    }
-    assert parameters["CHIPS"] == "cpu"
-    assert "PEAKPLAN_ENGINE=torch" in parameters["SETTINGS"]

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from cfnlint import lint
-from cfnlint.config import ManualArgs
+from cfnlint.api import ManualArgs, lint  # type: ignore[import-untyped]
 
 from infra.fleet.parts import REPOSITORY_ROOT
 
