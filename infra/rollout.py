@@ -70,7 +70,11 @@ class Rollout:
         if code := self._cell(first, release, self.canary_minutes):
             return self._stopped_at(first, code)
         with ThreadPoolExecutor(max_workers=self.settings.rollout.parallel_cells) as pool:
-            codes = list(pool.map(lambda cell: self._cell(cell, release, self.bake_minutes), others))
+            try:
+                codes = list(pool.map(lambda cell: self._cell(cell, release, self.bake_minutes), others))
+            except BaseException:
+                self._stopped.set()  # before the pool waits for those that it has begun
+                raise
         if failed := [(cell, code) for cell, code in zip(others, codes, strict=True) if code]:
             return self._stopped_at(*failed[0])
         if code := self._stacks(OVER):
@@ -113,6 +117,9 @@ class Rollout:
             self._note(lambda: self._hurt(cell, release))
             print(harm, file=sys.stderr)
             return 1
+        except BaseException:  # Ctrl-C too: what was begun is gone on with later, and nothing else is begun
+            self._stopped.set()
+            raise
         self._note(lambda: setattr(self.state.cell(cell), "step", Step.DONE))
         return 0
 

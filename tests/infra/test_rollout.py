@@ -180,6 +180,16 @@ def test_a_deploy_goes_on_where_its_shell_died(account: Account, step: int, acts
     assert not again & set(done), "what was baked is not deployed again"
 
 
+def test_a_shell_that_dies_begins_no_other_cell(account: Account) -> None:
+    one_at_a_time = account.settings.rollout.model_copy(update={"parallel_cells": 1})
+    account.settings = account.settings.model_copy(update={"rollout": one_at_a_time})
+    account.dies_at = 3
+    with pytest.raises(ShellDiedError):
+        account.deploy(BEFORE)
+    assert set(account.running()) == {"cell-1"}
+    assert len(account.calls) == 3
+
+
 def test_a_deploy_is_not_gone_on_with_other_templates(account: Account) -> None:
     account.dies_at = 3
     with pytest.raises(ShellDiedError):
