@@ -48,9 +48,13 @@ def _clean(changes: dict[str, Any]) -> dict[str, Template]:
 
 
 def _listener(stacks: dict[str, Template]) -> Any:
-    """The one that speaks TLS: PrivateLink's network load balancer passes it on as it is."""
+    """The one that callers reach: others pass TLS on for PrivateLink, or answer its health checks."""
     found = resources(stacks["Cell-1"], "AWS::ElasticLoadBalancingV2::Listener").values()
-    (https,) = [each["Properties"] for each in found if each["Properties"]["Protocol"] == "HTTPS"]
+    (https,) = [
+        each["Properties"]
+        for each in found
+        if each["Properties"]["Port"] == 443 and each["Properties"]["Protocol"] == "HTTPS"
+    ]
     return https
 
 
