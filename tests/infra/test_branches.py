@@ -48,14 +48,12 @@ def _clean(changes: dict[str, Any]) -> dict[str, Template]:
 
 
 def _listener(stacks: dict[str, Template]) -> Any:
-    """The one that callers reach: others pass TLS on for PrivateLink, or answer its health checks."""
+    """The one that callers speak TLS to; the others are for PrivateLink's load balancer and its health checks."""
     found = resources(stacks["Cell-1"], "AWS::ElasticLoadBalancingV2::Listener").values()
-    (https,) = [
-        each["Properties"]
-        for each in found
-        if each["Properties"]["Port"] == 443 and each["Properties"]["Protocol"] == "HTTPS"
+    (callers,) = [
+        each["Properties"] for each in found if "SslPolicy" in each["Properties"] and each["Properties"]["Port"] == 443
     ]
-    return https
+    return callers
 
 
 def test_a_jwt_is_verified_before_anything_is_forwarded() -> None:
