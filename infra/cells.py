@@ -27,6 +27,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from infra.fleet.__main__ import fleet_file
 from infra.fleet.settings import FleetFileError, FleetSettings
 
+CALLERS_LISTENER = ("HTTPS", 443)
 _REFUSAL = {
     "Type": "fixed-response",
     "FixedResponseConfig": {
@@ -127,7 +128,7 @@ class Cells:
         return f"/peakplan/{self._settings.name}/{cell}/listener-before-it-refused"
 
     def _listener(self, cell: str) -> dict[str, Any]:
-        """The HTTPS listener of the cell's stack."""
+        """The listener of the cell's stack that callers reach; another one may answer PrivateLink's health checks."""
         stack = f"peakplan-{self._settings.name}-{cell}"
         pages = self._clients("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack)
         found = [
@@ -137,9 +138,11 @@ class Cells:
             if each["ResourceType"] == "AWS::ElasticLoadBalancingV2::Listener"
         ]
         listeners = self._clients("elbv2").describe_listeners(ListenerArns=found)["Listeners"] if found else []
-        https: list[dict[str, Any]] = [each for each in listeners if each["Protocol"] == "HTTPS"]
+        https: list[dict[str, Any]] = [
+            each for each in listeners if (each["Protocol"], each["Port"]) == CALLERS_LISTENER
+        ]
         if len(https) != 1:
-            raise CellShiftError(f"{len(https)} HTTPS listeners in the stack {stack}: was the cell deployed?")
+            raise CellShiftError(f"{len(https)} listeners for callers in the stack {stack}: was the cell deployed?")
         return https[0]
 
     def _must_exist(self, cell: str) -> None:
