@@ -20,8 +20,6 @@ constexpr int kBlocks = 2;      // sixteens of outputs of a strip
 constexpr int kMostRows = 9;    // of a tile: their sums just fit the registers
 constexpr int kBestRows = 7;    // most rows of each of several tiles: their scaled sums fit, too
 constexpr int kFewRows = 5;     // up to these, the hardware reads ahead fast enough by itself
-constexpr size_t kAhead = 32768;  // bytes fetched before they are wanted: about a strip
-constexpr int kLocality = 2;    // into the second level cache
 
 using Weights = __m512i;
 using Inputs = __m512i;
@@ -45,8 +43,6 @@ constexpr int kBlocks = 1;
 constexpr int kMostRows = 6;
 constexpr int kBestRows = 6;
 constexpr int kFewRows = 0;
-constexpr size_t kAhead = 16384;
-constexpr int kLocality = 3;
 
 struct Weights {
   __m256i part[2];
@@ -76,8 +72,6 @@ constexpr int kBlocks = 1;
 constexpr int kMostRows = 6;
 constexpr int kBestRows = 6;
 constexpr int kFewRows = 0;
-constexpr size_t kAhead = 16384;
-constexpr int kLocality = 3;
 
 struct Weights {
   __m256i part[2];
@@ -107,8 +101,6 @@ constexpr int kBlocks = 1;
 constexpr int kMostRows = 6;
 constexpr int kBestRows = 6;
 constexpr int kFewRows = 0;
-constexpr size_t kAhead = 16384;
-constexpr int kLocality = 3;
 
 struct Weights {
   int8x16_t part[4];

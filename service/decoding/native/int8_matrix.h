@@ -26,6 +26,9 @@ constexpr int kStrip = kBlocks * kLanes;      // outputs whose weights lie toget
 constexpr int kStepBytes = kStrip * kDepth;
 constexpr int kCacheLine = 64;
 constexpr int kStepsOfALine = kStepBytes < kCacheLine ? kCacheLine / kStepBytes : 1;
+// Bytes of weights fetched into the first level cache before they are wanted: a strip of 32 outputs of 576 inputs, so that
+// memory works while cached weights are multiplied with more rows.
+constexpr size_t kAhead = 18432;
 constexpr size_t kHugePage = size_t{2} << 20;
 
 // Memory on huge pages where the system grants them: a forward reads all weights, page after page.
@@ -167,7 +170,7 @@ class Matrix {
         for (Ints& each : sums[r]) each = set_integer(kOffset ? activations.offsets(tile.row + r)[group] : 0);
       for (int k = group * kGroup; k < (group + 1) * kGroup;) {
         for (int byte = 0; byte < kStepBytes; byte += kCacheLine)
-          __builtin_prefetch(line + ahead + byte, 0, kLocality);
+          __builtin_prefetch(line + ahead + byte, 0, 3);
         for (int step = 0; step < kStepsOfALine; ++step, k += kDepth, line += kStepBytes) {
           Weights weights[kBlocks];
           for (int block = 0; block < kBlocks; ++block) weights[block] = load_weights(line + block * kLanes * kDepth);
