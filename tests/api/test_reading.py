@@ -16,7 +16,7 @@ def reading(**counts: int) -> Any:
 
 
 def test_refused_requests_were_asked_for_too() -> None:
-    found = reading(admitted=5, refused_busy=7, refused_late=2, refused_down=1, refused_closing=1)
+    found = reading(admitted=5, refused_capacity=7, refused_deadline=2, refused_engine=2)
     assert found.asked == 16
     assert found.service_seconds == 0.05
 

@@ -8,7 +8,8 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
-import yaml
+
+from infra.fleet.settings import FleetSettings
 
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = REPOSITORY / "service" / "Dockerfile"
@@ -28,7 +29,7 @@ def test_hadolint_finds_nothing() -> None:
 @pytest.mark.parametrize("fleet", sorted((REPOSITORY / "infra" / "fleets").glob("*.yaml")), ids=lambda path: path.stem)
 def test_the_base_is_the_container_that_fleets_name(fleet: Path) -> None:
     (base,) = re.findall(r"^ARG BASE=(.+)$", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
-    assert yaml.safe_load(fleet.read_text(encoding="utf-8"))["model"]["image"] == base
+    assert FleetSettings.from_yaml(fleet).model.image == base
 
 
 def test_the_context_holds_what_is_copied_and_no_more() -> None:

@@ -86,8 +86,8 @@ def running_moto(log: Path) -> Iterator[MotoServer]:
         process.wait()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
-    """One server for the test run: name your stacks and resources so that tests do not meet."""
+    """One server for a module: its account is that module's alone, whatever ran before."""
     with running_moto(tmp_path_factory.mktemp("moto") / "server.log") as server:
         yield server

@@ -362,4 +362,4 @@ def test_make_deploy_asks_the_account_before_it_changes_anything() -> None:
     said = subprocess.run(
         ["make", "--dry-run", "deploy", "FLEET=dev"], cwd=REPOSITORY_ROOT, capture_output=True, text=True, check=True
     ).stdout
-    assert said.index("infra.preflight dev") < said.index("infra.rollout dev")
+    assert said.index("fleet preflight dev") < said.index("fleet deploy dev")
