@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
-import yaml
 from aws_cdk import CfnElement, Duration, IgnoreMode, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_ecr as ecr
@@ -19,8 +19,9 @@ from constructs import Construct
 
 from infra.constructs.access import HTTPS
 from infra.constructs.acknowledge import acknowledge
+from infra.constructs.image_components import baked_on, cloudwatch_agent, component_parameters, declared_parameters
 from infra.constructs.network import ZONES_BY_NAME, flow_logs, removal_policy
-from infra.fleet.parts import REPOSITORY_ROOT, Group
+from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.settings import FleetSettings
 from infra.release import release_tags
 from infra.source import commit
@@ -28,10 +29,7 @@ from infra.source import commit
 AMI = REPOSITORY_ROOT / "ami"
 # Release files that make no difference to what runs; without them an asset's hash follows the sources alone.
 _NOT_SHIPPED = ["**/__pycache__", "**/*.pyc", "**/.*"]
-# What service/Dockerfile copies.
-_REQUIREMENTS = [f"!requirements-{name}.txt" for name in ("service", "torch", "triton", "tritonserver")]
 _ROOT_GIB = 100
-_AGENT_COMPONENT = "1.0.1"
 _MANAGED = ("AmazonSSMManagedInstanceCore", "EC2InstanceProfileForImageBuilder")
 
 
@@ -102,7 +100,7 @@ class ImagePipeline(Construct):
     def _release(self) -> dict[str, assets.Asset]:
         """What is baked: the service, the model's trained parts, the host's scripts and units."""
         sources = {
-            "service": (REPOSITORY_ROOT, ["*", "!service", "!service/**", *_REQUIREMENTS, *_NOT_SHIPPED]),
+            "service": (REPOSITORY_ROOT, ["*", "!service", "!service/**", *_copied_requirements(), *_NOT_SHIPPED]),
             "model": (REPOSITORY_ROOT / self._settings.model.folder, _NOT_SHIPPED),
             "host": (AMI, ["components", *_NOT_SHIPPED]),
         }
@@ -154,7 +152,7 @@ class ImagePipeline(Construct):
 
     def _recipe(self, release: dict[str, assets.Asset]) -> imagebuilder.CfnImageRecipe:
         settings = self._settings
-        decided = {"SDK": settings.model.sdk, "CONTAINER": settings.model.image, **_component_parameters(settings)}
+        decided = {"SDK": settings.model.sdk, "CONTAINER": settings.model.image, **component_parameters(settings)}
         known = decided | {name.upper(): asset.s3_object_url for name, asset in release.items()}
         # A version may never change what it holds, so it follows all of it, the parameters' values included.
         contents = [*(asset.asset_hash for asset in release.values()), json.dumps(decided, sort_keys=True)]
@@ -171,11 +169,11 @@ class ImagePipeline(Construct):
             version=_version(*contents, *(component.version for component in components.values())),
             parent_image=base,
             components=[
-                configured(component_arn=_cloudwatch_agent(Stack.of(self))),
+                configured(component_arn=cloudwatch_agent(Stack.of(self))),
                 *(
                     configured(
                         component_arn=component.attr_arn,
-                        parameters=[parameter(name=name, value=[known[name]]) for name in _declared_parameters(path)]
+                        parameters=[parameter(name=name, value=[known[name]]) for name in declared_parameters(path)]
                         or None,
                     )
                     for path, component in components.items()
@@ -269,46 +267,11 @@ class ImagePipeline(Construct):
         )
 
 
-def baked_on(settings: FleetSettings) -> Group:
-    """The group whose kind of instance builds the image, and proves what was compiled for its chip."""
-    return next((group for group in settings.groups if group.engine == "neuron"), settings.groups[0])
-
-
-def _component_parameters(settings: FleetSettings) -> dict[str, str]:
-    """Parameters of the container's document: the model as the fleet file describes it, for each chip of its groups."""
-    model = settings.model
-    compiled_for = {
-        "tensor-parallel": model.tensor_parallel,
-        "max-prompt-tokens": model.max_prompt_tokens,
-        "max-new-tokens": model.max_plan_tokens,
-        "sequence-length": model.sequence_length,
-        "speculation-length": model.speculation_length,
-    }
-    chips = dict.fromkeys(group.chip for group in [baked_on(settings), *settings.groups])
-    decided = {
-        "ENGINE": "triton" if baked_on(settings).engine == "neuron" else "torch",
-        "TRITON_HOSTS": "neuron",
-        "CORES_PER_CHIP": model.tensor_parallel,
-        "MAX_PROMPT_TOKENS": model.max_prompt_tokens,
-        "STRATEGY": model.strategy,
-    }
-    return {
-        "CHIPS": " ".join(chips),
-        "COMPILE": " ".join(f"--{name} {value}" for name, value in compiled_for.items()),
-        "SETTINGS": " ".join(f"PEAKPLAN_{name}={value}" for name, value in decided.items()),
-    }
-
-
-def _cloudwatch_agent(stack: Stack) -> str:
-    """Amazon's own component that installs the CloudWatch agent, which ami/agent configures."""
-    arn = f"arn:{stack.partition}:imagebuilder:{stack.region}:aws:component"
-    return f"{arn}/amazon-cloudwatch-agent-linux/{_AGENT_COMPONENT}"
-
-
-def _declared_parameters(document: Path) -> list[str]:
-    """The parameters that a component's document declares; Image Builder refuses any other."""
-    content = yaml.safe_load(document.read_text(encoding="utf-8"))
-    return [name for parameter in content.get("parameters", []) for name in parameter]
+def _copied_requirements() -> list[str]:
+    """What service/Dockerfile copies from the root besides the service, as exceptions to what is left out."""
+    dockerfile = (REPOSITORY_ROOT / "service" / "Dockerfile").read_text(encoding="utf-8")
+    copies = re.findall(r"^COPY (requirements.*) \./$", dockerfile, re.MULTILINE)
+    return [f"!{name}" for line in copies for name in line.split()]
 
 
 def _version(*contents: str) -> str:

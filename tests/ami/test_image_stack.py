@@ -1,11 +1,14 @@
 """What the Image stack tells the documents of ami/: words that the service and its compiler understand."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from infra.fleet.settings import FLEETS, FleetSettings
 from service.engines.neuron.__main__ import _parser
 from service.settings import Settings
-from tests.infra.synthesis import resources, templates
+from tests.infra.synthesis import resources, synthesised, templates
 
 pytestmark = pytest.mark.slow  # a synth of the dev fleet
 
@@ -46,3 +49,13 @@ def test_the_compiler_takes_the_fleet_s_model(told: dict[str, str], fleet: Fleet
         assert taken.tensor_parallel == fleet.model.tensor_parallel
         assert taken.speculation_length == fleet.model.speculation_length
         assert taken.sequence_length == fleet.model.sequence_length
+
+
+def test_the_release_holds_all_that_the_dockerfile_copies() -> None:
+    outdir = Path(synthesised("dev")[0].outdir)
+    (release,) = [path.parents[1] for path in outdir.glob("asset.*/service/Dockerfile")]
+    lines = (release / "service" / "Dockerfile").read_text(encoding="utf-8")
+    copied = [word for line in re.findall(r"^COPY (?!--from)(.+) \S+$", lines, re.MULTILINE) for word in line.split()]
+    assert "requirements.txt" in copied
+    missing = [name for name in copied if name != "${MODEL}" and not (release / name).exists()]
+    assert missing == [], "build-container.sh would fail where an image is baked"

@@ -1,0 +1,55 @@
+"""What Image Builder's components are told: the model's parameters, and which of them a document takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+from aws_cdk import Stack
+
+from infra.fleet.parts import Group
+from infra.fleet.settings import FleetSettings
+
+_AGENT_COMPONENT = "1.0.1"
+
+
+def baked_on(settings: FleetSettings) -> Group:
+    """The group whose kind of instance builds the image, and proves what was compiled for its chip."""
+    return next((group for group in settings.groups if group.engine == "neuron"), settings.groups[0])
+
+
+def component_parameters(settings: FleetSettings) -> dict[str, str]:
+    """Parameters of the container's document: the model as the fleet file describes it, for each chip of its groups."""
+    model = settings.model
+    compiled_for = {
+        "tensor-parallel": model.tensor_parallel,
+        "max-prompt-tokens": model.max_prompt_tokens,
+        "max-new-tokens": model.max_plan_tokens,
+        "sequence-length": model.sequence_length,
+        "speculation-length": model.speculation_length,
+    }
+    chips = dict.fromkeys(group.chip for group in [baked_on(settings), *settings.groups])
+    decided = {
+        "ENGINE": "triton" if baked_on(settings).engine == "neuron" else "torch",
+        "TRITON_HOSTS": "neuron",
+        "CORES_PER_CHIP": model.tensor_parallel,
+        "MAX_PROMPT_TOKENS": model.max_prompt_tokens,
+        "STRATEGY": model.strategy,
+    }
+    return {
+        "CHIPS": " ".join(chips),
+        "COMPILE": " ".join(f"--{name} {value}" for name, value in compiled_for.items()),
+        "SETTINGS": " ".join(f"PEAKPLAN_{name}={value}" for name, value in decided.items()),
+    }
+
+
+def cloudwatch_agent(stack: Stack) -> str:
+    """Amazon's own component that installs the CloudWatch agent, which ami/agent configures."""
+    arn = f"arn:{stack.partition}:imagebuilder:{stack.region}:aws:component"
+    return f"{arn}/amazon-cloudwatch-agent-linux/{_AGENT_COMPONENT}"
+
+
+def declared_parameters(document: Path) -> list[str]:
+    """The parameters that a component's document declares; Image Builder refuses any other."""
+    content = yaml.safe_load(document.read_text(encoding="utf-8"))
+    return [name for parameter in content.get("parameters", []) for name in parameter]
