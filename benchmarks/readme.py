@@ -39,8 +39,9 @@ _BLOCK = re.compile(r"(<!-- figure: (\w+) -->\n).*?(<!-- end of figure -->)", re
 
 
 def render_decoding(figure: dict[str, Any]) -> str:
-    """Return the tables of the machines that `make bench` ran on, each with the best kernel that it has."""
-    return _machines({name: one for name, one in figure["machines"].items() if not one.get("forced")})
+    """Return the tables of the machines that `make bench` ran on, each with its best kernel, and no more than these."""
+    natural = {name: one for name, one in figure["machines"].items() if not one.get("forced")}
+    return _machines({name: {**one, "breakdown": None} for name, one in natural.items()})
 
 
 def every_decoding() -> str:
