@@ -208,7 +208,7 @@ _ADDRESS = r"^(arn:aws:sns:.+|[^@\s]+@[^@\s]+\.[^@\s]+)$"
 
 
 def _or_one_address(schema: dict[str, Any]) -> None:
-    """What editors are told: one address stands for both."""
+    """Tell editors that one address stands for both targets."""
     both = {name: schema.pop(name) for name in ("type", "properties", "required", "additionalProperties")}
     schema["anyOf"] = [{"type": "string", "pattern": _ADDRESS}, both]
 

@@ -1,4 +1,4 @@
-"""What a rule over a fleet file finds. Apart from the rules, whose modules all need it."""
+"""The finding of a rule over a fleet file, in a module of its own because all modules of rules need it."""
 
 from __future__ import annotations
 
