@@ -221,7 +221,7 @@ def _deploy(given: argparse.Namespace, settings: FleetSettings, assembly: str) -
     try:
         newest = release_of(settings, given.release, ec2) if given.release else newest_release(settings, ssm, ec2)
     except ReleaseError:
-        if not any(cell.releases for cell in state.cells.values()):  # a first deploy: what bakes images goes first
+        if not any(cell.releases for cell in state.cells.values()):  # a first deploy begins with the image stack
             print(f"Deploying {', '.join(UNDER)}: no machine image yet", flush=True)
             if code := _call([*deploy, "--exclusively", *UNDER]):
                 return code

@@ -225,7 +225,7 @@ class HostGroup(Construct):
     def _refresh(self) -> autoscaling.UpdatePolicy:
         """Return the policy that replaces instances in steps.
 
-        It stops and rolls back when one of these alarms of the group fires.
+        An alarm of the group that fires stops the replacement and rolls it back.
         """
         names = [scaling_alarm_name(self.name, policy) for policy in ("latency", "by-rule")]
         return autoscaling.UpdatePolicy.instance_refresh(

@@ -73,11 +73,11 @@ class MetricAlarm:
     """
 
     key: str
-    meaning: str  # a sentence for whoever reads the notification
+    meaning: str  # a sentence for the reader of the notification
     readings: Mapping[str, Reading]
     expression: str  # CloudWatch metric math over the names of `readings`
     line: float
-    unit: str  # of the line, for people
+    unit: str  # the unit of the threshold in alarm texts
     evaluation: tuple[int, int, int]  # seconds of a period, M, N
     severity: Severity
     runbook: str = ""  # docs/runbooks/<runbook>.md; the key where left out
@@ -166,7 +166,7 @@ class Slo:
     prefix: str  # of its alarms' keys
     goal: str  # a field of settings.slo
     bad: str  # metric math
-    what: str  # the bad ones, for people
+    what: str  # the name of the bad answers in alarm texts
     readings: Mapping[str, Reading]
 
     def budget(self, settings: FleetSettings) -> float:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Violation:
-    """One broken rule: where in the file, what it says and what to do, and the rule's source."""
+    """One broken rule: its place in the file, the message with its remedy, and the source of the rule."""
 
     field: str
     problem: str
