@@ -1,1 +1,1 @@
-"""The AWS fleet that the planner runs on: what is wanted (fleet), and what builds it (constructs, stacks)."""
+"""The AWS fleet that the planner runs on: its definition (fleet) and the code that builds it (constructs, stacks)."""

@@ -39,34 +39,34 @@ _REFUSAL = {
 
 
 class CellShiftError(Exception):
-    """A move that would hurt more than it helps, or names nothing. For people."""
+    """A move that would do harm or that names an unknown cell. The message is written for operators."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """Instances of one cell's Auto Scaling groups: in service, and at most."""
+    """The instances of one cell's Auto Scaling groups: how many are in service, and the maximum."""
 
     in_service: int
     maximum: int
 
 
 class Cells:
-    """The cells of one fleet behind their names."""
+    """The cells of one fleet behind their DNS names."""
 
     def __init__(self, settings: FleetSettings, clients: Callable[[str], Any]) -> None:
-        """`clients` gives the boto3 client of a service."""
+        """Create the cells' controller; `clients` returns the boto3 client of a service."""
         self._settings, self._clients = settings, clients
         self._route53, self._autoscaling = clients("route53"), clients("autoscaling")
 
     def weights(self) -> dict[str, dict[str, int]]:
-        """Each name's weights by cell. Raises CellShiftError where the fleet has no zone in this account."""
+        """Return each name's weights by cell. Raise CellShiftError where the fleet has no zone in this account."""
         found: dict[str, dict[str, int]] = {}
         for record in self._records(self._zone()):
             found.setdefault(record["Name"].rstrip("."), {})[record["SetIdentifier"]] = record["Weight"]
         return found
 
     def loads(self) -> dict[str, Load]:
-        """What each cell runs and may run."""
+        """Return the instances that each cell runs and its maximum."""
         found = {}
         for cell in self._settings.cell_names:
             names = [f"peakplan-{self._settings.name}-{cell}-{group.chip}" for group in self._settings.groups]
@@ -98,23 +98,26 @@ class Cells:
         self._set(cell, 0)
 
     def move_in(self, cell: str) -> None:
-        """Give the cell its share of callers again. Raises CellShiftError where there is no such cell."""
+        """Give the cell its share of callers again. Raise CellShiftError where there is no such cell."""
         self._must_exist(cell)
         self._serve_again(cell)
         weights = self._settings.network.cell_weights or (1,) * self._settings.cells
         self._set(cell, weights[self._settings.cell_names.index(cell)])
 
     def refuse(self, cell: str) -> None:
-        """Have the cell's balancer answer 503 itself. What it did is kept first, so that nothing is lost half way."""
+        """Make the cell's balancer answer 503 itself.
+
+        Its present actions are saved first, so that nothing is lost half way.
+        """
         listener = self._listener(cell)
         ssm, name = self._clients("ssm"), self._kept_in(cell)
         actions = json.dumps(listener["DefaultActions"])
-        with suppress(ssm.exceptions.ParameterAlreadyExists):  # it refuses already, or should: what it did is kept
+        with suppress(ssm.exceptions.ParameterAlreadyExists):  # the cell refuses already, and its actions are saved
             ssm.put_parameter(Name=name, Value=actions, Type="String", Overwrite=False)
         self._clients("elbv2").modify_listener(ListenerArn=listener["ListenerArn"], DefaultActions=[_REFUSAL])
 
     def _serve_again(self, cell: str) -> None:
-        """Undo `refuse`, where that was done."""
+        """Undo `refuse` if it was applied."""
         ssm, name = self._clients("ssm"), self._kept_in(cell)
         try:
             actions = json.loads(ssm.get_parameter(Name=name)["Parameter"]["Value"])
@@ -128,7 +131,10 @@ class Cells:
         return f"/peakplan/{self._settings.name}/{cell}/listener-before-it-refused"
 
     def _listener(self, cell: str) -> dict[str, Any]:
-        """The listener of the cell's stack that callers reach; another one may answer PrivateLink's health checks."""
+        """Return the listener of the cell's stack that callers reach.
+
+        Another listener may answer PrivateLink's health checks.
+        """
         stack = f"peakplan-{self._settings.name}-{cell}"
         pages = self._clients("cloudformation").get_paginator("list_stack_resources").paginate(StackName=stack)
         found = [
@@ -172,7 +178,7 @@ class Cells:
                     yield record
 
     def _set(self, cell: str, weight: int) -> None:
-        """All names at once: Route 53 applies a batch whole or not at all."""
+        """Set the weights of all names at once: Route 53 applies a batch whole or not at all."""
         zone = self._zone()
         changes = [
             {"Action": "UPSERT", "ResourceRecordSet": {**record, "Weight": weight}}
@@ -185,7 +191,7 @@ class Cells:
 
 
 def describe(cells: Cells) -> str:
-    """Who gets what: weights by name, instances by cell."""
+    """Return a description of the weights by name and the instances by cell."""
     lines = [
         f"{name}: " + ", ".join(f"{cell} {weight}" + (" (out)" if not weight else "") for cell, weight in each.items())
         for name, each in sorted(cells.weights().items())
@@ -195,7 +201,7 @@ def describe(cells: Cells) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The command line; 1 where a move is refused, 2 where a file or AWS cannot be used."""
+    """Run the command line. Return 1 where a move is refused, 2 where a file or AWS cannot be used."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=("out", "in", "show"))
     parser.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")

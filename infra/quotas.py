@@ -1,4 +1,4 @@
-"""What a fleet asks of an account's quotas, and what the account grants. Numbers are the fleet's maximum, all cells."""
+"""The quotas that a fleet needs and those that the account grants, for the fleet's maximum over all cells."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GIB_A_TIB = 1024
 
 @dataclass(frozen=True)
 class Need:
-    """What the fleet needs of one quota. `default` is what accounts begin with by AWS's documentation, if it says."""
+    """The fleet's need of one quota. `default` is the initial value in AWS's documentation, if it gives one."""
 
     service: str  # the service code of Service Quotas
     quota: str  # a pattern of the quota's name there
@@ -40,7 +40,7 @@ class Grant:
 
 
 def needs(settings: FleetSettings) -> Iterator[Need]:
-    """Every quota that a fleet of this size can run into."""
+    """Yield every quota that a fleet of this size can exceed."""
     cells, zones = settings.cells, len(settings.availability_zones)
     for chip, name, default in (("inf2", "Inf", 0), ("trn1", "Trn", 0), ("cpu", r"Standard \(.*\)", 5)):
         groups = [group for group in settings.groups if group.chip == chip]
@@ -80,14 +80,17 @@ def needs(settings: FleetSettings) -> Iterator[Need]:
 
 
 def granted(need: Need, quotas: Any) -> Grant | None:
-    """The account's quota that `need` is about, None where Service Quotas does not list it. `quotas` is its client."""
+    """Return the account's quota for `need`, or None where Service Quotas does not list it.
+
+    `quotas` is the boto3 client of Service Quotas.
+    """
     found = [grant for grant in _listed(quotas, need.service) if re.search(need.quota, grant.name)]
     return found[0] if found else None
 
 
 @cache
 def _listed(quotas: Any, service: str) -> tuple[Grant, ...]:
-    """What the account has been granted, before what every account has."""
+    """Return the quotas granted to the account, followed by the defaults of every account."""
     grants: list[Grant] = []
     for operation in ("list_service_quotas", "list_aws_default_service_quotas"):
         for page in quotas.get_paginator(operation).paginate(ServiceCode=service):
@@ -98,7 +101,7 @@ def _listed(quotas: Any, service: str) -> tuple[Grant, ...]:
 
 
 def request(grant: Grant, amount: float) -> str:
-    """The command that asks AWS for more."""
+    """Return the command that asks AWS for a higher quota."""
     return (
         f"aws service-quotas request-service-quota-increase --service-code {grant.service} --quota-code {grant.code} "
         f"--desired-value {amount:g}"

@@ -1,4 +1,4 @@
-"""What a release is: one immutable machine image, with what it was made of in its tags."""
+"""A release: one immutable machine image, whose tags say what it was made of."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from infra.fleet.settings import FleetSettings
 FLEET, MODEL, COMMIT, MODEL_HASH, MANIFEST = (
     f"peakplan:{name}" for name in ("fleet", "model", "commit", "model-hash", "manifest")
 )
-_HASH = 12  # of the 64 digits of a content's hash; a tag has 256 characters
+_HASH = 12  # of the 64 hexadecimal digits of a content's hash; a tag has 256 characters
 
 
 class ReleaseError(Exception):
-    """A release that cannot be deployed, or none; the message says what to do. For people."""
+    """A release that is missing or cannot be deployed. The message says what to do and is written for operators."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """One machine image and the tags that say what is in it."""
+    """One machine image and the tags that describe its contents."""
 
     image_id: str
     commit: str
@@ -35,7 +35,7 @@ class Release:
 
 
 def release_tags(settings: FleetSettings, contents: Mapping[str, str], commit: str) -> dict[str, str]:
-    """The tags of an image made of `contents` (service, model, host: their content hashes) at `commit`."""
+    """Return the tags of an image made at `commit` of `contents` (the content hashes of service, model and host)."""
     manifest = {name: digest[:_HASH] for name, digest in sorted(contents.items())} | {"sdk": settings.model.sdk}
     return {
         FLEET: settings.name,
@@ -47,7 +47,10 @@ def release_tags(settings: FleetSettings, contents: Mapping[str, str], commit: s
 
 
 def newest_release(settings: FleetSettings, ssm: Any, ec2: Any) -> Release:
-    """The release that the image pipeline made last. Raises ReleaseError where there is none yet, or none of ours."""
+    """Return the release that the image pipeline made last.
+
+    Raise ReleaseError where there is none yet, or where it has no tags of ours.
+    """
     name = settings.machine_image.parameter
     try:
         image_id = str(ssm.get_parameter(Name=name)["Parameter"]["Value"])
@@ -62,7 +65,7 @@ def newest_release(settings: FleetSettings, ssm: Any, ec2: Any) -> Release:
 
 
 def release_of(settings: FleetSettings, image_id: str, ec2: Any) -> Release:
-    """The release that an image is. Raises ReleaseError for an image that is gone, or that says nothing of itself."""
+    """Return the release that an image is. Raise ReleaseError for an image that is gone or that has no release tags."""
     try:
         images = ec2.describe_images(ImageIds=[image_id])["Images"]
     except ClientError as error:

@@ -25,10 +25,12 @@ from infra.release import ReleaseError, release_of
 
 
 def plan(state: DeploymentState, settings: FleetSettings, release: str | None) -> dict[str, str]:
-    """Which release each cell should run: `release`, or the one before for cells that the last deploy moved.
+    """Return the release that each cell should run.
 
-    The first cell always moves first, so what it was sent to last is what the last deploy brought. Raises CellError
-    where there is nothing to go back to.
+    That is `release`, or the previous release for the cells that the last deploy moved.
+
+    The first cell always moves first, so what it was sent to last is what the last deploy brought. Raise CellError
+    where there is nothing to return to.
     """
     if release is not None:
         return dict.fromkeys(settings.cell_names, release)
@@ -44,9 +46,9 @@ def plan(state: DeploymentState, settings: FleetSettings, release: str | None) -
 def roll_back(
     settings: FleetSettings, release: str | None, clients: Callable[[str], Any], sleep: Sleep = time.sleep
 ) -> dict[str, str]:
-    """Send the cells back, all at once; answers which cells moved, and to which release.
+    """Send the cells back, all at once, and return which cells moved and to which release.
 
-    Raises CellError for cells that did not go, after all others went; ReleaseError for a release that is none.
+    Raise CellError for cells that did not go, after all others went, and ReleaseError for an invalid release.
     """
     store = StateStore(settings, clients("ssm"))
     state = store.load()
@@ -59,7 +61,7 @@ def roll_back(
     for cell in going:
         if (left := state.cell(cell.name).releases[-1:]) and left[0] != wanted[cell.name]:
             state.reject(left[0])
-    state.finish()  # the deploy that was under way is not gone on with
+    state.finish()  # the interrupted deploy is not continued
     store.save(state)
     moving = [cell for cell in going if cell.runs() != wanted[cell.name] or not cell.is_settled()]
     with ThreadPoolExecutor(max_workers=max(1, len(moving))) as pool:
@@ -74,7 +76,7 @@ def roll_back(
 
 
 def _returned(cell: DeployedCell, release: str) -> str:
-    """Bring one cell back; what went wrong, in words, so that the other cells go on."""
+    """Bring one cell back, and return what went wrong as text, so that the other cells continue."""
     print(f"{cell.name} goes to {release}", flush=True)
     try:
         cell.return_to(release)
@@ -85,7 +87,10 @@ def _returned(cell: DeployedCell, release: str) -> str:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The command line; 1 when a cell does not go back, 2 when the fleet file or the account cannot be used."""
+    """Run the command line.
+
+    Return 1 when a cell does not go back, 2 when the fleet file or the account cannot be used.
+    """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
     parser.add_argument("--release", default=None, help="a machine image's id; by default each cell's release before")

@@ -35,17 +35,20 @@ from infra.fleet.settings import FleetFileError, FleetSettings
 from infra.release import Release, ReleaseError, newest_release, release_of
 from infra.source import commit
 
-Call = Callable[[list[str]], int]  # runs a command line, answers its exit code
+Call = Callable[[list[str]], int]  # runs a command line and returns its exit code
 UNDER, OVER = ("Network", "Image"), ("Edge", "Observability")
 
 
 class CannotGoOnError(Exception):
-    """A deploy that must not be gone on with as it is; the message says what to do. For people."""
+    """A deploy that cannot continue in its present state. The message says what to do and is written for operators."""
 
 
 @dataclass
 class Rollout:
-    """One deploy of a fleet: what it does is said before it is done, and kept before the next thing is begun."""
+    """One deploy of a fleet.
+
+    Each step is announced before it runs, and its result is stored before the next step begins.
+    """
 
     settings: FleetSettings
     state: DeploymentState
@@ -60,7 +63,7 @@ class Rollout:
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def run(self) -> int:
-        """Everything that is left of the deploy; the first failing step's code."""
+        """Run the rest of the deploy, and return the exit code of the first failing step, or 0."""
         release = self.state.release or ""
         first, *others = self.settings.cell_names
         if self.state.foundation is not Step.DONE:
@@ -73,7 +76,7 @@ class Rollout:
             try:
                 codes = list(pool.map(lambda cell: self._cell(cell, release, self.bake_minutes), others))
             except BaseException:
-                self._stopped.set()  # before the pool waits for those that it has begun
+                self._stopped.set()  # set this before the pool waits for the cells that have begun
                 raise
         if failed := [(cell, code) for cell, code in zip(others, codes, strict=True) if code]:
             return self._stopped_at(*failed[0])
@@ -94,7 +97,10 @@ class Rollout:
         return self.call([*self.deploy, "--exclusively", *stacks, *given])
 
     def _cell(self, cell: str, release: str, minutes: float) -> int:
-        """Move one cell and bake it; 0 also where it was done before, and 1 where another one's harm stopped it."""
+        """Move one cell and bake it.
+
+        Return 0 also where it was done before, and 1 where another cell's harm stopped it.
+        """
         if self.state.cell(cell).step is Step.DONE:
             print(f"{cell} has it already", flush=True)
             return 0
@@ -117,14 +123,17 @@ class Rollout:
             self._note(lambda: self._hurt(cell, release))
             print(harm, file=sys.stderr)
             return 1
-        except BaseException:  # Ctrl-C too: what was begun is gone on with later, and nothing else is begun
+        except BaseException:  # Ctrl-C too: a later run continues the begun cells, and no other cell begins
             self._stopped.set()
             raise
         self._note(lambda: setattr(self.state.cell(cell), "step", Step.DONE))
         return 0
 
     def _sent(self, cell: str, release: str, standing: DeployedCell) -> None:
-        """What the stack runs counts as the release before, also where a deploy by hand brought it there."""
+        """Record the release sent to a cell.
+
+        What the stack runs counts as the previous release, even if it was deployed by hand.
+        """
         if standing.exists() and (runs := standing.runs()):
             self.state.sent(cell, runs)
         self.state.sent(cell, release)
@@ -144,7 +153,10 @@ class Rollout:
 
 
 def start(state: DeploymentState, newest: Release, assembly: str, known: Callable[[str], Release]) -> Release:
-    """The release to deploy: a new one, or that of a deploy that broke off. Changes `state`; raises CannotGoOnError."""
+    """Return the release to deploy: a new one, or that of an interrupted deploy.
+
+    This changes `state`. Raise CannotGoOnError if a person must decide.
+    """
     if state.release is None:
         if newest.image_id in state.rejected:
             raise CannotGoOnError(
@@ -164,13 +176,13 @@ def start(state: DeploymentState, newest: Release, assembly: str, known: Callabl
 
 
 def synthesis(fleet: str, cdk: Sequence[str], assembly: str) -> list[str]:
-    """The command line that synthesises `fleet` (a name or a path) into the folder `assembly`."""
+    """Return the command line that synthesises `fleet` (a name or a path) into the folder `assembly`."""
     app = f"{shlex.quote(sys.executable)} app.py"
     return [*cdk, "synth", "--quiet", "--app", app, "--context", f"fleet={fleet}", "--output", assembly]
 
 
 def digest(assembly: Path) -> str:
-    """What tells two cloud assemblies apart: the hash of all templates in one."""
+    """Return the hash of all templates in a cloud assembly, which distinguishes it from others."""
     said = hashlib.sha256()
     for template in sorted(assembly.glob("*.template.json")):
         said.update(template.name.encode() + template.read_bytes())
@@ -209,7 +221,7 @@ def _deploy(given: argparse.Namespace, settings: FleetSettings, assembly: str) -
     try:
         newest = release_of(settings, given.release, ec2) if given.release else newest_release(settings, ssm, ec2)
     except ReleaseError:
-        if not any(cell.releases for cell in state.cells.values()):  # a first deploy: what bakes images goes first
+        if not any(cell.releases for cell in state.cells.values()):  # a first deploy begins with the image stack
             print(f"Deploying {', '.join(UNDER)}: no machine image yet", flush=True)
             if code := _call([*deploy, "--exclusively", *UNDER]):
                 return code
@@ -224,7 +236,10 @@ def _deploy(given: argparse.Namespace, settings: FleetSettings, assembly: str) -
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The command line; 2 when the fleet file or the account cannot be used, 3 when a person must decide first."""
+    """Run the command line.
+
+    Return 2 when the fleet file or the account cannot be used, 3 when a person must decide first.
+    """
     given = _parser().parse_intermixed_args(words)
     try:
         settings = FleetSettings.from_yaml(fleet_file(given.fleet))

@@ -1,4 +1,4 @@
-"""Which sources a release was made of: the commit, for the tags of what is made of them."""
+"""The source commit of a release, for the tags of everything that is made of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from infra.fleet.parts import REPOSITORY_ROOT
 
 
 def commit() -> str:
-    """The checkout's commit, with -dirty where files differ from it; PEAKPLAN_COMMIT says it where there is no git."""
+    """Return the checkout's commit, with -dirty where files differ from it.
+
+    Where there is no git, PEAKPLAN_COMMIT gives the commit.
+    """
     if told := os.environ.get("PEAKPLAN_COMMIT"):
         return told
     try:

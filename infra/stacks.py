@@ -1,4 +1,4 @@
-"""The stacks of a fleet: what is deployed together, what waits for what, and what is checked of every template."""
+"""The stacks of a fleet: what each contains, the order of their deployment, and the checks of every template."""
 
 from __future__ import annotations
 
@@ -30,26 +30,26 @@ from infra.constructs.on_call import OnCall
 from infra.fleet.settings import FleetFileError, FleetSettings
 
 GUARD_RULES = Path(__file__).parent / "rules" / "never.guard"
-# CloudFormation takes a template of 1 MB, and a cell's alarms and graphs are some 60 kB of it.
+# CloudFormation accepts templates of up to 1 MB, of which a cell's alarms and graphs take some 60 kB.
 MOST_CELLS = 11
 
 
 def tags(settings: FleetSettings, id: str) -> dict[str, str]:
-    """What a stack and everything in it is tagged with: bills and searches are split by these."""
+    """Return the tags of a stack and everything in it, by which bills and searches are split."""
     return {"peakplan:fleet": settings.name, "peakplan:part": id.lower(), "cost-center": settings.cost_center}
 
 
 def stack_name(settings: FleetSettings, id: str) -> str:
-    """What CloudFormation calls the stack that the CDK CLI calls `id`: peakplan-<fleet>-<id>."""
+    """Return CloudFormation's name for the stack that the CDK CLI calls `id`: peakplan-<fleet>-<id>."""
     return f"peakplan-{settings.name}-{id.lower()}"
 
 
 class FleetStack(Stack):
-    """A stack of one fleet: its name, tags, zones, and protection from a careless delete."""
+    """A stack of one fleet: its name, tags, zones, and protection from accidental deletion."""
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, purpose: str) -> None:
-        """`id` is what the CDK CLI calls it."""
-        # Before super: CDK asks for the zones while it builds the stack.
+        """Create the stack; `id` is its name in the CDK CLI."""
+        # This precedes super().__init__, because CDK asks for the zones while it builds the stack.
         self._zones = list(settings.availability_zones)
         super().__init__(
             scope,
@@ -64,12 +64,12 @@ class FleetStack(Stack):
     @property
     @jsii.member(jsii_name="availabilityZones")
     def availability_zones(self) -> list[str]:
-        """The fleet file's zones: nothing is looked up in an account at synth."""
+        """The fleet file's zones, so that nothing is looked up in an account at synthesis."""
         return self._zones
 
 
 class NetworkStack(FleetStack):
-    """The VPC of a fleet, with endpoints and flow logs: first, and alone under everything else."""
+    """The VPC of a fleet, with endpoints and flow logs. It is deployed first, and every other stack needs it."""
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
         super().__init__(scope, id, settings=settings, purpose="the network of all cells")
@@ -78,7 +78,7 @@ class NetworkStack(FleetStack):
 
 
 class ImageStack(FleetStack):
-    """Where artifacts are kept and machine images are baked: ECR repository, model bucket and image pipeline."""
+    """The stack of artifacts and machine images: ECR repository, model bucket and image pipeline."""
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
         super().__init__(scope, id, settings=settings, purpose="machine images and models")
@@ -90,7 +90,10 @@ class ImageStack(FleetStack):
 
 
 class CellStack(FleetStack):
-    """One cell, which refers to no other stack: it reads the network's parameters at deploy. `cell` is it."""
+    """The stack of one cell, `cell`.
+
+    It refers to no other stack: it reads the network's parameters at deploy time.
+    """
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, name: str) -> None:
         super().__init__(scope, id, settings=settings, purpose=f"{name}, standing alone")
@@ -104,7 +107,10 @@ class CellStack(FleetStack):
 
 
 class EdgeStack(FleetStack):
-    """The names callers use. It imports the cells' load balancers, so none of them can go while it is named."""
+    """The names that callers use.
+
+    The stack imports the cells' load balancers, so none of them can be deleted while it has a name.
+    """
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, cells: Sequence[Cell]) -> None:
         super().__init__(scope, id, settings=settings, purpose="names over the cells")
@@ -121,10 +127,13 @@ class EdgeStack(FleetStack):
 
 
 class ObservabilityStack(FleetStack):
-    """Alarms, the dashboard, and where notifications go. It reads the cells' names, and no cell knows of it."""
+    """The alarms, the dashboard, and the targets of notifications.
+
+    This stack reads the cells' names, and no cell depends on it.
+    """
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, cells: Sequence[CellNames]) -> None:
-        """Raises FleetFileError for more cells than one template holds."""
+        """Create the stack. Raise FleetFileError for more cells than one template holds."""
         if len(cells) > MOST_CELLS:
             raise FleetFileError(
                 f"cells: {len(cells)} are more than the {MOST_CELLS} whose alarms one stack holds; make cells larger "
@@ -144,9 +153,9 @@ class ObservabilityStack(FleetStack):
 
 
 def compose(app: App, settings: FleetSettings) -> list[CellStack]:
-    """All stacks of the fleet in `app`; answers the cells'.
+    """Create all stacks of the fleet in `app`, and return those of the cells.
 
-    Their ids are Network, Image, Cell-1 ... Cell-n, Edge and Observability. Cells refer to nothing; they wait for the
+    The ids are Network, Image, Cell-1 ... Cell-n, Edge and Observability. Cells refer to nothing; they wait for the
     network only because they read its parameters.
     """
     network = NetworkStack(app, "Network", settings=settings)
@@ -156,7 +165,7 @@ def compose(app: App, settings: FleetSettings) -> list[CellStack]:
     ObservabilityStack(app, "Observability", settings=settings, cells=[stack.cell.names for stack in cells])
     for stack in (*cells, edge):
         stack.add_stack_dependency(network)
-    # CloudFormation tags what it makes as it tags the stack; instances and volumes are made by launch templates.
+    # CloudFormation applies the stack's tags to its resources; launch templates must tag instances and volumes.
     for stack in cells:
         for key, value in tags(settings, stack.node.id).items():
             Tags.of(stack).add(key, value)
@@ -165,7 +174,7 @@ def compose(app: App, settings: FleetSettings) -> list[CellStack]:
 
 
 def check(app: App) -> None:
-    """Refuse what AWS's rules or our own forbid; findings that are meant carry their reason beside them."""
+    """Refuse what AWS's rules or our own forbid; accepted findings carry their reason beside them."""
     Validations.of(app).add_plugins(
         AwsSolutionsChecks(app),
         CloudFormationValidatePlugin(

@@ -20,11 +20,11 @@ from infra.fleet.settings import FleetFileError, FleetSettings
 
 
 class NoZoneError(Exception):
-    """The fleet's zone is not there yet. For people."""
+    """A private zone of the fleet that does not exist yet. The message is written for operators."""
 
 
 def zone_of(settings: FleetSettings, route53: Any) -> str:
-    """The id of the fleet's private zone. Raises NoZoneError."""
+    """Return the id of the fleet's private zone. Raise NoZoneError if it does not exist."""
     name = f"{settings.network.domain}."
     for zone in route53.list_hosted_zones_by_name(DNSName=name)["HostedZones"]:
         said = zone["Config"].get("Comment", "")
@@ -34,7 +34,10 @@ def zone_of(settings: FleetSettings, route53: Any) -> str:
 
 
 def authorise(settings: FleetSettings, route53: Any) -> list[str]:
-    """Authorise each VPC of another account; answers the commands for their owners. Raises NoZoneError."""
+    """Authorise each VPC of another account, and return the commands for their owners.
+
+    Raise NoZoneError if the zone does not exist.
+    """
     callers = associated_by_owners(settings)
     if not callers:
         return []
@@ -51,7 +54,7 @@ def authorise(settings: FleetSettings, route53: Any) -> list[str]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The command line; 2 when the fleet file or the account cannot be used."""
+    """Run the command line. Return 2 when the fleet file or the account cannot be used."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
     given = parser.parse_args(words)

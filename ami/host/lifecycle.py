@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Moves this host's Auto Scaling lifecycle on: `ready` once it answers plans, `drain` when it leaves, `wait` alone.
+"""Move this host's Auto Scaling lifecycle on: `ready` once it answers plans, `drain` when it leaves, `wait` alone.
 
-Python's standard library and the AWS CLI, nothing else. Not run in a real account yet; tests/ami/test_lifecycle.py runs
-it against a metadata server and a CLI of its own.
+This script needs only Python's standard library and the AWS CLI. It has not been run in a real account;
+tests/ami/test_lifecycle.py runs it against a metadata server and a CLI of its own.
 """
 
 import json
@@ -17,21 +17,24 @@ from pathlib import Path
 METADATA = os.environ.get("PEAKPLAN_METADATA_URL", "http://169.254.169.254")
 SERVICE = os.environ.get("PEAKPLAN_SERVICE_URL", "http://127.0.0.1:8080")
 PAUSE_SECONDS = float(os.environ.get("PEAKPLAN_PAUSE_SECONDS", "0.5"))
-# Auto Scaling's target lifecycle states: what it wants this host to become.
+# These are Auto Scaling's target lifecycle states, which say what it wants this host to become.
 SERVING, WARMED, TERMINATED = {"InService"}, {"Warmed:Stopped", "Warmed:Running", "Warmed:Hibernated"}, {"Terminated"}
 PROOF = {"query": "nike running shoes under $100", "deadline_ms": 2000}
-MODELS_OWN = {"model", "cache"}  # a plan that rules made proves nothing
+MODELS_OWN = {"model", "cache"}  # A plan made by rules does not prove that the model works.
 UPTIME = Path("/proc/uptime")
-# Written once this host is in service; systemd keeps the folder until the next boot.
+# This file is written once this host is in service; systemd keeps the folder until the next boot.
 SERVED = Path(os.environ.get("RUNTIME_DIRECTORY", "/run/peakplan")) / "in-service"
 
 
 class LifecycleError(RuntimeError):
-    """What AWS refused; systemd tries again."""
+    """A lifecycle request that AWS refused. systemd runs the unit again."""
 
 
 def metadata(path: str) -> str:
-    """A value of the instance metadata service (IMDSv2); empty where it has none. Raises OSError."""
+    """Return a value of the instance metadata service (IMDSv2), or "" where it has none.
+
+    Raise OSError if it is unreachable.
+    """
     asks = urllib.request.Request(
         f"{METADATA}/latest/api/token", method="PUT", headers={"X-aws-ec2-metadata-token-ttl-seconds": "60"}
     )
@@ -50,7 +53,7 @@ def metadata(path: str) -> str:
 
 
 def why_not() -> str:
-    """What keeps this host from service, in the service's own words; "" once its model has made a plan."""
+    """Return what keeps this host from service, in the service's own words, or "" once its model has made a plan."""
     asks = urllib.request.Request(
         f"{SERVICE}/plan", data=json.dumps(PROOF).encode(), headers={"Content-Type": "application/json"}
     )
@@ -67,7 +70,10 @@ def why_not() -> str:
 
 
 def wait() -> None:
-    """Return when the service has planned. Whoever is impatient, the hook's timeout, ends the host instead."""
+    """Return once the service has made a plan.
+
+    There is no timeout here: the lifecycle hook's timeout ends a slow host.
+    """
     said = ""
     while reason := why_not():
         if reason != said:
@@ -78,30 +84,33 @@ def wait() -> None:
 
 
 def complete(hook: str) -> None:
-    """Let the lifecycle action of `hook` continue. Raises LifecycleError when AWS refuses, OSError."""
+    """Let the lifecycle action of `hook` continue.
+
+    Raise LifecycleError when AWS refuses, OSError when the CLI cannot run.
+    """
     command = ["aws", "autoscaling", "complete-lifecycle-action", "--lifecycle-action-result", "CONTINUE"]
     command += ["--lifecycle-hook-name", hook, "--instance-id", metadata("instance-id")]
     command += ["--auto-scaling-group-name", os.environ["PEAKPLAN_AUTO_SCALING_GROUP"]]
     done = subprocess.run(
         [*command, "--region", metadata("placement/region")], capture_output=True, text=True, check=False
     )
-    if "No active Lifecycle Action" in done.stderr:  # done before: this host has only been started again
+    if "No active Lifecycle Action" in done.stderr:  # It is complete already: this host was only restarted.
         return
     if done.returncode != 0:
         raise LifecycleError(f"the lifecycle action of {hook} does not go on: {done.stderr.strip()}")
 
 
 def ready() -> None:
-    """Prove readiness, then continue the launch: into service, or into the warm pool, which counts as a launch too."""
+    """Prove readiness, then complete the launch, which leads into service or into the warm pool."""
     wait()
     if metadata("autoscaling/target-lifecycle-state") in SERVING | WARMED:
         complete(os.environ["PEAKPLAN_LAUNCH_HOOK"])
 
 
 def is_leaving(target: str) -> bool:
-    """Whether a host with this target state is to leave: to end, or back to the warm pool that it once came from.
+    """Return whether a host with this target state must leave: terminate, or return to the warm pool.
 
-    A host that was never in service and is to be warmed is only on its way there.
+    A host that was never in service and is to be warmed is still being launched, so it is not leaving.
     """
     if target in SERVING:
         SERVED.touch()
@@ -109,9 +118,11 @@ def is_leaving(target: str) -> bool:
 
 
 def drain() -> None:
-    """Once this host is to leave: stop the service, which serves on while the balancer leaves, then let the host go.
+    """Stop the service once this host must leave, then let the host go.
 
-    The same hook holds a host that ends (Terminating:Wait) and one that goes back to the pool (Warmed:Pending:Wait).
+    The service keeps answering while the load balancer deregisters the host.
+
+    The same hook holds a host that terminates (Terminating:Wait) and one that rejoins the pool (Warmed:Pending:Wait).
     """
     while not is_leaving(metadata("autoscaling/target-lifecycle-state")):
         time.sleep(PAUSE_SECONDS)
@@ -122,7 +133,10 @@ def drain() -> None:
 
 
 def main(words: list[str]) -> int:
-    """`lifecycle.py ready|drain|wait`; 1 with the reason when AWS or the metadata service refuses."""
+    """Run `lifecycle.py ready|drain|wait`.
+
+    Return 1, with the reason printed, when AWS or the metadata service refuses.
+    """
     commands = {"ready": ready, "drain": drain, "wait": wait}
     if len(words) != 1 or words[0] not in commands:
         print(f"usage: lifecycle.py {'|'.join(commands)}", file=sys.stderr)

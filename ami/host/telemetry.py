@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes the CloudWatch agent's configuration for this host, from its environment, and starts the agent with it.
+"""Write the CloudWatch agent's configuration for this host from its environment, and start the agent with it.
 
-What is not known before boot, the fleet, cell and log group, stands as ${NAME} in the files of ami/agent. Python's
-standard library alone. Not run on hardware or in a real account yet; tests/ami/test_telemetry.py runs it with an agent
-of its own.
+Values not known before boot (fleet, cell and log group) are written as ${NAME} in the files of ami/agent. The script
+needs only Python's standard library. It has not been run on hardware or in a real account; tests/ami/test_telemetry.py
+runs it with an agent of its own.
 """
 
 import os
@@ -19,14 +19,20 @@ AGENT, SCRAPES = "cloudwatch-agent.json", "prometheus.yaml"
 
 
 def render(name: str) -> Path:
-    """Fill in a template of that name; answers where it lies. Raises KeyError for a name the host does not know."""
+    """Fill in the template of that name and return the path of the result.
+
+    Raise KeyError for a name the host does not know.
+    """
     target = FOLDER / name
     target.write_text(Template((TEMPLATES / name).read_text(encoding="utf-8")).substitute(os.environ), encoding="utf-8")
     return target
 
 
 def main() -> int:
-    """Render and start; the agent's own code, or 2 where /etc/peakplan/host.env says too little."""
+    """Render the files and start the agent.
+
+    Return the agent's exit code, or 2 if /etc/peakplan/host.env lacks a value.
+    """
     try:
         render(SCRAPES)
         configuration = render(AGENT)

@@ -1,4 +1,4 @@
-"""How callers outside the fleet's VPC reach it: PrivateLink, routes, the private zone, the certificate's names."""
+"""The access of callers outside the VPC to the fleet: PrivateLink, routes, the private zone and the certificate."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from infra.constructs.load_balancer import LoadBalancer
 
 HTTPS = 443
-# Of the cell's load balancer, for the health checks of the one before it, which have no certificate or token to show.
+# This port of the cell's load balancer serves the health checks of the NLB, which has no certificate or token.
 HEALTH_PORT = 8443
 
 
@@ -44,7 +44,7 @@ class EndpointService(Construct):
         subnets: ec2.SubnetSelection,
         load_balancer: LoadBalancer,
     ) -> None:
-        """`name` is the cell's, `load_balancer` its own."""
+        """Create the service; `name` is the cell's and `load_balancer` the cell's own."""
         super().__init__(scope, id)
         group = ec2.SecurityGroup(
             self, "SecurityGroup", vpc=vpc, description=f"PrivateLink to {name}", allow_all_outbound=False
@@ -62,7 +62,7 @@ class EndpointService(Construct):
             cross_zone_enabled=True,  # a caller's zone may have none of the healthy nodes
             deletion_protection=settings.deletion_protection,
             security_groups=[group],
-            # Who comes by PrivateLink has the endpoint service's permission; its network's addresses say nothing here.
+            # PrivateLink callers are admitted by the endpoint service's permissions; their addresses mean nothing here.
             enforce_security_group_inbound_rules_on_private_link_traffic=False,
         )
         acknowledge(front, "AwsSolutions::AwsSolutions-ELB2", "It forwards TCP; the cell's load balancer logs requests")
@@ -92,7 +92,7 @@ class EndpointService(Construct):
 
 
 def routes_to_callers(scope: Construct, vpc: ec2.Vpc, settings: FleetSettings) -> None:
-    """Send what goes to callers' networks over the transit gateway or peering of the settings; nothing without one."""
+    """Route traffic for callers' networks over the settings' transit gateway or peering, if there is one."""
     access = settings.access
     if not access.transit_gateway and not access.peering:
         return
@@ -122,7 +122,10 @@ def routes_to_callers(scope: Construct, vpc: ec2.Vpc, settings: FleetSettings) -
 
 
 def issued_certificate(scope: Construct, settings: FleetSettings) -> None:
-    """A certificate by the private CA of the settings, its ARN in the parameter that cells read; else nothing."""
+    """Issue a certificate by the settings' private CA, if any.
+
+    Its ARN is stored in the parameter that cells read.
+    """
     authority = settings.load_balancer.certificate_authority
     if authority is None:
         return
@@ -144,14 +147,17 @@ def issued_certificate(scope: Construct, settings: FleetSettings) -> None:
 
 
 def associate(scope: Construct, zone: route53.PrivateHostedZone, settings: FleetSettings) -> None:
-    """Let the callers' VPCs of this account resolve the fleet's names; other accounts' are not ours to join."""
+    """Let the callers' VPCs of this account resolve the fleet's names.
+
+    VPCs of other accounts are associated by their owners.
+    """
     for caller in associated_by_us(settings):
         zone.add_vpc(
             ec2.Vpc.from_vpc_attributes(
                 scope,
                 f"Caller-{caller.vpc_id}",
                 vpc_id=caller.vpc_id,
-                availability_zones=[f"{caller.region}a"],  # not asked for
+                availability_zones=[f"{caller.region}a"],  # CDK requires a zone, and nothing uses it
                 region=caller.region,
             )
         )

@@ -1,4 +1,4 @@
-"""Findings of the template checks that are meant, each with its reason beside the construct that it is about."""
+"""Accepted findings of the template checks, each with its reason beside the construct that it is about."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from constructs import IConstruct
 
 
 def acknowledge(construct: IConstruct, finding: str, reason: str) -> None:
-    """Let `finding` (as the check prints it) pass on `construct` and what is inside it, for `reason`."""
+    """Accept `finding` (as the check prints it) on `construct` and everything inside it, for `reason`."""
     Validations.of(construct).acknowledge(Acknowledgment(id=finding, reason=reason))

@@ -1,4 +1,4 @@
-"""The alarms of one cell in CloudWatch, rendered from infra/fleet/alarms.py, which decides all of them."""
+"""The alarms of one cell in CloudWatch, rendered from the definitions in infra/fleet/alarms.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _Query = cloudwatch.CfnAlarm.MetricDataQueryProperty
 
 
 class CellAlarms(Construct):
-    """Every alarm of one cell. Pages and tickets go to topics of their own; the parts of composite alarms to nobody."""
+    """Every alarm of one cell.
+
+    Pages and tickets go to topics of their own; the parts of composite alarms notify nobody.
+    """
 
     def __init__(
         self, scope: Construct, id: str, *, settings: FleetSettings, names: CellNames, on_call: OnCallTopics
@@ -30,7 +33,7 @@ class CellAlarms(Construct):
             self._made[alarm.key] = made
 
     def name(self, key: str) -> str:
-        """The CloudWatch name of this cell's alarm."""
+        """Return the CloudWatch name of this cell's alarm."""
         return alarm_name(self._settings.name, self._names.cell, key)
 
     def _metric(self, alarm: MetricAlarm) -> cloudwatch.CfnAlarm:
@@ -38,7 +41,7 @@ class CellAlarms(Construct):
         queries = [_query(metric, alarm.period_seconds, returned=metric.id == expression) for metric in metrics]
         if not any(metric.id == expression for metric in metrics):
             queries.append(_Query(id="value", expression=expression, label=alarm.key, return_data=True))
-        # A page reaches a person through the page alarm alone, which a deploy may hold back.
+        # A page reaches a person only through the page alarm, which a deploy may suppress.
         told = [self._on_call.ticket] if alarm.severity is Severity.TICKET else []
         return cloudwatch.CfnAlarm(
             self,
@@ -72,7 +75,7 @@ class CellAlarms(Construct):
             actions_suppressor_wait_period=SUPPRESSION_SECONDS if held else None,
             actions_suppressor_extension_period=SUPPRESSION_SECONDS if held else None,
         )
-        for key in alarm.parts:  # the rule names them, which CloudFormation cannot see
+        for key in alarm.parts:  # CloudFormation does not see the dependency in the rule's text
             made.add_resource_dependency(self._made[key])
         return made
 

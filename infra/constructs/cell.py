@@ -1,4 +1,4 @@
-"""One cell: a load balancer and the hosts behind it, standing alone. Whatever happens to it, no other cell notices."""
+"""One cell: a load balancer and the hosts behind it, independent of every other cell."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from infra.fleet.settings import FleetSettings
 
 
 class Cell(Construct):
-    """`name` (cell-1), `load_balancer`, `target_group` and `groups`; `names` is what other stacks may know of it."""
+    """One cell with its `name` (cell-1), `load_balancer`, `target_group` and `groups`.
+
+    `names` holds what other stacks may know of it.
+    """
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, name: str, vpc: ec2.IVpc) -> None:
         super().__init__(scope, id)

@@ -1,4 +1,4 @@
-"""The graphs of one cell on the dashboard: a row that says what is wrong, and one of details that runbooks lead to."""
+"""The graphs of one cell on the dashboard: a row that shows what is wrong, and a row of details for runbooks."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def cell_graphs(settings: FleetSettings, names: CellNames) -> list[Graph]:
     goal.curve("burn", burn_rate(settings), ANSWERS, cell, right=True)
     by_model = f"{percent(NOT_BY_MODEL, ALL, 1)} / {100 * BY_MODEL.budget(settings):.6g}"
     goal.curve("burn, by the model", by_model, BY_MODEL.readings, cell, right=True)
-    # Ten times the budget fills the axis: what is worse is bad enough to read elsewhere.
+    # The axis ends at ten times the budget: any greater value is bad enough to be visible elsewhere.
     goal.between(max(0, round(100 - 1000 * (1 - settings.slo.goal), 3)), 100)
     goal.line("goal", 100 * settings.slo.goal).line("fast burn", round(FAST.rate, 2), right=True)
     latency = graph("latency, s")
@@ -81,7 +81,7 @@ def _machine_graphs(settings: FleetSettings, names: CellNames, graph: Callable[[
 
 
 def _hosts_graph(settings: FleetSettings, cell: list[CellNames], graph: Callable[[str], Graph]) -> Graph:
-    """What the machines say of themselves."""
+    """Return the graph of the hosts' own metrics."""
     if all(group.engine == "torch" for group in settings.groups):
         busy = {"busy": Reading("CPUUtilization", GROUP, none_is_zero=False)}
         return graph("processors busy %").curve("busy %", "busy", busy, cell)
@@ -95,7 +95,7 @@ def _hosts_graph(settings: FleetSettings, cell: list[CellNames], graph: Callable
 
 
 def detail_graphs(settings: FleetSettings, names: CellNames) -> list[Graph]:
-    """What a runbook sends one to look at, once it is known which cell."""
+    """Return the graphs that a runbook refers to once the cell is known."""
 
     def graph(title: str) -> Graph:
         return Graph(f"{names.cell} {title}", fleet=settings.name, region=settings.region)
@@ -152,16 +152,16 @@ def latency_of(statistic: str) -> Reading:
 
 
 def burn_rate(settings: FleetSettings) -> str:
-    """How many times faster than the goal allows: the share of bad answers over the share that the goal leaves."""
+    """Return metric math for the burn rate: the share of bad answers over the share that the goal allows."""
     return f"{percent(BAD_ONES, ALL, 1)} / {100 * TIMELY.budget(settings):.6g}"
 
 
 def with_one_group(names: CellNames, number: int) -> CellNames:
-    """The cell as if it had that one group."""
+    """Return the cell's names with only that one group."""
     group = names.auto_scaling_groups[number]
     return CellNames(names.cell, names.load_balancer, names.target_groups, (group,))
 
 
 def dollars(instance_type: str) -> str:
-    """Dollars an hour of running instances, from prices.json."""
+    """Return metric math for the running instances' price in US dollars an hour, from prices.json."""
     return f"{Prices.from_json().instance_hour[instance_type]:g} * running"

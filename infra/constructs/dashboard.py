@@ -1,4 +1,4 @@
-"""The dashboard for whoever is on call: what is red, how shoppers fare over the whole fleet, then one row a cell."""
+"""The on-call dashboard: alarms in ALARM state, the service level of the whole fleet, then one row for each cell."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MOST_ALARMS_A_WIDGET = 100  # CloudWatch user guide, quotas
 
 
 class FleetDashboard(Construct):
-    """`peakplan-<fleet>` in CloudWatch."""
+    """The dashboard `peakplan-<fleet>` in CloudWatch."""
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, cells: Sequence[CellNames]) -> None:
         super().__init__(scope, id)
@@ -63,12 +63,12 @@ class FleetDashboard(Construct):
 
 
 class RunbookPages(Construct):
-    """`peakplan-<fleet>-runbook-<name>` in CloudWatch for each runbook, so that a notification's link opens it."""
+    """The dashboards `peakplan-<fleet>-runbook-<name>`, one for each runbook, that a notification's link opens."""
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
         super().__init__(scope, id)
         if settings.runbooks:
-            return  # the team reads them elsewhere
+            return  # the team publishes its runbooks elsewhere
         for name, text in pages(settings).items():
             cloudwatch.CfnDashboard(
                 self,
@@ -81,7 +81,7 @@ class RunbookPages(Construct):
 
 
 def dashboard_body(settings: FleetSettings, cells: Sequence[CellNames], arn: Callable[[str], str]) -> Json:
-    """CloudWatch's dashboard body; `arn` gives an alarm's ARN from its name."""
+    """Return CloudWatch's dashboard body; `arn` returns an alarm's ARN from its name."""
     widgets = [_header(settings), _alarms(settings, cells, arn)]
     widgets += row(_fleet_graphs(settings, cells), y=5, height=6)
     widgets += row(_plan_graphs(settings, cells), y=11, height=6)
@@ -144,7 +144,7 @@ def _fleet_graphs(settings: FleetSettings, cells: Sequence[CellNames]) -> list[G
 
 
 def _plan_graphs(settings: FleetSettings, cells: Sequence[CellNames]) -> list[Graph]:
-    """Who plans, what it takes, which release it is, and how far the account's quotas reach."""
+    """Return the graphs of planners, latency, releases, and the use of the account's quotas."""
 
     def graph(title: str, *, number: bool = False, period: int = 60) -> Graph:
         return Graph(title, fleet=settings.name, region=settings.region, period=period, number=number)

@@ -1,4 +1,4 @@
-"""Private names over the cells: every cell under one name, and a shuffle-sharded part of them for each caller."""
+"""Private DNS names over the cells: one name for every cell, and a shuffle-sharded subset of them for each caller."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from infra.fleet.shards import shard
 
 
 class Edge(Construct):
-    """A private hosted zone. `names` are the host names under which plans can be asked for."""
+    """A private hosted zone. `names` are the host names that accept plan requests."""
 
     def __init__(
         self,
@@ -27,7 +27,7 @@ class Edge(Construct):
         vpc: ec2.IVpc,
         load_balancers: Mapping[str, elb.IApplicationLoadBalancer],
     ) -> None:
-        """`load_balancers`: each cell's load balancer by the cell's name."""
+        """Create the zone; `load_balancers` maps each cell's name to its load balancer."""
         super().__init__(scope, id)
         self._settings, self._load_balancers = settings, load_balancers
         self._zone = route53.PrivateHostedZone(
@@ -39,11 +39,11 @@ class Edge(Construct):
             self._spread(service_name(settings, caller.name), shard(settings, caller.name))
             for caller in settings.callers
         ]
-        for cell in settings.cell_names:  # for who tries another cell by itself
+        for cell in settings.cell_names:  # for callers that choose another cell themselves
             self._record(service_name(settings, cell), cell)
 
     def _spread(self, name: str, cells: Sequence[str]) -> str:
-        """One weighted record a cell; a cell whose targets are all unhealthy gets no new callers."""
+        """Create one weighted record for each cell; a cell whose targets are all unhealthy gets no new callers."""
         weights = self._settings.network.cell_weights or (1,) * self._settings.cells
         for cell in cells:
             self._record(name, cell, weights[self._settings.cell_names.index(cell)])

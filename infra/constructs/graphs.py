@@ -1,4 +1,4 @@
-"""Graphs of a CloudWatch dashboard as the JSON that CloudWatch reads. Knows no aws_cdk, nor what is worth showing.
+"""Graphs of a CloudWatch dashboard as the JSON that CloudWatch reads, independent of aws_cdk and of their content.
 
 Source: CloudWatch API reference, Dashboard body structure and syntax.
 """
@@ -19,10 +19,10 @@ WIDTH = 24  # columns of a dashboard
 
 
 class Graph:
-    """One widget under construction: curves over readings of cells, and lines that should not be crossed."""
+    """One widget under construction: curves over readings of cells, and threshold lines."""
 
     def __init__(self, title: str, *, fleet: str, region: str, period: int = 60, number: bool = False) -> None:
-        """`number` shows a single value over the time range that the viewer picked, instead of curves."""
+        """Create an empty graph; `number` shows a single value over the viewer's time range instead of curves."""
         self.title, self._fleet, self._region, self._period, self._number = title, fleet, region, period, number
         self._axis: Json = {"min": 0}
         self._metrics: list[list[Any]] = []
@@ -38,7 +38,7 @@ class Graph:
         *,
         right: bool = False,
     ) -> Self:
-        """A curve of metric math over the readings, each summed over the cells."""
+        """Add a curve of metric math over the readings, each summed over the cells."""
         self._curves += 1
         terms: dict[str, str] = {}
         for identifier, reading in readings.items():
@@ -60,7 +60,10 @@ class Graph:
         return self
 
     def search(self, metric: str, dimension: str, statistic: str) -> Self:
-        """A curve for every value of a dimension that nobody can list at synth: releases, intents."""
+        """Add a curve for every value of a dimension.
+
+        It serves dimensions whose values are unknown at synthesis, such as releases and intents.
+        """
         self._curves += 1
         known = metrics()
         names = ",".join([known.namespace(metric), "Fleet", "Cell", dimension])
@@ -71,24 +74,24 @@ class Graph:
         return self
 
     def line(self, label: str, value: float, *, right: bool = False) -> Self:
-        """A horizontal line to compare with."""
+        """Add a horizontal line to compare with."""
         self._lines["horizontal"].append(
             {"label": label, "value": value, "color": "#d13212"} | ({"yAxis": "right"} if right else {})
         )
         return self
 
     def between(self, least: float, most: float) -> Self:
-        """Show this part of the left axis alone."""
+        """Limit the left axis to this range."""
         self._axis = {"min": least, "max": most}
         return self
 
     def span(self, label: str, start: str, end: str) -> Self:
-        """A band between two moments in ISO 8601."""
+        """Add a band between two moments in ISO 8601."""
         self._lines["vertical"].append([{"label": label, "value": start}, {"value": end}])
         return self
 
     def widget(self, x: int, y: int, width: int, height: int) -> Json:
-        """The widget at its place, in grid units."""
+        """Return the widget at its place, in grid units."""
         properties: Json = {
             "title": self.title,
             "region": self._region,
@@ -105,12 +108,12 @@ class Graph:
 
 
 def place(kind: str, properties: Json, x: int, y: int, width: int, height: int) -> Json:
-    """A widget of any kind at its place."""
+    """Return a widget of any kind at its place."""
     return {"type": kind, "x": x, "y": y, "width": width, "height": height, "properties": properties}
 
 
 def row(graphs: Sequence[Graph], y: int, height: int) -> list[Json]:
-    """The graphs side by side over the whole width. Raises ValueError where they cannot share it evenly."""
+    """Return the graphs side by side over the whole width. Raise ValueError where they cannot share it evenly."""
     if WIDTH % len(graphs):
         raise ValueError(f"{len(graphs)} graphs do not share {WIDTH} columns evenly")
     width = WIDTH // len(graphs)

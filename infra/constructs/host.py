@@ -1,4 +1,4 @@
-"""One kind of host of a cell: launch template, role, Auto Scaling group, hooks, refresh; scaling.py renders its law."""
+"""One kind of host of a cell: its launch template, role, Auto Scaling group, lifecycle hooks and instance refresh."""
 
 from __future__ import annotations
 
@@ -22,20 +22,23 @@ from infra.fleet.policies import GROUP_WARM_UP_SECONDS
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
 
-# Readiness is proven within the boot time; what takes this much longer is given up and launched anew.
+# Readiness is proven within the boot time; an instance that takes this much longer is terminated and replaced.
 HOOK_MARGIN_SECONDS = 300
 LAUNCH_HOOK, TERMINATE_HOOK = "prove-ready", "drain"
-# Two minutes for the last answers and logs after the balancer has drained an instance.
+# This allows two minutes for the last answers and logs after the load balancer has drained an instance.
 TERMINATE_MARGIN_SECONDS = 120
 
 
 def group_name(settings: FleetSettings, cell: str, group: Group) -> str:
-    """The Auto Scaling group's name in AWS."""
+    """Return the Auto Scaling group's name in AWS."""
     return f"peakplan-{settings.name}-{cell}-{group.chip}"
 
 
 def host_role(scope: Construct, name: str, log_group: logs.ILogGroup) -> iam.Role:
-    """What a host of group `name` may do: report, be managed, and move its own group's lifecycle on."""
+    """Return the role of the hosts of group `name`.
+
+    They may report, be managed, and complete their own group's lifecycle actions.
+    """
     stack = Stack.of(scope)
     role = iam.Role(scope, "Role", assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"), description=f"Hosts of {name}")
     arn = f"arn:{stack.partition}:autoscaling:{stack.region}:{stack.account}:autoScalingGroup"
@@ -43,7 +46,7 @@ def host_role(scope: Construct, name: str, log_group: logs.ILogGroup) -> iam.Rol
         iam.PolicyStatement(
             sid="Lifecycle",
             actions=list(endpoints.LIFECYCLE.actions),
-            resources=[f"{arn}:*:autoScalingGroupName/{name}"],  # the star is the id that AWS gives it
+            resources=[f"{arn}:*:autoScalingGroupName/{name}"],  # the wildcard is the id that AWS assigns
         )
     )
     role.add_to_policy(
@@ -64,17 +67,22 @@ def host_role(scope: Construct, name: str, log_group: logs.ILogGroup) -> iam.Rol
 
 
 def user_data(environment: Mapping[str, str]) -> ec2.UserData:
-    """Tell the host who it is, then start what the image holds; every later boot, peakplan.target starts by itself."""
+    """Write the host's environment, then start the services of the image.
+
+    On every later boot peakplan.target starts by itself.
+    """
     data = ec2.UserData.for_linux()
     data.add_commands("install -d -m 0755 /etc/peakplan", "cat > /etc/peakplan/host.env.new <<'END'")
     data.add_commands(*(f"{name}={value}" for name, value in environment.items()), "END")
-    data.add_commands("mv /etc/peakplan/host.env.new /etc/peakplan/host.env")  # whole, or not there
+    data.add_commands("mv /etc/peakplan/host.env.new /etc/peakplan/host.env")  # the file appears whole or not at all
     data.add_commands("systemctl start --no-block peakplan.target")
     return data
 
 
 class ReleaseParameters(Construct):
-    """Which release a cell runs and how fast it gets there: parameters of its stack, so that one template serves all.
+    """The parameters of a cell's stack that choose its release and the speed of its rollout.
+
+    They allow one template to serve every release.
 
     `image_id` has no default: a stack is made with a release, keeps it through every other change, and goes back to
     one by a change of this parameter alone (infra/rollback.py).
@@ -99,7 +107,10 @@ class ReleaseParameters(Construct):
         self.image_id = image.value_as_string
 
     def hurry_where_asked(self, group: autoscaling.CfnAutoScalingGroup) -> None:
-        """Let a fast refresh replace every instance at once; alarms that are red already must not stop it."""
+        """Let a fast refresh replace every instance at once.
+
+        Alarms that are already in ALARM state must not stop it.
+        """
         preferences = "UpdatePolicy.AutoScalingInstanceRefresh.Preferences"
         policy = Stack.of(self).resolve(group.cfn_options.update_policy)
         careful = policy["autoScalingInstanceRefresh"]["preferences"]
@@ -115,7 +126,7 @@ class ReleaseParameters(Construct):
 
 
 class HostGroup(Construct):
-    """The Auto Scaling group of one chip family in one cell; `group` is it, `name` its name."""
+    """The Auto Scaling group of one chip family in one cell, as `group`, with its `name`."""
 
     def __init__(
         self,
@@ -139,7 +150,7 @@ class HostGroup(Construct):
             "PEAKPLAN_FLEET": settings.name,
             "PEAKPLAN_CELL": cell,
             "PEAKPLAN_GROUP": group.chip,
-            "PEAKPLAN_RELEASE": release.image_id,  # a dimension of metrics: which release hurts?
+            "PEAKPLAN_RELEASE": release.image_id,  # a dimension of metrics, which shows the release at fault
             "PEAKPLAN_AUTO_SCALING_GROUP": self.name,
             "PEAKPLAN_LOG_GROUP": log_group.log_group_name,
             "PEAKPLAN_LAUNCH_HOOK": LAUNCH_HOOK,
@@ -195,7 +206,7 @@ class HostGroup(Construct):
             vpc=vpc,
             vpc_subnets=cell_subnets(settings),
             launch_template=template,
-            min_capacity=law.minimum,  # and no desired capacity: a deploy must not undo what scaling decided
+            min_capacity=law.minimum,  # no desired capacity is set, because a deploy must not undo a scaling decision
             max_capacity=law.maximum,
             default_instance_warmup=Duration.seconds(GROUP_WARM_UP_SECONDS),
             group_metrics=[autoscaling.GroupMetrics.all()],
@@ -212,7 +223,10 @@ class HostGroup(Construct):
         )
 
     def _refresh(self) -> autoscaling.UpdatePolicy:
-        """A new launch template replaces instances in steps; these alarms of the group's own stop it and roll back."""
+        """Return the policy that replaces instances in steps.
+
+        An alarm of the group that fires stops the replacement and rolls it back.
+        """
         names = [scaling_alarm_name(self.name, policy) for policy in ("latency", "by-rule")]
         return autoscaling.UpdatePolicy.instance_refresh(
             strategy=autoscaling.InstanceRefreshStrategy.ROLLING,
@@ -234,7 +248,7 @@ class HostGroup(Construct):
         )
         assert isinstance(group, autoscaling.CfnAutoScalingGroup)
         hook = autoscaling.CfnAutoScalingGroup.LifecycleHookSpecificationProperty
-        # In the group itself, so that its very first instances too wait for them.
+        # The hooks are part of the group itself, so that its very first instances wait for them too.
         group.lifecycle_hook_specification_list = [
             hook(
                 lifecycle_hook_name=LAUNCH_HOOK,

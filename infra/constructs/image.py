@@ -1,4 +1,4 @@
-"""How hosts come to be: where artifacts are kept, and the pipeline that bakes machine images from ami/."""
+"""The artifact stores, and the pipeline that builds machine images from ami/."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from infra.release import release_tags
 from infra.source import commit
 
 AMI = REPOSITORY_ROOT / "ami"
-# Release files that make no difference to what runs; without them an asset's hash follows the sources alone.
+# These files make no difference to what runs; without them an asset's hash depends on the sources alone.
 _NOT_SHIPPED = ["**/__pycache__", "**/*.pyc", "**/.*"]
 _ROOT_GIB = 100
 _MANAGED = ("AmazonSSMManagedInstanceCore", "EC2InstanceProfileForImageBuilder")
 
 
 class Artifacts(Construct):
-    """Where images and compiled models are kept."""
+    """The stores of images and compiled models."""
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
         super().__init__(scope, id)
@@ -60,7 +60,7 @@ class Artifacts(Construct):
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             enforce_ssl=True,
-            versioned=True,  # a compiled model that was overwritten can be had back
+            versioned=True,  # an overwritten compiled model can be restored
             lifecycle_rules=[
                 s3.LifecycleRule(
                     noncurrent_version_expiration=Duration.days(90),
@@ -75,7 +75,10 @@ class Artifacts(Construct):
 
 
 class ImagePipeline(Construct):
-    """Image Builder over the documents in ami/, on the pinned Neuron base image. Started by people, not by a clock."""
+    """The Image Builder pipeline over the documents in ami/, on the pinned Neuron base image.
+
+    It is started by people and has no schedule.
+    """
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, artifacts: Artifacts) -> None:
         super().__init__(scope, id)
@@ -98,7 +101,7 @@ class ImagePipeline(Construct):
         )
 
     def _release(self) -> dict[str, assets.Asset]:
-        """What is baked: the service, the model's trained parts, the host's scripts and units."""
+        """Return the assets of an image: the service, the model's trained parts, and the host's scripts and units."""
         sources = {
             "service": (REPOSITORY_ROOT, ["*", "!service", "!service/**", *_copied_requirements(), *_NOT_SHIPPED]),
             "model": (REPOSITORY_ROOT / self._settings.model.folder, _NOT_SHIPPED),
@@ -117,7 +120,7 @@ class ImagePipeline(Construct):
             description=f"Bakes the machine image of {self._settings.name}",
             managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name(name) for name in _MANAGED],
         )
-        bucket = next(iter(release.values())).bucket  # of `cdk bootstrap`: one for all
+        bucket = next(iter(release.values())).bucket  # all assets share the bucket of `cdk bootstrap`
         role.add_to_policy(
             iam.PolicyStatement(
                 sid="Release",
@@ -154,7 +157,7 @@ class ImagePipeline(Construct):
         settings = self._settings
         decided = {"SDK": settings.model.sdk, "CONTAINER": settings.model.image, **component_parameters(settings)}
         known = decided | {name.upper(): asset.s3_object_url for name, asset in release.items()}
-        # A version may never change what it holds, so it follows all of it, the parameters' values included.
+        # A version's contents are immutable, so its number depends on all of them, parameter values included.
         contents = [*(asset.asset_hash for asset in release.values()), json.dumps(decided, sort_keys=True)]
         base = ssm.StringParameter.value_for_string_parameter(self, settings.machine_image.base_parameter)
         documents = sorted((AMI / "components").glob("*.yaml"))
@@ -164,7 +167,7 @@ class ImagePipeline(Construct):
         return imagebuilder.CfnImageRecipe(
             self,
             "Recipe",
-            # The base image is known at deploy alone, too late for the version: it is part of the name instead.
+            # The base image is known only at deploy time, too late for the version, so the name contains it.
             name=f"peakplan-{settings.name}-{base}",
             version=_version(*contents, *(component.version for component in components.values())),
             parent_image=base,
@@ -203,7 +206,10 @@ class ImagePipeline(Construct):
     def _infrastructure(
         self, profile: iam.CfnInstanceProfile, artifacts: Artifacts
     ) -> imagebuilder.CfnInfrastructureConfiguration:
-        """An instance with the chip, because the model is proven by a plan; it has the internet, which cells do not."""
+        """Return the build instance's configuration.
+
+        It has the accelerator, because a plan must prove the model, and internet access, which cells lack.
+        """
         vpc = ec2.Vpc(
             self,
             "BuildNetwork",
@@ -242,7 +248,10 @@ class ImagePipeline(Construct):
         )
 
     def _distribution(self, release: dict[str, assets.Asset]) -> imagebuilder.CfnDistributionConfiguration:
-        """The finished image's id goes into the parameter that the next deploy begins with; its tags say what it is."""
+        """Return the distribution configuration.
+
+        It stores the image's id in the parameter that the next deploy reads, and tags the image with its contents.
+        """
         settings, kind = self._settings, imagebuilder.CfnDistributionConfiguration
         return kind(
             self,
@@ -268,13 +277,13 @@ class ImagePipeline(Construct):
 
 
 def _copied_requirements() -> list[str]:
-    """What service/Dockerfile copies from the root besides the service, as exceptions to what is left out."""
+    """Return the root files that service/Dockerfile copies besides the service, as exceptions to the exclusions."""
     dockerfile = (REPOSITORY_ROOT / "service" / "Dockerfile").read_text(encoding="utf-8")
     copies = re.findall(r"^COPY (requirements.*) \./$", dockerfile, re.MULTILINE)
     return [f"!{name}" for line in copies for name in line.split()]
 
 
 def _version(*contents: str) -> str:
-    """A semantic version that says which contents: 1.0.n with n of their hash."""
+    """Return a semantic version derived from the contents: 1.0.n with n of their hash."""
     digest = hashlib.sha256("\n".join(contents).encode()).hexdigest()
     return f"1.0.{int(digest[:7], 16)}"

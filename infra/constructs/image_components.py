@@ -1,4 +1,4 @@
-"""What Image Builder's components are told: the model's parameters, and which of them a document takes."""
+"""The parameters of Image Builder's components: the model's values, and those that each document declares."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _AGENT_COMPONENT = "1.0.1"
 
 
 def baked_on(settings: FleetSettings) -> Group:
-    """The group whose kind of instance builds the image, and proves what was compiled for its chip."""
+    """Return the group whose instance type builds the image and proves what was compiled for its chip."""
     return next((group for group in settings.groups if group.engine == "neuron"), settings.groups[0])
 
 
 def component_parameters(settings: FleetSettings) -> dict[str, str]:
-    """Parameters of the container's document: the model as the fleet file describes it, for each chip of its groups."""
+    """Return the parameters of the container's document: the fleet file's model, for each chip of its groups."""
     model = settings.model
     compiled_for = {
         "tensor-parallel": model.tensor_parallel,
@@ -44,12 +44,12 @@ def component_parameters(settings: FleetSettings) -> dict[str, str]:
 
 
 def cloudwatch_agent(stack: Stack) -> str:
-    """Amazon's own component that installs the CloudWatch agent, which ami/agent configures."""
+    """Return Amazon's own component that installs the CloudWatch agent, which ami/agent configures."""
     arn = f"arn:{stack.partition}:imagebuilder:{stack.region}:aws:component"
     return f"{arn}/amazon-cloudwatch-agent-linux/{_AGENT_COMPONENT}"
 
 
 def declared_parameters(document: Path) -> list[str]:
-    """The parameters that a component's document declares; Image Builder refuses any other."""
+    """Return the parameters that a component's document declares; Image Builder refuses any other."""
     content = yaml.safe_load(document.read_text(encoding="utf-8"))
     return [name for parameter in content.get("parameters", []) for name in parameter]

@@ -1,4 +1,4 @@
-"""The load balancer of a cell: listener, TLS, who may come in, targets, and the access log."""
+"""The load balancer of a cell: listener, TLS, authentication, targets, and the access log."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class LoadBalancer(Construct):
             deletion_protection=settings.deletion_protection,
             drop_invalid_header_fields=True,
             desync_mitigation_mode=elb.DesyncMitigationMode.STRICTEST,
-            # Callers' kept connections end now and then, so that they spread over cells again.
+            # Callers' persistent connections end periodically, so that they spread over the cells again.
             client_keep_alive=Duration.minutes(10),
             idle_timeout=Duration.seconds(60),
         )
@@ -68,7 +68,7 @@ class LoadBalancer(Construct):
         bucket = s3.Bucket(
             self,
             "AccessLogs",
-            encryption=s3.BucketEncryption.S3_MANAGED,  # the only kind that load balancers can write to
+            encryption=s3.BucketEncryption.S3_MANAGED,  # the only encryption that load balancers can write to
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
             enforce_ssl=True,
@@ -96,7 +96,7 @@ class LoadBalancer(Construct):
             load_balancing_algorithm_type=elb.TargetGroupLoadBalancingAlgorithmType.LEAST_OUTSTANDING_REQUESTS,
             deregistration_delay=Duration.seconds(self._settings.drain_seconds),
             health_check=elb.HealthCheck(
-                path="/readyz",  # proven by a real inference, not by a process that is alive
+                path="/readyz",  # passes only after a real inference, not merely a live process
                 interval=Duration.seconds(5),
                 timeout=Duration.seconds(4),
                 healthy_threshold_count=2,
@@ -106,7 +106,7 @@ class LoadBalancer(Construct):
         )
 
     def _reserve_for_events(self) -> None:
-        """Reserve capacity when an event's own capacity is due, and give it back at its end."""
+        """Reserve capacity when an event's own capacity is due, and release it at the event's end."""
         wanted = {event: reserved_units(self._settings, event.multiplier) for event in self._settings.events}
         if not any(wanted.values()):
             return
@@ -148,7 +148,7 @@ class LoadBalancer(Construct):
         return elb.ListenerCertificate.from_arn(ssm.StringParameter.value_for_string_parameter(self, name))
 
     def add_health_listener(self, port: int) -> None:
-        """Answer /readyz on `port`, and nothing else, to whoever the security group lets there."""
+        """Answer /readyz, and nothing else, on `port` to the peers that the security group admits."""
         listener = self.load_balancer.add_listener(
             "Health",
             port=port,

@@ -1,4 +1,4 @@
-"""What other stacks may know of a cell: plain strings, so that no cell refers to another."""
+"""The names of a cell that other stacks may know, as plain strings, so that no cell refers to another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class CellNames:
-    """The names under which AWS publishes one cell's metrics; at synth they may be tokens of the cell's own stack."""
+    """The names under which AWS publishes one cell's metrics.
+
+    At synthesis they may be tokens of the cell's own stack.
+    """
 
     cell: str  # cell-1 ...
     load_balancer: str  # its full name, app/NAME/ID

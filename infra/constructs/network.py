@@ -45,14 +45,14 @@ _RETENTION = {
 
 
 def log_retention(days: int) -> logs.RetentionDays:
-    """CDK's name of a retention; infra/fleet/rules.py admitted only those that exist."""
+    """Return CDK's name of a retention; infra/fleet/rules.py has admitted only the existing ones."""
     return _RETENTION[days]
 
 
 def removal_policy(settings: FleetSettings) -> RemovalPolicy:
-    """What becomes of data and logs when their stack goes.
+    """Return the policy for data and logs whose stack is deleted.
 
-    What is kept is kept from a delete, not from a first create that fails: there a resource with a fixed name would
+    Retained data survives a deletion, but not a first creation that fails: there a resource with a fixed name would
     stand in the way of every retry (aws-cdk issue 16270).
     """
     return RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE if settings.deletion_protection else RemovalPolicy.DESTROY
@@ -73,12 +73,12 @@ def flow_logs(scope: Construct, vpc: ec2.IVpc, settings: FleetSettings) -> None:
 
 
 def parameter_name(settings: FleetSettings, name: str) -> str:
-    """Where the network tells cells about itself: cells import nothing from another stack."""
+    """Return the name of the parameter by which the network informs cells, which import nothing from another stack."""
     return f"/peakplan/{settings.name}/network/{name}"
 
 
 class Network(Construct):
-    """The VPC and what it publishes for cells."""
+    """The VPC and the parameters that it publishes for cells."""
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
         super().__init__(scope, id)
@@ -104,7 +104,7 @@ class Network(Construct):
             availability_zones=list(settings.availability_zones),
             nat_gateways=len(settings.availability_zones) if wanted.nat else 0,
             subnet_configuration=subnets,
-            # The alternative is a custom resource with a Lambda; nothing here uses the default group.
+            # The alternative is a custom resource with a Lambda function, and nothing here uses the default group.
             restrict_default_security_group=False,
         )
         acknowledge(self.vpc, ZONES_BY_NAME, "The fleet file names zones, because inf2 and trn1 are not in every one")
@@ -137,7 +137,7 @@ class Network(Construct):
             made.add_to_policy(self._policy_of(endpoint))
 
     def _policy_of(self, endpoint: Endpoint) -> iam.PolicyStatement:
-        """What may be asked through an endpoint, and by whom: this account's hosts, nobody who got into the network."""
+        """Return an endpoint's policy, which allows its listed actions only to this account's hosts."""
         return iam.PolicyStatement(
             principals=[iam.AnyPrincipal()],
             actions=list(endpoint.actions),
@@ -162,7 +162,7 @@ class Network(Construct):
 
 
 def imported_vpc(scope: Construct, settings: FleetSettings, *, subnets: bool = True) -> ec2.IVpc:
-    """The fleet's VPC as another stack sees it: by parameters read at deploy, without an import."""
+    """Return the fleet's VPC for another stack, from parameters read at deploy time and without an import."""
 
     def read(name: str) -> str:
         return ssm.StringParameter.value_for_string_parameter(scope, parameter_name(settings, name))
@@ -189,7 +189,7 @@ def imported_vpc(scope: Construct, settings: FleetSettings, *, subnets: bool = T
 
 
 def cell_subnets(settings: FleetSettings) -> ec2.SubnetSelection:
-    """The private subnets, one a zone, that cells live in."""
+    """Return the private subnets of the cells, one in each zone."""
     nat = settings.network.nat
     return ec2.SubnetSelection(
         subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS if nat else ec2.SubnetType.PRIVATE_ISOLATED

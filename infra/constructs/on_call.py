@@ -1,4 +1,4 @@
-"""Where notifications go: encrypted topics with the on-call addresses subscribed, or topics that the team has."""
+"""The targets of notifications: encrypted topics with the on-call addresses subscribed, or the team's own topics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ALARMS = iam.ServicePrincipal("cloudwatch.amazonaws.com")
 
 @dataclass(frozen=True)
 class OnCallTopics:
-    """ARNs of the SNS topics: what wakes somebody, and what can wait."""
+    """The ARNs of the SNS topics: one for pages, one for tickets."""
 
     page: str
     ticket: str
@@ -38,7 +38,7 @@ class OnCall(Construct):
         )
 
     def _topic(self, id: str, name: str, address: str) -> str:
-        """The ARN of the team's own topic, or of one that writes to the address."""
+        """Return the ARN of the team's own topic, or of a new one that writes to the address."""
         if address.startswith("arn:"):
             return address
         topic = sns.Topic(
@@ -64,10 +64,10 @@ class OnCall(Construct):
         return {"StringEquals": {"aws:SourceAccount": Stack.of(self).account}}
 
     def _shared_key(self) -> kms.Key:
-        """A key of our own: CloudWatch may not use the account's aws/sns key.
+        """Return a customer-managed key, because CloudWatch may not use the account's aws/sns key.
 
-        Without a condition: CloudWatch's calls to KMS carry no aws:SourceAccount, so one here would silence every
-        alarm; whose alarms publish, the topic decides.
+        The key policy has no condition: CloudWatch's calls to KMS carry no aws:SourceAccount, so one would mute every
+        alarm. The topic's policy decides whose alarms may publish.
         """
         if self._key is None:
             key = self._key = kms.Key(
@@ -81,7 +81,7 @@ class OnCall(Construct):
                 iam.PolicyStatement(
                     principals=[_ALARMS],
                     actions=["kms:Decrypt", "kms:GenerateDataKey*"],
-                    resources=["*"],  # in a key's policy: this key
+                    resources=["*"],  # in a key policy this means the key itself
                 )
             )
         return self._key

@@ -1,4 +1,4 @@
-"""From a reading of a cell, as infra/fleet names it, to the CloudWatch metrics behind it. Knows no aws_cdk."""
+"""The CloudWatch metrics behind a cell's reading, as infra/fleet names it. This module does not depend on aws_cdk."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NamedMetric:
 
 
 def dimension_values(fleet: str, names: CellNames) -> dict[str, tuple[str, ...]]:
-    """What the dimensions of a cell's metrics are called in this cell."""
+    """Return the values of the dimensions of a cell's metrics."""
     return {
         "Fleet": (fleet,),
         "Cell": (names.cell,),
@@ -34,7 +34,7 @@ def dimension_values(fleet: str, names: CellNames) -> dict[str, tuple[str, ...]]
 
 
 def expand(identifier: str, reading: Reading, fleet: str, names: CellNames) -> list[NamedMetric]:
-    """The metrics whose sum is `reading`: one for every target group or Auto Scaling group where it is about these."""
+    """Return the metrics whose sum is `reading`: one for each target group or Auto Scaling group that it covers."""
     known = dimension_values(fleet, names) | {name: (value,) for name, value in reading.fixed}
     combinations = list(product(*(known[name] for name in reading.dimensions)))
     several = len(combinations) > 1
@@ -53,13 +53,13 @@ def expand(identifier: str, reading: Reading, fleet: str, names: CellNames) -> l
 def expand_all(
     readings: Mapping[str, Reading], expression: str, fleet: str, names: CellNames
 ) -> tuple[list[NamedMetric], str]:
-    """Every metric behind the readings, and the expression over these metrics' ids."""
+    """Return every metric behind the readings, and the expression over these metrics' ids."""
     parts = {identifier: expand(identifier, reading, fleet, names) for identifier, reading in readings.items()}
 
     def term(match: re.Match[str]) -> str:
         identifier = match.group()
         if identifier not in parts:
-            return identifier  # a function of metric math
+            return identifier  # the identifier is a function of metric math
         filled = "FILL({}, 0)" if readings[identifier].none_is_zero else "{}"
         terms = [filled.format(metric.id) for metric in parts[identifier]]
         return terms[0] if len(terms) == 1 else f"({' + '.join(terms)})"

@@ -1,4 +1,4 @@
-"""The scaling law in CloudFormation: infra/fleet/scaling.py decides everything, this renders it and nothing more."""
+"""The scaling law rendered into CloudFormation; infra/fleet/scaling.py makes every decision."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from infra.fleet.scaling import ScalingLaw
 _Policy = autoscaling.CfnScalingPolicy
 _Query = cloudwatch.CfnAlarm.MetricDataQueryProperty
 _MINUTE = 60
-# The metrics behind each signal, and the math where one is not enough. All come from the service, which reports them as
-# 0 where nothing happened: what is missing is unknown, and nothing is filled in.
+# The metrics behind each signal, with metric math where one is not enough. The service reports all of them, with
+# 0 where nothing happened, so a missing value is unknown and is not filled in.
 _READINGS: dict[Signal, dict[str, str]] = {
     Signal.WORK: {"offered": "OfferedWork", "replica_seconds": "ReplicaSeconds"},
     Signal.MODEL_P99: {"model_p99": "ModelLatency"},
     Signal.QUEUE_P99: {"queue_p99": "QueueTime"},
     Signal.BY_RULE: {"degraded": "Degraded", "requests": "Requests"},
 }
-FEWEST_REQUESTS = 20  # in a period; a share of fewer says nothing
+FEWEST_REQUESTS = 20  # in a period; a share of fewer requests is not significant
 _EXPRESSIONS: dict[Signal, str] = {
     Signal.WORK: "offered / replica_seconds",
     Signal.BY_RULE: f"IF(requests >= {FEWEST_REQUESTS}, degraded, 0) / IF(requests > 0, requests, 1)",
@@ -32,12 +32,15 @@ _EXPRESSIONS: dict[Signal, str] = {
 
 
 def scaling_alarm_name(group: str, policy: str) -> str:
-    """The name of the alarm that fires a policy of an Auto Scaling group; instance refresh refers to it by name."""
+    """Return the name of the alarm that triggers a policy of an Auto Scaling group.
+
+    Instance refresh refers to it by name.
+    """
     return f"{group}-scale-{policy}"
 
 
 class GroupScaling(Construct):
-    """Policies, their alarms, scheduled actions and the warm pool of one Auto Scaling group."""
+    """The policies, alarms, scheduled actions and warm pool of one Auto Scaling group."""
 
     def __init__(
         self,
@@ -49,7 +52,7 @@ class GroupScaling(Construct):
         group_name: str,
         dimensions: dict[str, str],
     ) -> None:
-        """`dimensions` are those of the service's metrics: Fleet, Cell, Group."""
+        """Create the policies; `dimensions` are those of the service's metrics: Fleet, Cell, Group."""
         super().__init__(scope, id)
         self._group, self._group_name, self._dimensions = group, group_name, dimensions
         self._target_tracking(law)
@@ -98,7 +101,7 @@ class GroupScaling(Construct):
             estimated_instance_warmup=READINGS_WARM_UP_SECONDS,
             target_tracking_configuration=_Policy.TargetTrackingConfigurationProperty(
                 target_value=tracking.target,
-                disable_scale_in=True,  # removal is the law's own policy, below
+                disable_scale_in=True,  # the law's own removal policy, below, scales in
                 customized_metric_specification=_Policy.CustomizedMetricSpecificationProperty(metrics=[*parts, work]),
             ),
         )
@@ -135,13 +138,13 @@ class GroupScaling(Construct):
             threshold=policy.threshold,
             breaching=policy.breaches,
             periods=policy.periods,
-            missing="missing",  # without telemetry there is no breach and no calm: the size is held
+            missing="missing",  # without telemetry there is neither breach nor calm, so the size is held
             action=rendered.ref,
         )
 
     def _removal(self, law: ScalingLaw) -> None:
         removal = law.removal
-        # Simple scaling, because only its policies wait for a cooldown; additions never do.
+        # Removal uses simple scaling, the only policy type that waits for a cooldown; additions never wait.
         rendered = _Policy(
             self,
             "Removal",
@@ -161,7 +164,7 @@ class GroupScaling(Construct):
             threshold=1,
             breaching=removal.calm_periods,
             periods=removal.calm_periods,
-            missing="notBreaching",  # calm is what goes off here, and silence is not calm
+            missing="notBreaching",  # this alarm fires on calm, and missing data is not calm
             action=rendered.ref,
         )
 
@@ -184,7 +187,10 @@ class GroupScaling(Construct):
     def _signals(
         self, signals: Sequence[Signal], expression: str, period: int
     ) -> list[cloudwatch.CfnAlarm.MetricDataQueryProperty]:
-        """The queries of the signals, each under its name, and of the expression where it is more than one of them."""
+        """Return the queries of the signals, each under its name.
+
+        The expression is added where it uses several of them.
+        """
         readings: dict[str, str] = {}
         for signal in signals:
             readings |= _READINGS[signal]

@@ -1,1 +1,1 @@
-"""What we want of a fleet, in plain Python: settings, instances, prices, the scaling law. Never imports aws_cdk."""
+"""The definition of a fleet in plain Python: settings, instances, prices, the scaling law. It never imports aws_cdk."""

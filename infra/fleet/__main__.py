@@ -14,7 +14,7 @@ SCHEMA = Path(__file__).with_name("schema.json")
 
 
 def fleet_file(fleet: str) -> Path:
-    """The file of a fleet that ships (prime-day), or a path as it is (my/fleet.yaml)."""
+    """Return the file of a fleet that ships (prime-day), or a given path unchanged (my/fleet.yaml)."""
     return Path(fleet) if fleet.endswith((".yaml", ".yml")) else FLEETS / f"{fleet}.yaml"
 
 
@@ -31,7 +31,7 @@ def _run(arguments: argparse.Namespace) -> str:
 
 
 def main(words: list[str] | None = None) -> int:
-    """The command line; 0, or 2 when a file cannot be used."""
+    """Run the command line. Return 0, or 2 when a file cannot be used."""
     parser = argparse.ArgumentParser(prog="python -m infra.fleet", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     purposes = {"cost": "hourly and per million plans", "check": "is the file sound?", "vllm": "vLLM's launch commands"}

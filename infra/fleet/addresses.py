@@ -1,4 +1,4 @@
-"""How a fleet's VPC is cut into subnets, and how many addresses must fit into them. Pure arithmetic."""
+"""The division of a fleet's VPC into subnets, and the number of addresses that they must hold."""
 
 from __future__ import annotations
 
@@ -9,35 +9,38 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from infra.fleet.settings import FleetSettings
 
-# What a VPC and its subnets may be. Source: Amazon VPC user guide, VPC CIDR blocks.
+# The permitted sizes of a VPC and its subnets. Source: Amazon VPC user guide, VPC CIDR blocks.
 LARGEST_PREFIX, SMALLEST_PREFIX = 16, 28
-# The first four addresses of a subnet and its last. Source: Amazon VPC user guide, Subnet CIDR blocks.
+# AWS reserves the first four addresses of a subnet and its last. Source: Amazon VPC user guide, Subnet CIDR blocks.
 TAKEN_BY_AWS = 5
 # Nodes that an Application Load Balancer may grow to in one zone; stated: AWS asks for 8 free addresses to begin with,
 # gives no upper limit, and a /25 a balancer is what its support recommends for much traffic.
 LOAD_BALANCER_ADDRESSES = 100
-# Subnets larger than this have addresses for thousands of hosts: what is left stays free for other uses of the VPC.
+# Subnets of this size have addresses for thousands of hosts; the rest stays free for other uses of the VPC.
 LARGEST_SUBNET_PREFIX, LARGEST_PUBLIC_PREFIX = 20, 24
-# The least that a load balancer's subnet may be. Source: Elastic Load Balancing user guide, Subnets.
+# This is a load balancer's smallest subnet. Source: Elastic Load Balancing user guide, Subnets.
 SMALLEST_LOAD_BALANCER_PREFIX = 27
-REFRESH_SURPLUS = 1.1  # an instance refresh starts a tenth more before it ends any
+REFRESH_SURPLUS = 1.1  # an instance refresh starts a tenth more before it terminates any
 
 
 @dataclass(frozen=True)
 class Subnets:
-    """Prefix lengths of the subnets in each zone; `public` is None where nothing is public."""
+    """The prefix lengths of the subnets in each zone; `public` is None where nothing is public."""
 
     cells: int
     public: int | None
 
 
 def has_public_subnets(settings: FleetSettings) -> bool:
-    """Whether anything of the fleet stands on public addresses: NAT gateways or the load balancers."""
+    """Return whether the fleet has public addresses, for NAT gateways or load balancers."""
     return settings.network.nat or settings.load_balancer.scheme == "internet-facing"
 
 
 def subnets(settings: FleetSettings) -> Subnets:
-    """The largest equal subnets, one for cells a zone, that fit the VPC; the public ones share one more such block."""
+    """Return the largest equal cell subnets, one in each zone, that fit the VPC.
+
+    The public subnets share one more such block.
+    """
     zones, public = len(settings.availability_zones), has_public_subnets(settings)
     cells = max(LARGEST_SUBNET_PREFIX, settings.network.cidr.prefixlen + math.ceil(math.log2(zones + public)))
     shared = max(LARGEST_PUBLIC_PREFIX, cells + math.ceil(math.log2(zones)))
@@ -45,12 +48,12 @@ def subnets(settings: FleetSettings) -> Subnets:
 
 
 def room(prefix: int) -> int:
-    """Addresses of a subnet that its owner may use."""
+    """Return how many addresses of a subnet its owner may use."""
     return int(2 ** (32 - prefix)) - TAKEN_BY_AWS
 
 
 def needed_in_a_zone(settings: FleetSettings) -> int:
-    """Addresses that a zone's cell subnet may come to need, with another zone lost; stopped hosts keep theirs."""
+    """Return how many addresses a zone's cell subnet may need when another zone is lost; stopped hosts keep theirs."""
     zones = len(settings.availability_zones)
     hosts = sum(group.maximum for group in settings.groups) * settings.cells
     surviving = math.ceil(hosts * REFRESH_SURPLUS / (zones - 1))

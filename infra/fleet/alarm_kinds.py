@@ -1,4 +1,4 @@
-"""What an alarm is, as data: readings of metrics, an expression over them, a threshold, periods, and whom it tells."""
+"""The data model of alarms: readings of metrics, an expression over them, a threshold, periods and a severity."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from infra.fleet.settings import FleetSettings
 
 Comparison = Literal["GreaterThanThreshold", "GreaterThanOrEqualToThreshold"]
 Missing = Literal["breaching", "notBreaching"]
-# A period at least so long is never empty because its data is late.
+# A period of at least this length is never empty because its data is late.
 LATEST_DATA_SECONDS = 300
 SLO_WINDOW_HOURS = 28 * 24
-# More than half of all answers bad is an outage under any goal, also one so lax that no burn rate reaches its line.
+# More than half of all answers bad is an outage under any goal, even one too lax for any burn rate to reach its line.
 WORST_SHARE = 0.5
 _SIGNS: dict[Comparison, str] = {"GreaterThanThreshold": ">", "GreaterThanOrEqualToThreshold": ">="}
 
 
 class Severity(StrEnum):
-    """Whom an alarm tells."""
+    """The recipients of an alarm."""
 
     PAGE = "page"  # wakes a person, through the cell's page alarm
     TICKET = "ticket"  # tells the on-call target; can wait for the morning
-    PART = "part"  # tells nobody: other alarms are made of it
+    PART = "part"  # notifies nobody; other alarms are composed of it
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One metric of one cell. Raises MetricNameError for what metrics.json does not hold.
+    """One metric of one cell. Raise MetricNameError for a metric that metrics.json does not hold.
 
     `dimensions` are names; the construct knows the cell's values. Where a cell has several (target groups, Auto Scaling
     groups), the reading is their sum. `fixed` gives the values of dimensions that are the same in every cell.
@@ -40,7 +40,7 @@ class Reading:
     dimensions: tuple[str, ...] = ("Fleet", "Cell")
     fixed: tuple[tuple[str, str], ...] = ()
     none_is_zero: bool = True  # a count that nobody sent is a count of zero; a latency that nobody sent is unknown
-    asked: str = ""  # a statistic other than the metric's own
+    asked: str = ""  # a statistic that overrides the metric's own
 
     def __post_init__(self) -> None:
         found = metrics().metric(self.metric, self.dimensions)
@@ -63,7 +63,9 @@ class Reading:
 
 @dataclass(frozen=True)
 class MetricAlarm:
-    """Fires when `expression` is over its line in M of the last N periods. Raises ValueError where it could stick.
+    """An alarm that fires when `expression` is over its line in M of the last N periods.
+
+    It raises ValueError for an evaluation in which the alarm could stick.
 
     A reading that is filled with 0 reads calm in the newest minute, which may never have its data yet; an alarm that
     needs every period then never fires. Source: CloudWatch user guide, Use metric math, FILL ("stuck in either the OK
@@ -71,11 +73,11 @@ class MetricAlarm:
     """
 
     key: str
-    meaning: str  # a sentence for whoever reads the notification
+    meaning: str  # a sentence for the reader of the notification
     readings: Mapping[str, Reading]
     expression: str  # CloudWatch metric math over the names of `readings`
     line: float
-    unit: str  # of the line, for people
+    unit: str  # the unit of the threshold in alarm texts
     evaluation: tuple[int, int, int]  # seconds of a period, M, N
     severity: Severity
     runbook: str = ""  # docs/runbooks/<runbook>.md; the key where left out
@@ -90,17 +92,17 @@ class MetricAlarm:
 
     @property
     def period_seconds(self) -> int:
-        """Seconds of a period."""
+        """The seconds of a period."""
         return self.evaluation[0]
 
     @property
     def breaching(self) -> int:
-        """M: how many periods must breach."""
+        """The number of periods that must breach (M)."""
         return self.evaluation[1]
 
     @property
     def periods(self) -> int:
-        """N: of how many."""
+        """The number of latest periods that are evaluated (N)."""
         return self.evaluation[2]
 
     @property
@@ -116,7 +118,7 @@ class MetricAlarm:
 
 @dataclass(frozen=True)
 class CompositeAlarm:
-    """Fires by the states of other alarms of the same cell: every `all_of`, one of `any_of`, and no `none_of`."""
+    """An alarm on the states of other alarms of the same cell: every `all_of`, one of `any_of`, and no `none_of`."""
 
     key: str
     meaning: str
@@ -125,12 +127,12 @@ class CompositeAlarm:
     all_of: tuple[str, ...] = ()
     any_of: tuple[str, ...] = ()
     none_of: tuple[str, ...] = ()
-    suppressed_by: str = ""  # the key of the alarm that holds this one's actions back
+    suppressed_by: str = ""  # the key of the alarm that suppresses this one's actions
     words: str = ""  # the condition in words, where the keys of its parts say little
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Keys of the alarms that it looks at."""
+        """The keys of the alarms that this alarm evaluates."""
         return self.all_of + self.any_of + self.none_of
 
     @property
@@ -146,7 +148,7 @@ class CompositeAlarm:
         return ", ".join(word for word in words if word)
 
     def rule(self, name: Callable[[str], str]) -> str:
-        """CloudWatch's alarm rule, with `name` giving an alarm's name from its key."""
+        """Return CloudWatch's alarm rule; `name` returns an alarm's name from its key."""
         terms = [f'ALARM("{name(key)}")' for key in self.all_of]
         if self.any_of:
             terms.append("(" + " OR ".join(f'ALARM("{name(key)}")' for key in self.any_of) + ")")
@@ -159,22 +161,25 @@ Alarm = MetricAlarm | CompositeAlarm
 
 @dataclass(frozen=True)
 class Slo:
-    """One promise: which answers break it, and the setting that says how many may."""
+    """One service level objective: which answers break it, and the setting that says how many may."""
 
     prefix: str  # of its alarms' keys
     goal: str  # a field of settings.slo
     bad: str  # metric math
-    what: str  # the bad ones, for people
+    what: str  # the name of the bad answers in alarm texts
     readings: Mapping[str, Reading]
 
     def budget(self, settings: FleetSettings) -> float:
-        """The share of answers that may be bad, 0..1."""
+        """Return the share of answers that may be bad, from 0 to 1."""
         return 1 - float(getattr(settings.slo, self.goal))
 
 
 @dataclass(frozen=True)
 class Burn:
-    """A rate of spending a budget, seen over a long window and confirmed by a short one, so that it ends in time."""
+    """A burn rate of an error budget over a long window.
+
+    A short window confirms it, so that the alarm ends in time.
+    """
 
     key: str
     budget_share: float  # of the 28 days' budget, gone within the long window
@@ -184,16 +189,19 @@ class Burn:
 
     @property
     def rate(self) -> float:
-        """How many times faster than the goal allows."""
+        """The factor by which the budget burns faster than the goal allows."""
         return self.budget_share * SLO_WINDOW_HOURS / (self.long_seconds / 3600)
 
     def bad_percent(self, budget: float) -> float:
-        """The share of bad answers, 0 to 100, from which a budget (0..1 of all answers) burns at this rate."""
+        """Return the percentage of bad answers (0 to 100) from which the budget burns at this rate.
+
+        `budget` is a share of all answers, from 0 to 1.
+        """
         return round(100 * min(WORST_SHARE, self.rate * budget), 3)
 
 
 def _duration(seconds: int) -> str:
-    """The largest unit that comes out even."""
+    """Return the duration in the largest unit that divides it evenly."""
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds % size == 0:
             return f"{seconds // size} {unit}"

@@ -21,7 +21,7 @@ from infra.fleet.settings import FLEETS, FleetFileError, FleetSettings
 DOCS, RUNBOOKS = Path("docs"), Path("docs/runbooks")
 SHOWN = FLEETS / "prime-day.yaml"
 PARTS = ("Symptom", "First look", "Mitigation", "Follow-up")
-# What an annotation of Prometheus says where the team has not put the runbooks anywhere: their place in the repository.
+# Prometheus's annotations use this path in the repository where the team has not published its runbooks.
 NOWHERE = "docs/runbooks"
 _LINK = re.compile(r"\]\(([^)#]+\.md)\)")
 _PAGE = """# Alarms
@@ -45,7 +45,7 @@ they are read.
 
 
 def table(alarms: Sequence[Alarm]) -> str:
-    """The alarms that tell somebody, as Markdown."""
+    """Return the alarms that notify somebody, as a Markdown table."""
     rows = ["| alarm | means | when | tells |", "|---|---|---|---|"]
     rows += [
         f"| [{alarm.key}](runbooks/{alarm.runbook}.md) | {alarm.meaning} | {alarm.when} | {_tells(alarm)} |"
@@ -62,7 +62,7 @@ def _tells(alarm: Alarm) -> str:
 
 
 def made(settings: FleetSettings) -> dict[str, str]:
-    """Every file that is made of the alarms, by its path under docs/."""
+    """Return every file that is generated from the alarms, by its path under docs/."""
     alarms, url = cell_alarms(settings), settings.runbooks.rstrip("/") or NOWHERE
     return {
         "alarms.md": _PAGE.format(table=table(alarms)),
@@ -72,7 +72,7 @@ def made(settings: FleetSettings) -> dict[str, str]:
 
 
 def complaints(alarms: Sequence[Alarm], runbooks: Path = RUNBOOKS) -> Iterator[str]:
-    """What is wrong between alarms and runbooks, a sentence each; nothing when all is well."""
+    """Yield one sentence for each inconsistency between alarms and runbooks."""
     wanted, found = {alarm.runbook for alarm in alarms}, {path.stem for path in runbooks.glob("*.md")}
     for name in sorted(wanted - found):
         keys = ", ".join(alarm.key for alarm in alarms if alarm.runbook == name)
@@ -91,7 +91,7 @@ def complaints(alarms: Sequence[Alarm], runbooks: Path = RUNBOOKS) -> Iterator[s
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the files, or check them; 1 when something is stale or missing."""
+    """Write the files, or check them. Return 1 when something is stale or missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--check", action="store_true", help="change nothing; fail where something is stale or missing")
     check = parser.parse_args(arguments).check

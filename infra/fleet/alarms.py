@@ -1,4 +1,4 @@
-"""The alarms of one cell, derived from a fleet's settings: how fast error budgets go, capacity, hosts, Neuron, deploys.
+"""The alarms of one cell, derived from a fleet's settings: error budgets, capacity, hosts, Neuron and deploys.
 
 Every cell has the same ones; the constructs render them into CloudWatch, monitoring.py into Prometheus and Grafana.
 Error budgets: Google, The Site Reliability Workbook, Alerting on SLOs, "Multiwindow, Multi-Burn-Rate Alerts".
@@ -22,25 +22,25 @@ from infra.fleet.alarm_kinds import (
 )
 from infra.fleet.settings import FleetSettings
 
-# Fewer requests than this in a window say nothing about a share of them.
+# A share of fewer requests than this in a window is not significant.
 FEWEST_REQUESTS = 20
-# Offered work a replica, from which a person is needed where it lasts: 1 is all that the replicas can do, and at 1.6
-# times that nearly half of all shoppers get rules. A surge that the fleet recovers from by itself is shorter.
+# This is the offered work of a replica at which a person is needed if it lasts. 1 is a replica's full capacity; at 1.6
+# nearly half of all shoppers get rules. A surge that the fleet recovers from by itself is shorter.
 PAST_CAPACITY = 1.1
-# The share of plans by rule that is worth a look, and the one that means the models are gone.
+# The first share of plans by rule deserves a look, and the second means that the models are gone.
 DEGRADED_PERCENT, MOSTLY_DEGRADED_PERCENT = 5.0, 50.0
-# One crash is a replica's; three in a minute are a release's.
+# One crash concerns one replica; three crashes in a minute point to the release.
 DEPLOY_RESTARTS = 3
-# How long after its boot time an instance is still not late.
+# An instance is late only this long after its boot time.
 LAUNCH_GRACE_SECONDS = 600
 # A deploy holds a page back for this long after its own alarm changed: one evaluation.
 SUPPRESSION_SECONDS = 60
-# Forwards fail now and then; a part in a thousand is no accident.
+# Forwards fail occasionally; one in a thousand is significant.
 RUNTIME_ERROR_PERCENT, RUNTIME_ERRORS = 0.1, 5
 
 AT_LEAST: Comparison = "GreaterThanOrEqualToThreshold"
-# What the service counts is 0 where nothing happened, and missing where nobody reports. The balancer leaves out what
-# did not happen: its 5xx are bad answers that no replica lived to count.
+# The service reports 0 where nothing happened, and data is missing where nobody reports. The balancer omits what did
+# not happen; its 5xx are bad answers that no replica was there to count.
 GOOD = Reading("SloGood", none_is_zero=False)
 REFUSED = Reading("HTTPCode_ELB_5XX_Count", ("LoadBalancer",))
 ANSWERS = {"good": GOOD, "late": Reading("SloBad", none_is_zero=False), "refused": REFUSED}
@@ -62,17 +62,20 @@ SLOW = Burn("slow-burn", 0.05, 6 * 3600, 1800, Severity.TICKET)
 
 
 def percent(part: str, whole: str, fewest: int) -> str:
-    """Metric math for a share in percent, 0 where the whole is too small to have one; never divides by zero."""
+    """Return metric math for a share in percent.
+
+    The share is 0 where the whole is smaller than `fewest`; the expression never divides by zero.
+    """
     return f"IF({whole} >= {fewest}, 100 * {part} / IF({whole} == 0, 1, {whole}), 0)"
 
 
 def alarm_name(fleet: str, cell: str, key: str) -> str:
-    """The alarm's name in CloudWatch, the same at every synth: deploys and rollbacks refer to it."""
+    """Return the alarm's name in CloudWatch, the same at every synthesis: deploys and rollbacks refer to it."""
     return f"peakplan-{fleet}-{cell}-{key}"
 
 
 def cell_alarms(settings: FleetSettings) -> tuple[Alarm, ...]:
-    """Every alarm of one cell, parts before what is made of them."""
+    """Return every alarm of one cell, parts before the alarms that are composed of them."""
     alarms: list[Alarm] = [
         alarm for slo in SLOS for burn in (FAST, SLOW) for alarm in _burn_alarms(settings, slo, burn)
     ]
@@ -101,7 +104,7 @@ def cell_alarms(settings: FleetSettings) -> tuple[Alarm, ...]:
 
 
 def _burn_alarms(settings: FleetSettings, slo: Slo, burn: Burn) -> Iterator[Alarm]:
-    """The alarms of the two windows, and the one that needs both.
+    """Yield the alarms of the two windows, and the one that needs both.
 
     Over five minutes and more no window is ever empty because data is late, so what nobody sent may count as none: a
     cell whose hosts are all gone reports nothing itself, and the balancer's refusals are then all there is.
@@ -161,7 +164,7 @@ def _capacity(settings: FleetSettings) -> Iterator[Alarm]:
             "healthy": Reading("HealthyHostCount", target, none_is_zero=False),
             "unhealthy": Reading("UnHealthyHostCount", target, none_is_zero=False),
         },
-        # No host at all is the worst share, not an unknown one.
+        # The absence of every host is the worst share, not an unknown one.
         expression=f"IF({hosts} == 0, 100, 100 * unhealthy / IF({hosts} == 0, 1, {hosts}))",
         line=math.ceil(100 / zones),
         unit="% of hosts",
@@ -209,7 +212,7 @@ def _degraded() -> Iterator[Alarm]:
 
 
 def _neuron() -> Iterator[Alarm]:
-    """From the metrics of neuron-monitor. Not run on hardware."""
+    """Yield the alarms on metrics of neuron-monitor. They have not run on hardware."""
 
     def of(metric: str, dimension: str, value: str) -> Reading:
         return Reading(metric, ("Fleet", "Cell", dimension), ((dimension, value),))
@@ -286,7 +289,7 @@ def _deploys(settings: FleetSettings) -> Iterator[Alarm]:
         expression="deploying",
         line=1,
         unit="",
-        evaluation=(60, 1, 3),  # a minute's marker may be lost; three lost ones end the deploy's silence
+        evaluation=(60, 1, 3),  # a minute's marker may be lost; three lost ones end the suppression
         severity=Severity.PART,
         runbook="deploy-health",
         comparison=AT_LEAST,

@@ -1,4 +1,4 @@
-"""The floor under a group's size by the calendar: a forecast by day and hour, and known events above it."""
+"""The scheduled minimum of a group's size: a forecast by day and hour, with known events above it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ _MINUTES_A_WEEK = 7 * _MINUTES_A_DAY
 
 @dataclass(frozen=True)
 class Calendar:
-    """`weekly`: minutes since Monday 0:00 in `time_zone`, floor from then on. `events`: begin, end, floor, name."""
+    """The floors of one group over time.
+
+    `weekly` holds minutes since Monday 0:00 in `time_zone` and the floor from then on; `events` holds begin, end, floor
+    and name.
+    """
 
     weekly: tuple[tuple[int, int], ...]
     events: tuple[tuple[datetime, datetime, int, str], ...]
@@ -28,7 +32,10 @@ class Calendar:
 
     @classmethod
     def of_group(cls, settings: FleetSettings, group: Group) -> Calendar:
-        """Floors rise a cold boot before the load is forecast, and fall when it is forecast to fall."""
+        """Return the calendar of `group`.
+
+        Floors rise one cold boot before the load is forecast to rise, and fall when it is forecast to fall.
+        """
         blocks = sorted(
             (DAYS.index(day) * _MINUTES_A_DAY + block.minute, sizing.floor_for(settings, group, block.share))
             for block in settings.traffic.forecast
@@ -54,18 +61,18 @@ class Calendar:
         return cls(tuple(sorted(weekly)), events, settings.traffic.time_zone)
 
     def floor_at(self, time: datetime) -> int:
-        """The floor in force at `time`, which is aware of its zone."""
+        """Return the floor in force at `time`, which is aware of its zone."""
         return max([self._weekly_at(time), *(floor for due, end, floor, _ in self.events if due <= time < end)])
 
     @property
     def highest(self) -> int:
-        """The highest floor of all."""
+        """Return the highest floor of all."""
         return max([floor for _, floor in self.weekly] + [floor for _, _, floor, _ in self.events])
 
     def actions(self) -> Iterator[ScheduledFloor]:
-        """Auto Scaling's scheduled actions, one a moment: two of a group at the same time are refused.
+        """Yield Auto Scaling's scheduled actions, one for each moment: it refuses two of a group at the same time.
 
-        The last one to run wins, so the forecast's actions rest while an event has the floor.
+        The last one to run wins, so the forecast's actions are suspended while an event sets the floor.
         """
         moments = {end: f"{name}-ends" for _, end, _, name in self.events}
         moments |= {due: f"{name}-begins" for due, _, _, name in self.events}
@@ -88,16 +95,16 @@ class Calendar:
         return next((floor for begins, floor in reversed(self.weekly) if begins <= minute), self.weekly[-1][1])
 
     def _between_events(self) -> Iterator[tuple[datetime | None, datetime | None]]:
-        """The times in which no event has the floor; None is open."""
+        """Yield the times in which no event sets the floor; None is an open end."""
         free_from: datetime | None = None
         for due, end, _, _ in sorted(self.events):
             if free_from is None or free_from < due:
-                yield free_from, due - timedelta(minutes=1)  # the event's own action has its moment alone
+                yield free_from, due - timedelta(minutes=1)  # only the event's own action starts at its moment
             free_from = end
         yield free_from, None
 
     def _weekly_times(self) -> Iterator[tuple[int, list[int], int]]:
-        """Minute of the day, days and floor; the days on which the same happens at the same time share one."""
+        """Yield minute of the day, days and floor; days with the same change at the same time share one entry."""
         days: dict[tuple[int, int], list[int]] = defaultdict(list)
         for minute, floor in self.weekly:
             days[minute % _MINUTES_A_DAY, floor].append(minute // _MINUTES_A_DAY)
@@ -105,7 +112,7 @@ class Calendar:
             yield minute, on, floor
 
     def _first_after(self, moment: datetime, minute: int, days: list[int]) -> datetime:
-        """When it first happens after `moment`: its own start, for no two actions may start at one time."""
+        """Return the first occurrence after `moment`, as the action's start: no two actions may start at one time."""
         midnight = moment.astimezone(ZoneInfo(self.time_zone)).replace(hour=0, minute=0, second=0, microsecond=0)
         times = (midnight + timedelta(days=ahead, minutes=minute) for ahead in range(8))
         return next(time for time in times if time > moment and time.weekday() in days)

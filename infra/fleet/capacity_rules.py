@@ -1,4 +1,4 @@
-"""Rules on what a fleet can carry: ordinary days, events, a lost zone, and the surge that its file promises."""
+"""Rules on a fleet's capacity: ordinary days, events, a lost zone, and the surge that its file promises."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from infra.fleet.violations import Rule, Violation
 if TYPE_CHECKING:
     from infra.fleet.settings import FleetSettings
 
-# "Scheduled actions per Auto Scaling group".
+# This is the default quota "Scheduled actions per Auto Scaling group".
 SCHEDULED_ACTIONS = 125
 
 
@@ -28,7 +28,7 @@ def _slo_can_be_met(fleet: FleetSettings) -> Iterator[Violation]:
 
 
 def _can_be_sized(fleet: FleetSettings) -> bool:
-    """Whether there is anything to divide by; where there is not, another rule says so."""
+    """Return whether the fleet can be sized at all; where it cannot, another rule reports it."""
     return all(
         sizing.replicas_per_instance(group, fleet.model.tensor_parallel)
         and sizing.target_utilisation(fleet, group) >= sizing.LOWEST_UTILISATION

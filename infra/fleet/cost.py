@@ -1,4 +1,4 @@
-"""What a fleet costs an hour and a million plans, with the arithmetic; prices.json is the only source of prices."""
+"""The cost of a fleet per hour and per million plans, with its arithmetic; prices.json is the only source of prices."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from infra.fleet.settings import FleetFileError, FleetSettings
 PRICES = Path(__file__).with_name("prices.json")
 HOURS_A_MONTH = 730
 GIB = 2**30
-# What the service writes; tests/infra/fleet/test_cost.py measures them on the service's own code.
+# These are the service's log volumes; tests/infra/fleet/test_cost.py measures them on the service's own code.
 LOGGED_A_PLAN, METRICS_A_PLAN, METRICS_A_HOST_FLUSH = 340, 47, 1150
 # Stated: a balancer's access log line, compressed; a host's flow records, some ten pairs of addresses a minute.
 ACCESS_LOG_A_PLAN, FLOW_LOG_A_HOST_MINUTE = 120, 1500
-# The dimensions whose values are not in metrics.json: intents of the vocabulary, releases in service at once.
+# These dimensions have no values in metrics.json: intents of the vocabulary, and releases in service at once.
 VALUES = {"Intent": 12, "Release": 2}
 FREE_DASHBOARDS = 3
 
 
 class Prices(BaseModel):
-    """Unit prices in `currency`, where they come from and when."""
+    """Unit prices in `currency`, with their source and date."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -58,7 +58,7 @@ class Prices(BaseModel):
 
     @classmethod
     def from_json(cls, path: Path = PRICES) -> Prices:
-        """The prices in `path`.
+        """Return the prices in `path`.
 
         Raises:
             FleetFileError: the file is missing or not a price file.
@@ -79,13 +79,13 @@ class Item:
 
     @property
     def hourly(self) -> float:
-        """The line's sum, an hour."""
+        """The line's sum per hour."""
         return self.count * self.each
 
 
 @dataclass(frozen=True)
 class Bill:
-    """The fleet at one load, an hour."""
+    """The bill of the fleet at one load, per hour."""
 
     load: str
     plans_per_minute: float
@@ -93,22 +93,22 @@ class Bill:
 
     @property
     def hourly(self) -> float:
-        """Everything, an hour."""
+        """The sum of all lines per hour."""
         return sum(item.hourly for item in self.items)
 
     @property
     def per_million_plans(self) -> float:
-        """What a million plans cost at this load."""
+        """The price of a million plans at this load."""
         return self.hourly / (self.plans_per_minute * 60) * 1e6
 
 
 def volume_gib(group: Group) -> int:
-    """The root volume of an instance: the image, and the host's memory is not swapped to it."""
+    """Return the size of an instance's root volume in GiB: the image, without swap for the host's memory."""
     return 100 if group.instance.vcpus < 96 else 200
 
 
 def mean_floor(settings: FleetSettings, group: Group) -> float:
-    """Instances of one cell's `group` that the forecast keeps, averaged over a week."""
+    """Return the instances of one cell's `group` that the forecast keeps, averaged over a week."""
     weekly = Calendar.of_group(settings, group).weekly
     ends = [minute for minute, _ in weekly[1:]] + [weekly[0][0] + 7 * 24 * 60]
     minutes = [end - begin for (begin, _), end in zip(weekly, ends, strict=True)]
@@ -117,7 +117,7 @@ def mean_floor(settings: FleetSettings, group: Group) -> float:
 
 
 def mean_share(settings: FleetSettings) -> float:
-    """The share of the ordinary peak that is asked on average over a week: the forecast's, else all."""
+    """Return the weekly mean share of the ordinary peak, from the forecast, or 1 without one."""
     blocks = sorted(
         (("mon", "tue", "wed", "thu", "fri", "sat", "sun").index(day) * 24 * 60 + block.minute, block.share)
         for block in settings.traffic.forecast
@@ -130,7 +130,7 @@ def mean_share(settings: FleetSettings) -> float:
 
 
 def _running(settings: FleetSettings, group: Group, multiplier: float | None) -> float:
-    """Instances of `group` in all cells at an event's floor, or on average over an ordinary week."""
+    """Return the instances of `group` in all cells at an event's floor, or on average over an ordinary week."""
     if multiplier is None:
         return mean_floor(settings, group) * settings.cells
     return max(group.minimum, sizing.instances_wanted(settings, group, multiplier)) * settings.cells
@@ -147,7 +147,7 @@ def _group_items(settings: FleetSettings, prices: Prices, group: Group, running:
 
 
 def custom_metrics(settings: FleetSettings) -> int:
-    """Metrics that the fleet publishes: every set of values of every set of dimensions, in every cell."""
+    """Return the number of metrics that the fleet publishes: every set of values of all dimensions, in every cell."""
     values = {"Fleet": 1, "Cell": 1, "Group": len(settings.groups), "Rung": len(metrics().rungs), **VALUES}
     neuron = any(group.engine == "neuron" for group in settings.groups)
     count = 0
@@ -162,20 +162,20 @@ def custom_metrics(settings: FleetSettings) -> int:
 
 
 def alarm_metrics(settings: FleetSettings) -> tuple[int, int, int]:
-    """In one cell: metrics in alarms, metrics in alarms with a period under a minute, composite alarms."""
+    """Count one cell's metrics in alarms, those in alarms with a period under a minute, and composite alarms."""
     alarms = cell_alarms(settings)
     slow = sum(len(alarm.readings) for alarm in alarms if isinstance(alarm, MetricAlarm))
     fast = 0
     for group in settings.groups:
         law = ScalingLaw.for_group(settings, group)
         fast += sum(2 if policy.signal.name in ("WORK", "BY_RULE") else 1 for policy in law.steps)
-        fast += 2 * sum(bool(policy.pressed_by) for policy in law.steps) + 2  # target tracking's own
-        slow += 5  # removal's
+        fast += 2 * sum(bool(policy.pressed_by) for policy in law.steps) + 2  # target tracking adds two of its own
+        slow += 5  # the removal policy adds five
     return slow, fast, sum(not isinstance(alarm, MetricAlarm) for alarm in alarms)
 
 
 def _watching(settings: FleetSettings, prices: Prices, hosts: float, plans_an_hour: float) -> Iterator[Item]:
-    """Logs, metrics, alarms, dashboards: what it costs to see the fleet."""
+    """Yield the cost of monitoring: logs, metrics, alarms and dashboards."""
     flushes = hosts * 3600 / PERIOD_SECONDS
     written = {
         "request logs": plans_an_hour * LOGGED_A_PLAN,
@@ -202,7 +202,10 @@ def _watching(settings: FleetSettings, prices: Prices, hosts: float, plans_an_ho
 
 
 def bill(settings: FleetSettings, prices: Prices, load: str, multiplier: float | None) -> Bill:
-    """The fleet at `multiplier` times its ordinary peak, at the floor for that load; on average of a week for None."""
+    """Return the bill at `multiplier` times the ordinary peak, at that load's floor.
+
+    None stands for the average over an ordinary week.
+    """
     network, cells, zones = settings.network, settings.cells, len(settings.availability_zones)
     share = mean_share(settings) if multiplier is None else multiplier
     units = max(sizing.reserved_units(settings, share), sizing.balancer_units(settings, share))
@@ -216,7 +219,7 @@ def bill(settings: FleetSettings, prices: Prices, load: str, multiplier: float |
         Item("load balancers", cells, prices.balancer_hour),
         Item("load balancer capacity units", units * cells, prices.balancer_unit_hour),
         Item("interface endpoints, a zone each", len(network.interface_endpoints) * zones, prices.endpoint_zone_hour),
-        # The image build always has one; the cells' network only where it is asked for.
+        # The image build always has one; the cells' network has one only on request.
         Item("NAT gateways", 1 + zones * network.nat, prices.nat_hour),
     ]
     minutely = settings.traffic.plans_per_minute * share
@@ -225,7 +228,7 @@ def bill(settings: FleetSettings, prices: Prices, load: str, multiplier: float |
 
 
 def bills(settings: FleetSettings, prices: Prices) -> tuple[Bill, ...]:
-    """An ordinary week's bill, averaged, then one for each event."""
+    """Return an ordinary week's bill, averaged, then one for each event."""
     loads: list[tuple[str, float | None]] = [("ordinary week, on average", None)]
     loads += [(event.name, event.multiplier) for event in settings.events]
     return tuple(bill(settings, prices, name, multiplier) for name, multiplier in loads)

@@ -1,4 +1,4 @@
-"""`make cost` in words: sizes with their arithmetic, bills, which inputs are measured, and what else could carry it."""
+"""The text of `make cost`: sizes with their arithmetic, bills, which inputs are measured, and alternatives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ CPU_TYPES = ("c7i.4xlarge", "c7a.4xlarge")
 
 @dataclass(frozen=True)
 class Option:
-    """Instances that could carry the ordinary peak, every zone alive: count by type, dollars, on what ground."""
+    """Instances that could carry the ordinary peak with every zone alive.
+
+    It gives the count by type, the dollars, and the basis of the figure.
+    """
 
     name: str
     counts: tuple[tuple[str, int], ...]
@@ -29,11 +32,14 @@ class Option:
 
 
 def cpu_service_time(figures: Path = FIGURES) -> ServiceTime | None:
-    """What a plan takes a core by our int8 kernels, from `make load-figures` and `make bench`; None without figures."""
+    """Return a core's service time with our int8 kernels, or None without figures.
+
+    The figures come from `make load-figures` and `make bench`.
+    """
     try:
         serving = json.loads((figures / "serving.json").read_text(encoding="utf-8"))
         decoding = json.loads((figures / "decoding.json").read_text(encoding="utf-8"))
-        # On the best kernel of a machine, and not on one that was forced there.
+        # This takes the machine's best kernel, not one that was forced.
         natural = next(each for each in decoding["machines"].values() if not each.get("forced"))
         machine, capacity = serving["machine"], serving["capacity"]["plans_per_second"]
         return ServiceTime(
@@ -47,7 +53,7 @@ def cpu_service_time(figures: Path = FIGURES) -> ServiceTime | None:
 
 
 def options(settings: FleetSettings, prices: Prices) -> list[Option]:
-    """Each kind alone, the fleet's own mix, and half Neuron half CPU; the cheapest first."""
+    """Return each kind alone, the fleet's own mix, and half Neuron half CPU, the cheapest first."""
     own = {group.instance_type: group for group in settings.groups}
     kinds = dict(own)
     if (time := cpu_service_time()) is not None:
@@ -80,7 +86,7 @@ def _option(
 
 
 def report(settings: FleetSettings, prices: Prices) -> str:
-    """Sizes and bills with their arithmetic, for people."""
+    """Return the sizes and bills with their arithmetic as text."""
     lines = [f"Fleet {settings.name}: {settings.cells} cells in {settings.region}", "", *_sizing_lines(settings)]
     for each in bills(settings, prices):
         lines += ["", f"{each.load}: {each.plans_per_minute:,.0f} plans a minute"]

@@ -1,4 +1,4 @@
-"""What a fleet is asked, by day and hour, at events and unannounced, and how long plans take: parts of a fleet file."""
+"""The parts of a fleet file that describe its load by day, hour and event, unannounced surges, and service times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pydantic import (
     model_validator,
 )
 
-# Names end up in host names, stack names and metric dimensions: what all of them accept.
+# Names become part of host names, stack names and metric dimensions, so the pattern admits what all of them accept.
 Name = Annotated[str, Field(pattern=r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$", max_length=32)]
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -25,7 +25,7 @@ _SECONDS = {"s": 1, "m": 60, "min": 60, "h": 3600}
 
 
 def _seconds(value: object) -> object:
-    """ "60s", "3m" or "1h" as seconds; anything else as it is."""
+    """Return the seconds of "60s", "3m" or "1h", and any other value unchanged."""
     if not isinstance(value, str):
         return value
     found = re.fullmatch(r"(\d+)\s*(s|m|min|h)", value.strip())
@@ -62,7 +62,7 @@ class ServiceTime(Part):
 
     @property
     def is_measured(self) -> bool:
-        """Whether somebody measured it; else it is stated."""
+        """Whether somebody measured the figure; otherwise it is stated."""
         return not self.source.startswith("stated")
 
 
@@ -75,7 +75,7 @@ class ForecastBlock(Part):
 
     @property
     def minute(self) -> int:
-        """Minutes since midnight."""
+        """The minutes since midnight."""
         hour, minute = self.begins.split(":")
         return int(hour) * 60 + int(minute)
 

@@ -1,14 +1,14 @@
-"""What hosts ask of AWS, and why: the roles of hosts and the policies of VPC endpoints are made of this one table.
+"""The AWS requests of hosts and their reasons, in one table for the hosts' roles and the policies of VPC endpoints.
 
 Hosts pull nothing: container, model and compiled graphs are in the machine image, and metrics travel inside log lines.
-So there is no endpoint for ECR, S3 or CloudWatch's metrics.
+Therefore there is no endpoint for ECR, S3 or CloudWatch's metrics.
 """
 
 from __future__ import annotations
 
 from pydantic import BaseModel, ConfigDict, Field
 
-# Reached through route tables, at no cost. An interface endpoint for S3 with private DNS would need the gateway too.
+# Route tables lead to these at no cost. An S3 interface endpoint with private DNS would need the gateway too.
 GATEWAYS = frozenset({"s3", "dynamodb"})
 
 

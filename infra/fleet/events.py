@@ -1,4 +1,4 @@
-"""Which of a fleet's events are still to come: Auto Scaling refuses a scheduled action whose time has passed."""
+"""The selection of a fleet's future events: Auto Scaling refuses a scheduled action whose time has passed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SOURCE = "Amazon EC2 Auto Scaling, PutScheduledUpdateGroupAction: StartTime"
 
 
 def without_past_events(settings: FleetSettings, now: datetime) -> tuple[FleetSettings, list[str]]:
-    """The settings without events that are over at `now`, and what a person should know of those and of running ones.
+    """Return the settings without events that are over at `now`, and messages about those and the running ones.
 
     An event that is over is left out instead of refused: a file must not stop deploys the day after its sale. Nothing
     here can break a rule that the settings obeyed, because every rule over events asks for less where there are fewer.
@@ -36,7 +36,7 @@ def without_past_events(settings: FleetSettings, now: datetime) -> tuple[FleetSe
 
 
 def upcoming_events_only(settings: FleetSettings, now: datetime | None = None) -> FleetSettings:
-    """`without_past_events` at this moment, with its words on standard error."""
+    """Return `without_past_events` at this moment, and print its messages on standard error."""
     left, said = without_past_events(settings, now or datetime.now(UTC))
     for words in said:
         print(f"{settings.name}: {words}", file=sys.stderr)

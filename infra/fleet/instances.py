@@ -13,7 +13,7 @@ _CATALOGUE = Path(__file__).with_name("instances.json")
 
 
 class InstanceType(BaseModel):
-    """What one instance type offers."""
+    """The properties of one instance type."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -23,7 +23,7 @@ class InstanceType(BaseModel):
 
 
 class Catalogue(BaseModel):
-    """Every instance type that is known, and where the numbers come from."""
+    """Every known instance type, and the source of its numbers."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,5 +36,5 @@ class Catalogue(BaseModel):
 
 @cache
 def catalogue() -> Catalogue:
-    """The catalogue of instances.json."""
+    """Return the catalogue of instances.json."""
     return Catalogue.model_validate(json.loads(_CATALOGUE.read_text(encoding="utf-8")))

@@ -16,11 +16,11 @@ FILE = Path(__file__).with_name("metrics.json")
 
 
 class MetricNameError(Exception):
-    """A metric, or a set of its dimensions, that metrics.json does not hold. For people."""
+    """A metric, or a set of its dimensions, that metrics.json does not hold. The message is written for operators."""
 
 
 class Source(BaseModel):
-    """Who publishes a metric, and where that is written."""
+    """The publisher of a metric, and the document that says so."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -46,7 +46,7 @@ class Metric(BaseModel):
 
 
 class Metrics(BaseModel):
-    """All of metrics.json; consistent in itself."""
+    """The content of metrics.json, checked for consistency."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -67,7 +67,7 @@ class Metrics(BaseModel):
         return self
 
     def metric(self, name: str, dimensions: tuple[str, ...] | None = None) -> Metric:
-        """The metric of that name, published under that set of dimensions.
+        """Return the metric of that name, published under that set of dimensions.
 
         Raises:
             MetricNameError: nobody publishes it, or not under these dimensions.
@@ -81,11 +81,11 @@ class Metrics(BaseModel):
         return metric
 
     def namespace(self, name: str) -> str:
-        """The CloudWatch namespace of a metric. Raises MetricNameError for an unknown one."""
+        """Return the CloudWatch namespace of a metric. Raise MetricNameError for an unknown one."""
         return self.sources[self.metric(name).source].namespace
 
 
 @cache
 def metrics() -> Metrics:
-    """metrics.json, read once."""
+    """Return metrics.json, which is read once."""
     return Metrics.model_validate_json(FILE.read_text(encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""What a model folder says of its model, read without the service: a fleet file repeats none of it.
+"""The model's properties as its model folder states them, read without the service, so that no fleet file repeats them.
 
 `infra` may not import `service`, so the few lines that read the folder stand here too; tests/infra/test_contracts.py
 holds them to what the service itself reads.
@@ -11,15 +11,15 @@ import struct
 from pathlib import Path
 from typing import Any
 
-# Vocabularies of the bases that a model.json may name without a folder of its own, where config.json would say it.
+# These are the vocabularies of bases that a model.json may name without a folder, where config.json would say it.
 KNOWN_BASES = {"smollm2-135m-instruct": 49152}
-_LONGEST_HEADER = 1 << 20  # bytes; a header of Medusa heads has some hundred
+_LONGEST_HEADER = 1 << 20  # bytes; a header of Medusa heads has some hundred bytes
 
 
 def read_model_folder(folder: Path) -> dict[str, Any]:
-    """The `model` settings that the folder itself knows: id, vocabulary, heads, tree, max_plan_tokens.
+    """Return the `model` settings that the folder states: id, vocabulary, heads, tree, max_plan_tokens.
 
-    Raises ValueError, in words for whoever wrote the fleet file, where the folder is none or its files are not sound.
+    Raise ValueError, with a message for the fleet file's author, where the folder is missing or its files are invalid.
     """
     card = _json(folder / "model.json")
     tree = folder / "medusa_tree.json"
@@ -51,7 +51,7 @@ def _vocabulary(folder: Path, base: str) -> int:
 
 
 def _heads(file: Path) -> int:
-    """How many heads the file holds, from the names in its header (safetensors: 8 bytes of length, then JSON)."""
+    """Return how many heads the file holds, from its header's names (safetensors: 8 bytes of length, then JSON)."""
     if not file.exists():
         return 0
     with file.open("rb") as weights:

@@ -1,4 +1,4 @@
-"""Rules over a fleet's network: its addresses, who may call, and on which way."""
+"""Rules on a fleet's network: its addresses, its permitted callers, and their routes."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Group(Part):
 
     @property
     def instance(self) -> InstanceType:
-        """What one instance of this group offers."""
+        """The catalogue entry of this group's instance type."""
         return catalogue().types[self.instance_type]
 
 
@@ -111,7 +111,7 @@ class Model(Part):
     @classmethod
     def _read_the_folder(cls, content: object) -> object:
         if not isinstance(content, dict) or not isinstance(content.get("folder"), str):
-            return content  # what is wrong with it is said field by field
+            return content  # validation reports its errors field by field
         return read_model_folder(REPOSITORY_ROOT / content["folder"]) | content
 
     @field_validator("speculation_length")
@@ -160,7 +160,7 @@ class NetworkSettings(Part):
 
     @property
     def interface_endpoints(self) -> tuple[Endpoint, ...]:
-        """Those that stand in subnets and cost by the hour and zone."""
+        """The endpoints in subnets, which cost by the hour and zone."""
         return tuple(endpoint for endpoint in self.all_endpoints if not endpoint.is_gateway)
 
 
@@ -208,7 +208,7 @@ _ADDRESS = r"^(arn:aws:sns:.+|[^@\s]+@[^@\s]+\.[^@\s]+)$"
 
 
 def _or_one_address(schema: dict[str, Any]) -> None:
-    """What editors are told: one address stands for both."""
+    """Tell editors that one address stands for both targets."""
     both = {name: schema.pop(name) for name in ("type", "properties", "required", "additionalProperties")}
     schema["anyOf"] = [{"type": "string", "pattern": _ADDRESS}, both]
 

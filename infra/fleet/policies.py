@@ -1,4 +1,4 @@
-"""The parts of a scaling law: what is watched, and the policies that a cell's group gets. Data and arithmetic."""
+"""The parts of a scaling law: the signals that it watches, and the policies that a cell's group gets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
-# Service and law look this often: the shortest period of a CloudWatch alarm, and what the service reports at.
+# Service and law evaluate this often: the shortest period of a CloudWatch alarm, at which the service reports.
 PERIOD_SECONDS = 10
 # "For Auto Scaling actions, the alarm continues to invoke the action once per minute that the alarm remains in the
 # new state." Source: Amazon CloudWatch user guide, Using Amazon CloudWatch alarms.
@@ -23,7 +23,7 @@ READINGS_WARM_UP_SECONDS = 30
 
 
 class Signal(StrEnum):
-    """What the law watches; the values name the fields of `Metrics`."""
+    """A signal that the law watches; the values name the fields of `Metrics`."""
 
     WORK = "offered_work"
     MODEL_P99 = "model_p99_ms"
@@ -33,7 +33,7 @@ class Signal(StrEnum):
 
 @dataclass(frozen=True)
 class Metrics:
-    """What one period says of a cell's group.
+    """The readings of one period of a cell's group.
 
     Units: service seconds that requests asked for in each second of a replica in service, refused requests included (1
     is all that the replicas can do); 99th percentiles in milliseconds, of plans by the model and of their time in the
@@ -46,14 +46,14 @@ class Metrics:
     by_rule_share: float
 
     def of(self, signal: Signal) -> float:
-        """The reading of one signal."""
+        """Return the reading of one signal."""
         return float(getattr(self, signal.value))
 
 
 def percent_change(instances: int, percent: float) -> int:
-    """Instances that PercentChangeInCapacity adds (or removes) to `instances`.
+    """Return how many instances PercentChangeInCapacity adds to `instances`, or removes from it.
 
-    Rounded as Auto Scaling rounds: towards zero, but never to nothing. Source: Amazon EC2 Auto Scaling user guide, Step
+    The result is rounded towards zero, but never to zero. Source: Amazon EC2 Auto Scaling user guide, Step
     and simple scaling policies, Scaling adjustment types.
     """
     change = instances * percent / 100
@@ -72,17 +72,19 @@ class Addition(Protocol):
     def periods(self) -> int: ...
 
     def is_over(self, metrics: Metrics) -> bool:
-        """Whether a reading counts as a breach."""
+        """Return whether a reading counts as a breach."""
         ...
 
     def wanted(self, metrics: Metrics, in_service: int) -> int:
-        """Instances wanted at this reading; `in_service` when none are to be added."""
+        """Return the instances wanted at this reading, or `in_service` when none are to be added."""
         ...
 
 
 @dataclass(frozen=True)
 class TargetTracking:
-    """Keep a signal that falls as capacity rises near a target. It only adds: removing is `Removal`'s alone.
+    """A policy that keeps a signal, which falls as capacity rises, near a target.
+
+    It only adds: `Removal` alone removes instances.
 
     Auto Scaling makes the alarms of a target tracking policy itself and does not say how long they wait at a period of
     10 seconds; `breaches` of `periods` is our assumption, 3 of 3 as documented for a minute's period.
@@ -95,17 +97,17 @@ class TargetTracking:
     periods: int = 3
 
     def is_over(self, metrics: Metrics) -> bool:
-        """Whether the signal is above its target."""
+        """Return whether the signal is above its target."""
         return metrics.of(self.signal) > self.target
 
     def wanted(self, metrics: Metrics, in_service: int) -> int:
-        """Instances that bring the signal to its target; never fewer than are in service."""
+        """Return the instances that bring the signal to its target; never fewer than are in service."""
         return max(in_service, math.ceil(in_service * metrics.of(self.signal) / self.target - 1e-9))
 
 
 @dataclass(frozen=True)
 class Step:
-    """From `above` on (in the signal's unit), `percent` of the instances in service are added."""
+    """A step from `above` on (in the signal's unit), which adds `percent` of the instances in service."""
 
     above: float
     percent: int
@@ -113,7 +115,7 @@ class Step:
 
 @dataclass(frozen=True)
 class StepPolicy:
-    """Add at once, the more the further a signal is over its threshold; the last step is the clamp.
+    """A policy that adds at once, and more the further a signal is over its threshold; the last step is the clamp.
 
     The alarm fires when `breaches` of the last `periods` are over the threshold, so that one late point delays nothing.
     Where `pressed_by` is not empty, the signal counts only while one of those signals is at its line or over it.
@@ -131,7 +133,7 @@ class StepPolicy:
 
     @property
     def threshold(self) -> float:
-        """Where the alarm fires: where the first step begins."""
+        """The signal's value at which the alarm fires, where the first step begins."""
         return self.steps[0].above
 
     def _reading(self, metrics: Metrics) -> float:
@@ -139,11 +141,11 @@ class StepPolicy:
         return metrics.of(self.signal) if pressed else 0.0
 
     def is_over(self, metrics: Metrics) -> bool:
-        """Whether the signal is at its threshold or above."""
+        """Return whether the signal is at its threshold or above."""
         return self._reading(metrics) >= self.threshold
 
     def wanted(self, metrics: Metrics, in_service: int) -> int:
-        """Instances wanted at this reading; `in_service` when the threshold is not reached."""
+        """Return the instances wanted at this reading, or `in_service` when the threshold is not reached."""
         reading = self._reading(metrics)
         percent = max((step.percent for step in self.steps if reading >= step.above), default=0)
         return in_service + percent_change(in_service, percent)
@@ -151,7 +153,10 @@ class StepPolicy:
 
 @dataclass(frozen=True)
 class Removal:
-    """Remove slowly: a few at a time, only after every signal was calm for long, and then not again for a cooldown."""
+    """A policy that removes a few instances at a time.
+
+    It acts only after every signal was calm for long, and then not again for a cooldown.
+    """
 
     calm_below: tuple[tuple[Signal, float], ...]
     period_seconds: int
@@ -161,15 +166,15 @@ class Removal:
 
     @property
     def calm_seconds(self) -> int:
-        """How long every signal must have been calm."""
+        """The seconds for which every signal must have been calm."""
         return self.period_seconds * self.calm_periods
 
     def is_calm(self, metrics: Metrics) -> bool:
-        """Whether every signal is below its line."""
+        """Return whether every signal is below its line."""
         return all(metrics.of(signal) < line for signal, line in self.calm_below)
 
     def wanted(self, in_service: int) -> int:
-        """Instances left after one removal."""
+        """Return the instances left after one removal."""
         return in_service + percent_change(in_service, -self.percent)
 
 
@@ -192,5 +197,5 @@ class WarmPool:
     prepared: int
 
     def size(self, in_service: int) -> int:
-        """Warm instances beside so many in service."""
+        """Return the number of warm instances beside so many in service."""
         return max(0, self.prepared - in_service)

@@ -1,4 +1,4 @@
-"""Rules over several fields of a fleet file: each refuses one unsafe or impossible combination and names its source."""
+"""Rules over several fields of a fleet file, each of which refuses one invalid combination and names its source."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from infra.fleet.violations import Rule, Violation
 if TYPE_CHECKING:
     from infra.fleet.settings import FleetSettings
 
-# NxDI releases after SDK 2.28 run on Trn2 and newer only.
+# NxDI releases after SDK 2.28 run only on Trn2 and newer.
 NEWEST_SDK = (2, 28)
 # NxDI's Medusa buffers hard-code TOPK = 10.
 MEDUSA_RANKS = 10
-# "Targets per Application Load Balancer", default quota.
+# This is the default quota "Targets per Application Load Balancer".
 BALANCER_TARGETS = 1000
 LOG_RETENTION_DAYS = frozenset(
     {1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653}

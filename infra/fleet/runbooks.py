@@ -1,4 +1,4 @@
-"""Where a runbook can be read at night: a page of the team's, or a dashboard of the account that the alarm is in."""
+"""The address of a runbook: a page of the team's, or a dashboard in the account of the alarm."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _LINK = re.compile(r"\]\(([a-z0-9-]+)\.md\)")
 
 
 def page_name(settings: FleetSettings, runbook: str) -> str:
-    """The dashboard that shows a runbook."""
+    """Return the name of the dashboard that shows a runbook."""
     return f"peakplan-{settings.name}-runbook-{runbook}"
 
 
 def runbook_url(settings: FleetSettings, runbook: str) -> str:
-    """What a notification says: it opens the page, not a path in a repository."""
+    """Return the runbook's URL for notifications, which opens the page itself."""
     if settings.runbooks:
         return f"{settings.runbooks.rstrip('/')}/{runbook}.md"
     console = f"https://{settings.region}.console.aws.amazon.com/cloudwatch/home?region={settings.region}"
@@ -26,7 +26,7 @@ def runbook_url(settings: FleetSettings, runbook: str) -> str:
 
 
 def pages(settings: FleetSettings, folder: Path = RUNBOOKS) -> dict[str, str]:
-    """Every runbook's Markdown by its name, with links that lead to the other pages."""
+    """Return every runbook's Markdown by its name, with links that lead to the other pages."""
     return {
         path.stem: _LINK.sub(
             lambda link: f"]({runbook_url(settings, link.group(1))})", path.read_text(encoding="utf-8")

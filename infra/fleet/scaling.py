@@ -1,4 +1,4 @@
-"""The scaling law of one group in one cell, one pure object: CDK renders it into policies, a simulator evaluates it.
+"""The scaling law of one group in one cell, as one pure object that CDK renders and a simulator evaluates.
 
 docs/decisions/0022-scaling-on-offered-work.md says why each signal is in it.
 """
@@ -40,7 +40,7 @@ TIGHTENED = 0.8
 
 @dataclass(frozen=True)
 class LawState:
-    """What the law remembers between readings.
+    """The law's memory between readings.
 
     For each policy that adds: which of its last readings were over its line, newest last, and how long ago it acted;
     for removal: how long everything has been calm, and how long ago something was removed.
@@ -54,7 +54,7 @@ class LawState:
 
 @dataclass(frozen=True)
 class ScalingLaw:
-    """What capacity a group gets. Instances throughout; times are aware datetimes.
+    """The law that decides a group's capacity. All results are instances; times are aware datetimes.
 
     `wanted_capacity` is the law without memory: what one reading asks for. `advance` adds the alarms' evaluation (M of
     N, one action a minute) and the cooldown, reading by reading, as CloudWatch and Auto Scaling do.
@@ -70,7 +70,7 @@ class ScalingLaw:
 
     @classmethod
     def for_group(cls, settings: FleetSettings, group: Group) -> ScalingLaw:
-        """The law of `group`, which is the same in every cell of the fleet."""
+        """Return the law of `group`, which is the same in every cell of the fleet."""
         utilisation = sizing.target_utilisation(settings, group)
         calendar = Calendar.of_group(settings, group)
         return cls(
@@ -85,7 +85,7 @@ class ScalingLaw:
 
     @property
     def additions(self) -> tuple[Addition, ...]:
-        """Every policy that may add, target tracking first."""
+        """Every policy that may add instances, target tracking first."""
         return (self.tracking, *self.steps)
 
     @property
@@ -94,13 +94,13 @@ class ScalingLaw:
         return tuple(self.calendar.actions())
 
     def floor_at(self, time: datetime) -> int:
-        """The minimum in force at `time`."""
+        """Return the minimum in force at `time`."""
         return max(self.minimum, self.calendar.floor_at(time))
 
     def wanted_capacity(
         self, metrics: Metrics, time: datetime, in_service: int, *, desired: int | None = None, may_remove: bool = False
     ) -> int:
-        """Instances wanted for one reading at `time`, between the floor in force and the maximum.
+        """Return the instances wanted for one reading at `time`, between the floor in force and the maximum.
 
         Args:
             metrics: the reading; its alarms are taken to have gone off.
@@ -112,14 +112,14 @@ class ScalingLaw:
         return self._wanted(self.additions, metrics, time, in_service, desired, may_remove)
 
     def initial_state(self) -> LawState:
-        """Nothing seen yet."""
+        """Return the state before any reading."""
         count = len(self.additions)
         return LawState(over=((),) * count, since_action=(math.inf,) * count)
 
     def advance(
         self, state: LawState, metrics: Metrics | None, time: datetime, seconds: float, in_service: int, desired: int
     ) -> tuple[int, LawState]:
-        """The capacity wanted after `seconds` more of this reading, and what to remember.
+        """Return the capacity wanted after `seconds` more of this reading, and the new state.
 
         Without a reading (None: no telemetry) nothing is known, so nothing is added and nothing removed: the size is
         held between the floor in force and the maximum.
@@ -168,7 +168,7 @@ def _newest(before: tuple[bool, ...], is_over: bool, count: int, policy: Additio
 
 
 def _between(settings: FleetSettings, group: Group, share: float) -> float:
-    """Milliseconds: `share` of the way from the p99 of an unqueued plan (0) to the SLO (1)."""
+    """Return the milliseconds at `share` of the way from the p99 of an unqueued plan (0) to the SLO (1)."""
     unqueued = sizing.service_time(settings, group).p99_ms
     return round(unqueued + share * (settings.slo.p99_ms - unqueued), 1)
 
@@ -190,12 +190,12 @@ def _step_policies(settings: FleetSettings, group: Group, utilisation: float) ->
     budget = 1 - settings.slo.model_goal
     return (
         *surge,
-        # Slow answers tighten the target: what would have been enough is not.
+        # Slow answers tighten the target, because the usual capacity is then not enough.
         StepPolicy("pressed", Signal.WORK, (Step(round(aim, 3), 10), *rungs(0, aim)), 3, 5, pressed),
-        # Below capacity latency tells of what offered work does not: a slow release, a bad host, a queue at one.
+        # Below capacity, latency shows what offered work does not: a slow release, a bad host, a queue at one host.
         StepPolicy("latency", Signal.MODEL_P99, (Step(line(0.75), 10), Step(line(1), 25), Step(line(1.5), 50)), 3, 5),
         StepPolicy("queue", Signal.QUEUE_P99, (Step(waited(0.75), 10), Step(waited(1), 25)), 3, 5),
-        # Shoppers who get rules are the harm itself: above the budget this acts at once.
+        # Shoppers who get rules are the harm itself, so a share above the budget acts at once.
         StepPolicy(
             "by-rule",
             Signal.BY_RULE,
@@ -222,7 +222,10 @@ def _removal(settings: FleetSettings, group: Group, utilisation: float) -> Remov
 
 
 def _warm_pool(settings: FleetSettings, group: Group, calendar: Calendar) -> WarmPool:
-    """With those in service, what carries the surge that the fleet file promises; none where it gains no time."""
+    """Return the pool that carries the promised surge together with the instances in service.
+
+    There is none where it gains no time.
+    """
     if settings.warm_start_seconds >= settings.boot_seconds:
         return WarmPool(0)
     return WarmPool(min(group.maximum, max(sizing.surge_instances(settings, group), calendar.highest)))

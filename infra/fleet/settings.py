@@ -26,7 +26,10 @@ FLEETS = Path(__file__).parents[1] / "fleets"
 
 
 class FleetFileError(Exception):
-    """A fleet file that cannot be used; the message names each field, what is wrong and what to do. For people."""
+    """A fleet file that cannot be used.
+
+    The message names each field, what is wrong and what to do. It is written for operators.
+    """
 
 
 class FleetSettings(Part):
@@ -73,12 +76,12 @@ class FleetSettings(Part):
 
     @property
     def cell_names(self) -> tuple[str, ...]:
-        """cell-1 ... cell-n."""
+        """The names of the cells, from cell-1 to cell-n."""
         return tuple(f"cell-{number}" for number in range(1, self.cells + 1))
 
     @classmethod
     def from_yaml(cls, path: Path) -> Self:
-        """The settings in `path`.
+        """Return the settings in `path`.
 
         Raises:
             FleetFileError: the file is missing, is not YAML, or breaks a rule; the message is for people.
@@ -99,7 +102,7 @@ class FleetSettings(Part):
 
 
 def _for_people(path: Path, error: ValidationError) -> str:
-    """Every finding on a line of its own: where in the file, and what is wrong there."""
+    """Return every finding on a line of its own, with its place in the file and what is wrong there."""
     lines = []
     for finding in error.errors():
         where = ".".join(str(part) for part in finding["loc"])
@@ -110,6 +113,6 @@ def _for_people(path: Path, error: ValidationError) -> str:
 
 
 def json_schema() -> str:
-    """The JSON Schema that editors complete and check fleet files with."""
+    """Return the JSON Schema with which editors complete and check fleet files."""
     schema = FleetSettings.model_json_schema()
     return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema, indent=1) + "\n"

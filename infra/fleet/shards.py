@@ -1,4 +1,4 @@
-"""Which cells a named caller is spread over: shuffle sharding, so that one caller's poison reaches few others' cells.
+"""The assignment of named callers to cells by shuffle sharding, so that one caller's poison reaches few others' cells.
 
 Source: AWS Builders' Library, Workload isolation using shuffle-sharding.
 """
@@ -9,7 +9,7 @@ from infra.fleet.settings import FleetSettings
 
 
 def shard(settings: FleetSettings, caller: str) -> tuple[str, ...]:
-    """The cells of `caller`, in cell order; the same at every synth.
+    """Return the cells of `caller`, in cell order and the same at every synthesis.
 
     Rendezvous hashing: each caller ranks all cells by a hash and takes the first ones, so that a new cell moves few.
     """

@@ -1,4 +1,4 @@
-"""How many instances a load needs: the arithmetic that rules, scaling law and cost share. Rates are plans a second."""
+"""The arithmetic of how many instances a load needs, for rules, scaling law and cost. Rates are in plans per second."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from infra.fleet.parts import Group
     from infra.fleet.settings import FleetSettings
 
-# What a replica may be busy at most, whatever the queue's arithmetic allows: load balancers are not ideal.
+# This bounds a replica's utilisation whatever the queue's arithmetic allows: load balancers are not ideal.
 HIGHEST_UTILISATION = 0.7
 # Below this the model cannot meet the SLO at a price anyone would pay; rules.py refuses it.
 LOWEST_UTILISATION = 0.2
@@ -20,17 +20,20 @@ FULL_UTILISATION = 0.93
 
 
 def replicas_per_instance(group: Group, tensor_parallel: int) -> int:
-    """Replicas on one instance: each spans `tensor_parallel` NeuronCores, or one physical core where there are none."""
+    """Return the replicas on one instance.
+
+    Each spans `tensor_parallel` NeuronCores, or one physical core where there are none.
+    """
     return group.instance.cores // (1 if group.engine == "torch" else tensor_parallel)
 
 
 def service_time(settings: FleetSettings, group: Group) -> ServiceTime:
-    """How long a replica of `group` is busy with a plan: the group's own figure, else the model's."""
+    """Return how long a replica of `group` is busy with a plan: the group's own figure, else the model's."""
     return group.service_time or settings.model.service_time
 
 
 def target_utilisation(settings: FleetSettings, group: Group) -> float:
-    """The share of time a replica may be busy so that the p99 stays inside the SLO; may be below LOWEST_UTILISATION.
+    """Return the utilisation of a replica at which the p99 stays inside the SLO; it may be below LOWEST_UTILISATION.
 
     A host's k replicas at batch 1 share the gateway's line: an M/G/k queue whose wait has a tail of P(wait > t) <=
     exp(-t k (1 - u) / S) for service times that vary as much as exponential ones (Kingman's heavy-traffic bound with a
@@ -50,22 +53,24 @@ def target_utilisation(settings: FleetSettings, group: Group) -> float:
 
 
 def full_rate(settings: FleetSettings, group: Group) -> float:
-    """Plans a second that one instance of `group` would plan if it never idled."""
+    """Return the plans per second of one instance of `group` that is never idle."""
     return replicas_per_instance(group, settings.model.tensor_parallel) * 1000 / service_time(settings, group).mean_ms
 
 
 def instance_rate(settings: FleetSettings, group: Group) -> float:
-    """Plans a second that one instance of `group` carries at the target utilisation."""
+    """Return the plans per second that one instance of `group` carries at the target utilisation."""
     return target_utilisation(settings, group) * full_rate(settings, group)
 
 
 def fleet_rate(settings: FleetSettings, multiplier: float = 1.0) -> float:
-    """Plans a second that the fleet is asked, at `multiplier` times the ordinary traffic."""
+    """Return the fleet's load in plans per second, at `multiplier` times the ordinary traffic."""
     return settings.traffic.plans_per_minute * multiplier / 60
 
 
 def group_rate(settings: FleetSettings, group: Group, multiplier: float = 1.0) -> float:
-    """Plans a second that falls on one cell's `group`: cells share evenly, groups by what they may do at most.
+    """Return the load of one cell's `group` in plans per second.
+
+    Cells share the load evenly, and groups by their greatest permitted capacity.
 
     The balancer sends each request to the host with the fewest outstanding, so a slower host gets fewer.
     """
@@ -78,12 +83,12 @@ def group_rate(settings: FleetSettings, group: Group, multiplier: float = 1.0) -
 
 
 def instances_for(settings: FleetSettings, group: Group, rate: float) -> int:
-    """Instances of `group` that carry `rate` plans a second inside the SLO, with every zone alive."""
+    """Return the instances of `group` that carry `rate` plans per second inside the SLO, with every zone alive."""
     return math.ceil(rate / instance_rate(settings, group) - 1e-9)
 
 
 def with_one_zone_lost(settings: FleetSettings, instances: int) -> int:
-    """Instances to run so that `instances` are left when one zone is lost: nothing must be launched in that hour.
+    """Return the instances to run so that `instances` are left when one zone is lost, without any launch in that hour.
 
     Rounded up to a multiple of the zones, because Auto Scaling spreads evenly and the fullest zone may be the one lost.
     Source: AWS Builders' Library, Static stability using Availability Zones.
@@ -93,12 +98,12 @@ def with_one_zone_lost(settings: FleetSettings, instances: int) -> int:
 
 
 def instances_wanted(settings: FleetSettings, group: Group, multiplier: float = 1.0) -> int:
-    """Instances of one cell's `group` for `multiplier` times the ordinary traffic, one zone's loss included."""
+    """Return the instances of one cell's `group` for `multiplier` times the ordinary traffic, with one zone lost."""
     return with_one_zone_lost(settings, instances_for(settings, group, group_rate(settings, group, multiplier)))
 
 
 def floor_for(settings: FleetSettings, group: Group, share: float = 1.0) -> int:
-    """Instances of one cell's `group` that must stand while `share` of the ordinary peak is forecast.
+    """Return the minimum of one cell's `group` while `share` of the ordinary peak is forecast.
 
     Enough for it with a zone lost, and enough to plan `surge.absorb` times as much at full use before anything new can
     be in service; a multiple of the zones, over which Auto Scaling spreads evenly.
@@ -109,7 +114,7 @@ def floor_for(settings: FleetSettings, group: Group, share: float = 1.0) -> int:
 
 
 def surge_instances(settings: FleetSettings, group: Group) -> int:
-    """Instances of one cell's `group` that carry the promised surge above the ordinary peak, at full use."""
+    """Return the instances of one cell's `group` that carry the promised surge above the ordinary peak, at full use."""
     return _at_full_use(settings, group, settings.surge.times)
 
 
@@ -121,12 +126,12 @@ def _at_full_use(settings: FleetSettings, group: Group, multiplier: float) -> in
 # From a surge's first second to the law's: half a period of averaging, the report (every 10 s), the agent's flush and
 # CloudWatch's extraction (15 s, stated: no document gives one), and one more period because alarms want two points.
 READING_SECONDS = 35
-# A started host passes two health checks, 5 seconds apart, before it is sent anything.
+# A started host passes two health checks, 5 seconds apart, before it receives requests.
 HEALTH_SECONDS = 10
 
 
 def surge_recovery_seconds(settings: FleetSettings, group: Group) -> float:
-    """Seconds from the start of the promised surge until instances that carry it are in service.
+    """Return the seconds from the start of the promised surge until instances that carry it are in service.
 
     The load grows linearly within `surge.within` seconds. The law aims at the target utilisation, so it asks for enough
     before all of the surge is there: as soon as target / FULL_UTILISATION of it is.
@@ -141,18 +146,20 @@ def surge_recovery_seconds(settings: FleetSettings, group: Group) -> float:
 BYTES_PER_PLAN = 2500
 # One load balancer capacity unit moves a gigabyte an hour; the other dimensions are slack with kept-alive connections.
 BYTES_PER_UNIT_HOUR = 1e9
-# The least that can be reserved. Source: Elastic Load Balancing user guide, LCU reservation.
+# This is the smallest reservation. Source: Elastic Load Balancing user guide, LCU reservation.
 LEAST_RESERVED_UNITS = 100
 
 
 def balancer_units(settings: FleetSettings, multiplier: float = 1.0) -> int:
-    """Load balancer capacity units (LCU) that one cell's traffic takes."""
+    """Return the load balancer capacity units (LCU) that one cell's traffic takes."""
     rate = fleet_rate(settings, multiplier) / settings.cells
     return math.ceil(rate * BYTES_PER_PLAN * 3600 / BYTES_PER_UNIT_HOUR)
 
 
 def reserved_units(settings: FleetSettings, multiplier: float) -> int:
-    """Units to reserve in each cell while an event of `multiplier` times the ordinary traffic lasts; 0: no reservation.
+    """Return the units to reserve in each cell during an event, or 0 for none.
+
+    The event has `multiplier` times the ordinary traffic.
 
     Outside events nothing is reserved: 600 units all year would cost some $42,000, and balancers follow a day's load.
     """
@@ -162,5 +169,5 @@ def reserved_units(settings: FleetSettings, multiplier: float) -> int:
 
 
 def peak_multiplier(settings: FleetSettings) -> float:
-    """The biggest multiple of ordinary traffic that is scheduled."""
+    """Return the greatest multiple of ordinary traffic that is scheduled."""
     return max((event.multiplier for event in settings.events), default=1.0)

@@ -1,4 +1,4 @@
-"""What a rule over a fleet file finds. Apart from the rules, whose modules all need it."""
+"""The finding of a rule over a fleet file, in a module of its own because all modules of rules need it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Violation:
-    """One broken rule: where in the file, what it says and what to do, and the rule's source."""
+    """One broken rule: its place in the file, the message with its remedy, and the source of the rule."""
 
     field: str
     problem: str

@@ -1,4 +1,4 @@
-"""A fleet's replicas on vLLM instead of our own Neuron engine: how to launch the servers and what the gateway is told.
+"""A fleet's replicas on vLLM instead of our own Neuron engine: the servers' launch commands and the gateway's settings.
 
 The flags are those of the vLLM plugin for the pinned SDK (facts of aws-neuron's and vllm-project's sources, read in
 November 2026; not run on hardware). That plugin drafts with EAGLE or not at all: Medusa heads are out of its reach. It
@@ -14,7 +14,7 @@ from infra.fleet.parts import Draft, Group, Model
 from infra.fleet.settings import FleetFileError, FleetSettings
 
 FIRST_PORT = 8000
-MODEL_DIR = "/opt/peakplan/model"  # of the machine image
+MODEL_DIR = "/opt/peakplan/model"  # in the machine image
 COMPILED_DIR = "/opt/peakplan/compiled/vllm"
 # Without prefix caching the plugin makes one block of a whole sequence whatever is named; vLLM's own parser wants one
 # of its sizes all the same. Prefix caching at batch 1 gives wrong outputs (the plugin's README).
@@ -23,7 +23,7 @@ _BLOCK_SIZE = 32
 
 @dataclass(frozen=True)
 class Release:
-    """The vLLM of one Neuron SDK."""
+    """The vLLM release that belongs to one Neuron SDK."""
 
     vllm: str
     image: str
@@ -47,7 +47,7 @@ class Server:
 
 
 def release(fleet: FleetSettings) -> Release:
-    """The vLLM that belongs to the fleet's SDK. Raises FleetFileError for an SDK that it is not known for."""
+    """Return the vLLM that belongs to the fleet's SDK. Raise FleetFileError for an SDK without a known one."""
     known = RELEASES.get(fleet.model.sdk)
     if known is None:
         raise FleetFileError(f"model.sdk: no vLLM is known for {fleet.model.sdk}; known are {', '.join(RELEASES)}")
@@ -55,7 +55,10 @@ def release(fleet: FleetSettings) -> Release:
 
 
 def servers(fleet: FleetSettings, group: Group) -> list[Server]:
-    """One server a replica, on every NeuronCore of one instance of the group. Raises FleetFileError."""
+    """Return one server for each replica, on every NeuronCore of one instance of the group.
+
+    Raise FleetFileError where vLLM cannot serve the fleet's model.
+    """
     release(fleet)
     _refuse_too_short(fleet.model)
     width = fleet.model.tensor_parallel
@@ -66,7 +69,7 @@ def servers(fleet: FleetSettings, group: Group) -> list[Server]:
 
 
 def gateway(fleet: FleetSettings, group: Group) -> dict[str, str]:
-    """The settings of the gateway that stands before the servers of one instance."""
+    """Return the settings of the gateway before the servers of one instance."""
     running = servers(fleet, group)
     return {
         "PEAKPLAN_ENGINE": "openai",
@@ -81,7 +84,10 @@ def gateway(fleet: FleetSettings, group: Group) -> dict[str, str]:
 
 
 def script(fleet: FleetSettings) -> str:
-    """Everything for a person who sets up one instance of each group by hand. Raises FleetFileError."""
+    """Return the commands with which a person sets up one instance of each group.
+
+    Raise FleetFileError where vLLM cannot serve the fleet's model.
+    """
     chosen = release(fleet)
     lines = [
         f"# Fleet {fleet.name} on vLLM {chosen.vllm}, Neuron SDK {fleet.model.sdk}. Not run on hardware.",
@@ -132,7 +138,7 @@ def _server(model: Model, cores: tuple[int, int], port: int) -> Server:
 
 
 def _neuron_config(model: Model) -> dict[str, object]:
-    """What NxDI is told beyond what the plugin derives from the other arguments."""
+    """Return NxDI's settings beyond those that the plugin derives from the other arguments."""
     return {"async_mode": model.async_mode, "enable_bucketing": True, "save_sharded_checkpoint": True}
 
 
