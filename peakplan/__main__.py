@@ -132,7 +132,9 @@ def _passes_on(group: click.Group, name: str, module: str, extras: tuple[str, ..
     @click.pass_context
     def run(context: click.Context) -> None:
         need(*extras)
-        become(module, [*first, *context.args], variables=_TRAINING_ENVIRONMENT if module == "training" else None)
+        become(
+            module, [*first, *context.args], variables=_TRAINING_ENVIRONMENT if module == "training.recipe" else None
+        )
 
 
 _passes_on(
@@ -143,7 +145,7 @@ _passes_on(
     "Measure decoding strategies beside their peers.",
 )
 _passes_on(main, "rehearse", "rehearsal.load", ("service", "load"), "Put open-loop load on a service and report on it.")
-_passes_on(main, "train", "training", ("service", "torch", "train"), "Make a model from data: hours on a CPU.")
+_passes_on(main, "train", "training.recipe", ("service", "torch", "train"), "Make a model from data: hours on a CPU.")
 _passes_on(main, "eval", "benchmarks.quality", ("service", "torch", "train"), "Measure the quality of a model's plans.")
 _passes_on(main, "export", "service.weights", ("service", "torch"), "Write a model for vLLM, TGI or NxDI.", "export")
 _passes_on(main, "import", "service.weights", ("service", "torch"), "Take in a checkpoint and its heads.", "import")

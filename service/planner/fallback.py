@@ -9,7 +9,6 @@ import re
 from service.planner import fallback_words as lists
 from service.planner.plan import Plan
 from service.planner.plan_text import FacetSpan, PlanDraft
-from service.planner.price_phrases import price_bounds
 from service.planner.queries import FUNCTION_WORDS, complete_plan
 from service.planner.question import Question, Word
 
@@ -45,7 +44,6 @@ def fallback_draft(question: Question) -> PlanDraft:
         draft.intent = "ask_product"
         draft.sources = ["reviews", "qa"] if lists.REVIEW_QUESTION.search(text) else ["catalog", "qa"]
     draft.spans = _Spans(question, _SKIPPED | (lists.QUESTION_VERBS if draft.intent == "ask_product" else set())).find()
-    draft.price_min, draft.price_max = price_bounds(question)
     return draft
 
 

@@ -7,10 +7,10 @@ last is wider and keeps only the product's name.
 import re
 
 from service.planner.numbers import NUMBER_WORDS
-from service.planner.plan import MAX_QUERIES, Plan, Price
-from service.planner.plan_text import Correction, FacetSpan, PlanDraft
+from service.planner.plan import MAX_QUERIES, Plan
+from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question, Word
-from service.planner.vocabulary import FIXED_SOURCES
+from service.planner.vocabulary import INTENT_SOURCES, PRODUCT_INTENTS
 
 WIDE_FACETS = ("type", "brand", "line", "model")
 _NEGATION = re.compile(r"^(not|no|non|without|except|excluding|minus)$")
@@ -35,7 +35,6 @@ def complete_plan(draft: PlanDraft, question: Question) -> Plan:
             "intent": draft.intent,
             "vertical": draft.vertical,
             "facets": _facets(draft, question),
-            "price": Price(min=draft.price_min, max=draft.price_max),
             "queries": search_queries(draft, question),
             "sources": _sources(draft),
         }
@@ -44,12 +43,12 @@ def complete_plan(draft: PlanDraft, question: Question) -> Plan:
 
 def search_queries(draft: PlanDraft, question: Question) -> list[str]:
     """Return one to three distinct queries, strict first; none for an intent without a search."""
-    if draft.intent == "out_of_scope":
+    if not INTENT_SOURCES.get(draft.intent, ("catalog",)):
         return []
-    if draft.intent in FIXED_SOURCES:
+    if draft.intent not in PRODUCT_INTENTS:
         return [_content(question.own_words)]
     strict = _strict(draft, question)
-    candidates = [strict, _corrected(strict, draft.correction), _wide(draft, question)]
+    candidates = [strict, _wide(draft, question)]
     distinct = dict.fromkeys(query for query in candidates if query)
     return list(distinct)[:MAX_QUERIES]
 
@@ -61,15 +60,8 @@ def _strict(draft: PlanDraft, question: Question) -> str:
             index for span in draft.spans if _is_negated(span, question) for index in range(span.first, span.last + 1)
         }
         words = [word for index, word in enumerate(question.words) if index not in dropped]
-        has_price = draft.price_min is not None or draft.price_max is not None
-        return _join(_without_price(words) if has_price else words) or _content(question.own_words)
+        return _join(words) or _content(question.own_words)
     return _span_words(spans, question) or _content(question.own_words)
-
-
-def _corrected(query: str, correction: Correction | None) -> str:
-    if correction is None:
-        return ""
-    return " ".join(correction.meant if word == correction.wrong else word for word in query.split())
 
 
 def _wide(draft: PlanDraft, question: Question) -> str:
@@ -124,8 +116,4 @@ def _facets(draft: PlanDraft, question: Question) -> dict[str, list[str]]:
 
 
 def _sources(draft: PlanDraft) -> list[str]:
-    if draft.intent in FIXED_SOURCES:
-        return list(FIXED_SOURCES[draft.intent])
-    if draft.intent == "find_product":
-        return list(dict.fromkeys(["catalog", *draft.sources]))
-    return draft.sources or ["catalog"]
+    return list(INTENT_SOURCES.get(draft.intent, draft.sources))

@@ -11,9 +11,10 @@ from typing import Any
 
 VOCABULARY_PATH = Path(__file__).with_name("vocabulary.json")
 NO_VERTICAL_WORD = "Any"
-MIN_PRICE_WORD = "Over"
-MAX_PRICE_WORD = "Under"
-CORRECTION_WORD = "Try"
+FOREIGN_WORD = "Foreign"  # in place of a vertical: the question is in a language that the model does not read
+PART_WORD = "And"  # one of several things begins
+SHARED_WORD = "All"  # what follows holds for all of them
+REFUSED_WORD = "Not"  # the next span is what the shopper does not want
 
 
 @cache
@@ -35,8 +36,8 @@ SOURCE_WORDS: dict[str, str] = {
     key: entry["word"] for key, entry in _vocabulary()["sources"].items() if "word" in entry
 }
 
-# Intents that determine their sources; the model writes neither sources nor facets for them.
-FIXED_SOURCES: dict[str, tuple[str, ...]] = {
+# Intents about products have facets and a vertical; the model chooses the sources of those that name none.
+PRODUCT_INTENTS: tuple[str, ...] = tuple(key for key, entry in _vocabulary()["intents"].items() if "products" in entry)
+INTENT_SOURCES: dict[str, tuple[str, ...]] = {
     key: tuple(entry["sources"]) for key, entry in _vocabulary()["intents"].items() if "sources" in entry
 }
-PRODUCT_INTENTS: tuple[str, ...] = tuple(intent for intent in INTENTS if intent not in FIXED_SOURCES)

@@ -8,22 +8,15 @@ from service.planner.phrases import OFFERS, SORTS, Phrases, read_phrases
 from service.planner.phrases_text import without
 from service.planner.phrases_words import Words
 from service.planner.queries import FUNCTION_WORDS
-from service.planner.vocabulary import FACETS, FIXED_SOURCES, SOURCES, VERTICALS
+from service.planner.vocabulary import FACETS, SOURCES, VERTICALS
+from service.planner.vocabulary import INTENT_SOURCES as _SOURCES
 from training.data.behaviour_text import Piece, places, text_of
 from training.data.rows import looks_conversational
 
 Plan = dict[str, Any]
-INTENTS: Final = (
-    "find_product", "compare_products", "advise", "ask_product", "order_status", "order_change", "returns_refunds",
-    "payment_billing", "policy_help", "account", "contact_agent", "feedback", "small_talk", "out_of_scope",
-)  # fmt: skip
-INTENT_SOURCES: Final[dict[str, list[str]]] = {
-    "find_product": ["catalog"], "compare_products": ["catalog", "reviews"], "advise": ["reviews", "qa", "catalog"],
-    "ask_product": ["qa", "catalog"], "small_talk": [], "out_of_scope": [],
-    **{intent: list(sources) for intent, sources in FIXED_SOURCES.items() if sources},
-}  # fmt: skip
+INTENT_SOURCES: Final = {"ask_product": ["qa", "catalog"]} | {key: list(value) for key, value in _SOURCES.items()}
 ASKED_SOURCES: Final = {"catalog": ["catalog", "qa"], "qa": ["qa", "catalog"], "reviews": ["reviews", "qa"]}
-SEARCHLESS: Final = ("small_talk", "out_of_scope")
+SEARCHLESS: Final = tuple(intent for intent, sources in INTENT_SOURCES.items() if not sources)
 SLUGS: Final = {code: "-".join(re.findall("[a-z]+", name.lower())) for code, name in VERTICALS.items()}
 # Words of sentences that `looks_conversational` does not know.
 _SAID = re.compile(
@@ -173,7 +166,7 @@ def problems(history: Sequence[str], question: str, plan: Plan) -> list[str]:
     found: list[str] = []
     if set(plan) != set(empty_plan("advise", "keyword")):
         return [f"fields are {sorted(plan)}"]
-    if plan["intent"] not in INTENTS or plan["mode"] not in ("keyword", "conversational"):
+    if plan["intent"] not in INTENT_SOURCES or plan["mode"] not in ("keyword", "conversational"):
         found.append(f"intent {plan['intent']} or mode {plan['mode']} is unknown")
     if plan["vertical"] is not None and plan["vertical"] not in SLUGS.values():
         found.append(f"vertical {plan['vertical']} is unknown")

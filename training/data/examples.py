@@ -10,16 +10,16 @@ from enum import IntEnum
 
 from tokenizers import Tokenizer
 
-from service.planner.plan_text import FacetSpan, PlanDraft, intent_word, render
+from service.planner.plan_text import FacetSpan, PlanDraft, intent_word, render, vertical_word
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.planner.vocabulary import (
-    CORRECTION_WORD,
     FACET_WORDS,
-    FIXED_SOURCES,
-    MAX_PRICE_WORD,
-    MIN_PRICE_WORD,
+    INTENT_SOURCES,
     NO_VERTICAL_WORD,
+    PART_WORD,
+    PRODUCT_INTENTS,
+    REFUSED_WORD,
     SOURCE_WORDS,
     VERTICAL_WORDS,
 )
@@ -31,8 +31,7 @@ class TargetSet(IntEnum):
     """Targets that stand for any token of a set (negative, so that no token id collides)."""
 
     ENDS_FACETS = -2  # a vertical word
-    ENDS_FACETS_OR_CORRECTS = -3  # the question may hold a misspelling that nobody labelled
-    ENDS_SOURCES = -4  # any token that may follow the sources
+    ENDS_SOURCES = -3  # any token that may follow the sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,11 @@ def shift(spans: Sequence[FacetSpan], by: int) -> tuple[FacetSpan, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One question with the known part of its plan. `draft.spans` index the words of the whole `Question`."""
+    """One question with the known part of its plan. `draft.spans` index the words of the whole `Question`.
+
+    `price` (lowest, highest) and `slip` (a misspelt word, the word that was meant) are not in plan text: they are what
+    an evaluation expects of the rules that read them.
+    """
 
     query: str
     draft: PlanDraft
@@ -73,7 +76,8 @@ class Example:
     knows_sources: bool = True
     knows_facets: bool = True
     knows_vertical: bool = False
-    may_be_misspelt: bool = False
+    price: tuple[float | None, float | None] = (None, None)
+    slip: tuple[str, str] | None = None
     origin: str = ""
 
     def question(self) -> Question:
@@ -105,11 +109,9 @@ class _Builder:
 def target_sets(tokenizer: Tokenizer) -> dict[int, list[int]]:
     """Return the token ids of each TargetSet."""
     verticals = _ids(tokenizer, [*VERTICAL_WORDS.values(), NO_VERTICAL_WORD])
-    after_sources = _ids(tokenizer, [*FACET_WORDS.values(), MIN_PRICE_WORD, MAX_PRICE_WORD, CORRECTION_WORD])
     return {
         TargetSet.ENDS_FACETS: verticals,
-        TargetSet.ENDS_FACETS_OR_CORRECTS: [*verticals, *_ids(tokenizer, [CORRECTION_WORD])],
-        TargetSet.ENDS_SOURCES: [*verticals, *after_sources],
+        TargetSet.ENDS_SOURCES: [*verticals, *_ids(tokenizer, [*FACET_WORDS.values(), PART_WORD, REFUSED_WORD])],
     }
 
 
@@ -127,28 +129,20 @@ def _write_plan(builder: _Builder, example: Example, question: Question, eos: in
     """Append the known plan text and return the target of the last position."""
     draft = example.draft
     builder.extend(f" {intent_word(draft.mode, draft.intent)}", supervised=True)
-    if draft.intent in FIXED_SOURCES:
+    if draft.intent not in PRODUCT_INTENTS:
         return eos
-    for source in draft.sources:
-        if draft.intent != "find_product" or source != "catalog":
-            builder.extend(f" {SOURCE_WORDS[source]}", supervised=example.knows_sources)
+    if draft.intent not in INTENT_SOURCES:
+        sources = "".join(f" {SOURCE_WORDS[source]}" for source in draft.sources)
+        builder.extend(sources, supervised=example.knows_sources)
     if not example.knows_facets and not draft.spans and not example.knows_vertical:
         return TargetSet.ENDS_SOURCES if example.knows_sources else IGNORED
-    text = render(draft, question)
-    spans_start = text.index(f" {FACET_WORDS[draft.spans[0].facet]}") if draft.spans else None
-    rest_start = len(render(replace(draft, price_min=None, price_max=None, correction=None, vertical=None), question))
-    rest_start -= len(NO_VERTICAL_WORD) + 1
-    if spans_start is not None:
-        builder.extend(text[spans_start:rest_start], supervised=example.knows_facets)
-    rest, vertical_word = text[rest_start:].rsplit(" ", 1)
-    builder.extend(rest, supervised=True)
+    whole, without = render(draft, question), render(replace(draft, spans=[]), question)
+    last = f" {vertical_word(draft)}"
+    builder.extend(whole[len(without) - len(last) : -len(last)], supervised=example.knows_facets)
     if example.knows_vertical:
-        builder.extend(f" {vertical_word}", supervised=True)
+        builder.extend(last, supervised=True)
         return eos
-    if not example.knows_facets:
-        return IGNORED
-    unsure = example.may_be_misspelt and draft.correction is None
-    return TargetSet.ENDS_FACETS_OR_CORRECTS if unsure else TargetSet.ENDS_FACETS
+    return TargetSet.ENDS_FACETS if example.knows_facets else IGNORED
 
 
 def _ids(tokenizer: Tokenizer, words: Sequence[str]) -> list[int]:
