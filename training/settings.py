@@ -14,7 +14,7 @@ class AdapterSettings:
     rank: int = 20
     alpha: int = 40
     dropout: float = 0.0  # dropout on every linear input would cost a third of a CPU step
-    epochs: int = 2
+    epochs: int = 3
     batch_size: int = 32
     learning_rate: float = 6e-4
     warmup_steps: int = 100

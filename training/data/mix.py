@@ -21,12 +21,12 @@ _SUPPORT_INTENTS = tuple(
 class Shares:
     """How many examples of each kind an epoch holds; a real query also appears as it was typed."""
 
-    labelled: float = 1.0  # of the labelled queries, as they were typed; the next are shares of these
+    labelled: float = 0.75  # of the labelled queries, as they were typed; the next are shares of these
     sentence: float = 0.25
     product_question: float = 0.07
     price: float = 0.1
     slip: float = 0.15
-    mention: float = 0.4
+    mention: float = 0.5
     follow_up: float = 0.1
     new_topic: float = 0.04
     negation: float = 0.04
@@ -38,9 +38,9 @@ class Shares:
     clinc_keywords: int = 250
     taxonomy: int = 1500
     categories: int = 4500
-    attributes: int = 9000  # categories with their attributes; a category may be drawn several times
-    products: int = 9000  # kinds of product from our own list
-    written: float = 0.5  # of our own queries
+    attributes: int = 10_000  # categories with their attributes; a category may be drawn several times
+    products: int = 12_000  # kinds of product from our own list
+    written: float = 0.6  # of our own queries
     retail: int = 200
     support: int = 500
     out_of_scope: int = 500
