@@ -81,12 +81,11 @@ class Closed:
         return stands
 
     def _reprice(self, stands: Standing, said: Phrases, utterance: int, named: frozenset[int]) -> None:
-        now = Price(said.price_min, said.price_max, said.currency, (0, 0))
+        now: Price | None = Price(said.price_min, said.price_max, said.currency, (0, 0))
         if not said.prices:
-            restated = self._restated(stands.price, utterance, named)
-            if restated is None:
+            now = self._restated(stands.price, utterance, named)
+            if now is None:
                 return
-            now = restated
         currency = now.currency or stands.price.currency
         stands.price = replace(now, currency=currency)
         stands.prices += [((utterance, price.span[0]), price) for price in said.prices or (stands.price,)]
@@ -105,8 +104,7 @@ class Closed:
             return None
         if before.max is None:
             return Price(amount.value, None, amount.currency, before.span)
-        low = before.min if before.min is not None and before.min <= amount.value else None
-        return Price(low, amount.value, amount.currency, before.span)
+        return Price(None, amount.value, amount.currency, before.span)
 
 
 def _touches(word: Word, span: tuple[int, int]) -> bool:
