@@ -22,7 +22,7 @@ from service.api.reload import Reloader
 from service.api.routes import JSON_PATHS, router
 from service.api.services import Services
 from service.engines.factory import make_engine, model_source
-from service.engines.protocol import DegradedReason, Engine
+from service.engines.protocol import DegradedReason, Engine, EngineUnavailableError
 from service.engines.worker.messages import ModelSource
 from service.gateway.drain import Drain
 from service.gateway.load_shedder import LoadShedder
@@ -32,6 +32,7 @@ from service.planner.plan_cache import PlanCache
 from service.planner.planner import Planner
 from service.planner.prompt import warm_up_requests
 from service.planner.redis_plan_cache import RedisPlanCache
+from service.planner.vocabulary import Vocabulary, VocabularyError
 from service.settings import CacheSettings, Settings
 from service.telemetry.emf import EmfCollector
 from service.telemetry.metrics import Metrics, Reading
@@ -43,13 +44,21 @@ def settings_source(settings: Settings) -> ModelSource:
     return model_source(settings.engine_config)
 
 
+def settings_vocabulary(settings: Settings) -> Vocabulary:
+    """Read the vocabulary of the settings' model. Raises EngineUnavailableError."""
+    try:
+        return Vocabulary.load(settings.model_dir)
+    except VocabularyError as error:
+        raise EngineUnavailableError(str(error)) from error
+
+
 def replica_engine(settings: Settings, source: ModelSource, number: int) -> Engine:
     """Make replica `number` of a model, not started yet. Raises EngineUnavailableError."""
     return make_engine(settings.engine_config, source, number)
 
 
 def replica_pool(settings: Settings, source: ModelSource | None = None) -> ReplicaPool:
-    """Make the replicas of the settings, not started yet."""
+    """Make the replicas of the settings, not started yet. Raises EngineUnavailableError."""
     source = source or settings_source(settings)
     return ReplicaPool(
         [replica_engine(settings, source, number) for number in range(settings.replica_count)],
@@ -57,13 +66,13 @@ def replica_pool(settings: Settings, source: ModelSource | None = None) -> Repli
         order=settings.queue.order,
         quantile=settings.queue.admission_quantile,
         hang_seconds=settings.queue.hang_seconds,
-        warm_up=warm_up_requests(settings.strategy),
+        warm_up=warm_up_requests(settings.strategy, settings_vocabulary(settings)),
     )
 
 
 def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = None) -> Services:
     """Build everything that handlers use, around one pool. A reload loads `source`, else the settings' model."""
-    planner, drain = Planner(pool, settings.strategy), Drain(settings.drain_seconds)
+    planner, drain = Planner(pool, settings_vocabulary(settings), settings.strategy), Drain(settings.drain_seconds)
     shared = _shared_memory(settings.cache)
     memory = PlanCache(settings.cache.entries, settings.cache.seconds)
     caching = CachingPlanner(planner, lambda: pool.version, memory, shared, pool.refusal)
@@ -80,7 +89,12 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         load_shedder=LoadShedder(settings.queue.backlog_ms / 1000),
         metrics=metrics,
         observer=Observer(metrics, tracer, log_text=settings.log_text),
-        reloader=Reloader(pool, lambda: source or settings_source(settings), partial(replica_engine, settings)),
+        reloader=Reloader(
+            pool,
+            planner,
+            lambda: (source or settings_source(settings), settings_vocabulary(settings)),
+            partial(replica_engine, settings),
+        ),
         deadline_ms=settings.deadline_ms,
         deadline_watch=DeadlineWatch(pool, settings.deadline_ms),
         trace_seconds=settings.trace_deadline_ms / 1000,

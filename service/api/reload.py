@@ -8,6 +8,8 @@ from functools import partial
 from service.engines.protocol import Engine, EngineError
 from service.engines.worker.messages import ModelSource
 from service.gateway.pool import ReplicaPool
+from service.planner.planner import Planner
+from service.planner.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -20,10 +22,15 @@ class Reloader:
     """Runs one reload at a time; each replica is replaced once its successor is up."""
 
     def __init__(
-        self, pool: ReplicaPool, find: Callable[[], ModelSource], make_engine: Callable[[ModelSource, int], Engine]
+        self,
+        pool: ReplicaPool,
+        planner: Planner,
+        find: Callable[[], tuple[ModelSource, Vocabulary]],
+        make_engine: Callable[[ModelSource, int], Engine],
     ) -> None:
-        """Take `find`, which reads the model to serve; it may be slow and is called in a thread."""
+        """Take `find`, which reads the model to serve; it may be slow and is called in a thread. Raises EngineError."""
         self._pool = pool
+        self._planner = planner
         self._find = find
         self._make_engine = make_engine
         self._task: asyncio.Task[None] | None = None
@@ -49,11 +56,12 @@ class Reloader:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _reload(self) -> None:
-        source = await asyncio.to_thread(self._find)
-        logger.info("reloading", extra={"version": source.version})
         try:
+            source, vocabulary = await asyncio.to_thread(self._find)
+            logger.info("reloading", extra={"version": source.version})
             await self._pool.reload(partial(self._make_engine, source), source.version)
         except EngineError as error:
             logger.error("reload failed: the old model stays", extra={"reason": str(error)})
             raise
+        self._planner.vocabulary = vocabulary
         logger.info("reloaded", extra={"version": source.version})

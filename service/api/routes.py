@@ -48,7 +48,7 @@ async def answer_plan(body: PlanRequest, scope: Scope, receive: Receive, use: Se
     """Answer a valid request. `receive` has given the whole body; the next message is the client's disconnect."""
     state, question = scope["state"], body.question
     seconds = (body.deadline_ms if "deadline_ms" in body.model_fields_set else use.deadline_ms) / 1000
-    task = PlanTask(question, state["started"] + seconds - REPLY_SECONDS)
+    task = PlanTask(question, use.planner.vocabulary, state["started"] + seconds - REPLY_SECONDS)
     planned = use.planner.plan_at_once(task)
     if planned is None:
         try:
@@ -88,9 +88,9 @@ async def trace(body: PlanRequest, request: Request, use: Use) -> Response:
 
 
 async def _decode_twice(use: Services, question: Question) -> tuple[Decoding, Decoding]:
-    task = PlanTask(question, time.monotonic() + use.trace_seconds)
+    task = PlanTask(question, use.planner.vocabulary, time.monotonic() + use.trace_seconds)
     async with use.pool.lease(task.deadline) as engine:
-        planner = Planner(engine)
+        planner = Planner(engine, task.vocabulary)
 
         async def decode(strategy: Strategy) -> Decoding:
             return _decoding(await planner.plan_with_model(task, strategy=strategy, trace=True))

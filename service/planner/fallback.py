@@ -11,6 +11,7 @@ from service.planner.plan import Plan
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.queries import FUNCTION_WORDS, complete_plan
 from service.planner.question import Question, Word
+from service.planner.vocabulary import Vocabulary
 
 MAX_TYPE_WORDS = 2
 _NUMBER = re.compile(r"^\d[\d./x-]*$")
@@ -27,9 +28,9 @@ _SIZES_OF_TWO_WORDS = ("plus", "king", "queen", "full", "twin")
 _PREPOSITIONS = {"with": "feature", "for": "feature", "without": "condition"}
 
 
-def fallback_plan(question: Question) -> Plan:
+def fallback_plan(question: Question, vocabulary: Vocabulary) -> Plan:
     """Return the best plan that rules can make. Total: every question gets a valid one."""
-    return complete_plan(fallback_draft(question), question)
+    return complete_plan(fallback_draft(question), question, vocabulary)
 
 
 def fallback_draft(question: Question) -> PlanDraft:

@@ -7,50 +7,61 @@ https://github.com/guidance-ai/llguidance/blob/main/docs/syntax.md
 """
 
 import json
-from collections.abc import Iterable
-from functools import cache
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
 
 from service.planner.question import Question
 from service.planner.vocabulary import (
-    FACET_WORDS,
     FOREIGN_WORD,
-    INTENT_SOURCES,
-    INTENT_WORDS,
     NO_VERTICAL_WORD,
     PART_WORD,
-    PRODUCT_INTENTS,
     REFUSED_WORD,
     SHARED_WORD,
-    SOURCE_WORDS,
-    VERTICAL_WORDS,
+    Vocabulary,
 )
 
+_MOST_SOURCES = 3  # that a model chooses
 
-def plan_grammar(question: Question) -> str:
+
+def plan_grammar(question: Question, vocabulary: Vocabulary) -> str:
     """Return the Lark grammar that admits exactly the valid plan texts of this question."""
-    return "\n".join((_fixed_text(), *_span_rules(question)))
+    return "\n".join((_fixed_text(vocabulary), *_span_rules(question)))
 
 
-@cache
-def _fixed_text() -> str:
+@lru_cache(maxsize=8)
+def _fixed_text(vocabulary: Vocabulary) -> str:
     """Return the rules that are the same for every question."""
-    return "\n".join(_fixed_rules())
+    return "\n".join(_fixed_rules(vocabulary))
 
 
-def _fixed_rules() -> Iterable[str]:
-    yield "start: FIXED | NAMED s0 | CHOSEN (catalog | reviews | qa) s0"
-    yield f"FIXED: {_either(_modes(intent for intent in INTENT_WORDS if intent not in PRODUCT_INTENTS))}"
-    yield f"NAMED: {_either(_modes(intent for intent in PRODUCT_INTENTS if intent in INTENT_SOURCES))}"
-    yield f"CHOSEN: {_either(_modes(intent for intent in PRODUCT_INTENTS if intent not in INTENT_SOURCES))}"
-    names = ("catalog", "reviews", "qa")
-    for first, second, third in (names, names[1:] + names[:1], names[2:] + names[:2]):
-        # Every order of one to three distinct sources.
-        yield (
-            f"{first}: {_source(first)} ({_source(second)} {_source(third)}? | {_source(third)} {_source(second)}?)?"
-        )
+def _fixed_rules(vocabulary: Vocabulary) -> Iterator[str]:
+    intents, sources = vocabulary.intents.values(), list(vocabulary.source_of_word.values())
+    fixed = [intent.word for intent in intents if not intent.products]
+    named = [intent.word for intent in intents if intent.products and intent.sources is not None]
+    chosen = [intent.word for intent in intents if intent.sources is None]
+    start = [("FIXED", fixed), ("NAMED s0", named), (f"CHOSEN ({' | '.join(sources)}) s0", chosen)]
+    yield f"start: {' | '.join(rule for rule, words in start if words)}"
+    for rule, words in start:
+        if words:
+            yield f"{rule.split()[0]}: {_either(form for word in words for form in (word, word.capitalize()))}"
+    for place, source in enumerate(sources if chosen else ()):
+        others = [*sources[place + 1 :], *sources[:place]]
+        yield f"{source}: {_source(source, vocabulary)} {_orders(others, _MOST_SOURCES - 1, vocabulary)}".rstrip()
     yield f"facet: ({_either((PART_WORD, SHARED_WORD))})? {_word(REFUSED_WORD)}? FACET"
-    yield f"FACET: {_either(FACET_WORDS.values())}"
-    yield f"VERTICAL: {_either((*VERTICAL_WORDS.values(), NO_VERTICAL_WORD, FOREIGN_WORD))}"
+    yield f"FACET: {_either(facet.word for facet in vocabulary.facets.values())}"
+    verticals = (vertical.word for vertical in vocabulary.verticals.values())
+    yield f"VERTICAL: {_either((*verticals, NO_VERTICAL_WORD, FOREIGN_WORD))}"
+
+
+def _orders(sources: list[str], most: int, vocabulary: Vocabulary) -> str:
+    """Return a rule for none to `most` of the sources, each once, in any order."""
+    if not sources or not most:
+        return ""
+    ways = []
+    for place, source in enumerate(sources):
+        others = [*sources[place + 1 :], *sources[:place]]
+        ways.append(f"{_source(source, vocabulary)} {_orders(others, most - 1, vocabulary)}".rstrip())
+    return f"{ways[0]}?" if ways == [_source(sources[0], vocabulary)] else f"({' | '.join(ways)})?"
 
 
 def _span_rules(question: Question) -> Iterable[str]:
@@ -65,14 +76,8 @@ def _span_rules(question: Question) -> Iterable[str]:
     yield f"s{len(words)}: VERTICAL"
 
 
-def _modes(intents: Iterable[str]) -> Iterable[str]:
-    """Yield each intent's word of both modes."""
-    for intent in intents:
-        yield from (INTENT_WORDS[intent], INTENT_WORDS[intent].capitalize())
-
-
-def _source(source: str) -> str:
-    return f"({_word(SOURCE_WORDS[source])})"
+def _source(source: str, vocabulary: Vocabulary) -> str:
+    return f"({_word(vocabulary.sources[source].word or '')})"
 
 
 def _either(words: Iterable[str]) -> str:

@@ -23,32 +23,13 @@ from dataclasses import dataclass, field
 
 from service.planner.question import Question
 from service.planner.vocabulary import (
-    FACET_WORDS,
     FOREIGN_WORD,
-    INTENT_SOURCES,
-    INTENT_WORDS,
     NO_VERTICAL_WORD,
     PART_WORD,
-    PRODUCT_INTENTS,
     REFUSED_WORD,
     SHARED_WORD,
-    SOURCE_WORDS,
-    VERTICAL_WORDS,
+    Vocabulary,
 )
-
-_INTENT_OF_WORD = {
-    **{word: ("keyword", intent) for intent, word in INTENT_WORDS.items()},
-    **{word.capitalize(): ("conversational", intent) for intent, word in INTENT_WORDS.items()},
-}
-_FACET_OF_WORD = {word: facet for facet, word in FACET_WORDS.items()}
-_SOURCE_OF_WORD = {word: source for source, word in SOURCE_WORDS.items()}
-_VERTICAL_OF_WORD: dict[str, str | None] = {
-    **{word: vertical for vertical, word in VERTICAL_WORDS.items()},
-    NO_VERTICAL_WORD: None,
-    FOREIGN_WORD: None,
-}
-_MARKS = frozenset((PART_WORD, SHARED_WORD, REFUSED_WORD))
-_SECTION_WORDS = frozenset({*_FACET_OF_WORD, *_VERTICAL_OF_WORD, *_MARKS})
 
 
 class PlanTextError(ValueError):
@@ -84,31 +65,37 @@ class PlanDraft:
     foreign: bool = False
 
 
-def intent_word(mode: str, intent: str) -> str:
+def intent_word(draft: PlanDraft, vocabulary: Vocabulary) -> str:
     """Return the first word of plan text: lower-case for keyword mode."""
-    word = INTENT_WORDS[intent]
-    return word if mode == "keyword" else word.capitalize()
+    word = vocabulary.intents[draft.intent].word
+    return word if draft.mode == "keyword" else word.capitalize()
 
 
-def render(draft: PlanDraft, question: Question) -> str:
-    """Return the plan text of a draft, every word preceded by a space (the inverse of `parse`)."""
-    parts = [intent_word(draft.mode, draft.intent)]
-    if draft.intent in PRODUCT_INTENTS:
-        if draft.intent not in INTENT_SOURCES:
-            parts += [SOURCE_WORDS[source] for source in draft.sources]
-        parts += _span_words(draft.spans, question)
-        parts.append(vertical_word(draft))
-    return "".join(f" {part}" for part in parts)
+def source_words(draft: PlanDraft, vocabulary: Vocabulary) -> list[str]:
+    """Return the words of the sources; none where the intent names them."""
+    if vocabulary.intents[draft.intent].sources is not None:
+        return []
+    return [word for source in draft.sources if (word := vocabulary.sources[source].word)]
 
 
-def vertical_word(draft: PlanDraft) -> str:
+def vertical_word(draft: PlanDraft, vocabulary: Vocabulary) -> str:
     """Return the last word of plan text."""
     if draft.foreign:
         return FOREIGN_WORD
-    return NO_VERTICAL_WORD if draft.vertical is None else VERTICAL_WORDS[draft.vertical]
+    return NO_VERTICAL_WORD if draft.vertical is None else vocabulary.verticals[draft.vertical].word
 
 
-def _span_words(spans: list[FacetSpan], question: Question) -> Iterator[str]:
+def render(draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> str:
+    """Return the plan text of a draft, every word preceded by a space (the inverse of `parse`)."""
+    words = [intent_word(draft, vocabulary)]
+    if vocabulary.intents[draft.intent].products:
+        words += source_words(draft, vocabulary)
+        words += _span_words(draft.spans, question, vocabulary)
+        words.append(vertical_word(draft, vocabulary))
+    return "".join(f" {word}" for word in words)
+
+
+def _span_words(spans: list[FacetSpan], question: Question, vocabulary: Vocabulary) -> Iterator[str]:
     part = 0
     for span in spans:
         if span.part != part:
@@ -116,69 +103,69 @@ def _span_words(spans: list[FacetSpan], question: Question) -> Iterator[str]:
             yield PART_WORD if part else SHARED_WORD
         if span.refused:
             yield REFUSED_WORD
-        yield FACET_WORDS[span.facet]
+        yield vocabulary.facets[span.facet].word
         yield from (word.text for word in question.words[span.first : span.last + 1])
 
 
-def parse(text: str, question: Question) -> PlanDraft:
+def parse(text: str, question: Question, vocabulary: Vocabulary) -> PlanDraft:
     """Parse plan text. Raises PlanTextError where the grammar of this question would not have admitted it."""
     words = text.split()
-    if not words or words[0] not in _INTENT_OF_WORD:
+    if not words or words[0] not in vocabulary.intent_of_word:
         raise PlanTextError(f"plan text starts with no intent: {text!r}")
-    mode, intent = _INTENT_OF_WORD[words[0]]
-    draft = PlanDraft(mode, intent, list(INTENT_SOURCES.get(intent, ())))
+    mode, intent = vocabulary.intent_of_word[words[0]]
+    draft = PlanDraft(mode, intent, list(vocabulary.intents[intent].sources or ()))
     position = 1
-    while position < len(words) and words[position] in _SOURCE_OF_WORD:
-        draft.sources.append(_SOURCE_OF_WORD[words[position]])
+    while position < len(words) and words[position] in vocabulary.source_of_word:
+        draft.sources.append(vocabulary.source_of_word[words[position]])
         position += 1
-    _parse_spans(draft, words[position:], question, text)
+    _parse_spans(draft, words[position:], question, vocabulary)
     return draft
 
 
-def _parse_spans(draft: PlanDraft, words: list[str], question: Question, text: str) -> None:
+def _parse_spans(draft: PlanDraft, words: list[str], question: Question, vocabulary: Vocabulary) -> None:
     """Read the spans and the vertical."""
     named: list[tuple[str, list[str], bool, int]] = []
     position = part = parts = 0
     refused = False
     while position < len(words):
-        section, value, position = _section(words, position, text)
+        section, value, position = _section(words, position, vocabulary)
         if section == PART_WORD:
             part = parts = parts + 1
         elif section == SHARED_WORD:
             part = 0
         elif section == REFUSED_WORD:
             refused = True
-        elif section in _FACET_OF_WORD:
-            named.append((_FACET_OF_WORD[section], value, refused, part))
+        elif section in vocabulary.facet_of_word:
+            named.append((vocabulary.facet_of_word[section], value, refused, part))
             refused = False
         else:
-            draft.vertical = _VERTICAL_OF_WORD[section]
+            draft.vertical = vocabulary.vertical_of_word[section]
             draft.foreign = section == FOREIGN_WORD
     end = len(question.words)
     for facet, value, refused, part in reversed(named):  # where a value was said twice, the newest words count
-        end = _find_span(question, value, end, text)
+        end = _find_span(question, value, end)
         draft.spans.insert(0, FacetSpan(facet, end, end + len(value) - 1, refused, part))
 
 
-def _section(words: list[str], position: int, text: str) -> tuple[str, list[str], int]:
+def _section(words: list[str], position: int, vocabulary: Vocabulary) -> tuple[str, list[str], int]:
     """Return the section word at `position`, the words of its value, and where the next section starts."""
     section = words[position]
-    if section not in _SECTION_WORDS:
-        raise PlanTextError(f"{section!r} opens no section in {text!r}")
+    if section not in vocabulary.section_words:
+        raise PlanTextError(f"{section!r} opens no section in {' '.join(words)!r}")
     end = position + 1
-    while end < len(words) and words[end] not in _SECTION_WORDS:
+    while end < len(words) and words[end] not in vocabulary.section_words:
         end += 1
     value = words[position + 1 : end]
-    if bool(value) != (section in _FACET_OF_WORD):
-        raise PlanTextError(f"{section!r} has {'a' if value else 'no'} value in {text!r}")
+    if bool(value) != (section in vocabulary.facet_of_word):
+        raise PlanTextError(f"{section!r} has {'a' if value else 'no'} value in {' '.join(words)!r}")
     return section, value, end
 
 
-def _find_span(question: Question, value: list[str], end: int, text: str) -> int:
+def _find_span(question: Question, value: list[str], end: int) -> int:
     """Return where `value` stands last before word `end`."""
     words = question.words
     for first in range(end - len(value), -1, -1):
         window = words[first : first + len(value)]
         if [word.text for word in window] == value and window[0].utterance == window[-1].utterance:
             return first
-    raise PlanTextError(f"{' '.join(value)!r} is no span of the question before word {end} in {text!r}")
+    raise PlanTextError(f"{' '.join(value)!r} is no span of the question before its word {end}")

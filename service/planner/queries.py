@@ -10,7 +10,7 @@ from service.planner.numbers import NUMBER_WORDS
 from service.planner.plan import MAX_QUERIES, Plan
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question, Word
-from service.planner.vocabulary import INTENT_SOURCES, PRODUCT_INTENTS
+from service.planner.vocabulary import Vocabulary
 
 WIDE_FACETS = ("type", "brand", "line", "model")
 _NEGATION = re.compile(r"^(not|no|non|without|except|excluding|minus)$")
@@ -27,7 +27,7 @@ FUNCTION_WORDS = frozenset(
 )
 
 
-def complete_plan(draft: PlanDraft, question: Question) -> Plan:
+def complete_plan(draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> Plan:
     """Return the plan that a draft means for its question. Total: every draft from `parse` becomes a valid plan."""
     return Plan.model_validate(
         {
@@ -35,17 +35,17 @@ def complete_plan(draft: PlanDraft, question: Question) -> Plan:
             "intent": draft.intent,
             "vertical": draft.vertical,
             "facets": _facets(draft, question),
-            "queries": search_queries(draft, question),
-            "sources": _sources(draft),
+            "queries": search_queries(draft, question, vocabulary),
+            "sources": list(vocabulary.intents[draft.intent].sources or draft.sources),
         }
     )
 
 
-def search_queries(draft: PlanDraft, question: Question) -> list[str]:
+def search_queries(draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> list[str]:
     """Return one to three distinct queries, strict first; none for an intent without a search."""
-    if not INTENT_SOURCES.get(draft.intent, ("catalog",)):
+    if vocabulary.intents[draft.intent].sources == ():
         return []
-    if draft.intent not in PRODUCT_INTENTS:
+    if not vocabulary.intents[draft.intent].products:
         return [_content(question.own_words)]
     strict = _strict(draft, question)
     candidates = [strict, _wide(draft, question)]
@@ -113,7 +113,3 @@ def _facets(draft: PlanDraft, question: Question) -> dict[str, list[str]]:
         if value not in facets.setdefault(span.facet, []):
             facets[span.facet].append(value)
     return facets
-
-
-def _sources(draft: PlanDraft) -> list[str]:
-    return list(INTENT_SOURCES.get(draft.intent, draft.sources))
