@@ -125,17 +125,36 @@ def render_quality(figure: dict[str, Any]) -> str:
         "intent_keyword": "intent accuracy, keyword queries",
         "out_of_scope_recall": "out-of-scope recall",
         "out_of_scope_false_alarms": "out-of-scope false alarms",
+        "shopping_out_of_scope": "shoppers' wishes and product questions called out of scope",
         "price_exact": "price bounds exact",
         "vertical": "vertical accuracy, unseen leaf categories",
         "first_source": "first source right, product questions",
-        "corrected": "misspelt words corrected exactly",
+        "corrected": "misspelt words that a query spells right",
         "valid_plans": "valid plans",
         "invented_facet_values": "facet values that the question does not contain",
     }
     model, rules = figure["model"], figure["rules"]
-    rows = ["| on dev questions never trained on | model | rule fallback |", "|---|---:|---:|"]
+    rows = ["| on questions never trained on | model | rule fallback |", "|---|---:|---:|"]
+    if "behaviour" in model:
+        behaviour = model["behaviour"]["passed"], rules["behaviour"]["passed"]
+        rows.append(
+            f"| **behaviour cases passed**, of {model['behaviour']['cases']} | {behaviour[0]} | {behaviour[1]} |"
+        )
     rows.append(f"| QueryNER span F1 | {model['span_f1']['queryner']} | {rules['span_f1']['queryner']} |")
     rows += [f"| {label} | {model[key]} | {rules[key]} |" for key, label in names.items()]
+    return "\n".join([*rows, "", _provenance(figure, f"{model['questions']} questions")])
+
+
+def behaviour_classes() -> str:
+    """Return the behaviour cases passed and our own dev questions right, by class."""
+    figure = json.loads((FIGURES / "quality.json").read_text(encoding="utf-8"))
+    model, rules = figure["model"], figure["rules"]
+    cases, dev = model.get("behaviour", {}).get("by_class", {}), model.get("classes", {})
+    rows = ["| class | cases, model | cases, rules | own dev questions, model | rules |", "|---|---:|---:|---:|---:|"]
+    for kind in sorted({*cases, *dev}):
+        of_rules = rules["behaviour"]["by_class"].get(kind, "") if cases else ""
+        shares = f"{dev.get(kind, '')} | {rules['classes'].get(kind, '')}"
+        rows.append(f"| {kind} | {cases.get(kind, '')} | {of_rules} | {shares} |")
     return "\n".join([*rows, "", _provenance(figure, f"{model['questions']} questions")])
 
 
@@ -251,6 +270,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "every_setting": every_setting,
     "decisions": decisions,
     "every_decoding": every_decoding,
+    "behaviour_classes": behaviour_classes,
 }
 
 

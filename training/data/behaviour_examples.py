@@ -41,7 +41,8 @@ def example(row: Row) -> Example | None:
         return None
     draft.spans = said.spans  # of words that were said twice, the same ones
     price = (plan["price"]["min"], plan["price"]["max"])
-    return Example(row.question, draft, row.history, knows_vertical=True, price=price, origin=f"behaviour_{row.kind}")
+    origin = f"behaviour_{row.kind}"
+    return Example(row.question, draft, row.history, knows_vertical=True, price=price, expected=plan, origin=origin)
 
 
 def _spans(plan: Plan, question: Question) -> list[FacetSpan] | None:
