@@ -119,5 +119,5 @@ def test_cases_pass_where_every_assertion_of_the_judges_program_holds(tmp_path: 
         "cases": 2, "passed": 0.5, "by_class": {"a": "1/1", "b": "0/1"}
     }  # fmt: skip
     assert behaviour_scores(read, [None, None], checker(cases))["passed"] == 0
-    with pytest.raises(FileNotFoundError, match="what the assertions of cases.jsonl mean"):
+    with pytest.raises(FileNotFoundError, match="what the assertions of"):
         checker(tmp_path / "elsewhere" / "cases.jsonl")
