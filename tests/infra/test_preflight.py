@@ -33,7 +33,9 @@ DEFAULTS = {
         "Application Load Balancers per Region": ("L-53DA6B97", 50),
         "Targets per Application Load Balancer": ("L-7E6692B2", 1000),
         "Network Load Balancers per Region": ("L-69A177A2", 50),
-        "Reserved Application Load Balancer Capacity Units (LCUs) per Region": ("L-00000000", 0),
+        # The first of these is not the one that limits a region.
+        "Reserved Application Load Balancer Capacity Units (LCUs) per Application Load Balancer": ("L-0BB7B635", 15000),
+        "Reserved Application Load Balancer Capacity Units (LCU) per Region": ("L-8A66D0E6", 0),
     },
     "vpc": {
         "VPCs per Region": ("L-F678F1CE", 5),
@@ -41,7 +43,6 @@ DEFAULTS = {
         "Interface VPC endpoints per VPC": ("L-29B6F2EB", 50),
         "Inbound or outbound rules per security group": ("L-0EA8095F", 60),
     },
-    "monitoring": {},
 }
 
 
@@ -51,7 +52,7 @@ def quotas(settings: FleetSettings, granted: dict[str, float] | None = None) -> 
         "service-quotas", region_name="us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing"
     )
     stub = Stubber(client)
-    for service in dict.fromkeys(need.service for need in needs(settings)):
+    for service in dict.fromkeys(need.service for need in needs(settings) if need.code):
         listed = {name: (code, value) for name, (code, value) in DEFAULTS[service].items()}
         for operation, values in (("list_service_quotas", granted or {}), ("list_aws_default_service_quotas", None)):
             found = [
@@ -201,8 +202,9 @@ def test_reserved_capacity_is_asked_for_where_a_fleet_reserves(
     account.prepare()
     certified(account, monkeypatch)
     (lacking,) = account.found(Verdict.LACKS)
-    assert "Reserved Application Load Balancer Capacity Units" in lacking
-    assert "0 granted" in lacking
+    assert "Reserved Application Load Balancer Capacity Units (LCU) per Region" in lacking
+    assert ", 0 granted" in lacking
+    assert "--quota-code L-8A66D0E6" in lacking
 
 
 def test_an_empty_account_is_told_everything_that_it_lacks(moto_server: MotoServer) -> None:
