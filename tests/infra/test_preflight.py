@@ -16,7 +16,6 @@ from infra.fleet.settings import FLEETS, FleetSettings
 from infra.preflight import Verdict, inspect
 from infra.quotas import needs
 from infra.release import release_tags
-from infra.zone_association import NoZoneError, authorise
 from tests.infra.fleet.fleets import dev_fleet
 from tests.infra.moto_server import MotoServer
 
@@ -293,32 +292,3 @@ def test_without_credentials_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
     assert preflight.main(["dev"]) == 2
     assert "AWS cannot be asked" in capsys.readouterr().err
-
-
-def test_the_zone_s_owner_authorises_and_the_vpc_s_owner_associates() -> None:
-    other = {"vpc_id": "vpc-0123456b", "region": "us-east-1", "account": "111122223333"}
-    settings = dev_fleet({"access": {"caller_vpcs": [other, {"vpc_id": "vpc-0123456a", "region": "us-east-1"}]}})
-    client = boto3.client("route53", region_name="us-east-1", aws_access_key_id="t", aws_secret_access_key="t")
-    zone = {
-        "Id": "/hostedzone/Z1",
-        "Name": "planner.internal.",
-        "CallerReference": "r",
-        "Config": {"Comment": "Peakplan dev", "PrivateZone": True},
-    }
-    page = {"HostedZones": [zone], "IsTruncated": False, "MaxItems": "100"}
-    vpc = {"VPCRegion": "us-east-1", "VPCId": "vpc-0123456b"}
-    with Stubber(client) as stub:
-        stub.add_response("list_hosted_zones_by_name", page, {"DNSName": "planner.internal."})
-        stub.add_response(
-            "create_vpc_association_authorization",
-            {"HostedZoneId": "Z1", "VPC": vpc},
-            {"HostedZoneId": "Z1", "VPC": vpc},
-        )
-        (command,) = authorise(settings, client)
-        stub.assert_no_pending_responses()
-    assert command.startswith("aws route53 associate-vpc-with-hosted-zone --hosted-zone-id Z1")
-    assert "as account 111122223333" in command
-    with Stubber(client) as stub:
-        stub.add_response("list_hosted_zones_by_name", page | {"HostedZones": []}, {"DNSName": "planner.internal."})
-        with pytest.raises(NoZoneError, match="make deploy makes it"):
-            authorise(settings, client)
