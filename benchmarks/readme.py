@@ -168,7 +168,7 @@ def render_serving(figure: dict[str, Any]) -> str:
         (
             f"{steady['share_of_capacity']:.0%} of it, Poisson arrivals, {steady['seconds']:.0f} s",
             f"p50 {steady['latency_ms']['p50']} ms, p99 {steady['latency_ms']['p99']} ms, "
-            f"{steady['rung_shares'].get('fallback', 0):.1%} planned by rule",
+            f"{steady['source_shares'].get('fallback', 0):.1%} planned by rule",
         ),
         (
             f"{over['times_capacity']} times it, {over['seconds']:.0f} s",
@@ -185,7 +185,7 @@ def render_serving(figure: dict[str, Any]) -> str:
         ("the gateway adds to the bare engine", f"p50 {gateway['p50']} ms, p99 {gateway['p99']} ms"),
     ]
     for name, fault in figure["faults"].items():
-        lost = sum(fault["errors"].values()) + fault["rungs"].get("shed", 0)
+        lost = sum(fault["errors"].values()) + fault["sources"].get("shed", 0)
         told = f"{lost} requests lost; full capacity after {fault['full_capacity_after_seconds']} s"
         rows.append((f"{name}, at half of capacity", told))
     table = ["| under load | what it did |", "|---|---|", *(f"| {name} | {what} |" for name, what in rows)]

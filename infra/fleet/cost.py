@@ -148,7 +148,7 @@ def _group_items(settings: FleetSettings, prices: Prices, group: Group, running:
 
 def custom_metrics(settings: FleetSettings) -> int:
     """Return the number of metrics that the fleet publishes: every set of values of all dimensions, in every cell."""
-    values = {"Fleet": 1, "Cell": 1, "Group": len(settings.groups), "Rung": len(metrics().rungs), **VALUES}
+    values = {"Fleet": 1, "Cell": 1, "Group": len(settings.groups), "Source": len(metrics().answer_sources), **VALUES}
     neuron = any(group.engine == "neuron" for group in settings.groups)
     count = 0
     for metric in metrics().metrics.values():

@@ -89,7 +89,7 @@ def test_what_is_logged_and_measured_of_a_plan_weighs_what_the_bill_says() -> No
             metrics.arrived()
             metrics.planned(
                 Outcome(
-                    rung="model",
+                    source="model",
                     milliseconds=20 + number / 7,
                     degraded=False,
                     queue_milliseconds=number / 13,
