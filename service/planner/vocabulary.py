@@ -10,12 +10,13 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
-from tokenizers import Tokenizer
-
 from service.planner.plan import Mode
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 FILE_NAME = "vocabulary.json"
 SHIPPED_MODEL = Path(__file__).parents[2] / "models" / "qp-smollm2-135m"
@@ -165,7 +166,7 @@ class Vocabulary(BaseModel):
         yield from _named("facets", self.facets)
         yield from ((f"sources.{key}.word", source.word) for key, source in self.sources.items() if source.word)
 
-    def check_tokens(self, tokenizer: Tokenizer, path: Path) -> None:
+    def check_tokens(self, tokenizer: "Tokenizer", path: Path) -> None:
         """Raise VocabularyError unless every word is a single token after a space; `path` is for the message."""
         for place, word in [*self.words(), *((f"plan text's own {mark}", mark) for mark in _MARKS)]:
             if (count := len(tokenizer.encode(f" {word}", add_special_tokens=False).ids)) != 1:

@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
         "--vocabulary",
         type=_path,
         default=SHIPPED_MODEL,
-        help="the vocabulary.json that it learnt, or a folder with one",
+        help="the vocabulary.json that it learnt, or its folder",
     )
     taken.add_argument("--output", type=_path, required=True, help="a new folder")
     taken.add_argument("--id", default="", help="the model's name in answers; the checkpoint's folder otherwise")
@@ -59,10 +59,9 @@ def _import(arguments: argparse.Namespace) -> list[str]:
     vocabulary = Vocabulary.load(arguments.vocabulary)
     made = import_model(arguments.checkpoint, arguments.output, arguments.heads, name=arguments.id, tree=arguments.tree)
     shutil.copyfile(vocabulary_file(arguments.vocabulary), made.folder / FILE_NAME)
+    tokenizer = Tokenizer.from_file(str(arguments.checkpoint / "tokenizer.json"))
     try:
-        vocabulary.check_tokens(
-            Tokenizer.from_file(str(arguments.checkpoint / "tokenizer.json")), made.folder / FILE_NAME
-        )
+        vocabulary.check_tokens(tokenizer, made.folder / FILE_NAME)
     except VocabularyError as error:
         made.notes.append(f"every word of the vocabulary that is several tokens makes plans slower: {error}")
     heads = "" if made.heads is None else f" with {made.heads.heads.count} heads of {made.heads.path}"
