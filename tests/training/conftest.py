@@ -33,9 +33,10 @@ def plan_tokenizer() -> Tokenizer:
         *vocabulary.VERTICAL_WORDS.values(),
         *(word for intent in vocabulary.INTENT_WORDS.values() for word in (intent, intent.capitalize())),
         vocabulary.NO_VERTICAL_WORD,
-        vocabulary.MIN_PRICE_WORD,
-        vocabulary.MAX_PRICE_WORD,
-        vocabulary.CORRECTION_WORD,
+        vocabulary.FOREIGN_WORD,
+        vocabulary.PART_WORD,
+        vocabulary.SHARED_WORD,
+        vocabulary.REFUSED_WORD,
         "red",
         "shoes",
     ]

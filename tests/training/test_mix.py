@@ -60,7 +60,7 @@ def test_templated_rows_keep_only_what_the_vocabulary_knows(data: Path) -> None:
     example = next(iter(rows.taxonomy_rows(data, "train")))
 
     assert [span.facet for span in example.draft.spans] == ["feature", "type"]
-    assert example.draft.price_max == 30.0
+    assert example.price == (None, 30.0)
     assert example.knows_vertical
     assert not example.knows_facets
 
