@@ -76,7 +76,9 @@ def _seen() -> _Seen:
         for span in query.text.spans:
             value = " ".join(words[span.first : span.last + 1])
             seen.add(_WORD.findall(value), span.facet, query.vertical)
-        seen.counts.update(word for index, text in enumerate(words) if index not in named for word in _WORD.findall(text))
+        seen.counts.update(
+            word for index, text in enumerate(words) if index not in named for word in _WORD.findall(text)
+        )
     for section, line, _ in sections("attributes.txt"):
         for value in line.split(", "):
             seen.add(2 * _WORD.findall(value), section.split()[1], None)

@@ -98,7 +98,8 @@ class _Builder:
 
 
 def target_sets(tokenizer: Tokenizer, vocabulary: Vocabulary) -> dict[int, list[int]]:
-    """Return the token ids of each TargetSet, for a vocabulary whose words are single tokens."""
+    """Return the token ids of each TargetSet. Raises VocabularyError where a word is no single token."""
+    vocabulary.check_tokens(tokenizer)
     verticals = [vertical.word for vertical in vocabulary.verticals.values()] + [NO_VERTICAL_WORD]
     sections = [*(facet.word for facet in vocabulary.facets.values()), PART_WORD, REFUSED_WORD]
     return {
