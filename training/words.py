@@ -12,7 +12,7 @@ import textwrap
 from collections import Counter, defaultdict
 from pathlib import Path
 
-from service.planner.spelling import WORDS_PATH
+from service.planner.spelling import WORDS_PATH, distance, edits
 from training.data.behaviour_text import sections
 from training.data.written import FACET_LETTERS, labelled_queries, product_names
 
@@ -20,7 +20,10 @@ _WORD = re.compile(r"[a-z]{2,20}")
 _LETTERS = {facet: letter for letter, facet in FACET_LETTERS.items()}
 _LEAST_COUNT = 2  # of a word that a correction may give
 _LEAST_LETTERS = 4
-_HEADER = "# Written by `python -m training.words`: words of products (count, facet, vertical of what they name), others, slips."
+_MOST_SLIPS = 3  # a word that stands more often is no typo
+_TIMES = 8
+_NEAR = 0.8
+_HEADER = "# Written by `python -m training.words`: words of products (count, facet, vertical), known words, frequent slips."
 
 
 class _Seen:
@@ -39,9 +42,18 @@ class _Seen:
         if facet == "type" and vertical and words:
             self.heads[words[-1]][vertical] += 1
 
+    def is_slip(self, word: str) -> bool:
+        """Tell whether a rare word that is no name is one edit away from a frequent one: our queries have typos too."""
+        is_name = self.facets[word].keys() & {"b", "l", "m", "k"}
+        if self.counts[word] > _MOST_SLIPS or is_name:
+            return False
+        return any(
+            self.counts[edit] > _TIMES * self.counts[word] and distance(word, edit) < _NEAR for edit in edits(word)
+        )
+
     def line(self, word: str) -> str:
         """Return the word's line: its count, the facet that it mostly names, and a vertical where it names a thing."""
-        facet, count = self.facets[word].most_common(1)[0]
+        facet, count = (self.facets[word].most_common(1) or [("-", 0)])[0]
         facet = facet if 2 * count > self.facets[word].total() or facet == "t" else "-"
         vertical, count = (self.heads[word].most_common(1) or [("-", 0)])[0]
         vertical = vertical if 2 * count > self.heads[word].total() else "-"
@@ -53,10 +65,13 @@ def word_list(tokenizer: Path) -> str:
     seen = _seen()
     products = sorted(word for word, count in seen.counts.items() if count >= _LEAST_COUNT and len(word) > 2)
     vocabulary = json.loads(tokenizer.read_text(encoding="utf-8"))["model"]["vocab"]
-    english = {token[1:] for token in vocabulary if token[0] == "Ġ" and _WORD.fullmatch(token[1:])}
+    english = {token[1:].lower() for token in vocabulary if token[0] == "Ġ" and _WORD.fullmatch(token[1:].lower())}
     slips = dict(line.split(maxsplit=1) for _, line, _ in sections("spelling.txt"))
+    slips = {wrong: right for wrong, right in slips.items() if wrong not in english}
+    doubtful = {word for word in seen.counts if word not in english and seen.is_slip(word)} | set(slips)
+    products = [word for word in products if word not in doubtful]
     known = {word for word in english | set(seen.counts) if len(word) >= _LEAST_LETTERS}
-    known -= {*products, *slips, *(word + ending for word in known for ending in ("s", "ed", "ing", "ly"))}
+    known -= {*products, *doubtful, *(word + ending for word in known for ending in ("s", "ly"))}
     return "\n".join(
         (
             _HEADER, "[products]", *map(seen.line, products),
@@ -76,9 +91,8 @@ def _seen() -> _Seen:
         for span in query.text.spans:
             value = " ".join(words[span.first : span.last + 1])
             seen.add(_WORD.findall(value), span.facet, query.vertical)
-        seen.counts.update(
-            word for index, text in enumerate(words) if index not in named for word in _WORD.findall(text)
-        )
+        others = " ".join(text for index, text in enumerate(words) if index not in named)
+        seen.counts.update(_WORD.findall(others))
     for section, line, _ in sections("attributes.txt"):
         for value in line.split(", "):
             seen.add(2 * _WORD.findall(value), section.split()[1], None)

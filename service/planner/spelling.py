@@ -4,10 +4,11 @@ Candidates are words one edit away, and words that sound alike up to one edit: o
 cheapest edit wins, the more frequent word among equals. Words on the list, short words and words with digits stay.
 """
 
+import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
-from math import log
+from math import inf, log
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,18 +17,20 @@ _LEAST_LETTERS = 4
 _MOST_CORRECTED = 6  # words of a question: an upper bound on the time that a hostile one can take
 _LONGEST = 20
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
-_ENDINGS = ("'s", "s'", "s", "es", "ed", "ing", "er", "ers", "ly", "y", "d", "r")
+_ENDINGS = ("'s", "s", "es", "ly")
 _VOWELS = frozenset("aeiouy")
-_SOUNDS = (("ght", "t"), ("tch", "ch"), ("ph", "f"), ("kn", "n"), ("wr", "r"), ("gn", "n"), ("qu", "k"), ("ck", "k"),
-           ("x", "ks"), ("sch", "sk"), ("wh", "w"), ("dg", "j"), ("tion", "shn"))  # fmt: skip
-_ALIKE = str.maketrans({"c": "k", "q": "k", "z": "s", "g": "j"})
+_SOUNDS = {"ght": "t", "tch": "ch", "ph": "f", "kn": "n", "wr": "r", "gn": "n", "qu": "k", "ck": "k", "x": "ks",
+           "sch": "sk", "dg": "j", "tion": "shn", "c": "k", "z": "s", "g": "j"}  # fmt: skip
+_SOUND = re.compile("|".join(sorted(_SOUNDS, key=len, reverse=True)))
+_DOUBLED = re.compile(r"(.)\1+")
+_SILENT = str.maketrans("", "", "aeiouyh")
 _NEIGHBOURS = {
     letter: set(row[max(0, at - 1) : at + 2]) - {letter}
     for row in ("qwertyuiop", "asdfghjkl", "zxcvbnm")
     for at, letter in enumerate(row)
 }
 _PAIRS = frozenset(("ck", "kc", "cs", "sc", "sz", "zs", "gj", "jg", "td", "dt", "nm", "mn", "fv", "vf", "bp", "pb"))
-_WEIGHT = 0.12  # of a word's logarithmic frequency, against edits
+_WEIGHT = 0.2  # of a word's logarithmic frequency, against edits
 
 
 class Words(NamedTuple):
@@ -92,15 +95,25 @@ def correct_word(word: str) -> str:
     """Return the likeliest spelling of a lower-case word; the word itself where nothing is near."""
     if is_known(word) or len(word) > _LONGEST:
         return word
-    counts, _, slips, _ = words()
+    counts, _, slips, by_sound = words()
     if word in slips:
         return slips[word]
-    best, least = word, 1.0
-    for candidate in _candidates(word):
-        cost = distance(word, candidate) / _allowed(len(word))
-        if cost <= 1:
-            cost -= _WEIGHT * log(counts[candidate])
-            if cost < least or best == word:
+    sound = _sound(word)
+    near = [edit for edit in edits(word) if edit in counts] + by_sound.get(sound, [])
+    return _best(word, near) or _best(word, (same for edit in edits(sound) for same in by_sound.get(edit, ()))) or word
+
+
+def _best(word: str, candidates: Iterable[str]) -> str | None:
+    """Return the nearest candidate that is near enough; a frequent word may be a little farther."""
+    letters = set(word)
+    best, least = None, inf
+    for candidate in set(candidates):
+        if abs(len(candidate) - len(word)) > 2 or len(letters ^ set(candidate)) > 3:
+            continue
+        edits_apart = distance(word, candidate)
+        if edits_apart <= _allowed(len(word)):
+            cost = edits_apart - _WEIGHT * log(words().counts[candidate])
+            if cost < least:
                 best, least = candidate, cost
     return best
 
@@ -109,18 +122,7 @@ def _allowed(length: int) -> float:
     return 1.0 if length == _LEAST_LETTERS else 1.3 if length <= 6 else 2.0
 
 
-def _candidates(word: str) -> set[str]:
-    counts, _, _, by_sound = words()
-    found = {edit for edit in _edits(word) if edit in counts}
-    sound = _sound(word)
-    for near in (sound, *_edits(sound)):
-        for candidate in by_sound.get(near, ()):
-            if abs(len(candidate) - len(word)) <= 2 and len(set(word) ^ set(candidate)) <= 4:
-                found.add(candidate)
-    return found
-
-
-def _edits(word: str) -> Iterator[str]:
+def edits(word: str) -> Iterator[str]:
     """Yield every text one deletion, transposition, substitution or insertion away."""
     for at in range(len(word) + 1):
         left, right = word[:at], word[at:]
@@ -136,16 +138,9 @@ def _edits(word: str) -> Iterator[str]:
 
 def _sound(word: str) -> str:
     """Return the consonants of a word as they sound, without doubled ones; a first vowel stays."""
-    for letters, sound in _SOUNDS:
-        word = word.replace(letters, sound)
     first = "a" if word[:1] in _VOWELS else ""
-    kept: list[str] = []
-    before = ""
-    for letter in word.translate(_ALIKE):
-        if letter not in _VOWELS and letter not in ("h", before):
-            kept.append(letter)
-        before = letter
-    return first + "".join(kept)
+    heard = _SOUND.sub(lambda match: _SOUNDS[match.group()], word)
+    return first + _DOUBLED.sub(r"\1", heard).translate(_SILENT)
 
 
 def distance(wrong: str, right: str) -> float:
