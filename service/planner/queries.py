@@ -32,7 +32,7 @@ FUNCTION_WORDS = frozenset(
 # Words of a sentence that name nothing to search for.
 _TALK = FUNCTION_WORDS | frozenset(
     "something anything stuff things ones gets getting goes going go um hmm ok okay good morning afternoon evening pls "
-    "plz thx u also too very really so such much many long does's i'm i've he he's she she's his her hers him but not "
+    "plz thx thank u also too very really so such much many long does's i'm i've he he's she she's his her hers him but not "
     "into need needs required choose choosing pick picking buy buying consider tips advice explain matter matters worth "
     "important know better best enough actually begin start don't doesn't isn't aren't can't has've because while "
     "always ever people use used using right now new".split()
@@ -135,6 +135,8 @@ class _Products:
         """Tell whether a refusal is none: in a question, or where a name includes its words ("no show socks")."""
         if self._draft.intent in _QUESTIONS:
             return True
+        if not self._newest and not any(span.facet in NAMING_FACETS for span in self._draft.spans):
+            return not any(span.refused for span in self._draft.spans)  # "sleep outdoors without bugs" tells a trouble
         values = {index for value in refusal.values for index in value}
         cue = set(refusal.words) - values
         spans = (set(_indices(span)) for span in self._draft.spans if not span.refused)
@@ -157,8 +159,6 @@ class _Products:
         wanted = [self._texts(span) for span in self._spans if not span.refused]
         is_lifted = bool(_LIFTED.search(self._question.text.lower()))
         before = {word.text for word in words if word.utterance < self._newest}
-        if not self._newest and not any(span.facet in NAMING_FACETS for span in self._spans):
-            return []  # "sleep outdoors without bugs" tells a trouble
         found: list[FacetSpan] = []
         for refusal in self._refusals:
             utterance = words[refusal.words.start].utterance
@@ -216,7 +216,8 @@ class _Products:
     def _queries(self) -> list[str]:
         wanted = [span for span in self._spans if not span.refused]
         names = [span for span in wanted if span.facet in NAMING_FACETS]
-        if self._draft.mode == "keyword" and self._first == self._newest:
+        is_alone = not self._newest
+        if self._draft.mode == "keyword" and is_alone:
             strict = self._search.rest(self._newest, self._cut())
         elif names:
             strict = self._kept(wanted, self._numbers())
@@ -224,7 +225,7 @@ class _Products:
             strict = " ".join(filter(None, map(self._content, range(self._first, self._newest + 1))))
         strict = strict or self._kept(wanted) or self._question.text.lower()
         queries = [strict, correct(strict), correct(self._kept(names))]
-        if names and self._draft.intent in _QUESTIONS and self._first == self._newest:
+        if names and is_alone and self._draft.intent in _QUESTIONS:
             queries.insert(0, self._asked())
         return _distinct(queries)
 

@@ -16,6 +16,7 @@ from service.planner.plan_cache import CachedPlanText, PlanCache
 from service.planner.planner import Planner
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
 from tests.fake_models import result
 
 pytestmark = pytest.mark.anyio
@@ -54,11 +55,13 @@ class Shared(dict[str, CachedPlanText]):
 
 
 def task(text: str, history: Sequence[str] = ()) -> PlanTask:
-    return PlanTask(Question.parse(text, history))
+    return PlanTask(Question.parse(text, history), shipped_vocabulary())
 
 
 def planner(engine: Engine, shared: Shared | None = None, entries: int = 100) -> CachingPlanner:
-    return CachingPlanner(Planner(engine), lambda: engine.version, PlanCache(entries, 60.0), shared)
+    return CachingPlanner(
+        Planner(engine, shipped_vocabulary()), lambda: engine.version, PlanCache(entries, 60.0), shared
+    )
 
 
 async def test_a_question_is_asked_once_and_keeps_its_shoppers_spelling() -> None:
@@ -109,7 +112,7 @@ async def test_failures_are_planned_by_rule_and_not_remembered() -> None:
 
 async def test_an_answer_of_the_next_model_is_kept_under_its_own_name() -> None:
     engine = Engine()
-    caching = CachingPlanner(Planner(engine), lambda: "v1", PlanCache(10, 60.0))
+    caching = CachingPlanner(Planner(engine, shipped_vocabulary()), lambda: "v1", PlanCache(10, 60.0))
     engine.version = "v2"
     for _ in range(2):
         assert (await caching.plan(task("red shoes"))).source == "model"
@@ -136,7 +139,10 @@ async def test_a_poisoned_entry_is_no_plan(text: str) -> None:
 async def test_what_needs_no_waiting_is_planned_at_once() -> None:
     engine, refusals = Engine(), list[CapacityError]()
     caching = CachingPlanner(
-        Planner(engine), lambda: "v1", PlanCache(10, 60.0), refusal=lambda *_: refusals[0] if refusals else None
+        Planner(engine, shipped_vocabulary()),
+        lambda: "v1",
+        PlanCache(10, 60.0),
+        refusal=lambda *_: refusals[0] if refusals else None,
     )
     question, other = task("red shoes"), task("blue shoes")
     assert caching.plan_at_once(question) is None  # a model may be had
@@ -153,7 +159,10 @@ async def test_a_question_in_flight_is_waited_for_even_when_no_replica_is_free()
     engine = Engine()
     engine.gate.clear()
     caching = CachingPlanner(
-        Planner(engine), lambda: "v1", PlanCache(10, 60.0), refusal=lambda *_: CapacityError("far too much", "capacity")
+        Planner(engine, shipped_vocabulary()),
+        lambda: "v1",
+        PlanCache(10, 60.0),
+        refusal=lambda *_: CapacityError("far too much", "capacity"),
     )
     first = asyncio.create_task(caching.plan(task("red shoes")))
     while not engine.calls:
