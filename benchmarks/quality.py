@@ -26,9 +26,9 @@ from service.planner.fallback import fallback_plan
 from service.planner.plan import Plan
 from service.planner.plan_text import FacetSpan
 from service.planner.planner import Planner
-from service.planner.prompt import PlanTask
 from service.planner.queries import search_queries
 from service.planner.question import Question
+from service.planner.vocabulary import Vocabulary
 from service.settings import Settings
 from training.data.examples import Example
 from training.data.mix import dev_sets
@@ -49,9 +49,11 @@ class Judged:
     plan: Plan | None
 
 
-async def plan_all(engine: Engine, sets: dict[str, list[Example]], workers: int) -> list[Judged]:
+async def plan_all(
+    engine: Engine, vocabulary: Vocabulary, sets: dict[str, list[Example]], workers: int
+) -> list[Judged]:
     """Plan every example; an invalid plan is recorded as None, never skipped."""
-    planner = Planner(engine)
+    planner = Planner(engine, vocabulary)
     queue = [(origin, example) for origin, examples in sets.items() for example in examples]
     judged: list[Judged] = []
     remaining = iter(queue)
@@ -60,7 +62,7 @@ async def plan_all(engine: Engine, sets: dict[str, list[Example]], workers: int)
         for origin, example in remaining:
             question = example.question()
             try:
-                plan: Plan | None = (await planner.plan_with_model(PlanTask(question))).plan
+                plan: Plan | None = (await planner.plan_with_model(planner.task(question))).plan
             except (RuntimeError, ValueError) as error:
                 print(f"no plan for {example.query!r}: {error}", file=sys.stderr)
                 plan = None
@@ -162,13 +164,13 @@ def _share(outcomes: Any) -> float | None:
     return round(sum(counted) / len(counted), 4) if counted else None
 
 
-def rules_scores(sets: dict[str, list[Example]]) -> dict[str, Any]:
+def rules_scores(vocabulary: Vocabulary, sets: dict[str, list[Example]]) -> dict[str, Any]:
     """Score the rule fallback on the same questions: the plans that shoppers get when no replica is free."""
     judged = []
     for origin, examples in sets.items():
         for example in examples:
             question = example.question()
-            judged.append(Judged(origin, example, question, fallback_plan(question)))
+            judged.append(Judged(origin, example, question, fallback_plan(question, vocabulary)))
     return scores(judged)
 
 
@@ -183,18 +185,18 @@ async def evaluate(data: Path, model_dir: Path, samples: dict[str, int]) -> dict
     if samples is SAMPLES:
         drawn = {id(example) for example in sets["taxonomy"]}
         sets[MORE_LEAVES] = [example for example in every["taxonomy"] if id(example) not in drawn]
-    settings = Settings(model_dir=model_dir)
+    settings, vocabulary = Settings(model_dir=model_dir), Vocabulary.load(model_dir)
     pool = replica_pool(settings)
     await pool.start()
     try:
-        judged = await plan_all(pool, sets, settings.replica_count)
+        judged = await plan_all(pool, vocabulary, sets, settings.replica_count)
     finally:
         await pool.close()
     return {
         "command": "make eval",
         "machine": describe_machine(),
         "model": {"id": pool.model_id, **scores(judged)},
-        "rules": rules_scores(sets),
+        "rules": rules_scores(vocabulary, sets),
     }
 
 

@@ -28,8 +28,8 @@ from service.environment import FlatEnvironment, Named, Prefix
 from service.gateway.admission import DEADLINE_MS
 from service.gateway.pool import ADMISSION_QUANTILE, HANG_SECONDS
 from service.gateway.request_queue import Order
+from service.planner.vocabulary import SHIPPED_MODEL
 
-_SOURCE_ROOT = Path(__file__).parents[1]
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -142,7 +142,7 @@ class Settings(BaseSettings):
     )
     port: Annotated[int, Named(("PEAKPLAN_PORT", "PORT"))] = Field(default=8080, ge=0, le=65535, description="0: any")
     engine: EngineName = Field(default="torch", description="where the model runs: see service/engines/config.py")
-    model_dir: Path = Field(default=_SOURCE_ROOT / "models" / "qp-smollm2-135m", description="the model to serve")
+    model_dir: Path = Field(default=SHIPPED_MODEL, description="the model to serve")
     cache_dir: Path = Field(default_factory=_default_cache_dir, description="keeps the base weights")
     dtype: Precision = Field(default="auto", description="auto: the fastest that this machine has")
     kernel: KernelChoice = Field(

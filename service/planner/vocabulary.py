@@ -95,7 +95,7 @@ class Vocabulary(BaseModel):
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":
         """Read a file, or the file of a model folder. Raises VocabularyError."""
-        path = path / FILE_NAME if path.is_dir() else path
+        path = vocabulary_file(path)
         try:
             return cls.model_validate(json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_without_repeats))
         except OSError as error:
@@ -201,6 +201,11 @@ class Vocabulary(BaseModel):
     def section_words(self) -> frozenset[str]:
         """The words that end a facet's value."""
         return frozenset((*self.facet_of_word, *self.vertical_of_word, PART_WORD, SHARED_WORD, REFUSED_WORD))
+
+
+def vocabulary_file(path: Path) -> Path:
+    """Return the file that a path names, itself or as its model folder."""
+    return path / FILE_NAME if path.is_dir() else path
 
 
 @cache

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 from tokenizers import Tokenizer
+from training.__main__ import train
+from training.own_plans import OwnPlans
+from training.retention import Retention
 
 from service.engines.config import EngineConfig
 from service.engines.protocol import GenerationRequest
@@ -17,10 +20,7 @@ from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.weights.base_weights import BASE_NAME, LAYOUT_VERSION, WHEEL_SHA256
 from tests.training.tiny_data import write_base, write_data
-from training.__main__ import train
 from training.data.mix import Shares
-from training.own_plans import OwnPlans
-from training.retention import Retention
 from training.settings import (
     AdapterSettings,
     EarlyExitSettings,
