@@ -104,7 +104,7 @@ diff: $(VENV)/cdk.stamp ## what a deploy of FLEET would change (needs AWS creden
 
 deploy: $(VENV)/cdk.stamp ## the newest release to every cell of FLEET, stopping where one is hurt; again: goes on (needs AWS credentials)
 	$(PEAKPLAN) fleet preflight $(FLEET)
-	$(PEAKPLAN) fleet deploy $(FLEET)
+	$(PEAKPLAN) fleet deploy $(FLEET) $(if $(TAKE_OVER),--take-over)
 
 rollback: $(VENV)/fleet.stamp ## every cell of FLEET back to the release before, or to RELEASE=ami-...; at once, without a bake
 	$(PEAKPLAN) fleet rollback $(FLEET) $(if $(RELEASE),--release $(RELEASE))
