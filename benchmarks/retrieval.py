@@ -1,7 +1,7 @@
-"""Does a search find more with the plan than with the raw words? `python -m benchmarks.retrieval` writes docs/figures/retrieval.json.
+"""What a search finds with the plan, and with the raw words: `make bench-retrieval` writes docs/figures/retrieval.json.
 
 200 questions of our own over the sample catalogue (retrieval_questions.jsonl), half to tune on (dev), half not (test).
-Which products are right is a rule over the product alone, not over what a search found; `is_right` says what rules hold.
+Which products are right is a rule over the product alone, not over what a search found (`is_right`).
 Both ways search the same SQLite FTS5 index with the same BM25 weights, raw words by any of them. Definitions:
   recall@10   right products among the first ten, of all right ones or of ten, whichever is less
   nDCG@10     binary gains, against the best order possible
@@ -38,6 +38,7 @@ FIGURE = Path("docs/figures/retrieval.json")
 QUESTIONS = Path(__file__).with_name("retrieval_questions.jsonl")
 DEPTH = 10
 RESAMPLES = 10_000
+SECONDS = 60.0  # of a search, so that a busy machine changes no figure
 Plans = list[dict[str, Any]]
 
 
@@ -54,8 +55,8 @@ class Case:
 def is_right(product: Product, rule: dict[str, Any]) -> bool:
     """Tell whether a product is right by a rule, all of whose keys must hold; `any` holds alternatives.
 
-    `style` and `gender` are the catalogue's own; `min` and `max` are prices, both included; `name` is a pattern that the
-    name has, `text` are patterns that name or description have, `exclude` is one that neither has.
+    `style` and `gender` are the catalogue's own; `min` and `max` are prices, both included; `name` is a pattern that
+    the name has, `text` are patterns that name or description have, `exclude` is one that neither has.
     """
     if "any" in rule:
         return any(is_right(product, each) for each in rule["any"])
@@ -75,7 +76,7 @@ def _has(text: str, pattern: str) -> bool:
 
 
 def right_products(products: Sequence[Product], rule: dict[str, Any]) -> frozenset[str]:
-    """Return the ids of the right products; `order` and `take` keep the first few by price, and all that cost the same."""
+    """Return the ids of the right products; `order` and `take` keep the first few by price, and what costs the same."""
     right = [product for product in products if is_right(product, rule)]
     if "order" in rule:
         sign = -1 if rule["order"] == "-price" else 1
@@ -119,12 +120,17 @@ def compare(cases: Sequence[Case], plans: Plans, shop: Shop) -> dict[str, Any]:
     """Return the figures of both halves, and those of each class over both."""
     rows = []
     for case, plan in zip(cases, plans, strict=True):
-        raw = [hit.id for hit in shop.search_raw(case.query, DEPTH).hits]
-        planned = [hit.id for hit in shop.search_plan(plan, case.query, DEPTH).hits]
-        rows.append((case, {name: (score(raw, case.right), score(planned, case.right)) for name, score in _SCORES.items()}))
+        raw = [hit.id for hit in shop.search_raw(case.query, DEPTH, SECONDS).hits]
+        planned = [hit.id for hit in shop.search_plan(plan, case.query, DEPTH, SECONDS).hits]
+        rows.append(
+            (case, {name: (score(raw, case.right), score(planned, case.right)) for name, score in _SCORES.items()})
+        )
     halves = {split: _figures([scores for case, scores in rows if case.split == split]) for split in ("dev", "test")}
     kinds = dict.fromkeys(case.kind for case in cases)
-    return {**halves, "classes": {kind: _means([scores for case, scores in rows if case.kind == kind]) for kind in kinds}}
+    return {
+        **halves,
+        "classes": {kind: _means([scores for case, scores in rows if case.kind == kind]) for kind in kinds},
+    }
 
 
 _SCORES = {"recall@10": recall, "ndcg@10": ndcg}
@@ -144,7 +150,10 @@ def _figures(rows: Sequence[_Scores]) -> dict[str, Any]:
     for name in _SCORES:
         differences = [row[name][1] - row[name][0] for row in rows]
         low, high = interval(differences)
-        figures[name] |= {"difference": round(sum(differences) / len(rows), 4), "interval": [round(low, 4), round(high, 4)]}
+        figures[name] |= {
+            "difference": round(sum(differences) / len(rows), 4),
+            "interval": [round(low, 4), round(high, 4)],
+        }
     return figures
 
 

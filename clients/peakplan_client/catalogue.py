@@ -1,4 +1,4 @@
-"""The sample catalogue: 2,465 products of AWS's Retail Demo Store (MIT-0), from a file or from its public repository."""
+"""The sample catalogue: 2,465 products of AWS's Retail Demo Store (MIT-0), from a file or its public repository."""
 
 import gzip
 import hashlib
@@ -89,11 +89,13 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def read(path: Path) -> Iterator[Product]:
-    """Yield the products of a file as upstream has it (YAML), or as JSON lines, gzipped or not. Raises CatalogueError."""
+    """Yield the products of a file: YAML as upstream has it, or JSON lines, gzipped or not. Raises CatalogueError."""
     try:
         data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         if path.suffix in (".yaml", ".yml"):
-            rows = yaml.load(data, getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # in Python alone it takes ten seconds
+            rows = yaml.load(
+                data, getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+            )  # in Python alone it takes ten seconds
         else:
             rows = [json.loads(line) for line in data.splitlines() if line.strip()]
     except (OSError, EOFError, ValueError, yaml.YAMLError) as error:
@@ -116,4 +118,6 @@ def _product(row: Any, where: str) -> Product:
             gender=row.get("gender") or row.get("gender_affinity"),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise CatalogueError(f"{where} is not as the sample catalogue has them ({type(error).__name__}: {error}).") from error
+        raise CatalogueError(
+            f"{where} is not as the sample catalogue has them ({type(error).__name__}: {error})."
+        ) from error

@@ -10,33 +10,11 @@ class PeakplanError(Exception):
 
 
 class PlannerError(PeakplanError):
-    """The planner gave no plan. `problem` is its own account, where it gave one; `status` the last HTTP status."""
+    """The planner gave no plan.
 
-    def __init__(self, message: str, *, status: int | None = None, problem: Problem | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.problem = problem
-
-    @property
-    def request_id(self) -> str | None:
-        """The id under which the service's log has more."""
-        return self.problem.request_id if self.problem else None
-
-
-class InvalidRequestError(PlannerError):
-    """The request is wrong, and would be again (400, 413, 422): `fields` says where."""
-
-    @property
-    def fields(self) -> Sequence[FieldProblem]:
-        return self.problem.errors if self.problem else ()
-
-
-class UnauthorizedError(PlannerError):
-    """The token is missing or unknown (401, 403)."""
-
-
-class UnavailableError(PlannerError):
-    """No endpoint gave a plan in time. `retry_after` is how many seconds the service asked to be left alone."""
+    `status` is the last HTTP status, `problem` the service's own account of it; `retry_after` is how many seconds it
+    asked to be left alone. Each is None where the service said nothing of it.
+    """
 
     def __init__(
         self,
@@ -46,8 +24,30 @@ class UnavailableError(PlannerError):
         problem: Problem | None = None,
         retry_after: float | None = None,
     ) -> None:
-        super().__init__(message, status=status, problem=problem)
-        self.retry_after = retry_after
+        super().__init__(message)
+        self.status, self.problem, self.retry_after = status, problem, retry_after
+
+    @property
+    def request_id(self) -> str | None:
+        """The id under which the service's log has more."""
+        return self.problem.request_id if self.problem else None
+
+    @property
+    def fields(self) -> Sequence[FieldProblem]:
+        """The fields of the request that are wrong."""
+        return self.problem.errors if self.problem else ()
+
+
+class InvalidRequestError(PlannerError):
+    """The request is wrong, and would be again (400, 413, 422): `fields` says where."""
+
+
+class UnauthorizedError(PlannerError):
+    """The token is missing or unknown (401, 403)."""
+
+
+class UnavailableError(PlannerError):
+    """No endpoint gave a plan in time."""
 
 
 class RateLimitedError(UnavailableError):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from peakplan_client.errors import MappingError
 
@@ -19,8 +19,19 @@ FieldName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\
 IndexName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
 Currency = Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
 Value = str | bool | int | float
-SortName = Literal["price_asc", "price_desc", "rating", "newest", "best_selling"]
-OfferName = Literal["in_stock", "on_sale", "free_shipping", "fast_delivery"]
+
+
+def _one_of(*names: str) -> AfterValidator:
+    def check(name: str) -> str:
+        if name not in names:
+            raise ValueError(f"is not known: use {', '.join(names)}")
+        return name
+
+    return AfterValidator(check)
+
+
+SortName = Annotated[str, _one_of("price_asc", "price_desc", "rating", "newest", "best_selling")]
+OfferName = Annotated[str, _one_of("in_stock", "on_sale", "free_shipping", "fast_delivery")]
 
 _WORD = re.compile(r"[^\W_]+(?:[.'’-][^\W_]+)*")
 _PLURALS = (("ies", "y"), ("sses", "ss"), ("shes", "sh"), ("ches", "ch"), ("xes", "x"))

@@ -11,8 +11,8 @@ from peakplan_client.mapping import CatalogueMapping, SortMapping, Value, normal
 from peakplan_client.plan import Part, Plan, Price
 
 # Tuned on the dev half of benchmarks/retrieval_questions.jsonl: how much the plan's queries count, and the question.
-QUERY_WEIGHTS = (1.0, 0.5, 0.3)
-OWN_WORDS_WEIGHT = 0.3
+QUERY_WEIGHTS = (1.0, 0.3, 0.2)
+OWN_WORDS_WEIGHT = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Searches:
-    """The searches of a plan; `notes` say what of the plan they leave out, and why."""
+    """The searches of a plan; `notes` say what of it they leave out and why, never in the shopper's words."""
 
     searches: tuple[Search, ...]
     notes: tuple[str, ...] = ()
@@ -143,8 +143,8 @@ class _Translation:
         if price.currency and mapping.currency and price.currency != mapping.currency:
             if price.currency not in mapping.rates:
                 self._note(
-                    f"prices are not filtered: the question is in {price.currency}, the catalogue in {mapping.currency}, and "
-                    f"the mapping has no price.rates.{price.currency}"
+                    f"prices are not filtered: the question is in {price.currency}, the catalogue in "
+                    f"{mapping.currency}, and the mapping has no price.rates.{price.currency}"
                 )
                 return []
             rate = mapping.rates[price.currency]
@@ -161,16 +161,15 @@ class _Translation:
 
     def _offers(self) -> list[Filter]:
         found: list[Filter] = []
-        known: Mapping[str, object] = self._mapping.offers
         for offer in self._plan.offers:
-            if offer not in known:
+            if offer not in self._mapping.offers:
                 self._note(f"the mapping has no offers.{offer}: it is not filtered")
                 continue
-            mapping = self._mapping.offers[offer]  # type: ignore[index]  # it is one of the known names
-            is_range = mapping.values is None
-            found.append(
-                Range(mapping.field, mapping.min, None) if is_range else AnyOf(mapping.field, tuple(mapping.values or ()))
-            )
+            wanted = self._mapping.offers[offer]
+            if wanted.values is None:
+                found.append(Range(wanted.field, wanted.min, None))
+            else:
+                found.append(AnyOf(wanted.field, tuple(wanted.values)))
         return found
 
     def _exclusions(self, exclude: Mapping[str, Sequence[str]]) -> list[Filter]:
@@ -183,7 +182,7 @@ class _Translation:
                 elif self._mapping.exclude_text and words(said):
                     found.append(NotInText(tuple(self._mapping.exclude_text), " ".join(words(said))))
                 else:
-                    self._note(f"the mapping has neither this value of facets.{facet} nor exclude_text: {said!r} is not excluded")
+                    self._note(f"a {facet} is not excluded: the mapping has neither its value nor exclude_text")
         return list(dict.fromkeys(found))
 
     def _boosts(self, facets: Mapping[str, Sequence[str]]) -> list[Boost]:
@@ -193,7 +192,11 @@ class _Translation:
             if mapping is None or not mapping.boost:
                 continue  # its words are in the queries
             known = [value for said in values for value in mapping.within(said)] if mapping.field else []
-            unknown = [" ".join(words(said)) for said in values if normal(said) and not (mapping.field and mapping.within(said))]
+            unknown = [
+                " ".join(words(said))
+                for said in values
+                if normal(said) and not (mapping.field and mapping.within(said))
+            ]
             if known:
                 found.append(Boost(mapping.field, tuple(dict.fromkeys(known)), mapping.boost))
             if unknown:
@@ -210,7 +213,6 @@ class _Translation:
     def _sort(self) -> SortMapping | None:
         if self._plan.sort == "relevance":
             return None
-        known: Mapping[str, SortMapping] = {**self._mapping.sort}
-        if self._plan.sort not in known:
+        if self._plan.sort not in self._mapping.sort:
             self._note(f"the mapping has no sort.{self._plan.sort}: results stay sorted by relevance")
-        return known.get(self._plan.sort)
+        return self._mapping.sort.get(self._plan.sort)

@@ -1,12 +1,13 @@
-"""A shop to try plans on: the sample catalogue in SQLite, searched with a plan and with the shopper's words as they are."""
+"""A shop to try plans on: the sample catalogue in SQLite, searched with a plan or with the shopper's words alone."""
 
 import contextlib
 import hashlib
+import itertools
 import os
 import sqlite3
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
@@ -85,7 +86,7 @@ class Shop:
     def search_plan(
         self, plan: Plan | Mapping[str, Any], question: str, limit: int = LIMIT, timeout: float = TIMEOUT_SECONDS
     ) -> Found:
-        """Find products by a plan, given as a model or as JSON has it. Of several things, each gets its share of the hits.
+        """Find products by a plan, a model or a dictionary. Of several things, each gets its share of the hits.
 
         Raises SearchTimeoutError.
         """
@@ -93,14 +94,12 @@ class Shop:
         translation = translate(plan, self._mapping, "sqlite", question, limit=limit)
         return Found(tuple(self._run(translation.requests, limit, timeout)), translation.notes)
 
-    def _run(self, statements: Any, limit: int, timeout: float) -> list[Hit]:
-        """Run the statements and take of their hits in turn, each product once."""
+    def _run(self, statements: Sequence[sqlite.Statement], limit: int, timeout: float) -> list[Hit]:
+        """Return each product once: of the parts' hits in turn, then those of the whole question."""
         with _reading(self._database, timeout) as connection:
-            lists = [connection.execute(each.sql, each.parameters).fetchall() for each in statements]
-        found: dict[str, Hit] = {}
-        for rank in range(max(map(len, lists), default=0)):
-            for row in (rows[rank] for rows in lists if rank < len(rows)):
-                found.setdefault(row["id"], _hit(row))
+            *parts, whole = [connection.execute(each.sql, each.parameters).fetchall() for each in statements] or [[]]
+        in_turn = (row for rank in itertools.zip_longest(*parts) for row in rank if row is not None)
+        found = {row["id"]: _hit(row) for row in (*in_turn, *whole)}
         return list(found.values())[:limit]
 
 

@@ -19,7 +19,9 @@ def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Call
     own_first = [*search.texts[-1:], *search.texts[:-1]]
     said = _cut(dict.fromkeys(word for text in own_first for word in text.words.split()))
     body: dict[str, Any] = {"indexName": mapping.index, "query": said, "optionalWords": [said], "hitsPerPage": limit}
-    numeric = [f"{r.field}{sign}{number(bound)}" for r in search.filters if isinstance(r, Range) for sign, bound in _bounds(r)]
+    numeric = [
+        f"{r.field}{sign}{number(bound)}" for r in search.filters if isinstance(r, Range) for sign, bound in _bounds(r)
+    ]
     facets: list[Any] = []
     for condition in search.filters:
         if isinstance(condition, AnyOf):
@@ -59,7 +61,7 @@ def _excluded(phrases: list[str], said: str, note: Callable[[str], None]) -> dic
     """Return the query with `-word` for each word that no text may have."""
     for phrase in phrases:
         if " " in phrase:
-            note(f"Algolia excludes single words of a text only: {phrase!r} is not excluded")
+            note("Algolia excludes single words of a text only: a phrase is not excluded")
     if not (single := [phrase for phrase in phrases if " " not in phrase]):
         return {}
     kept = _cut([word for word in said.split() if word not in single], sum(len(word.encode()) + 2 for word in single))

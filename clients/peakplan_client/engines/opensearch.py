@@ -13,14 +13,17 @@ STRONG_MATCH = "60%"  # of a query's words, where results are sorted by somethin
 def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Callable[[str], None]) -> Clause:
     """Return the body of `POST /<index>/_search`.
 
-    Sorted by a field, what matches a query well comes first, sorted; then what matches it somehow: otherwise the cheapest
-    product that shares one word would lead.
+    Where a field sorts, what matches a query well comes first; otherwise the cheapest product that shares one word
+    would lead.
     """
     any_text: Clause = {
-        "bool": {"should": [_any_word(text.words, text.weight, mapping) for text in search.texts], "minimum_should_match": 1}
+        "bool": {
+            "should": [_any_word(text.words, text.weight, mapping) for text in search.texts],
+            "minimum_should_match": 1,
+        }
     }
-    wanted: list[Clause] = [_filter(each, mapping) for each in search.filters if not isinstance(each, NoneOf | NotInText)]
-    unwanted = [_filter(each, mapping) for each in search.filters if isinstance(each, NoneOf | NotInText)]
+    wanted: list[Clause] = [_filter(each) for each in search.filters if not isinstance(each, NoneOf | NotInText)]
+    unwanted = [_filter(each) for each in search.filters if isinstance(each, NoneOf | NotInText)]
     sort = search.sort
     if sort is not None and sort.field is None:
         note("this sort has no field in the mapping: results stay sorted by relevance")
@@ -38,7 +41,15 @@ def _fields(mapping: CatalogueMapping) -> list[str]:
 
 
 def _any_word(text: str, weight: float, mapping: CatalogueMapping) -> Clause:
-    return {"multi_match": {"query": text, "fields": _fields(mapping), "type": "most_fields", "operator": "or", "boost": weight}}
+    return {
+        "multi_match": {
+            "query": text,
+            "fields": _fields(mapping),
+            "type": "most_fields",
+            "operator": "or",
+            "boost": weight,
+        }
+    }
 
 
 def _strong_match(text: str, mapping: CatalogueMapping) -> Clause:
@@ -46,7 +57,7 @@ def _strong_match(text: str, mapping: CatalogueMapping) -> Clause:
     return {"constant_score": {"filter": {"multi_match": match}, "boost": 1}}
 
 
-def _filter(condition: Filter, mapping: CatalogueMapping) -> Clause:
+def _filter(condition: Filter) -> Clause:
     if isinstance(condition, Range):
         bounds = {"gte": condition.min, "lte": condition.max}
         return {"range": {condition.field: {name: bound for name, bound in bounds.items() if bound is not None}}}

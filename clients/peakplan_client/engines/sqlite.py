@@ -49,8 +49,8 @@ def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Call
         note("this sort has no field in the mapping: results stay sorted by relevance")
     sql = (
         f"WITH found AS MATERIALIZED ({found}), summed AS (SELECT id, SUM(score) AS score FROM found GROUP BY id), "
-        f"scored AS (SELECT item.*, summed.score * ({factor}) AS score FROM summed JOIN {table} AS item ON item.rowid = summed.id "
-        f"WHERE {' AND '.join(conditions)}) SELECT * FROM scored ORDER BY {order} LIMIT ?"
+        f"scored AS (SELECT item.*, summed.score * ({factor}) AS score FROM summed JOIN {table} AS item "
+        f"ON item.rowid = summed.id WHERE {' AND '.join(conditions)}) SELECT * FROM scored ORDER BY {order} LIMIT ?"
     )
     return Statement(sql, (*parameters, limit))
 

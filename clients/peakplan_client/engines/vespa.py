@@ -13,8 +13,8 @@ TARGET_HITS = 100  # how many products weakAnd offers to ranking at least
 def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Callable[[str], None]) -> dict[str, Any]:
     """Return the body of `POST /search/`. The schema's fieldset `default` says which fields are text.
 
-    Boosts are second arguments of `rank`, which match nothing and count in the rank profile. Sorted by a field, all words
-    of a text must match, since `order by` leaves no room for how well they do.
+    Boosts are second arguments of `rank`, which match nothing and count in the rank profile. Where a field sorts, all
+    words of a text must match, since `order by` leaves no room for how well they do.
     """
     sort = search.sort if search.sort is not None and search.sort.field is not None else None
     if search.sort is not None and sort is None:
