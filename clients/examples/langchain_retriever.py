@@ -31,13 +31,20 @@ class PeakplanRetriever(BaseRetriever):
     engine: Any
     search: Callable[[Any], Sequence[Mapping[str, Any]]]  # sends one request, returns products
 
-    def _get_relevant_documents(self, query: str, *, run_manager: CallbackManagerForRetrieverRun) -> list[Document]:
+    def _get_relevant_documents(
+        self,
+        query: str,
+        *,
+        run_manager: CallbackManagerForRetrieverRun,  # noqa: ARG002
+    ) -> list[Document]:
         try:
             plan = self.client.plan(query).plan
         except PlannerError:
             plan = Plan(queries=[query])
-        requests = translate(plan, self.mapping, self.engine, query).requests
-        return [self._document(product) for request in requests for product in self.search(request)]
+        found: list[Mapping[str, Any]] = []
+        for request in translate(plan, self.mapping, self.engine, query).requests:
+            found += [product for product in self.search(request) if product not in found]
+        return [self._document(product) for product in found]
 
     def _document(self, product: Mapping[str, Any]) -> Document:
         text = "\n".join(str(product[field]) for field in self.mapping.text if field in product)
