@@ -142,8 +142,7 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
     api.include_router(operations_router)
     install_problem_handlers(api)
     lane = FastLane(api, services)
-    http = settings.http
-    body = JsonBody(lane, paths=JSON_PATHS, max_bytes=http.max_body_bytes, seconds=http.body_timeout_seconds)
+    body = JsonBody(lane, paths=JSON_PATHS, max_bytes=settings.http.max_body_bytes)
     access = Access(
         body,
         tokens=ApiKeys(settings.auth.api_keys.get_secret_value(), settings.auth.api_keys_file),
