@@ -93,7 +93,12 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
 def _shared_memory(cache: CacheSettings) -> RedisPlanCache | None:
     if cache.url is None or not cache.entries:
         return None
-    return RedisPlanCache(cache.url.get_secret_value(), timeout=cache.wait_ms / 1000, seconds=cache.seconds)
+    return RedisPlanCache(
+        cache.url.get_secret_value(),
+        timeout=cache.wait_ms / 1000,
+        seconds=cache.seconds,
+        secret=cache.key.get_secret_value(),
+    )
 
 
 def _reading(pool: ReplicaPool, planner: CachingPlanner) -> Reading:

@@ -7,9 +7,11 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any, Generic, TypeVar
+from dataclasses import replace
+from difflib import SequenceMatcher
+from typing import Any, Generic, TypeVar, get_args
 
-from service.engines.protocol import EngineError
+from service.engines.protocol import EngineError, Strategy
 from service.planner.plan_cache import CachedPlanText, PlanCache, SharedPlanCache
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import Planned, Planner, plan_from_text
@@ -17,6 +19,7 @@ from service.planner.prompt import PlanTask
 from service.planner.question import Question
 
 T = TypeVar("T")
+_SAME_WORD = 0.6  # share of letters that two spellings of a word have in common
 
 
 class CachingPlanner:
@@ -85,8 +88,11 @@ class CachingPlanner:
     def _given(self, key: str, remembered: CachedPlanText, task: PlanTask, level: str) -> Planned | None:
         """Return the cached plan; None, and drop the entry, where it is invalid for this question."""
         try:
+            if level == "shared_hits":  # where anybody may have written
+                remembered = replace(remembered, model_id=self._planner.model_id)
+                check_foreign(remembered, task)
             planned = _cached_plan(remembered, task.question)
-        except PlanTextError:  # anybody may have written to a shared cache
+        except ValueError:  # a PlanTextError is one
             self._memory.forget(key)
             return None
         if level == "shared_hits":
@@ -103,6 +109,30 @@ class CachingPlanner:
         if self._shared is not None:
             self._shared.put(key, _memorable(planned))
         return planned
+
+
+def check_foreign(remembered: CachedPlanText, task: PlanTask) -> None:
+    """Raise PlanTextError for an entry that no model can have written for this question.
+
+    Its text must be one that the question's grammar admits, so every part of a plan is checked, whatever parts plans
+    have; and a query's word that is not the question's must be another spelling of one that is.
+    """
+    if remembered.strategy not in get_args(Strategy) or not _admits(task.grammar, remembered.text):
+        raise PlanTextError("a text that the question's grammar does not admit")
+    own = {word.text for word in task.question.words}
+    queries = plan_from_text(remembered.text, task.question).queries
+    for word in {word.lower() for query in queries for word in query.split()} - own:
+        if not any(SequenceMatcher(None, word, known).ratio() >= _SAME_WORD for known in own):
+            raise PlanTextError("a query with a word that the question has in no spelling")
+
+
+def _admits(grammar: str, text: str) -> bool:
+    """Tell whether a grammar admits a text, byte by byte: no tokenizer is needed (1.5 ms)."""
+    from llguidance import LLMatcher, LLParserLimits, LLTokenizer  # only where there is a shared cache
+
+    matcher = LLMatcher(LLTokenizer("byte"), grammar, log_level=0, limits=LLParserLimits(verbose_errors=False))
+    spelling = list(text.encode("utf-8", "replace"))
+    return matcher.try_consume_tokens(spelling) == len(spelling) and matcher.is_accepting()
 
 
 def _memorable(planned: Planned) -> CachedPlanText:

@@ -84,6 +84,10 @@ class Planner:
         self._pool = engine if isinstance(engine, Pool) else None
         self._strategy = strategy
 
+    @property
+    def model_id(self) -> str:
+        return self._engine.model_id
+
     def plan_by_rule(self, question: Question, error: EngineError | PlanTextError) -> Planned:
         """Plan the question by rule, because `error` kept the model from it."""
         if isinstance(error, PlanTextError):  # the grammar admitted a text that the parser rejects: a bug of ours
