@@ -120,7 +120,12 @@ def _outcome_log(outcomes: OutcomeSettings) -> OutcomeLog | None:
 def _shared_memory(cache: CacheSettings) -> RedisPlanCache | None:
     if cache.url is None or not cache.entries:
         return None
-    return RedisPlanCache(cache.url.get_secret_value(), timeout=cache.wait_ms / 1000, seconds=cache.seconds)
+    return RedisPlanCache(
+        cache.url.get_secret_value(),
+        timeout=cache.wait_ms / 1000,
+        seconds=cache.seconds,
+        secret=cache.key.get_secret_value(),
+    )
 
 
 def _reading(pool: ReplicaPool, planner: CachingPlanner) -> Reading:
@@ -170,8 +175,7 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
     api.include_router(outcomes_router)
     install_problem_handlers(api)
     lane = FastLane(api, services)
-    http = settings.http
-    body = JsonBody(lane, paths=POSTED, max_bytes=http.max_body_bytes, seconds=http.body_timeout_seconds)
+    body = JsonBody(lane, paths=POSTED, max_bytes=settings.http.max_body_bytes)
     access = Access(
         body,
         tokens=ApiKeys(settings.auth.api_keys.get_secret_value(), settings.auth.api_keys_file),
