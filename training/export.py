@@ -13,6 +13,7 @@ from training.settings import TrainingSettings
 
 PARTS = {
     "model.json": "id, base, special tokens, limits",
+    "vocabulary.json": "its intents, verticals, facets and sources, and the words that stand for them in plan text",
     "adapter_model.safetensors": "LoRA adapter (PEFT layout, bfloat16)",
     "adapter_config.json": "its settings",
     "medusa_heads.safetensors": "four Medusa heads (FasterDecoding and TGI names, bfloat16)",

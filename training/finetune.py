@@ -21,8 +21,9 @@ from torch import Tensor
 from tqdm import tqdm
 from transformers import AutoModelForCausalLM
 
+from service.planner.vocabulary import Vocabulary
 from training.batches import Batch, batches, collate, plan_loss
-from training.data.examples import IGNORED, EncodedExample, Example, encode, target_sets
+from training.data.examples import IGNORED, EncodedExample, Example, encode, target_sets, within
 from training.processes import run_processes
 from training.settings import AdapterSettings
 
@@ -61,6 +62,7 @@ class Finetuning:
     base: Path
     bos: int
     eos: int
+    vocabulary: Vocabulary
     source: Callable[[], Source]
     adapter: AdapterSettings
     work: Path
@@ -92,7 +94,7 @@ def _work(rank: int, world: int, rendezvous: Path, run: Finetuning, output: Path
     checkpoint = run.work / "checkpoint.pt"
     if checkpoint.is_file():
         _load(state, checkpoint)
-    sets = {code: torch.tensor(ids, device=device) for code, ids in target_sets(tokenizer).items()}
+    sets = {code: torch.tensor(ids, device=device) for code, ids in target_sets(tokenizer, run.vocabulary).items()}
     bar = tqdm(desc="adapter", unit="step", disable=rank > 0, initial=state.step, mininterval=10, ascii=True)
     for step, total, examples in _all_batches(run, tokenizer):
         if step < state.step:
@@ -142,7 +144,8 @@ def _all_batches(run: Finetuning, tokenizer: Tokenizer) -> Iterator[tuple[int, i
     step = 0
     for epoch in range(run.adapter.epochs):
         rng = random.Random(f"{run.seed}/adapter/{epoch}")
-        encoded = [encode(example, tokenizer, run.bos, run.eos) for example in source.epoch(rng)]
+        known = (within(example, run.vocabulary) for example in source.epoch(rng))
+        encoded = [encode(one, tokenizer, run.vocabulary, run.bos, run.eos) for one in known if one is not None]
         total = step + math.ceil(len(encoded) / size) * (run.adapter.epochs - epoch)
         for examples in batches(encoded, size, rng):
             yield step, total, examples

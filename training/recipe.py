@@ -7,11 +7,15 @@ on where it stopped. The model that ships is what this made, with the seed and t
 import argparse
 import json
 import os
+import shutil
 import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from tokenizers import Tokenizer
+
+from service.planner.vocabulary import FILE_NAME, SHIPPED_MODEL, Vocabulary, vocabulary_file
 from service.settings import Settings
 from service.weights.base_weights import BASE_NAME, ensure_base_weights
 from training.data.mix import Mix
@@ -34,6 +38,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder with the training data")
     parser.add_argument("--work", type=Path, required=True, help="checkpoints and intermediate results")
     parser.add_argument("--output", type=Path, required=True, help="model folder to write")
+    parser.add_argument(
+        "--vocabulary", type=Path, default=SHIPPED_MODEL, help="the vocabulary.json to learn, or a folder with one"
+    )
     parser.add_argument("--seed", type=int, default=7)
     arguments = parser.parse_args()
     train(
@@ -42,6 +49,7 @@ def main() -> None:
             cache=Settings().cache_dir,
             work=arguments.work.resolve(),
             output=arguments.output.resolve(),
+            vocabulary=arguments.vocabulary.resolve(),
             seed=arguments.seed,
             processes=len(os.sched_getaffinity(0)),
         )
@@ -52,12 +60,14 @@ def train(settings: TrainingSettings) -> None:
     """Make every part of the model in turn; a part that is there already is not made again."""
     check_heads(settings.heads.heads)  # before hours of training
     base = ensure_base_weights(settings.cache)
+    vocabulary = Vocabulary.load(settings.vocabulary)
+    vocabulary.check_tokens(Tokenizer.from_file(str(base / "tokenizer.json")), settings.vocabulary)
     model = settings.work / "model"
     model.mkdir(parents=True, exist_ok=True)
     _write_card(model)
-    run = Finetuning(
-        base, BOS, EOS, partial(Mix, settings.data, settings.shares), settings.adapter, settings.work, settings.seed
-    )
+    shutil.copyfile(vocabulary_file(settings.vocabulary), model / FILE_NAME)
+    source = partial(Mix, settings.data, settings.shares)
+    run = Finetuning(base, BOS, EOS, vocabulary, source, settings.adapter, settings.work, settings.seed)
     steps: tuple[tuple[str, str, Callable[[], object]], ...] = (
         (
             "adapter_model.safetensors",

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from service.decoding.draft_model import ChainShape
+from service.planner.vocabulary import SHIPPED_MODEL
 from training.data.mix import Shares
 
 
@@ -76,6 +77,7 @@ class TrainingSettings:
     cache: Path
     work: Path
     output: Path
+    vocabulary: Path = SHIPPED_MODEL  # a vocabulary.json, or a folder with one
     seed: int = 7
     processes: int = 2  # on a CPU; one thread each
     shares: Shares = field(default_factory=Shares)

@@ -14,6 +14,9 @@ from service.planner.vocabulary import Vocabulary
 logger = logging.getLogger(__name__)
 
 
+_LOOK_SECONDS = 5.0
+
+
 class ReloadBusyError(Exception):
     """Raised when a reload is already running."""
 
@@ -54,6 +57,21 @@ class Reloader:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+    async def watch(self, seconds: float = _LOOK_SECONDS) -> None:
+        """Reload where replicas are missing and the files have changed, for they cannot start under the old version.
+
+        Until cancelled; a reload that fails is tried again when the files change once more.
+        """
+        tried = ""
+        while True:
+            await asyncio.sleep(seconds)
+            if self._pool.usable_count < self._pool.replica_count and (self._task is None or self._task.done()):
+                found = (await asyncio.to_thread(self._find))[0].version
+                if found not in (self._pool.version, tried):
+                    tried = found
+                    logger.warning("the model's files have changed, and replicas are missing: reloading")
+                    self.request()
 
     async def _reload(self) -> None:
         try:

@@ -12,7 +12,7 @@ from service.planner import fallback_words as lists
 from service.planner.closed import Closed
 from service.planner.plan import MAX_PARTS, Plan
 from service.planner.plan_text import FacetSpan, PlanDraft
-from service.planner.queries import FUNCTION_WORDS, NAMING_FACETS, complete_plan
+from service.planner.queries import FUNCTION_WORDS, complete_plan
 from service.planner.question import Question
 from service.planner.spelling import correct_word, is_known, words
 from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
@@ -296,9 +296,7 @@ class _Spans:
             self._take("color", index, index + 1)
         elif word in lists.MATERIAL_MODIFIERS and self._facets_at(index + 1) == "material" and self._joined(index):
             self._take("material", index, index + 1)
-        elif facet in _ATTRIBUTES and (facet not in ("feature", "origin") or not self._is_last(index)):
-            self._take(facet, index, index)
-        elif facet == "audience":
+        elif (facet in _ATTRIBUTES and (facet not in ("feature", "origin") or not self._is_last(index))) or facet == "audience":
             self._take(facet, index, index)
 
     def _is_last(self, index: int) -> bool:

@@ -5,14 +5,10 @@ from functools import cache
 
 from service.planner.plan_text import FacetSpan, PlanDraft, PlanTextError, parse, render
 from service.planner.question import Question
-from service.planner.vocabulary import PRODUCT_INTENTS, VERTICALS
 from training.data.behaviour import Row, rows
-from training.data.behaviour_plans import SLUGS, Plan
+from training.data.behaviour_plans import VOCABULARY, Plan
 from training.data.examples import Example
 from training.data.rows import Split
-
-_CODES = {slug: code for code, slug in SLUGS.items()}
-assert set(_CODES.values()) == set(VERTICALS)
 
 
 @cache
@@ -26,22 +22,23 @@ def example(row: Row) -> Example | None:
     question = Question.parse(row.question, row.history)
     plan = row.plan
     draft = PlanDraft(plan["mode"], plan["intent"], list(plan["sources"]))
-    if plan["intent"] in PRODUCT_INTENTS:
+    if VOCABULARY.intents[plan["intent"]].products:
         draft.foreign = row.kind == "language"
-        draft.vertical = None if plan["vertical"] is None else _CODES[plan["vertical"]]
+        draft.vertical = plan["vertical"]
         spans = _spans(plan, question)
         if spans is None:
             return None
         draft.spans = spans
     try:
-        said = parse(render(draft, question), question)
+        said = parse(render(draft, question, VOCABULARY), question, VOCABULARY)
     except PlanTextError:
         return None
     if [span.part for span in said.spans] != [span.part for span in draft.spans]:
         return None
     draft.spans = said.spans  # of words that were said twice, the same ones
     price = (plan["price"]["min"], plan["price"]["max"])
-    return Example(row.question, draft, row.history, knows_vertical=True, price=price, origin=f"behaviour_{row.kind}")
+    origin = f"behaviour_{row.kind}"
+    return Example(row.question, draft, row.history, knows_vertical=True, price=price, expected=plan, origin=origin)
 
 
 def _spans(plan: Plan, question: Question) -> list[FacetSpan] | None:

@@ -7,22 +7,14 @@ known, the target is a *set* of tokens and the loss is the negative log of their
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import Any
 
 from tokenizers import Tokenizer
 
-from service.planner.plan_text import FacetSpan, PlanDraft, intent_word, render, vertical_word
+from service.planner.plan_text import FacetSpan, PlanDraft, intent_word, render, source_words, vertical_word
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
-from service.planner.vocabulary import (
-    FACET_WORDS,
-    INTENT_SOURCES,
-    NO_VERTICAL_WORD,
-    PART_WORD,
-    PRODUCT_INTENTS,
-    REFUSED_WORD,
-    SOURCE_WORDS,
-    VERTICAL_WORDS,
-)
+from service.planner.vocabulary import NO_VERTICAL_WORD, PART_WORD, REFUSED_WORD, Vocabulary
 
 IGNORED = -100
 
@@ -66,8 +58,8 @@ def shift(spans: Sequence[FacetSpan], by: int) -> tuple[FacetSpan, ...]:
 class Example:
     """One question with the known part of its plan. `draft.spans` index the words of the whole `Question`.
 
-    `price` (lowest, highest) and `slip` (a misspelt word, the word that was meant) are not in plan text: they are what
-    an evaluation expects of the rules that read them.
+    `price` (lowest, highest), `slip` (a misspelt word, the word that was meant) and `expected` (a whole plan) are what
+    an evaluation expects besides plan text.
     """
 
     query: str
@@ -78,6 +70,7 @@ class Example:
     knows_vertical: bool = False
     price: tuple[float | None, float | None] = (None, None)
     slip: tuple[str, str] | None = None
+    expected: dict[str, Any] | None = None
     origin: str = ""
 
     def question(self) -> Question:
@@ -106,38 +99,57 @@ class _Builder:
             self.tokens.append(token)
 
 
-def target_sets(tokenizer: Tokenizer) -> dict[int, list[int]]:
-    """Return the token ids of each TargetSet."""
-    verticals = _ids(tokenizer, [*VERTICAL_WORDS.values(), NO_VERTICAL_WORD])
+def target_sets(tokenizer: Tokenizer, vocabulary: Vocabulary) -> dict[int, list[int]]:
+    """Return the token ids of each TargetSet. Raises VocabularyError where a word is no single token."""
+    vocabulary.check_tokens(tokenizer)
+    verticals = [vertical.word for vertical in vocabulary.verticals.values()] + [NO_VERTICAL_WORD]
+    sections = [*(facet.word for facet in vocabulary.facets.values()), PART_WORD, REFUSED_WORD]
     return {
-        TargetSet.ENDS_FACETS: verticals,
-        TargetSet.ENDS_SOURCES: [*verticals, *_ids(tokenizer, [*FACET_WORDS.values(), PART_WORD, REFUSED_WORD])],
+        TargetSet.ENDS_FACETS: _ids(tokenizer, verticals),
+        TargetSet.ENDS_SOURCES: _ids(tokenizer, [*verticals, *sections]),
     }
 
 
-def encode(example: Example, tokenizer: Tokenizer, bos: int, eos: int) -> EncodedExample:
-    """Return the tokens and next-token targets of one example."""
+def within(example: Example, vocabulary: Vocabulary) -> Example | None:
+    """Return what a vocabulary can say of an example; None where it has no such intent."""
+    draft = example.draft
+    if draft.intent not in vocabulary.intents:
+        return None
+    sources = [source for source in draft.sources if source in vocabulary.sources]
+    spans = [span for span in draft.spans if span.facet in vocabulary.facets]
+    vertical = draft.vertical if draft.vertical in vocabulary.verticals else None
+    return replace(
+        example,
+        draft=replace(draft, sources=sources, spans=spans, vertical=vertical),
+        knows_sources=example.knows_sources and sources == draft.sources,
+        knows_facets=example.knows_facets and spans == draft.spans,
+        knows_vertical=example.knows_vertical and vertical == draft.vertical,
+    )
+
+
+def encode(example: Example, tokenizer: Tokenizer, vocabulary: Vocabulary, bos: int, eos: int) -> EncodedExample:
+    """Return the tokens and next-token targets of one example, all of which the vocabulary knows."""
     question = example.question()
     prompt = [bos, *tokenizer.encode(render_prompt(question), add_special_tokens=False).ids]
     builder = _Builder(tokenizer, list(prompt), [IGNORED] * (len(prompt) - 1))
-    last = _write_plan(builder, example, question, eos)
+    last = _write_plan(builder, example, question, vocabulary, eos)
     builder.targets.append(last)
     return EncodedExample(builder.tokens, builder.targets, len(prompt), example.origin)
 
 
-def _write_plan(builder: _Builder, example: Example, question: Question, eos: int) -> int:
+def _write_plan(builder: _Builder, example: Example, question: Question, vocabulary: Vocabulary, eos: int) -> int:
     """Append the known plan text and return the target of the last position."""
     draft = example.draft
-    builder.extend(f" {intent_word(draft.mode, draft.intent)}", supervised=True)
-    if draft.intent not in PRODUCT_INTENTS:
+    builder.extend(f" {intent_word(draft, vocabulary)}", supervised=True)
+    if not vocabulary.intents[draft.intent].products:
         return eos
-    if draft.intent not in INTENT_SOURCES:
-        sources = "".join(f" {SOURCE_WORDS[source]}" for source in draft.sources)
-        builder.extend(sources, supervised=example.knows_sources)
+    sources = "".join(f" {word}" for word in source_words(draft, vocabulary))
+    builder.extend(sources, supervised=example.knows_sources)
     if not example.knows_facets and not draft.spans and not example.knows_vertical:
         return TargetSet.ENDS_SOURCES if example.knows_sources else IGNORED
-    whole, without = render(draft, question), render(replace(draft, spans=[]), question)
-    last = f" {vertical_word(draft)}"
+    whole = render(draft, question, vocabulary)
+    without = render(replace(draft, spans=[]), question, vocabulary)
+    last = f" {vertical_word(draft, vocabulary)}"
     builder.extend(whole[len(without) - len(last) : -len(last)], supervised=example.knows_facets)
     if example.knows_vertical:
         builder.extend(last, supervised=True)
@@ -146,10 +158,4 @@ def _write_plan(builder: _Builder, example: Example, question: Question, eos: in
 
 
 def _ids(tokenizer: Tokenizer, words: Sequence[str]) -> list[int]:
-    ids = []
-    for word in words:
-        encoded = tokenizer.encode(f" {word}", add_special_tokens=False).ids
-        if len(encoded) != 1:
-            raise ValueError(f"plan word {word!r} is {len(encoded)} tokens for this tokenizer; choose another word")
-        ids.append(encoded[0])
-    return ids
+    return [tokenizer.encode(f" {word}", add_special_tokens=False).ids[0] for word in words]

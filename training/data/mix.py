@@ -7,13 +7,13 @@ from pathlib import Path
 
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.queries import FUNCTION_WORDS
-from service.planner.vocabulary import INTENT_SOURCES, PRODUCT_INTENTS
+from service.planner.vocabulary import shipped_vocabulary
 from training.data import attributes, augment, behaviour_examples, rows, written
 from training.data.examples import Example, MarkedText
 from training.data.phrases import phrases, wrap
 
 _SUPPORT_INTENTS = tuple(
-    intent for intent, sources in INTENT_SOURCES.items() if sources and intent not in PRODUCT_INTENTS
+    key for key, intent in shipped_vocabulary().intents.items() if intent.sources and not intent.products
 )
 
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from service.planner.numbers import find_numbers
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
-from service.planner.vocabulary import FACETS, INTENT_SOURCES, VERTICALS
+from service.planner.vocabulary import shipped_vocabulary
 from training.data.examples import Example, MarkedText
 
 Split = Literal["train", "dev"]
@@ -27,6 +27,14 @@ _SENTENCE = re.compile(
     re.IGNORECASE,
 )
 _PLURAL = re.compile(r"[iy]?[es]*$")  # matches the endings in which plurals differ, and somewhat more
+# The data's codes for verticals: the taxonomy's, whose roots they are.
+VERTICAL_CODES = {
+    "aa": "apparel-accessories", "ae": "arts-entertainment", "ap": "animals-pet-supplies", "bi": "business-industrial",
+    "bt": "baby-toddler", "co": "cameras-optics", "el": "electronics", "fb": "food-beverages-tobacco",
+    "fr": "furniture", "gc": "gift-cards", "ha": "hardware", "hb": "health-beauty", "hg": "home-garden",
+    "lb": "luggage-bags", "me": "media", "os": "office-supplies", "rc": "religious-ceremonial",
+    "sg": "sporting-goods", "so": "software", "tg": "toys-games", "vp": "vehicles-parts",
+}  # fmt: skip
 # Departments of the small retail catalogue all of whose products belong to one vertical.
 _RETAIL_VERTICALS = {
     "apparel": "aa", "footwear": "aa", "jewelry": "aa", "furniture": "fr", "housewares": "hg", "homedecor": "hg",
@@ -134,12 +142,13 @@ def synthetic_example(row: Row) -> Example:
     question = Question.parse(row["text"])
     spans: list[FacetSpan] = []
     for key, values in facets.items():
-        facet = key if key in FACETS else "feature" if key.startswith("attr:") else None
+        facet = key if key in shipped_vocabulary().facets else "feature" if key.startswith("attr:") else None
         for value in values if facet and isinstance(values, list) else ():
             first = find_words(question, str(value).lower().split())
             if first is not None and facet is not None:
                 spans.append(FacetSpan(facet, first, first + len(str(value).split()) - 1))
-    draft = PlanDraft(plan["mode"], plan["intent"], _sources(plan), _apart(spans), vertical=plan["vertical"])
+    vertical = plan["vertical"] and VERTICAL_CODES[plan["vertical"]]
+    draft = PlanDraft(plan["mode"], plan["intent"], _sources(plan), _apart(spans), vertical=vertical)
     price = (facets.get("price_min"), facets.get("price_max"))
     return Example(row["text"], draft, knows_facets=False, knows_vertical=True, price=price, origin=row["origin"])
 
@@ -148,8 +157,8 @@ def training_categories(data: Path) -> Iterator[tuple[str, str, list[str]]]:
     """Yield (leaf name, vertical, handles of its attributes) of every taxonomy category that no dev row uses."""
     dev = _dev_categories(data)
     for row in read_rows(data / "taxonomy_categories.jsonl.gz"):
-        vertical = row["id"].split("-")[0]
-        if row["path"] not in dev and " > " in row["path"] and vertical in VERTICALS:
+        vertical = VERTICAL_CODES.get(row["id"].split("-")[0])
+        if row["path"] not in dev and " > " in row["path"] and vertical is not None:
             yield row["path"].rsplit(" > ", 1)[1].lower(), vertical, row["attrs"]
 
 
@@ -189,7 +198,7 @@ def _name_key(name: str) -> frozenset[str]:
 def retail_products(data: Path) -> list[tuple[str, str]]:
     """Return (product name, vertical) from the retail catalogue, where the department implies the vertical."""
     return [
-        (row["name"].lower(), _RETAIL_VERTICALS[row["category"]])
+        (row["name"].lower(), VERTICAL_CODES[_RETAIL_VERTICALS[row["category"]]])
         for row in read_rows(data / "aws_retail_products.jsonl.gz")
         if row["category"] in _RETAIL_VERTICALS
     ]
@@ -226,4 +235,4 @@ def _clinc_is_dev(row: Row) -> bool:
 
 
 def _sources(plan: Row) -> list[str]:
-    return [] if plan["intent"] in INTENT_SOURCES else list(plan["sources"])
+    return [] if shipped_vocabulary().intents[plan["intent"]].sources is not None else list(plan["sources"])
