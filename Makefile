@@ -50,8 +50,8 @@ format: $(VENV)/test.stamp ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-train: $(VENV)/training.stamp ## make a model from DATA=../shared/data (restartable; hours on a CPU)
-	$(PEAKPLAN) train --data $(DATA) --work $(WORK) --output $(MODEL)
+train: $(VENV)/training.stamp ## make a model from DATA=../shared/data (restartable; hours on a CPU; SCALE=0.01 rehearses it)
+	$(PEAKPLAN) train --data $(DATA) --work $(WORK) --output $(MODEL) $(if $(SCALE),--scale $(SCALE))
 
 eval: $(VENV)/training.stamp ## quality on dev questions of DATA into docs/figures/quality.json
 	$(BIN)/python -m benchmarks.quality --data $(DATA) --model $(MODEL)

@@ -1,12 +1,13 @@
 """Tests of supervision: known fields are targets, unknown ones context, and an end of facets is a token set."""
 
-import pytest
 from tokenizers import Tokenizer
 
 from service.planner.plan_text import FacetSpan, PlanDraft
-from training.data.examples import IGNORED, Example, MarkedText, TargetSet, encode, target_sets
+from service.planner.vocabulary import shipped_vocabulary
+from training.data.examples import IGNORED, Example, MarkedText, TargetSet, encode, target_sets, within
 
 BOS, EOS = 1, 2
+VOCABULARY = shipped_vocabulary()
 
 
 def _texts(tokenizer: Tokenizer, targets: list[int]) -> list[str | int]:
@@ -15,7 +16,7 @@ def _texts(tokenizer: Tokenizer, targets: list[int]) -> list[str | int]:
 
 def test_labelled_query_supervises_every_word_and_ends_with_any_vertical(plan_tokenizer: Tokenizer) -> None:
     draft = PlanDraft("keyword", "find_product", ["catalog"], [FacetSpan("color", 0, 0), FacetSpan("type", 1, 1)])
-    encoded = encode(Example("red shoes", draft), plan_tokenizer, BOS, EOS)
+    encoded = encode(Example("red shoes", draft), plan_tokenizer, VOCABULARY, BOS, EOS)
 
     assert encoded.tokens[0] == BOS
     assert len(encoded.targets) == len(encoded.tokens)
@@ -26,16 +27,16 @@ def test_labelled_query_supervises_every_word_and_ends_with_any_vertical(plan_to
 
 def test_every_target_is_the_next_token(plan_tokenizer: Tokenizer) -> None:
     draft = PlanDraft("keyword", "find_product", ["catalog"], [FacetSpan("type", 1, 1)])
-    encoded = encode(Example("red shoes under $40", draft), plan_tokenizer, BOS, EOS)
+    encoded = encode(Example("red shoes under $40", draft), plan_tokenizer, VOCABULARY, BOS, EOS)
 
     for position, target in enumerate(encoded.targets[:-1]):
         assert target in (IGNORED, encoded.tokens[position + 1])
 
 
 def test_templated_rows_supervise_intent_and_vertical_but_not_their_facets(plan_tokenizer: Tokenizer) -> None:
-    draft = PlanDraft("keyword", "find_product", ["catalog"], [FacetSpan("type", 1, 1)], vertical="aa")
+    draft = PlanDraft("keyword", "find_product", ["catalog"], [FacetSpan("type", 1, 1)], vertical="apparel-accessories")
     example = Example("red shoes under $40", draft, knows_facets=False, knows_vertical=True)
-    encoded = encode(example, plan_tokenizer, BOS, EOS)
+    encoded = encode(example, plan_tokenizer, VOCABULARY, BOS, EOS)
 
     written = _texts(plan_tokenizer, encoded.targets[encoded.prompt_length - 1 :])
     assert written[0] == " find"
@@ -44,7 +45,8 @@ def test_templated_rows_supervise_intent_and_vertical_but_not_their_facets(plan_
 
 
 def test_fixed_intents_are_one_word(plan_tokenizer: Tokenizer) -> None:
-    encoded = encode(Example("where is it?", PlanDraft("conversational", "order_status")), plan_tokenizer, BOS, EOS)
+    example = Example("where is it?", PlanDraft("conversational", "order_status"))
+    encoded = encode(example, plan_tokenizer, VOCABULARY, BOS, EOS)
 
     assert len(encoded.tokens) == encoded.prompt_length + 1
     assert encoded.targets[-1] == EOS
@@ -52,7 +54,7 @@ def test_fixed_intents_are_one_word(plan_tokenizer: Tokenizer) -> None:
 
 def test_unlabelled_product_questions_supervise_sources_and_that_they_end(plan_tokenizer: Tokenizer) -> None:
     draft = PlanDraft("conversational", "ask_product", ["reviews", "qa"])
-    encoded = encode(Example("is it any good?", draft, knows_facets=False), plan_tokenizer, BOS, EOS)
+    encoded = encode(Example("is it any good?", draft, knows_facets=False), plan_tokenizer, VOCABULARY, BOS, EOS)
 
     written = _texts(plan_tokenizer, encoded.targets[encoded.prompt_length - 1 :])
     assert written == [" Ask", " reviews", " answers", TargetSet.ENDS_SOURCES]
@@ -65,7 +67,7 @@ def test_refusals_and_parts_are_written_before_their_facet(plan_tokenizer: Token
         FacetSpan("color", 4, 4, refused=True),
     ]
     example = Example("shoes and jacket not red", PlanDraft("keyword", "find_product", ["catalog"], spans))
-    encoded = encode(example, plan_tokenizer, BOS, EOS)
+    encoded = encode(example, plan_tokenizer, VOCABULARY, BOS, EOS)
 
     text = plan_tokenizer.decode(encoded.tokens[encoded.prompt_length :])
     assert text == " find And Type shoes And Type jacket All Not Color red"
@@ -74,15 +76,39 @@ def test_refusals_and_parts_are_written_before_their_facet(plan_tokenizer: Token
 
 def test_a_question_in_another_language_has_a_last_word_of_its_own(plan_tokenizer: Tokenizer) -> None:
     draft = PlanDraft("keyword", "find_product", ["catalog"], foreign=True)
-    encoded = encode(Example("zapatos rojos", draft, knows_vertical=True), plan_tokenizer, BOS, EOS)
+    encoded = encode(Example("zapatos rojos", draft, knows_vertical=True), plan_tokenizer, VOCABULARY, BOS, EOS)
 
     assert plan_tokenizer.decode(encoded.tokens[encoded.prompt_length :]) == " find Foreign"
     assert encoded.targets[-1] == EOS
 
 
-def test_target_sets_refuse_a_tokenizer_that_splits_plan_words(splitting_tokenizer: Tokenizer) -> None:
-    with pytest.raises(ValueError, match=r"is \d+ tokens"):
-        target_sets(splitting_tokenizer)
+def test_a_set_stands_for_every_word_that_may_follow(plan_tokenizer: Tokenizer) -> None:
+    sets = {code: set(_texts(plan_tokenizer, ids)) for code, ids in target_sets(plan_tokenizer, VOCABULARY).items()}
+
+    assert {" Fashion", " Any"} <= sets[TargetSet.ENDS_FACETS]
+    assert " Type" not in sets[TargetSet.ENDS_FACETS]
+    assert {" Fashion", " Type", " And", " Not"} <= sets[TargetSet.ENDS_SOURCES]
+
+
+def test_what_a_vocabulary_lacks_is_unknown() -> None:
+    own = VOCABULARY.model_copy(
+        update={
+            "facets": {key: facet for key, facet in VOCABULARY.facets.items() if key != "color"},
+            "verticals": {"home-garden": VOCABULARY.verticals["home-garden"]},
+            "intents": {key: intent for key, intent in VOCABULARY.intents.items() if key != "feedback"},
+        }
+    )
+    spans = [FacetSpan("color", 0, 0), FacetSpan("type", 1, 1)]
+    draft = PlanDraft("keyword", "find_product", ["catalog"], spans, vertical="apparel-accessories")
+    said = within(Example("red shoes", draft, knows_vertical=True), own)
+
+    assert said is not None
+    assert [span.facet for span in said.draft.spans] == ["type"]
+    assert not said.knows_facets
+    assert not said.knows_vertical
+    assert within(Example("well done", PlanDraft("keyword", "feedback")), own) is None
+    kept = Example("red shoes", draft, knows_vertical=True)
+    assert within(kept, VOCABULARY) == kept
 
 
 def test_marked_texts_add_up() -> None:
