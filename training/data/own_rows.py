@@ -4,6 +4,9 @@ docs/own-data.md has a row of each kind. What a row does not say is context and 
 its question or history, as the shopper wrote them. Prices, ratings, sorts and offers are read by rule: no row has them.
 """
 
+import hashlib
+import pickle
+import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +18,15 @@ from service.planner.plan import MAX_PARTS, Mode
 from service.planner.plan_text import PlanDraft
 from service.planner.question import Question, clean
 from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
+from training.data import behaviour_examples, written
 from training.data.behaviour_examples import UnsayableError, draft_of
 from training.data.behaviour_plans import mode_of
 from training.data.examples import Example
+from training.data.mix import facet_values, product_example, written_examples
 from training.data.rows import held_out
 
-ORIGIN = "own"
+ORIGIN, OURS = "own", "ours"
+_OURS_MEASURED = 300
 MOST_PROBLEMS = 20  # that a message lists
 _BY_RULE = ("price", "rating", "sort", "offers", "queries", "currency")
 
@@ -182,3 +188,42 @@ def _one_of(value: str | None, known: Sequence[str] | dict[str, Any], field: str
 def _require(holds: bool, field: str, otherwise: str) -> None:
     if not holds:
         raise RowsError(f"{field}: {otherwise}")
+
+
+class OwnMix:
+    """Own rows, and material of ours beside them, so that what the model knew is rehearsed (Robins, 1995).
+
+    `path` holds the examples to train on and those held out, as `save` wrote them; its digest tells runs apart.
+    """
+
+    def __init__(self, path: Path, digest: str, rehearsed: int) -> None:
+        del digest
+        self._rehearsed = rehearsed
+        self._own: OwnRows = pickle.loads(path.read_bytes())
+        self._queries, self._products = written.labelled_queries(), written.product_names()
+        self._values = facet_values(self._queries)
+
+    @staticmethod
+    def save(rows: OwnRows, path: Path) -> str:
+        """Write examples for `path`; return their digest."""
+        path.write_bytes(pickle.dumps(rows))
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    def epoch(self, rng: random.Random) -> list[Example]:
+        """Draw every own row, and as many of ours as are to be rehearsed: half of them of plan version 2's classes."""
+        behaviour, fifth = behaviour_examples.examples("train"), self._rehearsed // 5
+        ours = rng.sample(behaviour, min(self._rehearsed // 2, len(behaviour)))
+        ours += written_examples(rng.sample(self._queries, min(fifth, len(self._queries))), rng)
+        ours += [product_example(*rng.choice(self._products), self._values, rng) for _ in range(fifth)]
+        examples = [*self._own.train, *ours]
+        rng.shuffle(examples)
+        return examples
+
+    def dev(self) -> dict[str, list[Example]]:
+        return {ORIGIN: self._own.dev, OURS: rehearsed_dev()}
+
+
+def rehearsed_dev() -> list[Example]:
+    """Return dev questions of ours: what a model must not unlearn."""
+    every = behaviour_examples.examples("dev")
+    return random.Random(0).sample(every, min(_OURS_MEASURED, len(every)))
