@@ -83,6 +83,9 @@ class CacheSettings(BaseModel):
     entries: int = Field(default=20_000, ge=0, le=10_000_000, description="0 remembers nothing")
     seconds: float = Field(default=900.0, gt=0, le=86_400, description="how long a plan is remembered")
     url: SecretStr | None = Field(default=None, description="redis://... of a second level that hosts share")
+    key: SecretStr = Field(
+        default=SecretStr(""), description="signs its entries: only hosts that know it can put plans there"
+    )
     wait_ms: float = Field(default=5.0, gt=0, le=100, description="what the second level may cost a request")
 
     @field_validator("url")
@@ -113,6 +116,9 @@ class HttpSettings(BaseModel):
     header_timeout_seconds: float = Field(default=10.0, gt=0, le=120, description="for a request's headers")
     max_body_bytes: int = Field(default=16 * 1024, ge=1024, le=1024 * 1024, description="more is a 413")
     body_timeout_seconds: float = Field(default=10.0, gt=0, le=60, description="for a request's body")
+    max_connections: int = Field(
+        default=4096, ge=16, le=100_000, description="open at once; then the one idle longest makes room"
+    )
 
 
 class Settings(BaseSettings):

@@ -92,7 +92,8 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         reloader=Reloader(
             pool,
             planner,
-            lambda: (source or settings_source(settings), settings_vocabulary(settings)),
+            lambda: source or settings_source(settings),
+            partial(settings_vocabulary, settings),
             partial(replica_engine, settings),
         ),
         deadline_ms=settings.deadline_ms,
@@ -107,7 +108,12 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
 def _shared_memory(cache: CacheSettings) -> RedisPlanCache | None:
     if cache.url is None or not cache.entries:
         return None
-    return RedisPlanCache(cache.url.get_secret_value(), timeout=cache.wait_ms / 1000, seconds=cache.seconds)
+    return RedisPlanCache(
+        cache.url.get_secret_value(),
+        timeout=cache.wait_ms / 1000,
+        seconds=cache.seconds,
+        secret=cache.key.get_secret_value(),
+    )
 
 
 def _reading(pool: ReplicaPool, planner: CachingPlanner) -> Reading:
@@ -156,8 +162,7 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
     api.include_router(operations_router)
     install_problem_handlers(api)
     lane = FastLane(api, services)
-    http = settings.http
-    body = JsonBody(lane, paths=JSON_PATHS, max_bytes=http.max_body_bytes, seconds=http.body_timeout_seconds)
+    body = JsonBody(lane, paths=JSON_PATHS, max_bytes=settings.http.max_body_bytes)
     access = Access(
         body,
         tokens=ApiKeys(settings.auth.api_keys.get_secret_value(), settings.auth.api_keys_file),

@@ -54,9 +54,10 @@ class Readiness:
         if self._drain.draining:
             return "the service is shutting down"
         if not (usable := self._pool.usable_count):
-            return "no replica of the model is up"
+            return f"no replica of the model is up: {self._pool.why_down}"
         if usable < self._min_replicas:
-            return f"only {usable} of {self._pool.replica_count} replicas are up, and {self._min_replicas} must be"
+            missing = f"only {usable} of {self._pool.replica_count} replicas are up, and {self._min_replicas} must be"
+            return f"{missing}: {self._pool.why_down}"
         return None
 
     def _is_fresh(self) -> bool:

@@ -37,6 +37,7 @@ class Services:
     deadline_ms: int  # for requests without one
     deadline_watch: DeadlineWatch
     trace_seconds: float
+    tracing: asyncio.Lock = field(default_factory=asyncio.Lock)  # one trace at a time
     speculation: Literal["medusa", "draft"] = "medusa"  # shown by a trace beside greedy decoding
     shared_memory: RedisPlanCache | None = None
     tracer: Tracer | None = None
@@ -49,6 +50,7 @@ class Services:
         self._tasks.append(asyncio.create_task(self.metrics.publish_for_ever(write)))
         self._tasks.append(asyncio.create_task(self.load_shedder.watch()))
         self._tasks.append(asyncio.create_task(self.deadline_watch.watch()))
+        self._tasks.append(asyncio.create_task(self.reloader.watch()))
 
     async def close(self) -> None:
         """Stop everything in the background, then the pool."""

@@ -128,12 +128,40 @@ async def test_another_process_has_asked_already() -> None:
     assert caching.counts == {"shared_hits": 1, "hits": 1}
 
 
-@pytest.mark.parametrize("text", ["", " find Brand nike Any", "nonsense", " find Type credit card number Any"])
+POISON = [
+    "",
+    "nonsense",
+    " find",
+    " find Brand nike Any",
+    " find Type credit card number Any",
+    " find Type shoes Under 66.6 Any",
+    " find Type shoes Under nan Any",
+    " find Type shoes Under 40 Under 50 Any",
+    " find Type shoes Try shoes evil-shop.example Any",
+    " find Type shoes Any Any",
+    " find Type shoes \ud800 Any",
+    " find Type shoes",
+]
+
+
+@pytest.mark.parametrize("text", POISON)
 async def test_a_poisoned_entry_is_no_plan(text: str) -> None:
     shared, engine = Shared(), Engine()
-    question = task("red shoes")
+    question = task("red shoes under 50")
     shared.put(question.key("v1"), CachedPlanText(text, "scripted", "medusa"))
     assert (await planner(engine, shared).plan(question)).source == "model"
+
+
+async def test_an_entry_may_correct_a_word_but_not_say_which_model_and_strategy_there_are() -> None:
+    shared, engine = Shared(), Engine()
+    question = task("red shoos under 50")
+    text = " find Color red Type shoos Under 50 Try shoos shoes Any"
+    shared.put(question.key("v1"), CachedPlanText(text, "<script>\ud800", "medusa"))
+    planned = await planner(engine, shared).plan(question)
+    assert (planned.source, planned.model_id) == ("cache", "scripted")
+    assert "red shoes" in planned.plan.queries
+    shared.put(question.key("v1"), CachedPlanText(text, "scripted", "\ud800"))
+    assert (await planner(engine, shared).plan(question)).source != "cache"
 
 
 async def test_what_needs_no_waiting_is_planned_at_once() -> None:
