@@ -11,6 +11,7 @@ PEAKPLAN := $(BIN)/python -m peakplan
 DATA ?= ../shared/data
 WORK ?= runs/qp-smollm2-135m
 MODEL ?= models/qp-smollm2-135m
+FROM ?= $(MODEL)
 NEURON_PYTHON ?= $(BIN)/python
 NXDI_VENV := .venv-nxdi
 PEERS_VENV := .venv-peers
@@ -20,7 +21,7 @@ SECONDS ?= 30
 
 FLEET ?= dev
 
-.PHONY: help serve lock triton bench-peers bench-triton compile kernels kernels-check neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema
+.PHONY: help serve lock triton bench-peers bench-triton compile kernels kernels-check neuron-conformance test test-fast check format train finetune eval bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -50,8 +51,11 @@ format: $(VENV)/test.stamp ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-train: $(VENV)/training.stamp ## make a model from DATA=../shared/data (restartable; hours on a CPU)
-	$(PEAKPLAN) train --data $(DATA) --work $(WORK) --output $(MODEL)
+train: $(VENV)/training.stamp ## make a model from DATA=../shared/data (restartable; hours on a CPU; SCALE=0.01 rehearses it)
+	$(PEAKPLAN) train --data $(DATA) --work $(WORK) --output $(MODEL) $(if $(SCALE),--scale $(SCALE))
+
+finetune: $(VENV)/training.stamp ## go on from the model FROM= with rows of your own, DATA=my.jsonl, into OUTPUT=models/mine
+	@$(PEAKPLAN) finetune "$(DATA)" --from "$(FROM)" --output "$(OUTPUT)" $(OPTIONS)
 
 eval: $(VENV)/training.stamp ## quality on dev questions of DATA into docs/figures/quality.json
 	$(BIN)/python -m benchmarks.quality --data $(DATA) --model $(MODEL)

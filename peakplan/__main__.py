@@ -132,9 +132,8 @@ def _passes_on(group: click.Group, name: str, module: str, extras: tuple[str, ..
     @click.pass_context
     def run(context: click.Context) -> None:
         need(*extras)
-        become(
-            module, [*first, *context.args], variables=_TRAINING_ENVIRONMENT if module == "training.recipe" else None
-        )
+        trains = module in ("training.recipe", "training.own_data")
+        become(module, [*first, *context.args], variables=_TRAINING_ENVIRONMENT if trains else None)
 
 
 _passes_on(
@@ -146,6 +145,10 @@ _passes_on(
 )
 _passes_on(main, "rehearse", "rehearsal.load", ("service", "load"), "Put open-loop load on a service and report on it.")
 _passes_on(main, "train", "training.recipe", ("service", "torch", "train"), "Make a model from data: hours on a CPU.")
+_passes_on(
+    main, "finetune", "training.own_data", ("service", "torch", "train"), "Go on from a model with your own rows."
+)
+_passes_on(main, "outcomes-to-rows", "training.data.outcomes", ("service", "torch"), "Make rows of a log of outcomes.")
 _passes_on(main, "eval", "benchmarks.quality", ("service", "torch", "train"), "Measure the quality of a model's plans.")
 _passes_on(main, "export", "service.weights", ("service", "torch"), "Write a model for vLLM, TGI or NxDI.", "export")
 _passes_on(main, "import", "service.weights", ("service", "torch"), "Take in a checkpoint and its heads.", "import")

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 
 from service.api.api_keys import ApiKeysError
 from service.api.app import create_app, replica_pool, wire
+from service.api.outcome_log import OutcomeLogError
 from service.api.protocol import HttpProtocol
 from service.api.services import Services
 from service.engines.protocol import EngineError
@@ -54,7 +55,7 @@ def main(source: ModelSource | None = None) -> int:
             uvloop.run(serve(settings, listener, source))
     except OSError as error:
         return _fail(f"{settings.host}:{settings.port}: {error.strerror}. PORT= and HOST= choose another address")
-    except (EngineError, ApiKeysError) as error:
+    except (EngineError, ApiKeysError, OutcomeLogError) as error:
         return _fail(str(error))
     except KeyboardInterrupt:  # during startup; a running server stops in an orderly way
         return 130
@@ -65,7 +66,7 @@ def main(source: ModelSource | None = None) -> int:
 async def serve(settings: Settings, listener: socket.socket, source: ModelSource | None = None) -> None:
     """Start the replicas, then answer on `listener` until SIGTERM or SIGINT.
 
-    `source` replaces the settings' model. Raises EngineError, ApiKeysError, OSError.
+    `source` replaces the settings' model. Raises EngineError, ApiKeysError, OutcomeLogError, OSError.
     """
     pool = replica_pool(settings, source)
     services = wire(pool, settings, source)

@@ -121,6 +121,23 @@ class HttpSettings(BaseModel):
     )
 
 
+class OutcomeSettings(BaseModel):
+    """Plans and what came of them, kept as rows to train on (docs/own-data.md)."""
+
+    model_config = _FROZEN
+
+    dir: Path | None = Field(default=None, description="a folder for them; without one nothing is kept")
+    text: bool = Field(default=False, description="keep the shoppers' words too; training needs them")
+    file_megabytes: int = Field(default=64, ge=1, le=4096, description="then another file begins")
+    files: int = Field(default=16, ge=1, le=1000, description="so many full ones are kept, the newest")
+
+    @model_validator(mode="after")
+    def _text_goes_somewhere(self) -> Self:
+        if self.text and self.dir is None:
+            raise ValueError("PEAKPLAN_OUTCOMES_TEXT needs PEAKPLAN_OUTCOMES_DIR, the folder that keeps the words")
+        return self
+
+
 class Settings(BaseSettings):
     """All settings, with defaults that suit a laptop. Harmful values are refused with the reason."""
 
@@ -167,6 +184,7 @@ class Settings(BaseSettings):
     cache: Annotated[CacheSettings, Prefix("CACHE_")] = CacheSettings()
     auth: AuthSettings = AuthSettings()
     http: HttpSettings = HttpSettings()
+    outcomes: Annotated[OutcomeSettings, Prefix("OUTCOMES_")] = OutcomeSettings()
     triton: Annotated[TritonSettings, Prefix("TRITON_")] = TritonSettings()
     openai: Annotated[OpenAiSettings, Prefix("OPENAI_")] = OpenAiSettings()
     neuron: NeuronSettings = NeuronSettings()

@@ -68,36 +68,63 @@ model wrote these and saw no dev row and none of the cases that the planner is j
 """
 
 
-def export_model(model: Path, output: Path, settings: TrainingSettings, minutes: dict[str, float]) -> None:
-    """Copy the parts, write their record and the card. Raises ValueError when they are too large for the repository."""
-    sizes = {name: (model / name).stat().st_size for name in PARTS}
+def export_recipe(model: Path, settings: TrainingSettings, minutes: dict[str, float]) -> None:
+    """Write the folder that the recipe made. Raises ValueError when it is too large for the repository."""
+    sizes = part_sizes(model)
     if sum(sizes.values()) > MAX_MEGABYTES * 1_000_000:
         raise ValueError(
             f"{model} holds {sum(sizes.values()) / 1e6:.0f} MB, over the {MAX_MEGABYTES} MB that the project ships"
         )
-    output.mkdir(parents=True, exist_ok=True)
-    for name in PARTS:
-        shutil.copy(model / name, output / name)
     record: dict[str, Any] = {
         "seed": settings.seed,
         "torch": torch.__version__,
         "minutes": minutes,
-        "data": {path.name: _sha256(path) for path in sorted(settings.data.glob("*.jsonl.gz"))},
-        "parts": {name: _sha256(output / name) for name in PARTS},
+        "data": {path.name: sha256(path) for path in sorted(settings.data.glob("*.jsonl.gz"))},
     }
-    (output / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     card = _CARD.format(
-        parts="\n".join(f"| `{name}` | {what} | {sizes[name] / 1e6:.2f} MB |" for name, what in PARTS.items()),
+        parts=part_table(sizes),
         seed=settings.seed,
         minutes=sum(minutes.values()),
         rank=settings.adapter.rank,
         epochs=settings.adapter.epochs,
-        nodes=len(json.loads((output / "medusa_tree.json").read_text(encoding="utf-8"))),
+        nodes=len(json.loads((model / "medusa_tree.json").read_text(encoding="utf-8"))),
         products=len(written.product_names()),
         queries=len(written.labelled_queries()),
     )
-    (output / "README.md").write_text(card, encoding="utf-8")
+    export_model(model, settings.output, record, card)
 
 
-def _sha256(path: Path) -> str:
+def export_model(model: Path, output: Path, record: dict[str, Any], card: str) -> None:
+    """Write parts, record and card into a folder that appears whole, in place of one that was there before."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    made = output.with_name(f".{output.name}.made")
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir()
+    for name in PARTS:
+        shutil.copy(model / name, made / name)
+    record["parts"] = {name: sha256(made / name) for name in PARTS}
+    (made / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (made / "README.md").write_text(card, encoding="utf-8")
+    if output.exists():
+        before = output.with_name(f".{output.name}.before")
+        shutil.rmtree(before, ignore_errors=True)
+        output.rename(before)
+        made.rename(output)
+        shutil.rmtree(before)
+    else:
+        made.rename(output)
+
+
+def part_sizes(model: Path) -> dict[str, int]:
+    """Return the bytes of each part."""
+    return {name: (model / name).stat().st_size for name in PARTS}
+
+
+def part_table(sizes: dict[str, int]) -> str:
+    """Return the card's table of parts, without its head."""
+    return "\n".join(f"| `{name}` | {what} | {sizes[name] / 1e6:.2f} MB |" for name, what in PARTS.items())
+
+
+def sha256(path: Path) -> str:
+    """Return a file's digest."""
     return hashlib.sha256(path.read_bytes()).hexdigest()

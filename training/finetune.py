@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from peft import LoraConfig, get_peft_model
@@ -23,7 +23,8 @@ from transformers import AutoModelForCausalLM
 
 from service.planner.vocabulary import Vocabulary
 from training.batches import Batch, batches, collate, plan_loss
-from training.data.examples import IGNORED, EncodedExample, Example, encode, target_sets, within
+from training.data.examples import IGNORED, EncodedExample, encode, target_sets, within
+from training.data.mix import Source
 from training.processes import run_processes
 from training.settings import AdapterSettings
 
@@ -41,14 +42,6 @@ class _Run:
     average: dict[str, Tensor]
     optimizer: torch.optim.Optimizer
     step: int = 0
-
-
-class Source(Protocol):
-    """What epochs are drawn from."""
-
-    def epoch(self, rng: random.Random) -> list[Example]:
-        """Return the shuffled examples of one epoch, the same for the same state of the generator."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +64,11 @@ class Finetuning:
 
 
 def finetune(run: Finetuning, output: Path, processes: int) -> None:
-    """Train an adapter into the folder `output`, or resume from the last checkpoint; nothing to do if it is there.
+    """Train an adapter into the folder `output`, or resume from the last checkpoint.
 
     On a CPU each core runs a process of its own with one thread and a share of every batch: that keeps its pace beside
     other work, where two threads of one process would wait for each other at every operation.
     """
-    if (output / _WEIGHTS).is_file():
-        return
     run.work.mkdir(parents=True, exist_ok=True)
     rendezvous = run.work / f"rendezvous-{os.getpid()}"
     run_processes(_work, 1 if torch.cuda.is_available() else processes, rendezvous, run, output)

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from service.planner.question import Question
 from training.data.examples import Example
-from training.data.mix import Mix
 from training.processes import run_processes
 from training.settings import TrainingSettings
 from training.tuned import GreedyPlan, TunedModel
@@ -79,10 +78,10 @@ def collect(
 
 def _examples(settings: TrainingSettings, count: int) -> list[Example]:
     """Return `count` examples, drawn from as many epochs as necessary."""
-    mix, rng = Mix(settings.data, settings.shares), random.Random(f"{settings.seed}/heads")
+    source, rng = settings.open_source(), random.Random(f"{settings.seed}/heads")
     examples: list[Example] = []
     while len(examples) < count:
-        examples += mix.epoch(rng)
+        examples += source.epoch(rng)
     return examples[:count]
 
 

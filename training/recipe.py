@@ -8,6 +8,7 @@ import argparse
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -15,12 +16,12 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from service.planner.vocabulary import FILE_NAME, SHIPPED_MODEL, Vocabulary, vocabulary_file
+from service.planner.vocabulary import FILE_NAME, SHIPPED_MODEL, Vocabulary, VocabularyError, vocabulary_file
 from service.settings import Settings
-from service.weights.base_weights import BASE_NAME, ensure_base_weights
+from service.weights.base_weights import BASE_NAME, BaseWeightsError, ensure_base_weights
 from training.data.mix import Mix
 from training.early_exit import train_early_exit
-from training.export import export_model
+from training.export import export_recipe
 from training.finetune import Finetuning, finetune
 from training.heads import check_heads, train_heads
 from training.positions import collect
@@ -42,23 +43,27 @@ def main() -> None:
         "--vocabulary", type=Path, default=SHIPPED_MODEL, help="the vocabulary.json to learn, or a folder with one"
     )
     parser.add_argument("--seed", type=int, default=7)
-    arguments = parser.parse_args()
-    train(
-        TrainingSettings(
-            data=arguments.data.resolve(),
-            cache=Settings().cache_dir,
-            work=arguments.work.resolve(),
-            output=arguments.output.resolve(),
-            vocabulary=arguments.vocabulary.resolve(),
-            seed=arguments.seed,
-            processes=len(os.sched_getaffinity(0)),
-        )
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="0.01 rehearses the whole recipe with a hundredth of the examples"
     )
+    arguments = parser.parse_args()
+    settings = TrainingSettings(
+        data=arguments.data.resolve(),
+        cache=Settings().cache_dir.resolve(),
+        work=arguments.work.resolve(),
+        output=arguments.output.resolve(),
+        vocabulary=arguments.vocabulary.resolve(),
+        seed=arguments.seed,
+        processes=len(os.sched_getaffinity(0)),
+    )
+    try:
+        train(settings if arguments.scale == 1 else settings.scaled(arguments.scale))
+    except (VocabularyError, BaseWeightsError, WorkFolderError, FileNotFoundError) as error:
+        sys.exit(f"error: {error}")
 
 
 def train(settings: TrainingSettings) -> None:
     """Make every part of the model in turn; a part that is there already is not made again."""
-    check_heads(settings.heads.heads)  # before hours of training
     base = ensure_base_weights(settings.cache)
     vocabulary = Vocabulary.load(settings.vocabulary)
     vocabulary.check_tokens(Tokenizer.from_file(str(base / "tokenizer.json")), settings.vocabulary)
@@ -68,6 +73,20 @@ def train(settings: TrainingSettings) -> None:
     shutil.copyfile(vocabulary_file(settings.vocabulary), model / FILE_NAME)
     source = partial(Mix, settings.data, settings.shares)
     run = Finetuning(base, BOS, EOS, vocabulary, source, settings.adapter, settings.work, settings.seed)
+    minutes = make_parts(run, settings, model)
+    export_recipe(model, settings, minutes)
+    print(f"{settings.output} is ready; `make eval` and `make bench` measure it")
+
+
+def make_parts(
+    run: Finetuning, settings: TrainingSettings, model: Path, judge: Callable[[], None] | None = None
+) -> dict[str, float]:
+    """Make every part that the folder `model` lacks; return how many minutes each took.
+
+    `judge` sees the model as soon as it has its adapter, and may raise.
+    """
+    check_heads(settings.heads.heads)  # before hours of training
+    _claim(settings)
     steps: tuple[tuple[str, str, Callable[[], object]], ...] = (
         (
             "adapter_model.safetensors",
@@ -93,17 +112,33 @@ def train(settings: TrainingSettings) -> None:
     )
     record = _Record(settings.work / "record.json")
     for number, (part, what, make) in enumerate(steps, 1):
-        if not (model / part).is_file():
+        if part not in record.minutes:
             print(f"{number}/{len(steps)} {what}", flush=True)
             started = time.monotonic()
             make()
             record.add(part, time.monotonic() - started)
-    export_model(model, settings.output, settings, record.minutes)
-    print(f"{settings.output} is ready; `make eval` and `make bench` measure it")
+        if number == 1 and judge is not None:
+            judge()
+    return record.minutes
+
+
+def _claim(settings: TrainingSettings) -> None:
+    """Note the settings in the work folder. Raises WorkFolderError where another run began."""
+    path, own = settings.work / "settings.txt", settings.description
+    if path.is_file() and path.read_text(encoding="utf-8") != own:
+        raise WorkFolderError(
+            f"{settings.work} holds a run with other settings, data or rows ({path.name} has them): remove that folder "
+            "to begin anew, or name another with WORK="
+        )
+    path.write_text(own, encoding="utf-8")
+
+
+class WorkFolderError(ValueError):
+    """Raised where a work folder belongs to another run."""
 
 
 class _Record:
-    """How long each part took, kept over restarts (the time before an interruption is not counted)."""
+    """The parts that are whole, and how long each took (the time before an interruption is not counted)."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -111,7 +146,9 @@ class _Record:
 
     def add(self, part: str, seconds: float) -> None:
         self.minutes[part] = round(seconds / 60, 1)
-        self._path.write_text(json.dumps(self.minutes) + "\n", encoding="utf-8")
+        partial_file = self._path.with_suffix(".partial")
+        partial_file.write_text(json.dumps(self.minutes) + "\n", encoding="utf-8")
+        partial_file.replace(self._path)
 
 
 def _write_card(model: Path) -> None:

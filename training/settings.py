@@ -1,11 +1,12 @@
 """All settings of the training recipe."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from service.decoding.draft_model import ChainShape
 from service.planner.vocabulary import SHIPPED_MODEL
-from training.data.mix import Shares
+from training.data.mix import Mix, Shares, Source
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,3 +87,38 @@ class TrainingSettings:
     prefill_head: PrefillHeadSettings = field(default_factory=PrefillHeadSettings)
     tree: TreeSettings = field(default_factory=TreeSettings)
     early_exit: EarlyExitSettings = field(default_factory=EarlyExitSettings)
+    source: Callable[[], Source] | None = None  # picklable; None: the mix of the data folder
+
+    @property
+    def description(self) -> str:
+        """All that decides what a run computes, for it to be told from another."""
+        return repr(replace(self, cache=Path(), work=Path(), output=Path(), processes=0)) + "\n"
+
+    def open_source(self) -> Source:
+        """Read what examples are drawn from."""
+        return self.source() if self.source else Mix(self.data, self.shares)
+
+    def scaled(self, scale: float) -> "TrainingSettings":
+        """Return the same recipe with this share of the examples, and all that goes with their number: a rehearsal."""
+
+        def part(count: int) -> int:
+            return max(1, round(scale * count))
+
+        shares = {
+            share.name: part(count) if isinstance(count, int) else count * (scale if share.name == "written" else 1)
+            for share in fields(Shares)
+            for count in (getattr(self.shares, share.name),)
+        }
+        adapter, exits = self.adapter, self.early_exit
+        return replace(
+            self,
+            shares=Shares(**shares),
+            adapter=replace(
+                adapter,
+                warmup_steps=part(adapter.warmup_steps),
+                checkpoint_every=part(adapter.checkpoint_every),
+            ),
+            heads=replace(self.heads, questions=part(self.heads.questions)),
+            early_exit=replace(exits, questions=part(exits.questions)),
+            tree=replace(self.tree, questions=part(self.tree.questions)),
+        )

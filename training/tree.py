@@ -14,7 +14,6 @@ import torch
 from service.decoding.tree import MedusaTree
 from service.planner.question import Question
 from training.acceptance import Acceptance, plan_acceptance
-from training.data.mix import dev_sets
 from training.positions import sample_questions
 from training.settings import TrainingSettings, TreeSettings
 from training.tuned import TunedModel
@@ -29,7 +28,7 @@ def calibrate(settings: TrainingSettings, model_dir: Path) -> None:
     model = TunedModel(model_dir, settings.cache)
     if model.prefill_head is None:
         raise ValueError("the model folder has no prefill head to calibrate")
-    questions = sample_questions(dev_sets(settings.data), settings.tree.questions, settings.seed)
+    questions = sample_questions(settings.open_source().dev(), settings.tree.questions, settings.seed)
     measured = questions[:: settings.tree.measured_share]
     acceptance, plans = observe(model, questions)
     table = measure_shapes(model, shapes(acceptance, settings.tree), measured)

@@ -15,6 +15,9 @@ from service.api.models import Problem
 from service.api.observation import PLAN_PATH, Observer
 from service.api.operations import LOCAL_PATHS, METRICS_PATH
 from service.api.operations import router as operations_router
+from service.api.outcome_log import OutcomeLog
+from service.api.outcomes import OUTCOMES_PATH
+from service.api.outcomes import router as outcomes_router
 from service.api.page import page_routes
 from service.api.problems import REFERENCE, install_problem_handlers
 from service.api.readiness import DeadlineWatch, Readiness
@@ -33,10 +36,12 @@ from service.planner.planner import Planner
 from service.planner.prompt import warm_up_requests
 from service.planner.redis_plan_cache import RedisPlanCache
 from service.planner.vocabulary import Vocabulary, VocabularyError
-from service.settings import CacheSettings, Settings
+from service.settings import CacheSettings, OutcomeSettings, Settings
 from service.telemetry.emf import EmfCollector
 from service.telemetry.metrics import Metrics, Reading
 from service.telemetry.traces import make_tracer
+
+POSTED = (*JSON_PATHS, OUTCOMES_PATH)
 
 
 def settings_source(settings: Settings) -> ModelSource:
@@ -102,7 +107,15 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         speculation="draft" if settings.strategy == "draft" else "medusa",
         shared_memory=shared,
         tracer=tracer,
+        outcomes=_outcome_log(settings.outcomes),
     )
+
+
+def _outcome_log(outcomes: OutcomeSettings) -> OutcomeLog | None:
+    if outcomes.dir is None:
+        return None
+    size = outcomes.file_megabytes * 1_000_000
+    return OutcomeLog(outcomes.dir, keeps_text=outcomes.text, file_bytes=size, files=outcomes.files)
 
 
 def _shared_memory(cache: CacheSettings) -> RedisPlanCache | None:
@@ -160,15 +173,16 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
     api.state.services = services
     api.include_router(router)
     api.include_router(operations_router)
+    api.include_router(outcomes_router)
     install_problem_handlers(api)
     lane = FastLane(api, services)
-    body = JsonBody(lane, paths=JSON_PATHS, max_bytes=settings.http.max_body_bytes)
+    body = JsonBody(lane, paths=POSTED, max_bytes=settings.http.max_body_bytes)
     access = Access(
         body,
         tokens=ApiKeys(settings.auth.api_keys.get_secret_value(), settings.auth.api_keys_file),
         rate=settings.auth.rate,
         load_shedder=services.load_shedder,
-        guarded=(*JSON_PATHS, METRICS_PATH),
+        guarded=(*POSTED, METRICS_PATH),
         limited=(PLAN_PATH,),
         local=LOCAL_PATHS,
     )

@@ -58,6 +58,8 @@ async def answer_plan(body: PlanRequest, scope: Scope, receive: Receive, use: Se
         except ClientLeftError:
             return Response(status_code=CLIENT_CLOSED_REQUEST)
     use.observer.planned(scope, question, planned)
+    if use.outcomes is not None:
+        use.outcomes.served(state["request_id"], question, planned)
     answer = PlanAnswer.of(planned, state["request_id"], time.monotonic() - state["started"])
     return Response(answer.json(), media_type="application/json")
 

@@ -2,7 +2,14 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.pre_tokenizers import ByteLevel
 
-from service.planner.vocabulary import shipped_vocabulary
+from service.planner.vocabulary import (
+    FOREIGN_WORD,
+    NO_VERTICAL_WORD,
+    PART_WORD,
+    REFUSED_WORD,
+    SHARED_WORD,
+    shipped_vocabulary,
+)
 
 
 def _byte_level(words: list[str]) -> Tokenizer:
@@ -27,11 +34,6 @@ def _byte_level(words: list[str]) -> Tokenizer:
 @pytest.fixture(scope="session")
 def plan_tokenizer() -> Tokenizer:
     """Return a tokenizer to which every plan word, and each word of these tests, is one token after a space."""
-    words = [*(word for _, word in shipped_vocabulary().words()), "red", "shoes"]
-    return _byte_level(words)
-
-
-@pytest.fixture(scope="session")
-def splitting_tokenizer() -> Tokenizer:
-    """Return a tokenizer of single bytes, to which every plan word is many tokens."""
-    return _byte_level([])
+    words = [word for _, word in shipped_vocabulary().words()]
+    marks = [NO_VERTICAL_WORD, FOREIGN_WORD, PART_WORD, SHARED_WORD, REFUSED_WORD]
+    return _byte_level([*words, *marks, "red", "shoes"])

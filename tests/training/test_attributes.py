@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,13 @@ from service.decoding.constraint import GrammarCompiler
 from service.planner.grammar import plan_grammar
 from service.planner.plan_text import render
 from service.planner.vocabulary import shipped_vocabulary
-from tests.training.tiny_data import write_data
+from tests.training.tiny_data import SMALL, write_data
 from training.data import attributes
 from training.data.attributes import Attribute, Category
 from training.data.examples import Example
-from training.data.mix import Mix, Shares
+from training.data.mix import Mix
+
+VOCABULARY = shipped_vocabulary()
 
 
 @pytest.fixture(scope="module")
@@ -64,14 +67,14 @@ def test_a_question_names_its_category_and_what_is_said_of_it(data: Path) -> Non
 def test_every_question_is_admitted_by_its_grammar(data: Path, plan_tokenizer: Tokenizer) -> None:
     compiler = GrammarCompiler(plan_tokenizer.to_str(), 2)
     for example in _questions(attributes.categories(data)[0], 60):
-        constraint = compiler.compile(plan_grammar(example.question(), shipped_vocabulary()))
-        text = render(example.draft, example.question(), shipped_vocabulary())
+        constraint = compiler.compile(plan_grammar(example.question(), VOCABULARY))
+        text = render(example.draft, example.question(), VOCABULARY)
         constraint.accept(plan_tokenizer.encode(text, add_special_tokens=False).ids)
         assert constraint.finished(), (example, text)
 
 
 def test_an_epoch_holds_as_many_as_are_asked_for(data: Path) -> None:
-    mix = Mix(data, Shares(attributes=17))
+    mix = Mix(data, replace(SMALL, attributes=17))
 
     assert sum(example.origin == "attribute" for example in mix.epoch(random.Random(1))) == 17
 

@@ -13,6 +13,7 @@ from training.data.examples import Example, MarkedText
 from training.data.phrases import expand, misspell, phrases, split_templates, spoken_price, wrap
 from training.data.rows import LabelledQuery
 
+VOCABULARY = shipped_vocabulary()
 QUERY = LabelledQuery(
     MarkedText(
         ("nike", "red", "running", "shoes", "women"),
@@ -38,8 +39,8 @@ def test_every_form_reads_back_as_it_was_meant(form: str) -> None:
     for seed in range(150):
         example = FORMS[form](random.Random(seed))
         question = example.question()
-        text = render(example.draft, question, shipped_vocabulary())
-        draft = parse(text, question, shipped_vocabulary())
+        text = render(example.draft, question, VOCABULARY)
+        draft = parse(text, question, VOCABULARY)
         said = read_phrases(example.query)
 
         assert [question.surface(s.first, s.last).lower() for s in draft.spans] == [
@@ -76,9 +77,8 @@ def test_a_new_topic_keeps_nothing_of_the_history() -> None:
 
 
 def test_a_slip_says_which_word_was_meant() -> None:
-    slips = [
-        (example, example.slip) for seed in range(40) if (example := augment.with_slip(QUERY, random.Random(seed))).slip
-    ]
+    examples = [augment.with_slip(QUERY, random.Random(seed)) for seed in range(40)]
+    slips = [(example, example.slip) for example in examples if example.slip]
 
     assert slips
     for example, (wrong, meant) in slips:

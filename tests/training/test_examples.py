@@ -1,11 +1,10 @@
 """Tests of supervision: known fields are targets, unknown ones context, and an end of facets is a token set."""
 
-import pytest
 from tokenizers import Tokenizer
 
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.vocabulary import shipped_vocabulary
-from training.data.examples import IGNORED, Example, MarkedText, TargetSet, encode, target_sets
+from training.data.examples import IGNORED, Example, MarkedText, TargetSet, encode, target_sets, within
 
 BOS, EOS = 1, 2
 VOCABULARY = shipped_vocabulary()
@@ -46,13 +45,8 @@ def test_templated_rows_supervise_intent_and_vertical_but_not_their_facets(plan_
 
 
 def test_fixed_intents_are_one_word(plan_tokenizer: Tokenizer) -> None:
-    encoded = encode(
-        Example("where is it?", PlanDraft("conversational", "order_status")),
-        plan_tokenizer,
-        shipped_vocabulary(),
-        BOS,
-        EOS,
-    )
+    example = Example("where is it?", PlanDraft("conversational", "order_status"))
+    encoded = encode(example, plan_tokenizer, VOCABULARY, BOS, EOS)
 
     assert len(encoded.tokens) == encoded.prompt_length + 1
     assert encoded.targets[-1] == EOS
@@ -88,9 +82,33 @@ def test_a_question_in_another_language_has_a_last_word_of_its_own(plan_tokenize
     assert encoded.targets[-1] == EOS
 
 
-def test_target_sets_refuse_a_tokenizer_that_splits_plan_words(splitting_tokenizer: Tokenizer) -> None:
-    with pytest.raises(ValueError, match=r"vocabulary\.json: .+ is \d+ tokens"):
-        target_sets(splitting_tokenizer, VOCABULARY)
+def test_a_set_stands_for_every_word_that_may_follow(plan_tokenizer: Tokenizer) -> None:
+    sets = {code: set(_texts(plan_tokenizer, ids)) for code, ids in target_sets(plan_tokenizer, VOCABULARY).items()}
+
+    assert {" Fashion", " Any"} <= sets[TargetSet.ENDS_FACETS]
+    assert " Type" not in sets[TargetSet.ENDS_FACETS]
+    assert {" Fashion", " Type", " And", " Not"} <= sets[TargetSet.ENDS_SOURCES]
+
+
+def test_what_a_vocabulary_lacks_is_unknown() -> None:
+    own = VOCABULARY.model_copy(
+        update={
+            "facets": {key: facet for key, facet in VOCABULARY.facets.items() if key != "color"},
+            "verticals": {"home-garden": VOCABULARY.verticals["home-garden"]},
+            "intents": {key: intent for key, intent in VOCABULARY.intents.items() if key != "feedback"},
+        }
+    )
+    spans = [FacetSpan("color", 0, 0), FacetSpan("type", 1, 1)]
+    draft = PlanDraft("keyword", "find_product", ["catalog"], spans, vertical="apparel-accessories")
+    said = within(Example("red shoes", draft, knows_vertical=True), own)
+
+    assert said is not None
+    assert [span.facet for span in said.draft.spans] == ["type"]
+    assert not said.knows_facets
+    assert not said.knows_vertical
+    assert within(Example("well done", PlanDraft("keyword", "feedback")), own) is None
+    kept = Example("red shoes", draft, knows_vertical=True)
+    assert within(kept, VOCABULARY) == kept
 
 
 def test_marked_texts_add_up() -> None:

@@ -1,15 +1,19 @@
-"""Tests of `make train`, from data folder to served model: every stage in miniature on a base of two layers."""
+"""`make train` as documented, in miniature: default paths, a base of six layers, killed on the way and run again."""
 
 import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from tokenizers import Tokenizer
-from training.__main__ import train
-from training.own_plans import OwnPlans
-from training.retention import Retention
 
 from service.engines.config import EngineConfig
 from service.engines.protocol import GenerationRequest
@@ -18,82 +22,111 @@ from service.planner.grammar import plan_grammar
 from service.planner.plan_text import parse
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
-from service.planner.vocabulary import shipped_vocabulary
+from service.planner.vocabulary import Vocabulary
 from service.weights.base_weights import BASE_NAME, LAYOUT_VERSION, WHEEL_SHA256
 from tests.training.tiny_data import write_base, write_data
-from training.data.mix import Shares
-from training.settings import (
-    AdapterSettings,
-    EarlyExitSettings,
-    HeadSettings,
-    PrefillHeadSettings,
-    Refinement,
-    Stage,
-    TrainingSettings,
-    TreeSettings,
-)
+from training.export import sha256
+from training.settings import TrainingSettings
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning"),
-]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
-ADAPTER = AdapterSettings(rank=4, alpha=8, epochs=8, batch_size=16, learning_rate=0.02, warmup_steps=2)
-SHARES = Shares(support=30, clinc=0, clinc_keywords=0, out_of_scope=0)
-REFINED = Stage(
-    "refined",
-    replace(SHARES, products=20, attributes=20, written=0.003),
-    replace(ADAPTER, epochs=1),
-    Retention(frozenset({"queryner"})),
-    OwnPlans(queries=20, p_min=0.0),
-)
+ROOT = Path(__file__).parents[2]
+MODEL, WORK = Path("models/qp-smollm2-135m"), Path("runs/qp-smollm2-135m")
+ADAPTER, CHECKPOINT = WORK / "model/adapter_model.safetensors", WORK / "checkpoint.pt"
 
 
-@pytest.fixture
-def settings(tmp_path: Path, plan_tokenizer: Tokenizer) -> TrainingSettings:
-    cache = tmp_path / "cache"
+def documented(target: str, **variables: str) -> list[str]:
+    """Return the command that a make target runs, once all is installed."""
+    given = [f"{name}={value}" for name, value in variables.items()]
+    words = ["make", "--no-print-directory", "--dry-run", target, f"BIN={Path(sys.executable).parent}", *given]
+    printed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    return shlex.split(printed.strip().splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory, plan_tokenizer: Tokenizer) -> Path:
+    """Return a folder laid out as the documentation has it: the data beside what stands for the checkout."""
+    folder = tmp_path_factory.mktemp("train")
     torch.manual_seed(1)
-    write_base(cache / f"{BASE_NAME}-{WHEEL_SHA256[:8]}-v{LAYOUT_VERSION}", plan_tokenizer, initializer_range=0.2)
-    return TrainingSettings(
-        data=write_data(tmp_path / "data"),
-        cache=cache,
-        work=tmp_path / "work",
-        output=tmp_path / "output",
-        processes=1,
-        blended=((0, "plans"), (1, "plans"), (1, "more")),
-        blended_rank=4,
-        stages=(Stage("plans", SHARES, ADAPTER), Stage("more", SHARES, replace(ADAPTER, epochs=1))),
-        refinements=(
-            Refinement(REFINED, ("refined/adapter-refined", "mean")),
-            Refinement(replace(REFINED, name="last"), ("last/adapter-last", "mean-refined"), teacher="mean-refined"),
-        ),
-        heads=HeadSettings(heads=3, epochs=1, questions=60),
-        prefill_head=PrefillHeadSettings(phrases=6, features=8, epochs=2, p_mins=(0.01, 0.5)),
-        early_exit=EarlyExitSettings(
-            layers=1, questions=40, tuned_lens=HeadSettings(heads=1, epochs=1, batch_size=128)
-        ),
-        tree=TreeSettings(sizes=(2, 4), p_mins=(0.0, 0.05), questions=13, measured_share=4),
+    base = folder / "cache" / f"{BASE_NAME}-{WHEEL_SHA256[:8]}-v{LAYOUT_VERSION}"
+    write_base(base, plan_tokenizer, initializer_range=0.2, layers=6)
+    write_data(folder / "shared" / "data")
+    (folder / "checkout").mkdir()
+    return folder
+
+
+def start(place: Path, command: list[str]) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PEAKPLAN_CACHE_DIR": str(place / "cache"), "PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        command,
+        cwd=place / "checkout",
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
     )
 
 
-def test_a_folder_that_is_served_comes_out(settings: TrainingSettings) -> None:
-    train(settings)
+def kill_when(process: subprocess.Popen[str], happened: Callable[[], bool]) -> None:
+    """Kill a program and all that it started, as a host that goes away does, as soon as something has happened."""
+    while not happened():
+        assert process.poll() is None, f"it ended before: {process.communicate()[0]}"
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
 
-    card = (settings.output / "README.md").read_text(encoding="utf-8")
-    assert "plans: 8 epochs, more: 1 epochs, refined: 1 epochs, last: 1 epochs" in card
-    for part in ("adapter_model", "medusa_heads", "prefill_head", "early_exit"):
-        assert (settings.output / f"{part}.safetensors").stat().st_size > 0
-    tree = json.loads((settings.output / "medusa_tree.json").read_text(encoding="utf-8"))
-    assert 1 <= len(tree) <= 4
 
-    served = load(EngineConfig(model_dir=settings.output, cache_dir=settings.cache, dtype="float32"))
+def test_the_documented_command_makes_a_model_that_serves_whatever_interrupts_it(place: Path) -> None:
+    command, checkout = documented("train", SCALE="0.003"), place / "checkout"
+    assert [str(WORK), str(MODEL), "../shared/data"] == [
+        command[command.index(option) + 1] for option in ("--work", "--output", "--data")
+    ]
+    record = checkout / WORK / "record.json"
+    kill_when(start(place, command), record.is_file)  # the adapter is whole, nothing else is
+    uninterrupted = sha256(checkout / ADAPTER)
+    assert not (checkout / MODEL).exists()
+
+    (checkout / "runs").rename(place / "first-runs")
+    kill_when(start(place, command), (checkout / CHECKPOINT).is_file)
+    assert not (checkout / ADAPTER).exists()
+    last = start(place, command)
+    printed, _ = last.communicate()
+    assert last.returncode == 0, printed
+
+    assert sha256(checkout / ADAPTER) == uninterrupted
+    made = json.loads((checkout / MODEL / "training.json").read_text(encoding="utf-8"))
+    assert made["parts"]["adapter_model.safetensors"] == uninterrupted
+    assert "queryner_train.jsonl.gz" in made["data"]
+    assert made["seed"] == 7
+    assert_serves(checkout / MODEL, place / "cache")
+
+    before = (checkout / ADAPTER).stat().st_mtime_ns
+    other = start(place, [*command, "--seed", "8"])
+    printed, _ = other.communicate()
+    assert other.returncode == 1
+    assert "WORK=" in printed
+    assert "Traceback" not in printed
+    assert (checkout / ADAPTER).stat().st_mtime_ns == before
+
+
+def assert_serves(model: Path, cache: Path) -> None:
+    """Check that a folder plans, and with Medusa as without."""
+    vocabulary = Vocabulary.load(model)
+    served = load(EngineConfig(model_dir=model, cache_dir=cache, dtype="float32"))
     question = Question.parse("red shoes")
-    request = GenerationRequest(prompt=render_prompt(question), grammar=plan_grammar(question, shipped_vocabulary()))
+    request = GenerationRequest(prompt=render_prompt(question), grammar=plan_grammar(question, vocabulary))
     medusa = served.generate(request)
-    greedy = served.generate(replace(request, strategy="autoregressive"))
-    assert medusa.tokens == greedy.tokens
-    assert parse(medusa.text, question, shipped_vocabulary())
+    assert medusa.tokens == served.generate(replace(request, strategy="autoregressive")).tokens
+    assert parse(medusa.text, question, vocabulary)
 
-    before = {path: path.stat().st_mtime_ns for path in settings.work.rglob("*.safetensors")}
-    train(settings)
-    assert {path: path.stat().st_mtime_ns for path in settings.work.rglob("*.safetensors")} == before, "done twice"
+
+def test_a_rehearsal_scales_what_grows_with_the_data_and_nothing_else() -> None:
+    whole = TrainingSettings(data=Path(), cache=Path(), work=Path(), output=Path())
+    scaled = whole.scaled(0.01)
+
+    assert (scaled.shares.behaviour, scaled.shares.written) == (110, pytest.approx(0.006))
+    assert scaled.shares.labelled == whole.shares.labelled, "a share of the data's own queries"
+    assert (scaled.heads.questions, scaled.adapter.warmup_steps) == (100, 1)
+    assert (scaled.adapter.rank, scaled.heads.epochs) == (whole.adapter.rank, whole.heads.epochs)
+    assert scaled.description != whole.description

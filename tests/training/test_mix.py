@@ -11,9 +11,11 @@ from service.decoding.constraint import GrammarCompiler
 from service.planner.grammar import plan_grammar
 from service.planner.plan_text import render
 from service.planner.vocabulary import shipped_vocabulary
-from tests.training.tiny_data import write_data
+from tests.training.tiny_data import SMALL, write_data
 from training.data import rows
 from training.data.mix import Mix, dev_sets, keyword_form
+
+VOCABULARY = shipped_vocabulary()
 
 
 @pytest.fixture(scope="module")
@@ -21,29 +23,32 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_data(tmp_path_factory.mktemp("data") / "tiny")
 
 
-def test_an_epoch_depends_on_its_seed_alone(data: Path) -> None:
-    mix = Mix(data)
+@pytest.fixture(scope="module")
+def mix(data: Path) -> Mix:
+    return Mix(data, SMALL)
 
+
+def test_an_epoch_depends_on_its_seed_alone(mix: Mix) -> None:
     assert mix.epoch(random.Random(1)) == mix.epoch(random.Random(1))
     assert mix.epoch(random.Random(1)) != mix.epoch(random.Random(2))
 
 
-def test_every_example_of_an_epoch_is_admitted_by_its_grammar(data: Path, plan_tokenizer: Tokenizer) -> None:
+def test_every_example_of_an_epoch_is_admitted_by_its_grammar(mix: Mix, plan_tokenizer: Tokenizer) -> None:
     compiler = GrammarCompiler(plan_tokenizer.to_str(), 2)
-    for example in Mix(data).epoch(random.Random(3)):
+    for example in mix.epoch(random.Random(3)):
         question = example.question()
-        constraint = compiler.compile(plan_grammar(question, shipped_vocabulary()))
-        text = render(example.draft, question, shipped_vocabulary())
+        constraint = compiler.compile(plan_grammar(question, VOCABULARY))
+        text = render(example.draft, question, VOCABULARY)
         constraint.accept(plan_tokenizer.encode(text, add_special_tokens=False).ids)
         assert constraint.finished(), (example, text)
 
 
-def test_dev_rows_are_not_in_training(data: Path) -> None:
+def test_dev_rows_are_not_in_training(data: Path, mix: Mix) -> None:
     dev = {
         example.query for examples in dev_sets(data).values() for example in examples if example.origin != "queryner"
     }
     for origin in ("webshop", "pqa", "bitext"):
-        assert not dev & {example.query for example in Mix(data).by_origin[origin]}
+        assert not dev & {example.query for example in mix.by_origin[origin]}
     held_out = {row.query for row in rows.clinc_rows(data, "dev")}
     assert held_out
     assert not held_out & {row.query for row in rows.clinc_rows(data, "train")}
@@ -71,8 +76,8 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         Mix(tmp_path)
 
 
-def test_keyword_forms_keep_the_meaning_and_drop_the_sentence(data: Path) -> None:
-    sentence = next(example for example in Mix(data).by_origin["bitext"])
+def test_keyword_forms_keep_the_meaning_and_drop_the_sentence(mix: Mix) -> None:
+    sentence = next(example for example in mix.by_origin["bitext"])
     short = keyword_form(sentence)
 
     assert short is not None

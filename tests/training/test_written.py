@@ -1,22 +1,23 @@
 """Tests that our own training material is read completely, with clear errors, and names nothing of dev rows."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from service.planner.plan_text import FacetSpan
-from tests.training.tiny_data import write_data
+from service.planner.vocabulary import shipped_vocabulary
+from tests.training.tiny_data import SMALL, write_data
 from training.data import rows, written
-from training.data.mix import Mix, Shares
-from training.data.rows import VERTICAL_CODES
+from training.data.mix import Mix
 
 
 def test_every_line_of_the_files_is_read() -> None:
     products, queries = written.product_names(), written.labelled_queries()
 
     assert len(products) > 5000
-    assert {vertical for _, vertical in products} == set(VERTICAL_CODES.values())
+    assert {vertical for _, vertical in products} == set(shipped_vocabulary().verticals)
     assert len(set(products)) == len(products)
     assert len(queries) > 1000
     assert {span.facet for query in queries for span in query.text.spans} == set(written.FACET_LETTERS.values())
@@ -60,7 +61,7 @@ def test_what_names_a_dev_category_is_left_out(tmp_path: Path, monkeypatch: pyte
     names, labelled = written.product_names(products), written.labelled_queries(queries)
     monkeypatch.setattr(written, "product_names", lambda: names)
     monkeypatch.setattr(written, "labelled_queries", lambda: labelled)
-    mix = Mix(write_data(tmp_path / "data"), Shares(products=9, written=1.0))
+    mix = Mix(write_data(tmp_path / "data"), replace(SMALL, products=9, written=1.0))
 
     examples = [e for e in mix.epoch(random.Random(1)) if e.origin in ("product", "written")]
 

@@ -9,7 +9,10 @@ import torch
 from tokenizers import Tokenizer
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from training.data.mix import Shares
 from training.positions import Positions
+
+SMALL = Shares(attributes=60, products=60, categories=40, written=0.02, support=40, out_of_scope=20, behaviour=400)
 
 
 def write_data(folder: Path) -> Path:
@@ -67,12 +70,12 @@ def write_data(folder: Path) -> Path:
     return folder
 
 
-def write_base(folder: Path, tokenizer: Tokenizer, initializer_range: float = 0.02) -> Path:
-    """Write a random two-layer Llama in Hugging Face's layout; one of wider weights learns faster."""
+def write_base(folder: Path, tokenizer: Tokenizer, initializer_range: float = 0.02, layers: int = 2) -> Path:
+    """Write a random Llama in Hugging Face's layout; one of wider weights learns faster."""
     config = LlamaConfig(
         hidden_size=32,
         intermediate_size=64,
-        num_hidden_layers=2,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         num_key_value_heads=2,
         vocab_size=tokenizer.get_vocab_size(),

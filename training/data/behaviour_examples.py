@@ -5,6 +5,7 @@ from functools import cache
 
 from service.planner.plan_text import FacetSpan, PlanDraft, PlanTextError, parse, render
 from service.planner.question import Question
+from service.planner.vocabulary import Vocabulary
 from training.data.behaviour import Row, rows
 from training.data.behaviour_plans import VOCABULARY, Plan
 from training.data.examples import Example
@@ -17,40 +18,50 @@ def examples(split: Split) -> list[Example]:
     return [made for row in rows() if row.split == split and (made := example(row)) is not None]
 
 
+class UnsayableError(ValueError):
+    """Raised for a plan that plan text cannot say of its question; the message begins with the field."""
+
+
 def example(row: Row) -> Example | None:
     """Return the example of a row; None where plan text cannot say its plan, as when two things alternate."""
-    question = Question.parse(row.question, row.history)
-    plan = row.plan
-    draft = PlanDraft(plan["mode"], plan["intent"], list(plan["sources"]))
-    if VOCABULARY.intents[plan["intent"]].products:
-        draft.foreign = row.kind == "language"
-        draft.vertical = plan["vertical"]
-        spans = _spans(plan, question)
-        if spans is None:
-            return None
-        draft.spans = spans
+    question, plan = Question.parse(row.question, row.history), row.plan
     try:
-        said = parse(render(draft, question, VOCABULARY), question, VOCABULARY)
-    except PlanTextError:
+        draft = draft_of(plan, question, VOCABULARY, foreign=row.kind == "language")
+    except UnsayableError:
         return None
-    if [span.part for span in said.spans] != [span.part for span in draft.spans]:
-        return None
-    draft.spans = said.spans  # of words that were said twice, the same ones
     price = (plan["price"]["min"], plan["price"]["max"])
     return Example(row.question, draft, row.history, knows_vertical=True, price=price, origin=f"behaviour_{row.kind}")
 
 
-def _spans(plan: Plan, question: Question) -> list[FacetSpan] | None:
-    """Return the spans of a plan's values in the order of the question; None where a value cannot be found."""
+def draft_of(plan: Plan, question: Question, vocabulary: Vocabulary, *, foreign: bool = False) -> PlanDraft:
+    """Return the draft of a plan, whose values are found again in the question's words. Raises UnsayableError."""
+    draft = PlanDraft(plan["mode"], plan["intent"], list(plan["sources"]))
+    if vocabulary.intents[plan["intent"]].products:
+        draft.foreign, draft.vertical = foreign, plan["vertical"]
+        draft.spans = _spans(plan, question)
+    try:
+        said = parse(render(draft, question, vocabulary), question, vocabulary)
+    except PlanTextError as error:
+        raise UnsayableError(f"facets: {error}") from error
+    if [span.part for span in said.spans] != [span.part for span in draft.spans]:
+        raise UnsayableError("parts: their values alternate in the question; each has to stand in one piece")
+    draft.spans = said.spans  # of words that were said twice, the same ones
+    return draft
+
+
+def _spans(plan: Plan, question: Question) -> list[FacetSpan]:
+    """Return the spans of a plan's values in the order of the question. Raises UnsayableError."""
     found: list[FacetSpan] = []
     taken: set[int] = set()
     wanted = [(part, *value) for part, item in enumerate(plan["parts"], 1) for value in _own_values(item, plan)]
     wanted += [(0, *value) for value in _values(plan)]
     for part, facet, value, refused in wanted:
-        first = _find(question, [word.text for word in Question.parse(value).words], taken, newest=not plan["parts"])
-        if first is None:
-            return None
-        last = first + len(Question.parse(value).words) - 1
+        words = [word.text for word in Question.parse(value).words]
+        first = _find(question, words, taken, newest=not plan["parts"])
+        if first is None or not words:
+            place = f"{f'parts.{part - 1}.' if part else ''}{'exclude' if refused else 'facets'}.{facet}"
+            raise UnsayableError(f"{place}: {value!r} stands nowhere in the question's words, or only in another value")
+        last = first + len(words) - 1
         taken.update(range(first, last + 1))
         found.append(FacetSpan(facet, first, last, refused, part))
     return sorted(found, key=lambda span: span.first)

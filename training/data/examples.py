@@ -64,6 +64,7 @@ class Example:
     query: str
     draft: PlanDraft
     history: tuple[str, ...] = ()
+    knows_intent: bool = True
     knows_sources: bool = True
     knows_facets: bool = True
     knows_vertical: bool = False
@@ -138,7 +139,7 @@ def encode(example: Example, tokenizer: Tokenizer, vocabulary: Vocabulary, bos: 
 def _write_plan(builder: _Builder, example: Example, question: Question, vocabulary: Vocabulary, eos: int) -> int:
     """Append the known plan text and return the target of the last position."""
     draft = example.draft
-    builder.extend(f" {intent_word(draft, vocabulary)}", supervised=True)
+    builder.extend(f" {intent_word(draft, vocabulary)}", supervised=example.knows_intent)
     if not vocabulary.intents[draft.intent].products:
         return eos
     sources = "".join(f" {word}" for word in source_words(draft, vocabulary))

@@ -1,9 +1,10 @@
 """The training mix: the examples of an epoch, drawn anew each time, and the dev sets that measure quality."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.queries import FUNCTION_WORDS
@@ -47,11 +48,24 @@ class Shares:
     behaviour: int = 11_000  # questions of every class of plan version 2
 
 
+class Source(Protocol):
+    """What epochs are drawn from, and what is measured with."""
+
+    def epoch(self, rng: random.Random) -> list[Example]:
+        """Return the shuffled examples of one epoch, the same for the same state of the generator."""
+        ...
+
+    def dev(self) -> dict[str, list[Example]]:
+        """Return examples by origin that no epoch has in any form."""
+        ...
+
+
 class Mix:
     """The data folder, read once, from which epochs are drawn."""
 
     def __init__(self, data: Path, shares: Shares | None = None) -> None:
         self.shares = shares or Shares()
+        self._data = data
         self.queries = rows.queryner(data, "train")
         real = list(rows.real_rows(data, "train"))
         self.by_origin = {
@@ -63,7 +77,7 @@ class Mix:
         self.described = attributes.categories(data)
         self.retail = rows.retail_products(data)
         self._read_written(data)
-        self.values = _facet_values([*self.queries, *self.written])
+        self.values = facet_values([*self.queries, *self.written])
         self.behaviour = behaviour_examples.examples("train")
 
     def _read_written(self, data: Path) -> None:
@@ -84,6 +98,9 @@ class Mix:
         rng.shuffle(examples)
         return examples
 
+    def dev(self) -> dict[str, list[Example]]:
+        return dev_sets(self._data)
+
     def _labelled(self, rng: random.Random) -> Iterator[Example]:
         shares = self.shares
         forms: tuple[tuple[float, Callable[[rows.LabelledQuery], Example]], ...] = (
@@ -103,15 +120,8 @@ class Mix:
                     yield make(augment.with_other_values(query, self.values, rng) if rng.random() < 0.7 else query)
 
     def _written(self, rng: random.Random) -> Iterator[Example]:
-        """Yield our own queries, as they are and half as often in another form; most have a known vertical."""
-        forms = (augment.sentence, augment.sentence, augment.with_price, augment.with_slip, augment.product_question)
-        for query in rng.sample(self.written, round(self.shares.written * len(self.written))):
-            examples = [augment.keyword(query)]
-            if rng.random() < 0.5:
-                examples.append(rng.choice(forms)(query, rng))
-            for example in examples:
-                draft = replace(example.draft, vertical=query.vertical)
-                yield replace(example, draft=draft, knows_vertical=query.vertical is not None, origin="written")
+        count = round(self.shares.written * len(self.written))
+        yield from written_examples(rng.sample(self.written, count), rng)
 
     def _support(self, rng: random.Random) -> Iterator[Example]:
         shares = self.shares
@@ -135,8 +145,7 @@ class Mix:
         for category in rng.choices(self.described, k=self.shares.attributes):
             yield augment.cut_otherwise(attributes.question(category, self.values["brand"], rng), rng)
         for name, vertical in rng.sample(self.products, min(self.shares.products, len(self.products))):
-            example = augment.cut_otherwise(_category_query(name, vertical, self.values, rng), rng)
-            yield replace(example, origin="product")
+            yield product_example(name, vertical, self.values, rng)
         for name, vertical in rng.sample(self.retail, min(self.shares.retail, len(self.retail))):
             yield _product_name(name, vertical)
 
@@ -156,6 +165,24 @@ class Mix:
     def _negated(self, rng: random.Random) -> tuple[str, str]:
         facet = rng.choice(("material", "material", "color", "brand", "feature", "shape"))
         return facet, rng.choice(self.values[facet])
+
+
+def written_examples(queries: Sequence[rows.LabelledQuery], rng: random.Random) -> Iterator[Example]:
+    """Yield our own queries, as they are and half as often in another form; most have a known vertical."""
+    forms = (augment.sentence, augment.sentence, augment.with_price, augment.with_slip, augment.product_question)
+    for query in queries:
+        examples = [augment.keyword(query)]
+        if rng.random() < 0.5:
+            examples.append(rng.choice(forms)(query, rng))
+        for example in examples:
+            draft = replace(example.draft, vertical=query.vertical)
+            yield replace(example, draft=draft, knows_vertical=query.vertical is not None, origin="written")
+
+
+def product_example(name: str, vertical: str, values: dict[str, list[str]], rng: random.Random) -> Example:
+    """Return a question about one of our kinds of product, in which the vertical alone is a target."""
+    example = augment.cut_otherwise(_category_query(name, vertical, values, rng), rng)
+    return replace(example, origin="product")
 
 
 def keyword_form(example: Example) -> Example | None:
@@ -188,7 +215,7 @@ def dev_sets(data: Path, seed: int = 0) -> dict[str, list[Example]]:
         if any(index % 6 == 5 for index in range(len(phrases()[f"support_{mode}"][intent])))
         for _ in range(8)
     ]
-    values = _facet_values(queries)
+    values = facet_values(queries)
     return {
         "queryner": [augment.keyword(query) for query in queries],
         "sentence": [augment.sentence(query, rng) for query in queries],
@@ -212,7 +239,8 @@ def _leaf_is_known(example: Example, seen: set[tuple[str, str]]) -> bool:
     return any((" ".join(w.text for w in words[s.first : s.last + 1]), example.draft.vertical) in seen for s in types)
 
 
-def _facet_values(queries: list[rows.LabelledQuery]) -> dict[str, list[str]]:
+def facet_values(queries: Sequence[rows.LabelledQuery]) -> dict[str, list[str]]:
+    """Return every value of each facet, as often as it was labelled."""
     values: dict[str, list[str]] = {}
     for query in queries:
         for span in query.text.spans:

@@ -1,0 +1,229 @@
+"""Rows of one's own to train on: JSON lines with any subset of labels, checked before anything is trained.
+
+docs/own-data.md has a row of each kind. What a row does not say is context and no target; values stand in the words of
+its question or history, as the shopper wrote them. Prices, ratings, sorts and offers are read by rule: no row has them.
+"""
+
+import hashlib
+import pickle
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from service.planner.plan import MAX_PARTS, Mode
+from service.planner.plan_text import PlanDraft
+from service.planner.question import Question, clean
+from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
+from training.data import behaviour_examples, written
+from training.data.behaviour_examples import UnsayableError, draft_of
+from training.data.behaviour_plans import mode_of
+from training.data.examples import Example
+from training.data.mix import facet_values, product_example, written_examples
+from training.data.rows import held_out
+
+ORIGIN, OURS = "own", "ours"
+_OURS_MEASURED = 300
+MOST_PROBLEMS = 20  # that a message lists
+_BY_RULE = ("price", "rating", "sort", "offers", "queries", "currency")
+
+Text = Annotated[str, StringConstraints(min_length=1, max_length=512)]
+Values = dict[str, Annotated[list[Text], Field(min_length=1)]]
+
+
+class RowsError(ValueError):
+    """Raised for rows that cannot be trained on; each line of the message is a place, a field and a reason."""
+
+
+class _Labels(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    facets: Values = Field(default_factory=dict)
+    exclude: Values = Field(default_factory=dict)
+
+
+class OwnRow(_Labels):
+    """A question and what is known of its plan. A label that is left out is unknown; an empty one says "none"."""
+
+    question: Text
+    history: list[Text] = Field(default_factory=list, max_length=8)
+    intent: str | None = None
+    mode: Mode | None = None
+    parts: Annotated[list[_Labels], Field(min_length=2, max_length=MAX_PARTS)] = Field(default_factory=list)
+    vertical: str | None = None
+    sources: list[str] = Field(default_factory=list)
+    foreign: Literal[True] | None = None
+
+    @property
+    def key(self) -> str:
+        """The words that identify the row."""
+        return " | ".join(map(clean, (*self.history, self.question))).lower()
+
+    def knows(self, *labels: str) -> bool:
+        """Tell whether any of the labels is given."""
+        return not self.model_fields_set.isdisjoint(labels)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRows:
+    """The rows of a file; a tenth, by a hash of the words, is held out to measure with."""
+
+    train: list[Example]
+    dev: list[Example]
+
+
+def read_own_rows(path: Path, vocabulary: Vocabulary) -> OwnRows:
+    """Read and check every row. Raises RowsError, which names line, field and reason of all that is wrong."""
+    problems: list[str] = []
+    rows: dict[str, tuple[int, OwnRow]] = {}
+    found = OwnRows([], [])
+    for number, line in _lines(path):
+        try:
+            row = _row(line)
+            made = own_example(row, vocabulary)
+            before, same = rows.setdefault(row.key, (number, row))
+            if same != row:
+                raise RowsError(f"question: line {before} has the same one with other labels")
+        except RowsError as error:
+            problems.append(f"{path}:{number}: {error}")
+            continue
+        if before == number:
+            (found.dev if held_out(row.key) else found.train).append(made)
+    if problems:
+        more = [f"and {len(problems) - MOST_PROBLEMS} more"] if len(problems) > MOST_PROBLEMS else []
+        raise RowsError("\n".join([*problems[:MOST_PROBLEMS], *more]))
+    if not found.train:
+        raise RowsError(f"{path}: no row to train on; docs/own-data.md has one of each kind")
+    return found
+
+
+def own_example(row: OwnRow, vocabulary: Vocabulary) -> Example:
+    """Return the example of a row. Raises RowsError with field and reason.
+
+    Where its vertical is known and its facets are not, its spans still have to be filled in, as context.
+    """
+    _check_known(row, vocabulary)
+    question = Question.parse(row.question, row.history)
+    intent = row.intent or DEFAULT_INTENT
+    mode = row.mode or mode_of(row.question)
+    fixed = vocabulary.intents[intent].sources
+    plan = row.model_dump(include={"facets", "exclude", "parts", "vertical"})
+    plan |= {"mode": mode, "intent": intent, "sources": list(row.sources if fixed is None else fixed)}
+    try:
+        draft: PlanDraft = draft_of(plan, question, vocabulary, foreign=bool(row.foreign))
+    except UnsayableError as error:
+        raise RowsError(str(error)) from error
+    return Example(
+        row.question,
+        draft,
+        tuple(row.history),
+        knows_intent=row.intent is not None,
+        knows_sources=fixed is not None or row.knows("sources"),
+        knows_facets=row.knows("facets", "exclude", "parts", "foreign"),
+        knows_vertical=row.knows("vertical", "foreign"),
+        origin=ORIGIN,
+    )
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else f"is not UTF-8: {error.reason}"
+        raise RowsError(f"{path}: {reason}") from error
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield number, line
+
+
+def _row(line: str) -> OwnRow:
+    try:
+        return OwnRow.model_validate_json(line)
+    except ValidationError as error:
+        raise RowsError("; ".join(map(_reason, error.errors(include_url=False)))) from error
+
+
+def _reason(problem: Any) -> str:
+    field = ".".join(map(str, problem["loc"])) or "row"
+    if problem["type"] == "extra_forbidden":
+        name = str(problem["loc"][-1])
+        if name in _BY_RULE:
+            return f"{field}: is read or made by rule and cannot be taught; leave it out"
+        return f"{field}: is no label; the labels are {', '.join(OwnRow.model_fields)}"
+    return f"{field}: {problem['msg'][:1].lower()}{problem['msg'][1:]}"
+
+
+def _check_known(row: OwnRow, vocabulary: Vocabulary) -> None:
+    """Raise RowsError unless the labels are of the vocabulary and go together."""
+    _require(bool(clean(row.question)), "question", "has no visible character")
+    labels = OwnRow.model_fields.keys() - {"question", "history"}
+    _require(row.knows(*labels), "row", f"has no label; there are {', '.join(sorted(labels))}")
+    _one_of(row.intent, vocabulary.intents, "intent")
+    _one_of(row.vertical, vocabulary.verticals, "vertical")
+    _require(row.intent is not None or row.mode is None, "mode", "needs an intent: one word of plan text says both")
+    intent = vocabulary.intents[row.intent or DEFAULT_INTENT]
+    about_products = ("facets", "exclude", "parts", "vertical", "foreign")
+    for field in about_products:
+        _require(intent.products or not row.knows(field), field, f"{row.intent!r} is not about products and has none")
+    if row.foreign:
+        _require(not row.knows(*about_products[:-1]), "foreign", "such a question has neither facets nor a vertical")
+    if row.knows("sources"):
+        named = row.intent or DEFAULT_INTENT
+        _require(intent.sources is None, "sources", f"are no choice for {named!r}; leave them out")
+        for source in row.sources:
+            _one_of(source, list(vocabulary.source_of_word.values()), "sources")
+        _require(0 < len(row.sources) == len(set(row.sources)), "sources", "needs one or more, each once")
+    for place, labelled in [("", row), *((f"parts.{at}.", part) for at, part in enumerate(row.parts))]:
+        for facet in (*labelled.facets, *labelled.exclude):
+            _one_of(facet, vocabulary.facets, f"{place}{'facets' if facet in labelled.facets else 'exclude'}")
+
+
+def _one_of(value: str | None, known: Sequence[str] | dict[str, Any], field: str) -> None:
+    _require(value is None or value in known, field, f"{value!r} is not in the vocabulary: {', '.join(known)}")
+
+
+def _require(holds: bool, field: str, otherwise: str) -> None:
+    if not holds:
+        raise RowsError(f"{field}: {otherwise}")
+
+
+class OwnMix:
+    """Own rows, and material of ours beside them, so that what the model knew is rehearsed (Robins, 1995).
+
+    `path` holds the examples to train on and those held out, as `save` wrote them; its digest tells runs apart.
+    """
+
+    def __init__(self, path: Path, digest: str, rehearsed: int) -> None:
+        del digest
+        self._rehearsed = rehearsed
+        self._own: OwnRows = pickle.loads(path.read_bytes())
+        self._queries, self._products = written.labelled_queries(), written.product_names()
+        self._values = facet_values(self._queries)
+
+    @staticmethod
+    def save(rows: OwnRows, path: Path) -> str:
+        """Write examples for `path`; return their digest."""
+        path.write_bytes(pickle.dumps(rows))
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    def epoch(self, rng: random.Random) -> list[Example]:
+        """Draw every own row, and as many of ours as are to be rehearsed: half of them of plan version 2's classes."""
+        behaviour, fifth = behaviour_examples.examples("train"), self._rehearsed // 5
+        ours = rng.sample(behaviour, min(self._rehearsed // 2, len(behaviour)))
+        ours += written_examples(rng.sample(self._queries, min(fifth, len(self._queries))), rng)
+        ours += [product_example(*rng.choice(self._products), self._values, rng) for _ in range(fifth)]
+        examples = [*self._own.train, *ours]
+        rng.shuffle(examples)
+        return examples
+
+    def dev(self) -> dict[str, list[Example]]:
+        return {ORIGIN: self._own.dev, OURS: rehearsed_dev()}
+
+
+def rehearsed_dev() -> list[Example]:
+    """Return dev questions of ours: what a model must not unlearn."""
+    every = behaviour_examples.examples("dev")
+    return random.Random(0).sample(every, min(_OURS_MEASURED, len(every)))

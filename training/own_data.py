@@ -1,0 +1,282 @@
+"""`make finetune`: go on from a model with rows of one's own (docs/own-data.md), measured before and after.
+
+The adapter learns from the rows and from a rehearsal of our own material; heads, prefill head, early exit and tree are
+then made anew for it. A tenth of the rows, by a hash of their words, is held out: a model that is worse on them is not
+written. Restartable, like `make train`; the output folder appears whole or not at all.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+
+from service.planner.plan_text import PlanDraft, PlanTextError, parse
+from service.planner.question import Question
+from service.planner.vocabulary import FILE_NAME, Vocabulary, VocabularyError, vocabulary_file
+from service.settings import Settings
+from service.weights.base_weights import BASE_NAME, BaseWeightsError
+from service.weights.model_folder import ModelFolderError, base_folder, read_card
+from training.data.examples import Example
+from training.data.own_rows import ORIGIN, OURS, OwnMix, OwnRows, RowsError, read_own_rows, rehearsed_dev
+from training.export import export_model, part_sizes, part_table, sha256
+from training.finetune import Finetuning
+from training.recipe import WorkFolderError, make_parts
+from training.settings import AdapterSettings, EarlyExitSettings, HeadSettings, TrainingSettings
+from training.tuned import TunedModel
+
+LEAST_REHEARSED = 1000
+MOST_MEASURED = 400
+ENOUGH_TO_TELL = 20  # held-out rows
+UNLEARNT = 0.03  # of the questions of ours: what a model may lose there
+_CARD = """# {id}
+
+[{before}](../{before}) gone on with from {rows:,} rows of one's own (`make finetune`, docs/own-data.md; `training.json`
+has digests of rows and parts). It writes the plan text of `service/planner/plan_text.py` in the words of its own
+`vocabulary.json`.
+
+| part | what | size |
+|---|---|---:|
+{parts}
+
+{measured}
+"""
+
+
+class OwnDataError(ValueError):
+    """Raised where a fine-tuning cannot begin, or its result should not be used; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What was asked for: rows, the model to go on from, and where the new one goes."""
+
+    rows: Path
+    start: Path
+    output: Path
+    work: Path
+    vocabulary: Path
+    epochs: int
+    rehearsal: float  # share of the own rows, or of LEAST_REHEARSED where these are fewer
+    questions: int  # that heads and early exit learn from
+    seed: int
+    accept_worse: bool
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", type=Path, help="JSON lines: docs/own-data.md has one of each kind")
+    parser.add_argument("--from", dest="start", type=Path, required=True, help="model folder to go on from")
+    parser.add_argument("--output", type=Path, help="model folder to write; there must be none yet")
+    parser.add_argument("--check", action="store_true", help="only check the rows")
+    parser.add_argument("--work", type=Path, help="checkpoints; runs/<name of the output> unless given")
+    parser.add_argument("--vocabulary", type=Path, help="a vocabulary.json of your own; that of --from unless given")
+    parser.add_argument("--epochs", type=int, default=3, help="passes over the rows")
+    parser.add_argument("--rehearsal", type=float, default=1.0, help="questions of ours for each row of yours")
+    parser.add_argument("--questions", type=int, default=4000, help="whose plans the new heads learn from")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--accept-worse", action="store_true", help="write the model even if it measures worse")
+    given = parser.parse_args()
+    if given.output is None and not given.check:
+        parser.error("--output is needed: the model folder to write")
+    output = (given.output or Path("unwritten")).resolve()
+    wish = Wish(
+        rows=given.rows,
+        start=given.start.resolve(),
+        output=output,
+        work=(given.work or Path("runs") / output.name).resolve(),
+        vocabulary=(given.vocabulary or given.start).resolve(),
+        epochs=given.epochs,
+        rehearsal=given.rehearsal,
+        questions=given.questions,
+        seed=given.seed,
+        accept_worse=given.accept_worse,
+    )
+    try:
+        vocabulary = Vocabulary.load(wish.vocabulary)
+        rows = read_own_rows(wish.rows, vocabulary)
+        print(f"{wish.rows}: {len(rows.train)} rows to train on, {len(rows.dev)} held out", flush=True)
+        if not given.check:
+            finetune_own(wish, vocabulary, rows)
+    except (RowsError, VocabularyError, ModelFolderError, BaseWeightsError, WorkFolderError, OwnDataError) as error:
+        sys.exit(f"error: {error}")
+
+
+def finetune_own(wish: Wish, vocabulary: Vocabulary, rows: OwnRows) -> None:
+    """Make the model. Raises OwnDataError, ModelFolderError, BaseWeightsError, WorkFolderError, VocabularyError."""
+    if wish.output.exists():
+        raise OwnDataError(f"{wish.output} exists already: remove it, or name another OUTPUT=")
+    if not (wish.start / "adapter_config.json").is_file():
+        raise OwnDataError(f"{wish.start} has no adapter to go on from (adapter_config.json)")
+    cache = Settings().cache_dir.resolve()
+    card = read_card(wish.start)
+    base = base_folder(card, wish.start, cache)
+    vocabulary.check_tokens(Tokenizer.from_file(str(base / "tokenizer.json")), wish.vocabulary)
+    model = wish.work / "model"
+    model.mkdir(parents=True, exist_ok=True)
+    named = {"id": wish.output.name, "base": card.base if card.base == BASE_NAME else str(base)}
+    (model / "model.json").write_text(json.dumps(card.model_dump() | named, indent=1) + "\n", encoding="utf-8")
+    shutil.copyfile(vocabulary_file(wish.vocabulary), model / FILE_NAME)
+
+    before = TunedModel(wish.start, cache)
+    source = _source(wish, OwnRows(with_context(rows.train, before), rows.dev))
+    settings = _settings(wish, cache, source)
+    bos, eos = card.bos_token_id, card.eos_token_id
+    run = Finetuning(base, bos, eos, vocabulary, source, settings.adapter, wish.work, wish.seed, wish.start)
+    tables: dict[str, Any] = {}
+    minutes = make_parts(run, settings, model, lambda: _judge(wish, before, TunedModel(model, cache), rows.dev, tables))
+    digest = sha256(wish.rows)
+    record = {
+        "from": {"id": card.id, "adapter": sha256(wish.start / "adapter_model.safetensors")},
+        "rows": {"file": wish.rows.name, "sha256": digest, "train": len(rows.train), "held out": len(rows.dev)},
+        "seed": wish.seed, "torch": torch.__version__, "minutes": minutes, "measured": tables,
+    }  # fmt: skip
+    text = _CARD.format(
+        id=wish.output.name,
+        before=card.id,
+        rows=len(rows.train),
+        parts=part_table(part_sizes(model)),
+        measured="\n\n".join(_table(title, *shares) for title, shares in tables.items()),
+    )
+    export_model(model, wish.output, record, text)
+    print(f"{wish.output} is ready: PEAKPLAN_MODEL_DIR={wish.output} make serve")
+
+
+def _source(wish: Wish, rows: OwnRows) -> partial[OwnMix]:
+    path = wish.work / "rows.pickle"
+    rehearsed = round(wish.rehearsal * max(len(rows.train), LEAST_REHEARSED))
+    return partial(OwnMix, path, OwnMix.save(rows, path), rehearsed)
+
+
+def _settings(wish: Wish, cache: Path, source: partial[OwnMix]) -> TrainingSettings:
+    """Return the recipe's settings, gentler where there is something to lose."""
+    adapter = json.loads((wish.start / "adapter_config.json").read_text(encoding="utf-8"))
+    exits, path = EarlyExitSettings(), wish.start / "early_exit.json"
+    layers = json.loads(path.read_text(encoding="utf-8"))["layers"] if path.is_file() else exits.layers
+    return TrainingSettings(
+        data=wish.rows.parent,
+        cache=cache,
+        work=wish.work,
+        output=wish.output,
+        vocabulary=wish.vocabulary,
+        seed=wish.seed,
+        processes=len(os.sched_getaffinity(0)),
+        adapter=AdapterSettings(
+            rank=adapter["r"],
+            alpha=adapter["lora_alpha"],
+            epochs=wish.epochs,
+            learning_rate=2e-4,
+            warmup_steps=20,
+            average_decay=0.99,
+        ),
+        heads=HeadSettings(questions=wish.questions),
+        early_exit=replace(exits, layers=layers, questions=min(exits.questions, wish.questions)),
+        source=source,
+    )
+
+
+def with_context(examples: Sequence[Example], model: TunedModel) -> list[Example]:
+    """Return the examples, those of unknown facets before a known vertical with the spans that the model writes."""
+    return [_in_context(example, model) if _lacks_spans(example) else example for example in examples]
+
+
+def _lacks_spans(example: Example) -> bool:
+    return example.knows_vertical and not example.knows_facets
+
+
+def _in_context(example: Example, model: TunedModel) -> Example:
+    said = planned(example.question(), model)
+    if said is None or not said.spans:
+        return example
+    sources = example.draft.sources if example.knows_sources else said.sources
+    return replace(example, draft=replace(example.draft, spans=said.spans, sources=sources))
+
+
+def planned(question: Question, model: TunedModel) -> PlanDraft | None:
+    """Return the model's plan, decoded as in service; None where it writes no whole one."""
+    plan = model.greedy(question)
+    try:
+        return None if plan is None else parse(model.text(plan.tokens), question, model.vocabulary)
+    except PlanTextError:
+        return None
+
+
+def right(example: Example, draft: PlanDraft | None) -> Iterator[tuple[str, bool]]:
+    """Yield (label, whether it is right) for every label that the example knows, and "all of a row" last."""
+    wanted, every = example.draft, []
+    known = {
+        "intent": example.knows_intent,
+        "facets": example.knows_facets,
+        "vertical": example.knows_vertical,
+        "first source": example.knows_sources and wanted.sources[:1] != [],
+    }
+    for label in (label for label, is_known in known.items() if is_known):
+        is_right = draft is not None and _part(label, draft) == _part(label, wanted)
+        every.append(is_right)
+        yield label, is_right
+    yield "all of a row", all(every)
+
+
+def _part(label: str, draft: PlanDraft) -> Any:
+    if label == "facets":
+        return set(draft.spans)
+    if label == "vertical":
+        return draft.vertical, draft.foreign
+    return draft.intent if label == "intent" else draft.sources[:1]
+
+
+def measure(examples: Sequence[Example], model: TunedModel) -> dict[str, list[bool]]:
+    """Plan the questions; return what was right, by label."""
+    found: dict[str, list[bool]] = {}
+    for example in examples[:MOST_MEASURED]:
+        for label, is_right in right(example, planned(example.question(), model)):
+            found.setdefault(label, []).append(is_right)
+    return found
+
+
+def _judge(wish: Wish, before: TunedModel, after: TunedModel, dev: list[Example], tables: dict[str, Any]) -> None:
+    """Measure both models on held-out rows and on questions of ours. Raises OwnDataError where the new one is worse."""
+    shares: dict[str, tuple[float, float]] = {}
+    for origin, title, examples in (
+        (ORIGIN, f"{len(dev[:MOST_MEASURED])} held-out rows of yours", dev),
+        (OURS, "questions of ours, which the model should not unlearn", rehearsed_dev()),
+    ):
+        if not examples:
+            continue
+        old, new = measure(examples, before), measure(examples, after)
+        tables[title] = [{label: _share(values) for label, values in found.items()} for found in (old, new)]
+        print(_table(title, *tables[title]), flush=True)
+        shares[origin] = (_share(old["all of a row"]), _share(new["all of a row"]))
+    worse = [
+        f"{share[0]:.1%} of {what} were right before and {share[1]:.1%} are now"
+        for origin, what, least in ((ORIGIN, "your held-out rows", 0.0), (OURS, "the questions of ours", UNLEARNT))
+        if (share := shares.get(origin, (0.0, 0.0)))[1] < share[0] - least
+    ]
+    if len(dev) < ENOUGH_TO_TELL:
+        print(f"warning: {len(dev)} held-out rows are too few to tell; {ENOUGH_TO_TELL} or more would be", flush=True)
+    if worse and not wish.accept_worse:
+        raise OwnDataError(
+            f"{wish.output} is not written, for the model became worse: {'; '.join(worse)}. More or cleaner rows help, "
+            "or fewer passes (--epochs); --accept-worse goes on from here all the same"
+        )
+
+
+def _share(values: Sequence[bool]) -> float:
+    return round(sum(values) / max(1, len(values)), 4)
+
+
+def _table(title: str, old: dict[str, float], new: dict[str, float]) -> str:
+    rows = [f"| {label} | {old[label]:.1%} | {new[label]:.1%} |" for label in new]
+    return "\n".join([f"| {title} | before | after |", "|---|---:|---:|", *rows])
+
+
+if __name__ == "__main__":
+    main()
