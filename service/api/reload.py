@@ -28,13 +28,18 @@ class Reloader:
         self,
         pool: ReplicaPool,
         planner: Planner,
-        find: Callable[[], tuple[ModelSource, Vocabulary]],
+        find: Callable[[], ModelSource],
+        read: Callable[[], Vocabulary],
         make_engine: Callable[[ModelSource, int], Engine],
     ) -> None:
-        """Take `find`, which reads the model to serve; it may be slow and is called in a thread. Raises EngineError."""
+        """Take `find`, which reads the model to serve: it may be slow and is called in a thread.
+
+        `read` reads its vocabulary and raises EngineError where there is none.
+        """
         self._pool = pool
         self._planner = planner
         self._find = find
+        self._read = read
         self._make_engine = make_engine
         self._task: asyncio.Task[None] | None = None
 
@@ -75,7 +80,7 @@ class Reloader:
 
     async def _reload(self) -> None:
         try:
-            source, vocabulary = await asyncio.to_thread(self._find)
+            source, vocabulary = await asyncio.to_thread(self._find), self._read()
             logger.info("reloading", extra={"version": source.version})
             await self._pool.reload(partial(self._make_engine, source), source.version)
         except EngineError as error:

@@ -15,18 +15,21 @@ from service.api.models import Decoding, PlanAnswer, PlanRequest, TraceAnswer
 from service.api.observation import CLIENT_CLOSED_REQUEST, PLAN_PATH
 from service.api.problems import problem_response
 from service.api.services import Services, Use, problems
+from service.api.shop import ShopError, ShopRequest
 from service.engines.protocol import EngineError, RequestRefusedError, Strategy
 from service.gateway.request_queue import CapacityError
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import Planned, Planner
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
+from service.planner.vocabulary import Vocabulary
 from service.telemetry.logs import error_location
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-JSON_PATHS = (PLAN_PATH, "/trace")
+SHOP_PATH = "/shop/search"
+JSON_PATHS = (PLAN_PATH, "/trace", SHOP_PATH)
 _TRACE_PAUSE_SECONDS = 0.01
 REPLY_SECONDS = 0.005  # reserved before the deadline for writing and sending the answer
 _UNWATCHED_SECONDS = 0.001  # into a request before its client's connection is watched
@@ -91,6 +94,25 @@ async def trace(body: PlanRequest, request: Request, use: Use) -> Response:
         draft=ways.get("draft"),
         greedy=greedy,
     )
+    return Response(answer.model_dump_json(), media_type="application/json")
+
+
+@router.get("/vocabulary", response_model=Vocabulary)
+async def vocabulary(use: Use) -> Response:
+    """The intents, verticals, facets and sources that plans have, as the model's folder defines them."""
+    return Response(use.planner.vocabulary.model_dump_json(), media_type="application/json")
+
+
+@router.post(SHOP_PATH, include_in_schema=False)  # for the page alone
+async def search_shop(body: ShopRequest, request: Request, use: Use) -> Response:
+    """Search the sample shop with a question's plan and, beside it, with the shopper's own words."""
+    request_id = request.state.request_id
+    if use.shop is None:
+        return problem_response(request_id, 404, "There is no sample shop here: PEAKPLAN_SAMPLE_SHOP turns it on.")
+    try:
+        answer = await use.shop.search(body)
+    except ShopError as error:
+        return problem_response(request_id, 503, f"The sample shop cannot be searched: {error}")
     return Response(answer.model_dump_json(), media_type="application/json")
 
 

@@ -14,6 +14,7 @@ from service.api.outcome_log import OutcomeLog
 from service.api.problems import MEDIA_TYPE, REFERENCE
 from service.api.readiness import DeadlineWatch, Readiness
 from service.api.reload import Reloader
+from service.api.shop import SampleShop
 from service.gateway.drain import Drain
 from service.gateway.load_shedder import LoadShedder
 from service.gateway.pool import ReplicaPool
@@ -43,6 +44,7 @@ class Services:
     shared_memory: RedisPlanCache | None = None
     tracer: Tracer | None = None
     outcomes: OutcomeLog | None = None
+    shop: SampleShop | None = None
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def start(self, write: Callable[[bytes], None] = write_to_stdout) -> None:
