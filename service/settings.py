@@ -104,6 +104,9 @@ class AuthSettings(BaseModel):
 
     api_keys: SecretStr = Field(default=SecretStr(""), description="lines of: name, SHA-256 of a key, its rate")
     api_keys_file: Path | None = Field(default=None, description="the same in a file, read again when it changes")
+    control_token: SecretStr = Field(
+        default=SecretStr(""), description="for POST /drain and /reload from this host; empty: signals alone"
+    )
     rate: float = Field(default=0.0, ge=0, le=1e6, description="requests a second a caller may send; 0: any number")
 
 

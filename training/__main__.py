@@ -17,6 +17,7 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
+from service.engines.torch.forward import seal_folder
 from service.settings import Settings
 from service.weights.base_weights import BASE_NAME, ensure_base_weights
 from training.blend import blend
@@ -72,6 +73,7 @@ def train(settings: TrainingSettings) -> None:
         calibrate(settings, model)
     stages = (*settings.stages, *(refinement.stage for refinement in settings.refinements))
     export_model(model, settings.output, seed=settings.seed, stages=stages)
+    seal_folder(settings.output, settings.cache)
     print(f"{settings.output} is ready; `make eval` and `make bench` measure it")
 
 

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from service.weights.seal import SEAL
 from training.data import written
 from training.settings import Stage
 
@@ -70,6 +71,7 @@ def export_model(model: Path, output: Path, *, seed: int, stages: Sequence[Stage
         # An exit that was not trained again may stay: with another adapter its guesses are worse, but no token changes.
         if (model / name).is_file() or not (name.startswith("early_exit") and (output / name).is_file()):
             shutil.copy(model / name, output / name)
+    (output / SEAL).unlink(missing_ok=True)  # of what was there before
     sizes = {name: (output / name).stat().st_size for name in PARTS}
     if sum(sizes.values()) > MAX_MEGABYTES * 1_000_000:
         raise ValueError(

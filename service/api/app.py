@@ -153,6 +153,7 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
         tokens=ApiKeys(settings.auth.api_keys.get_secret_value(), settings.auth.api_keys_file),
         rate=settings.auth.rate,
         load_shedder=services.load_shedder,
+        control_token=settings.auth.control_token.get_secret_value(),
         guarded=(*JSON_PATHS, METRICS_PATH),
         limited=(PLAN_PATH,),
         local=LOCAL_PATHS,
