@@ -30,9 +30,8 @@ class ServerProcess:
 
     def __init__(self, module: str = "service", **environment: object) -> None:
         variables = {name: value for name, value in os.environ.items() if name in FORCED or not _is_setting(name)}
-        variables |= {"HOST": "127.0.0.1", "PORT": "0", "PEAKPLAN_CONTROL_TOKEN": CONTROL_TOKEN} | {
-            name: str(value) for name, value in environment.items()
-        }
+        variables |= {"HOST": "127.0.0.1", "PORT": "0", "PEAKPLAN_CONTROL_TOKEN": CONTROL_TOKEN}
+        variables |= {name: str(value) for name, value in environment.items()}
         command = [sys.executable, "-m", module]
         self.process = subprocess.Popen(command, cwd=REPOSITORY, env=variables, stderr=subprocess.PIPE, text=True)
         self.lines: list[str] = []
