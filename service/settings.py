@@ -119,6 +119,9 @@ class HttpSettings(BaseModel):
     header_timeout_seconds: float = Field(default=10.0, gt=0, le=120, description="for a request's headers")
     max_body_bytes: int = Field(default=16 * 1024, ge=1024, le=1024 * 1024, description="more is a 413")
     body_timeout_seconds: float = Field(default=10.0, gt=0, le=60, description="for a request's body")
+    max_memory_mb: int = Field(
+        default=1024, ge=128, le=1_000_000, description="of the gateway, without replicas; beyond it is 503"
+    )
     max_connections: int = Field(
         default=4096, ge=16, le=100_000, description="open at once; then the one idle longest makes room"
     )

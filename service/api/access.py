@@ -65,7 +65,7 @@ class Access:
         if path not in self._limited:
             return await self._app(scope, receive, send)
         if not self._load_shedder.is_open:
-            detail = "More requests come in than can even be turned down with a plan by rule. Try again in a second."
+            detail = "More comes in than this host can even turn down with a plan by rule. Try again in a second."
             return await _refuse(503, detail, _RETRY_AFTER, scope, receive, send)
         with self._load_shedder:
             return await self._app(scope, receive, send)

@@ -77,7 +77,7 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         planner=caching,
         readiness=Readiness(pool, planner, drain, settings.readiness_ttl_seconds, settings.queue.min_replicas),
         drain=drain,
-        load_shedder=LoadShedder(settings.queue.backlog_ms / 1000),
+        load_shedder=LoadShedder(settings.queue.backlog_ms / 1000, most_bytes=settings.http.max_memory_mb * 2**20),
         metrics=metrics,
         observer=Observer(metrics, tracer, log_text=settings.log_text),
         reloader=Reloader(pool, lambda: source or settings_source(settings), partial(replica_engine, settings)),
