@@ -9,18 +9,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from infra.fleet import rules
 from infra.fleet.demand import Event, Name, Part, Surge, Traffic
-from infra.fleet.parts import (
-    Access,
-    Caller,
-    Group,
-    LoadBalancer,
-    MachineImage,
-    Model,
-    NetworkSettings,
-    OnCall,
-    Rollout,
-    Slo,
-)
+from infra.fleet.network_parts import Access, Caller, LoadBalancer, NetworkSettings
+from infra.fleet.parts import Group, MachineImage, Model, OnCall, Rollout, Slo
 
 FLEETS = Path(__file__).parents[1] / "fleets"
 
