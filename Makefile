@@ -16,12 +16,13 @@ NXDI_VENV := .venv-nxdi
 PEERS_VENV := .venv-peers
 KERNELS_VENV := .venv-kernels
 SEARCH_VENV := .venv-search
+CHECKOV_VENV := .venv-checkov
 RATE ?= 20
 SECONDS ?= 30
 
 FLEET ?= dev
 
-.PHONY: help serve lock triton bench-peers bench-triton bench-retrieval compile kernels kernels-check neuron-conformance search-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema
+.PHONY: help serve lock triton bench-peers bench-triton bench-retrieval compile kernels kernels-check neuron-conformance search-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema checkov
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -103,12 +104,15 @@ import: $(VENV)/service.stamp ## a Llama or Mistral CHECKPOINT= and its HEADS= (
 synth: $(VENV)/cdk.stamp ## the CloudFormation of FLEET=dev|prime-day|my/fleet.yaml into cdk.out; offline, no account
 	$(PEAKPLAN) fleet synth $(FLEET)
 
+checkov: $(CHECKOV_VENV)/stamp synth ## what checkov finds in the CloudFormation of FLEET and nobody accepted; installs it (0.2 GB)
+	$(CHECKOV_VENV)/bin/checkov --file cdk.out/*.template.json --framework cloudformation --compact --quiet --skip-download
+
 diff: $(VENV)/cdk.stamp ## what a deploy of FLEET would change (needs AWS credentials)
 	$(PEAKPLAN) fleet diff $(FLEET)
 
 deploy: $(VENV)/cdk.stamp ## the newest release to every cell of FLEET, stopping where one is hurt; again: goes on (needs AWS credentials)
 	$(PEAKPLAN) fleet preflight $(FLEET)
-	$(PEAKPLAN) fleet deploy $(FLEET)
+	$(PEAKPLAN) fleet deploy $(FLEET) $(if $(TAKE_OVER),--take-over)
 
 rollback: $(VENV)/fleet.stamp ## every cell of FLEET back to the release before, or to RELEASE=ami-...; at once, without a bake
 	$(PEAKPLAN) fleet rollback $(FLEET) $(if $(RELEASE),--release $(RELEASE))
@@ -116,7 +120,7 @@ rollback: $(VENV)/fleet.stamp ## every cell of FLEET back to the release before,
 preflight: $(VENV)/fleet.stamp ## what FLEET needs that the account lacks: quotas, zones, certificate, image (needs AWS credentials)
 	$(PEAKPLAN) fleet preflight $(FLEET)
 
-access: $(VENV)/fleet.stamp ## let callers' VPCs of other accounts associate with the private zone of FLEET (needs AWS credentials)
+access: $(VENV)/fleet.stamp ## let FLEET's callers in: accept their PrivateLink endpoints, authorise their VPCs for the private zone (needs AWS credentials)
 	$(PEAKPLAN) fleet access $(FLEET)
 
 cell-out: $(VENV)/cdk.stamp ## move CELL=cell-2 of FLEET out of service: its callers go to the others (REFUSE=1: it answers 503; FORCE=1: although they are too small)
@@ -145,7 +149,7 @@ load-figures: $(VENV)/training.stamp ## the service under load and faults into d
 	$(BIN)/python -m benchmarks.readme
 
 clean: ## forget the virtual environment and what tools cached here
-	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(KERNELS_VENV) $(SEARCH_VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(KERNELS_VENV) $(SEARCH_VENV) $(CHECKOV_VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 lock: $(VENV)/test.stamp ## resolve pyproject.toml anew into requirements.lock and the requirements files
 	$(call LOCK,--all-extras,requirements.lock)
@@ -225,6 +229,11 @@ endif
 $(KERNELS_VENV)/stamp: requirements-kernels.txt
 	$(PYTHON) -m venv $(KERNELS_VENV)
 	$(KERNELS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-kernels.txt
+	@touch $@
+
+$(CHECKOV_VENV)/stamp: requirements-checkov.txt
+	$(PYTHON) -m venv $(CHECKOV_VENV)
+	$(CHECKOV_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-checkov.txt
 	@touch $@
 
 $(VENV)/cdk.stamp: package-lock.json $(VENV)/fleet.stamp

@@ -3,37 +3,37 @@
 import statistics
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from service.engines.protocol import GenerationRequest, GenerationResult, Strategy
 from service.engines.torch.engine import TorchModel
-from service.planner.grammar import plan_grammar
-from service.planner.prompt import render_prompt
+from service.planner.prompt import PlanTask
 from service.planner.question import Question
+from service.planner.vocabulary import Vocabulary
 
 QUESTIONS = 100
 
 
-def measure_breakdown(model: TorchModel, questions: Sequence[Question]) -> dict[str, dict[str, float]]:
+def measure_breakdown(
+    model: TorchModel, vocabulary: Vocabulary, questions: Sequence[Question]
+) -> dict[str, dict[str, float]]:
     """Measure milliseconds for a plan and rows for a forward, of greedy (fast-forward) and Medusa decoding in turns."""
     strategies: dict[str, Strategy] = {"greedy with fast-forward": "autoregressive", "medusa": "medusa"}
     parts: dict[str, list[dict[str, float]]] = {name: [] for name in strategies}
     for question in questions[:QUESTIONS]:
         for name, strategy in strategies.items():
             if strategy in model.strategies:
-                parts[name].append(_parts(model, question, strategy))
+                parts[name].append(_parts(model, PlanTask(question, vocabulary).request(strategy)))
     return {name: _means(each) for name, each in parts.items() if each}
 
 
-def _parts(model: TorchModel, question: Question, strategy: Strategy) -> dict[str, float]:
+def _parts(model: TorchModel, request: GenerationRequest) -> dict[str, float]:
     """Return the parts of one plan's time. Tracing takes time itself, so the total is that of a run without it."""
-    request = GenerationRequest(prompt=render_prompt(question), grammar=plan_grammar(question), strategy=strategy)
     started = time.perf_counter()
     model.generate(request)
     whole = (time.perf_counter() - started) * 1000
-    traced: GenerationResult = model.generate(
-        GenerationRequest(prompt=request.prompt, grammar=request.grammar, strategy=strategy, trace=True)
-    )
+    traced: GenerationResult = model.generate(replace(request, trace=True))
     first, *later = traced.steps
     steps = sum(step.milliseconds for step in traced.steps)
     draft = sum(step.draft_milliseconds for step in traced.steps)

@@ -19,6 +19,7 @@ from service.decoding.target import CausalLM
 from service.engines.torch.forward import build_forward, kept_dtype
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
+from service.planner.vocabulary import Vocabulary
 from service.settings import Settings
 from service.weights.model_folder import load_model
 
@@ -50,13 +51,14 @@ def ranks(model: CausalLM, prompt: list[int], constraint: Constraint, max_tokens
 def figures(model_dir: Path, cache_dir: Path, count: int) -> dict[str, Any]:
     """Return the content of docs/figures/candidates.json."""
     torch.set_num_threads(1)
+    vocabulary = Vocabulary.load(model_dir)
     loaded = load_model(model_dir, cache_dir, kept_dtype("auto"))
     model = build_forward(loaded, "auto", cache_dir)
     compiler = GrammarCompiler(loaded.tokenizer.to_str(), loaded.eos_token_id)
     plans = []
     for question in dev_questions(count) if has_dev_data() else own_questions(count):
         prompt = loaded.tokenizer.encode(render_prompt(question), add_special_tokens=False).ids
-        constraint = compiler.compile(plan_grammar(question))
+        constraint = compiler.compile(plan_grammar(question, vocabulary))
         plans.append(ranks(model, [loaded.bos_token_id, *prompt], constraint, loaded.max_tokens))
     decisions = [rank for plan in plans for rank in plan]
     return {

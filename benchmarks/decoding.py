@@ -23,11 +23,11 @@ from benchmarks.peers.hugging_face import HuggingFaceGenerate
 from benchmarks.plot import plot_decoding
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
 from benchmarks.serving import measure_service
-from service.engines.protocol import GenerationRequest, GenerationResult, Strategy
+from service.engines.protocol import GenerationResult, Strategy
 from service.engines.torch.engine import TorchModel, load
-from service.planner.grammar import plan_grammar
-from service.planner.prompt import render_prompt
+from service.planner.prompt import PlanTask
 from service.planner.question import Question
+from service.planner.vocabulary import Vocabulary
 from service.settings import Settings
 
 FIGURE = Path("docs/figures/decoding.json")
@@ -66,15 +66,12 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def our_strategy(
-    model: TorchModel, strategy: Strategy, *, fast_forward: bool
+    model: TorchModel, vocabulary: Vocabulary, strategy: Strategy, *, fast_forward: bool
 ) -> Callable[[Question], GenerationResult]:
     """Return one of our own strategies, grammar compilation included, as a replica runs it."""
 
     def plan(question: Question) -> GenerationResult:
-        request = GenerationRequest(
-            prompt=render_prompt(question), grammar=plan_grammar(question), strategy=strategy, fast_forward=fast_forward
-        )
-        return model.generate(request)
+        return model.generate(PlanTask(question, vocabulary).request(strategy, fast_forward=fast_forward))
 
     return plan
 
@@ -128,14 +125,19 @@ def main() -> None:
     has_exit = (settings.model_dir / "early_exit.json").is_file()  # loaded only by a model that drafts with it
     strategy: Strategy = "draft" if has_exit else settings.strategy
     model = load(settings.engine_config.model_copy(update={"strategy": strategy}))
+    vocabulary = Vocabulary.load(settings.model_dir)
     strategies = {
         "hugging face generate": HuggingFaceGenerate(arguments.model, settings).plan,
-        "greedy": our_strategy(model, "autoregressive", fast_forward=False),
-        "greedy with fast-forward": our_strategy(model, "autoregressive", fast_forward=True),
-        **{str(name): our_strategy(model, name, fast_forward=True) for name in SPECULATIVE if name in model.strategies},
+        "greedy": our_strategy(model, vocabulary, "autoregressive", fast_forward=False),
+        "greedy with fast-forward": our_strategy(model, vocabulary, "autoregressive", fast_forward=True),
+        **{
+            str(name): our_strategy(model, vocabulary, name, fast_forward=True)
+            for name in SPECULATIVE
+            if name in model.strategies
+        },
     }
     series = interleave(strategies, questions)
-    breakdown = measure_breakdown(model, questions)
+    breakdown = measure_breakdown(model, vocabulary, questions)
     precision, kernel = model.precision, kernel_in_use(model)
     del model, strategies["hugging face generate"]
     figure = {

@@ -27,11 +27,11 @@ from peakplan_client.errors import PlannerError
 from peakplan_client.shop import Shop
 
 from benchmarks.machine import describe_machine
-from service.api.app import replica_pool
+from service.api.app import replica_pool, settings_vocabulary
 from service.planner.fallback import fallback_plan
 from service.planner.planner import Planner
-from service.planner.prompt import PlanTask
 from service.planner.question import Question
+from service.planner.vocabulary import Vocabulary
 from service.settings import Settings
 
 FIGURE = Path("docs/figures/retrieval.json")
@@ -163,8 +163,8 @@ async def plans_of_model(questions: Sequence[str], model_dir: Path) -> tuple[str
     pool = replica_pool(settings)
     await pool.start()
     try:
-        planner = Planner(pool)
-        planned = [await planner.plan_with_model(PlanTask(Question.parse(question))) for question in questions]
+        planner = Planner(pool, settings_vocabulary(settings))
+        planned = [await planner.plan_with_model(planner.task(Question.parse(question))) for question in questions]
         return pool.model_id, [each.plan.model_dump() for each in planned]
     finally:
         await pool.close()
@@ -195,7 +195,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         else:
             model_id, plans = asyncio.run(plans_of_model(questions, arguments.model))
         figure["model"] = {"id": model_id, **compare(cases, plans, shop)}
-    rules = [fallback_plan(Question.parse(question)).model_dump() for question in questions]
+    vocabulary = Vocabulary.load(arguments.model)
+    rules = [fallback_plan(Question.parse(question), vocabulary).model_dump() for question in questions]
     figure["rules"] = compare(cases, rules, shop)
     return figure
 

@@ -132,7 +132,9 @@ def _passes_on(group: click.Group, name: str, module: str, extras: tuple[str, ..
     @click.pass_context
     def run(context: click.Context) -> None:
         need(*extras)
-        become(module, [*first, *context.args], variables=_TRAINING_ENVIRONMENT if module == "training" else None)
+        become(
+            module, [*first, *context.args], variables=_TRAINING_ENVIRONMENT if module == "training.recipe" else None
+        )
 
 
 _passes_on(
@@ -143,7 +145,7 @@ _passes_on(
     "Measure decoding strategies beside their peers.",
 )
 _passes_on(main, "rehearse", "rehearsal.load", ("service", "load"), "Put open-loop load on a service and report on it.")
-_passes_on(main, "train", "training", ("service", "torch", "train"), "Make a model from data: hours on a CPU.")
+_passes_on(main, "train", "training.recipe", ("service", "torch", "train"), "Make a model from data: hours on a CPU.")
 _passes_on(main, "eval", "benchmarks.quality", ("service", "torch", "train"), "Measure the quality of a model's plans.")
 _passes_on(main, "export", "service.weights", ("service", "torch"), "Write a model for vLLM, TGI or NxDI.", "export")
 _passes_on(main, "import", "service.weights", ("service", "torch"), "Take in a checkpoint and its heads.", "import")
@@ -179,7 +181,13 @@ for _name, _text in {
 _passes_on(fleet, "preflight", "infra.preflight", ("fleet",), "Say what a fleet needs that the account lacks.")
 _passes_on(fleet, "rollback", "infra.rollback", ("fleet",), "Bring every cell back to the release before, at once.")
 _passes_on(fleet, "cell", "infra.cells", ("fleet",), "Move a cell out of service, and back in.")
-_passes_on(fleet, "access", "infra.zone_association", ("fleet",), "Let callers' VPCs associate with the private zone.")
+_passes_on(
+    fleet,
+    "access",
+    "infra.access",
+    ("fleet",),
+    "Let the callers in whom the fleet file names: their endpoints and VPCs.",
+)
 
 
 def _cdk() -> list[str]:

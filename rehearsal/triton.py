@@ -32,9 +32,9 @@ from service.engines.torch.engine import load
 from service.engines.triton.client import TritonModel
 from service.engines.triton.engine import TritonEngine
 from service.engines.worker.replica import ReplicaEngine
-from service.planner.grammar import plan_grammar
-from service.planner.prompt import render_prompt
+from service.planner.prompt import PlanTask
 from service.planner.question import Question
+from service.planner.vocabulary import Vocabulary
 from service.settings import Settings
 
 FIGURE = Path("docs/figures/triton.json")
@@ -74,8 +74,8 @@ async def server_version(address: str) -> str:
         await triton.close()
 
 
-def requests(questions: Sequence[Question]) -> list[GenerationRequest]:
-    return [GenerationRequest(prompt=render_prompt(one), grammar=plan_grammar(one)) for one in questions]
+def requests(vocabulary: Vocabulary, questions: Sequence[Question]) -> list[GenerationRequest]:
+    return [PlanTask(one, vocabulary).request("medusa") for one in questions]
 
 
 async def measure_added(settings: Settings, address: str, asked: Sequence[GenerationRequest]) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def main() -> None:
     settings = Settings(model_dir=options.model, replicas=1)
     questions = dev_questions(options.count) if has_dev_data() else own_questions(options.count)
     with triton_server(settings, 1) as address:
-        added = asyncio.run(measure_added(settings, address, requests(questions)))
+        added = asyncio.run(measure_added(settings, address, requests(Vocabulary.load(options.model), questions)))
         version = asyncio.run(server_version(address))
     with triton_server(settings, 2) as address:
         recovery = measure_recovery(settings, address, questions, options.rate, options.kills)

@@ -28,8 +28,8 @@ from service.environment import FlatEnvironment, Named, Prefix
 from service.gateway.admission import DEADLINE_MS
 from service.gateway.pool import ADMISSION_QUANTILE, HANG_SECONDS
 from service.gateway.request_queue import Order
+from service.planner.vocabulary import SHIPPED_MODEL
 
-_SOURCE_ROOT = Path(__file__).parents[1]
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 
 
@@ -83,6 +83,9 @@ class CacheSettings(BaseModel):
     entries: int = Field(default=20_000, ge=0, le=10_000_000, description="0 remembers nothing")
     seconds: float = Field(default=900.0, gt=0, le=86_400, description="how long a plan is remembered")
     url: SecretStr | None = Field(default=None, description="redis://... of a second level that hosts share")
+    key: SecretStr = Field(
+        default=SecretStr(""), description="signs its entries: only hosts that know it can put plans there"
+    )
     wait_ms: float = Field(default=5.0, gt=0, le=100, description="what the second level may cost a request")
 
     @field_validator("url")
@@ -113,6 +116,26 @@ class HttpSettings(BaseModel):
     header_timeout_seconds: float = Field(default=10.0, gt=0, le=120, description="for a request's headers")
     max_body_bytes: int = Field(default=16 * 1024, ge=1024, le=1024 * 1024, description="more is a 413")
     body_timeout_seconds: float = Field(default=10.0, gt=0, le=60, description="for a request's body")
+    max_connections: int = Field(
+        default=4096, ge=16, le=100_000, description="open at once; then the one idle longest makes room"
+    )
+
+
+class OutcomeSettings(BaseModel):
+    """Plans and what came of them, kept as rows to train on (docs/own-data.md)."""
+
+    model_config = _FROZEN
+
+    dir: Path | None = Field(default=None, description="a folder for them; without one nothing is kept")
+    text: bool = Field(default=False, description="keep the shoppers' words too; training needs them")
+    file_megabytes: int = Field(default=64, ge=1, le=4096, description="then another file begins")
+    files: int = Field(default=16, ge=1, le=1000, description="so many full ones are kept, the newest")
+
+    @model_validator(mode="after")
+    def _text_goes_somewhere(self) -> Self:
+        if self.text and self.dir is None:
+            raise ValueError("PEAKPLAN_OUTCOMES_TEXT needs PEAKPLAN_OUTCOMES_DIR, the folder that keeps the words")
+        return self
 
 
 class Settings(BaseSettings):
@@ -125,7 +148,7 @@ class Settings(BaseSettings):
     )
     port: Annotated[int, Named(("PEAKPLAN_PORT", "PORT"))] = Field(default=8080, ge=0, le=65535, description="0: any")
     engine: EngineName = Field(default="torch", description="where the model runs: see service/engines/config.py")
-    model_dir: Path = Field(default=_SOURCE_ROOT / "models" / "qp-smollm2-135m", description="the model to serve")
+    model_dir: Path = Field(default=SHIPPED_MODEL, description="the model to serve")
     cache_dir: Path = Field(default_factory=_default_cache_dir, description="keeps the base weights")
     dtype: Precision = Field(default="auto", description="auto: the fastest that this machine has")
     kernel: KernelChoice = Field(
@@ -161,6 +184,7 @@ class Settings(BaseSettings):
     cache: Annotated[CacheSettings, Prefix("CACHE_")] = CacheSettings()
     auth: AuthSettings = AuthSettings()
     http: HttpSettings = HttpSettings()
+    outcomes: Annotated[OutcomeSettings, Prefix("OUTCOMES_")] = OutcomeSettings()
     triton: Annotated[TritonSettings, Prefix("TRITON_")] = TritonSettings()
     openai: Annotated[OpenAiSettings, Prefix("OPENAI_")] = OpenAiSettings()
     neuron: NeuronSettings = NeuronSettings()

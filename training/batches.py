@@ -48,22 +48,10 @@ def batches(examples: Sequence[EncodedExample], size: int, rng: random.Random) -
     yield from made
 
 
-@dataclass(frozen=True, slots=True)
-class SoftTargets:
-    """A teacher's probabilities [K, V] at some supervised positions (`positions` [P], bool, K of them true)."""
-
-    positions: Tensor
-    probabilities: Tensor
-    weight: float  # weight of the teacher; the label has the rest
-
-
-def plan_loss(
-    logits: Tensor, targets: Tensor, target_sets: dict[int, Tensor], soft: SoftTargets | None = None
-) -> Tensor:
+def plan_loss(logits: Tensor, targets: Tensor, target_sets: dict[int, Tensor]) -> Tensor:
     """Return the mean negative log-likelihood of targets; a negative target is any token of its set.
 
-    logits [P, V] at the supervised positions, targets [P]; target_sets maps each set's code to its token ids. Where
-    targets are soft, the label's likelihood is mixed with the cross-entropy to the teacher (Hinton et al., 2015).
+    logits [P, V] at the supervised positions, targets [P]; target_sets maps each set's code to its token ids.
     """
     log_probabilities = functional.log_softmax(logits.float(), dim=-1)
     chosen = log_probabilities.gather(1, targets.clamp(min=0)[:, None]).squeeze(1)
@@ -71,8 +59,4 @@ def plan_loss(
         of_set = targets == code
         if of_set.any():
             chosen = torch.where(of_set, torch.logsumexp(log_probabilities[:, ids], dim=-1), chosen)
-    if soft is not None:
-        likelihood = (soft.probabilities * log_probabilities[soft.positions]).sum(-1)
-        mixed = soft.weight * likelihood + (1 - soft.weight) * chosen[soft.positions]
-        chosen = chosen.masked_scatter(soft.positions, mixed)
     return -chosen.mean()

@@ -1,15 +1,19 @@
 """Write the model folder that the project ships: trained parts and a model card whose figures come from files."""
 
+import hashlib
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from training.data import written
-from training.settings import Stage
+from training.settings import TrainingSettings
 
 PARTS = {
     "model.json": "id, base, special tokens, limits",
+    "vocabulary.json": "its intents, verticals, facets and sources, and the words that stand for them in plan text",
     "adapter_model.safetensors": "LoRA adapter (PEFT layout, bfloat16)",
     "adapter_config.json": "its settings",
     "medusa_heads.safetensors": "four Medusa heads (FasterDecoding and TGI names, bfloat16)",
@@ -20,6 +24,7 @@ PARTS = {
     "early_exit.json": "for the strategy `draft`: how many of the first layers draft, and how far",
     "early_exit.safetensors": "the lens on the state that leaves them (bfloat16)",
 }
+RECORD = "training.json"
 MAX_MEGABYTES = 25
 
 _CARD = """# qp-smollm2-135m
@@ -35,9 +40,9 @@ The base, SmolLM2-135M-Instruct (Apache-2.0, Hugging Face), is fetched at the fi
 
 ## Training
 
-`make train DATA=../shared/data`, seed {seed}: a LoRA adapter on every linear layer, the mean of independent runs and
-refined in further stages, cut to rank {rank}, over mixes of `training/data/mix.py` ({stages}; `training/settings.py`
-has every number); then four Medusa heads (one residual block each, LM head shared) on the frozen tuned model's own
+`make train DATA=../shared/data`, seed {seed}, in one run of {minutes:.0f} minutes (`training.json` has the hashes of
+data and parts): a LoRA adapter of rank {rank} on every linear layer, {epochs} epochs of the mix of
+`training/data/mix.py`; then four Medusa heads (one residual block each, LM head shared) on the frozen tuned model's own
 greedy plans, in int8 where that is how it is served; a head that guesses from the prompt's words how a plan begins; a
 lens on the state after the first layers, so that these can draft; then a tree of {nodes} nodes and which guesses to
 draft, calibrated by the time that dev plans take on the machine that trained it.
@@ -45,8 +50,9 @@ draft, calibrated by the time that dev plans take on the machine that trained it
 Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI queries (Apache-2.0), WebShop instructions
 (MIT), questions of contextual-product-qa (CDLA-Sharing-1.0), Bitext customer support (CDLA-Sharing-1.0), CLINC150
 (CC BY 3.0), the Shopify product taxonomy (MIT), product names of the AWS retail demo store (MIT-0). And on what is
-ours, in `training/data/`: templates (`phrases.json`), {products:,} kinds of product by vertical (`products.txt`) and
-{queries:,} labelled queries (`queries.txt`); a language model wrote both lists and saw no dev row.
+ours, in `training/data/`: templates (`phrases.json`), {products:,} kinds of product by vertical (`products.txt`),
+{queries:,} labelled queries (`queries.txt`) and questions of every class of plan version 2 (`behaviour/`); a language
+model wrote these and saw no dev row and none of the cases that the planner is judged by.
 
 ## Quality and speed
 
@@ -54,38 +60,44 @@ ours, in `training/data/`: templates (`phrases.json`), {products:,} kinds of pro
 
 ## Limits
 
-- English. Other languages give valid plans of little use.
+- English. A question in another language becomes a search for its own words.
 - Facet spans follow QueryNER's labels, on which annotators agree only in part (span F1 0.73 to the adjudicated label).
 - Verticals were learnt from templated questions over the taxonomy and from lists of our own; on real queries they are a
   guess that retrieval should use softly.
 - The first source of a product question is mostly the catalogue: the labels behind it are noisy.
-- Prices are plain numbers; currencies are not told apart.
 """
 
 
-def export_model(model: Path, output: Path, *, seed: int, stages: Sequence[Stage]) -> None:
-    """Copy the parts and write the card. Raises ValueError when the folder is too large for the repository."""
-    output.mkdir(parents=True, exist_ok=True)
-    for name in PARTS:
-        # An exit that was not trained again may stay: with another adapter its guesses are worse, but no token changes.
-        if (model / name).is_file() or not (name.startswith("early_exit") and (output / name).is_file()):
-            shutil.copy(model / name, output / name)
-    sizes = {name: (output / name).stat().st_size for name in PARTS}
+def export_model(model: Path, output: Path, settings: TrainingSettings, minutes: dict[str, float]) -> None:
+    """Copy the parts, write their record and the card. Raises ValueError when they are too large for the repository."""
+    sizes = {name: (model / name).stat().st_size for name in PARTS}
     if sum(sizes.values()) > MAX_MEGABYTES * 1_000_000:
         raise ValueError(
-            f"{output} holds {sum(sizes.values()) / 1e6:.0f} MB, over the {MAX_MEGABYTES} MB that the project ships"
+            f"{model} holds {sum(sizes.values()) / 1e6:.0f} MB, over the {MAX_MEGABYTES} MB that the project ships"
         )
-    parts = "\n".join(f"| `{name}` | {what} | {sizes[name] / 1e6:.2f} MB |" for name, what in PARTS.items())
-    nodes = len(json.loads((output / "medusa_tree.json").read_text(encoding="utf-8")))
-    config = json.loads((output / "adapter_config.json").read_text(encoding="utf-8"))
-    described = ", ".join(f"{stage.name}: {stage.adapter.epochs} epochs" for stage in stages)
+    output.mkdir(parents=True, exist_ok=True)
+    for name in PARTS:
+        shutil.copy(model / name, output / name)
+    record: dict[str, Any] = {
+        "seed": settings.seed,
+        "torch": torch.__version__,
+        "minutes": minutes,
+        "data": {path.name: _sha256(path) for path in sorted(settings.data.glob("*.jsonl.gz"))},
+        "parts": {name: _sha256(output / name) for name in PARTS},
+    }
+    (output / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     card = _CARD.format(
-        parts=parts,
-        seed=seed,
-        rank=config["r"],
-        stages=described,
-        nodes=nodes,
+        parts="\n".join(f"| `{name}` | {what} | {sizes[name] / 1e6:.2f} MB |" for name, what in PARTS.items()),
+        seed=settings.seed,
+        minutes=sum(minutes.values()),
+        rank=settings.adapter.rank,
+        epochs=settings.adapter.epochs,
+        nodes=len(json.loads((output / "medusa_tree.json").read_text(encoding="utf-8"))),
         products=len(written.product_names()),
         queries=len(written.labelled_queries()),
     )
     (output / "README.md").write_text(card, encoding="utf-8")
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -1,33 +1,31 @@
 """Fine-tune the base for planning: a LoRA adapter, trained on the plan fields that are known.
 
-Seeded, and restartable: a checkpoint holds adapter, average, optimiser, schedule and position, and each epoch is drawn
-from a generator seeded by (seed, epoch), so that a resumed run sees the same batches in the same order.
+Seeded, and restartable: a checkpoint holds adapter, average, optimiser and position, and each epoch is drawn from a
+generator seeded by (seed, epoch), so that a resumed run sees the same batches in the same order.
 """
 
 import json
 import math
 import os
 import random
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor
+from tqdm import tqdm
 from transformers import AutoModelForCausalLM
 
-from training.batches import Batch, SoftTargets, batches, collate, plan_loss
-from training.data.examples import IGNORED, EncodedExample, encode, target_sets
-from training.data.mix import Mix
-from training.own_plans import read_own_plans
+from service.planner.vocabulary import Vocabulary
+from training.batches import Batch, batches, collate, plan_loss
+from training.data.examples import IGNORED, EncodedExample, Example, encode, target_sets, within
 from training.processes import run_processes
-from training.retention import Teacher
-from training.settings import AdapterSettings, Stage, TrainingSettings
+from training.settings import AdapterSettings
 
 LINEARS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 _ADAPTER_PREFIX = "base_model.model."
@@ -45,75 +43,72 @@ class _Run:
     step: int = 0
 
 
+class Source(Protocol):
+    """What epochs are drawn from."""
+
+    def epoch(self, rng: random.Random) -> list[Example]:
+        """Return the shuffled examples of one epoch, the same for the same state of the generator."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
-class Ground:
-    """The inputs of a run: base, special tokens, the adapter to start from, and one whose answers to retain."""
+class Finetuning:
+    """A run: the base and its special tokens, where to go on from, and what to learn.
+
+    `source` is called once in every process, and therefore has to be picklable. `work` holds the checkpoint and is
+    absolute. The adapter in `start` has the rank of `adapter`.
+    """
 
     base: Path
     bos: int
     eos: int
+    vocabulary: Vocabulary
+    source: Callable[[], Source]
+    adapter: AdapterSettings
+    work: Path
+    seed: int
     start: Path | None = None
-    teacher: Path | None = None
-    own_plans: Path | None = None  # examples in addition to the mix
 
 
-def finetune(settings: TrainingSettings, ground: Ground) -> Path:
-    """Train every stage, or resume from the last checkpoint; return the folder of the finished adapter.
-
-    The first stage begins with the adapter in `ground.start`, whose rank is its own, or with a new one.
+def finetune(run: Finetuning, output: Path, processes: int) -> None:
+    """Train an adapter into the folder `output`, or resume from the last checkpoint; nothing to do if it is there.
 
     On a CPU each core runs a process of its own with one thread and a share of every batch: that keeps its pace beside
     other work, where two threads of one process would wait for each other at every operation.
     """
-    adapter = ground.start
-    for stage in settings.stages:
-        ground, adapter = replace(ground, start=adapter), settings.work / f"adapter-{stage.name}"
-        if (adapter / _WEIGHTS).is_file():
-            continue
-        settings.work.mkdir(parents=True, exist_ok=True)
-        world = 1 if torch.cuda.is_available() else settings.processes
-        rendezvous = settings.work / f"rendezvous-{stage.name}-{os.getpid()}"
-        run_processes(_work, world, rendezvous, settings, stage, ground)
-    if adapter is None:
-        raise ValueError("there is no stage to train")
-    return adapter
+    if (output / _WEIGHTS).is_file():
+        return
+    run.work.mkdir(parents=True, exist_ok=True)
+    rendezvous = run.work / f"rendezvous-{os.getpid()}"
+    run_processes(_work, 1 if torch.cuda.is_available() else processes, rendezvous, run, output)
+    rendezvous.unlink(missing_ok=True)
 
 
-def _work(
-    rank: int,
-    world: int,
-    rendezvous: Path,
-    settings: TrainingSettings,
-    stage: Stage,
-    ground: Ground,
-) -> None:
-    """Run one process of a stage; rank 0 writes the log, the checkpoints and the result."""
+def _work(rank: int, world: int, rendezvous: Path, run: Finetuning, output: Path) -> None:
+    """Run one process; rank 0 shows the progress and writes the checkpoints and the result."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world)
-    torch.manual_seed(settings.seed)
-    tokenizer = Tokenizer.from_file(str(ground.base / "tokenizer.json"))
-    run = _start(stage.adapter, ground.base, ground.start, device)
-    checkpoint = settings.work / f"checkpoint-{stage.name}.pt"
+    torch.manual_seed(run.seed)
+    tokenizer = Tokenizer.from_file(str(run.base / "tokenizer.json"))
+    state = _start(run.adapter, run.base, run.start, device)
+    checkpoint = run.work / "checkpoint.pt"
     if checkpoint.is_file():
-        _load(run, checkpoint)
-    teacher = stage.retention and Teacher(stage.retention, ground.base, ground.teacher, device)
-    sets = {code: torch.tensor(ids, device=device) for code, ids in target_sets(tokenizer).items()}
-    started, seen = time.monotonic(), 0
-    for step, total, examples in _all_batches(settings, stage, tokenizer, ground):
-        if step < run.step:
+        _load(state, checkpoint)
+    sets = {code: torch.tensor(ids, device=device) for code, ids in target_sets(tokenizer, run.vocabulary).items()}
+    bar = tqdm(desc="adapter", unit="step", disable=rank > 0, initial=state.step, mininterval=10, ascii=True)
+    for step, total, examples in _all_batches(run, tokenizer):
+        if step < state.step:
             continue
-        share = examples[rank::world] or examples[:1]
-        batch = collate(share, ground.eos).to(device)
-        soft = teacher.soften(batch, share) if teacher else None
-        loss = _train_step(run, batch, sets, _learning_rate(stage.adapter, step, total), stage.adapter, soft)
-        seen += sum(len(example.tokens) for example in examples)
-        if rank == 0 and step % 25 == 0:
-            rate = seen / (time.monotonic() - started)
-            print(f"{stage.name}: step {step}/{total} loss {loss:.4f} {rate:.0f} tokens/s", flush=True)
-        if rank == 0 and run.step % stage.adapter.checkpoint_every == 0:
-            _save(run, checkpoint)
+        bar.total = total
+        batch = collate(examples[rank::world] or examples[:1], run.eos).to(device)
+        loss = _train_step(state, batch, sets, _learning_rate(run.adapter, step, total), run.adapter)
+        bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
+        bar.update()
+        if rank == 0 and state.step % run.adapter.checkpoint_every == 0:
+            _save(state, checkpoint)
+    bar.close()
     if rank == 0:
-        _export(run, stage.adapter, settings.work / f"adapter-{stage.name}")
+        _export(state, run.adapter, output)
     torch.distributed.destroy_process_group()
 
 
@@ -143,29 +138,22 @@ def _start(settings: AdapterSettings, base: Path, before: Path | None, device: t
     return _Run(tuned, parameters, {name: value.detach().clone() for name, value in parameters.items()}, optimizer)
 
 
-def _all_batches(
-    settings: TrainingSettings, stage: Stage, tokenizer: Tokenizer, ground: Ground
-) -> Iterator[tuple[int, int, Sequence[EncodedExample]]]:
+def _all_batches(run: Finetuning, tokenizer: Tokenizer) -> Iterator[tuple[int, int, Sequence[EncodedExample]]]:
     """Yield (step, total steps, examples of the batch) over all epochs, the same for the same seed."""
-    mix = Mix(settings.data, stage.shares)
-    own = read_own_plans(ground.own_plans) if ground.own_plans else []
+    source, size = run.source(), run.adapter.batch_size
     step = 0
-    for epoch in range(stage.adapter.epochs):
-        rng = random.Random(f"{settings.seed}/{stage.name}/{epoch}")
-        encoded = [encode(example, tokenizer, ground.bos, ground.eos) for example in mix.epoch(rng, own)]
-        an_epoch = math.ceil(len(encoded) / stage.adapter.batch_size)
-        for examples in batches(encoded, stage.adapter.batch_size, rng):
-            yield step, an_epoch * stage.adapter.epochs, examples
+    for epoch in range(run.adapter.epochs):
+        rng = random.Random(f"{run.seed}/adapter/{epoch}")
+        known = (within(example, run.vocabulary) for example in source.epoch(rng))
+        encoded = [encode(one, tokenizer, run.vocabulary, run.bos, run.eos) for one in known if one is not None]
+        total = step + math.ceil(len(encoded) / size) * (run.adapter.epochs - epoch)
+        for examples in batches(encoded, size, rng):
+            yield step, total, examples
             step += 1
 
 
 def _train_step(
-    run: _Run,
-    batch: Batch,
-    sets: dict[int, Tensor],
-    learning_rate: float,
-    settings: AdapterSettings,
-    soft: SoftTargets | None = None,
+    run: _Run, batch: Batch, sets: dict[int, Tensor], learning_rate: float, settings: AdapterSettings
 ) -> float:
     for group in run.optimizer.param_groups:
         group["lr"] = learning_rate
@@ -175,7 +163,7 @@ def _train_step(
         hidden = causal.model(input_ids=batch.tokens, attention_mask=batch.mask.long(), use_cache=False)
         supervised = batch.targets != IGNORED
         logits = causal.lm_head(hidden.last_hidden_state[supervised])  # [P, V]
-    loss = plan_loss(logits, batch.targets[supervised], sets, soft)
+    loss = plan_loss(logits, batch.targets[supervised], sets)
     run.optimizer.zero_grad(set_to_none=True)
     loss.backward()  # type: ignore[no-untyped-call]
     _average_gradients(run)
@@ -229,7 +217,6 @@ def _load(run: _Run, path: Path) -> None:
             value.copy_(state["parameters"][name])
             run.average[name].copy_(state["average"][name])
     run.optimizer.load_state_dict(state["optimizer"])
-    print(f"going on from step {run.step}", flush=True)
 
 
 def _peft_name(name: str) -> str:

@@ -24,7 +24,7 @@ from training.tuned import GreedyPlan, TunedModel
 
 _SHARD = 250  # in questions
 _NONE: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-_MANY = 2048  # where more tokens are legal (a correction's letters), the choice is treated as open
+_MANY = 2048  # where more tokens are legal (an open choice), the choice is treated as open
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ def collect(
 
 def _examples(settings: TrainingSettings, count: int) -> list[Example]:
     """Return `count` examples, drawn from as many epochs as necessary."""
-    mix, rng = Mix(settings.data), random.Random(f"{settings.seed}/heads")
+    mix, rng = Mix(settings.data, settings.shares), random.Random(f"{settings.seed}/heads")
     examples: list[Example] = []
     while len(examples) < count:
         examples += mix.epoch(rng)

@@ -23,6 +23,7 @@ from service.engines.torch.forward import build_forward, kept_dtype
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
+from service.planner.vocabulary import Vocabulary
 from service.weights.model_folder import load_model
 
 
@@ -47,6 +48,7 @@ class TunedModel:
         self.llama = build_forward(loaded, precision, cache_dir)
         self.prefill_head = loaded.prefill_head
         self.heads: MedusaHeads | None = loaded.heads.with_products(self.llama.linear) if loaded.heads else None
+        self.vocabulary = Vocabulary.load(model_dir)
         self._tokenizer = loaded.tokenizer
         self._bos = loaded.bos_token_id
         self._max_tokens = loaded.max_tokens
@@ -55,7 +57,7 @@ class TunedModel:
 
     def constraint(self, question: Question) -> GrammarConstraint:
         """Return the grammar of a question, at its start."""
-        return self._compiler.compile(plan_grammar(question))
+        return self._compiler.compile(plan_grammar(question, self.vocabulary))
 
     def text(self, tokens: Sequence[int]) -> str:
         """Return the text of tokens."""

@@ -17,6 +17,7 @@ from service.engines.torch.forward import build_forward, kept_dtype
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
+from service.planner.vocabulary import Vocabulary
 from service.settings import Settings
 from service.weights.model_folder import load_model
 
@@ -34,6 +35,7 @@ class Ours:
         torch.set_num_threads(1)
         loaded = load_model(model_dir, settings.cache_dir, kept_dtype(settings.dtype))
         self._loaded = loaded
+        self._vocabulary = Vocabulary.load(model_dir)
         self.forward = build_forward(loaded, settings.dtype, settings.cache_dir, settings.kernel)
         self._model = TorchModel(loaded, self.forward, settings.max_prompt_tokens)
         self._cache = self.forward.new_cache(settings.max_prompt_tokens)
@@ -50,7 +52,7 @@ class Ours:
         encoded = self._loaded.tokenizer.encode(render_prompt(question), add_special_tokens=False).ids
         prompt = [self._loaded.bos_token_id, *encoded]
         self._questions[tuple(prompt)] = question
-        return Asked(prompt, plan_grammar(question), self._loaded.max_tokens)
+        return Asked(prompt, plan_grammar(question, self._vocabulary), self._loaded.max_tokens)
 
     def forwards(self, rows: int, times: int) -> list[float]:
         """Measure the layers and the final norm, after the prefix."""

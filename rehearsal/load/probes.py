@@ -10,9 +10,8 @@ from rehearsal.load import mix
 from rehearsal.load.client import Caller, LoadGenerator, Sample, Shot
 from rehearsal.load.result import shown
 from rehearsal.load.server import Server
-from service.api.app import replica_engine, settings_source
+from service.api.app import replica_engine, settings_source, settings_vocabulary
 from service.planner.planner import Planner
-from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.settings import Settings
 
@@ -30,7 +29,7 @@ async def closed_loop(url: str, questions: Sequence[Question], callers: int, sec
             question = questions[number % len(questions)]
             number += callers
             (sample,) = await gunner.fire([Shot(0.0, mix.body(question, 2000), 2.0)])
-            if shown(sample).rung == "model":
+            if shown(sample).source == "model":
                 latencies.append(sample.latency)
         gunner.close()
 
@@ -51,7 +50,7 @@ async def in_turns(url: str, questions: Sequence[Question]) -> tuple[list[float]
     settings = Settings()
     engine = replica_engine(settings, settings_source(settings), 0)
     await engine.start()
-    planner, caller = Planner(engine, settings.strategy), Caller(url)
+    planner, caller = Planner(engine, settings_vocabulary(settings), settings.strategy), Caller(url)
     served: list[float] = []
     bare: list[float] = []
     for first in range(0, len(questions), _TURN):
@@ -63,7 +62,7 @@ async def in_turns(url: str, questions: Sequence[Question]) -> tuple[list[float]
                 served.append(sample.latency - model_seconds)
         for question in turn:
             started = time.perf_counter()
-            result = (await planner.plan_with_model(PlanTask(question))).result
+            result = (await planner.plan_with_model(planner.task(question))).result
             seconds = time.perf_counter() - started
             if result is not None:
                 bare.append(seconds - result.seconds)

@@ -15,6 +15,9 @@ from service.api.models import Problem
 from service.api.observation import PLAN_PATH, Observer
 from service.api.operations import LOCAL_PATHS, METRICS_PATH
 from service.api.operations import router as operations_router
+from service.api.outcome_log import OutcomeLog
+from service.api.outcomes import OUTCOMES_PATH
+from service.api.outcomes import router as outcomes_router
 from service.api.page import page_routes
 from service.api.problems import REFERENCE, install_problem_handlers
 from service.api.readiness import DeadlineWatch, Readiness
@@ -22,7 +25,7 @@ from service.api.reload import Reloader
 from service.api.routes import JSON_PATHS, router
 from service.api.services import Services
 from service.engines.factory import make_engine, model_source
-from service.engines.protocol import DegradedReason, Engine
+from service.engines.protocol import DegradedReason, Engine, EngineUnavailableError
 from service.engines.worker.messages import ModelSource
 from service.gateway.drain import Drain
 from service.gateway.load_shedder import LoadShedder
@@ -32,15 +35,26 @@ from service.planner.plan_cache import PlanCache
 from service.planner.planner import Planner
 from service.planner.prompt import warm_up_requests
 from service.planner.redis_plan_cache import RedisPlanCache
-from service.settings import CacheSettings, Settings
+from service.planner.vocabulary import Vocabulary, VocabularyError
+from service.settings import CacheSettings, OutcomeSettings, Settings
 from service.telemetry.emf import EmfCollector
 from service.telemetry.metrics import Metrics, Reading
 from service.telemetry.traces import make_tracer
+
+POSTED = (*JSON_PATHS, OUTCOMES_PATH)
 
 
 def settings_source(settings: Settings) -> ModelSource:
     """Return the model of the settings, as its folder is now."""
     return model_source(settings.engine_config)
+
+
+def settings_vocabulary(settings: Settings) -> Vocabulary:
+    """Read the vocabulary of the settings' model. Raises EngineUnavailableError."""
+    try:
+        return Vocabulary.load(settings.model_dir)
+    except VocabularyError as error:
+        raise EngineUnavailableError(str(error)) from error
 
 
 def replica_engine(settings: Settings, source: ModelSource, number: int) -> Engine:
@@ -49,7 +63,7 @@ def replica_engine(settings: Settings, source: ModelSource, number: int) -> Engi
 
 
 def replica_pool(settings: Settings, source: ModelSource | None = None) -> ReplicaPool:
-    """Make the replicas of the settings, not started yet."""
+    """Make the replicas of the settings, not started yet. Raises EngineUnavailableError."""
     source = source or settings_source(settings)
     return ReplicaPool(
         [replica_engine(settings, source, number) for number in range(settings.replica_count)],
@@ -57,13 +71,13 @@ def replica_pool(settings: Settings, source: ModelSource | None = None) -> Repli
         order=settings.queue.order,
         quantile=settings.queue.admission_quantile,
         hang_seconds=settings.queue.hang_seconds,
-        warm_up=warm_up_requests(settings.strategy),
+        warm_up=warm_up_requests(settings.strategy, settings_vocabulary(settings)),
     )
 
 
 def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = None) -> Services:
     """Build everything that handlers use, around one pool. A reload loads `source`, else the settings' model."""
-    planner, drain = Planner(pool, settings.strategy), Drain(settings.drain_seconds)
+    planner, drain = Planner(pool, settings_vocabulary(settings), settings.strategy), Drain(settings.drain_seconds)
     shared = _shared_memory(settings.cache)
     memory = PlanCache(settings.cache.entries, settings.cache.seconds)
     caching = CachingPlanner(planner, lambda: pool.version, memory, shared, pool.refusal)
@@ -80,20 +94,38 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         load_shedder=LoadShedder(settings.queue.backlog_ms / 1000),
         metrics=metrics,
         observer=Observer(metrics, tracer, log_text=settings.log_text),
-        reloader=Reloader(pool, lambda: source or settings_source(settings), partial(replica_engine, settings)),
+        reloader=Reloader(
+            pool,
+            planner,
+            lambda: (source or settings_source(settings), settings_vocabulary(settings)),
+            partial(replica_engine, settings),
+        ),
         deadline_ms=settings.deadline_ms,
         deadline_watch=DeadlineWatch(pool, settings.deadline_ms),
         trace_seconds=settings.trace_deadline_ms / 1000,
         speculation="draft" if settings.strategy == "draft" else "medusa",
         shared_memory=shared,
         tracer=tracer,
+        outcomes=_outcome_log(settings.outcomes),
     )
+
+
+def _outcome_log(outcomes: OutcomeSettings) -> OutcomeLog | None:
+    if outcomes.dir is None:
+        return None
+    size = outcomes.file_megabytes * 1_000_000
+    return OutcomeLog(outcomes.dir, keeps_text=outcomes.text, file_bytes=size, files=outcomes.files)
 
 
 def _shared_memory(cache: CacheSettings) -> RedisPlanCache | None:
     if cache.url is None or not cache.entries:
         return None
-    return RedisPlanCache(cache.url.get_secret_value(), timeout=cache.wait_ms / 1000, seconds=cache.seconds)
+    return RedisPlanCache(
+        cache.url.get_secret_value(),
+        timeout=cache.wait_ms / 1000,
+        seconds=cache.seconds,
+        secret=cache.key.get_secret_value(),
+    )
 
 
 def _reading(pool: ReplicaPool, planner: CachingPlanner) -> Reading:
@@ -140,16 +172,16 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
     api.state.services = services
     api.include_router(router)
     api.include_router(operations_router)
+    api.include_router(outcomes_router)
     install_problem_handlers(api)
     lane = FastLane(api, services)
-    http = settings.http
-    body = JsonBody(lane, paths=JSON_PATHS, max_bytes=http.max_body_bytes, seconds=http.body_timeout_seconds)
+    body = JsonBody(lane, paths=POSTED, max_bytes=settings.http.max_body_bytes)
     access = Access(
         body,
         tokens=ApiKeys(settings.auth.api_keys.get_secret_value(), settings.auth.api_keys_file),
         rate=settings.auth.rate,
         load_shedder=services.load_shedder,
-        guarded=(*JSON_PATHS, METRICS_PATH),
+        guarded=(*POSTED, METRICS_PATH),
         limited=(PLAN_PATH,),
         local=LOCAL_PATHS,
     )

@@ -12,7 +12,6 @@ from service.engines.protocol import EngineError
 from service.gateway.drain import Drain
 from service.gateway.pool import ReplicaPool
 from service.planner.planner import Planner
-from service.planner.prompt import PlanTask
 from service.planner.question import Question
 
 logger = logging.getLogger(__name__)
@@ -46,7 +45,7 @@ class Readiness:
             if self._is_fresh():  # a probe that we waited for has succeeded
                 return self._known_reason()
             try:
-                await self._planner.plan_with_model(PlanTask(_PROBE, time.monotonic() + _PROBE_SECONDS))
+                await self._planner.plan_with_model(self._planner.task(_PROBE, time.monotonic() + _PROBE_SECONDS))
             except (EngineError, ValueError) as error:
                 return f"a trial plan failed: {type(error).__name__}"
         return self._known_reason()
@@ -55,9 +54,10 @@ class Readiness:
         if self._drain.draining:
             return "the service is shutting down"
         if not (usable := self._pool.usable_count):
-            return "no replica of the model is up"
+            return f"no replica of the model is up: {self._pool.why_down}"
         if usable < self._min_replicas:
-            return f"only {usable} of {self._pool.replica_count} replicas are up, and {self._min_replicas} must be"
+            missing = f"only {usable} of {self._pool.replica_count} replicas are up, and {self._min_replicas} must be"
+            return f"{missing}: {self._pool.why_down}"
         return None
 
     def _is_fresh(self) -> bool:

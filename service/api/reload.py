@@ -8,8 +8,13 @@ from functools import partial
 from service.engines.protocol import Engine, EngineError
 from service.engines.worker.messages import ModelSource
 from service.gateway.pool import ReplicaPool
+from service.planner.planner import Planner
+from service.planner.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
+
+
+_LOOK_SECONDS = 5.0
 
 
 class ReloadBusyError(Exception):
@@ -20,10 +25,15 @@ class Reloader:
     """Runs one reload at a time; each replica is replaced once its successor is up."""
 
     def __init__(
-        self, pool: ReplicaPool, find: Callable[[], ModelSource], make_engine: Callable[[ModelSource, int], Engine]
+        self,
+        pool: ReplicaPool,
+        planner: Planner,
+        find: Callable[[], tuple[ModelSource, Vocabulary]],
+        make_engine: Callable[[ModelSource, int], Engine],
     ) -> None:
-        """Take `find`, which reads the model to serve; it may be slow and is called in a thread."""
+        """Take `find`, which reads the model to serve; it may be slow and is called in a thread. Raises EngineError."""
         self._pool = pool
+        self._planner = planner
         self._find = find
         self._make_engine = make_engine
         self._task: asyncio.Task[None] | None = None
@@ -48,12 +58,28 @@ class Reloader:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
+    async def watch(self, seconds: float = _LOOK_SECONDS) -> None:
+        """Reload where replicas are missing and the files have changed, for they cannot start under the old version.
+
+        Until cancelled; a reload that fails is tried again when the files change once more.
+        """
+        tried = ""
+        while True:
+            await asyncio.sleep(seconds)
+            if self._pool.usable_count < self._pool.replica_count and (self._task is None or self._task.done()):
+                found = (await asyncio.to_thread(self._find))[0].version
+                if found not in (self._pool.version, tried):
+                    tried = found
+                    logger.warning("the model's files have changed, and replicas are missing: reloading")
+                    self.request()
+
     async def _reload(self) -> None:
-        source = await asyncio.to_thread(self._find)
-        logger.info("reloading", extra={"version": source.version})
         try:
+            source, vocabulary = await asyncio.to_thread(self._find)
+            logger.info("reloading", extra={"version": source.version})
             await self._pool.reload(partial(self._make_engine, source), source.version)
         except EngineError as error:
             logger.error("reload failed: the old model stays", extra={"reason": str(error)})
             raise
+        self._planner.vocabulary = vocabulary
         logger.info("reloaded", extra={"version": source.version})

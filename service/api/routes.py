@@ -16,6 +16,7 @@ from service.api.observation import CLIENT_CLOSED_REQUEST, PLAN_PATH
 from service.api.problems import problem_response
 from service.api.services import Services, Use, problems
 from service.engines.protocol import EngineError, RequestRefusedError, Strategy
+from service.gateway.request_queue import CapacityError
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import Planned, Planner
 from service.planner.prompt import PlanTask
@@ -26,6 +27,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 JSON_PATHS = (PLAN_PATH, "/trace")
+_TRACE_PAUSE_SECONDS = 0.01
 REPLY_SECONDS = 0.005  # reserved before the deadline for writing and sending the answer
 _UNWATCHED_SECONDS = 0.001  # into a request before its client's connection is watched
 _RETRY_AFTER = {"Retry-After": "1"}
@@ -48,7 +50,7 @@ async def answer_plan(body: PlanRequest, scope: Scope, receive: Receive, use: Se
     """Answer a valid request. `receive` has given the whole body; the next message is the client's disconnect."""
     state, question = scope["state"], body.question
     seconds = (body.deadline_ms if "deadline_ms" in body.model_fields_set else use.deadline_ms) / 1000
-    task = PlanTask(question, state["started"] + seconds - REPLY_SECONDS)
+    task = PlanTask(question, use.planner.vocabulary, state["started"] + seconds - REPLY_SECONDS)
     planned = use.planner.plan_at_once(task)
     if planned is None:
         try:
@@ -56,13 +58,18 @@ async def answer_plan(body: PlanRequest, scope: Scope, receive: Receive, use: Se
         except ClientLeftError:
             return Response(status_code=CLIENT_CLOSED_REQUEST)
     use.observer.planned(scope, question, planned)
+    if use.outcomes is not None:
+        use.outcomes.served(state["request_id"], question, planned)
     answer = PlanAnswer.of(planned, state["request_id"], time.monotonic() - state["started"])
     return Response(answer.json(), media_type="application/json")
 
 
 @router.post("/trace", response_model=TraceAnswer, responses=problems(400, 401, 408, 413, 415, 422, 429, 503))
 async def trace(body: PlanRequest, request: Request, use: Use) -> Response:
-    """Decode a question twice on one replica, speculating and greedily, and show each step. Ignores `deadline_ms`."""
+    """Decode a question twice, speculating and greedily, and show each step: one at a time, while no plan waits.
+
+    Ignores `deadline_ms`.
+    """
     question, request_id = body.question, request.state.request_id
     try:
         speculated, greedy = await _unless_client_leaves(request.receive, _decode_twice(use, question))
@@ -88,14 +95,26 @@ async def trace(body: PlanRequest, request: Request, use: Use) -> Response:
 
 
 async def _decode_twice(use: Services, question: Question) -> tuple[Decoding, Decoding]:
-    task = PlanTask(question, time.monotonic() + use.trace_seconds)
-    async with use.pool.lease(task.deadline) as engine:
-        planner = Planner(engine)
+    """Decode with the speculation of the settings, then greedily. Raises EngineError, PlanTextError."""
+    if use.tracing.locked():
+        raise CapacityError("another trace is being made", "capacity")
+    deadline = time.monotonic() + use.trace_seconds
+    task = PlanTask(question, use.planner.vocabulary, deadline)
+    planner = Planner(use.pool, task.vocabulary)
 
-        async def decode(strategy: Strategy) -> Decoding:
-            return _decoding(await planner.plan_with_model(task, strategy=strategy, trace=True))
+    async def decode(strategy: Strategy) -> Planned:
+        while not use.pool.idle:  # every replica plans, or is down
+            if time.monotonic() > deadline or not use.pool.available:
+                raise CapacityError("plans go first", "capacity")
+            await asyncio.sleep(_TRACE_PAUSE_SECONDS)
+        return await planner.plan_with_model(task, strategy=strategy, trace=True)
 
-        return await decode(use.speculation), await decode("autoregressive")
+    async with use.tracing:
+        speculated, greedy = await decode(use.speculation), await decode("autoregressive")
+    versions = {planned.result.model_version for planned in (speculated, greedy) if planned.result is not None}
+    if len(versions) > 1:
+        raise CapacityError("the model was replaced meanwhile", "engine")
+    return _decoding(speculated), _decoding(greedy)
 
 
 def _decoding(planned: Planned) -> Decoding:

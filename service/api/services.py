@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from service.api.models import Problem
 from service.api.observation import Observer
+from service.api.outcome_log import OutcomeLog
 from service.api.problems import MEDIA_TYPE, REFERENCE
 from service.api.readiness import DeadlineWatch, Readiness
 from service.api.reload import Reloader
@@ -37,9 +38,11 @@ class Services:
     deadline_ms: int  # for requests without one
     deadline_watch: DeadlineWatch
     trace_seconds: float
+    tracing: asyncio.Lock = field(default_factory=asyncio.Lock)  # one trace at a time
     speculation: Literal["medusa", "draft"] = "medusa"  # shown by a trace beside greedy decoding
     shared_memory: RedisPlanCache | None = None
     tracer: Tracer | None = None
+    outcomes: OutcomeLog | None = None
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def start(self, write: Callable[[bytes], None] = write_to_stdout) -> None:
@@ -49,6 +52,7 @@ class Services:
         self._tasks.append(asyncio.create_task(self.metrics.publish_for_ever(write)))
         self._tasks.append(asyncio.create_task(self.load_shedder.watch()))
         self._tasks.append(asyncio.create_task(self.deadline_watch.watch()))
+        self._tasks.append(asyncio.create_task(self.reloader.watch()))
 
     async def close(self) -> None:
         """Stop everything in the background, then the pool."""
@@ -61,6 +65,8 @@ class Services:
             await self.shared_memory.close()
         if self.tracer is not None:
             await asyncio.to_thread(self.tracer.close)
+        if self.outcomes is not None:
+            await asyncio.to_thread(self.outcomes.close)
 
 
 async def _services(request: Request) -> Services:

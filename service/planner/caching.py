@@ -7,14 +7,15 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any, Generic, TypeVar
+from dataclasses import replace
+from typing import Any, Generic, TypeVar, get_args
 
-from service.engines.protocol import EngineError
+from service.engines.protocol import EngineError, Strategy
 from service.planner.plan_cache import CachedPlanText, PlanCache, SharedPlanCache
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import Planned, Planner, plan_from_text
 from service.planner.prompt import PlanTask
-from service.planner.question import Question
+from service.planner.vocabulary import Vocabulary
 
 T = TypeVar("T")
 
@@ -43,6 +44,11 @@ class CachingPlanner:
         self._flights: SingleFlight[Planned] = SingleFlight()
         self.counts: Counter[str] = Counter()  # counts of hits, shared_hits, joined and misses
 
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary of the plans that are made now."""
+        return self._planner.vocabulary
+
     def plan_at_once(self, task: PlanTask) -> Planned | None:
         """Return a plan that needs no waiting (a cached one, or one by rule where no model is available), else None."""
         key = task.key(self._version())
@@ -53,7 +59,7 @@ class CachingPlanner:
         if (refusal := self._refusal(task.deadline, len(task.prompt))) is None:
             return None
         self.counts["misses"] += 1
-        return self._planner.plan_by_rule(task.question, refusal)
+        return self._planner.plan_by_rule(task, refusal)
 
     async def plan(self, task: PlanTask) -> Planned:
         """Return the best plan available before the deadline. Never fails."""
@@ -66,10 +72,10 @@ class CachingPlanner:
                 self.counts["misses"] += 1
                 return planned
             self.counts["joined"] += 1
-            return _cached_plan(_memorable(planned), task.question)
+            return _cached_plan(_memorable(planned), task)
         except (EngineError, PlanTextError) as error:
             self.counts["misses"] += 1
-            return self._planner.plan_by_rule(task.question, error)
+            return self._planner.plan_by_rule(task, error)
 
     async def unwanted(self, worker: asyncio.Task[Any]) -> None:
         """Return once nobody else waits for the plan that this task makes; do not cancel the task before."""
@@ -85,8 +91,11 @@ class CachingPlanner:
     def _given(self, key: str, remembered: CachedPlanText, task: PlanTask, level: str) -> Planned | None:
         """Return the cached plan; None, and drop the entry, where it is invalid for this question."""
         try:
-            planned = _cached_plan(remembered, task.question)
-        except PlanTextError:  # anybody may have written to a shared cache
+            if level == "shared_hits":  # where anybody may have written
+                remembered = replace(remembered, model_id=self._planner.model_id)
+                check_foreign(remembered, task)
+            planned = _cached_plan(remembered, task)
+        except ValueError:  # a PlanTextError is one
             self._memory.forget(key)
             return None
         if level == "shared_hits":
@@ -105,14 +114,32 @@ class CachingPlanner:
         return planned
 
 
+def check_foreign(remembered: CachedPlanText, task: PlanTask) -> None:
+    """Raise PlanTextError for an entry that no model can have written for this question.
+
+    Its text must be one that the question's grammar admits. All else of a plan follows from the text and the question.
+    """
+    if remembered.strategy not in get_args(Strategy) or not _admits(task.grammar, remembered.text):
+        raise PlanTextError("a text that the question's grammar does not admit")
+
+
+def _admits(grammar: str, text: str) -> bool:
+    """Tell whether a grammar admits a text, byte by byte: no tokenizer is needed (1.5 ms)."""
+    from llguidance import LLMatcher, LLParserLimits, LLTokenizer  # only where there is a shared cache
+
+    matcher = LLMatcher(LLTokenizer("byte"), grammar, log_level=0, limits=LLParserLimits(verbose_errors=False))
+    spelling = list(text.encode("utf-8", "replace"))
+    return matcher.try_consume_tokens(spelling) == len(spelling) and matcher.is_accepting()
+
+
 def _memorable(planned: Planned) -> CachedPlanText:
     assert planned.result is not None
     return CachedPlanText(planned.result.text, planned.model_id, planned.strategy)
 
 
-def _cached_plan(remembered: CachedPlanText, question: Question) -> Planned:
+def _cached_plan(remembered: CachedPlanText, task: PlanTask) -> Planned:
     """Build a cached plan. Raises PlanTextError when the text is not valid for this question."""
-    plan = plan_from_text(remembered.text, question)
+    plan = plan_from_text(remembered.text, task)
     return Planned(plan=plan, source="cache", model_id=remembered.model_id, strategy=remembered.strategy)
 
 

@@ -1,65 +1,92 @@
-"""The plan: what retrieval needs to know of a shopper's question."""
+"""The plan, version 2: what retrieval needs to know of a shopper's question.
 
-from typing import Literal
+These models check the shape. That intents, verticals, facets and sources are known is a matter of the model folder's
+vocabulary, from which alone plans take them.
+"""
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from typing import Annotated, Literal, Self
 
-from service.planner.vocabulary import FACETS, INTENTS, SOURCES, VERTICALS
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 Mode = Literal["keyword", "conversational"]
+Sort = Literal["relevance", "price_asc", "price_desc", "rating", "newest", "best_selling"]
+Offer = Literal["in_stock", "on_sale", "free_shipping", "fast_delivery"]
 MAX_QUERIES = 3
+MAX_PARTS = 4
 
 
-class Price(BaseModel):
-    """Price bounds in the currency of the question; None where the shopper named no bound."""
+def _distinct(values: list[str]) -> list[str]:
+    if len(set(values)) != len(values):
+        raise ValueError(f"values repeat: {values}")
+    return values
 
+
+def _said(values: list[str]) -> list[str]:
+    if not values or not all(value.strip() for value in values):
+        raise ValueError("no value, or an empty one")
+    return _distinct(values)
+
+
+Facets = dict[str, Annotated[list[str], AfterValidator(_said)]]
+Queries = Annotated[list[str], AfterValidator(_distinct), Field(max_length=MAX_QUERIES)]
+
+
+class _Shape(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    min: float | None = None
-    max: float | None = None
+
+class Price(_Shape):
+    """Price bounds, and the currency where the shopper named one (ISO 4217)."""
+
+    min: float | None = Field(default=None, ge=0)
+    max: float | None = Field(default=None, ge=0)
+    currency: str | None = Field(default=None, pattern="^[A-Z]{3}$")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min {self.min} is above max {self.max}")
+        return self
 
 
-class Plan(BaseModel):
-    """A validated plan; vocabularies are closed (`vocabulary.json`)."""
+class Rating(_Shape):
+    """The least customer rating, out of five stars."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    min: float | None = Field(default=None, gt=0, le=5)
+
+
+class Part(_Shape):
+    """One of several things that the shopper wants or compares; what holds for all of them stands in each."""
+
+    facets: Facets = Field(default_factory=dict)
+    exclude: Facets = Field(default_factory=dict)
+    price: Price = Price()
+    queries: Queries = Field(default_factory=list)
+
+
+class Plan(_Shape):
+    """A plan. `facets` are wanted and `exclude` refused values by facet, all of them the shopper's own words.
+
+    With `parts` (two to four), `facets` and `exclude` are what holds for all of them, and `queries` has one for each.
+    """
 
     mode: Mode
-    intent: str = Field(json_schema_extra={"enum": list(INTENTS)})
-    vertical: str | None = Field(default=None, json_schema_extra={"enum": [*VERTICALS, None]})
-    facets: dict[str, list[str]] = Field(default_factory=dict)
+    intent: str
+    vertical: str | None = None
+    facets: Facets = Field(default_factory=dict)
+    exclude: Facets = Field(default_factory=dict)
     price: Price = Price()
-    queries: list[str] = Field(default_factory=list, max_length=MAX_QUERIES)
-    sources: list[str] = Field(default_factory=list)
+    rating: Rating = Rating()
+    sort: Sort = "relevance"
+    offers: Annotated[list[Offer], AfterValidator(_distinct)] = Field(default_factory=list)
+    queries: Annotated[list[str], AfterValidator(_distinct), Field(max_length=MAX_PARTS)] = Field(default_factory=list)
+    parts: list[Part] = Field(default_factory=list, max_length=MAX_PARTS)
+    sources: Annotated[list[str], AfterValidator(_distinct)] = Field(default_factory=list)
 
-    @field_validator("intent")
-    @classmethod
-    def _known_intent(cls, intent: str) -> str:
-        return _known(intent, INTENTS, "intent")
-
-    @field_validator("vertical")
-    @classmethod
-    def _known_vertical(cls, vertical: str | None) -> str | None:
-        return None if vertical is None else _known(vertical, tuple(VERTICALS), "vertical")
-
-    @field_validator("facets")
-    @classmethod
-    def _known_facets(cls, facets: dict[str, list[str]]) -> dict[str, list[str]]:
-        for facet, values in facets.items():
-            _known(facet, FACETS, "facet")
-            if not values or not all(value.strip() for value in values):
-                raise ValueError(f"facet {facet!r} has no value or an empty one")
-        return facets
-
-    @field_validator("sources")
-    @classmethod
-    def _known_sources(cls, sources: list[str]) -> list[str]:
-        if len(set(sources)) != len(sources):
-            raise ValueError(f"sources repeat: {sources}")
-        return [_known(source, SOURCES, "source") for source in sources]
-
-
-def _known(value: str, vocabulary: tuple[str, ...], what: str) -> str:
-    if value not in vocabulary:
-        raise ValueError(f"unknown {what} {value!r}; one of {', '.join(vocabulary)}")
-    return value
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if len(self.parts) == 1:
+            raise ValueError("one part is no part: there are none, or two to four")
+        if not self.parts and len(self.queries) > MAX_QUERIES:
+            raise ValueError(f"{len(self.queries)} queries; at most {MAX_QUERIES} without parts")
+        return self

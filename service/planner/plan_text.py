@@ -1,46 +1,35 @@
 """Plan text: the compact line that the model writes, and its exact meaning.
 
-    Find Type running shoes Brand nike Under 100 Sports
-    ask reviews Type hiking boots Feature waterproof Fashion
+    find Type running shoes Not Brand nike Sports
+    Find And Type tent And Type sleeping bag All Audience kids Sports
+    Ask reviews answers Type hiking boots Fashion
     status
 
-    text      = INTENT-WORD                                 for intents whose sources are fixed
-              | INTENT-WORD SOURCE* (FACET-WORD span)* ["Over" n] ["Under" n] ["Try" wrong meant] VERTICAL-WORD
+    text = INTENT-WORD                                    for intents that are not about products
+         | INTENT-WORD SOURCE* span* VERTICAL-WORD
+    span = ["And" | "All"] ["Not"] FACET-WORD words
 
 The intent word is lower-case for a keyword query and capitalised for a conversational one, so mode and intent cost one
-token. Facets follow the question's own order and never overlap, so most words after a facet word are forced. What most
-training rows label comes first and the vertical, which few label, last: nothing is conditioned on a guess.
+token. Spans follow the question's own order and never overlap, so most words after a facet word are forced. "And"
+begins one of several things, "All" goes back to what holds for all of them, "Not" refuses. What most training rows
+label comes first and the vertical, which few label, last: nothing is conditioned on a guess. Prices, ratings, sorts and
+offers are read by rule (`phrases.py`) and cost no tokens.
 
 This module knows only the text; `grammar.py` writes what is legal for one question, `queries.py` the search queries.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from service.planner.numbers import format_number
 from service.planner.question import Question
 from service.planner.vocabulary import (
-    CORRECTION_WORD,
-    FACET_WORDS,
-    INTENT_WORDS,
-    MAX_PRICE_WORD,
-    MIN_PRICE_WORD,
+    FOREIGN_WORD,
     NO_VERTICAL_WORD,
-    PRODUCT_INTENTS,
-    SOURCE_WORDS,
-    VERTICAL_WORDS,
+    PART_WORD,
+    REFUSED_WORD,
+    SHARED_WORD,
+    Vocabulary,
 )
-
-_INTENT_OF_WORD = {
-    **{word: ("keyword", intent) for intent, word in INTENT_WORDS.items()},
-    **{word.capitalize(): ("conversational", intent) for intent, word in INTENT_WORDS.items()},
-}
-_FACET_OF_WORD = {word: facet for facet, word in FACET_WORDS.items()}
-_SOURCE_OF_WORD = {word: source for source, word in SOURCE_WORDS.items()}
-_VERTICAL_OF_WORD: dict[str, str | None] = {
-    **{word: vertical for vertical, word in VERTICAL_WORDS.items()},
-    NO_VERTICAL_WORD: None,
-}
-_SECTION_WORDS = frozenset({*_FACET_OF_WORD, *_VERTICAL_OF_WORD, MIN_PRICE_WORD, MAX_PRICE_WORD, CORRECTION_WORD})
 
 
 class PlanTextError(ValueError):
@@ -49,128 +38,134 @@ class PlanTextError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FacetSpan:
-    """Words `first` to `last` (inclusive indices into `Question.words`) named as the value of `facet`."""
+    """Words `first` to `last` (inclusive indices into `Question.words`) named as a value of `facet`.
+
+    `part` is 1, 2, … for one of several things, and 0 for what holds for the whole question.
+    """
 
     facet: str
     first: int
     last: int
-
-
-@dataclass(frozen=True, slots=True)
-class Correction:
-    """A correction: the question's word `wrong` was meant to be `meant` (both lower-case)."""
-
-    wrong: str
-    meant: str
+    refused: bool = False
+    part: int = 0
 
 
 @dataclass(slots=True)
 class PlanDraft:
-    """The meaning of plan text, before search queries are derived from it."""
+    """The meaning of plan text, before the closed phrases are read and search queries are derived.
+
+    `foreign` is true for a question in a language that the model does not read; it has no spans and no vertical.
+    """
 
     mode: str
     intent: str
     sources: list[str] = field(default_factory=list)
     spans: list[FacetSpan] = field(default_factory=list)
-    price_min: float | None = None
-    price_max: float | None = None
-    correction: Correction | None = None
     vertical: str | None = None
+    foreign: bool = False
 
 
-def intent_word(mode: str, intent: str) -> str:
+def intent_word(draft: PlanDraft, vocabulary: Vocabulary) -> str:
     """Return the first word of plan text: lower-case for keyword mode."""
-    word = INTENT_WORDS[intent]
-    return word if mode == "keyword" else word.capitalize()
+    word = vocabulary.intents[draft.intent].word
+    return word if draft.mode == "keyword" else word.capitalize()
 
 
-def render(draft: PlanDraft, question: Question) -> str:
+def source_words(draft: PlanDraft, vocabulary: Vocabulary) -> list[str]:
+    """Return the words of the sources; none where the intent names them."""
+    if vocabulary.intents[draft.intent].sources is not None:
+        return []
+    return [word for source in draft.sources if (word := vocabulary.sources[source].word)]
+
+
+def vertical_word(draft: PlanDraft, vocabulary: Vocabulary) -> str:
+    """Return the last word of plan text."""
+    if draft.foreign:
+        return FOREIGN_WORD
+    return NO_VERTICAL_WORD if draft.vertical is None else vocabulary.verticals[draft.vertical].word
+
+
+def render(draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> str:
     """Return the plan text of a draft, every word preceded by a space (the inverse of `parse`)."""
-    parts = [intent_word(draft.mode, draft.intent)]
-    if draft.intent not in PRODUCT_INTENTS:
-        return "".join(f" {part}" for part in parts)
-    parts += [SOURCE_WORDS[source] for source in draft.sources if draft.intent != "find_product" or source != "catalog"]
-    for span in draft.spans:
-        parts += [FACET_WORDS[span.facet], *(word.text for word in question.words[span.first : span.last + 1])]
-    if draft.price_min is not None:
-        parts += [MIN_PRICE_WORD, format_number(draft.price_min)]
-    if draft.price_max is not None:
-        parts += [MAX_PRICE_WORD, format_number(draft.price_max)]
-    if draft.correction is not None:
-        parts += [CORRECTION_WORD, draft.correction.wrong, draft.correction.meant]
-    parts.append(NO_VERTICAL_WORD if draft.vertical is None else VERTICAL_WORDS[draft.vertical])
-    return "".join(f" {part}" for part in parts)
+    words = [intent_word(draft, vocabulary)]
+    if vocabulary.intents[draft.intent].products:
+        words += source_words(draft, vocabulary)
+        words += _span_words(draft.spans, question, vocabulary)
+        words.append(vertical_word(draft, vocabulary))
+    return "".join(f" {word}" for word in words)
 
 
-def parse(text: str, question: Question) -> PlanDraft:
+def _span_words(spans: list[FacetSpan], question: Question, vocabulary: Vocabulary) -> Iterator[str]:
+    part = 0
+    for span in spans:
+        if span.part != part:
+            part = span.part
+            yield PART_WORD if part else SHARED_WORD
+        if span.refused:
+            yield REFUSED_WORD
+        yield vocabulary.facets[span.facet].word
+        yield from (word.text for word in question.words[span.first : span.last + 1])
+
+
+def parse(text: str, question: Question, vocabulary: Vocabulary) -> PlanDraft:
     """Parse plan text. Raises PlanTextError where the grammar of this question would not have admitted it."""
     words = text.split()
-    if not words or words[0] not in _INTENT_OF_WORD:
+    if not words or words[0] not in vocabulary.intent_of_word:
         raise PlanTextError(f"plan text starts with no intent: {text!r}")
-    mode, intent = _INTENT_OF_WORD[words[0]]
-    draft = PlanDraft(mode, intent)
+    mode, intent = vocabulary.intent_of_word[words[0]]
+    draft = PlanDraft(mode, intent, list(vocabulary.intents[intent].sources or ()))
     position = 1
-    while position < len(words) and words[position] in _SOURCE_OF_WORD:
-        draft.sources.append(_SOURCE_OF_WORD[words[position]])
+    while position < len(words) and words[position] in vocabulary.source_of_word:
+        draft.sources.append(vocabulary.source_of_word[words[position]])
         position += 1
-    next_word = 0  # spans are matched leftmost, from the end of the previous one
-    while position < len(words):
-        section, value, position = _section(words, position, text)
-        if section in _FACET_OF_WORD:
-            first = _find_span(question, value, next_word, text)
-            next_word = first + len(value)
-            draft.spans.append(FacetSpan(_FACET_OF_WORD[section], first, next_word - 1))
-        elif section in (MIN_PRICE_WORD, MAX_PRICE_WORD):
-            _set_price(draft, section, value, text)
-        elif section == CORRECTION_WORD:
-            draft.correction = _correction(value, question, text)
-        else:
-            draft.vertical = _VERTICAL_OF_WORD[section]
-    _order_price(draft)
+    _parse_spans(draft, words[position:], question, vocabulary)
     return draft
 
 
-def _section(words: list[str], position: int, text: str) -> tuple[str, list[str], int]:
+def _parse_spans(draft: PlanDraft, words: list[str], question: Question, vocabulary: Vocabulary) -> None:
+    """Read the spans and the vertical."""
+    named: list[tuple[str, list[str], bool, int]] = []
+    position = part = parts = 0
+    refused = False
+    while position < len(words):
+        section, value, position = _section(words, position, vocabulary)
+        if section == PART_WORD:
+            part = parts = parts + 1
+        elif section == SHARED_WORD:
+            part = 0
+        elif section == REFUSED_WORD:
+            refused = True
+        elif section in vocabulary.facet_of_word:
+            named.append((vocabulary.facet_of_word[section], value, refused, part))
+            refused = False
+        else:
+            draft.vertical = vocabulary.vertical_of_word[section]
+            draft.foreign = section == FOREIGN_WORD
+    end = len(question.words)
+    for facet, value, refused, part in reversed(named):  # where a value was said twice, the newest words count
+        end = _find_span(question, value, end)
+        draft.spans.insert(0, FacetSpan(facet, end, end + len(value) - 1, refused, part))
+
+
+def _section(words: list[str], position: int, vocabulary: Vocabulary) -> tuple[str, list[str], int]:
     """Return the section word at `position`, the words of its value, and where the next section starts."""
     section = words[position]
-    if section not in _SECTION_WORDS:
-        raise PlanTextError(f"{section!r} opens no section in {text!r}")
+    if section not in vocabulary.section_words:
+        raise PlanTextError(f"{section!r} opens no section in {' '.join(words)!r}")
     end = position + 1
-    while end < len(words) and words[end] not in _SECTION_WORDS:
+    while end < len(words) and words[end] not in vocabulary.section_words:
         end += 1
     value = words[position + 1 : end]
-    if bool(value) == (section in _VERTICAL_OF_WORD):
-        raise PlanTextError(f"{section!r} has {'a' if value else 'no'} value in {text!r}")
+    if bool(value) != (section in vocabulary.facet_of_word):
+        raise PlanTextError(f"{section!r} has {'a' if value else 'no'} value in {' '.join(words)!r}")
     return section, value, end
 
 
-def _find_span(question: Question, value: list[str], start: int, text: str) -> int:
+def _find_span(question: Question, value: list[str], end: int) -> int:
+    """Return where `value` stands last before word `end`."""
     words = question.words
-    for first in range(start, len(words) - len(value) + 1):
+    for first in range(end - len(value), -1, -1):
         window = words[first : first + len(value)]
         if [word.text for word in window] == value and window[0].utterance == window[-1].utterance:
             return first
-    raise PlanTextError(f"{' '.join(value)!r} is no span of the question after word {start} in {text!r}")
-
-
-def _correction(value: list[str], question: Question, text: str) -> Correction:
-    if len(value) != 2 or value[0] not in {word.text for word in question.words}:
-        raise PlanTextError(f"{' '.join(value)!r} corrects no word of the question in {text!r}")
-    return Correction(*value)
-
-
-def _set_price(draft: PlanDraft, section: str, value: list[str], text: str) -> None:
-    try:
-        number = float(value[0])
-    except ValueError as error:
-        raise PlanTextError(f"{value[0]!r} is no number in {text!r}") from error
-    if section == MIN_PRICE_WORD:
-        draft.price_min = number
-    else:
-        draft.price_max = number
-
-
-def _order_price(draft: PlanDraft) -> None:
-    """Swap a reversed range ("from 40 to 20"), which means the same range."""
-    if draft.price_min is not None and draft.price_max is not None and draft.price_min > draft.price_max:
-        draft.price_min, draft.price_max = draft.price_max, draft.price_min
+    raise PlanTextError(f"{' '.join(value)!r} is no span of the question before its word {end}")

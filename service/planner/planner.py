@@ -22,6 +22,7 @@ from service.planner.plan_text import PlanDraft, PlanTextError, parse
 from service.planner.prompt import PlanTask
 from service.planner.queries import complete_plan
 from service.planner.question import Question
+from service.planner.vocabulary import Vocabulary
 from service.telemetry.logs import error_location
 
 logger = logging.getLogger(__name__)
@@ -79,22 +80,31 @@ class Planned:
 class Planner:
     """Plans questions on one engine, with one decoding strategy by default."""
 
-    def __init__(self, engine: Generator, strategy: Strategy = "medusa") -> None:
+    def __init__(self, engine: Generator, vocabulary: Vocabulary, strategy: Strategy = "medusa") -> None:
+        """Take the vocabulary that the engine's model learnt; a reload replaces it."""
         self._engine = engine
+        self.vocabulary = vocabulary
         self._pool = engine if isinstance(engine, Pool) else None
         self._strategy = strategy
 
-    def plan_by_rule(self, question: Question, error: EngineError | PlanTextError) -> Planned:
-        """Plan the question by rule, because `error` kept the model from it."""
+    @property
+    def model_id(self) -> str:
+        return self._engine.model_id
+
+    def task(self, question: Question, deadline: float | None = None) -> PlanTask:
+        """Return a question to plan, until `deadline` on the `time.monotonic` clock."""
+        return PlanTask(question, self.vocabulary, deadline)
+
+    def plan_by_rule(self, task: PlanTask, error: EngineError | PlanTextError) -> Planned:
+        """Plan by rule, because `error` kept the model from it."""
         if isinstance(error, PlanTextError):  # the grammar admitted a text that the parser rejects: a bug of ours
             logger.error("plan text did not parse", extra={"exception": error_location(error)})
         else:
             log = logger.warning if isinstance(error, IncompletePlanError) else logger.debug
             log("fell back to rules", extra={"reason": error.reason, "detail": str(error)})
         reason = error.reason if isinstance(error, EngineError) else "engine"
-        return Planned(
-            plan=fallback_plan(question), source="fallback", model_id=RULES_ID, strategy="rules", reason=reason
-        )
+        plan = fallback_plan(task.question, task.vocabulary)
+        return Planned(plan=plan, source="fallback", model_id=RULES_ID, strategy="rules", reason=reason)
 
     async def plan_with_model(
         self, task: PlanTask, *, strategy: Strategy | None = None, fast_forward: bool = True, trace: bool = False
@@ -115,7 +125,7 @@ class Planner:
             doubted, result = result, await self._pool.generate(request, second_opinion_on=result)
             draft = _draft(result, task)
             self._pool.distrust(doubted)
-        plan = complete_plan(draft, task.question)
+        plan = complete_plan(draft, task.question, task.vocabulary)
         model_id = result.model_id or self._engine.model_id
         return Planned(plan=plan, source="model", model_id=model_id, strategy=chosen, result=result)
 
@@ -124,9 +134,10 @@ def _draft(result: GenerationResult, task: PlanTask) -> PlanDraft:
     """Parse the result. Raises IncompletePlanError, PlanTextError."""
     if result.stop_reason != "finished":
         raise IncompletePlanError(result.stop_reason, result.plan_tokens)
-    return parse(result.text, task.question)
+    return parse(result.text, task.question, task.vocabulary)
 
 
-def plan_from_text(text: str, question: Question) -> Plan:
+def plan_from_text(text: str, task: PlanTask) -> Plan:
     """Return the plan that the model's text means for this question. Raises PlanTextError when it is invalid."""
-    return complete_plan(parse(text, question), question)
+    draft = parse(text, task.question, task.vocabulary)
+    return complete_plan(draft, task.question, task.vocabulary)

@@ -10,6 +10,7 @@ from functools import cached_property
 from service.engines.protocol import GenerationRequest, Strategy
 from service.planner.grammar import plan_grammar
 from service.planner.question import Question
+from service.planner.vocabulary import Vocabulary
 
 _KEY_BYTES = 20
 # Short and long questions, with one fact or many, about orders and products: a replica generates their plans before its
@@ -34,9 +35,10 @@ def render_prompt(question: Question) -> str:
 class PlanTask:
     """A question to plan; prompt, grammar and key are computed on first use, and only once."""
 
-    def __init__(self, question: Question, deadline: float | None = None) -> None:
+    def __init__(self, question: Question, vocabulary: Vocabulary, deadline: float | None = None) -> None:
         """Take `deadline`, on the `time.monotonic` clock, in seconds."""
         self.question = question
+        self.vocabulary = vocabulary
         self.deadline = deadline
         self._keys: dict[str, str] = {}
 
@@ -46,7 +48,7 @@ class PlanTask:
 
     @cached_property
     def grammar(self) -> str:
-        return plan_grammar(self.question)
+        return plan_grammar(self.question, self.vocabulary)
 
     @property
     def _seen(self) -> str:
@@ -73,7 +75,7 @@ class PlanTask:
         )
 
 
-def warm_up_requests(strategy: Strategy) -> list[GenerationRequest]:
+def warm_up_requests(strategy: Strategy, vocabulary: Vocabulary) -> list[GenerationRequest]:
     """Return questions of all usual lengths, for a replica's first generations."""
     questions = (Question.parse(newest, history) for *history, newest in _WARM_UP_QUESTIONS)
-    return [PlanTask(question).request(strategy) for question in questions]
+    return [PlanTask(question, vocabulary).request(strategy) for question in questions]

@@ -1,11 +1,14 @@
 """`python -m service.weights export|import`: export our model to other engines, or import others' models."""
 
 import argparse
+import shutil
 import sys
 from pathlib import Path
 
 from pydantic import ValidationError
+from tokenizers import Tokenizer
 
+from service.planner.vocabulary import FILE_NAME, SHIPPED_MODEL, Vocabulary, VocabularyError, vocabulary_file
 from service.settings import Settings
 from service.weights.base_weights import BaseWeightsError
 from service.weights.exporting import export_model
@@ -33,6 +36,12 @@ def _parser() -> argparse.ArgumentParser:
     taken.add_argument("--checkpoint", type=_path, required=True, help="a folder in Hugging Face's layout")
     taken.add_argument("--heads", type=_path, help="a file or folder of Medusa heads, in any layout")
     taken.add_argument("--tree", type=_path, help="a JSON list of choices")
+    taken.add_argument(
+        "--vocabulary",
+        type=_path,
+        default=SHIPPED_MODEL,
+        help="the vocabulary.json that it learnt, or its folder",
+    )
     taken.add_argument("--output", type=_path, required=True, help="a new folder")
     taken.add_argument("--id", default="", help="the model's name in answers; the checkpoint's folder otherwise")
     return parser
@@ -47,7 +56,14 @@ def _export(arguments: argparse.Namespace) -> list[str]:
 
 
 def _import(arguments: argparse.Namespace) -> list[str]:
+    vocabulary = Vocabulary.load(arguments.vocabulary)
     made = import_model(arguments.checkpoint, arguments.output, arguments.heads, name=arguments.id, tree=arguments.tree)
+    shutil.copyfile(vocabulary_file(arguments.vocabulary), made.folder / FILE_NAME)
+    tokenizer = Tokenizer.from_file(str(arguments.checkpoint / "tokenizer.json"))
+    try:
+        vocabulary.check_tokens(tokenizer, made.folder / FILE_NAME)
+    except VocabularyError as error:
+        made.notes.append(f"every word of the vocabulary that is several tokens makes plans slower: {error}")
     heads = "" if made.heads is None else f" with {made.heads.heads.count} heads of {made.heads.path}"
     return [
         f"wrote {made.folder}{heads}",
@@ -61,7 +77,7 @@ def main(words: list[str] | None = None) -> int:
     arguments = _parser().parse_args(words)
     try:
         lines = (_export if arguments.command == "export" else _import)(arguments)
-    except (LayoutError, ModelFolderError, BaseWeightsError, ValidationError, OSError) as error:
+    except (LayoutError, ModelFolderError, VocabularyError, BaseWeightsError, ValidationError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
     print("\n".join(lines))

@@ -1,6 +1,7 @@
 """Read a model folder: what we trained (adapter, heads, tree) and the base that it was trained on.
 
     model.json                  id, base (a known name, or a folder in Hugging Face's layout), special tokens, limits
+    vocabulary.json             what its plans may say: see service/planner/vocabulary.py
     adapter_model.safetensors   optional, PEFT's LoRA layout, with adapter_config.json; merged into the base at load
     medusa_heads.safetensors    optional, `{i}.0.linear.weight` ... as FasterDecoding and TGI name them
     medusa_tree.json            the tree as NxDI lists it: one list of ranks a node

@@ -2,7 +2,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.pre_tokenizers import ByteLevel
 
-from service.planner import vocabulary
+from service.planner.vocabulary import shipped_vocabulary
 
 
 def _byte_level(words: list[str]) -> Tokenizer:
@@ -27,18 +27,7 @@ def _byte_level(words: list[str]) -> Tokenizer:
 @pytest.fixture(scope="session")
 def plan_tokenizer() -> Tokenizer:
     """Return a tokenizer to which every plan word, and each word of these tests, is one token after a space."""
-    words = [
-        *vocabulary.FACET_WORDS.values(),
-        *vocabulary.SOURCE_WORDS.values(),
-        *vocabulary.VERTICAL_WORDS.values(),
-        *(word for intent in vocabulary.INTENT_WORDS.values() for word in (intent, intent.capitalize())),
-        vocabulary.NO_VERTICAL_WORD,
-        vocabulary.MIN_PRICE_WORD,
-        vocabulary.MAX_PRICE_WORD,
-        vocabulary.CORRECTION_WORD,
-        "red",
-        "shoes",
-    ]
+    words = [*(word for _, word in shipped_vocabulary().words()), "red", "shoes"]
     return _byte_level(words)
 
 

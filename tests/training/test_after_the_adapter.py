@@ -11,6 +11,7 @@ from service.engines.torch.engine import load
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
 from tests.tiny_model import write_tiny_model
 from tests.training.tiny_data import write_data
 from training.heads import train_heads
@@ -51,6 +52,6 @@ def test_heads_prefill_head_and_tree_come_out_as_they_are_served(tmp_path: Path)
     assert drafting["prefill_draft"] == []
     served = load(EngineConfig(model_dir=model_dir, cache_dir=tmp_path, dtype="float32"))
     question = Question.parse("red shoes for men")
-    request = GenerationRequest(prompt=render_prompt(question), grammar=plan_grammar(question))
+    request = GenerationRequest(prompt=render_prompt(question), grammar=plan_grammar(question, shipped_vocabulary()))
     greedy = GenerationRequest(prompt=request.prompt, grammar=request.grammar, strategy="autoregressive")
     assert served.generate(request).tokens == served.generate(greedy).tokens

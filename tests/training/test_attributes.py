@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from service.decoding.constraint import GrammarCompiler
 from service.planner.grammar import plan_grammar
 from service.planner.plan_text import render
+from service.planner.vocabulary import shipped_vocabulary
 from tests.training.tiny_data import write_data
 from training.data import attributes
 from training.data.attributes import Attribute, Category
@@ -32,7 +33,7 @@ def test_a_category_has_its_attributes_and_those_of_dev_rows_are_absent(data: Pa
     found = attributes.categories(data)
 
     assert [category.name for category in found] == ["lamps", "kettles", "rugs"]
-    assert {category.vertical for category in found} == {"hg"}
+    assert {category.vertical for category in found} == {"home-garden"}
     assert found[0].attributes == (
         Attribute("color", "color", ("red", "rose gold")),
         Attribute("age group", "audience", ("0-6 months",)),
@@ -52,7 +53,7 @@ def test_a_question_names_its_category_and_what_is_said_of_it(data: Path) -> Non
         assert ("type", "lamps") in named
         assert example.knows_vertical
         assert not example.knows_facets
-        assert example.draft.vertical == "hg"
+        assert example.draft.vertical == "home-garden"
     queries = " | ".join(example.query for example in questions)
     assert "lamps for 0-6 months" in queries  # after the name, too
     assert "0-6 months lamps" in queries
@@ -63,8 +64,8 @@ def test_a_question_names_its_category_and_what_is_said_of_it(data: Path) -> Non
 def test_every_question_is_admitted_by_its_grammar(data: Path, plan_tokenizer: Tokenizer) -> None:
     compiler = GrammarCompiler(plan_tokenizer.to_str(), 2)
     for example in _questions(attributes.categories(data)[0], 60):
-        constraint = compiler.compile(plan_grammar(example.question()))
-        text = render(example.draft, example.question())
+        constraint = compiler.compile(plan_grammar(example.question(), shipped_vocabulary()))
+        text = render(example.draft, example.question(), shipped_vocabulary())
         constraint.accept(plan_tokenizer.encode(text, add_special_tokens=False).ids)
         assert constraint.finished(), (example, text)
 

@@ -7,6 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 from tokenizers import Tokenizer
+from training.__main__ import train
+from training.own_plans import OwnPlans
+from training.retention import Retention
 
 from service.engines.config import EngineConfig
 from service.engines.protocol import GenerationRequest
@@ -15,12 +18,10 @@ from service.planner.grammar import plan_grammar
 from service.planner.plan_text import parse
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
 from service.weights.base_weights import BASE_NAME, LAYOUT_VERSION, WHEEL_SHA256
 from tests.training.tiny_data import write_base, write_data
-from training.__main__ import train
 from training.data.mix import Shares
-from training.own_plans import OwnPlans
-from training.retention import Retention
 from training.settings import (
     AdapterSettings,
     EarlyExitSettings,
@@ -87,11 +88,11 @@ def test_a_folder_that_is_served_comes_out(settings: TrainingSettings) -> None:
 
     served = load(EngineConfig(model_dir=settings.output, cache_dir=settings.cache, dtype="float32"))
     question = Question.parse("red shoes")
-    request = GenerationRequest(prompt=render_prompt(question), grammar=plan_grammar(question))
+    request = GenerationRequest(prompt=render_prompt(question), grammar=plan_grammar(question, shipped_vocabulary()))
     medusa = served.generate(request)
     greedy = served.generate(replace(request, strategy="autoregressive"))
     assert medusa.tokens == greedy.tokens
-    assert parse(medusa.text, question)
+    assert parse(medusa.text, question, shipped_vocabulary())
 
     before = {path: path.stat().st_mtime_ns for path in settings.work.rglob("*.safetensors")}
     train(settings)

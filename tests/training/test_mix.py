@@ -10,6 +10,7 @@ from benchmarks.questions import DATA, has_dev_data
 from service.decoding.constraint import GrammarCompiler
 from service.planner.grammar import plan_grammar
 from service.planner.plan_text import render
+from service.planner.vocabulary import shipped_vocabulary
 from tests.training.tiny_data import write_data
 from training.data import rows
 from training.data.mix import Mix, dev_sets, keyword_form
@@ -31,8 +32,8 @@ def test_every_example_of_an_epoch_is_admitted_by_its_grammar(data: Path, plan_t
     compiler = GrammarCompiler(plan_tokenizer.to_str(), 2)
     for example in Mix(data).epoch(random.Random(3)):
         question = example.question()
-        constraint = compiler.compile(plan_grammar(question))
-        text = render(example.draft, question)
+        constraint = compiler.compile(plan_grammar(question, shipped_vocabulary()))
+        text = render(example.draft, question, shipped_vocabulary())
         constraint.accept(plan_tokenizer.encode(text, add_special_tokens=False).ids)
         assert constraint.finished(), (example, text)
 
@@ -53,14 +54,14 @@ def test_dev_categories_and_unknown_verticals_teach_nothing(data: Path) -> None:
 
     assert "vases" not in names, "a dev row uses this category"
     assert "repair" not in names, "its vertical is not in the vocabulary"
-    assert names["lamps"] == "hg"
+    assert names["lamps"] == "home-garden"
 
 
 def test_templated_rows_keep_only_what_the_vocabulary_knows(data: Path) -> None:
     example = next(iter(rows.taxonomy_rows(data, "train")))
 
     assert [span.facet for span in example.draft.spans] == ["feature", "type"]
-    assert example.draft.price_max == 30.0
+    assert example.price == (None, 30.0)
     assert example.knows_vertical
     assert not example.knows_facets
 

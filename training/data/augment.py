@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from service.planner.plan_text import Correction, FacetSpan, PlanDraft
+from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
 from training.data.examples import Example, MarkedText, shift
 from training.data.phrases import expand, misspell, phrases, split_templates, spoken_price, wrap
@@ -19,19 +19,16 @@ Bounds = tuple[float | None, float | None]  # lowest and highest price
 _CORRECTABLE = re.compile(r"^[A-Za-z]{1,19}$")
 
 
-def keyword(query: LabelledQuery, *, misspelt: bool = False) -> Example:
+def keyword(query: LabelledQuery) -> Example:
     """Make an example of the query as it was typed."""
-    return _product(query.text, "keyword", price_max=query.price_max, may_be_misspelt=misspelt, origin="queryner")
+    return _product(query.text, "keyword", price=(None, query.price_max), origin="queryner")
 
 
 def sentence(query: LabelledQuery, rng: random.Random) -> Example:
-    """Put the query inside a request; one in five asks for advice, for which reviews are a source."""
-    advice = rng.random() < 0.2
-    template = rng.choice(phrases()["advice_wrappers" if advice else "find_wrappers"])
-    sources = ["catalog", "reviews"] if advice else ["catalog"]
-    return _product(
-        wrap(template, query.text), "conversational", sources=sources, price_max=query.price_max, origin="sentence"
-    )
+    """Put the query inside a request; one in five asks for a recommendation."""
+    template = rng.choice(phrases()["recommend_wrappers" if rng.random() < 0.2 else "find_wrappers"])
+    text = wrap(template, query.text)
+    return _product(text, "conversational", price=(None, query.price_max), origin="sentence")
 
 
 def product_question(query: LabelledQuery, rng: random.Random) -> Example:
@@ -60,13 +57,10 @@ def with_price(query: LabelledQuery, rng: random.Random) -> Example:
     if rng.random() < 0.45:
         mode = "conversational"
         text = wrap(rng.choice(phrases()["find_wrappers"]), text)
-    bounds = {"price_max": (None, low), "price_min": (low, None), "price_range": (low, high), "not_price": (None, None)}
-    price_min, price_max = bounds[kind]
-    example = _product(text, mode, price_min=price_min, price_max=price_max, origin="price")
-    named = example.question().numbers
-    if all(bound is None or bound in named for bound in (price_min, price_max)):
-        return example
-    return keyword(query)
+    bounds: dict[str, Bounds] = {
+        "price_max": (None, low), "price_min": (low, None), "price_range": (low, high), "not_price": (None, None)
+    }  # fmt: skip
+    return _product(text, mode, price=bounds[kind], origin="price")
 
 
 def _measure(phrase: str) -> MarkedText:
@@ -75,19 +69,19 @@ def _measure(phrase: str) -> MarkedText:
     return MarkedText.value(facet, phrase)
 
 
-def with_negation(query: LabelledQuery, other: str, rng: random.Random) -> Example:
-    """Add "not leather", a feature that keeps its "not", so that retrieval never searches for leather."""
-    phrase = MarkedText.plain(rng.choice(phrases()["negations"]).replace("X", other))
-    start = 1 if phrase.words[0] in ("but", "anything") else 0
-    phrase = replace(phrase, spans=(FacetSpan("feature", start, len(phrase.words) - 1),))
-    text = query.text + phrase
+def with_negation(query: LabelledQuery, facet: str, other: str, rng: random.Random) -> Example:
+    """Add "not leather": the bare value is refused."""
+    before, after = rng.choice(phrases()["negations"]).split("X")
+    value = MarkedText.value(facet, other)
+    refused = replace(value, spans=tuple(replace(span, refused=True) for span in value.spans))
+    text = query.text + MarkedText.plain(before) + refused + MarkedText.plain(after)
     if rng.random() < 0.5:
         return _product(wrap(rng.choice(phrases()["find_wrappers"]), text), "conversational", origin="negation")
-    return _product(text, "keyword", price_max=query.price_max, origin="negation")
+    return _product(text, "keyword", price=(None, query.price_max), origin="negation")
 
 
 def with_slip(query: LabelledQuery, rng: random.Random) -> Example:
-    """Misspell one word; the plan says what it was meant to be."""
+    """Misspell one word."""
     candidates = [i for i, word in enumerate(query.text.words) if len(word) >= 5 and _CORRECTABLE.match(word)]
     if not candidates:
         return keyword(query)
@@ -99,12 +93,11 @@ def with_slip(query: LabelledQuery, rng: random.Random) -> Example:
         meant = keyword(query)
         slipped = replace(meant, query=" ".join(words))
     else:
-        meant = _product(wrapped, "conversational", price_max=query.price_max)
+        meant = _product(wrapped, "conversational", price=(None, query.price_max))
         slipped = replace(meant, query=str(wrapped).replace(query.text.words[at], words[at], 1))
     if slipped.query == meant.query:
         return meant
-    correction = Correction(words[at].lower(), query.text.words[at].lower())
-    return replace(slipped, draft=replace(meant.draft, correction=correction), origin="slip")
+    return replace(slipped, slip=(words[at].lower(), query.text.words[at].lower()), origin="slip")
 
 
 def with_other_values(query: LabelledQuery, values: dict[str, list[str]], rng: random.Random) -> LabelledQuery:
@@ -168,8 +161,6 @@ def _with_a_bound(before: MarkedText, rng: random.Random) -> tuple[MarkedText, B
     kind = rng.choice(("price_max", "price_max", "price_min"))
     text, value = spoken_price(rng)
     priced = before + MarkedText.plain(rng.choice(phrases()[kind]).replace("N", text))
-    if value not in Question.parse(str(priced)).numbers:
-        return before, (None, None)
     return priced, (value, None) if kind == "price_min" else (None, value)
 
 
@@ -190,8 +181,7 @@ def _priced_follow_up(query: LabelledQuery, before: MarkedText, rng: random.Rand
     question = MarkedText.plain(f"{lead} {rng.choice(phrases()[kind]).replace('N', text)}")
     mode = "conversational" if lead.startswith(("what", "do")) else "keyword"
     bounds = (value, None) if kind == "price_min" else (None, value)
-    example = _after([before], question, mode, bounds=bounds)
-    return example if value in example.question().numbers else keyword(query)
+    return _after([before], question, mode, bounds=bounds)
 
 
 def _after(
@@ -209,10 +199,10 @@ def _after(
     for text in (*earlier, newest):
         spans += shift(text.spans, offset)
         offset += len(text.words)
-    draft = PlanDraft(mode, intent, list(sources), spans, *bounds)
+    draft = PlanDraft(mode, intent, list(sources), spans)
     if len(Question.parse(str(newest), history).utterances) != len(history) + 1:
         return replace(_product(newest, mode, intent, list(sources)), knows_facets=False)
-    return Example(str(newest), draft, history, origin="follow_up")
+    return Example(str(newest), draft, history, price=bounds, origin="follow_up")
 
 
 def _words_before(query: str, history: tuple[str, ...]) -> int:
@@ -226,13 +216,11 @@ def _product(
     intent: str = "find_product",
     sources: Sequence[str] = ("catalog",),
     *,
-    price_min: float | None = None,
-    price_max: float | None = None,
-    may_be_misspelt: bool = False,
+    price: Bounds = (None, None),
     origin: str = "",
 ) -> Example:
-    draft = PlanDraft(mode, intent, list(sources), list(text.spans), price_min, price_max)
-    return Example(str(text), draft, may_be_misspelt=may_be_misspelt, origin=origin)
+    draft = PlanDraft(mode, intent, list(sources), list(text.spans))
+    return Example(str(text), draft, price=price, origin=origin)
 
 
 def support(intent: str, mode: str, rng: random.Random, split: Split = "train") -> Example:

@@ -10,7 +10,6 @@ from training.data.behaviour_phrases import Facts, closed_phrase
 from training.data.behaviour_plans import (
     ASKED_SOURCES,
     INTENT_SOURCES,
-    SLUGS,
     WIDE,
     Plan,
     content,
@@ -21,6 +20,7 @@ from training.data.behaviour_plans import (
 )
 from training.data.behaviour_slots import Filler, attributes
 from training.data.behaviour_text import Line, Piece, read_lines, text_of
+from training.data.rows import VERTICAL_CODES
 
 _AHEAD: Final = ("brand", "color", "material", "feature")  # stand before the thing; other facets after it
 _STARTS: Final = (
@@ -90,7 +90,7 @@ class Wish:
     def plan(self, question: str, intent: str = "find_product", sources: Sequence[str] | None = None) -> Plan:
         """Return the plan of the wish."""
         plan = empty_plan(intent, mode_of(question), sources)
-        plan["vertical"] = SLUGS[self.vertical]
+        plan["vertical"] = self.vertical
         plan["facets"] = facets_of(self.pieces)[0]
         plan["exclude"] = facets_of(self.refused)[1]
         plan["price"], plan["rating"]["min"], plan["sort"] = dict(self.price), self.rating, self.sort
@@ -134,9 +134,9 @@ class Conversation:
         kind, what = line.section[0], line.section[1] if len(line.section) > 1 else ""
         needed = {piece.slot for piece in line.pieces} & {"brand", "color", "material", "size", "audience", "feature"}
         needed |= {what} & {"brand", "color", "material", "size", "audience", "feature"}
-        choices = sorted(
-            {v for v, _ in attributes() if v != "bi" and all((v, facet) in attributes() for facet in needed)}
-        )
+        shopped = [vertical for vertical in VERTICAL_CODES.values() if vertical != "business-industrial"]
+        known = attributes()
+        choices = [v for v in shopped if (v, "type") in known and all((v, facet) in known for facet in needed)]
         vertical = self._rng.choice(choices)
         wish, history = self._start(vertical, kind, what)
         if wish is None:
@@ -279,7 +279,7 @@ class Conversation:
         other = [piece for piece in filled.pieces if piece.is_queried]
         question = text_of(filled.pieces)
         plan = empty_plan("compare_products", mode_of(question))
-        plan["vertical"] = SLUGS[wish.vertical]
+        plan["vertical"] = wish.vertical
         for pieces, price in ((wish.pieces, wish.price), (other, _NO_PRICE)):
             query = " ".join(piece.text for piece in pieces)
             part = {"facets": facets_of(pieces)[0], "exclude": {}, "price": dict(price), "queries": distinct([query])}

@@ -8,23 +8,17 @@ from service.planner.phrases import OFFERS, SORTS, Phrases, read_phrases
 from service.planner.phrases_text import without
 from service.planner.phrases_words import Words
 from service.planner.queries import FUNCTION_WORDS
-from service.planner.vocabulary import FACETS, FIXED_SOURCES, SOURCES, VERTICALS
+from service.planner.vocabulary import shipped_vocabulary
 from training.data.behaviour_text import Piece, places, text_of
 from training.data.rows import looks_conversational
 
 Plan = dict[str, Any]
-INTENTS: Final = (
-    "find_product", "compare_products", "advise", "ask_product", "order_status", "order_change", "returns_refunds",
-    "payment_billing", "policy_help", "account", "contact_agent", "feedback", "small_talk", "out_of_scope",
-)  # fmt: skip
-INTENT_SOURCES: Final[dict[str, list[str]]] = {
-    "find_product": ["catalog"], "compare_products": ["catalog", "reviews"], "advise": ["reviews", "qa", "catalog"],
-    "ask_product": ["qa", "catalog"], "small_talk": [], "out_of_scope": [],
-    **{intent: list(sources) for intent, sources in FIXED_SOURCES.items() if sources},
-}  # fmt: skip
+VOCABULARY: Final = shipped_vocabulary()
+INTENT_SOURCES: Final = {"ask_product": ["qa", "catalog"]} | {
+    key: list(intent.sources) for key, intent in VOCABULARY.intents.items() if intent.sources is not None
+}
 ASKED_SOURCES: Final = {"catalog": ["catalog", "qa"], "qa": ["qa", "catalog"], "reviews": ["reviews", "qa"]}
-SEARCHLESS: Final = ("small_talk", "out_of_scope")
-SLUGS: Final = {code: "-".join(re.findall("[a-z]+", name.lower())) for code, name in VERTICALS.items()}
+SEARCHLESS: Final = tuple(intent for intent, sources in INTENT_SOURCES.items() if not sources)
 # Words of sentences that `looks_conversational` does not know.
 _SAID = re.compile(
     r"\b(something|anything|will|which|why|did|has|should|show|find|looking|compare|versus|if|them|let|give|get|gimme"
@@ -66,7 +60,7 @@ def sentence_plan(
     if intent not in ("find_product", "compare_products", "advise", "ask_product"):
         plan["queries"] = [content(text)]
         return plan
-    plan["vertical"] = SLUGS[vertical] if vertical else None
+    plan["vertical"] = vertical
     said = read_phrases(text)
     say_closed(plan, said)
     count = max((piece.part for piece in pieces), default=0)
@@ -173,13 +167,13 @@ def problems(history: Sequence[str], question: str, plan: Plan) -> list[str]:
     found: list[str] = []
     if set(plan) != set(empty_plan("advise", "keyword")):
         return [f"fields are {sorted(plan)}"]
-    if plan["intent"] not in INTENTS or plan["mode"] not in ("keyword", "conversational"):
+    if plan["intent"] not in INTENT_SOURCES or plan["mode"] not in ("keyword", "conversational"):
         found.append(f"intent {plan['intent']} or mode {plan['mode']} is unknown")
-    if plan["vertical"] is not None and plan["vertical"] not in SLUGS.values():
+    if plan["vertical"] is not None and plan["vertical"] not in VOCABULARY.verticals:
         found.append(f"vertical {plan['vertical']} is unknown")
     if plan["sort"] not in SORTS or not set(plan["offers"]) <= set(OFFERS):
         found.append("sort or offers are unknown")
-    if not set(plan["sources"]) <= set(SOURCES) or len(set(plan["sources"])) != len(plan["sources"]):
+    if not set(plan["sources"]) <= set(VOCABULARY.sources) or len(set(plan["sources"])) != len(plan["sources"]):
         found.append(f"sources {plan['sources']} are unknown")
     searches = plan["intent"] not in SEARCHLESS
     if bool(plan["queries"]) != searches or bool(plan["sources"]) != searches:
@@ -215,7 +209,7 @@ def _item_problems(texts: list[list[str]], item: Plan) -> list[str]:
     found = []
     for name in ("facets", "exclude"):
         for facet, values in item[name].items():
-            if facet not in FACETS or not values:
+            if facet not in VOCABULARY.facets or not values:
                 found.append(f"{name} {facet} is unknown or empty")
             for value in values:
                 if not any(_holds(text, Words(value).texts) for text in texts):

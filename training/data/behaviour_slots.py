@@ -9,7 +9,7 @@ from functools import cache
 from service.planner.phrases import Phrases, read_phrases
 from training.data.behaviour_phrases import Facts, closed_phrase
 from training.data.behaviour_text import Line, Piece, sections
-from training.data.rows import LabelledQuery
+from training.data.rows import VERTICAL_CODES, LabelledQuery
 from training.data.written import FACET_LETTERS, labelled_queries, product_names
 
 _LETTERS = {facet: letter for letter, facet in FACET_LETTERS.items()}
@@ -33,8 +33,8 @@ def attributes() -> dict[tuple[str, str], tuple[str, ...]]:
     """Return values by vertical and facet."""
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for section, line, _ in sections("attributes.txt"):
-        vertical, facet = section.split()
-        found[vertical, facet] += [value.strip() for value in line.split(",")]
+        code, facet = section.split()
+        found[VERTICAL_CODES[code], facet] += [value.strip() for value in line.split(",")]
     return {key: tuple(values) for key, values in found.items()}
 
 
@@ -111,7 +111,7 @@ class Filler:
         self._said: set[str] = set()  # values of the sentence so far
         self._is_alike = True
         self._head: tuple[str, str] | None = None  # vertical and last word of the kind that is compared
-        self._verticals = sorted({vertical for vertical, facet in attributes() if facet == "brand"})
+        self._verticals = [vertical for vertical in VERTICAL_CODES.values() if (vertical, "brand") in attributes()]
         self._slots: dict[str, Callable[[Piece, Filled], list[Piece]]] = {
             "thing": self._thing, "numbered": self._thing, "branded": self._branded, "type": self._type,
             "kind": self._type, "it": self._it, "count": self._count, "age": self._age,
@@ -208,7 +208,7 @@ class Filler:
     def _attribute(self, slot: Piece, filled: Filled) -> Piece:
         name = (slot.slot or "").lstrip("-")
         is_refused = (slot.slot or "").startswith("-")
-        values = attributes().get((filled.vertical or "", name)) or attributes()["hg", name]
+        values = attributes().get((filled.vertical or "", name)) or attributes()["home-garden", name]
         said = self._said
         said.update(self._compared)
         value = self.rng.choice(values)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from service.planner.vocabulary import VERTICALS
+from training.data.rows import VERTICAL_CODES
 from training.data.written import FACET_LETTERS
 
 FOLDER = Path(__file__).with_name("behaviour")
@@ -53,9 +53,9 @@ def read_lines(name: str) -> Iterator[Line]:
         words = text.split()
         if has_vertical:
             code, *words = words
-            if code not in (*VERTICALS, "--") or not words:
+            if code not in (*VERTICAL_CODES, "--") or not words:
                 raise ValueError(f"{where}: {text!r} does not begin with a vertical or --, and go on with words")
-            vertical = code if code != "--" else None
+            vertical = VERTICAL_CODES.get(code)
         pieces = tuple(_piece(word, where) for word in words)
         if section.split()[:1] not in (["multi"], ["compare"]):  # elsewhere "{sum2}" is only a second sum
             pieces = tuple(replace(piece, part=0) for piece in pieces)

@@ -7,22 +7,14 @@ known, the target is a *set* of tokens and the loss is the negative log of their
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import Any
 
 from tokenizers import Tokenizer
 
-from service.planner.plan_text import FacetSpan, PlanDraft, intent_word, render
+from service.planner.plan_text import FacetSpan, PlanDraft, intent_word, render, source_words, vertical_word
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
-from service.planner.vocabulary import (
-    CORRECTION_WORD,
-    FACET_WORDS,
-    FIXED_SOURCES,
-    MAX_PRICE_WORD,
-    MIN_PRICE_WORD,
-    NO_VERTICAL_WORD,
-    SOURCE_WORDS,
-    VERTICAL_WORDS,
-)
+from service.planner.vocabulary import NO_VERTICAL_WORD, PART_WORD, REFUSED_WORD, Vocabulary
 
 IGNORED = -100
 
@@ -31,8 +23,7 @@ class TargetSet(IntEnum):
     """Targets that stand for any token of a set (negative, so that no token id collides)."""
 
     ENDS_FACETS = -2  # a vertical word
-    ENDS_FACETS_OR_CORRECTS = -3  # the question may hold a misspelling that nobody labelled
-    ENDS_SOURCES = -4  # any token that may follow the sources
+    ENDS_SOURCES = -3  # any token that may follow the sources
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +56,11 @@ def shift(spans: Sequence[FacetSpan], by: int) -> tuple[FacetSpan, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One question with the known part of its plan. `draft.spans` index the words of the whole `Question`."""
+    """One question with the known part of its plan. `draft.spans` index the words of the whole `Question`.
+
+    `price` (lowest, highest), `slip` (a misspelt word, the word that was meant) and `expected` (a whole plan) are what
+    an evaluation expects besides plan text.
+    """
 
     query: str
     draft: PlanDraft
@@ -73,7 +68,9 @@ class Example:
     knows_sources: bool = True
     knows_facets: bool = True
     knows_vertical: bool = False
-    may_be_misspelt: bool = False
+    price: tuple[float | None, float | None] = (None, None)
+    slip: tuple[str, str] | None = None
+    expected: dict[str, Any] | None = None
     origin: str = ""
 
     def question(self) -> Question:
@@ -102,60 +99,63 @@ class _Builder:
             self.tokens.append(token)
 
 
-def target_sets(tokenizer: Tokenizer) -> dict[int, list[int]]:
-    """Return the token ids of each TargetSet."""
-    verticals = _ids(tokenizer, [*VERTICAL_WORDS.values(), NO_VERTICAL_WORD])
-    after_sources = _ids(tokenizer, [*FACET_WORDS.values(), MIN_PRICE_WORD, MAX_PRICE_WORD, CORRECTION_WORD])
+def target_sets(tokenizer: Tokenizer, vocabulary: Vocabulary) -> dict[int, list[int]]:
+    """Return the token ids of each TargetSet. Raises VocabularyError where a word is no single token."""
+    vocabulary.check_tokens(tokenizer)
+    verticals = [vertical.word for vertical in vocabulary.verticals.values()] + [NO_VERTICAL_WORD]
+    sections = [*(facet.word for facet in vocabulary.facets.values()), PART_WORD, REFUSED_WORD]
     return {
-        TargetSet.ENDS_FACETS: verticals,
-        TargetSet.ENDS_FACETS_OR_CORRECTS: [*verticals, *_ids(tokenizer, [CORRECTION_WORD])],
-        TargetSet.ENDS_SOURCES: [*verticals, *after_sources],
+        TargetSet.ENDS_FACETS: _ids(tokenizer, verticals),
+        TargetSet.ENDS_SOURCES: _ids(tokenizer, [*verticals, *sections]),
     }
 
 
-def encode(example: Example, tokenizer: Tokenizer, bos: int, eos: int) -> EncodedExample:
-    """Return the tokens and next-token targets of one example."""
+def within(example: Example, vocabulary: Vocabulary) -> Example | None:
+    """Return what a vocabulary can say of an example; None where it has no such intent."""
+    draft = example.draft
+    if draft.intent not in vocabulary.intents:
+        return None
+    sources = [source for source in draft.sources if source in vocabulary.sources]
+    spans = [span for span in draft.spans if span.facet in vocabulary.facets]
+    vertical = draft.vertical if draft.vertical in vocabulary.verticals else None
+    return replace(
+        example,
+        draft=replace(draft, sources=sources, spans=spans, vertical=vertical),
+        knows_sources=example.knows_sources and sources == draft.sources,
+        knows_facets=example.knows_facets and spans == draft.spans,
+        knows_vertical=example.knows_vertical and vertical == draft.vertical,
+    )
+
+
+def encode(example: Example, tokenizer: Tokenizer, vocabulary: Vocabulary, bos: int, eos: int) -> EncodedExample:
+    """Return the tokens and next-token targets of one example, all of which the vocabulary knows."""
     question = example.question()
     prompt = [bos, *tokenizer.encode(render_prompt(question), add_special_tokens=False).ids]
     builder = _Builder(tokenizer, list(prompt), [IGNORED] * (len(prompt) - 1))
-    last = _write_plan(builder, example, question, eos)
+    last = _write_plan(builder, example, question, vocabulary, eos)
     builder.targets.append(last)
     return EncodedExample(builder.tokens, builder.targets, len(prompt), example.origin)
 
 
-def _write_plan(builder: _Builder, example: Example, question: Question, eos: int) -> int:
+def _write_plan(builder: _Builder, example: Example, question: Question, vocabulary: Vocabulary, eos: int) -> int:
     """Append the known plan text and return the target of the last position."""
     draft = example.draft
-    builder.extend(f" {intent_word(draft.mode, draft.intent)}", supervised=True)
-    if draft.intent in FIXED_SOURCES:
+    builder.extend(f" {intent_word(draft, vocabulary)}", supervised=True)
+    if not vocabulary.intents[draft.intent].products:
         return eos
-    for source in draft.sources:
-        if draft.intent != "find_product" or source != "catalog":
-            builder.extend(f" {SOURCE_WORDS[source]}", supervised=example.knows_sources)
+    sources = "".join(f" {word}" for word in source_words(draft, vocabulary))
+    builder.extend(sources, supervised=example.knows_sources)
     if not example.knows_facets and not draft.spans and not example.knows_vertical:
         return TargetSet.ENDS_SOURCES if example.knows_sources else IGNORED
-    text = render(draft, question)
-    spans_start = text.index(f" {FACET_WORDS[draft.spans[0].facet]}") if draft.spans else None
-    rest_start = len(render(replace(draft, price_min=None, price_max=None, correction=None, vertical=None), question))
-    rest_start -= len(NO_VERTICAL_WORD) + 1
-    if spans_start is not None:
-        builder.extend(text[spans_start:rest_start], supervised=example.knows_facets)
-    rest, vertical_word = text[rest_start:].rsplit(" ", 1)
-    builder.extend(rest, supervised=True)
+    whole = render(draft, question, vocabulary)
+    without = render(replace(draft, spans=[]), question, vocabulary)
+    last = f" {vertical_word(draft, vocabulary)}"
+    builder.extend(whole[len(without) - len(last) : -len(last)], supervised=example.knows_facets)
     if example.knows_vertical:
-        builder.extend(f" {vertical_word}", supervised=True)
+        builder.extend(last, supervised=True)
         return eos
-    if not example.knows_facets:
-        return IGNORED
-    unsure = example.may_be_misspelt and draft.correction is None
-    return TargetSet.ENDS_FACETS_OR_CORRECTS if unsure else TargetSet.ENDS_FACETS
+    return TargetSet.ENDS_FACETS if example.knows_facets else IGNORED
 
 
 def _ids(tokenizer: Tokenizer, words: Sequence[str]) -> list[int]:
-    ids = []
-    for word in words:
-        encoded = tokenizer.encode(f" {word}", add_special_tokens=False).ids
-        if len(encoded) != 1:
-            raise ValueError(f"plan word {word!r} is {len(encoded)} tokens for this tokenizer; choose another word")
-        ids.append(encoded[0])
-    return ids
+    return [tokenizer.encode(f" {word}", add_special_tokens=False).ids[0] for word in words]

@@ -1,49 +1,50 @@
 """The training mix: the examples of an epoch, drawn anew each time, and the dev sets that measure quality."""
 
 import random
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.queries import FUNCTION_WORDS
-from service.planner.vocabulary import FIXED_SOURCES
-from training.data import attributes, augment, rows, written
+from service.planner.vocabulary import shipped_vocabulary
+from training.data import attributes, augment, behaviour_examples, rows, written
 from training.data.examples import Example, MarkedText
 from training.data.phrases import phrases, wrap
 
-_RARE = 3  # a word seen fewer times may be a misspelling
-_SUPPORT_INTENTS = tuple(intent for intent in FIXED_SOURCES if intent != "out_of_scope")
+_SUPPORT_INTENTS = tuple(
+    key for key, intent in shipped_vocabulary().intents.items() if intent.sources and not intent.products
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
     """How many examples of each kind an epoch holds; a real query also appears as it was typed."""
 
-    labelled: float = 1.0  # of the labelled queries, as they were typed; the next are shares of these
-    sentence: float = 0.24
+    labelled: float = 0.75  # of the labelled queries, as they were typed; the next are shares of these
+    sentence: float = 0.25
     product_question: float = 0.07
-    price: float = 0.15
-    slip: float = 0.14
-    mention: float = 0.4
-    follow_up: float = 0.13
+    price: float = 0.1
+    slip: float = 0.15
+    mention: float = 0.5
+    follow_up: float = 0.1
     new_topic: float = 0.04
     negation: float = 0.04
-    webshop: int = 200  # counts
-    pqa: int = 700
-    bitext: int = 500
+    webshop: int = 100  # counts
+    pqa: int = 500
+    bitext: int = 400
     bitext_keywords: int = 200
-    clinc: int = 700
-    clinc_keywords: int = 200
-    taxonomy: int = 4000
+    clinc: int = 800
+    clinc_keywords: int = 250
+    taxonomy: int = 1500
     categories: int = 4500
-    attributes: int = 0  # categories with their attributes; a category may be drawn several times
-    products: int = 0  # kinds of product from our own list
-    written: float = 0.0  # of our own queries
-    retail: int = 500
-    support: int = 800
-    out_of_scope: int = 150
+    attributes: int = 10_000  # categories with their attributes; a category may be drawn several times
+    products: int = 12_000  # kinds of product from our own list
+    written: float = 0.6  # of our own queries
+    retail: int = 200
+    support: int = 500
+    out_of_scope: int = 500
+    behaviour: int = 11_000  # questions of every class of plan version 2
 
 
 class Mix:
@@ -62,8 +63,8 @@ class Mix:
         self.described = attributes.categories(data)
         self.retail = rows.retail_products(data)
         self._read_written(data)
-        self.values = _facet_values([*self.queries, *self.written] if self.shares.written else self.queries)
-        self.known_words = _known_words([*self.queries, *self.taxonomy, *real])
+        self.values = _facet_values([*self.queries, *self.written])
+        self.behaviour = behaviour_examples.examples("train")
 
     def _read_written(self, data: Path) -> None:
         """Read our own product names and queries, without any that name a dev category or repeat a dev query."""
@@ -76,9 +77,10 @@ class Mix:
                 names_one = any(map(dev_categories.names, query.values("type")))
                 self.written.append(replace(query, vertical=None) if names_one else query)
 
-    def epoch(self, rng: random.Random, more: Sequence[Example] = ()) -> list[Example]:
-        """Draw one shuffled epoch, with the examples of `more`. The same generator state gives the same epoch."""
-        examples = [*more, *self._labelled(rng), *self._written(rng), *self._support(rng), *self._taxonomy(rng)]
+    def epoch(self, rng: random.Random) -> list[Example]:
+        """Draw one shuffled epoch. The same generator state gives the same epoch."""
+        examples = [*self._labelled(rng), *self._written(rng), *self._support(rng), *self._taxonomy(rng)]
+        examples += rng.sample(self.behaviour, min(self.shares.behaviour, len(self.behaviour)))
         rng.shuffle(examples)
         return examples
 
@@ -92,10 +94,10 @@ class Mix:
             (shares.mention, lambda query: augment.keyword(query)),
             (shares.follow_up, lambda query: augment.follow_up(query, self.values, rng)),
             (shares.new_topic, lambda query: self._new_topic(query, rng)),
-            (shares.negation, lambda query: augment.with_negation(query, self._negated(rng), rng)),
+            (shares.negation, lambda query: augment.with_negation(query, *self._negated(rng), rng)),
         )
         for query in rng.sample(self.queries, round(shares.labelled * len(self.queries))):
-            yield augment.keyword(query, misspelt=self._may_be_misspelt(query))
+            yield augment.keyword(query)
             for share, make in forms:
                 if rng.random() < share:  # mostly from new values: the same few thousand would be memorised otherwise
                     yield make(augment.with_other_values(query, self.values, rng) if rng.random() < 0.7 else query)
@@ -151,11 +153,9 @@ class Mix:
     def _a_query(self, rng: random.Random) -> MarkedText:
         return rng.choice(self.queries).text
 
-    def _negated(self, rng: random.Random) -> str:
-        return rng.choice(self.values[rng.choice(("material", "material", "color", "brand", "feature", "shape"))])
-
-    def _may_be_misspelt(self, query: rows.LabelledQuery) -> bool:
-        return any(word.isalpha() and word not in self.known_words for word in query.text.words)
+    def _negated(self, rng: random.Random) -> tuple[str, str]:
+        facet = rng.choice(("material", "material", "color", "brand", "feature", "shape"))
+        return facet, rng.choice(self.values[facet])
 
 
 def keyword_form(example: Example) -> Example | None:
@@ -218,13 +218,6 @@ def _facet_values(queries: list[rows.LabelledQuery]) -> dict[str, list[str]]:
         for span in query.text.spans:
             values.setdefault(span.facet, []).append(" ".join(query.text.words[span.first : span.last + 1]))
     return values
-
-
-def _known_words(sources: list[rows.LabelledQuery | Example]) -> frozenset[str]:
-    counts: Counter[str] = Counter()
-    for source in sources:
-        counts.update(source.text.words if isinstance(source, rows.LabelledQuery) else source.query.lower().split())
-    return frozenset(word for word, count in counts.items() if count >= _RARE)
 
 
 def _category_query(name: str, vertical: str, values: dict[str, list[str]], rng: random.Random) -> Example:

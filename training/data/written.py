@@ -8,9 +8,8 @@ row; names of a dev row's category are left out when the files are read.
 from pathlib import Path
 
 from service.planner.plan_text import FacetSpan
-from service.planner.vocabulary import VERTICALS
 from training.data.examples import MarkedText
-from training.data.rows import LabelledQuery
+from training.data.rows import VERTICAL_CODES, LabelledQuery
 
 _FOLDER = Path(__file__).parent
 PRODUCTS = _FOLDER / "products.txt"
@@ -28,9 +27,9 @@ def product_names(path: Path = PRODUCTS) -> list[tuple[str, str]]:
     vertical = None
     for number, line in _lines(path):
         if line.startswith("["):
-            vertical = line.strip("[]")
-        elif vertical not in VERTICALS:
-            raise ValueError(f"{path.name}:{number}: {line!r} is under no vertical of vocabulary.json")
+            vertical = VERTICAL_CODES.get(line.strip("[]"))
+        elif vertical is None:
+            raise ValueError(f"{path.name}:{number}: {line!r} is under no vertical")
         else:
             found.append((line, vertical))
     return found
@@ -42,8 +41,8 @@ def labelled_queries(path: Path = QUERIES) -> list[LabelledQuery]:
 
 
 def _labelled(line: str, where: str) -> LabelledQuery:
-    vertical, *runs = line.split()
-    if vertical not in VERTICALS or not runs:
+    code, *runs = line.split()
+    if code not in VERTICAL_CODES or not runs:
         raise ValueError(f"{where}: {line!r} does not begin with a vertical and go on with words")
     words: list[str] = []
     spans: list[FacetSpan] = []
@@ -55,7 +54,7 @@ def _labelled(line: str, where: str) -> LabelledQuery:
                 raise ValueError(f"{where}: {run!r} names no facet; the letters are {' '.join(FACET_LETTERS)}")
             spans.append(FacetSpan(FACET_LETTERS[letter], len(words), len(words) + len(value) - 1))
         words += value
-    return LabelledQuery(MarkedText(tuple(words), tuple(spans)), vertical=vertical)
+    return LabelledQuery(MarkedText(tuple(words), tuple(spans)), vertical=VERTICAL_CODES[code])
 
 
 def _lines(path: Path) -> list[tuple[int, str]]:

@@ -1,0 +1,129 @@
+"""`make train`: from the data folder to a model folder, in one run of at most four hours on two cores.
+
+Every part is kept in WORK as soon as it is made, and the adapter every hundred steps, so that an interrupted run goes
+on where it stopped. The model that ships is what this made, with the seed and the hashes in its `training.json`.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from tokenizers import Tokenizer
+
+from service.planner.vocabulary import FILE_NAME, SHIPPED_MODEL, Vocabulary, vocabulary_file
+from service.settings import Settings
+from service.weights.base_weights import BASE_NAME, ensure_base_weights
+from training.data.mix import Mix
+from training.early_exit import train_early_exit
+from training.export import export_model
+from training.finetune import Finetuning, finetune
+from training.heads import check_heads, train_heads
+from training.positions import collect
+from training.prefill_head import train_prefill_head
+from training.settings import TrainingSettings
+from training.tree import calibrate
+
+BOS, EOS = 1, 2  # <|im_start|> and <|im_end|> of the base
+MODEL_ID = "qp-smollm2-135m"
+MAX_PLAN_TOKENS = 96
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="folder with the training data")
+    parser.add_argument("--work", type=Path, required=True, help="checkpoints and intermediate results")
+    parser.add_argument("--output", type=Path, required=True, help="model folder to write")
+    parser.add_argument(
+        "--vocabulary", type=Path, default=SHIPPED_MODEL, help="the vocabulary.json to learn, or a folder with one"
+    )
+    parser.add_argument("--seed", type=int, default=7)
+    arguments = parser.parse_args()
+    train(
+        TrainingSettings(
+            data=arguments.data.resolve(),
+            cache=Settings().cache_dir,
+            work=arguments.work.resolve(),
+            output=arguments.output.resolve(),
+            vocabulary=arguments.vocabulary.resolve(),
+            seed=arguments.seed,
+            processes=len(os.sched_getaffinity(0)),
+        )
+    )
+
+
+def train(settings: TrainingSettings) -> None:
+    """Make every part of the model in turn; a part that is there already is not made again."""
+    check_heads(settings.heads.heads)  # before hours of training
+    base = ensure_base_weights(settings.cache)
+    vocabulary = Vocabulary.load(settings.vocabulary)
+    vocabulary.check_tokens(Tokenizer.from_file(str(base / "tokenizer.json")), settings.vocabulary)
+    model = settings.work / "model"
+    model.mkdir(parents=True, exist_ok=True)
+    _write_card(model)
+    shutil.copyfile(vocabulary_file(settings.vocabulary), model / FILE_NAME)
+    source = partial(Mix, settings.data, settings.shares)
+    run = Finetuning(base, BOS, EOS, vocabulary, source, settings.adapter, settings.work, settings.seed)
+    steps: tuple[tuple[str, str, Callable[[], object]], ...] = (
+        (
+            "adapter_model.safetensors",
+            "the base learns to write plans",
+            lambda: finetune(run, model, settings.processes),
+        ),
+        (
+            "medusa_heads.safetensors",
+            "Medusa heads learn to foresee the tuned model's own plans",
+            lambda: train_heads(collect(settings, model), settings, model),
+        ),
+        (
+            "prefill_head.safetensors",
+            "a head learns how plans begin",
+            lambda: train_prefill_head(collect(settings, model), settings, model),
+        ),
+        ("early_exit.safetensors", "the first layers learn to draft", lambda: train_early_exit(settings, model)),
+        (
+            "medusa_tree.json",
+            "the tree is calibrated on dev plans and this machine's costs",
+            lambda: calibrate(settings, model),
+        ),
+    )
+    record = _Record(settings.work / "record.json")
+    for number, (part, what, make) in enumerate(steps, 1):
+        if not (model / part).is_file():
+            print(f"{number}/{len(steps)} {what}", flush=True)
+            started = time.monotonic()
+            make()
+            record.add(part, time.monotonic() - started)
+    export_model(model, settings.output, settings, record.minutes)
+    print(f"{settings.output} is ready; `make eval` and `make bench` measure it")
+
+
+class _Record:
+    """How long each part took, kept over restarts (the time before an interruption is not counted)."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.minutes: dict[str, float] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+
+    def add(self, part: str, seconds: float) -> None:
+        self.minutes[part] = round(seconds / 60, 1)
+        self._path.write_text(json.dumps(self.minutes) + "\n", encoding="utf-8")
+
+
+def _write_card(model: Path) -> None:
+    card = {
+        "id": MODEL_ID,
+        "base": BASE_NAME,
+        "bos_token_id": BOS,
+        "eos_token_id": EOS,
+        "max_tokens": MAX_PLAN_TOKENS,
+    }
+    (model / "model.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
