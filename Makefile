@@ -16,13 +16,14 @@ NEURON_PYTHON ?= $(BIN)/python
 NXDI_VENV := .venv-nxdi
 PEERS_VENV := .venv-peers
 KERNELS_VENV := .venv-kernels
+SEARCH_VENV := .venv-search
 CHECKOV_VENV := .venv-checkov
 RATE ?= 20
 SECONDS ?= 30
 
 FLEET ?= dev
 
-.PHONY: help serve lock triton bench-peers bench-triton compile kernels kernels-check neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema checkov finetune
+.PHONY: help serve lock triton bench-peers bench-triton compile kernels kernels-check neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -71,6 +72,10 @@ bench-peers: $(VENV)/training.stamp $(PEERS_VENV)/stamp ## llama.cpp, ONNX Runti
 	$(BIN)/python -m benchmarks.peers --model $(MODEL) --python $(PEERS_VENV)/bin/python
 	$(BIN)/python -m benchmarks.readme
 
+bench-retrieval: $(VENV)/training.stamp ## what a search finds with plans beside raw words into docs/figures/retrieval.json
+	$(BIN)/python -m benchmarks.retrieval --model $(MODEL)
+	$(BIN)/python -m benchmarks.readme
+
 triton: $(TRITON)/stamp ## tritonserver into .venv-triton (Linux on x86-64; TRITON_PYTHON= a Python with its shared library)
 
 bench-triton: $(VENV)/test.stamp $(TRITON)/stamp ## what Triton adds, and how it recovers, into docs/figures/triton.json
@@ -83,6 +88,9 @@ compile: $(VENV)/service.stamp ## MODEL for inf2 or trn1 into OUTPUT; OPTIONS="-
 neuron-conformance: $(NXDI_VENV)/stamp ## our loop over the real NxDI source, NXDI=<its checkout>:<neuronx-distributed's>, on a CPU
 	PEAKPLAN_NXDI_SOURCE="$(NXDI)" $(NXDI_VENV)/bin/python -m pytest tests/conformance/neuron
 	PEAKPLAN_NXDI_SOURCE="$(NXDI)" $(NXDI_VENV)/bin/python -m benchmarks.neuron
+
+search-conformance: $(SEARCH_VENV)/stamp ## translations against the search engines' own Python libraries, and the LangChain example
+	$(SEARCH_VENV)/bin/python -m pytest tests/clients/test_official_builders.py tests/clients/test_packaging.py
 
 kernels: $(KERNELS_VENV)/stamp ## the kernel libraries of every processor from their sources; commit what changes
 	$(KERNELS_VENV)/bin/python -m service.decoding.native.build
@@ -145,7 +153,7 @@ load-figures: $(VENV)/training.stamp ## the service under load and faults into d
 	$(BIN)/python -m benchmarks.readme
 
 clean: ## forget the virtual environment and what tools cached here
-	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(KERNELS_VENV) $(CHECKOV_VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(KERNELS_VENV) $(SEARCH_VENV) $(CHECKOV_VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 lock: $(VENV)/test.stamp ## resolve pyproject.toml anew into requirements.lock and the requirements files
 	$(call LOCK,--all-extras,requirements.lock)
@@ -201,6 +209,11 @@ $(TRITON)/stamp: requirements-tritonserver.txt $(VENV)/service.stamp
 $(NXDI_VENV)/stamp: requirements-neuron-conformance.txt pyproject.toml
 	$(PYTHON) -m venv $(NXDI_VENV)
 	$(NXDI_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-neuron-conformance.txt
+	@touch $@
+
+$(SEARCH_VENV)/stamp: requirements-search-conformance.txt pyproject.toml
+	$(PYTHON) -m venv $(SEARCH_VENV)
+	$(SEARCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-search-conformance.txt
 	@touch $@
 
 # Whatever of them does not install is listed in the figure. PEAKPLAN_KERNEL=avx2 wants a llama.cpp held to that, too.

@@ -24,14 +24,15 @@ def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Call
     }
     wanted: list[Clause] = [_filter(each) for each in search.filters if not isinstance(each, NoneOf | NotInText)]
     unwanted = [_filter(each) for each in search.filters if isinstance(each, NoneOf | NotInText)]
+    limits = {name: found for name, found in (("filter", wanted), ("must_not", unwanted)) if found}
     sort = search.sort
     if sort is not None and sort.field is None:
         note("this sort has no field in the mapping: results stay sorted by relevance")
     if sort is None or sort.field is None:
-        query: Clause = {"bool": {"must": [any_text], "filter": wanted, "must_not": unwanted}}
+        query: Clause = {"bool": {"must": [any_text], **limits}}
         return {"size": limit, "query": _boosted(query, search.boosts, mapping)}
     strong = [_strong_match(text.words, mapping) for text in search.texts[:1]]
-    query = {"bool": {"filter": [any_text, *wanted], "should": strong, "must_not": unwanted}}
+    query = {"bool": {**limits, "filter": [any_text, *wanted], "should": strong}}
     by_field: Clause = {sort.field: {"order": sort.order, "missing": "_last"}}
     return {"size": limit, "query": query, "sort": [{"_score": {"order": "desc"}}, by_field]}
 
