@@ -1,4 +1,4 @@
-"""Which of the fleet's alarms would fire in a course, when, and whom they tell; CloudWatch's own rules evaluate them."""
+"""Which of the fleet's alarms would fire in a course, when, and whom they tell, by CloudWatch's own rules."""
 
 from __future__ import annotations
 

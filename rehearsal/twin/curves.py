@@ -1,13 +1,16 @@
 """Recorded traffic as arrivals a second: a curve scaled by its peak, flashes on top, noise below the minute.
 
-A trace is CSV, gzipped or not, with the columns second,requests: arrivals in the bin that begins then. The bins' width is
-read from the file itself, and a file with a hole in it is refused.
+A trace is CSV, gzipped or not, with the columns second,requests: arrivals in the bin that begins then. The bins' width
+is read from the file itself, and a file with a hole in it is refused.
 """
 
 from __future__ import annotations
 
 import csv
 import gzip
+import io
+import itertools
+import zlib
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,10 +102,10 @@ def flash(seconds: int, at: float, times: float, within: float = 60, holds: floa
 
 
 def _rows(path: Path) -> tuple[list[int], Array]:
-    opened = gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8")
     seconds, counts = [], []
     try:
-        with opened as file:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        with io.StringIO(content.decode(), newline="") as file:
             reader = csv.reader(file)
             if tuple(next(reader, ())) != COLUMNS:
                 raise CurveError(f"{path}: the first line must be {','.join(COLUMNS)}")
@@ -110,7 +113,7 @@ def _rows(path: Path) -> tuple[list[int], Array]:
                 second, count = _row(path, line, row)
                 seconds.append(second)
                 counts.append(count)
-    except (OSError, UnicodeDecodeError, EOFError, gzip.BadGzipFile, csv.Error) as error:
+    except (OSError, UnicodeDecodeError, EOFError, zlib.error, csv.Error) as error:
         raise CurveError(f"{path}: cannot be read: {error}") from error
     if len(counts) < 2 or not sum(counts):
         raise CurveError(f"{path}: holds no arrivals")
@@ -129,7 +132,7 @@ def _row(path: Path, line: int, row: list[str]) -> tuple[int, float]:
 
 def _width(path: Path, seconds: list[int]) -> int:
     """Return the bins' width. Raises CurveError for a hole, or a time that does not come after the one before."""
-    steps = [after - before for before, after in zip(seconds, seconds[1:], strict=False)]
+    steps = [after - before for before, after in itertools.pairwise(seconds)]
     width = Counter(steps).most_common(1)[0][0]
     for line, step in enumerate(steps, start=3):
         if step != width or width < 1:

@@ -201,7 +201,7 @@ class AutoScalingGroup:
         self.hosts.append(Host(self.numbers.take(self.cell), zone, self.cell.now + seconds * self.boots))
 
     def _remove(self) -> bool:
-        """Remove a host of the fullest zone, one that still starts before one that serves; tell whether one could go."""
+        """Remove a host of the fullest zone, one that still starts before one that serves; tell whether it could."""
         held = Counter(host.zone for host in self.hosts if not host.lost)
         movable = [host for host in self.hosts if not host.lost]
         if not movable:

@@ -1,4 +1,4 @@
-"""How long plans take and which questions are asked: the fleet file's stated times, or measured ones, each marked so."""
+"""How long plans take, as the fleet file states it or as measured, each marked so, and which questions are asked."""
 
 from __future__ import annotations
 
