@@ -39,7 +39,7 @@ ENOUGH_TO_TELL = 20  # held-out rows
 UNLEARNT = 0.03  # of the questions of ours: what a model may lose there
 _CARD = """# {id}
 
-[{before}](../{before}) gone on with from {rows:,} rows of one's own (`make finetune`, docs/own-data.md; `training.json`
+{before}, gone on with from {rows:,} rows of one's own (`make finetune`, docs/own-data.md; `training.json`
 has digests of rows and parts). It writes the plan text of `service/planner/plan_text.py` in the words of its own
 `vocabulary.json`.
 
