@@ -4,17 +4,22 @@ import json
 import pickle
 import random
 import re
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from service.planner.plan_text import PlanDraft
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
+from training import own_data
 from training.data import outcomes
 from training.data.examples import Example
 from training.data.outcomes import convert, read_records, write_rows
 from training.data.own_rows import ORIGIN, OURS, OwnMix, OwnRow, OwnRows, RowsError, own_example, read_own_rows
+from training.own_data import right
 
 VOCABULARY = shipped_vocabulary()
 PAGE = Path(__file__).parents[2] / "docs" / "own-data.md"
@@ -157,7 +162,7 @@ def test_an_epoch_has_every_own_row_and_rehearses_ours(tmp_path: Path) -> None:
     assert epoch == mix.epoch(random.Random(1))
     assert "lamp" not in {example.query for example in epoch}
     assert [example.query for example in mix.dev()[ORIGIN]] == ["lamp"]
-    assert len(mix.dev()[OURS]) == 300
+    assert not {example.query for example in mix.dev()[OURS]} & {example.query for example in epoch}
     assert pickle.loads(path.read_bytes()) == own
 
 
@@ -246,3 +251,56 @@ def test_words_that_stand_in_history_are_spans_too() -> None:
     question = Question.parse("in red", ["nike shoes"])
 
     assert [question.words[span.first].utterance for span in example.draft.spans] == [0, 1]
+
+
+SHOES = {"question": "red shoes", "intent": "find_product", "facets": {"color": ["red"]}, "vertical": "furniture"}
+
+
+def test_what_is_measured_is_every_label_that_a_row_has() -> None:
+    example = made(SHOES)
+    wrong = replace(example.draft, vertical=None)
+
+    assert dict(right(example, example.draft)) == dict.fromkeys(
+        ("intent", "facets", "vertical", "first source", "all of a row"), True
+    )
+    assert dict(right(example, wrong))["vertical"] is False
+    assert dict(right(example, wrong))["all of a row"] is False
+    assert not any(dict(right(example, None)).values())
+    assert [label for label, _ in right(made({"question": "x", "intent": "feedback"}), None)][:1] == ["intent"]
+
+
+@pytest.mark.parametrize(("accepts", "dev"), [(False, 30), (True, 30), (False, 3)])
+def test_a_model_that_measures_worse_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], accepts: bool, dev: int
+) -> None:
+    before, after = SimpleNamespace(vocabulary=VOCABULARY), SimpleNamespace(vocabulary=VOCABULARY)
+    wish = SimpleNamespace(measured=50, accept_worse=accepts, output=Path("models/mine"))
+
+    def planned(question: Question, model: object) -> PlanDraft | None:
+        return made(SHOES).draft if model is before and question.text == "red shoes" else None
+
+    monkeypatch.setattr(own_data, "planned", planned)
+    tables: dict[str, Any] = {}
+    if accepts:
+        own_data._judge(wish, before, after, [made(SHOES)] * dev, tables)  # type: ignore[arg-type]
+    else:
+        with pytest.raises(
+            own_data.OwnDataError, match=r"100\.0% of your held-out rows were right before and 0\.0% are"
+        ):
+            own_data._judge(wish, before, after, [made(SHOES)] * dev, tables)  # type: ignore[arg-type]
+    printed = capsys.readouterr().out
+    assert "| all of a row | 100.0% | 0.0% |" in printed
+    assert ("too few to tell" in printed) == (dev < own_data.ENOUGH_TO_TELL)
+
+
+def test_a_vertical_without_facets_is_learnt_after_the_spans_that_the_model_writes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = made(SHOES).draft
+    monkeypatch.setattr(own_data, "planned", lambda *_: said)
+    bare, whole = made({"question": "red shoes", "vertical": None}), made(SHOES)
+    filled, same = own_data.with_context([bare, whole], SimpleNamespace())  # type: ignore[arg-type]
+
+    assert filled.draft.spans == said.spans
+    assert (filled.draft.vertical, filled.knows_facets) == (None, False)
+    assert same is whole
