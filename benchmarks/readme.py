@@ -125,17 +125,36 @@ def render_quality(figure: dict[str, Any]) -> str:
         "intent_keyword": "intent accuracy, keyword queries",
         "out_of_scope_recall": "out-of-scope recall",
         "out_of_scope_false_alarms": "out-of-scope false alarms",
+        "shopping_out_of_scope": "shoppers' wishes and product questions called out of scope",
         "price_exact": "price bounds exact",
         "vertical": "vertical accuracy, unseen leaf categories",
         "first_source": "first source right, product questions",
-        "corrected": "misspelt words corrected exactly",
+        "corrected": "misspelt words that a query spells right",
         "valid_plans": "valid plans",
         "invented_facet_values": "facet values that the question does not contain",
     }
     model, rules = figure["model"], figure["rules"]
-    rows = ["| on dev questions never trained on | model | rule fallback |", "|---|---:|---:|"]
+    rows = ["| on questions never trained on | model | rule fallback |", "|---|---:|---:|"]
+    if "behaviour" in model:
+        behaviour = model["behaviour"]["passed"], rules["behaviour"]["passed"]
+        rows.append(
+            f"| **behaviour cases passed**, of {model['behaviour']['cases']} | {behaviour[0]} | {behaviour[1]} |"
+        )
     rows.append(f"| QueryNER span F1 | {model['span_f1']['queryner']} | {rules['span_f1']['queryner']} |")
     rows += [f"| {label} | {model[key]} | {rules[key]} |" for key, label in names.items()]
+    return "\n".join([*rows, "", _provenance(figure, f"{model['questions']} questions")])
+
+
+def behaviour_classes() -> str:
+    """Return the behaviour cases passed and our own dev questions right, by class."""
+    figure = json.loads((FIGURES / "quality.json").read_text(encoding="utf-8"))
+    model, rules = figure["model"], figure["rules"]
+    cases, dev = model.get("behaviour", {}).get("by_class", {}), model.get("classes", {})
+    rows = ["| class | cases, model | cases, rules | own dev questions, model | rules |", "|---|---:|---:|---:|---:|"]
+    for kind in sorted({*cases, *dev}):
+        of_rules = rules["behaviour"]["by_class"].get(kind, "") if cases else ""
+        shares = f"{dev.get(kind, '')} | {rules['classes'].get(kind, '')}"
+        rows.append(f"| {kind} | {cases.get(kind, '')} | {of_rules} | {shares} |")
     return "\n".join([*rows, "", _provenance(figure, f"{model['questions']} questions")])
 
 
@@ -149,7 +168,7 @@ def render_serving(figure: dict[str, Any]) -> str:
         (
             f"{steady['share_of_capacity']:.0%} of it, Poisson arrivals, {steady['seconds']:.0f} s",
             f"p50 {steady['latency_ms']['p50']} ms, p99 {steady['latency_ms']['p99']} ms, "
-            f"{steady['rung_shares'].get('fallback', 0):.1%} planned by rule",
+            f"{steady['source_shares'].get('fallback', 0):.1%} planned by rule",
         ),
         (
             f"{over['times_capacity']} times it, {over['seconds']:.0f} s",
@@ -166,7 +185,7 @@ def render_serving(figure: dict[str, Any]) -> str:
         ("the gateway adds to the bare engine", f"p50 {gateway['p50']} ms, p99 {gateway['p99']} ms"),
     ]
     for name, fault in figure["faults"].items():
-        lost = sum(fault["errors"].values()) + fault["rungs"].get("shed", 0)
+        lost = sum(fault["errors"].values()) + fault["sources"].get("shed", 0)
         told = f"{lost} requests lost; full capacity after {fault['full_capacity_after_seconds']} s"
         rows.append((f"{name}, at half of capacity", told))
     table = ["| under load | what it did |", "|---|---|", *(f"| {name} | {what} |" for name, what in rows)]
@@ -251,6 +270,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "every_setting": every_setting,
     "decisions": decisions,
     "every_decoding": every_decoding,
+    "behaviour_classes": behaviour_classes,
 }
 
 

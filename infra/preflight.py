@@ -58,11 +58,9 @@ def _quotas(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
     for need in needs(settings):
         grant = granted(need, quotas)
         value = grant.value if grant else need.default
-        what = f"{grant.name if grant else need.quota.strip('^$')}: {need.amount:g} needed ({need.arithmetic})"
-        if value is None:
-            yield Finding(Verdict.NOTE, f"{what}; Service Quotas does not say what there is", "see the console")
-        elif need.amount <= value:
-            yield Finding(Verdict.GOOD, f"{what}, {value:g} granted")
+        what = f"{need.name}: {need.amount:g} needed ({need.arithmetic})"
+        if need.amount <= value:
+            yield Finding(Verdict.GOOD, f"{what}, {value:g} granted" + ("" if grant else " by default"))
         else:
             remedy = request(grant, need.amount) if grant else "ask AWS support: Service Quotas does not list it"
             yield Finding(Verdict.LACKS, f"{what}, {value:g} granted", remedy)
@@ -179,6 +177,8 @@ def _named_by_id(settings: FleetSettings, clients: Clients) -> Iterator[Finding]
     if bundle := settings.load_balancer.authentication.trust_bundle:
         bucket, _, key = bundle.removeprefix("s3://").partition("/")
         asked.append((bundle, lambda: clients("s3").head_object(Bucket=bucket, Key=key)))
+    if key := settings.log_key:
+        asked.append((key, lambda: clients("kms").describe_key(KeyId=key)))
     for name, ask in asked:
         try:
             ask()

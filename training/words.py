@@ -13,11 +13,11 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 from service.planner.spelling import WORDS_PATH, distance, edits
-from training.data.behaviour_text import sections
-from training.data.written import FACET_LETTERS, labelled_queries, product_names
+from training.data.behaviour_text import read_lines, sections, text_of
+from training.data.written import labelled_queries, product_names
 
 _WORD = re.compile(r"[a-z]{2,20}")
-_LETTERS = {facet: letter for letter, facet in FACET_LETTERS.items()}
+_AND = re.compile(r"\b([a-z]+) (?:and|&|n) ([a-z]+)")
 _LEAST_COUNT = 2  # of a word that a correction may give
 _LEAST_LETTERS = 4
 _MOST_SLIPS = 3  # a word that stands more often is no typo
@@ -38,13 +38,13 @@ class _Seen:
         """Count the words of a value; the last word of a type is what names the thing."""
         self.counts.update(words)
         for word in words:
-            self.facets[word][_LETTERS[facet] if facet != "type" or word == words[-1] else "-"] += 1
+            self.facets[word][facet if facet != "type" or word == words[-1] else "-"] += 1
         if facet == "type" and vertical and words:
             self.heads[words[-1]][vertical] += 1
 
     def is_slip(self, word: str) -> bool:
         """Tell whether a rare word that is no name is one edit away from a frequent one: our queries have typos too."""
-        is_name = self.facets[word].keys() & {"b", "l", "m", "k"}
+        is_name = self.facets[word].keys() & {"brand", "line", "model", "theme"}
         if self.counts[word] > _MOST_SLIPS or is_name:
             return False
         return any(
@@ -54,7 +54,7 @@ class _Seen:
     def line(self, word: str) -> str:
         """Return the word's line: its count, the facet that it mostly names, and a vertical where it names a thing."""
         facet, count = (self.facets[word].most_common(1) or [("-", 0)])[0]
-        facet = facet if 2 * count > self.facets[word].total() or facet == "t" else "-"
+        facet = facet if 2 * count > self.facets[word].total() or facet == "type" else "-"
         vertical, count = (self.heads[word].most_common(1) or [("-", 0)])[0]
         vertical = vertical if 2 * count > self.heads[word].total() else "-"
         return f"{word} {self.counts[word]} {facet} {vertical}"
@@ -76,9 +76,19 @@ def word_list(tokenizer: Path) -> str:
         (
             _HEADER, "[products]", *map(seen.line, products),
             "[known]", *textwrap.wrap(" ".join(sorted(known)), 118),
+            "[joined]", *textwrap.wrap(" ".join(sorted(_joined())), 118),
             "[slips]", *sorted(f"{wrong} {right}" for wrong, right in slips.items()), "",
         )
     )  # fmt: skip
+
+
+def _joined() -> set[str]:
+    """Return the pairs around "and" in names of products and in our queries for one thing: "salt and pepper"."""
+    texts = [name.lower() for name, _ in product_names()]
+    texts += [" ".join(query.text.words) for query in labelled_queries()]
+    for line in read_lines("several.txt"):
+        texts += [text_of(line.pieces)] if line.section[-1] == "whole" else []
+    return {f"{first}+{second}" for text in texts for first, second in _AND.findall(text)}
 
 
 def _seen() -> _Seen:

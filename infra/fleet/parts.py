@@ -261,6 +261,9 @@ class Access(Part):
     """How callers' networks reach the cells' load balancers."""
 
     privatelink: bool = Field(default=True, description="an endpoint service a cell: callers make endpoints to it")
+    acceptance_required: bool = Field(
+        default=True, description="each endpoint waits until `make access` accepts it, or a person in the console"
+    )
     transit_gateway: str | None = Field(
         default=None, pattern=r"^tgw-[0-9a-f]{17}$", description="attach the VPC, and route callers' networks there"
     )

@@ -58,6 +58,11 @@ class FleetSettings(Part):
     callers: tuple[Caller, ...] = Field(min_length=1, description="who may call; nobody else reaches a cell")
     caller_shard_cells: int = Field(default=2, ge=1, description="cells that one named caller is spread over")
     retention_days: int = Field(default=30, ge=1, le=3653, description="logs, access logs, flow logs")
+    log_key: str | None = Field(
+        default=None,
+        pattern=r"^arn:aws:kms:[a-z0-9-]+:\d{12}:key/.+$",
+        description="your KMS key for every log group, usable by logs.<region>.amazonaws.com; left out: AWS's own key",
+    )
     deletion_protection: bool = Field(default=True, description="off only where losing everything is fine")
     on_call: OnCall = Field(description="page: and ticket:, or one address for both")
     runbooks: str = Field(

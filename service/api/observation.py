@@ -92,14 +92,14 @@ def _outcome(planned: Planned, seconds: float) -> Outcome:
     result = planned.result
     if result is None:
         return Outcome(
-            rung=planned.source,
+            source=planned.source,
             milliseconds=seconds * 1000,
             degraded=planned.degraded,
             reason=planned.reason,
             intent=planned.plan.intent,
         )
     return Outcome(
-        rung=planned.source,
+        source=planned.source,
         milliseconds=seconds * 1000,
         degraded=planned.degraded,
         queue_milliseconds=result.queue_seconds * 1000,

@@ -125,14 +125,15 @@ async def _decode_twice(use: Services, question: Question) -> tuple[Decoding, De
 
     async def decode(strategy: Strategy) -> Planned:
         while not use.pool.idle:  # every replica plans, or is down
-            if time.monotonic() > task.deadline or not use.pool.available:
+            if time.monotonic() > deadline or not use.pool.available:
                 raise CapacityError("plans go first", "capacity")
             await asyncio.sleep(_TRACE_PAUSE_SECONDS)
         return await planner.plan_with_model(task, strategy=strategy, trace=True)
 
     async with use.tracing:
         speculated, greedy = await decode(use.speculation), await decode("autoregressive")
-    if speculated.result.model_version != greedy.result.model_version:
+    versions = {planned.result.model_version for planned in (speculated, greedy) if planned.result is not None}
+    if len(versions) > 1:
         raise CapacityError("the model was replaced meanwhile", "engine")
     return _decoding(speculated), _decoding(greedy)
 

@@ -117,7 +117,7 @@ class CachingPlanner:
 def check_foreign(remembered: CachedPlanText, task: PlanTask) -> None:
     """Raise PlanTextError for an entry that no model can have written for this question.
 
-    Its text must be one that the question's grammar admits, so every part of a plan is checked.
+    Its text must be one that the question's grammar admits. All else of a plan follows from the text and the question.
     """
     if remembered.strategy not in get_args(Strategy) or not _admits(task.grammar, remembered.text):
         raise PlanTextError("a text that the question's grammar does not admit")

@@ -34,12 +34,19 @@ _WEIGHT = 0.2  # of a word's logarithmic frequency, against edits
 
 
 class Words(NamedTuple):
-    """The list: counts of words that corrections may give, known words, frequent slips, and candidates by sound."""
+    """The list: words of products with their counts, other known words, frequent slips.
+
+    `by_sound` are the words of products by `_sound`; `facets` the facet that a word mostly names ("type" for one that
+    names a thing), `verticals` the vertical of such things, and `joined` pairs of words that "and" makes one thing.
+    """
 
     counts: dict[str, int]
     known: frozenset[str]
     slips: dict[str, str]
     by_sound: dict[str, list[str]]
+    facets: dict[str, str]
+    verticals: dict[str, str]
+    joined: frozenset[tuple[str, str]]
 
 
 @cache
@@ -47,21 +54,28 @@ def words() -> Words:
     """Read the list, once. Raises OSError."""
     counts: dict[str, int] = {}
     slips: dict[str, str] = {}
-    known: set[str] = set()
+    facets: dict[str, str] = {}
+    verticals: dict[str, str] = {}
+    others: dict[str, list[str]] = {"[known]": [], "[joined]": []}
     by_sound: dict[str, list[str]] = defaultdict(list)
     section = ""
     for line in WORDS_PATH.read_text(encoding="ascii").splitlines():
         if line.startswith(("#", "[")):
             section = line
         elif section == "[products]":
-            word, count = line.split(" ", 2)[:2]
+            word, count, facet, vertical = line.split(" ")
             counts[word] = int(count)
             by_sound[_sound(word)].append(word)
+            if facet != "-":
+                facets[word] = facet
+            if vertical != "-":
+                verticals[word] = vertical
         elif section == "[slips]":
             wrong, _, slips[wrong] = line.partition(" ")
         else:
-            known.update(line.split())
-    return Words(counts, frozenset(known), slips, dict(by_sound))
+            others[section] += line.split()
+    joined = frozenset(tuple(pair.split("+")) for pair in others["[joined]"])
+    return Words(counts, frozenset(others["[known]"]), slips, dict(by_sound), facets, verticals, joined)
 
 
 def correct(text: str) -> str:
@@ -81,7 +95,7 @@ def is_known(word: str) -> bool:
     """Tell whether a word needs no correction."""
     if len(word) < _LEAST_LETTERS or not word.isascii() or not word.isalpha():
         return word not in words().slips
-    counts, known, slips, _ = words()
+    counts, known, slips = words()[:3]
     if word in slips:
         return False
     if word in counts or word in known:
@@ -95,7 +109,7 @@ def correct_word(word: str) -> str:
     """Return the likeliest spelling of a lower-case word; the word itself where nothing is near."""
     if is_known(word) or len(word) > _LONGEST:
         return word
-    counts, _, slips, by_sound = words()
+    counts, _, slips, by_sound = words()[:4]
     if word in slips:
         return slips[word]
     sound = _sound(word)

@@ -31,7 +31,7 @@ _OTHER_REASON = "error"
 class Outcome:
     """One request that got a plan. Times in milliseconds; the model's is None where no model took part."""
 
-    rung: str
+    source: str  # model, cache or fallback
     milliseconds: float
     degraded: bool
     queue_milliseconds: float | None = None
@@ -82,15 +82,15 @@ class Metrics:
 
     def planned(self, outcome: Outcome) -> None:
         """Record a request that got its plan."""
-        rung = outcome.rung
-        self._add("Answered", 1, ("Rung", rung))
-        self._add("Latency", outcome.milliseconds, ("Rung", rung))
+        source = outcome.source
+        self._add("Answered", 1, ("Source", source))
+        self._add("Latency", outcome.milliseconds, ("Source", source))
         if outcome.intent:
             self._add("Intents", 1, ("Intent", outcome.intent))
         if outcome.reason is not None:
             known = metric_names()["Fallbacks"].values["Reason"]
             self._add("Fallbacks", 1, ("Reason", outcome.reason if outcome.reason in known else _OTHER_REASON))
-        if rung == "model":
+        if source == "model":
             self._add("ModelLatency", outcome.milliseconds)
         if outcome.degraded:
             self._add("Degraded", 1)

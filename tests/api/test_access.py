@@ -113,8 +113,8 @@ async def test_metrics_tell_of_rungs_and_cache() -> None:
         for _ in range(2):
             await client.post("/plan", json=BODY)
         text = (await client.get("/metrics")).text
-    assert 'peakplan_answered_total{rung="model"} 1.0' in text
-    assert 'peakplan_answered_total{rung="cache"} 1.0' in text
+    assert 'peakplan_answered_total{source="model"} 1.0' in text
+    assert 'peakplan_answered_total{source="cache"} 1.0' in text
     assert "peakplan_cache_hits_total 1.0" in text
     assert "peakplan_cache_misses_total 1.0" in text
     assert "shoes" not in text

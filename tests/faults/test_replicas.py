@@ -23,7 +23,7 @@ def test_one_replica_is_killed_or_stopped(number: signal.Signals) -> None:
             victim = replicas_of(server.process.pid)[0]
             os.kill(victim, number)
         load.assert_nothing_was_lost()
-        assert "model" in load.rungs()
+        assert "model" in load.sources()
         assert_full_capacity_again(server)
         assert victim not in replicas_of(server.process.pid)
 

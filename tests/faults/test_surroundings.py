@@ -101,7 +101,7 @@ def test_the_clock_jumps(tmp_path: Path, jump: str) -> None:
             time.sleep(1)
             offset.write_text(jump, encoding="ascii")
         load.assert_nothing_was_lost()
-        assert "model" in load.rungs()
+        assert "model" in load.sources()
         assert_full_capacity_again(server)
 
 

@@ -38,7 +38,7 @@ def test_one_stub_is_killed_or_stopped(triton: TritonServer, server: ServerProce
         victim = triton.stubs()[0]
         os.kill(victim, number)
     load.assert_nothing_was_lost()
-    assert "model" in load.rungs()
+    assert "model" in load.sources()
     eventually(lambda: victim not in triton.stubs(), "the dead stub is still there", 120)
     assert_full_capacity_again(server)
 
