@@ -196,7 +196,13 @@ def main() -> int:
     with serving(_ENVIRONMENT, arguments.module) as server:
         result = Siege(server, arguments.seconds, arguments.seed).run()
         code = server.stop()
-    result |= {"seconds": arguments.seconds, "seed": arguments.seed, "exit_code": code, "machine": describe_machine()}
+    result |= {
+        "command": "make siege",
+        "seconds": arguments.seconds,
+        "seed": arguments.seed,
+        "exit_code": code,
+        "machine": describe_machine(),
+    }
     arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(result, indent=1))
     gave_way = [f"{name}: {tally}" for name, tally in result["attacks"].items() if tally["wrong"] or tally["hangs"]]
