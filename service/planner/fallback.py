@@ -12,9 +12,9 @@ from service.planner import fallback_words as lists
 from service.planner.closed import Closed
 from service.planner.plan import MAX_PARTS, Plan
 from service.planner.plan_text import FacetSpan, PlanDraft
-from service.planner.queries import FUNCTION_WORDS, complete_plan
+from service.planner.queries import FUNCTION_WORDS, NAMING_FACETS, complete_plan
 from service.planner.question import Question
-from service.planner.spelling import correct_word, is_known, words
+from service.planner.spelling import correct, correct_word, is_known, words
 from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 
 MAX_TYPE_WORDS = 3
@@ -25,7 +25,11 @@ _MEASURE = re.compile(
 _BREAK = re.compile(r"[.,;:?!()\[\]|]")
 _MAX_LEAD_CHARACTERS = 200
 _SKIPPED = lists.FILLERS | lists.LINKS | lists.NEGATIONS | FUNCTION_WORDS
+_UNTELLING = _SKIPPED | lists.TALK | lists.QUESTION_VERBS
 _SIZES_OF_TWO_WORDS = ("plus", "king", "queen", "full", "twin")
+_BRANDS = frozenset(("brand", "line"))
+_NAMES = frozenset((*NAMING_FACETS, "theme", "material"))
+_LONG = 6  # words that a search query of a few words has not
 _GOVERNED = {"with": "feature", "for": "audience"}
 _ATTRIBUTES = frozenset(("brand", "color", "material", "feature", "occasion", "condition", "origin", "shape", "time"))
 
@@ -70,9 +74,11 @@ def _is_foreign(question: Question) -> bool:
 def _intent(question: Question, text: str, mode: str) -> str:
     own = [word.text for word in question.own_words]
     is_follow_up = len(question.utterances) > 1
-    if all(word in lists.TALK for word in own) and any(word not in FUNCTION_WORDS for word in own):
+    if all(correct_word(word.strip("!?.,")) in lists.TALK for word in own) and not lists.SUPPORT_WORDS.search(text):
         return "small_talk"
-    names_thing = mode == "keyword" and len(own) > 1 and any(words().facets.get(word) == "type" for word in own[-2:])
+    text = lists.SLOGAN.split(correct(lists.GREETING.sub("", text)))[0]
+    facets = {word: words().facets.get(word) for word in own if word not in _UNTELLING}
+    names_thing = mode == "keyword" and 1 < len(own) < _LONG and any(facets.get(word) == "type" for word in own[-2:])
     for intent, pattern in lists.SUPPORT_INTENTS:
         if pattern.search(text) and not (names_thing and not lists.STRONG_SUPPORT.search(text)):
             return intent
@@ -80,12 +86,19 @@ def _intent(question: Question, text: str, mode: str) -> str:
         return "out_of_scope"
     if lists.COMPARISON.search(text) and not lists.TITLES.search(text):
         return "compare_products"
-    if lists.ADVICE.search(text) and not is_follow_up:
-        return "advise"
-    if not lists.WISH.search(text) and not (is_follow_up and lists.FOLLOW_UP.search(text)):
-        if lists.QUESTION_START.search(text) or (text.endswith("?") and len(own) > 1):
-            return "ask_product"
-    return DEFAULT_INTENT
+    brands = not _BRANDS.isdisjoint(facets.values())
+    asks = lists.ASKING.search(text)
+    if not asks and not (lists.WISH.search(text) or (is_follow_up and lists.FOLLOW_UP.search(text))):
+        asks = lists.QUESTION_START.search(text) or (text.endswith("?") and brands and len(own) > 1)
+    advises = lists.ADVICE.search(text) and not is_follow_up and not (brands and asks)
+    is_about_product = is_follow_up or not _NAMES.isdisjoint(facets.values()) or not all(map(_is_word, facets))
+    if (asks or advises) and not is_about_product:
+        return "out_of_scope"
+    return "advise" if advises else "ask_product" if asks else DEFAULT_INTENT
+
+
+def _is_word(text: str) -> bool:
+    return text.replace("'", "").isalpha() and is_known(text)
 
 
 class _Spans:
@@ -96,6 +109,7 @@ class _Spans:
         self._intent = intent
         self._words = question.words
         self._newest = len(question.utterances) - 1
+        self._is_said = bool(lists.CONVERSATIONAL.search(question.text.lower()))
         self._compares = intent == "compare_products"
         self._closed = Closed(question)
         asks = intent in ("ask_product", "advise")
@@ -133,15 +147,15 @@ class _Spans:
         runs = list(self._runs(indices, utterance))
         things = self._things(indices) if utterance == self._newest else []
         free = [run for run in runs if not self._is_governed(run[0])]
-        runs = free + [run for run in runs if run not in free and is_first]
+        runs = free + [run for run in runs if run not in free and is_first and not self._is_said]
         for thing in things:
             for run in runs:
                 if set(run) <= set(thing) and (self._compares or self._facets[run[-1]] == "type"):
                     self._take("type", run[0], run[-1])
-        head = next((run for run in runs if self._facets[run[-1]] == "type"), runs[0] if runs and is_first else None)
+        head = next((run for run in runs if self._facets[run[-1]] == "type"), runs[0] if runs and is_first and not self._is_said else None)
         if head and not things:
             self._take("type", max(head[0], head[-1] - MAX_TYPE_WORDS + 1), head[-1])
-        elif runs and not things and self._intent == DEFAULT_INTENT:
+        elif runs and not things and self._intent == DEFAULT_INTENT and not is_first:
             is_name = not any(is_known(self._text(index)) for index in runs[0])
             self._take("brand" if is_name else "feature", runs[0][0], runs[0][-1])
         for index in indices:

@@ -74,9 +74,9 @@ LEAD_INS = _any_of(
 )
 CONVERSATIONAL = re.compile(
     r"\?\s*$"
-    r"|^(?:hi|hey|hello|who|what|where|when|why|how|which|is|are|am|was|were|do|does|did|can|could|will|would|should|"
+    r"|^(?:who|what|where|when|why|how|which|is|are|am|was|were|do|does|did|can|could|will|would|should|"
     r"has|have|may|might|please|show|find|give|get|tell|help|recommend|suggest|let|looking|searching|buy)\b"
-    r"|\b(?:i|i'm|im|i'd|id|i'll|i've|ive|we|we're|my|me|you|please|need|want|wanna|looking for)\b"
+    r"|\b(?:i|i'm|im|i'd|id|i'll|i've|ive|we|we're|my|me|(?<!thank )you|please|need|want|wanna|looking for)\b"
 )
 QUESTION_START = re.compile(
     r"^(?:(?:hi|hey|hello|so|ok|okay|and|but|well),? )*(?:is|are|was|were|does|do|did|can|could|will|would|has|have|"
@@ -113,7 +113,18 @@ REVIEW_QUESTION = _any_of(
 )
 PRODUCT_REFERENCE = _any_of(r"this|these|it|they|its|the (?:product|item|box|battery|cord|lid|handle|size|color)")
 
+SLOGAN = re.compile(r"\b(?:that says|saying|with the (?:words|text)|titled|called)\b")
+GREETING = re.compile(r"^(?:(?:hi|hey|hello|um|ok|okay|so|well|there|excuse me|good (?:morning|afternoon|evening))[,!.]* )+")
+# Questions about one product, in whatever form.
+ASKING = _any_of(
+    r"dimensions|(?:max|maximum|weight) (?:weight|capacity|limit)|(?:any )?(?:complaints|reviews|opinions) (?:about|on|of)",
+    r"battery life|(?:pros and cons|drawbacks) of (?!.*\b(?:and (?:a|the)|or|vs|compared)\b)|compatible with|run(?:s)? (?:small|large|big|true)",
+    r"between (?:a |an )?\d[\d.]* and|will .{2,60} (?:fit|work)|does .{2,60} (?:come with|have|fit|work|need|run|last|take|support|include)",
+)
+SUPPORT_WORDS = re.compile(r"\b(?:order|return|refund|exchange|account|agent)\b")
 COMPARISON = _any_of(
+    r"comparing|would you (?:buy|get|pick|choose|recommend) .{2,60} or|(?:is|are) .{2,60} different (?:from|than|to)",
+    r"(?:last|lasts|works?) (?:longer|better) than",
     r"vs|versus|compared? (?!and contrast)|comparison|side by side|pros and cons|differen(?:ce|t)s?.{0,20}between",
     r"difference to|decide between|choose between|choosing between|torn between|better.{0,60} or|better than (?:that|the|a)",
     r"(?:which|what)(?:'s| is| one| should| would| makes).{0,60} or|.{3,60} or .{2,60}[,?] ?which.*",
@@ -126,6 +137,7 @@ TITLES = _any_of(
     r"cd|vinyl|costumes?|lego|puzzle|(?:board|card|video) game|game|funko|figures?|soundtrack|xbox one game|season",
 )
 ADVICE = _any_of(
+    r"how long (?:do|does|should) (?:a |an |the )?(?:\w+ ){1,4}(?:usually |typically |normally )?last|what (?:goes|pairs) (?:well )?with",
     r"what (?:should|do|does|would|can) (?:i|we|you|a|an|someone|beginners?|people)\b.{0,40}\b(?:look|consider|need|know|"
     r"start|bring|pack|use|buy|get|wear|take|watch|check)",
     r"(?:how|what) (?:to|do (?:i|you|we)|should (?:i|we|a|an|the)|can i)\b.{0,30}\b(?:choose|pick|select|decide|look for|"
@@ -165,6 +177,7 @@ TALK = FUNCTION_TALK = _words(
     "yeah yep sure got it that's thats that is was all so much very really helpful help for the your you u are how doing "
     "what's up have a weekend one see ya too well i'm im done now appreciate love my friend again lot of lots and be "
     "everything today going not bad just saying welcome pleasure nothing else more been were team guys everyone merry "
+    "hahaha tired bored later catch another time maybe anyway listening having helping out problem fast back bit fine "
     "christmas happy new year holidays take care sorry wow lol haha hmm oh please it's its will do this i"
 )
 FOREIGN = _words(
@@ -217,7 +230,7 @@ SUPPORT_INTENTS: tuple[tuple[str, re.Pattern[str]], ...] = (
         _any_of(
             r"(?:talk|speak|chat|connect|transfer|contact|call|reach)(?:ing)?\b.{0,30}\b(?:human|agent|assistant|person|"
             r"someone|somebody|operator|representative|rep|support)",
-            r"(?:live|human|real) (?:agent|person|chat)|your (?:phone number|email address)|call center",
+            r"(?:live|human|real) (?:agent|person|being|chat)|chatbot|your (?:phone number|email address)|call center",
             r"customer (?:service|support|care|assistance)",
         ),
     ),
@@ -227,7 +240,7 @@ SUPPORT_INTENTS: tuple[tuple[str, re.Pattern[str]], ...] = (
             r"(?<!any )complaints?|complain(?:ing)?|feedback|unacceptable|disappointed|disappointing|(?:terrible|awful|great|"
             r"horrible|worst|excellent|best) (?:service|experience|shop|store|website)|rude|never (?:shop|buy|order)ing",
             r"(?:leave|write|post|submit|send\w*|make) .{0,12}(?:review|comment|opinion|claim|reclamation|suggestion)s?",
-            r"(?:third|second|fourth) time .{0,40}(?:driver|order|parcel|package|late|wrong)|suggestion for your",
+            r"too much (?:plastic|packaging)|(?:third|second|fourth) time .{0,40}(?:dirty|box|sent)|(?:third|second|fourth) time .{0,40}(?:driver|order|parcel|package|late|wrong)|suggestion for your",
         ),
     ),
     (
@@ -236,7 +249,7 @@ SUPPORT_INTENTS: tuple[tuple[str, re.Pattern[str]], ...] = (
             r"(?:refund(?:s|ed|ing)?|reimburse(?:d|ments?)|money back|compensations?|rebates?|restitution)"
             r"(?!.{0,20}\bstatus)",
             r"(?:how|can|could|want to|like to|need to|to|do) (?:do |can )?(?:i |we )?return|return (?:policy|label|window|shipping|it|this|my)",
-            r"returning|^returns?$|rma|return (?:an?|the) (?:item|order|gift|product|purchase|package)",
+            r"returning|^(?:returns?|exchange)\\W*(?:pls|please)?$|(?:cancel|give) (?:a |back )(?:return|a )|died after|stopped working|rma|return (?:an?|the) (?:item|order|gift|product|purchase|package)",
             r"(?:send|sent|give|bring|take|ship) .{0,25}\bback\b|(?:came|arrived|was|is|were) .{0,20}(?:broken|damaged|cracked|"
             r"defective|shattered|torn)|(?:wrong|different) (?:item|size|color|one|product) (?:came|arrived|sent|was)",
             r"(?:sent|got|received|delivered) (?:me )?(?:the|a|an) (?:wrong|medium|small|large|different|broken|damaged)",
@@ -251,7 +264,7 @@ SUPPORT_INTENTS: tuple[tuple[str, re.Pattern[str]], ...] = (
             r"visa|amex|cash|checks?|afterpay|klarna|credit)|installments?|afterpay|klarna",
             r"(?:shipping|delivery|shipment) (?:options?|methods?|costs?|fees?|policy|rates?|charges?|times?|take)",
             r"(?:privacy|store|price match|warranty|shipping|exchange) policy|policies|(?:your|the) warranty|warranty (?:policy|claim)",
-            r"do you (?:ship|deliver)|ship to|deliver to|how (?:long|much) (?:is|does|do|are) .{0,15}(?:shipping|delivery|i have to)",
+            r"signature|recycle|international (?:delivery|shipping|orders)|do you (?:ship|deliver)|ship to|deliver to|how (?:long|much) (?:is|does|do|are) .{0,15}(?:shipping|delivery|i have to)",
             r"price match\w*|(?:store|opening) hours|gift wrap\w*|student discount|loyalty|rewards? (?:points|program)",
         ),
     ),
@@ -259,7 +272,8 @@ SUPPORT_INTENTS: tuple[tuple[str, re.Pattern[str]], ...] = (
         "order_change",
         _any_of(
             rf"{_CHANGE}\b.{{0,40}}\b(?:{_ORDER}|items?|(?:delivery|shipping|billing)? ?address)",
-            rf"(?:wrong|mistake|forgot|add|remove|another).{{0,40}}\b{_ORDER}|before it ships|cancel it|hold my",
+            rf"{_ORDER}\b.{{0,20}}\b(?:wrong|mistake)|pressed buy|ordered twice|(?:pause|skip|cancel) (?:my |the )?(?:\\w+ )?subscription|"
+            rf"pause my|(?:wrong|mistake|forgot|add|remove|another).{{0,40}}\b{_ORDER}|before it ships|cancel it|hold my",
         ),
     ),
     (
@@ -270,7 +284,7 @@ SUPPORT_INTENTS: tuple[tuple[str, re.Pattern[str]], ...] = (
             rf"(?:{_ORDER}|refund) status",
             rf"(?:my|the) {_ORDER}\b.{{0,30}}\b(?:arriv\w+|come|coming|late|lost|shipped|delivered|missing)",
             rf"when (?:will|is|does)\b.{{0,30}}\b{_ORDER}",
-            r"^track(?:ing)?|says delivered|never (?:got|came|arrived|received)|(?:hasn't|has not|not) (?:arrived|come|shipped)",
+            rf"{_ORDER} history|status of my|half of my {_ORDER}|^track(?:ing)?|says delivered|never (?:got|came|arrived|received)|(?:hasn't|has not|not) (?:arrived|come|shipped)",
             rf"where(?:'s| is| are)? (?:the |my )?(?:{_ORDER}|stuff)|when (?:will|do) (?:it|i|they) (?:arrive|get (?:it|my)|come)",
             r"(?:order|purchase) (?:number )?#?\d{4,}",
         ),
@@ -281,6 +295,7 @@ SUPPORT_INTENTS: tuple[tuple[str, re.Pattern[str]], ...] = (
             r"invoices?|(?:my|the) bills?|billing|receipts?|charged|double charge",
             rf"payment (?:{_TROUBLE}|failed|declined)",
             rf"{_TROUBLE} (?:with|on|in) .{{0,20}}payments?",
+            r"(?:klarna|paypal|payment|card).{0,20}(?:problem|nothing happens|error|issue)|pay the rest|store credit|entered my card|"
             r"card (?:was |got |is |keeps being )?(?:declined|rejected)|can'?t pay|pay (?:my|for my) (?:bill|order)|(?:promo|coupon|discount|"
             r"voucher) codes?|at checkout|gift card balance|(?:charged|billed|paid) (?:me )?(?:twice|double|wrong|too much)",
         ),
@@ -293,7 +308,7 @@ SUPPORT_INTENTS: tuple[tuple[str, re.Pattern[str]], ...] = (
             rf"(?:forgot|reset|recover|restore|retrieve|lost)\b.{{0,20}}\b{_PROFILE}",
             rf"{_PROFILE} (?:{_TROUBLE}|settings|help)",
             r"^(?:log ?in|sign ?in|sign ?up)",
-            r"(?:un)?subscrib\w+|(?:marketing|promotional|promo|your|spam) e?-?mails|stop (?:sending|emailing|texting)",
+            r"user ?names?|emails from you|my account|(?:un)?subscrib\w+|(?:marketing|promotional|promo|your|spam) e?-?mails|stop (?:sending|emailing|texting)",
             r"(?:set up|add|enter\w*|submit\w*)\b.{0,20}\b(?:delivery|shipping) address",
         ),
     ),
