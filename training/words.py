@@ -67,7 +67,7 @@ class _Seen:
 def word_list(tokenizer: Path) -> str:
     """Return the text of the list. Raises OSError, ValueError."""
     seen = _seen()
-    products = sorted(word for word, count in seen.counts.items() if count >= _LEAST_COUNT )
+    products = sorted(word for word, count in seen.counts.items() if count >= _LEAST_COUNT)
     vocabulary = json.loads(tokenizer.read_text(encoding="utf-8"))["model"]["vocab"]
     english = {token[1:].lower() for token in vocabulary if token[0] == "Ġ" and _WORD.fullmatch(token[1:].lower())}
     slips = dict(line.split(maxsplit=1) for _, line, _ in sections("spelling.txt"))

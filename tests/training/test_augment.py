@@ -6,6 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from service.planner.phrases import read_phrases
+from service.planner.phrases_amounts import find_amounts
+from service.planner.phrases_words import Words
 from service.planner.plan_text import FacetSpan, parse, render
 from service.planner.vocabulary import shipped_vocabulary
 from training.data import augment
