@@ -2,9 +2,7 @@
 
 import re
 
-
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
+from service.planner.phrases_words import word_set
 
 
 def _any_of(*patterns: str) -> re.Pattern[str]:
@@ -12,67 +10,28 @@ def _any_of(*patterns: str) -> re.Pattern[str]:
     return re.compile(rf"\b(?:{'|'.join(patterns)})\b")
 
 
-COLORS = _words(
-    "black white red blue green yellow pink purple orange brown gray grey silver gold golden beige navy teal tan ivory "
-    "burgundy turquoise khaki olive cream maroon violet magenta lavender mint coral champagne charcoal clear "
-    "multicolor camo floral plaid striped chrome bronze nickel pewter terracotta rainbow mauve plum taupe peach aqua "
-    "lilac "
-    "mustard rust indigo"
-)
-COLOR_MODIFIERS = _words(
-    "light dark bright pale hot rose navy sky royal neon matte pastel off army baby brushed polished space hunter"
-)
-MATERIALS = _words(
-    "leather cotton wool silk linen velvet satin denim canvas polyester nylon fleece suede wood wooden bamboo oak "
-    "metal steel aluminum aluminium iron brass copper glass ceramic porcelain plastic silicone rubber vinyl foam paper "
-    "cardboard walnut pine mahogany teak birch marble granite stone acrylic titanium tungsten mesh lace flannel felt "
-    "cashmere chenille rattan wicker"
-)
-MATERIAL_MODIFIERS = _words("stainless faux genuine real vegan solid tempered memory cast organic brushed carbon")
-SIZES = _words("small medium large xs s m l xl xxl xxxl 2xl 3xl 4xl 5xl queen king twin oversized petite")
-SIZE_UNITS = _words(
-    "inch inches in ft feet foot cm mm m yard yards meter meters oz ounce ounces lb lbs pound pounds kg g gram grams "
-    "ml l liter liters gallon gallons quart quarts qt gb tb person people seater"
-)
-COUNT_UNITS = _words("pack packs count ct piece pieces pcs pc sets pairs")
-AUDIENCES = _words(
-    "men mens men's man women womens women's woman ladies kids kid kid's kids' children children's child boys boy "
-    "boy's girls girl girl's toddler toddlers baby babies infant infants newborn newborns teen teens teenager adult "
-    "adults youth unisex"
-)
-CONDITIONS = _words("used refurbished renewed vintage antique secondhand second-hand original")
-OCCASIONS = _words(
-    "christmas halloween easter thanksgiving wedding birthday anniversary graduation party valentine's valentines "
-    "summer winter fall spring holiday travel camping hiking"
-)
-FEATURES = _words(
-    "wireless bluetooth waterproof portable folding foldable rechargeable electric cordless outdoor indoor organic "
-    "solar magnetic reusable disposable insulated inflatable adjustable washable ergonomic lightweight unscented "
-    "noise-cancelling gluten-free sugar-free handmade digital automatic"
-)
-NEGATIONS = _words("not no non without except excluding minus")
-LINKS = _words(
-    "with for that which who from to of by as on at under over between in and or but when while because if so"
-)
-ARTICLES = _words("a an the some any my our his her their your its this that these those another")
-JOINS = _words("and & plus + also then")
-COMPARING = _words("or vs versus to with from than")
-GOVERNORS = _words("for with of in on at from by without that which who to as")
-SETS = _words("set sets kit combo pack bundle holder rack box bag tray grinder grinders")
+COLORS = word_set("word.colors")
+COLOR_MODIFIERS = word_set("word.color.modifiers")
+MATERIALS = word_set("word.materials")
+MATERIAL_MODIFIERS = word_set("word.material.modifiers")
+SIZES = word_set("word.sizes")
+SIZE_UNITS = word_set("word.size.units")
+COUNT_UNITS = word_set("word.count.units")
+AUDIENCES = word_set("word.audiences")
+CONDITIONS = word_set("word.conditions")
+OCCASIONS = word_set("word.occasions")
+FEATURES = word_set("word.features")
+NEGATIONS = word_set("word.negations")
+LINKS = word_set("word.links")
+ARTICLES = word_set("word.articles")
+JOINS = word_set("word.joins")
+COMPARING = word_set("word.comparing")
+GOVERNORS = word_set("word.governors")
+SETS = word_set("word.sets")
 # Words before the product that say nothing about it.
-FILLERS = _words(
-    "hmm um ok okay hi hello hey thanks changed mind wife husband friend wants said put top something anything must "
-    "preferably want wanted prefer rather instead actually maybe honestly same change switch sorry meant now next "
-    "version options option ones trust doesn't matter is are bigger smaller only just don't i'd i'm he's she's "
-    "they're we're really not sure think would like his her pair pairs set new good best great nice cheap really "
-    "very ones also other kind type sort"
-)
+FILLERS = word_set("word.fillers")
 # Words that ask about a product and are not part of its name.
-QUESTION_VERBS = _words(
-    "compare compared comparison versus vs difference differences better best pros cons side trying decide deciding "
-    "choose between look buying consider worth need tips advice choosing pick picking should know explain makes "
-    "goes important fit fits work works come comes use using used go goes last hold holds keep support supports"
-)
+QUESTION_VERBS = word_set("word.question.verbs")
 
 _TO_GET = r"(?: to (?:buy|find|get|order|purchase))?"
 LEAD_INS = _any_of(
@@ -214,49 +173,23 @@ OUT_OF_SCOPE = _any_of(
     r"nearest|news",
 )
 # A whole utterance of these is talk.
-TALK = _words(
-    "hi hello hey heya hiya howdy yo sup greetings good morning afternoon evening night day there thanks thank thx ty "
-    "cheers bye goodbye cya later ok okay k cool great awesome perfect nice wonderful amazing lovely fine sweet yes "
-    "no nope "
-    "yeah yep sure got it that's thats that is was all so much very really helpful help for the your you u are how "
-    "doing "
-    "what's up have a weekend one see ya too well i'm im done now appreciate love my friend again lot of lots and be "
-    "everything today going not bad just saying welcome pleasure nothing else more been were team guys everyone merry "
-    "hahaha tired bored later catch another time maybe anyway listening having helping out problem fast back bit fine "
-    "christmas happy new year holidays take care sorry wow lol haha hmm oh please it's its will do this i"
-)
-FOREIGN = _words(
-    "el los las una unos unas para con sin y del por que donde busco quiero necesito tienen hay niños niñas niño "
-    "niña hombre "
-    "mujer hombres mujeres talla zapatos zapatillas ropa bolsa barato rojo azul negro blanco verde mejor casa cocina "
-    "mi "
-    "le les un une des du pour avec sans et ou où chez je cherche veux avez enfant enfants homme femme hommes femmes "
-    "taille "
-    "chaussures robe pas cher rouge noir blanc vert bleu sac maison cuisine à au aux dans sur moi mon ma "
-    "der die das den dem ein eine einen für mit ohne und oder ich suche brauche haben sie kinder herren damen größe "
-    "schuhe "
-    "kleid tasche günstig rot schwarz weiß grün blau küche haus zum zur aus im nicht kind jungen mädchen "
-    "il lo gli uno di da con senza e per cerco vorrei avete bambino bambina bambini uomo donna taglia scarpe borsa "
-    "rosso nero bianco della delle dei nel casa cucina economico "
-    "o os as um uma de do dos das com sem ou em preciso procuro quero criança homem mulher tamanho sapatos tênis "
-    "vermelho preto branco minha meu presente de aniversário feminino masculino infantil "
-    "het een voor met zonder en of ik zoek kinderen heren dames vrouwen mannen maat schoenen jurk goedkoop rood "
-    "zwart wit "
-    "och eller utan med för till jag söker barn dam herr storlek skor svart röd vit billig "
-    "dla bez ze z na i w szukam buty damskie męskie dzieci rozmiar tani czarny"
-) - _words("a i as do of o e le das die is en on one la with for in on no so me im and the not at to it y mi con de di lo "
-           "per ma z na w all men hay sin los las el del san far os il com sac rot den pas et des uno mon casa au "
-           "aus sur "
-           "kind hat")  # fmt: skip
+TALK = word_set("word.talk")
+FOREIGN = word_set("word.foreign")
 # What takes back a facet.
-_ANY = r"(?:any|all|other|whatever|no matter (?:the|which)|don't care about the|don't care what|forget (?:about )?the|every|which)"
+_ANY = (
+    r"(?:any|all|other|whatever|no matter (?:the|which)|don't care about the|don't care what|forget (?:about )?the|"
+    r"every|which)"
+)
 _MATTERS = r"(?:doesn't|does not|isn't|is not|don't|can|could|needn't)\b.{0,12}\b(?:matter|important|be anything)"
 LIFTS = {
     facet: re.compile(rf"\b{_ANY} (?:{name})\b|\b(?:{name})s? {_MATTERS}")
     for facet, name in (
-        ("color", "colou?rs?"), ("brand", "brands?|makes?"), ("size", "sizes?"), ("material", "materials?|it's made of"),
+        ("color", "colou?rs?"),
+        ("brand", "brands?|makes?"),
+        ("size", "sizes?"),
+        ("material", "materials?|it's made of"),
     )
-}  # fmt: skip
+}
 ADDED = re.compile(r"^(?:and (?!for|in|size)|also|plus)\b|\b(?:as well|too)\s*$")
 
 _ORDER = r"(?:orders?|purchases?|packages?|parcels?|shipments?|deliver(?:y|ies))"
