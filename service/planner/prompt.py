@@ -58,7 +58,7 @@ class PlanTask:
     def _seen(self) -> str:
         """The whole input of a model for this question."""
         words = "\x1f".join(f"{word.utterance} {word.text}" for word in self.question.words)
-        return "\x1e".join((self.prompt, words, repr(self.question.numbers)))
+        return "\x1e".join((self.prompt, words))
 
     def key(self, version: str) -> str:
         """Return the cache key: equal for questions that a model of this version answers alike."""

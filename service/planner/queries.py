@@ -31,11 +31,13 @@ FUNCTION_WORDS = frozenset(
 )
 # Words of a sentence that name nothing to search for.
 _TALK = FUNCTION_WORDS | frozenset(
-    "something anything stuff things ones gets getting goes going go um hmm ok okay good morning afternoon evening pls "
-    "plz thx thank u also too very really so such much many long does's i'm i've he he's she she's his her hers him but not "
-    "into need needs required choose choosing pick picking buy buying consider tips advice explain matter matters worth "
-    "important know better best enough actually begin start don't doesn't isn't aren't can't has've because while "
-    "always ever people use used using right now new".split()
+    (
+        "something anything stuff things ones gets getting goes going go um hmm ok okay good morning afternoon "
+        "evening pls plz thx thank u also too very really so such much many long does's i'm i've he he's she she's "
+        "his her hers him but not into need needs required choose choosing pick picking buy buying consider tips "
+        "advice explain matter matters worth important know better best enough actually begin start don't doesn't "
+        "isn't aren't can't has've because while always ever people use used using right now new"
+    ).split()
 )
 _MARKS = ",.?!;:()\"'"
 _MOST_ASKED_WORDS = 8

@@ -158,7 +158,7 @@ def _sound(word: str) -> str:
 
 
 def distance(wrong: str, right: str) -> float:
-    """Return the weighted Damerau-Levenshtein distance (optimal string alignment); slips that are frequent cost less."""
+    """Return the weighted Damerau-Levenshtein distance (optimal string alignment); frequent slips cost less."""
     before: list[float] = []
     row = [0.0]
     for at in range(1, len(right) + 1):
