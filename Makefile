@@ -16,12 +16,15 @@ NEURON_PYTHON ?= $(BIN)/python
 NXDI_VENV := .venv-nxdi
 PEERS_VENV := .venv-peers
 KERNELS_VENV := .venv-kernels
+SEARCH_VENV := .venv-search
+CHECKOV_VENV := .venv-checkov
 RATE ?= 20
 SECONDS ?= 30
+SIEGE_SECONDS ?= 600
 
 FLEET ?= dev
 
-.PHONY: help serve lock triton bench-peers bench-triton compile kernels kernels-check neuron-conformance test test-fast check format train finetune eval bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema
+.PHONY: help serve lock triton bench-peers bench-triton compile kernels kernels-check neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance siege sbom
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -70,6 +73,10 @@ bench-peers: $(VENV)/training.stamp $(PEERS_VENV)/stamp ## llama.cpp, ONNX Runti
 	$(BIN)/python -m benchmarks.peers --model $(MODEL) --python $(PEERS_VENV)/bin/python
 	$(BIN)/python -m benchmarks.readme
 
+bench-retrieval: $(VENV)/training.stamp ## what a search finds with plans beside raw words into docs/figures/retrieval.json
+	$(BIN)/python -m benchmarks.retrieval --model $(MODEL)
+	$(BIN)/python -m benchmarks.readme
+
 triton: $(TRITON)/stamp ## tritonserver into .venv-triton (Linux on x86-64; TRITON_PYTHON= a Python with its shared library)
 
 bench-triton: $(VENV)/test.stamp $(TRITON)/stamp ## what Triton adds, and how it recovers, into docs/figures/triton.json
@@ -82,6 +89,9 @@ compile: $(VENV)/service.stamp ## MODEL for inf2 or trn1 into OUTPUT; OPTIONS="-
 neuron-conformance: $(NXDI_VENV)/stamp ## our loop over the real NxDI source, NXDI=<its checkout>:<neuronx-distributed's>, on a CPU
 	PEAKPLAN_NXDI_SOURCE="$(NXDI)" $(NXDI_VENV)/bin/python -m pytest tests/conformance/neuron
 	PEAKPLAN_NXDI_SOURCE="$(NXDI)" $(NXDI_VENV)/bin/python -m benchmarks.neuron
+
+search-conformance: $(SEARCH_VENV)/stamp ## translations against the search engines' own Python libraries, and the LangChain example
+	$(SEARCH_VENV)/bin/python -m pytest tests/clients/test_official_builders.py tests/clients/test_packaging.py
 
 kernels: $(KERNELS_VENV)/stamp ## the kernel libraries of every processor from their sources; commit what changes
 	$(KERNELS_VENV)/bin/python -m service.decoding.native.build
@@ -99,12 +109,15 @@ import: $(VENV)/service.stamp ## a Llama or Mistral CHECKPOINT= and its HEADS= (
 synth: $(VENV)/cdk.stamp ## the CloudFormation of FLEET=dev|prime-day|my/fleet.yaml into cdk.out; offline, no account
 	$(PEAKPLAN) fleet synth $(FLEET)
 
+checkov: $(CHECKOV_VENV)/stamp synth ## what checkov finds in the CloudFormation of FLEET and nobody accepted; installs it (0.2 GB)
+	$(CHECKOV_VENV)/bin/checkov --file cdk.out/*.template.json --framework cloudformation --compact --quiet --skip-download
+
 diff: $(VENV)/cdk.stamp ## what a deploy of FLEET would change (needs AWS credentials)
 	$(PEAKPLAN) fleet diff $(FLEET)
 
 deploy: $(VENV)/cdk.stamp ## the newest release to every cell of FLEET, stopping where one is hurt; again: goes on (needs AWS credentials)
 	$(PEAKPLAN) fleet preflight $(FLEET)
-	$(PEAKPLAN) fleet deploy $(FLEET)
+	$(PEAKPLAN) fleet deploy $(FLEET) $(if $(TAKE_OVER),--take-over)
 
 rollback: $(VENV)/fleet.stamp ## every cell of FLEET back to the release before, or to RELEASE=ami-...; at once, without a bake
 	$(PEAKPLAN) fleet rollback $(FLEET) $(if $(RELEASE),--release $(RELEASE))
@@ -112,7 +125,7 @@ rollback: $(VENV)/fleet.stamp ## every cell of FLEET back to the release before,
 preflight: $(VENV)/fleet.stamp ## what FLEET needs that the account lacks: quotas, zones, certificate, image (needs AWS credentials)
 	$(PEAKPLAN) fleet preflight $(FLEET)
 
-access: $(VENV)/fleet.stamp ## let callers' VPCs of other accounts associate with the private zone of FLEET (needs AWS credentials)
+access: $(VENV)/fleet.stamp ## let FLEET's callers in: accept their PrivateLink endpoints, authorise their VPCs for the private zone (needs AWS credentials)
 	$(PEAKPLAN) fleet access $(FLEET)
 
 cell-out: $(VENV)/cdk.stamp ## move CELL=cell-2 of FLEET out of service: its callers go to the others (REFUSE=1: it answers 503; FORCE=1: although they are too small)
@@ -140,8 +153,17 @@ load-figures: $(VENV)/training.stamp ## the service under load and faults into d
 	$(BIN)/python -m rehearsal.load.figures --data $(DATA)
 	$(BIN)/python -m benchmarks.readme
 
+siege: $(VENV)/test.stamp ## attack a service on loopback for SIEGE_SECONDS= (600) into docs/figures/siege.json; 120 show most of it
+	$(BIN)/python -m rehearsal.siege --seconds $(SIEGE_SECONDS)
+	$(BIN)/python -m benchmarks.readme
+
+sbom: $(VENV)/test.stamp ## what is installed, by package, version, hash and licence, as CycloneDX 1.6 into sbom.json; the lock into sbom-lock.json
+	$(BIN)/python -m benchmarks.licences --check
+	$(BIN)/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --mc-type application --output-reproducible --spec-version 1.6 --output-file sbom.json
+	$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --mc-type application --output-reproducible --spec-version 1.6 --output-file sbom-lock.json
+
 clean: ## forget the virtual environment and what tools cached here
-	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(KERNELS_VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(KERNELS_VENV) $(SEARCH_VENV) $(CHECKOV_VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 lock: $(VENV)/test.stamp ## resolve pyproject.toml anew into requirements.lock and the requirements files
 	$(call LOCK,--all-extras,requirements.lock)
@@ -199,6 +221,11 @@ $(NXDI_VENV)/stamp: requirements-neuron-conformance.txt pyproject.toml
 	$(NXDI_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-neuron-conformance.txt
 	@touch $@
 
+$(SEARCH_VENV)/stamp: requirements-search-conformance.txt pyproject.toml
+	$(PYTHON) -m venv $(SEARCH_VENV)
+	$(SEARCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-search-conformance.txt
+	@touch $@
+
 # Whatever of them does not install is listed in the figure. PEAKPLAN_KERNEL=avx2 wants a llama.cpp held to that, too.
 $(PEERS_VENV)/stamp: requirements-peers.txt | $(VENV)/service.stamp
 	$(PYTHON) -m venv $(PEERS_VENV)
@@ -216,6 +243,11 @@ endif
 $(KERNELS_VENV)/stamp: requirements-kernels.txt
 	$(PYTHON) -m venv $(KERNELS_VENV)
 	$(KERNELS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-kernels.txt
+	@touch $@
+
+$(CHECKOV_VENV)/stamp: requirements-checkov.txt
+	$(PYTHON) -m venv $(CHECKOV_VENV)
+	$(CHECKOV_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-checkov.txt
 	@touch $@
 
 $(VENV)/cdk.stamp: package-lock.json $(VENV)/fleet.stamp

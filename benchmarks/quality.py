@@ -3,9 +3,14 @@
 Plans come from the same replicas, grammar and decoding as in service. Definitions:
   span F1        micro F1 over (facet, text) pairs of QueryNER's dev queries
   intent         share of questions with the right intent; "keyword" over bare keyword questions alone
-  out of scope   recall over out-of-scope questions; false alarms over all others
+  out of scope   recall over out-of-scope questions; false alarms over all others, and over shoppers' vague wishes and
+                 questions about products alone
   price          share of questions with both bounds right (None included)
   vertical       over all synthetic questions whose leaf category training did not have
+  corrected      share of questions with one typing slip of which some query has the word that was meant
+  classes        share of our own dev questions of each class of plan version 2 of which every field is right but
+                 vertical, sources and queries
+  behaviour      share of the open behaviour cases that pass (benchmarks/behaviour.py), where the file is there
 """
 
 import argparse
@@ -19,24 +24,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.behaviour import Case, behaviour_scores, checker, read_cases
 from benchmarks.machine import describe_machine
-from service.api.app import replica_pool
-from service.engines.protocol import Engine
+from service.api.app import replica_pool, settings_vocabulary
 from service.planner.fallback import fallback_plan
 from service.planner.plan import Plan
 from service.planner.plan_text import FacetSpan
 from service.planner.planner import Planner
-from service.planner.queries import search_queries
 from service.planner.question import Question
-from service.planner.vocabulary import Vocabulary
 from service.settings import Settings
+from training.data.behaviour_examples import examples as behaviour_examples
 from training.data.examples import Example
 from training.data.mix import dev_sets
 
 FIGURE = Path("docs/figures/quality.json")
 SAMPLES = {"queryner": 866, "price": 300, "taxonomy": 400, "clinc": 400}
 DEFAULT_SAMPLE = 150
+CLASS_SAMPLE = 60  # questions of each class of plan version 2
 MORE_LEAVES = "more leaves"  # the taxonomy rows outside the sample, used only for verticals, which need every row
+_CLASS = "behaviour_"
+_VAGUE = tuple(_CLASS + kind for kind in ("vague_find", "ask_product", "advise", "compare", "exclusion", "multi"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,33 +56,27 @@ class Judged:
     plan: Plan | None
 
 
-async def plan_all(
-    engine: Engine, vocabulary: Vocabulary, sets: dict[str, list[Example]], workers: int
-) -> list[Judged]:
-    """Plan every example; an invalid plan is recorded as None, never skipped."""
-    planner = Planner(engine, vocabulary)
-    queue = [(origin, example) for origin, examples in sets.items() for example in examples]
-    judged: list[Judged] = []
-    remaining = iter(queue)
+async def plan_all(planner: Planner, questions: Sequence[Question], workers: int) -> list[Plan | None]:
+    """Plan every question; an invalid plan is None, never skipped."""
+    plans: list[Plan | None] = [None] * len(questions)
+    remaining = iter(enumerate(questions))
 
     async def work() -> None:
-        for origin, example in remaining:
-            question = example.question()
+        for index, question in remaining:
             try:
-                plan: Plan | None = (await planner.plan_with_model(planner.task(question))).plan
+                plans[index] = (await planner.plan_with_model(planner.task(question))).plan
             except (RuntimeError, ValueError) as error:
-                print(f"no plan for {example.query!r}: {error}", file=sys.stderr)
-                plan = None
-            judged.append(Judged(origin, example, question, plan))
+                print(f"no plan for {question.text!r}: {error}", file=sys.stderr)
 
     await asyncio.gather(*(work() for _ in range(workers)))
-    return judged
+    return plans
 
 
 def scores(judged: Sequence[Judged]) -> dict[str, Any]:
     """Compute every figure from plans and gold."""
     every = judged
-    judged = [j for j in every if j.origin != MORE_LEAVES]
+    judged = [j for j in every if j.origin != MORE_LEAVES and not j.origin.startswith(_CLASS)]
+    vague = [j for j in every if j.origin in _VAGUE]
     by_origin = {
         origin: [j for j in judged if j.origin == origin] for origin in dict.fromkeys(j.origin for j in judged)
     }
@@ -101,6 +102,7 @@ def scores(judged: Sequence[Judged]) -> dict[str, Any]:
         "mode": _share(j.plan is not None and j.plan.mode == j.example.draft.mode for j in judged),
         "out_of_scope_recall": _share(_intent(j) == "out_of_scope" for j in out),
         "out_of_scope_false_alarms": _share(_intent(j) == "out_of_scope" for j in scope),
+        "shopping_out_of_scope": _share(_intent(j) == "out_of_scope" for j in vague),
         "price_exact": _share(_price_is_exact(j) for j in priced),
         "vertical": _share(
             j.plan is not None and j.plan.vertical == j.example.draft.vertical
@@ -108,7 +110,11 @@ def scores(judged: Sequence[Judged]) -> dict[str, Any]:
             if j.origin in ("taxonomy", MORE_LEAVES)
         ),
         "first_source": _share(_first_source_is_right(j) for j in by_origin.get("pqa", [])),
-        "corrected": _share(_is_corrected(j) for j in by_origin.get("slip", []) if j.example.draft.correction),
+        "corrected": _share(_is_corrected(j) for j in by_origin.get("slip", []) if j.example.slip),
+        "classes": {
+            origin.removeprefix(_CLASS): _share(_is_as_expected(j) for j in every if j.origin == origin)
+            for origin in sorted({j.origin for j in every if j.origin.startswith(_CLASS)})
+        },
     }
 
 
@@ -146,8 +152,7 @@ def _invented(item: Judged) -> int:
 
 
 def _price_is_exact(item: Judged) -> bool:
-    draft = item.example.draft
-    return item.plan is not None and (item.plan.price.min, item.plan.price.max) == (draft.price_min, draft.price_max)
+    return item.plan is not None and (item.plan.price.min, item.plan.price.max) == item.example.price
 
 
 def _first_source_is_right(item: Judged) -> bool:
@@ -155,8 +160,30 @@ def _first_source_is_right(item: Judged) -> bool:
 
 
 def _is_corrected(item: Judged) -> bool:
-    wanted = search_queries(item.example.draft, item.question)[1]
-    return item.plan is not None and wanted in item.plan.queries
+    meant = item.example.slip[1] if item.example.slip else ""
+    return item.plan is not None and any(meant in query.split() for query in item.plan.queries)
+
+
+def _is_as_expected(item: Judged) -> bool:
+    """Tell whether all that a shop filters and sorts by is right."""
+    if item.plan is None or item.example.expected is None:
+        return False
+    given, wanted = (_compared(plan) for plan in (item.plan.model_dump(mode="json"), item.example.expected))
+    return given == wanted
+
+
+def _compared(plan: dict[str, Any]) -> dict[str, Any]:
+    compared = {name: plan[name] for name in ("intent", "price", "rating", "sort")}
+    compared["offers"] = sorted(plan["offers"])
+    compared["things"] = [
+        {name: _values(thing[name]) for name in ("facets", "exclude")} | {"price": thing["price"]}
+        for thing in (plan, *plan["parts"])
+    ]
+    return compared
+
+
+def _values(facets: dict[str, list[str]]) -> list[tuple[str, str]]:
+    return sorted((facet, value.lower()) for facet, values in facets.items() for value in values)
 
 
 def _share(outcomes: Any) -> float | None:
@@ -164,51 +191,76 @@ def _share(outcomes: Any) -> float | None:
     return round(sum(counted) / len(counted), 4) if counted else None
 
 
-def rules_scores(vocabulary: Vocabulary, sets: dict[str, list[Example]]) -> dict[str, Any]:
-    """Score the rule fallback on the same questions: the plans that shoppers get when no replica is free."""
-    judged = []
-    for origin, examples in sets.items():
-        for example in examples:
-            question = example.question()
-            judged.append(Judged(origin, example, question, fallback_plan(question, vocabulary)))
-    return scores(judged)
-
-
-async def evaluate(data: Path, model_dir: Path, samples: dict[str, int]) -> dict[str, Any]:
-    """Plan the dev questions with the model and with the rules; return the figure."""
+def dev_questions(data: Path, most: int | None = None) -> dict[str, list[Example]]:
+    """Return dev examples by origin, at most so many of each; drawn at random, as the rows of some are sorted."""
     every = dev_sets(data)
-    # Drawn at random: the rows of some origins are sorted by intent.
-    sets = {
-        origin: random.Random(origin).sample(examples, min(samples.get(origin, DEFAULT_SAMPLE), len(examples)))
-        for origin, examples in every.items()
-    }
-    if samples is SAMPLES:
+    for example in behaviour_examples("dev"):
+        every.setdefault(example.origin, []).append(example)
+    sets = {}
+    for origin, examples in every.items():
+        usual = SAMPLES.get(origin, CLASS_SAMPLE if origin.startswith(_CLASS) else DEFAULT_SAMPLE)
+        sets[origin] = random.Random(origin).sample(examples, min(usual if most is None else most, len(examples)))
+    if most is None:
         drawn = {id(example) for example in sets["taxonomy"]}
         sets[MORE_LEAVES] = [example for example in every["taxonomy"] if id(example) not in drawn]
-    settings, vocabulary = Settings(model_dir=model_dir), Vocabulary.load(model_dir)
+    return sets
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is asked: dev examples by origin, and behaviour cases where they are at hand."""
+
+    sets: dict[str, list[Example]]
+    cases: list[Case]
+    cases_path: Path
+
+    def questions(self) -> list[Question]:
+        """Return the questions of all, the cases last."""
+        return [e.question() for examples in self.sets.values() for e in examples] + [c.question for c in self.cases]
+
+    def scores(self, plans: Sequence[Plan | None]) -> dict[str, Any]:
+        """Score the plans of `questions()`."""
+        pairs = [(origin, example) for origin, examples in self.sets.items() for example in examples]
+        judged = [
+            Judged(origin, example, example.question(), plan)
+            for (origin, example), plan in zip(pairs, plans[: len(pairs)], strict=True)
+        ]
+        found = scores(judged)
+        if self.cases:
+            found["behaviour"] = behaviour_scores(self.cases, plans[len(pairs) :], checker(self.cases_path))
+        return found
+
+
+async def evaluate(asked: Asked, model_dir: Path) -> dict[str, Any]:
+    """Plan the questions with the model and with the rules; return the figure."""
+    settings = Settings(model_dir=model_dir)
+    vocabulary, questions = settings_vocabulary(settings), asked.questions()
     pool = replica_pool(settings)
     await pool.start()
     try:
-        judged = await plan_all(pool, vocabulary, sets, settings.replica_count)
+        plans = await plan_all(Planner(pool, vocabulary), questions, settings.replica_count)
     finally:
         await pool.close()
     return {
         "command": "make eval",
         "machine": describe_machine(),
-        "model": {"id": pool.model_id, **scores(judged)},
-        "rules": rules_scores(vocabulary, sets),
+        "model": {"id": pool.model_id, **asked.scores(plans)},
+        "rules": asked.scores([fallback_plan(question, vocabulary) for question in questions]),
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="folder with the dev rows (../shared/data)")
+    parser.add_argument("--cases", type=Path, help="behaviour cases (../behaviour/cases.jsonl beside the data)")
     parser.add_argument("--model", type=Path, required=True, help="model folder")
     parser.add_argument("--output", type=Path, default=FIGURE)
     parser.add_argument("--sample", type=int, help="questions an origin at most, for a quick look")
     arguments = parser.parse_args()
-    samples = SAMPLES if arguments.sample is None else dict.fromkeys(dev_sets(arguments.data), arguments.sample)
-    figure = asyncio.run(evaluate(arguments.data, arguments.model, samples))
+    cases = arguments.cases or arguments.data.parent / "behaviour" / "cases.jsonl"
+    sets = dev_questions(arguments.data, arguments.sample)
+    asked = Asked(sets, read_cases(cases) if cases.is_file() else [], cases)
+    figure = asyncio.run(evaluate(asked, arguments.model))
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
     print(json.dumps(figure["model"], indent=1))

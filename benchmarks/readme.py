@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
+from benchmarks.licences import table as licence_table
 from benchmarks.peers.table import render_peers
 from service.environment import OLD_NAMES, Variable, variables
 from service.settings import Settings
@@ -125,17 +126,36 @@ def render_quality(figure: dict[str, Any]) -> str:
         "intent_keyword": "intent accuracy, keyword queries",
         "out_of_scope_recall": "out-of-scope recall",
         "out_of_scope_false_alarms": "out-of-scope false alarms",
+        "shopping_out_of_scope": "shoppers' wishes and product questions called out of scope",
         "price_exact": "price bounds exact",
         "vertical": "vertical accuracy, unseen leaf categories",
         "first_source": "first source right, product questions",
-        "corrected": "misspelt words corrected exactly",
+        "corrected": "misspelt words that a query spells right",
         "valid_plans": "valid plans",
         "invented_facet_values": "facet values that the question does not contain",
     }
     model, rules = figure["model"], figure["rules"]
-    rows = ["| on dev questions never trained on | model | rule fallback |", "|---|---:|---:|"]
+    rows = ["| on questions never trained on | model | rule fallback |", "|---|---:|---:|"]
+    if "behaviour" in model:
+        behaviour = model["behaviour"]["passed"], rules["behaviour"]["passed"]
+        rows.append(
+            f"| **behaviour cases passed**, of {model['behaviour']['cases']} | {behaviour[0]} | {behaviour[1]} |"
+        )
     rows.append(f"| QueryNER span F1 | {model['span_f1']['queryner']} | {rules['span_f1']['queryner']} |")
     rows += [f"| {label} | {model[key]} | {rules[key]} |" for key, label in names.items()]
+    return "\n".join([*rows, "", _provenance(figure, f"{model['questions']} questions")])
+
+
+def behaviour_classes() -> str:
+    """Return the behaviour cases passed and our own dev questions right, by class."""
+    figure = json.loads((FIGURES / "quality.json").read_text(encoding="utf-8"))
+    model, rules = figure["model"], figure["rules"]
+    cases, dev = model.get("behaviour", {}).get("by_class", {}), model.get("classes", {})
+    rows = ["| class | cases, model | cases, rules | own dev questions, model | rules |", "|---|---:|---:|---:|---:|"]
+    for kind in sorted({*cases, *dev}):
+        of_rules = rules["behaviour"]["by_class"].get(kind, "") if cases else ""
+        shares = f"{dev.get(kind, '')} | {rules['classes'].get(kind, '')}"
+        rows.append(f"| {kind} | {cases.get(kind, '')} | {of_rules} | {shares} |")
     return "\n".join([*rows, "", _provenance(figure, f"{model['questions']} questions")])
 
 
@@ -149,7 +169,7 @@ def render_serving(figure: dict[str, Any]) -> str:
         (
             f"{steady['share_of_capacity']:.0%} of it, Poisson arrivals, {steady['seconds']:.0f} s",
             f"p50 {steady['latency_ms']['p50']} ms, p99 {steady['latency_ms']['p99']} ms, "
-            f"{steady['rung_shares'].get('fallback', 0):.1%} planned by rule",
+            f"{steady['source_shares'].get('fallback', 0):.1%} planned by rule",
         ),
         (
             f"{over['times_capacity']} times it, {over['seconds']:.0f} s",
@@ -166,7 +186,7 @@ def render_serving(figure: dict[str, Any]) -> str:
         ("the gateway adds to the bare engine", f"p50 {gateway['p50']} ms, p99 {gateway['p99']} ms"),
     ]
     for name, fault in figure["faults"].items():
-        lost = sum(fault["errors"].values()) + fault["rungs"].get("shed", 0)
+        lost = sum(fault["errors"].values()) + fault["sources"].get("shed", 0)
         told = f"{lost} requests lost; full capacity after {fault['full_capacity_after_seconds']} s"
         rows.append((f"{name}, at half of capacity", told))
     table = ["| under load | what it did |", "|---|---|", *(f"| {name} | {what} |" for name, what in rows)]
@@ -237,20 +257,50 @@ def _provenance(figure: dict[str, Any], what: str) -> str:
     return f"<sub>`{figure['command']}`: {what}, {where}.</sub>"
 
 
+def render_siege(figure: dict[str, Any]) -> str:
+    """Return what each attack tried and what came of it, then health, memory and fresh connections."""
+    columns = ("attack", "tried", "answered", "of them 429 or 503", "wrong", "hangs", "lost")
+    rows = [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
+    for name, tally in figure["attacks"].items():
+        wrong = sum(tally["wrong"].values())
+        numbers = (tally["tried"], tally["answered"], tally["refused"], wrong, tally["hangs"], tally["lost"])
+        rows.append(f"| {name} | {' | '.join(f'{number:,}' for number in numbers)} |")
+    fresh, memory, health = figure["fresh"], figure["memory_mib"], figure["health"]
+    schema, lost = figure["schemathesis"], figure["lost_for_good"]
+    worst = {path: f"`{path}` {asked['worst_ms']} ms at worst of {asked['asked']:,}" for path, asked in health.items()}
+    return "\n".join(
+        [
+            *rows,
+            "",
+            f"While replicas were killed and stopped and the model was reloaded. {' and '.join(worst.values())}, each "
+            f"on a fresh connection. {fresh['rate']} fresh connections a second: {fresh['in_time']:.2%} of "
+            f"{fresh['asked']:,} plans inside the deadline, p99 {fresh['p99_ms']} ms. The gateway's memory went from "
+            f"{memory['settled']} MiB to {memory['end']} MiB, {memory['most']} MiB at most. schemathesis "
+            f"{'found nothing' if schema['passed'] else 'found something'} ({schema['examples']} examples). Lost for "
+            f"good: {', '.join(lost) or 'nothing'}.",
+            "",
+            _provenance(figure, f"{figure['seconds']:.0f} s, seed {figure['seed']}, attackers on the same cores"),
+        ]
+    )
+
+
 RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "decoding": render_decoding,
     "peers": render_peers,
     "quality": render_quality,
     "serving": render_serving,
+    "siege": render_siege,
     "triton": render_triton,
 }
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "licences": licence_table,
     "settings": lambda: settings_table(COMMON_SETTINGS),
     "every_setting": every_setting,
     "decisions": decisions,
     "every_decoding": every_decoding,
+    "behaviour_classes": behaviour_classes,
 }
 
 

@@ -1,8 +1,9 @@
-"""`python -m infra.preflight FLEET`: can this account, in this region, run the fleet? Changes nothing.
+"""`python -m infra.preflight FLEET` says whether this account can run the fleet in its region. It changes nothing.
 
-Asks for quotas against the fleet's maximum, zones, certificate, machine image, parameters, the bootstrap stack and what
-the fleet file names by id. Prints what is there, what lacks and how to get it; 1 when the deploy could not work, 2 when
-AWS cannot be asked. Tested against moto and the shapes of AWS's own API descriptions; not run in a real account.
+It compares quotas with the fleet's maximum, and looks for zones, certificate, machine image, parameters, the bootstrap
+stack and everything that the fleet file names by id. It prints what is there, what lacks and how to get it. The exit
+code is 1 where the deploy could not work, and 2 where AWS cannot be asked. It is tested against moto and the shapes of
+AWS's own API descriptions, and has not run in a real account.
 """
 
 from __future__ import annotations
@@ -58,11 +59,9 @@ def _quotas(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
     for need in needs(settings):
         grant = granted(need, quotas)
         value = grant.value if grant else need.default
-        what = f"{grant.name if grant else need.quota.strip('^$')}: {need.amount:g} needed ({need.arithmetic})"
-        if value is None:
-            yield Finding(Verdict.NOTE, f"{what}; Service Quotas does not say what there is", "see the console")
-        elif need.amount <= value:
-            yield Finding(Verdict.GOOD, f"{what}, {value:g} granted")
+        what = f"{need.name}: {need.amount:g} needed ({need.arithmetic})"
+        if need.amount <= value:
+            yield Finding(Verdict.GOOD, f"{what}, {value:g} granted" + ("" if grant else " by default"))
         else:
             remedy = request(grant, need.amount) if grant else "ask AWS support: Service Quotas does not list it"
             yield Finding(Verdict.LACKS, f"{what}, {value:g} granted", remedy)
@@ -179,6 +178,8 @@ def _named_by_id(settings: FleetSettings, clients: Clients) -> Iterator[Finding]
     if bundle := settings.load_balancer.authentication.trust_bundle:
         bucket, _, key = bundle.removeprefix("s3://").partition("/")
         asked.append((bundle, lambda: clients("s3").head_object(Bucket=bucket, Key=key)))
+    if key := settings.log_key:
+        asked.append((key, lambda: clients("kms").describe_key(KeyId=key)))
     for name, ask in asked:
         try:
             ask()

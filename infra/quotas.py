@@ -1,9 +1,13 @@
-"""The quotas that a fleet needs and those that the account grants, for the fleet's maximum over all cells."""
+"""The quotas that a fleet needs and those that the account grants, for the fleet's maximum over all cells.
+
+Codes, names and defaults are those of AWS's documentation: the quota tables of Amazon EC2, Amazon EBS, Amazon VPC and
+Amazon CloudWatch (AWS General Reference) and "Quotas for your Application (Network) Load Balancers" (Elastic Load
+Balancing user guides), read on 2026-11-22. Accounts may start below a default: what the account says counts.
+"""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -20,13 +24,14 @@ GIB_A_TIB = 1024
 
 @dataclass(frozen=True)
 class Need:
-    """The fleet's need of one quota. `default` is the initial value in AWS's documentation, if it gives one."""
+    """The fleet's need of one quota, which Service Quotas knows by `code`, or not at all where that is None."""
 
     service: str  # the service code of Service Quotas
-    quota: str  # a pattern of the quota's name there
+    code: str | None
+    name: str
     amount: float
     arithmetic: str
-    default: float | None
+    default: float  # of a new account, as documented
 
 
 @dataclass(frozen=True)
@@ -41,42 +46,63 @@ class Grant:
 
 def needs(settings: FleetSettings) -> Iterator[Need]:
     """Yield every quota that a fleet of this size can exceed."""
-    cells, zones = settings.cells, len(settings.availability_zones)
-    for chip, name, default in (("inf2", "Inf", 0), ("trn1", "Trn", 0), ("cpu", r"Standard \(.*\)", 5)):
+    yield from _instance_needs(settings)
+    yield from _balancer_needs(settings)
+    yield from _network_needs(settings)
+    laws = [ScalingLaw.for_group(settings, group) for group in settings.groups]
+    alarms = settings.cells * (len(cell_alarms(settings)) + sum(len(law.steps) + 1 for law in laws))
+    # The CloudWatch user guide limits alarms, but Service Quotas does not list that quota.
+    yield Need("monitoring", None, "Alarms per Region", alarms, f"{alarms // settings.cells} a cell", 5000)
+
+
+def _instance_needs(settings: FleetSettings) -> Iterator[Need]:
+    cells = settings.cells
+    for chip, code, name, default in (
+        ("inf2", "L-1945791B", "Running On-Demand Inf instances", 0),
+        ("trn1", "L-2C3B7624", "Running On-Demand Trn instances", 0),
+        ("cpu", "L-1216C47A", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances", 5),
+    ):
         groups = [group for group in settings.groups if group.chip == chip]
         vcpus = sum(group.maximum * group.instance.vcpus for group in groups) * cells
         if vcpus:
             said = " + ".join(f"{cells} cells x {group.maximum} {group.instance_type}" for group in groups)
-            yield Need("ec2", rf"^Running On-Demand {name} instances$", vcpus, f"vCPUs of {said}", default)
-    hosts = sum(group.maximum for group in settings.groups) * cells
-    gib = sum(group.maximum * volume_gib(group) for group in settings.groups) * cells
-    disks = f"root volumes of {hosts} instances, the warm pool's too"
-    yield Need("ebs", r"Storage for General Purpose SSD \(gp3\) volumes", math.ceil(gib / GIB_A_TIB), disks, 50)
-    yield Need("elasticloadbalancing", r"^Application Load Balancers per Region$", cells, "one a cell", 50)
+            yield Need("ec2", code, name, vcpus, f"vCPUs of {said}", default)
+    tib = math.ceil(sum(group.maximum * volume_gib(group) for group in settings.groups) * cells / GIB_A_TIB)
+    disks = f"root volumes of {_hosts(settings)} instances, the warm pool's too"
+    yield Need("ebs", "L-7A658B76", "Storage for General Purpose SSD (gp3) volumes, in TiB", tib, disks, 50)
+
+
+def _balancer_needs(settings: FleetSettings) -> Iterator[Need]:
+    service, cells = "elasticloadbalancing", settings.cells
+    yield Need(service, "L-53DA6B97", "Application Load Balancers per Region", cells, "one a cell", 50)
     largest = sum(group.maximum for group in settings.groups)
-    yield Need(
-        "elasticloadbalancing", r"^Targets per Application Load Balancer$", largest, "instances of one cell", 1000
-    )
+    yield Need(service, "L-7E6692B2", "Targets per Application Load Balancer", largest, "instances of one cell", 1000)
     if settings.access.privatelink:
         front = "one a cell, for PrivateLink"
-        yield Need("elasticloadbalancing", r"^Network Load Balancers per Region$", cells, front, 50)
+        yield Need(service, "L-69A177A2", "Network Load Balancers per Region", cells, front, 50)
     units = sizing.reserved_units(settings, sizing.peak_multiplier(settings)) * cells
     if units:
-        reserved = "reserved while the largest event lasts"
-        pattern = r"Reserved Application Load Balancer Capacity Units|Application Load Balancer.*LCU"
-        yield Need("elasticloadbalancing", pattern, units, reserved, 0)
+        name = "Reserved Application Load Balancer Capacity Units (LCU) per Region"
+        yield Need(service, "L-8A66D0E6", name, units, "reserved while the largest event lasts", 0)
+
+
+def _network_needs(settings: FleetSettings) -> Iterator[Need]:
+    cells, zones, hosts = settings.cells, len(settings.availability_zones), _hosts(settings)
     endpoints = len(settings.network.interface_endpoints)
     balancers = cells * zones * (addresses.LOAD_BALANCER_ADDRESSES + settings.access.privatelink)
     interfaces = hosts + balancers + endpoints * zones
     said = f"{hosts} instances, {balancers} of load balancers, {endpoints * zones} of endpoints"
-    yield Need("vpc", r"^Network interfaces per Region$", interfaces, said, 5000)
-    yield Need("vpc", r"^VPCs per Region$", 2, "the fleet's and the image build's", 5)
-    yield Need("vpc", r"^Interface VPC endpoints per VPC$", endpoints, "AWS services that hosts reach", 50)
+    yield Need("vpc", "L-DF5E4CA3", "Network interfaces per Region", interfaces, said, 5000)
+    yield Need("vpc", "L-F678F1CE", "VPCs per Region", 2, "the fleet's and the image build's", 5)
+    reached = "AWS services that hosts reach"
+    yield Need("vpc", "L-29B6F2EB", "Interface VPC endpoints per VPC", endpoints, reached, 50)
     rules = sum(len(caller.cidrs) for caller in settings.callers) + 2
-    yield Need("vpc", r"^Inbound or outbound rules per security group$", rules, "networks of callers", 60)
-    laws = [ScalingLaw.for_group(settings, group) for group in settings.groups]
-    alarms = cells * (len(cell_alarms(settings)) + sum(len(law.steps) + 1 for law in laws))
-    yield Need("monitoring", r"(?i)^number of alarms|^alarms", alarms, f"{alarms // cells} a cell", 5000)
+    name = "Inbound or outbound rules per security group"
+    yield Need("vpc", "L-0EA8095F", name, rules, "networks of callers", 60)
+
+
+def _hosts(settings: FleetSettings) -> int:
+    return sum(group.maximum for group in settings.groups) * settings.cells
 
 
 def granted(need: Need, quotas: Any) -> Grant | None:
@@ -84,8 +110,9 @@ def granted(need: Need, quotas: Any) -> Grant | None:
 
     `quotas` is the boto3 client of Service Quotas.
     """
-    found = [grant for grant in _listed(quotas, need.service) if re.search(need.quota, grant.name)]
-    return found[0] if found else None
+    if need.code is None:
+        return None
+    return next((grant for grant in _listed(quotas, need.service) if grant.code == need.code), None)
 
 
 @cache

@@ -1,8 +1,9 @@
-"""`python -m infra.rollback FLEET`: every cell back to the release before, at once and without a bake.
+"""`python -m infra.rollback FLEET` returns every cell to the release before, at once and without a bake.
 
-`--release ami-...` sends every cell to that one instead. Needs no checkout's templates and no CDK: only the parameter
-of each cell's stack changes, so its instances are replaced as fast as new ones boot. A deploy that is under way is
-broken off. Not run in a real account; tests/infra/test_rollout.py runs it against moto.
+`--release ami-...` sends every cell to that one instead. It needs no checkout's templates and no CDK: only the
+parameter of each cell's stack changes, so its instances are replaced as fast as new ones boot. A deploy that is under
+way is broken off: this takes its lock, and the deploy stops before its next change. It is tested against moto and has
+not run in a real account.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
+from infra.deploy_lock import DeployLock, LockedError, held
 from infra.deployed_cell import CellError, DeployedCell, Sleep, stack_of
 from infra.deployment_state import DeploymentState, StateStore
 from infra.fleet.__main__ import fleet_file
@@ -48,8 +50,16 @@ def roll_back(
 ) -> dict[str, str]:
     """Send the cells back, all at once, and return which cells moved and to which release.
 
-    Raise CellError for cells that did not go, after all others went, and ReleaseError for an invalid release.
+    Raise CellError for cells that did not go, after all others went, ReleaseError for an invalid release, and
+    LockedError where another rollback runs.
     """
+    with held(DeployLock(settings, "rollback", ssm=clients("ssm"), sts=clients("sts"))):
+        return _roll_back_alone(settings, release, clients, sleep)
+
+
+def _roll_back_alone(
+    settings: FleetSettings, release: str | None, clients: Callable[[str], Any], sleep: Sleep
+) -> dict[str, str]:
     store = StateStore(settings, clients("ssm"))
     state = store.load()
     stacks = clients("cloudformation")
@@ -89,7 +99,8 @@ def _returned(cell: DeployedCell, release: str) -> str:
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line.
 
-    Return 1 when a cell does not go back, 2 when the fleet file or the account cannot be used.
+    Return 1 when a cell does not go back, 2 when the fleet file or the account cannot be used, 3 when another rollback
+    runs.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
@@ -104,6 +115,9 @@ def main(words: Sequence[str] | None = None) -> int:
     except CellError as error:
         print(error, file=sys.stderr)
         return 1
+    except LockedError as error:
+        print(error, file=sys.stderr)
+        return 3
     except (BotoCoreError, ClientError) as error:
         print(f"AWS cannot be reached as this user: {error}", file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""`python -m infra.rollout FLEET`: one release to every cell. The first cell bakes longest; harm stops all that follow.
+"""`python -m infra.rollout FLEET` brings one release to every cell. Harm in one stops all that follow.
 
 The fleet is synthesised once and the release is read once, at the beginning: every cell gets the templates and the
 machine image that the first one proved, whatever becomes of files and parameters meanwhile. What cells stand on goes
@@ -6,7 +6,8 @@ first, then the first cell alone, then the others as many at a time as `rollout`
 its deploy marker (infra/deploying.py), then the names and alarms over them.
 
 How far it came is kept in the account (infra/deployment_state.py): started again after its shell died, it goes on.
-Tested against moto through the CDK CLI; not run in a real account.
+One shell deploys at a time (infra/deploy_lock.py). It is tested against moto through the CDK CLI, and has not run in a
+real account.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
+from infra.deploy_lock import DeployLock, LockedError, held
 from infra.deployed_cell import CellError, DeployedCell, stack_of
 from infra.deploying import HarmSeenError, bake, marked
 from infra.deployment_state import DeploymentState, StateStore, Step
@@ -59,6 +61,7 @@ class Rollout:
     call: Call
     canary_minutes: float
     bake_minutes: float
+    check_lock: Callable[[], None] = lambda: None  # raises LockedError where another shell changes the fleet by now
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _stopped: threading.Event = field(default_factory=threading.Event)
 
@@ -88,10 +91,12 @@ class Rollout:
 
     def _note(self, change: Callable[[], None]) -> None:
         with self._lock:
+            self.check_lock()
             change()
             self.store.save(self.state)
 
     def _stacks(self, stacks: Sequence[str], *parameters: str) -> int:
+        self.check_lock()
         print(f"Deploying {', '.join(stacks)}", flush=True)
         given = [word for parameter in parameters for word in ("--parameters", parameter)]
         return self.call([*self.deploy, "--exclusively", *stacks, *given])
@@ -194,6 +199,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
     parser.add_argument("cdk", nargs="*", default=["cdk"], help="after --: the CDK CLI and its options")
     parser.add_argument("--again", action="store_true", help="begin anew, whatever became of the deploy before")
+    parser.add_argument(
+        "--take-over", action="store_true", help="take the lock of a deploy that died, once it was silent for 5 minutes"
+    )
     parser.add_argument("--release", help="deploy this machine image instead of the newest")
     parser.add_argument(
         "--bake",
@@ -210,6 +218,13 @@ def _call(line: list[str]) -> int:
 
 
 def _deploy(given: argparse.Namespace, settings: FleetSettings, assembly: str) -> int:
+    ssm, sts = (boto3.client(name, region_name=settings.region) for name in ("ssm", "sts"))
+    lock = DeployLock(settings, "deploy", ssm=ssm, sts=sts)
+    with held(lock, take_over=given.take_over):
+        return _deploy_alone(given, settings, assembly, lock)
+
+
+def _deploy_alone(given: argparse.Namespace, settings: FleetSettings, assembly: str, lock: DeployLock) -> int:
     names = ("ssm", "ec2", "cloudwatch", "cloudformation")
     ssm, ec2, cloudwatch, cloudformation = (boto3.client(name, region_name=settings.region) for name in names)
     store = StateStore(settings, ssm)
@@ -232,7 +247,8 @@ def _deploy(given: argparse.Namespace, settings: FleetSettings, assembly: str) -
         state.cell(cell)
     store.save(state)
     canary, others = given.bake or (settings.rollout.canary_bake_minutes, settings.rollout.bake_minutes)
-    return Rollout(settings, state, store, cloudwatch, cloudformation, deploy, _call, canary, others).run()
+    watched = (canary, others, lock.check)
+    return Rollout(settings, state, store, cloudwatch, cloudformation, deploy, _call, *watched).run()
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -250,7 +266,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except FleetFileError as error:
         print(error, file=sys.stderr)
         return 2
-    except (CannotGoOnError, CellError, ReleaseError) as error:
+    except (CannotGoOnError, CellError, LockedError, ReleaseError) as error:
         print(error, file=sys.stderr)
         return 3
     except (BotoCoreError, ClientError) as error:

@@ -184,7 +184,13 @@ for _name, _text in {
 _passes_on(fleet, "preflight", "infra.preflight", ("fleet",), "Say what a fleet needs that the account lacks.")
 _passes_on(fleet, "rollback", "infra.rollback", ("fleet",), "Bring every cell back to the release before, at once.")
 _passes_on(fleet, "cell", "infra.cells", ("fleet",), "Move a cell out of service, and back in.")
-_passes_on(fleet, "access", "infra.zone_association", ("fleet",), "Let callers' VPCs associate with the private zone.")
+_passes_on(
+    fleet,
+    "access",
+    "infra.access",
+    ("fleet",),
+    "Let the callers in whom the fleet file names: their endpoints and VPCs.",
+)
 
 
 def _cdk() -> list[str]:

@@ -45,7 +45,7 @@ def measure_recovery(
     finally:
         server.stop()
     samples = [sample for _, samples in runs for sample in samples]
-    answers = Counter(shown(sample).rung for sample in samples)
+    answers = Counter(shown(sample).source for sample in samples)
     return {
         "rate": rate,
         "replicas": REPLICAS,

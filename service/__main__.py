@@ -5,10 +5,12 @@ import contextlib
 import gc
 import logging
 import os
+import resource
 import signal
 import socket
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 import uvicorn
 import uvloop
@@ -29,7 +31,10 @@ logger = logging.getLogger("service")
 
 # Longer than a load balancer keeps an idle connection (60 s on AWS), so that we never close one that it still uses.
 _KEEP_ALIVE_SECONDS = 75
+# libuv accepts one connection for each listener and turn of the event loop (libuv#3696): one socket listens many times.
+_LISTENERS = 16
 _COLLECT_AFTER = 20_000  # number of new objects between collections
+_OTHER_DESCRIPTORS = 512  # besides connections: listeners, replicas, files, and health checks of a full host
 
 
 def main(source: ModelSource | None = None) -> int:
@@ -38,6 +43,7 @@ def main(source: ModelSource | None = None) -> int:
     `source` replaces the settings' model.
     """
     configure_logging("info")
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what it asks for, the newest model, is what a start loads
     try:
         settings = Settings()
     except ValidationError as error:
@@ -72,7 +78,7 @@ async def serve(settings: Settings, listener: socket.socket, source: ModelSource
     try:
         config = uvicorn.Config(
             app,
-            http=HttpProtocol.limited(settings.http.max_header_bytes, settings.http.header_timeout_seconds),
+            http=http_protocol(settings, services),
             loop="none",  # the event loop is already running
             lifespan="off",
             ws="none",
@@ -83,10 +89,37 @@ async def serve(settings: Settings, listener: socket.socket, source: ModelSource
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=settings.shutdown_seconds,
         )
-        await Server(config, services).serve(sockets=[listener])
+        await Server(config, services).serve(sockets=[listener, *(listener.dup() for _ in range(_LISTENERS - 1))])
     finally:
         await services.close()
     logger.info("stopped")
+
+
+def http_protocol(settings: Settings, services: Services) -> type[HttpProtocol]:
+    """Return the connection class with the limits of the settings."""
+    http = settings.http
+    return HttpProtocol.limited(
+        http.max_header_bytes,
+        http.header_timeout_seconds,
+        max_body_bytes=http.max_body_bytes,
+        body_timeout_seconds=http.body_timeout_seconds,
+        max_connections=min(http.max_connections, descriptor_budget(http.max_connections)),
+        on_refusal=staticmethod(services.observer.refused),
+    )
+
+
+def descriptor_budget(connections: int) -> int:
+    """Allow this process descriptors for so many connections, if the system lets it; return for how many it does.
+
+    Pipes, replicas and the shared cache need some, too, and so do the health checks of a host that is full.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + _OTHER_DESCRIPTORS
+    if soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _OTHER_DESCRIPTORS, 16)
 
 
 def _collect_seldom() -> None:
@@ -111,12 +144,27 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        for listener in sockets or []:
-            host, port = listener.getsockname()[:2]
+        for host, port in dict.fromkeys(listener.getsockname()[:2] for listener in sockets or []):
             url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
             logger.info("ready", extra={"url": url})
             if sys.stderr.isatty():
                 print(f"\n  The page: {url}   Ctrl-C ends it.\n", file=sys.stderr)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop listening, and finish what has come, connections included that nobody has accepted yet."""
+        waiting = [connection for listener in sockets or [] for connection in _accepted(listener)]
+        for server in self.servers:
+            server.close()
+        new_protocol = partial(
+            self.config.http_protocol_class,
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        for connection in waiting:
+            with contextlib.suppress(OSError):
+                await asyncio.get_running_loop().connect_accepted_socket(new_protocol, connection)
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -129,12 +177,22 @@ class Server(uvicorn.Server):
         finally:
             for number in handlers:
                 loop.remove_signal_handler(number)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def _end(self) -> None:
         if self._drain.draining:
             self._drain.end()
         else:
             self._drain.begin()
+
+
+def _accepted(listener: socket.socket) -> Iterator[socket.socket]:
+    """Accept every connection that waits now."""
+    with contextlib.suppress(OSError):  # none does
+        while True:
+            connection, _ = listener.accept()
+            connection.setblocking(False)
+            yield connection
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -5,6 +5,7 @@ set; service/environment.py derives the variable names of groups.
 """
 
 import os
+import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -83,6 +84,9 @@ class CacheSettings(BaseModel):
     entries: int = Field(default=20_000, ge=0, le=10_000_000, description="0 remembers nothing")
     seconds: float = Field(default=900.0, gt=0, le=86_400, description="how long a plan is remembered")
     url: SecretStr | None = Field(default=None, description="redis://... of a second level that hosts share")
+    key: SecretStr = Field(
+        default=SecretStr(""), description="signs its entries: only hosts that know it can put plans there"
+    )
     wait_ms: float = Field(default=5.0, gt=0, le=100, description="what the second level may cost a request")
 
     @field_validator("url")
@@ -101,6 +105,9 @@ class AuthSettings(BaseModel):
 
     api_keys: SecretStr = Field(default=SecretStr(""), description="lines of: name, SHA-256 of a key, its rate")
     api_keys_file: Path | None = Field(default=None, description="the same in a file, read again when it changes")
+    control_token: SecretStr = Field(
+        default=SecretStr(""), description="for POST /drain and /reload from this host; empty: signals alone"
+    )
     rate: float = Field(default=0.0, ge=0, le=1e6, description="requests a second a caller may send; 0: any number")
 
 
@@ -113,6 +120,28 @@ class HttpSettings(BaseModel):
     header_timeout_seconds: float = Field(default=10.0, gt=0, le=120, description="for a request's headers")
     max_body_bytes: int = Field(default=16 * 1024, ge=1024, le=1024 * 1024, description="more is a 413")
     body_timeout_seconds: float = Field(default=10.0, gt=0, le=60, description="for a request's body")
+    cors_origins: str = Field(
+        default="", description="web pages that may ask: https://shop.example, separated by commas; * is any"
+    )
+    max_memory_mb: int = Field(
+        default=1024, ge=128, le=1_000_000, description="of the gateway, without replicas; beyond it is 503"
+    )
+    max_connections: int = Field(
+        default=4096, ge=16, le=100_000, description="open at once; then the one idle longest makes room"
+    )
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _origins_as_browsers_send_them(cls, origins: str) -> str:
+        for origin in filter(None, map(str.strip, origins.split(","))):
+            if origin != "*" and not re.fullmatch(r"https?://[^/\s*?#@]+", origin):
+                raise ValueError(f"{origin!r} must be a scheme and a host, like https://shop.example, and no more")
+        return origins
+
+    @property
+    def allowed_origins(self) -> list[str]:
+        """The origins as a list."""
+        return [origin for item in self.cors_origins.split(",") if (origin := item.strip())]
 
 
 class OutcomeSettings(BaseModel):
@@ -171,6 +200,7 @@ class Settings(BaseSettings):
         default=0.0, ge=0, le=300, description="serve on after SIGTERM, not ready, for the balancer"
     )
     shutdown_seconds: int = Field(default=10, ge=3, le=300, description="then in-flight requests get this long")
+    sample_shop: bool = Field(default=True, description="search a sample catalogue on the page")
     log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="least that is logged")
     log_text: bool = Field(default=False, description="let shoppers' words into the log; for debugging alone")
 

@@ -27,6 +27,14 @@ def versioned_source(path: str) -> ModelSource:
     return ModelSource("tests.fake_models:fixed_answer", {"text": text}, version=text)
 
 
+def answer_of_file(path: str) -> "FakeModel":
+    return FakeModel(Path(path).read_text(encoding="utf-8"))
+
+
+def version_of(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8")
+
+
 def result(
     text: str = VALID_FOR_EVERY_QUESTION, *, seconds: float = 0.001, cancelled: bool = False
 ) -> GenerationResult:

@@ -1,6 +1,7 @@
 """A random Llama of two thin layers with a generated tokenizer, in the folders that the service loads."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,10 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from service.engines.protocol import GenerationRequest
-from service.planner import vocabulary
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
+from service.planner.vocabulary import FILE_NAME, SHIPPED_MODEL, shipped_vocabulary
 
 HIDDEN, INTERMEDIATE, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 64, 128, 2, 4, 2, 16
 MEDUSA_HEADS = 3
@@ -41,6 +42,7 @@ def write_tiny_model(folder: Path, *, seed: int = 0, with_heads: bool = True, ma
     save_file(weights, base / "model.safetensors")
     card = {"id": MODEL_ID, "base": "../base", "bos_token_id": BOS, "eos_token_id": EOS, "max_tokens": max_tokens}
     (model / "model.json").write_text(json.dumps(card), encoding="utf-8")
+    shutil.copy(SHIPPED_MODEL / FILE_NAME, model)
     if with_heads:
         heads = {f"{head}.0.linear.weight": _random((HIDDEN, HIDDEN), generator) for head in range(MEDUSA_HEADS)}
         heads |= {f"{head}.0.linear.bias": torch.zeros(HIDDEN) for head in range(MEDUSA_HEADS)}
@@ -52,7 +54,9 @@ def write_tiny_model(folder: Path, *, seed: int = 0, with_heads: bool = True, ma
 def plan_request(query: str, **more: Any) -> GenerationRequest:
     """Return the planner's request to an engine for a query."""
     question = Question.parse(query)
-    return replace(GenerationRequest(prompt=render_prompt(question), grammar=plan_grammar(question)), **more)
+    return replace(
+        GenerationRequest(prompt=render_prompt(question), grammar=plan_grammar(question, shipped_vocabulary())), **more
+    )
 
 
 def _tokenizer() -> Tokenizer:
@@ -62,8 +66,7 @@ def _tokenizer() -> Tokenizer:
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     )
     tokenizer.decoder = decoders.ByteLevel()
-    tables = (vocabulary.INTENT_WORDS, vocabulary.FACET_WORDS, vocabulary.VERTICAL_WORDS, vocabulary.SOURCE_WORDS)
-    plan_words = [word for table in tables for word in table.values()]
+    plan_words = [word for _, word in shipped_vocabulary().words()]
     corpus = [f" {word} {word.capitalize()}" for word in (*plan_words, *_CORPUS.split())] * 5
     trainer = trainers.BpeTrainer(
         vocab_size=1000,
@@ -126,7 +129,7 @@ def _favour(words: list[str], embedding: torch.Tensor, tokenizer: Tokenizer) -> 
             embedding[first, 0] = 4.5
 
 
-_LIVELY_WORDS = ["find", "Find", *vocabulary.FACET_WORDS.values()]
+_LIVELY_WORDS = ["find", "Find", *shipped_vocabulary().facet_of_word]
 _NORMS = ("input_layernorm", "post_attention_layernorm")
 
 

@@ -150,7 +150,7 @@ def finetune_own(wish: Wish, vocabulary: Vocabulary, rows: OwnRows) -> None:
         parts=part_table(part_sizes(model)),
         measured="\n\n".join(_table(title, *shares) for title, shares in tables.items()),
     )
-    export_model(model, wish.output, record, text)
+    export_model(model, wish.output, cache, record, text)
     print(f"{wish.output} is ready: PEAKPLAN_MODEL_DIR={wish.output} make serve")
 
 

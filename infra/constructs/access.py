@@ -14,8 +14,13 @@ from aws_cdk import aws_route53 as route53
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
-from infra.constructs.acknowledge import acknowledge
-from infra.fleet.host_names import associated_by_us, names_in_tls
+from infra.constructs.acknowledge import (
+    ACCESS_LOGS_OF_BALANCERS,
+    MANUAL_ACCEPTANCE,
+    acknowledge,
+    skip_in_checkov,
+)
+from infra.fleet.host_names import ENDPOINT_SERVICE_OUTPUT, associated_by_us, names_in_tls
 from infra.fleet.settings import FleetSettings
 
 if TYPE_CHECKING:
@@ -65,7 +70,9 @@ class EndpointService(Construct):
             # PrivateLink callers are admitted by the endpoint service's permissions; their addresses mean nothing here.
             enforce_security_group_inbound_rules_on_private_link_traffic=False,
         )
-        acknowledge(front, "AwsSolutions::AwsSolutions-ELB2", "It forwards TCP; the cell's load balancer logs requests")
+        reason = "It forwards TCP and would log TLS listeners alone; the cell's load balancer logs every request"
+        acknowledge(front, "AwsSolutions::AwsSolutions-ELB2", reason)
+        skip_in_checkov(front, ACCESS_LOGS_OF_BALANCERS, reason)
         front.add_listener("Tcp", port=HTTPS, protocol=elb.Protocol.TCP).add_targets(
             "Cell",
             port=HTTPS,
@@ -80,12 +87,16 @@ class EndpointService(Construct):
             self,
             "Service",
             vpc_endpoint_service_load_balancers=[front],
-            acceptance_required=False,
+            acceptance_required=settings.access.acceptance_required,
             allowed_principals=[iam.AccountPrincipal(account) for account in accounts or [Stack.of(self).account]],
         )
+        if not settings.access.acceptance_required:
+            skip_in_checkov(
+                service, MANUAL_ACCEPTANCE, "The fleet file admits the callers' accounts without asking again"
+            )
         CfnOutput(
             Stack.of(self),
-            "EndpointServiceName",
+            ENDPOINT_SERVICE_OUTPUT,
             value=service.vpc_endpoint_service_name,
             description=f"Callers make an interface endpoint to {name} with this name (docs/fleet.md)",
         )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from aws_cdk import aws_ec2 as ec2
-from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from infra.constructs.access import HTTPS, EndpointService
 from infra.constructs.host import HostGroup, ReleaseParameters
 from infra.constructs.load_balancer import SERVICE_PORT, LoadBalancer
+from infra.constructs.log_storage import log_group
 from infra.constructs.names import CellNames
-from infra.constructs.network import cell_subnets, log_retention, removal_policy
+from infra.constructs.network import cell_subnets
 from infra.constructs.scaling import GroupScaling
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
@@ -38,13 +38,7 @@ class Cell(Construct):
                 subnets=cell_subnets(settings),
                 load_balancer=front,
             )
-        log_group = logs.LogGroup(
-            self,
-            "Logs",
-            log_group_name=f"/peakplan/{settings.name}/{name}",
-            retention=log_retention(settings.retention_days),
-            removal_policy=removal_policy(settings),
-        )
+        logs = log_group(self, "Logs", settings, name=f"/peakplan/{settings.name}/{name}")
         release = ReleaseParameters(self, "Release")
         self.groups = []
         for group in settings.groups:
@@ -58,7 +52,7 @@ class Cell(Construct):
                 law=law,
                 vpc=vpc,
                 security_group=security_group,
-                log_group=log_group,
+                log_group=logs,
                 release=release,
             )
             hosts.group.attach_to_application_target_group(self.target_group)

@@ -112,10 +112,10 @@ def detail_graphs(settings: FleetSettings, names: CellNames) -> list[Graph]:
     model = graph("plans by the model: p99 and queue, ms")
     counted(model, "p99", "ModelLatency")
     counted(model, "queue p99", "QueueTime")
-    answers = graph("answers by rung | p99 ms of rules (right)")
-    for rung in metrics().rungs:
-        counted(answers, rung, "Answered", Rung=rung)
-    counted(answers, "rules p99", "Latency", right=True, Rung="fallback")
+    answers = graph("answers by source | p99 ms of rules (right)")
+    for source in metrics().answer_sources:
+        counted(answers, source, "Answered", Source=source)
+    counted(answers, "rules p99", "Latency", right=True, Source="fallback")
     gateway = graph("admitted, shed, cache")
     for label, metric in (
         ("admitted", "Admitted"),

@@ -52,17 +52,18 @@ def host_role(scope: Construct, name: str, log_group: logs.ILogGroup) -> iam.Rol
     role.add_to_policy(
         iam.PolicyStatement(sid="Logs", actions=list(endpoints.LOGS.actions), resources=[log_group.log_group_arn])
     )
-    sessions = (*endpoints.SESSION_REGISTRATION.actions, *endpoints.SESSIONS.actions)
-    role.add_to_policy(iam.PolicyStatement(sid="SessionManager", actions=list(sessions), resources=["*"]))
+    # Instances get their ids when they start. SESSIONS' actions take no resource (Service Authorization Reference).
+    instances = f"arn:{stack.partition}:ec2:{stack.region}:{stack.account}:instance/*"
+    registration = list(endpoints.SESSION_REGISTRATION.actions)
+    role.add_to_policy(iam.PolicyStatement(sid="Registration", actions=registration, resources=[instances]))
+    sessions = list(endpoints.SESSIONS.actions)
+    role.add_to_policy(iam.PolicyStatement(sid="SessionManager", actions=sessions, resources=["*"]))
     finding = "AwsSolutions::AwsSolutions-IAM5[Resource::{}]"
     account = "<AWS::AccountId>" if Token.is_unresolved(stack.account) else stack.account
     group_arn = f"arn:aws:autoscaling:{stack.region}:{account}:autoScalingGroup:*:autoScalingGroupName/{name}"
     acknowledge(role, finding.format(group_arn), "The star is an id that AWS invents; the group's name is exact")
-    acknowledge(
-        role,
-        finding.format("*"),
-        "Session Manager's actions take no resource",
-    )
+    acknowledge(role, finding.format(f"arn:aws:ec2:{stack.region}:{account}:instance/*"), "AWS invents instances' ids")
+    acknowledge(role, finding.format("*"), "Session Manager's actions take no resource")
     return role
 
 

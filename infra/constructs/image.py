@@ -20,7 +20,8 @@ from constructs import Construct
 from infra.constructs.access import HTTPS
 from infra.constructs.acknowledge import acknowledge
 from infra.constructs.image_components import baked_on, cloudwatch_agent, component_parameters, declared_parameters
-from infra.constructs.network import ZONES_BY_NAME, flow_logs, removal_policy
+from infra.constructs.log_storage import access_log_bucket, removal_policy
+from infra.constructs.network import ZONES_BY_NAME, flow_logs
 from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.settings import FleetSettings
 from infra.release import release_tags
@@ -56,6 +57,7 @@ class Artifacts(Construct):
         self.bucket = s3.Bucket(
             self,
             "Models",
+            server_access_logs_bucket=access_log_bucket(self, "ModelsAccessLogs", settings),
             encryption=s3.BucketEncryption.S3_MANAGED,
             block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
             object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
@@ -68,9 +70,6 @@ class Artifacts(Construct):
                 )
             ],
             removal_policy=removal_policy(settings),
-        )
-        acknowledge(
-            self.bucket, "AwsSolutions::AwsSolutions-S1", "Builds alone read and write it; CloudTrail records them"
         )
 
 

@@ -15,8 +15,8 @@ from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from infra.constructs.access import HTTPS
-from infra.constructs.acknowledge import acknowledge
-from infra.constructs.network import cell_subnets, removal_policy
+from infra.constructs.log_storage import access_log_bucket
+from infra.constructs.network import cell_subnets
 from infra.fleet.settings import FleetSettings
 from infra.fleet.sizing import reserved_units
 
@@ -60,30 +60,8 @@ class LoadBalancer(Construct):
             idle_timeout=Duration.seconds(60),
         )
         load_balancer.set_attribute("zonal_shift.config.enabled", "true")
-        load_balancer.log_access_logs(self._access_logs())
+        load_balancer.log_access_logs(access_log_bucket(self, "AccessLogs", settings))
         return load_balancer
-
-    def _access_logs(self) -> s3.Bucket:
-        retained = removal_policy(self._settings)
-        bucket = s3.Bucket(
-            self,
-            "AccessLogs",
-            encryption=s3.BucketEncryption.S3_MANAGED,  # the only encryption that load balancers can write to
-            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
-            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
-            enforce_ssl=True,
-            versioned=True,
-            lifecycle_rules=[
-                s3.LifecycleRule(
-                    expiration=Duration.days(self._settings.retention_days),
-                    noncurrent_version_expiration=Duration.days(1),
-                    abort_incomplete_multipart_upload_after=Duration.days(1),
-                )
-            ],
-            removal_policy=retained,
-        )
-        acknowledge(bucket, "AwsSolutions::AwsSolutions-S1", "It holds access logs; a log of its own would fill itself")
-        return bucket
 
     def _target_group(self) -> elb.ApplicationTargetGroup:
         return elb.ApplicationTargetGroup(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from aws_cdk import Aws, RemovalPolicy, Stack
+from aws_cdk import Aws, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_logs as logs
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from infra.constructs.access import HTTPS, issued_certificate, routes_to_callers
 from infra.constructs.acknowledge import acknowledge
+from infra.constructs.log_storage import log_group
 from infra.fleet import addresses
 from infra.fleet.endpoints import Endpoint
 from infra.fleet.settings import FleetSettings
@@ -18,51 +18,9 @@ from infra.fleet.settings import FleetSettings
 ZONES_BY_NAME = "CloudFormation-Validate::W3010"
 
 
-_RETENTION = {
-    1: logs.RetentionDays.ONE_DAY,
-    3: logs.RetentionDays.THREE_DAYS,
-    5: logs.RetentionDays.FIVE_DAYS,
-    7: logs.RetentionDays.ONE_WEEK,
-    14: logs.RetentionDays.TWO_WEEKS,
-    30: logs.RetentionDays.ONE_MONTH,
-    60: logs.RetentionDays.TWO_MONTHS,
-    90: logs.RetentionDays.THREE_MONTHS,
-    120: logs.RetentionDays.FOUR_MONTHS,
-    150: logs.RetentionDays.FIVE_MONTHS,
-    180: logs.RetentionDays.SIX_MONTHS,
-    365: logs.RetentionDays.ONE_YEAR,
-    400: logs.RetentionDays.THIRTEEN_MONTHS,
-    545: logs.RetentionDays.EIGHTEEN_MONTHS,
-    731: logs.RetentionDays.TWO_YEARS,
-    1096: logs.RetentionDays.THREE_YEARS,
-    1827: logs.RetentionDays.FIVE_YEARS,
-    2192: logs.RetentionDays.SIX_YEARS,
-    2557: logs.RetentionDays.SEVEN_YEARS,
-    2922: logs.RetentionDays.EIGHT_YEARS,
-    3288: logs.RetentionDays.NINE_YEARS,
-    3653: logs.RetentionDays.TEN_YEARS,
-}
-
-
-def log_retention(days: int) -> logs.RetentionDays:
-    """Return CDK's name of a retention; infra/fleet/rules.py has admitted only the existing ones."""
-    return _RETENTION[days]
-
-
-def removal_policy(settings: FleetSettings) -> RemovalPolicy:
-    """Return the policy for data and logs whose stack is deleted.
-
-    Retained data survives a deletion, but not a first creation that fails: there a resource with a fixed name would
-    stand in the way of every retry (aws-cdk issue 16270).
-    """
-    return RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE if settings.deletion_protection else RemovalPolicy.DESTROY
-
-
 def flow_logs(scope: Construct, vpc: ec2.IVpc, settings: FleetSettings) -> None:
     """Log every accepted and refused flow of `vpc`."""
-    group = logs.LogGroup(
-        scope, "FlowLogs", retention=log_retention(settings.retention_days), removal_policy=removal_policy(settings)
-    )
+    group = log_group(scope, "FlowLogs", settings)
     ec2.FlowLog(
         scope,
         "FlowLog",

@@ -11,7 +11,7 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
-from infra.constructs.network import removal_policy
+from infra.constructs.log_storage import removal_policy
 from infra.fleet.settings import FleetSettings
 
 _ALARMS = iam.ServicePrincipal("cloudwatch.amazonaws.com")

@@ -44,6 +44,8 @@ class Prices(BaseModel):
     volume_gib_month: float
     balancer_hour: float
     balancer_unit_hour: float
+    network_balancer_hour: float
+    network_balancer_unit_hour: float
     endpoint_zone_hour: float
     nat_hour: float
     log_gib: float = Field(description="taken in by CloudWatch Logs")
@@ -148,7 +150,7 @@ def _group_items(settings: FleetSettings, prices: Prices, group: Group, running:
 
 def custom_metrics(settings: FleetSettings) -> int:
     """Return the number of metrics that the fleet publishes: every set of values of all dimensions, in every cell."""
-    values = {"Fleet": 1, "Cell": 1, "Group": len(settings.groups), "Rung": len(metrics().rungs), **VALUES}
+    values = {"Fleet": 1, "Cell": 1, "Group": len(settings.groups), "Source": len(metrics().answer_sources), **VALUES}
     neuron = any(group.engine == "neuron" for group in settings.groups)
     count = 0
     for metric in metrics().metrics.values():
@@ -208,7 +210,9 @@ def bill(settings: FleetSettings, prices: Prices, load: str, multiplier: float |
     """
     network, cells, zones = settings.network, settings.cells, len(settings.availability_zones)
     share = mean_share(settings) if multiplier is None else multiplier
-    units = max(sizing.reserved_units(settings, share), sizing.balancer_units(settings, share))
+    units_by_bytes = sizing.balancer_units(settings, share)
+    units = max(sizing.reserved_units(settings, share), units_by_bytes)
+    fronts = cells if settings.access.privatelink else 0
     running = {group.instance_type: _running(settings, group, multiplier) for group in settings.groups}
     items = [
         item
@@ -218,6 +222,9 @@ def bill(settings: FleetSettings, prices: Prices, load: str, multiplier: float |
     items += [
         Item("load balancers", cells, prices.balancer_hour),
         Item("load balancer capacity units", units * cells, prices.balancer_unit_hour),
+        # All callers are taken to come by PrivateLink where a fleet offers it; a unit is a gigabyte an hour here too.
+        Item("network load balancers, for PrivateLink", fronts, prices.network_balancer_hour),
+        Item("network load balancer capacity units", units_by_bytes * fronts, prices.network_balancer_unit_hour),
         Item("interface endpoints, a zone each", len(network.interface_endpoints) * zones, prices.endpoint_zone_hour),
         # The image build always has one; the cells' network has one only on request.
         Item("NAT gateways", 1 + zones * network.nat, prices.nat_hour),

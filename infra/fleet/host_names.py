@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from infra.fleet.parts import CallerVpc
+from infra.fleet.network_parts import CallerVpc
 from infra.fleet.settings import FleetSettings
 
 SERVICE = "plan"  # the label before the fleet's domain, and after the name of a caller or cell
+ENDPOINT_SERVICE_OUTPUT = "EndpointServiceName"  # of a cell's stack: what callers make PrivateLink endpoints to
 
 
 def service_name(settings: FleetSettings, of: str | None = None) -> str:

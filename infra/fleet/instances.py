@@ -20,6 +20,9 @@ class InstanceType(BaseModel):
     cores: int = Field(description="NeuronCores; physical cores where it has no Neuron chip")
     device_gib: int
     vcpus: int
+    architecture: Literal["x86_64", "arm64"] = Field(
+        default="x86_64", description="machine images are for x86_64 alone"
+    )
 
 
 class Catalogue(BaseModel):

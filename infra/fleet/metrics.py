@@ -52,7 +52,7 @@ class Metrics(BaseModel):
 
     sources: dict[str, Source]
     dimensions: dict[str, str]
-    rungs: tuple[str, ...]
+    answer_sources: tuple[str, ...]
     properties: dict[str, str]
     metrics: dict[str, Metric]
 

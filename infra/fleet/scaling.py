@@ -31,9 +31,9 @@ from infra.fleet.settings import FleetSettings
 CALM_MARGIN = 0.8
 CALM_AT_MOST = 0.7
 # Where offered work is so many times its target, a surge is under way: (from, the size to go to). An alarm acts when it
-# goes off and then once a minute only, so each rung has an alarm of its own: a load that grows tenfold within a minute
+# goes off and then once a minute only, so each step has an alarm of its own: a load that grows tenfold within a minute
 # passes them one after another, and each acts at once.
-SURGE_RUNGS = ((1.2, 1.5), (1.8, 2.25), (2.7, 3.35), (4.0, 5.0), (6.0, 8.0))
+SURGE_STEPS = ((1.2, 1.5), (1.8, 2.25), (2.7, 3.35), (4.0, 5.0), (6.0, 8.0))
 # While plans by the model are slow or queue for long, the law aims this much lower.
 TIGHTENED = 0.8
 
@@ -180,18 +180,18 @@ def _step_policies(settings: FleetSettings, group: Group, utilisation: float) ->
     def waited(share: float) -> float:
         return round(line(share) - line(0), 1)
 
-    def rungs(lowest: int, aim: float) -> tuple[Step, ...]:
-        return tuple(Step(round(aim * over, 3), round(100 * (size - 1))) for over, size in SURGE_RUNGS[lowest:])
+    def steps(lowest: int, aim: float) -> tuple[Step, ...]:
+        return tuple(Step(round(aim * over, 3), round(100 * (size - 1))) for over, size in SURGE_STEPS[lowest:])
 
-    surge = (StepPolicy(f"surge-{number + 1}", Signal.WORK, rungs(number, utilisation), 2, 3)
-             for number in range(len(SURGE_RUNGS)))  # fmt: skip
+    surge = (StepPolicy(f"surge-{number + 1}", Signal.WORK, steps(number, utilisation), 2, 3)
+             for number in range(len(SURGE_STEPS)))  # fmt: skip
     aim = TIGHTENED * utilisation
     pressed = ((Signal.MODEL_P99, line(0.5)), (Signal.QUEUE_P99, waited(0.5)))
     budget = 1 - settings.slo.model_goal
     return (
         *surge,
         # Slow answers tighten the target, because the usual capacity is then not enough.
-        StepPolicy("pressed", Signal.WORK, (Step(round(aim, 3), 10), *rungs(0, aim)), 3, 5, pressed),
+        StepPolicy("pressed", Signal.WORK, (Step(round(aim, 3), 10), *steps(0, aim)), 3, 5, pressed),
         # Below capacity, latency shows what offered work does not: a slow release, a bad host, a queue at one host.
         StepPolicy("latency", Signal.MODEL_P99, (Step(line(0.75), 10), Step(line(1), 25), Step(line(1.5), 50)), 3, 5),
         StepPolicy("queue", Signal.QUEUE_P99, (Step(waited(0.75), 10), Step(waited(1), 25)), 3, 5),

@@ -117,7 +117,7 @@ def _print(result: dict[str, Any], output: Path) -> None:
     print(f"{share:.1%} of the requests were planned by rule{because}")
     if share > _MOST:
         print("WARNING: most plans are not the model's. What follows says little of it.\n" + _ADVICE)
-    for name in ("offered_per_second", "goodput_per_second", "rung_shares", "latency_ms", "errors"):
+    for name in ("offered_per_second", "goodput_per_second", "source_shares", "latency_ms", "errors"):
         print(f"{name:20} {result[name]}")
     print(f"\n{output / 'report.html'}\n{output / 'result.json'}")
 

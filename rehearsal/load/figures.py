@@ -205,7 +205,7 @@ def main() -> int:
 def _lengths(shots: Sequence[Shot], samples: Sequence[Sample]) -> dict[str, float]:
     """Return the mean body length of all requests and of those that the model answered: which the order prefers."""
     lengths = [len(shot.body) for shot in shots[: len(samples)]]
-    by_model = [length for length, sample in zip(lengths, samples, strict=True) if shown(sample).rung == "model"]
+    by_model = [length for length, sample in zip(lengths, samples, strict=True) if shown(sample).source == "model"]
     return {
         "all": round(statistics.fmean(lengths), 1),
         "by_model": round(statistics.fmean(by_model or [0.0]), 1),

@@ -29,7 +29,7 @@ async def closed_loop(url: str, questions: Sequence[Question], callers: int, sec
             question = questions[number % len(questions)]
             number += callers
             (sample,) = await gunner.fire([Shot(0.0, mix.body(question, 2000), 2.0)])
-            if shown(sample).rung == "model":
+            if shown(sample).source == "model":
                 latencies.append(sample.latency)
         gunner.close()
 

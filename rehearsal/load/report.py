@@ -17,7 +17,6 @@ from rehearsal.load.result import Shown, by_second, shown
 _COLOURS = {
     "cache": "#2f9e44",
     "model": "#1971c2",
-    "reduced": "#3bc9db",
     "fallback": "#f08c00",
     "shed": "#c92a2a",
     "failed": "#212529",
@@ -38,7 +37,7 @@ def write_report(path: Path, result: dict[str, Any], samples: Sequence[Sample], 
     seconds = by_second(answers, result["seconds"])
     plots = [
         _plot(lambda axes: _latency(axes, answers)),
-        _plot(lambda axes: _rungs(axes, seconds)),
+        _plot(lambda axes: _sources(axes, seconds)),
         _plot(lambda axes: _goodput(axes, seconds)),
     ]
     images = "".join(
@@ -59,7 +58,7 @@ def _rows(result: dict[str, Any]) -> list[tuple[str, object]]:
         ("planned by rule", f"{share:.1%}" + "".join(f", {name} {count}" for name, count in reasons.items())),
         ("requests", f"{result['requests']} in {result['seconds']:g} s, {result['offered_per_second']} a second"),
         ("good plans a second", result["goodput_per_second"]),
-        ("answered by", ", ".join(f"{rung} {share:.1%}" for rung, share in result["rung_shares"].items())),
+        ("answered by", ", ".join(f"{source} {share:.1%}" for source, share in result["source_shares"].items())),
         ("latency ms", ", ".join(f"{name} {value}" for name, value in latency.items())),
         ("model answers within their deadline", result["model_answers_in_deadline"]),
         ("answered within deadline + 50 ms", result["answered_within_deadline_and_allowance"]),
@@ -82,11 +81,11 @@ def _plot(draw: Callable[[Axes], None]) -> str:
 
 
 def _latency(axes: Axes, answers: Sequence[Shown]) -> None:
-    for rung, colour in _COLOURS.items():
-        points = [(answer.at, answer.latency * 1000) for answer in answers if answer.rung == rung]
+    for source, colour in _COLOURS.items():
+        points = [(answer.at, answer.latency * 1000) for answer in answers if answer.source == source]
         if points:
             times, latencies = zip(*points, strict=True)
-            axes.scatter(times, latencies, s=4, color=colour, label=rung, alpha=0.6, linewidths=0)
+            axes.scatter(times, latencies, s=4, color=colour, label=source, alpha=0.6, linewidths=0)
     if answers:
         axes.axhline(max(answer.deadline for answer in answers) * 1000, color="#c92a2a", linestyle=":", linewidth=1)
         axes.legend(loc="upper right", markerscale=3)
@@ -94,12 +93,12 @@ def _latency(axes: Axes, answers: Sequence[Shown]) -> None:
     axes.set_ylim(bottom=0)
 
 
-def _rungs(axes: Axes, seconds: Sequence[dict[str, Any]]) -> None:
+def _sources(axes: Axes, seconds: Sequence[dict[str, Any]]) -> None:
     times = [row["second"] for row in seconds]
-    known = [rung for rung in _COLOURS if any(rung in row["rungs"] for row in seconds)]
-    series = [[row["rungs"].get(rung, 0) for row in seconds] for rung in known]
+    known = [source for source in _COLOURS if any(source in row["sources"] for row in seconds)]
+    series = [[row["sources"].get(source, 0) for row in seconds] for source in known]
     if known:
-        axes.stackplot(times, *series, labels=known, colors=[_COLOURS[rung] for rung in known])
+        axes.stackplot(times, *series, labels=known, colors=[_COLOURS[source] for source in known])
         axes.legend(loc="upper right")
     axes.set_ylabel("requests a second")
 

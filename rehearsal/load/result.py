@@ -21,61 +21,63 @@ class Shown:
     at: float
     latency: float
     deadline: float
-    rung: str
+    source: str
     model_seconds: float | None = None
     reason: str | None = None  # why the plan was made by rules
 
     @property
     def is_good(self) -> bool:
         """Whether it is a plan by the model, fresh or cached, within its deadline."""
-        return self.rung in ("model", "cache") and self.latency <= self.deadline
+        return self.source in ("model", "cache") and self.latency <= self.deadline
 
 
 def shown(sample: Sample) -> Shown:
-    """Read a sample: the rung that answered it, `shed` for 429 and 503, `failed` for anything else."""
-    rung, model_seconds, reason = FAILED, None, None
+    """Read a sample: the source that answered it, `shed` for 429 and 503, `failed` for anything else."""
+    source, model_seconds, reason = FAILED, None, None
     if sample.status == 200:
         answer = json.loads(sample.body)
-        rung, reason = answer["source"], answer.get("reason")
-        model_seconds = answer["timing_ms"]["model"] / 1000 if rung == "model" else None
+        source, reason = answer["source"], answer.get("reason")
+        model_seconds = answer["timing_ms"]["model"] / 1000 if source == "model" else None
     elif sample.status in (429, 503):
-        rung = SHED
-    return Shown(sample.at, sample.latency, sample.deadline, rung, model_seconds, reason)
+        source = SHED
+    return Shown(sample.at, sample.latency, sample.deadline, source, model_seconds, reason)
 
 
 def summarise(samples: Sequence[Sample], seconds: float) -> dict[str, Any]:
     """Summarise the run: rates per second, latencies in milliseconds, shares of 1."""
     answers = [shown(sample) for sample in samples]
-    rungs = Counter(answer.rung for answer in answers)
-    by_model = [answer for answer in answers if answer.rung == "model"]
+    sources = Counter(answer.source for answer in answers)
+    by_model = [answer for answer in answers if answer.source == "model"]
     lags = [sample.sent - sample.at for sample in samples]
     return {
-        "planned_by_rule_share": round(rungs["fallback"] / len(answers), 4),
+        "planned_by_rule_share": round(sources["fallback"] / len(answers), 4),
         "planned_by_rule_because": dict(Counter(answer.reason for answer in answers if answer.reason)),
         "seconds": round(seconds, 3),
         "requests": len(samples),
         "offered_per_second": _rate(len(samples), seconds),
         "goodput_per_second": _rate(sum(answer.is_good for answer in answers), seconds),
         "model_plans_in_time_per_second": _rate(sum(a.is_good for a in by_model), seconds),
-        "rungs": dict(sorted(rungs.items())),
-        "rung_shares": {rung: round(count / len(answers), 4) for rung, count in sorted(rungs.items())},
+        "sources": dict(sorted(sources.items())),
+        "source_shares": {source: round(count / len(answers), 4) for source, count in sorted(sources.items())},
         "latency_ms": latency_summary([answer.latency for answer in answers]),
-        "latency_ms_by_rung": {
-            rung: latency_summary([a.latency for a in answers if a.rung == rung]) for rung in sorted(rungs)
+        "latency_ms_by_source": {
+            source: latency_summary([a.latency for a in answers if a.source == source]) for source in sorted(sources)
         },
         "model_answers_in_deadline": _share([a.latency <= a.deadline for a in by_model]),
         "answered_within_deadline_and_allowance": _share(
-            [a.rung != FAILED and a.latency <= a.deadline + ALLOWANCE for a in answers]
+            [a.source != FAILED and a.latency <= a.deadline + ALLOWANCE for a in answers]
         ),
         "errors": dict(
-            Counter(s.error or f"status {s.status}" for s, a in zip(samples, answers, strict=True) if a.rung == FAILED)
+            Counter(
+                s.error or f"status {s.status}" for s, a in zip(samples, answers, strict=True) if a.source == FAILED
+            )
         ),
         "generator_lag_ms": latency_summary(lags),
     }
 
 
 def by_second(answers: Sequence[Shown], seconds: float) -> list[dict[str, Any]]:
-    """Return, for each second of the run, the load offered, the rungs that answered, and the latencies."""
+    """Return, for each second of the run, the load offered, the sources that answered, and the latencies."""
     rows: list[list[Shown]] = [[] for _ in range(int(seconds) + 1)]
     for answer in answers:
         rows[min(int(answer.at), len(rows) - 1)].append(answer)
@@ -84,7 +86,7 @@ def by_second(answers: Sequence[Shown], seconds: float) -> list[dict[str, Any]]:
             "second": second,
             "offered": len(row),
             "good": sum(answer.is_good for answer in row),
-            "rungs": dict(Counter(answer.rung for answer in row)),
+            "sources": dict(Counter(answer.source for answer in row)),
             "latency_ms": latency_summary([answer.latency for answer in row]),
         }
         for second, row in enumerate(rows)

@@ -1,29 +1,29 @@
 """The application: its parts and how they are wired. `service/__main__.py` starts and stops them."""
 
 from functools import partial
-from typing import Any, get_args
+from typing import get_args
 
-from fastapi import FastAPI
-from pydantic.json_schema import models_json_schema
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp
 
 from service.api.access import Access
 from service.api.api_keys import ApiKeys
 from service.api.fast_lane import FastLane
 from service.api.middleware import JsonBody, RequestContext
-from service.api.models import Problem
 from service.api.observation import PLAN_PATH, Observer
+from service.api.openapi import Api
 from service.api.operations import LOCAL_PATHS, METRICS_PATH
 from service.api.operations import router as operations_router
 from service.api.outcome_log import OutcomeLog
 from service.api.outcomes import OUTCOMES_PATH
 from service.api.outcomes import router as outcomes_router
 from service.api.page import page_routes
-from service.api.problems import REFERENCE, install_problem_handlers
+from service.api.problems import install_problem_handlers
 from service.api.readiness import DeadlineWatch, Readiness
 from service.api.reload import Reloader
-from service.api.routes import JSON_PATHS, router
+from service.api.routes import JSON_PATHS, SHOP_PATH, router
 from service.api.services import Services
+from service.api.shop import SampleShop
 from service.engines.factory import make_engine, model_source
 from service.engines.protocol import DegradedReason, Engine, EngineUnavailableError
 from service.engines.worker.messages import ModelSource
@@ -91,13 +91,14 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         planner=caching,
         readiness=Readiness(pool, planner, drain, settings.readiness_ttl_seconds, settings.queue.min_replicas),
         drain=drain,
-        load_shedder=LoadShedder(settings.queue.backlog_ms / 1000),
+        load_shedder=LoadShedder(settings.queue.backlog_ms / 1000, most_bytes=settings.http.max_memory_mb * 2**20),
         metrics=metrics,
         observer=Observer(metrics, tracer, log_text=settings.log_text),
         reloader=Reloader(
             pool,
             planner,
-            lambda: (source or settings_source(settings), settings_vocabulary(settings)),
+            lambda: source or settings_source(settings),
+            partial(settings_vocabulary, settings),
             partial(replica_engine, settings),
         ),
         deadline_ms=settings.deadline_ms,
@@ -107,6 +108,7 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         shared_memory=shared,
         tracer=tracer,
         outcomes=_outcome_log(settings.outcomes),
+        shop=SampleShop(settings.cache_dir) if settings.sample_shop else None,
     )
 
 
@@ -120,7 +122,12 @@ def _outcome_log(outcomes: OutcomeSettings) -> OutcomeLog | None:
 def _shared_memory(cache: CacheSettings) -> RedisPlanCache | None:
     if cache.url is None or not cache.entries:
         return None
-    return RedisPlanCache(cache.url.get_secret_value(), timeout=cache.wait_ms / 1000, seconds=cache.seconds)
+    return RedisPlanCache(
+        cache.url.get_secret_value(),
+        timeout=cache.wait_ms / 1000,
+        seconds=cache.seconds,
+        secret=cache.key.get_secret_value(),
+    )
 
 
 def _reading(pool: ReplicaPool, planner: CachingPlanner) -> Reading:
@@ -141,25 +148,13 @@ def _reading(pool: ReplicaPool, planner: CachingPlanner) -> Reading:
     )
 
 
-class Api(FastAPI):
-    """A FastAPI whose OpenAPI document also describes our problem documents."""
-
-    def openapi(self) -> dict[str, Any]:
-        if self.openapi_schema is None:
-            _, definitions = models_json_schema([(Problem, "serialization")], ref_template=REFERENCE)
-            schemas = super().openapi()["components"]["schemas"]
-            schemas |= definitions["$defs"]
-            schemas["PlanRequest"]["properties"]["deadline_ms"]["default"] = self.state.services.deadline_ms
-        return super().openapi()
-
-
 def create_app(services: Services, settings: Settings) -> ASGIApp:
     """Build the whole HTTP side. The pool's owner starts it before the first request and closes it after the last."""
     api = Api(
         title="Peakplan",
         description="A shopper's words in, the plan that retrieval needs out.",
         version="0.1.0",
-        docs_url=None,  # these pages load their scripts from other hosts
+        docs_url=None,  # FastAPI's own page loads its scripts from other hosts: page.py has one that does not
         redoc_url=None,
         redirect_slashes=False,
         routes=[*page_routes()],
@@ -170,15 +165,27 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
     api.include_router(outcomes_router)
     install_problem_handlers(api)
     lane = FastLane(api, services)
-    http = settings.http
-    body = JsonBody(lane, paths=POSTED, max_bytes=http.max_body_bytes, seconds=http.body_timeout_seconds)
+    body = JsonBody(lane, paths=POSTED, max_bytes=settings.http.max_body_bytes)
     access = Access(
         body,
         tokens=ApiKeys(settings.auth.api_keys.get_secret_value(), settings.auth.api_keys_file),
         rate=settings.auth.rate,
         load_shedder=services.load_shedder,
+        control_token=settings.auth.control_token.get_secret_value(),
         guarded=(*POSTED, METRICS_PATH),
-        limited=(PLAN_PATH,),
+        limited=(PLAN_PATH, SHOP_PATH),
         local=LOCAL_PATHS,
     )
-    return RequestContext(access, services.observer, services.drain)
+    allowed = settings.http.allowed_origins
+    return RequestContext(_with_cors(access, allowed) if allowed else access, services.observer, services.drain)
+
+
+def _with_cors(app: ASGIApp, origins: list[str]) -> ASGIApp:
+    """Let web pages of these origins ask; the browser's question beforehand needs no token."""
+    return CORSMiddleware(
+        app,
+        allow_origins=origins,
+        allow_methods=["GET", "POST"],
+        allow_headers=["authorization", "content-type", "traceparent", "tracestate", "x-request-id"],
+        expose_headers=["retry-after", "x-request-id"],
+    )

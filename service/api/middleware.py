@@ -14,8 +14,6 @@ from service.gateway.drain import Drain
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _JSON_TYPE = re.compile(rb"application/(?:[\w.-]+\+)?json\s*(?:;|$)", re.IGNORECASE)
-# A client that is still sending reads its answer only after the rest of its body; beyond this it is disconnected.
-_MAX_DRAINED_BYTES = 8 * 1024 * 1024
 _SAFE_HEADERS = [
     (name.encode(), value.encode())
     for name, value in {
@@ -47,11 +45,11 @@ class RequestContext:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        started = time.monotonic()
+        state = scope.setdefault("state", {})
+        started = state.get("arrived") or time.monotonic()  # its turn may have come later
         headers = dict(reversed(scope["headers"]))  # of repeated headers the first counts
         given = headers.get(b"x-request-id", b"")
         request_id = given.decode("ascii") if _REQUEST_ID.fullmatch(given) else os.urandom(16).hex()
-        state = scope.setdefault("state", {})
         state |= {"request_id": request_id, "started": started, "headers": headers, "log": {}}
         status = 0
 
@@ -81,22 +79,20 @@ class RequestContext:
 
 
 class JsonBody:
-    """Reads the whole body of a POST to `paths`; answers 408, 413 or 415 unless it is a small JSON body in time."""
+    """Reads the whole body of a POST to `paths`; answers 413 or 415 unless it is a small JSON body.
 
-    def __init__(self, app: ASGIApp, *, paths: Collection[str], max_bytes: int, seconds: float) -> None:
+    Our server has the body before it calls the application, and limits its time too (`protocol.py`).
+    """
+
+    def __init__(self, app: ASGIApp, *, paths: Collection[str], max_bytes: int) -> None:
         self._app = app
         self._paths = frozenset(paths)
         self._max_bytes = max_bytes
-        self._seconds = seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http" or scope["method"] != "POST" or scope["path"] not in self._paths:
             return await self._app(scope, receive, send)
-        try:
-            async with asyncio.timeout(self._seconds):
-                body = await self._read(scope, receive)
-        except TimeoutError:
-            return await self._refuse(408, "The body did not arrive in time.", scope, receive, send)
+        body = await self._read(receive)
         if body is None:
             detail = f"The body is larger than {self._max_bytes} bytes."
             return await self._refuse(413, detail, scope, receive, send)
@@ -105,26 +101,18 @@ class JsonBody:
             return await self._refuse(415, detail, scope, receive, send)
         return await self._app(scope, replay(body, receive), send)
 
-    async def _read(self, scope: Scope, receive: Receive) -> bytes | None:
-        """Return the body; None when it is too large: then read on a while, so that the client sees the answer."""
-        size = 0
-        chunks: list[bytes] = []
-        declared = scope["state"]["headers"].get(b"content-length", b"")
-        too_large = declared.isdigit() and int(declared) > self._max_bytes
-        if too_large and int(declared) > _MAX_DRAINED_BYTES:
-            return None
-        while True:
+    async def _read(self, receive: Receive) -> bytes | None:
+        """Return the body; None when it is too large."""
+        body = b""
+        while len(body) <= self._max_bytes:
             message = await receive()
-            chunk = message.get("body", b"")
-            size += len(chunk)
-            too_large = too_large or size > self._max_bytes
-            if not too_large:
-                chunks.append(chunk)
-            if message["type"] == "http.disconnect" or not message.get("more_body") or size > _MAX_DRAINED_BYTES:
-                return None if too_large else b"".join(chunks)
+            body += message.get("body", b"")
+            if message["type"] == "http.disconnect" or not message.get("more_body"):
+                break
+        return None if len(body) > self._max_bytes else body
 
     async def _refuse(self, status: int, detail: str, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = {"connection": "close"} if status in (408, 413) else None
+        headers = {"connection": "close"} if status == 413 else None
         response = problem_response(scope["state"]["request_id"], status, detail, headers=headers)
         await response(scope, receive, send)
 

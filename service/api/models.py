@@ -9,7 +9,7 @@ from service.engines.protocol import DegradedReason, GenerationResult, TraceStep
 from service.gateway.admission import DEADLINE_MS
 from service.planner.plan import Plan
 from service.planner.planner import Planned
-from service.planner.question import Question, clean
+from service.planner.question import MAX_HISTORY_WORDS, Question, clean
 
 MAX_TEXT_CHARACTERS = 512
 MAX_HISTORY = 8
@@ -23,12 +23,22 @@ class PlanRequest(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         strict=True,
-        json_schema_extra={"examples": [{"query": "waterproof hiking boots under $120", "deadline_ms": 300}]},
+        json_schema_extra={
+            "examples": [
+                {"query": "waterproof hiking boots under $120", "deadline_ms": 300},
+                {"query": "not from nike, cheapest first", "history": ["running shoes size 10", "in blue"]},
+            ]
+        },
     )
 
     query: str = Field(min_length=1, max_length=MAX_TEXT_CHARACTERS, description="The newest thing the shopper wrote.")
     history: list[Utterance] = Field(
-        default_factory=list, max_length=MAX_HISTORY, description="What they wrote before, newest last."
+        default_factory=list,
+        max_length=MAX_HISTORY,
+        description=(
+            f"What they wrote before, newest last: at most {MAX_HISTORY} utterances, of which the newest "
+            f"{MAX_HISTORY_WORDS} words are read. The plan is that of the whole conversation."
+        ),
     )
     deadline_ms: int = Field(default=DEADLINE_MS, ge=10, le=2000, description="The plan is answered within this time.")
     locale: str | None = Field(default=None, max_length=35, description="A BCP 47 language tag, for the record.")

@@ -48,6 +48,12 @@ class Observer:
         if self._tracer is not None and scope["path"] not in _QUIET_PATHS:
             self._trace(self._tracer, scope, status, seconds, planned)
 
+    def refused(self, request_id: str, status: int) -> None:
+        """Record a message that the server refused: it is no request, or no whole one, or there is no room for it."""
+        if status == 503:
+            self._metrics.shed()
+        logger.info("refused", extra={"request_id": request_id, "status": status})
+
     def _count(self, status: int, seconds: float, planned: Planned | None) -> None:
         if status == 200 and planned is not None:
             self._metrics.planned(_outcome(planned, seconds))
@@ -86,14 +92,14 @@ def _outcome(planned: Planned, seconds: float) -> Outcome:
     result = planned.result
     if result is None:
         return Outcome(
-            rung=planned.source,
+            source=planned.source,
             milliseconds=seconds * 1000,
             degraded=planned.degraded,
             reason=planned.reason,
             intent=planned.plan.intent,
         )
     return Outcome(
-        rung=planned.source,
+        source=planned.source,
         milliseconds=seconds * 1000,
         degraded=planned.degraded,
         queue_milliseconds=result.queue_seconds * 1000,

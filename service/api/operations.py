@@ -18,13 +18,13 @@ router = APIRouter()
 
 
 @router.get("/healthz")
-async def healthz() -> JSONResponse:
+async def health() -> JSONResponse:
     """Whether the process is alive; says nothing about the model."""
     return JSONResponse({"status": "alive"})
 
 
 @router.get("/readyz", responses=problems(503))
-async def readyz(request: Request, use: Use) -> Response:
+async def readiness(request: Request, use: Use) -> Response:
     """Whether a model would plan a question now, as proven by a real inference no older than a few seconds.
 
     A `notice` says in words what is wrong all the same: that most plans are late on this machine, and what to do.

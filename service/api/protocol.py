@@ -1,83 +1,296 @@
-"""Uvicorn's fast HTTP protocol, with limits on a request's head in bytes and in time.
+"""Uvicorn's fast HTTP protocol, bounded: in bytes that are no body, in time, in requests a turn, in connections.
 
-Without them a caller could hold a connection forever with a slow head, or send an endless one.
+A request reaches the application once its body is in: a sender who stalls holds a connection, which is closed when its
+time is up or another needs the room, and nothing else. What is refused here is answered in words, after the requests
+that came before it, and read on for a moment, because a closed socket would destroy the answer on its way.
 """
 
 import asyncio
-from typing import Any
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, Literal
 
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+import httptools
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from service.api.problems import problem_response
+
+HEALTH_PATHS = ("/healthz", "/readyz")
+_HEALTH_URLS = tuple(path.encode() for path in HEALTH_PATHS)
+_BEGUN_A_TURN = 32  # requests; a turn of the event loop then lasts some milliseconds, however many connections it has
+_MOST_PIPELINED = 64  # requests of one connection that wait; what follows is for another connection
+_MORE_FOR_HEALTH = 64  # connections beyond the limit, which only health checks may use
+_LINGER_SECONDS = 2.0
+_LAST_REQUEST_SECONDS = 0.5  # into a shutdown, for a request that is on its way
+_LONGEST_LENGTH = 18  # digits of a Content-Length
+_FRAMING = 8  # times a body's bytes: a chunk of one byte takes five more
+
+
+class Turnstile:
+    """Lets `_BEGUN_A_TURN` requests begin in one turn of the event loop; the others wait, first come, first served.
+
+    Without it a turn grows with the number of busy connections, and new ones, of which libuv accepts one for each
+    listener and turn, wait for seconds.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[Callable[[], object]] = deque()
+        self._left = _BEGUN_A_TURN
+        self._is_turning = False
+
+    def enter(self, begin: Callable[[], object]) -> None:
+        """Call `begin` now, or as soon as its turn comes."""
+        if not self._is_turning:
+            self._is_turning = True
+            asyncio.get_running_loop().call_soon(self._turn)
+        if self._left:
+            self._left -= 1
+            begin()
+        else:
+            self._waiting.append(begin)
+
+    def _turn(self) -> None:
+        self._left, self._is_turning = _BEGUN_A_TURN, False
+        for _ in range(min(len(self._waiting), _BEGUN_A_TURN)):
+            self.enter(self._waiting.popleft())
 
 
 class HttpProtocol(HttpToolsProtocol):
-    """A connection. A head that is too large is answered 431; one that takes too long closes the connection."""
+    """A connection. `limited` makes the class with a server's own limits."""
 
     max_header_bytes = 16 * 1024
     header_timeout_seconds = 10.0
+    max_body_bytes = 16 * 1024
+    body_timeout_seconds = 10.0
+    max_connections = 4096
+    on_refusal: ClassVar[Callable[[str, int], None]] = staticmethod(lambda _, __: None)
+    idle: ClassVar[dict["HttpProtocol", None]] = {}  # connections whose request has not begun, in order of age
+    turnstile: ClassVar[Turnstile] = Turnstile()
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self._in_head = True
-        self._head_bytes = 0
-        self._head_timer: asyncio.TimerHandle | None = None
+        self._owed: Literal["", "head", "body"] = "head"  # what the client has still to send
+        self._watched: str | None = None  # the part of it that the timer is for
+        self._timer: asyncio.TimerHandle | None = None
+        self._overhead = self._body_bytes = 0  # of this message
+        self._begun_here = 0  # bytes that have been read just now, where a message begins with them
+        self._held: tuple[RequestResponseCycle, Any] | None = None  # waits for its body
+        self._running: RequestResponseCycle | None = None
+        self._refusal: tuple[int, str] | None = None
+        self._deaf = False  # nothing more is read
+        self._crowded = False
 
     @classmethod
-    def limited(cls, max_header_bytes: int, header_timeout_seconds: float) -> type["HttpProtocol"]:
-        """Return the class with these limits; uvicorn makes the instances."""
-        return type(
-            "LimitedHttpProtocol",
-            (cls,),
-            {"max_header_bytes": max_header_bytes, "header_timeout_seconds": header_timeout_seconds},
-        )
+    def limited(cls, max_header_bytes: int, header_timeout_seconds: float, **more: Any) -> type["HttpProtocol"]:
+        """Return the class with these limits, and more of its attributes; uvicorn makes the instances."""
+        limits = {"max_header_bytes": max_header_bytes, "header_timeout_seconds": header_timeout_seconds, **more}
+        return type("LimitedHttpProtocol", (cls,), {"idle": {}, "turnstile": Turnstile(), **limits})
+
+    @property
+    def _busy(self) -> bool:
+        return bool(self.pipeline) or (self._running is not None and not self._running.response_complete)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._start_timer()
+        excess = len(self.connections) - self.max_connections
+        if excess > 0 and self.idle:
+            oldest = next(iter(self.idle))
+            del self.idle[oldest]
+            oldest.transport.abort()
+        elif excess > _MORE_FOR_HEALTH:
+            return transport.abort()
+        else:
+            self._crowded = excess > 0
+        self.idle[self] = None
+        self._watch_sender()
+        return None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_timer()
+        self.idle.pop(self, None)
+        self._owed, self._deaf, self._held = "", True, None
+        self._watch_sender()
+        self._unset_keepalive_if_required()
+        if self._running is not None and self._running is not self.cycle:  # which uvicorn tells by itself
+            self._running.disconnected = True
+            self._running.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > self.max_header_bytes:
-                self._refuse()
-            elif self._head_timer is None:  # nearly every head arrives whole, and then needs no timer
-                self._start_timer()
+        self._unset_keepalive_if_required()
+        self._overhead += len(data)
+        self._begun_here = 0 if self._owed == "body" else len(data)
+        while data and not self._deaf:
+            try:
+                self.parser.feed_data(data)
+                break
+            except httptools.HttpParserUpgrade as upgrade:
+                data = self._without_upgrade() + data[upgrade.args[0] :]
+            except httptools.HttpParserError:
+                self._refuse(400, "This is no valid HTTP/1.1.")
+        if self._owed and self._overhead > self.max_header_bytes + _FRAMING * self._body_bytes:
+            self._refuse(431, f"What is no body has more than {self.max_header_bytes} bytes.")
+        if not self._owed and not self._busy and not self._deaf:  # line ends between two messages
+            self._owed = "head"
+        self._watch_sender()
 
     def on_message_begin(self) -> None:
+        if self._deaf:
+            return
         super().on_message_begin()
-        if not self._in_head:  # the connection's next request has begun
-            self._in_head, self._head_bytes = True, 0
+        self._owed, self._watched, self._body_bytes = "head", None, 0
+        self._overhead, self._begun_here = self._begun_here, 0  # the next one in what has been read begins later there
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._owed == "head":  # those after the body, trailers, are of no use here
+            super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
-        self._stop_timer()
-        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-        if size > self.max_header_bytes:
-            self._refuse()
+        if self._deaf or self.parser.should_upgrade():
+            return
+        if len(self.pipeline) >= _MOST_PIPELINED:
+            self._deaf, self._owed = True, ""
+        elif (objection := self._objection()) is not None:
+            self._refuse(*objection)
         else:
+            self._owed = "body"
             super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
-        if not self.transport.is_closing():
-            super().on_body(body)
+        self._overhead -= len(body)
+        self._body_bytes += len(body)
+        if self._deaf:
+            return
+        self.cycle.body += body
+        if self._body_bytes > self.max_body_bytes:
+            self._refuse(413, f"The body is larger than {self.max_body_bytes} bytes.")
 
     def on_message_complete(self) -> None:
-        if not self.transport.is_closing():
-            super().on_message_complete()
+        if self._deaf or self.parser.should_upgrade():
+            return
+        self._owed = ""
+        super().on_message_complete()
+        if not self.parser.should_keep_alive():  # a trailer may have said so
+            self.cycle.keep_alive = False
+        if self._held is not None:
+            (cycle, app), self._held = self._held, None
+            self._start_asgi_task(cycle, app)
 
-    def _start_timer(self) -> None:
-        self._head_timer = self.loop.call_later(self.header_timeout_seconds, self.transport.close)
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._busy or self.transport.is_closing():
+            return
+        if self._deaf:
+            self._end()
+        else:
+            self.idle[self] = None
 
-    def _stop_timer(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def shutdown(self) -> None:
+        """Finish what there is; a request that is on its way may still come, whose answer closes the connection."""
+        if self._busy:
+            super().shutdown()
+        else:
+            self.loop.call_later(_LAST_REQUEST_SECONDS, self._close_unless_busy)
 
-    def _refuse(self) -> None:
-        if not self.transport.is_closing():
-            self.transport.write(b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n\r\n")
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, msg)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Start the application once the whole message is here and its turn has come; for health checks, at once."""
+        if cycle.more_body:
+            self._held = (cycle, app)
+            if cycle.waiting_for_100_continue:
+                self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                cycle.waiting_for_100_continue = False
+            return
+        self.idle.pop(self, None)
+        self._running = cycle
+        cycle.scope["state"]["arrived"] = time.monotonic()
+        begin = partial(super()._start_asgi_task, cycle, app)
+        if cycle.scope["path"] in HEALTH_PATHS:
+            begin()
+        else:
+            self.turnstile.enter(begin)
+
+    def _objection(self) -> tuple[int, str] | None:
+        """Return status and words for a head that is refused."""
+        size, hosts, length = len(self.url), 0, b""
+        for name, value in self.headers:
+            size += len(name) + len(value)
+            if name == b"host":
+                hosts += 1
+            elif name == b"content-length":
+                length = value
+        if size > self.max_header_bytes:
+            return 431, f"The request's head has more than {self.max_header_bytes} bytes."
+        if hosts != 1 and (hosts or self.parser.get_http_version() == "1.1"):
+            return 400, "A request names its Host once."
+        if len(length) > _LONGEST_LENGTH:
+            return 400, f"A Content-Length has at most {_LONGEST_LENGTH} digits."
+        if length and int(length) > self.max_body_bytes:
+            return 413, f"The body is larger than {self.max_body_bytes} bytes."
+        if self._crowded and self.url.partition(b"?")[0] not in _HEALTH_URLS:
+            return 503, "This host has as many connections as it can hold. Try again in a second."
+        return None
+
+    def _without_upgrade(self) -> bytes:
+        """Return this message's head without its wish for another protocol, for a new parser: the body is HTTP/1.1."""
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        if method == b"CONNECT":
+            self._refuse(400, "CONNECT is for proxies, and this is none.")
+        self.parser = httptools.HttpRequestParser(self)
+        lines = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"%b %b HTTP/%b\r\n%b\r\n" % (method, self.url, version, b"".join(lines))
+
+    def _watch_sender(self) -> None:
+        """Have a timer for what the client owes, and none where it owes nothing."""
+        if self._watched == self._owed:
+            return
+        self._watched = self._owed
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._owed:
+            seconds = self.header_timeout_seconds if self._owed == "head" else self.body_timeout_seconds
+            self._timer = self.loop.call_later(seconds, self._on_late)
+
+    def _on_late(self) -> None:
+        if self._owed == "body":
+            self._refuse(408, "The body did not arrive in time.")
+        else:
+            self.transport.close()
+
+    def _refuse(self, status: int, detail: str) -> None:
+        """Answer once the requests before this one have their answers, and read nothing more."""
+        if self._deaf:
+            return
+        self._deaf, self._refusal, self._owed = True, (status, detail), ""
+        if self._held is not None:
+            self._held[0].response_complete, self._held = True, None
+        elif self.pipeline and self.pipeline[0][0].more_body:
+            self.pipeline.popleft()
+        if not self._busy:
+            self._end()
+
+    def _end(self) -> None:
+        """Say why, where a message was refused, and close once the client has had time to read it."""
+        self._watch_sender()
+        self._unset_keepalive_if_required()
+        if self.transport.is_closing():
+            return
+        if self._refusal is not None:
+            request_id, status = os.urandom(16).hex(), self._refusal[0]
+            more = {"connection": "close"} | ({"retry-after": "1"} if status == 503 else {})
+            answer = problem_response(request_id, *self._refusal, headers=more)
+            headers = [*self.server_state.default_headers, (b"x-request-id", request_id.encode()), *answer.raw_headers]
+            lines = [STATUS_LINE[status], *(b"%b: %b\r\n" % header for header in headers), b"\r\n"]
+            self.transport.write(b"".join(lines) + bytes(answer.body))
+            self.on_refusal(request_id, status)
+        self.transport.write_eof()
+        self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
+
+    def _close_unless_busy(self) -> None:
+        if not self._busy:
             self.transport.close()

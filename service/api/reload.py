@@ -14,6 +14,9 @@ from service.planner.vocabulary import Vocabulary
 logger = logging.getLogger(__name__)
 
 
+_LOOK_SECONDS = 5.0
+
+
 class ReloadBusyError(Exception):
     """Raised when a reload is already running."""
 
@@ -25,13 +28,18 @@ class Reloader:
         self,
         pool: ReplicaPool,
         planner: Planner,
-        find: Callable[[], tuple[ModelSource, Vocabulary]],
+        find: Callable[[], ModelSource],
+        read: Callable[[], Vocabulary],
         make_engine: Callable[[ModelSource, int], Engine],
     ) -> None:
-        """Take `find`, which reads the model to serve; it may be slow and is called in a thread. Raises EngineError."""
+        """Take `find`, which reads the model to serve: it may be slow and is called in a thread.
+
+        `read` reads its vocabulary and raises EngineError where there is none.
+        """
         self._pool = pool
         self._planner = planner
         self._find = find
+        self._read = read
         self._make_engine = make_engine
         self._task: asyncio.Task[None] | None = None
 
@@ -55,9 +63,24 @@ class Reloader:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
+    async def watch(self, seconds: float = _LOOK_SECONDS) -> None:
+        """Reload where replicas are missing and the files have changed, for they cannot start under the old version.
+
+        Until cancelled; a reload that fails is tried again when the files change once more.
+        """
+        tried = ""
+        while True:
+            await asyncio.sleep(seconds)
+            if self._pool.usable_count < self._pool.replica_count and (self._task is None or self._task.done()):
+                found = (await asyncio.to_thread(self._find)).version
+                if found not in (self._pool.version, tried):
+                    tried = found
+                    logger.warning("the model's files have changed, and replicas are missing: reloading")
+                    self.request()
+
     async def _reload(self) -> None:
         try:
-            source, vocabulary = await asyncio.to_thread(self._find)
+            source, vocabulary = await asyncio.to_thread(self._find), self._read()
             logger.info("reloading", extra={"version": source.version})
             await self._pool.reload(partial(self._make_engine, source), source.version)
         except EngineError as error:

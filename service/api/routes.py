@@ -15,17 +15,22 @@ from service.api.models import Decoding, PlanAnswer, PlanRequest, TraceAnswer
 from service.api.observation import CLIENT_CLOSED_REQUEST, PLAN_PATH
 from service.api.problems import problem_response
 from service.api.services import Services, Use, problems
+from service.api.shop import ShopError, ShopRequest
 from service.engines.protocol import EngineError, RequestRefusedError, Strategy
+from service.gateway.request_queue import CapacityError
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import Planned, Planner
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
+from service.planner.vocabulary import Vocabulary
 from service.telemetry.logs import error_location
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-JSON_PATHS = (PLAN_PATH, "/trace")
+SHOP_PATH = "/shop/search"
+JSON_PATHS = (PLAN_PATH, "/trace", SHOP_PATH)
+_TRACE_PAUSE_SECONDS = 0.01
 REPLY_SECONDS = 0.005  # reserved before the deadline for writing and sending the answer
 _UNWATCHED_SECONDS = 0.001  # into a request before its client's connection is watched
 _RETRY_AFTER = {"Retry-After": "1"}
@@ -48,7 +53,9 @@ async def answer_plan(body: PlanRequest, scope: Scope, receive: Receive, use: Se
     """Answer a valid request. `receive` has given the whole body; the next message is the client's disconnect."""
     state, question = scope["state"], body.question
     seconds = (body.deadline_ms if "deadline_ms" in body.model_fields_set else use.deadline_ms) / 1000
-    task = PlanTask(question, use.planner.vocabulary, state["started"] + seconds - REPLY_SECONDS)
+    task = PlanTask(
+        question, use.planner.vocabulary, state["started"] + seconds - REPLY_SECONDS, state.get("caller", "")
+    )
     planned = use.planner.plan_at_once(task)
     if planned is None:
         try:
@@ -64,7 +71,10 @@ async def answer_plan(body: PlanRequest, scope: Scope, receive: Receive, use: Se
 
 @router.post("/trace", response_model=TraceAnswer, responses=problems(400, 401, 408, 413, 415, 422, 429, 503))
 async def trace(body: PlanRequest, request: Request, use: Use) -> Response:
-    """Decode a question twice on one replica, speculating and greedily, and show each step. Ignores `deadline_ms`."""
+    """Decode a question twice, speculating and greedily, and show each step: one at a time, while no plan waits.
+
+    Ignores `deadline_ms`.
+    """
     question, request_id = body.question, request.state.request_id
     try:
         speculated, greedy = await _unless_client_leaves(request.receive, _decode_twice(use, question))
@@ -89,15 +99,46 @@ async def trace(body: PlanRequest, request: Request, use: Use) -> Response:
     return Response(answer.model_dump_json(), media_type="application/json")
 
 
+@router.get("/vocabulary", response_model=Vocabulary)
+async def vocabulary(use: Use) -> Response:
+    """The intents, verticals, facets and sources that plans have, as the model's folder defines them."""
+    return Response(use.planner.vocabulary.model_dump_json(), media_type="application/json")
+
+
+@router.post(SHOP_PATH, include_in_schema=False)  # for the page alone
+async def search_shop(body: ShopRequest, request: Request, use: Use) -> Response:
+    """Search the sample shop with a question's plan and, beside it, with the shopper's own words."""
+    request_id = request.state.request_id
+    if use.shop is None:
+        return problem_response(request_id, 404, "There is no sample shop here: PEAKPLAN_SAMPLE_SHOP turns it on.")
+    try:
+        answer = await use.shop.search(body)
+    except ShopError as error:
+        return problem_response(request_id, 503, f"The sample shop cannot be searched: {error}")
+    return Response(answer.model_dump_json(), media_type="application/json")
+
+
 async def _decode_twice(use: Services, question: Question) -> tuple[Decoding, Decoding]:
-    task = PlanTask(question, use.planner.vocabulary, time.monotonic() + use.trace_seconds)
-    async with use.pool.lease(task.deadline) as engine:
-        planner = Planner(engine, task.vocabulary)
+    """Decode with the speculation of the settings, then greedily. Raises EngineError, PlanTextError."""
+    if use.tracing.locked():
+        raise CapacityError("another trace is being made", "capacity")
+    deadline = time.monotonic() + use.trace_seconds
+    task = PlanTask(question, use.planner.vocabulary, deadline)
+    planner = Planner(use.pool, task.vocabulary)
 
-        async def decode(strategy: Strategy) -> Decoding:
-            return _decoding(await planner.plan_with_model(task, strategy=strategy, trace=True))
+    async def decode(strategy: Strategy) -> Planned:
+        while not use.pool.idle:  # every replica plans, or is down
+            if time.monotonic() > deadline or not use.pool.available:
+                raise CapacityError("plans go first", "capacity")
+            await asyncio.sleep(_TRACE_PAUSE_SECONDS)
+        return await planner.plan_with_model(task, strategy=strategy, trace=True)
 
-        return await decode(use.speculation), await decode("autoregressive")
+    async with use.tracing:
+        speculated, greedy = await decode(use.speculation), await decode("autoregressive")
+    versions = {planned.result.model_version for planned in (speculated, greedy) if planned.result is not None}
+    if len(versions) > 1:
+        raise CapacityError("the model was replaced meanwhile", "engine")
+    return _decoding(speculated), _decoding(greedy)
 
 
 def _decoding(planned: Planned) -> Decoding:

@@ -14,6 +14,7 @@ from service.api.outcome_log import OutcomeLog
 from service.api.problems import MEDIA_TYPE, REFERENCE
 from service.api.readiness import DeadlineWatch, Readiness
 from service.api.reload import Reloader
+from service.api.shop import SampleShop
 from service.gateway.drain import Drain
 from service.gateway.load_shedder import LoadShedder
 from service.gateway.pool import ReplicaPool
@@ -38,10 +39,12 @@ class Services:
     deadline_ms: int  # for requests without one
     deadline_watch: DeadlineWatch
     trace_seconds: float
+    tracing: asyncio.Lock = field(default_factory=asyncio.Lock)  # one trace at a time
     speculation: Literal["medusa", "draft"] = "medusa"  # shown by a trace beside greedy decoding
     shared_memory: RedisPlanCache | None = None
     tracer: Tracer | None = None
     outcomes: OutcomeLog | None = None
+    shop: SampleShop | None = None
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def start(self, write: Callable[[bytes], None] = write_to_stdout) -> None:
@@ -51,6 +54,8 @@ class Services:
         self._tasks.append(asyncio.create_task(self.metrics.publish_for_ever(write)))
         self._tasks.append(asyncio.create_task(self.load_shedder.watch()))
         self._tasks.append(asyncio.create_task(self.deadline_watch.watch()))
+        self._tasks.append(asyncio.create_task(self.reloader.watch()))
+        self._tasks.append(asyncio.create_task(self.readiness.watch()))
 
     async def close(self) -> None:
         """Stop everything in the background, then the pool."""

@@ -21,9 +21,15 @@ def model_source(config: EngineConfig) -> ModelSource:
     return ModelSource(
         _LOADERS[hosted],
         {"config": config},
-        version=folder_version(config.model_dir, _compiled(config) if hosted == "neuron" else config.dtype),
+        version=current_version(config),
+        check=f"{__name__}:{current_version.__name__}",
         forkable=hosted == "torch" and config.threads == 1,  # no other thread has to survive a fork
     )
+
+
+def current_version(config: EngineConfig, **_: object) -> str:
+    """Return the version of the model as its folder is now; "" when it cannot be read."""
+    return folder_version(config.model_dir, _compiled(config) if config.hosted_engine == "neuron" else config.dtype)
 
 
 def _compiled(config: EngineConfig) -> str:

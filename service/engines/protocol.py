@@ -115,8 +115,8 @@ class Engine(Protocol):
         Raises RequestRefusedError or EngineUnavailableError.
         """
 
-    async def failed(self) -> None:
-        """Return once the engine cannot answer until it is started again."""
+    async def failed(self) -> str | None:
+        """Return why, where that is known, once the engine cannot answer until it is started again."""
 
     async def close(self) -> None:
         """Free everything; never raise. No other call may follow."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from service.engines.protocol import Engine, EngineError, GenerationRequest, GenerationResult
 from service.gateway.request_queue import CapacityError, QueuedRequest
 from service.gateway.service_times import ServiceTimes
+from service.telemetry.logs import error_location
 
 logger = logging.getLogger(__name__)
 OnEnd = Callable[[GenerationResult | None, Exception | None, float], None]
@@ -30,7 +31,7 @@ class Slot:
     def __init__(self, engine: Engine, version: str = "") -> None:
         self.engine = engine
         self.version = version
-        self.times = ServiceTimes()
+        self.slowness = ServiceTimes()  # times what all replicas take for prompts of the same length
         self.restarts = 0
         self._request: QueuedRequest | None = None  # the request that holds it
         self._freed = asyncio.Event()
@@ -38,6 +39,7 @@ class Slot:
         self._quarantined = asyncio.Event()
         self._failures = 0
         self._leaving = False
+        self.why_down = ""  # since it was lost last
 
     @property
     def usable(self) -> bool:
@@ -69,32 +71,36 @@ class Slot:
 
     def lags_behind(self, slots: Sequence["Slot"]) -> bool:
         """Tell whether its last answers all took far longer than those of every other replica."""
-        others = [other.times.quantile(0.5) for other in slots if other is not self and other.usable]
-        return bool(others) and self.times.fastest_of_last(_LAG_COUNT) > _LAG_FACTOR * max(others) > 0
+        others = [other.slowness.quantile(0.5) for other in slots if other is not self and other.usable]
+        return bool(others) and self.slowness.fastest_of_last(_LAG_COUNT) > _LAG_FACTOR * max(others) > 0
 
     def quarantine(self, reason: str) -> None:
         """Take it out of service and restart it."""
         if not self._quarantined.is_set():
             logger.error("replica taken out", extra={"reason": reason})
+            self.why_down = reason
             self._quarantined.set()
 
     async def keep_alive(self, on_down: Callable[[], None], on_up: Callable[["Slot"], None]) -> None:
-        """Restart the engine whenever it fails or is quarantined, with exponential backoff."""
+        """Restart the engine whenever it fails or is quarantined, with exponential backoff, whatever happens."""
         backoff = MIN_BACKOFF
         while True:
             started = time.monotonic()
-            await self._until_lost()
+            self.why_down = await self._until_lost()
             on_down()
             lived = time.monotonic() - started
             backoff = MIN_BACKOFF if lived > _STABLE_SECONDS else min(backoff * 2, _MAX_BACKOFF)
-            logger.error("replica down", extra={"lived_seconds": round(lived, 3), "backoff_seconds": backoff})
+            fields = {"reason": self.why_down, "lived_seconds": round(lived, 3), "backoff_seconds": backoff}
+            logger.error("replica down", extra=fields)
             while not self.usable:
                 await asyncio.sleep(backoff)
                 try:
                     await self._restart()
-                except EngineError as error:
+                except Exception as error:  # the host may be out of descriptors, processes, memory: for now
+                    self.why_down = str(error) if isinstance(error, EngineError) else error_location(error)
                     backoff = min(backoff * 2, _MAX_BACKOFF)
-                    logger.error("replica restart failed", extra={"reason": str(error), "backoff_seconds": backoff})
+                    fields = {"reason": self.why_down, "backoff_seconds": backoff}
+                    logger.error("replica restart failed", extra=fields)
             logger.info("replica up again")
             on_up(self)
 
@@ -117,17 +123,22 @@ class Slot:
         self._forgive()
 
     def _forgive(self) -> None:
-        self.times.clear()
+        self.slowness.clear()
         self._failures = 0
         self._quarantined.clear()
 
-    async def _until_lost(self) -> None:
-        ends = [asyncio.ensure_future(self.engine.failed()), asyncio.ensure_future(self._quarantined.wait())]
+    async def _until_lost(self) -> str:
+        """Return why, once the engine has failed or is quarantined."""
+        failed = asyncio.ensure_future(self.engine.failed())
+        quarantined = asyncio.ensure_future(self._quarantined.wait())
         try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([failed, quarantined], return_when=asyncio.FIRST_COMPLETED)
+            return self.why_down if quarantined.done() else failed.result() or "it failed"
+        except Exception as error:
+            return error_location(error)
         finally:
-            for end in ends:
-                end.cancel()
+            failed.cancel()
+            quarantined.cancel()
 
 
 class GenerationTask:

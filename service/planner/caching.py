@@ -7,9 +7,10 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any, Generic, TypeVar
+from dataclasses import replace
+from typing import Any, Generic, TypeVar, get_args
 
-from service.engines.protocol import EngineError
+from service.engines.protocol import EngineError, Strategy
 from service.planner.plan_cache import CachedPlanText, PlanCache, SharedPlanCache
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import Planned, Planner, plan_from_text
@@ -90,8 +91,11 @@ class CachingPlanner:
     def _given(self, key: str, remembered: CachedPlanText, task: PlanTask, level: str) -> Planned | None:
         """Return the cached plan; None, and drop the entry, where it is invalid for this question."""
         try:
+            if level == "shared_hits":  # where anybody may have written
+                remembered = replace(remembered, model_id=self._planner.model_id)
+                check_foreign(remembered, task)
             planned = _cached_plan(remembered, task)
-        except PlanTextError:  # anybody may have written to a shared cache
+        except ValueError:  # a PlanTextError is one
             self._memory.forget(key)
             return None
         if level == "shared_hits":
@@ -108,6 +112,24 @@ class CachingPlanner:
         if self._shared is not None:
             self._shared.put(key, _memorable(planned))
         return planned
+
+
+def check_foreign(remembered: CachedPlanText, task: PlanTask) -> None:
+    """Raise PlanTextError for an entry that no model can have written for this question.
+
+    Its text must be one that the question's grammar admits. All else of a plan follows from the text and the question.
+    """
+    if remembered.strategy not in get_args(Strategy) or not _admits(task.grammar, remembered.text):
+        raise PlanTextError("a text that the question's grammar does not admit")
+
+
+def _admits(grammar: str, text: str) -> bool:
+    """Tell whether a grammar admits a text, byte by byte: no tokenizer is needed (1.5 ms)."""
+    from llguidance import LLMatcher, LLParserLimits, LLTokenizer  # only where there is a shared cache
+
+    matcher = LLMatcher(LLTokenizer("byte"), grammar, log_level=0, limits=LLParserLimits(verbose_errors=False))
+    spelling = list(text.encode("utf-8", "replace"))
+    return matcher.try_consume_tokens(spelling) == len(spelling) and matcher.is_accepting()
 
 
 def _memorable(planned: Planned) -> CachedPlanText:

@@ -87,6 +87,10 @@ class Planner:
         self._pool = engine if isinstance(engine, Pool) else None
         self._strategy = strategy
 
+    @property
+    def model_id(self) -> str:
+        return self._engine.model_id
+
     def task(self, question: Question, deadline: float | None = None) -> PlanTask:
         """Return a question to plan, until `deadline` on the `time.monotonic` clock."""
         return PlanTask(question, self.vocabulary, deadline)

@@ -2,11 +2,13 @@
 
 A slow or dead server must cost a request next to nothing. So all reads of one event-loop iteration are sent as one MGET
 over one connection; a read that exceeds `timeout` is abandoned, and after one failure there are no reads until a
-background probe has been answered in time. Nothing waits for writes.
+background probe has been answered in time. Nothing waits for writes. Whatever the server answers is a miss at worst:
+entries are checked against their question (`caching.py`) and, given a secret, for our signature.
 """
 
 import asyncio
 import contextlib
+import hmac
 import json
 import logging
 from collections.abc import Awaitable
@@ -15,7 +17,6 @@ from typing import TypeVar
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
 
 from service.planner.plan_cache import CachedPlanText
 
@@ -27,17 +28,20 @@ _MAX_VALUE_BYTES = 8192
 _MAX_UNWRITTEN = 1000
 _CONNECT_SECONDS = 0.5  # connecting is off every request's path
 _MIN_PAUSE, _MAX_PAUSE = 0.1, 2.0  # between probes of a failing server
-_FAILURES = (RedisError, OSError, TimeoutError, ValueError)
 
 
 class RedisPlanCache:
     """A `SharedPlanCache` on a Redis or Valkey server."""
 
-    def __init__(self, url: str, *, timeout: float, seconds: float) -> None:
-        """Take `timeout`, seconds for a read, and `seconds`, an entry's life. Raises ValueError for a bad URL."""
+    def __init__(self, url: str, *, timeout: float, seconds: float, secret: str = "") -> None:
+        """Take `timeout`, seconds for a read, and `seconds`, an entry's life. Raises ValueError for a bad URL.
+
+        Given a `secret`, entries are signed with it, and others are ignored.
+        """
         self._reads = _client(url)
         self._writes = _client(url)
         self._timeout = timeout
+        self._secret = secret.encode()
         self._milliseconds = max(int(seconds * 1000), 1)
         self._asked: dict[str, asyncio.Future[CachedPlanText | None]] = {}
         self._unwritten: dict[str, CachedPlanText] = {}
@@ -82,7 +86,7 @@ class RedisPlanCache:
                 logger.info("shared cache up")
                 pause = _MIN_PAUSE
                 await self._read_until_it_fails()
-            except _FAILURES as error:
+            except Exception as error:  # a server may answer anything, and so may what is not one
                 if self.up or pause == _MIN_PAUSE:
                     logger.warning("shared cache down", extra={"reason": type(error).__name__})
             self.up = False
@@ -105,7 +109,8 @@ class RedisPlanCache:
             # A busy event loop must not count as a slow server: requests are sent in time, and the connection is
             # dropped later.
             values = await _within(4 * self._timeout, self._reads.mget([_PREFIX + key for key in keys]))
-            self._answer_all(dict(zip(keys, map(_decode, values), strict=True)), keys)
+            found = {key: self._decode(key, value) for key, value in zip(keys, values, strict=True)}
+            self._answer_all(found, keys)
 
     async def _write(self) -> None:
         while True:
@@ -115,11 +120,32 @@ class RedisPlanCache:
             try:
                 async with self._writes.pipeline(transaction=False) as pipeline:
                     for key, remembered in batch.items():
-                        pipeline.set(_PREFIX + key, _encode(remembered), px=self._milliseconds)
+                        pipeline.set(_PREFIX + key, self._encode(key, remembered), px=self._milliseconds)
                     await _within(_CONNECT_SECONDS, pipeline.execute())
-            except _FAILURES as error:
+            except Exception as error:
                 logger.debug("shared cache took no entry", extra={"reason": type(error).__name__})
                 await _disconnect(self._writes)
+
+    def _encode(self, key: str, remembered: CachedPlanText) -> bytes:
+        parts = [remembered.text, remembered.model_id, remembered.strategy]
+        return json.dumps([*parts, self._signature(key, parts)]).encode()
+
+    def _decode(self, key: str, value: object) -> CachedPlanText | None:
+        """Decode an entry; None for any other value."""
+        if not isinstance(value, bytes) or len(value) > _MAX_VALUE_BYTES:
+            return None
+        try:
+            *parts, signature = json.loads(value)
+            text, model_id, strategy = parts
+            is_ours = hmac.compare_digest(signature, self._signature(key, parts))
+        except (ValueError, TypeError, RecursionError):
+            return None
+        return CachedPlanText(text, model_id, strategy) if is_ours else None
+
+    def _signature(self, key: str, parts: list[str]) -> str:
+        """Return the signature of a key's entry; "" where there is no secret. Raises TypeError, ValueError."""
+        signed = "\0".join([key, *parts]).encode()
+        return hmac.new(self._secret, signed, "sha256").hexdigest() if self._secret else ""
 
     def _answer_all(self, found: dict[str, CachedPlanText | None], keys: list[str] | None = None) -> None:
         for key in list(self._asked) if keys is None else keys:
@@ -146,22 +172,6 @@ async def _within(seconds: float, work: Awaitable[T]) -> T:
 
 
 async def _disconnect(client: "Redis") -> None:
-    with contextlib.suppress(*_FAILURES):
+    with contextlib.suppress(Exception):
         async with asyncio.timeout(_CONNECT_SECONDS):
             await client.connection_pool.disconnect(inuse_connections=True)
-
-
-def _encode(remembered: CachedPlanText) -> bytes:
-    return json.dumps([remembered.text, remembered.model_id, remembered.strategy]).encode()
-
-
-def _decode(value: bytes | str | None) -> CachedPlanText | None:
-    """Decode an entry; None for any other value."""
-    if value is None or len(value) > _MAX_VALUE_BYTES:
-        return None
-    try:
-        text, model_id, strategy = json.loads(value)
-    except (ValueError, TypeError):
-        return None
-    parts = (text, model_id, strategy)
-    return CachedPlanText(*parts) if all(isinstance(part, str) for part in parts) else None

@@ -10,12 +10,14 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
-from tokenizers import Tokenizer
 
 from service.planner.plan import Mode
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 FILE_NAME = "vocabulary.json"
 SHIPPED_MODEL = Path(__file__).parents[2] / "models" / "qp-smollm2-135m"
@@ -121,7 +123,7 @@ class Vocabulary(BaseModel):
             _require(key not in _GRAMMAR_RULES, f"sources.{key}", key, "is a name of the grammar; choose another")
         for place, word in [*_named("verticals", self.verticals), *_named("facets", self.facets)]:
             _require(_is_word(word) and word[0].isupper(), place, word, _CAPITAL)
-        places: dict[str, str] = dict.fromkeys(_MARKS, "a word that plan text itself needs")
+        places: dict[str, str] = {}
         for place, word in self.words():
             _require(word not in places, place, word, f"is already {places.get(word)}; each word may stand once")
             places[word] = place
@@ -158,6 +160,7 @@ class Vocabulary(BaseModel):
 
     def words(self) -> Iterator[tuple[str, str]]:
         """Yield (place in the file, word) of every word that plan text may have, intents in both modes."""
+        yield from (("a word of plan text itself", mark) for mark in _MARKS)
         for key, intent in self.intents.items():
             yield f"intents.{key}.word", intent.word
             yield f"intents.{key}.word, capitalised", intent.word.capitalize()
@@ -165,9 +168,9 @@ class Vocabulary(BaseModel):
         yield from _named("facets", self.facets)
         yield from ((f"sources.{key}.word", source.word) for key, source in self.sources.items() if source.word)
 
-    def check_tokens(self, tokenizer: Tokenizer, path: Path) -> None:
-        """Raise VocabularyError unless every word is a single token after a space; `path` is for the message."""
-        for place, word in [*self.words(), *((f"plan text's own {mark}", mark) for mark in _MARKS)]:
+    def check_tokens(self, tokenizer: "Tokenizer", path: Path = Path(FILE_NAME)) -> None:
+        """Raise VocabularyError unless every word is a single token after a space; `path` is for its message."""
+        for place, word in self.words():
             if (count := len(tokenizer.encode(f" {word}", add_special_tokens=False).ids)) != 1:
                 raise VocabularyError(
                     f"{path}: {place}: {word!r} is {count} tokens of this tokenizer; choose a word that is one"

@@ -15,7 +15,7 @@ from service.telemetry.names import MetricName, metric_names, namespace
 _MOST_VALUES = 100  # of one metric in one line
 
 Series = dict[str, list[float]]  # values by metric name
-Label = tuple[str, str]  # a dimension that belongs to a value, and not to the host: ("Rung", "model")
+Label = tuple[str, str]  # a dimension that belongs to a value, and not to the host: ("Source", "model")
 
 
 class EmfCollector:

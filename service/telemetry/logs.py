@@ -7,10 +7,12 @@ import contextlib
 import json
 import logging
 import os
+import select
 import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Iterator
 from pathlib import PurePath
 from types import TracebackType
@@ -20,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 _CLEAR_LINE = "\r\x1b[K"  # of a terminal, where a progress line may stand
 _TICK_SECONDS = 0.5
+_MOST_PENDING_BYTES = 256 * 1024
+_LAST_WRITE_SECONDS = 0.5
 _paused = threading.Event()
 
 # The fields of every LogRecord; any other came with `extra`.
@@ -50,6 +54,61 @@ class TerminalFormatter(logging.Formatter):
         return f"{_CLEAR_LINE}{clock}  {level}{record.getMessage()}{fields}"
 
 
+class StallProofHandler(logging.Handler):
+    """Writes lines to a descriptor without ever waiting for whoever reads it.
+
+    Lines that a full pipe does not take are kept up to a limit, dropped beyond it, and counted in a line once there is
+    room again. A thread of its own could wait, too, but would not survive the fork of a process.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._writable = select.poll()
+        self._writable.register(descriptor, select.POLLOUT)
+        self._pending: deque[bytes] = deque()
+        self._bytes = 0
+        self._dropped = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = f"{self.format(record)}\n".encode("utf-8", "replace")
+        self.flush()
+        if self._bytes + len(line) > _MOST_PENDING_BYTES:
+            self._dropped += 1
+            return
+        if self._dropped:
+            count, self._dropped = self._dropped, 0
+            logger.error("log lines dropped: nobody read them", extra={"count": count})  # comes here, before the line
+        self._pending.append(line)
+        self._bytes += len(line)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what can be written at once."""
+        self._write(0.0)
+
+    def close(self) -> None:
+        """Give the reader a moment for the rest."""
+        self._write(_LAST_WRITE_SECONDS)
+        super().close()
+
+    def _write(self, patience: float) -> None:
+        """Write until nobody has taken anything for `patience` seconds."""
+        try:
+            while self._pending and self._writable.poll(patience * 1000):
+                # A pipe that is writable takes so much without blocking.
+                written = os.write(self._descriptor, self._pending[0][: select.PIPE_BUF])
+                self._bytes -= written
+                if rest := self._pending.popleft()[written:]:
+                    self._pending.appendleft(rest)
+        except BlockingIOError:
+            pass
+        except OSError:  # a full disk, a closed pipe
+            self._dropped += len(self._pending)
+            self._pending.clear()
+            self._bytes = 0
+
+
 def _fields(record: logging.LogRecord) -> dict[str, Any]:
     fields = {key: value for key, value in vars(record).items() if key not in _STANDARD}
     if record.exc_info and record.exc_info[1] is not None:
@@ -71,7 +130,9 @@ def configure_logging(level: str) -> None:
     A program calls it before anything else, and again once it knows the level: no line of it is anything but JSON,
     except on a terminal. Every process does so for itself: replicas inherit the stream and not its format.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    handler: logging.Handler = logging.StreamHandler(sys.stderr)
+    with contextlib.suppress(OSError, ValueError):  # what tests put in its place has no descriptor
+        handler = StallProofHandler(sys.stderr.fileno())
     handler.setFormatter(TerminalFormatter() if sys.stderr.isatty() else JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(capture=True)

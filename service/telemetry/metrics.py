@@ -7,6 +7,7 @@ import asyncio
 import logging
 import os
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 FLUSH_SECONDS = 10.0
 _FLUSHES_A_MINUTE = 6
+_LAST_WRITE_SECONDS = 1.0
 # Told every time, as 0 where nothing happened: alarms can then tell a quiet host from a silent one.
 _ALWAYS = ("Requests", "Degraded", "Shed", "SloGood", "SloBad", "OfferedWork", "ReplicaRestarts")
 _OTHER_REASON = "error"
@@ -29,7 +31,7 @@ _OTHER_REASON = "error"
 class Outcome:
     """One request that got a plan. Times in milliseconds; the model's is None where no model took part."""
 
-    rung: str
+    source: str  # model, cache or fallback
     milliseconds: float
     degraded: bool
     queue_milliseconds: float | None = None
@@ -80,15 +82,15 @@ class Metrics:
 
     def planned(self, outcome: Outcome) -> None:
         """Record a request that got its plan."""
-        rung = outcome.rung
-        self._add("Answered", 1, ("Rung", rung))
-        self._add("Latency", outcome.milliseconds, ("Rung", rung))
+        source = outcome.source
+        self._add("Answered", 1, ("Source", source))
+        self._add("Latency", outcome.milliseconds, ("Source", source))
         if outcome.intent:
             self._add("Intents", 1, ("Intent", outcome.intent))
         if outcome.reason is not None:
             known = metric_names()["Fallbacks"].values["Reason"]
             self._add("Fallbacks", 1, ("Reason", outcome.reason if outcome.reason in known else _OTHER_REASON))
-        if rung == "model":
+        if source == "model":
             self._add("ModelLatency", outcome.milliseconds)
         if outcome.degraded:
             self._add("Degraded", 1)
@@ -132,15 +134,18 @@ class Metrics:
     async def publish_for_ever(self, write: Callable[[bytes], None], seconds: float = FLUSH_SECONDS) -> None:
         """Write lines every few seconds until cancelled, and a last time then.
 
-        They are written in a thread: their reader may stall, and the service must not. Lines that cannot be written are
-        lost.
+        They are written in a thread, which ends with the process: their reader may stall, and the service must not.
+        Lines that come meanwhile, or cannot be written, are lost.
         """
+        writing: threading.Thread | None = None
         try:
             while True:
                 await asyncio.sleep(seconds)
-                await asyncio.to_thread(_write_if_possible, write, self.lines())
+                writing = _write_apart(write, self.lines(), writing)
         finally:
-            _write_if_possible(write, self.lines())
+            if writing is not None:
+                writing.join(_LAST_WRITE_SECONDS)
+            _write_apart(write, self.lines(), writing).join(_LAST_WRITE_SECONDS)
 
     def _take_reading(self, reading: Reading) -> None:
         """Add the increase of the totals, and set the gauges."""
@@ -167,6 +172,18 @@ def write_to_stdout(data: bytes) -> None:
     """Write everything, bypassing Python's buffer, which would fail at exit on a full disk. Raises OSError."""
     while data:
         data = data[os.write(sys.stdout.fileno(), data) :]
+
+
+def _write_apart(
+    write: Callable[[bytes], None], lines: list[str], earlier: threading.Thread | None
+) -> threading.Thread:
+    """Write lines in a thread, unless an earlier one still waits; return the thread that writes."""
+    if earlier is not None and earlier.is_alive():
+        logger.warning("metrics not written", extra={"reason": "nobody reads them", "lines": len(lines)})
+        return earlier
+    thread = threading.Thread(target=_write_if_possible, args=(write, lines), daemon=True)
+    thread.start()
+    return thread
 
 
 def _write_if_possible(write: Callable[[bytes], None], lines: list[str]) -> None:

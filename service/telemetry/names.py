@@ -51,9 +51,9 @@ def metric_names() -> dict[str, MetricName]:
 
 
 @cache
-def rungs() -> tuple[str, ...]:
-    """Return the rungs, the kinds of answer to a request, best first."""
-    return tuple(_document()["rungs"])
+def answer_sources() -> tuple[str, ...]:
+    """Return what may answer a request (the `source` of its answer), best first."""
+    return tuple(_document()["answer_sources"])
 
 
 @cache

@@ -5,7 +5,7 @@ import re
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from service.telemetry.emf import Label
-from service.telemetry.names import MetricName, metric_names, rungs
+from service.telemetry.names import MetricName, answer_sources, metric_names
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 1.0, 2.0)
@@ -40,8 +40,8 @@ class PrometheusMeters:
             buckets = {"Milliseconds": _SECONDS, "Percent": _PERCENT}.get(metric.unit, _TOKENS)
             meter = Histogram(name, text, labels, buckets=buckets, registry=self._registry)
             self._histograms[metric.name] = meter
-        for rung in rungs() if labels == ["rung"] else ():
-            meter.labels(rung)  # one that has not answered yet shows as 0, not as missing
+        for source in answer_sources() if labels == ["source"] else ():
+            meter.labels(source)  # one that has not answered yet shows as 0, not as missing
 
     def add(self, name: str, value: float, label: Label | None = None) -> None:
         """Record one value under the fleet's name of the metric."""

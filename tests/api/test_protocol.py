@@ -1,56 +1,88 @@
-"""Limits on a request's head, and slow clients, over real sockets."""
+"""Limits on what a connection may send, hold and wait for, over real sockets."""
 
 import asyncio
+import contextlib
+import json
 from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
 
 import pytest
 import uvicorn
 
-from service.__main__ import bind
+from service.__main__ import Server, bind, http_protocol
 from service.api.app import create_app, wire
-from service.api.protocol import HttpProtocol
+from service.api.protocol import Turnstile
 from service.gateway.pool import ReplicaPool
 from service.settings import HttpSettings, Settings
-from tests.fake_engines import FakeEngine
+from tests.fake_engines import FakeEngine, until
 
 pytestmark = pytest.mark.anyio
 GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+BODY = b'{"query": "red shoes"}'
+HEAD = b"POST /plan HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+PLAN = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
+LAST = b"Connection: close\r\n\r\n"
+CONNECTIONS = 40
+Client = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @pytest.fixture
-async def port() -> AsyncIterator[int]:
-    settings = Settings(
-        replicas=1, http=HttpSettings(max_header_bytes=2048, header_timeout_seconds=0.3, body_timeout_seconds=0.3)
+def engine() -> FakeEngine:
+    return FakeEngine()
+
+
+@pytest.fixture
+async def server(engine: FakeEngine) -> AsyncIterator[Server]:
+    http = HttpSettings(
+        max_header_bytes=2048, header_timeout_seconds=0.3, body_timeout_seconds=0.8, max_connections=CONNECTIONS
     )
-    pool = ReplicaPool([FakeEngine()])
+    settings = Settings(replicas=1, http=http)
+    pool = ReplicaPool([engine])
     await pool.start()
     services = wire(pool, settings)
-    protocol = HttpProtocol.limited(settings.http.max_header_bytes, settings.http.header_timeout_seconds)
+    protocol = http_protocol(settings, services)
     config = uvicorn.Config(create_app(services, settings), http=protocol, lifespan="off", log_config=None)
-    server = uvicorn.Server(config)
+    server = Server(config, services)
     with bind("127.0.0.1", 0) as listener:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         while not server.started:
             await asyncio.sleep(0.005)
-        yield listener.getsockname()[1]
+        yield server
         server.should_exit = True
         await serving
     await services.close()
 
 
+@pytest.fixture
+def port(server: Server) -> int:
+    port: int = server.servers[0].sockets[0].getsockname()[1]
+    return port
+
+
+@contextlib.asynccontextmanager
+async def connected(port: int, count: int = 1) -> AsyncIterator[list[Client]]:
+    """Open so many connections, and close them whatever happens."""
+    clients = [await asyncio.open_connection("127.0.0.1", port) for _ in range(count)]
+    try:
+        async with asyncio.timeout(20):
+            yield clients
+    finally:
+        for _, writer in clients:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+
 async def exchange(port: int, *pieces: bytes, pause: float = 0.0) -> bytes:
     """Send the pieces with pauses; return everything until the server closes the connection."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    try:
-        for piece in pieces:
-            writer.write(piece)
-            await asyncio.sleep(pause)
-        async with asyncio.timeout(20):
+    async with connected(port) as [(reader, writer)]:
+        with contextlib.suppress(ConnectionError):
+            for piece in pieces:
+                writer.write(piece)
+                await asyncio.sleep(pause)
             return await reader.read()
-    except ConnectionError:
-        return b""
-    finally:
-        writer.close()
+    return b""
 
 
 async def test_a_head_that_fits_is_served(port: int) -> None:
@@ -83,15 +115,158 @@ async def test_a_body_that_never_ends_is_answered(port: int) -> None:
 
 
 async def test_one_connection_serves_many_requests(port: int) -> None:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    for _ in range(5):
-        writer.write(GET + b"\r\n")
-        head = await reader.readuntil(b"\r\n\r\n")
-        assert head.startswith(b"HTTP/1.1 200")
-        await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
-        await asyncio.sleep(0.1)
-    writer.close()
+    async with connected(port) as [(reader, writer)]:
+        for _ in range(5):
+            writer.write(GET + b"\r\n")
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"HTTP/1.1 200")
+            await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
+            await asyncio.sleep(0.1)
 
 
 async def test_what_is_not_http_is_answered_400(port: int) -> None:
     assert (await exchange(port, b"\x16\x03\x01\x02\x00\x01\x00")).startswith(b"HTTP/1.1 400")
+
+
+def problem_of(answer: bytes) -> dict[str, Any]:
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"content-type: application/problem+json" in head
+    problem: dict[str, Any] = json.loads(body)
+    return problem
+
+
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + b"%x\r\n%b\r\n0\r\n" % (len(BODY), BODY)
+
+
+async def test_trailers_are_dropped(port: int) -> None:
+    answer = await exchange(port, CHUNKED + b"Host: y\r\nX-Request-Id: mine\r\n\r\n" + GET + LAST)
+    assert answer.count(b"HTTP/1.1 200") == 2
+    assert b"mine" not in answer
+
+
+async def test_a_trailer_may_close_the_connection(port: int) -> None:
+    assert (await exchange(port, CHUNKED + LAST)).count(b"HTTP/1.1 200") == 1
+
+
+async def test_trailers_without_end_are_refused(port: int) -> None:
+    trailers = [b"X-Trailer-%d: %b\r\n" % (number, b"x" * 1000) for number in range(200)]
+    assert (await exchange(port, CHUNKED, *trailers)).startswith(b"HTTP/1.1 431")
+
+
+@pytest.mark.parametrize("body", [BODY, b""])
+async def test_a_wish_for_http_2_is_ignored(port: int, body: bytes) -> None:
+    upgrade = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
+    request = HEAD + upgrade + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    answer = await exchange(port, request[:100], request[100:] + GET + upgrade + b"\r\n" + GET + LAST, pause=0.01)
+    assert answer.count(b"HTTP/1.1 200") == (3 if body else 2)
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"Host: x\r\nContent-Length: " + b"0" * 1500 + b"30\r\n", 400),
+        (b"Host: x\r\nContent-Length: 99999999999999999999\r\n", 400),
+        (b"Host: x\r\nContent-Length: 20000\r\nExpect: 100-continue\r\n", 413),
+        (b"", 400),
+        (b"Host: x\r\nHost: y\r\n", 400),
+        (b"Host: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n", 400),
+    ],
+)
+async def test_a_head_that_is_wrong_is_refused_in_words(port: int, head: bytes, status: int) -> None:
+    answer = await exchange(port, b"POST /plan HTTP/1.1\r\n" + head + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 %d" % status)
+    assert problem_of(answer)["detail"].endswith(".")
+
+
+async def test_a_refusal_waits_for_the_answers_before_it(port: int) -> None:
+    answer = await exchange(port, PLAN * 3 + b"GET / HTTP/1.1\r\n\r\n" + PLAN)
+    assert [int(part[:3]) for part in answer.split(b"HTTP/1.1 ")[1:]] == [200, 200, 200, 400]
+
+
+async def test_pipelined_requests_are_all_answered_although_they_are_many_bytes(port: int) -> None:
+    requests = PLAN * 50 + GET + LAST
+    assert len(requests) > 2048
+    assert (await exchange(port, requests[:4000], requests[4000:], pause=0.02)).count(b"HTTP/1.1 200") == 51
+
+
+async def test_a_connection_pipelines_so_many_requests_and_no_more(port: int) -> None:
+    answered = (await exchange(port, (GET + b"\r\n") * 5000)).count(b"HTTP/1.1 200")
+    assert 50 < answered < 200
+
+
+@pytest.mark.parametrize(
+    ("start", "drop"),
+    [(HEAD.replace(b"/plan", b"/nothing") + b"Content-Length: 1000\r\n\r\n", b"x"), (GET + b"\r\n", b"\r\n")],
+)
+async def test_bytes_that_drip_are_given_up(port: int, start: bytes, drop: bytes) -> None:
+    async with connected(port) as [(reader, writer)]:
+        writer.write(start)
+        reading = asyncio.create_task(reader.read())
+        while not reading.done():
+            writer.write(drop)
+            await asyncio.sleep(0.01)
+        with contextlib.suppress(ConnectionError):
+            assert (await reading).split(b"\r\n")[0] in (b"HTTP/1.1 408 Request Timeout", b"HTTP/1.1 200 OK")
+
+
+async def test_half_sent_bodies_hold_up_nobody(port: int) -> None:
+    async with connected(port, CONNECTIONS - 2) as half:
+        for _, writer in half:
+            writer.write(PLAN[:-5])
+        await asyncio.sleep(0.05)
+        assert (await exchange(port, PLAN.replace(b"\r\n\r\n", b"\r\n" + LAST))).startswith(b"HTTP/1.1 200")
+        for reader, writer in half:
+            writer.write(PLAN[-5:])
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+
+
+async def test_past_the_limit_the_connection_idle_longest_makes_room(port: int) -> None:
+    async with connected(port, CONNECTIONS) as clients:
+        reader, writer = clients[0]
+        writer.write(GET + b"\r\n")  # the oldest one is in use, and no longer idle longest
+        await reader.readuntil(b"}")
+        assert (await exchange(port, GET + LAST)).startswith(b"HTTP/1.1 200")
+        writer.write(GET + b"\r\n")
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        with contextlib.suppress(ConnectionError):
+            assert await clients[1][0].read() == b""
+
+
+async def test_a_full_host_still_answers_health_checks(port: int, engine: FakeEngine) -> None:
+    engine.hold()
+    async with connected(port, CONNECTIONS) as clients:
+        body = b'{"query": "red shoes", "deadline_ms": 2000}'  # one generation that all wait for
+        for _, writer in clients:
+            writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        await until(lambda: bool(engine.served))
+        await asyncio.sleep(0.05)
+        assert (await exchange(port, GET + LAST)).startswith(b"HTTP/1.1 200")
+        refused = await exchange(port, PLAN)
+        engine.let_go()
+        assert refused.startswith(b"HTTP/1.1 503")
+        assert b"retry-after: 1" in refused
+        assert "connections" in problem_of(refused)["detail"]
+        for reader, _ in clients:
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+
+
+async def test_few_requests_begin_in_one_turn_and_in_order() -> None:
+    turnstile, begun, turns = Turnstile(), list[int](), 0
+    for number in range(200):
+        turnstile.enter(partial(begun.append, number))
+    first = len(begun)
+    while len(begun) < 200:
+        before, turns = len(begun), turns + 1
+        await asyncio.sleep(0)
+        assert len(begun) - before <= first
+    assert turns >= 200 // first - 1
+    assert begun == list(range(200))
+
+
+async def test_a_request_that_is_on_its_way_at_the_end_is_answered(port: int, server: Server) -> None:
+    async with connected(port, 20) as fresh:
+        server.should_exit = True
+        async with connected(port, 10) as fresher:
+            for reader, writer in [*fresh, *fresher]:
+                writer.write(PLAN)
+                assert (await reader.readline()).startswith(b"HTTP/1.1 200")

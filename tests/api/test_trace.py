@@ -2,19 +2,19 @@ import asyncio
 
 import pytest
 
+from service.settings import QueueSettings
 from tests.api.client import assert_problem, talking_to
-from tests.fake_engines import FakeEngine, settle
+from tests.fake_engines import FakeEngine, settle, until
 
 pytestmark = pytest.mark.anyio
 
 
-async def test_both_strategies_run_on_one_replica_with_their_steps() -> None:
-    engines = [FakeEngine(text=" Find Type shoes Any"), FakeEngine(text=" Find Type shoes Any")]
-    async with talking_to(*engines) as client:
+async def test_both_strategies_run_with_their_steps() -> None:
+    engine = FakeEngine(text=" Find Type shoes Any")
+    async with talking_to(engine) as client:
         answer = (await client.post("/trace", json={"query": "any shoes?"})).json()
-    assert sorted(len(engine.served) for engine in engines) == [0, 2]
-    served = next(engine.served for engine in engines if engine.served)
-    assert [(request.strategy, request.trace) for request in served] == [("medusa", True), ("autoregressive", True)]
+    assert [request.strategy for request in engine.served] == ["medusa", "autoregressive"]
+    assert all(request.trace for request in engine.served)
     assert answer["question"] == "any shoes?"
     for way in ("medusa", "greedy"):
         assert answer[way]["plan"]["facets"] == {"type": ["shoes"]}
@@ -66,3 +66,29 @@ async def test_no_replica_at_all_is_a_503() -> None:
         engine.start_failures = 100
         engine.fail()
         assert_problem(await client.post("/trace", json={"query": "shoes"}), 503)
+
+
+async def test_one_trace_is_made_at_a_time_and_plans_go_first() -> None:
+    engine = FakeEngine(text=" Find Type shoes Any", hold=True)
+    async with talking_to(engine) as client:
+        first = asyncio.create_task(client.post("/trace", json={"query": "any shoes?"}))
+        await until(lambda: len(engine.served) == 1)
+        refused = await client.post("/trace", json={"query": "red shoes"})
+        assert "another trace" in assert_problem(refused, 503)["detail"]
+        plan = asyncio.create_task(client.post("/plan", json={"query": "any shoes?", "deadline_ms": 2000}))
+        await settle()
+        engine.let_go()
+        assert ((await first).status_code, (await plan).json()["source"]) == (200, "model")
+    assert [request.trace for request in engine.served] == [True, False, True]
+
+
+async def test_a_replica_that_hangs_under_a_trace_is_replaced() -> None:
+    engine = FakeEngine(text=" Find Type shoes Any")
+    async with talking_to(engine, queue=QueueSettings(hang_seconds=0.2), trace_deadline_ms=5000) as client:
+        for number in range(20):
+            await client.post("/plan", json={"query": f"any shoes {number}?"})
+        engine.hold()
+        started = engine.starts
+        response = await client.post("/trace", json={"query": "any shoes?"})
+        assert_problem(response, 503)
+        await until(lambda: engine.starts > started)

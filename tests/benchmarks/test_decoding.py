@@ -11,6 +11,7 @@ from service.engines.config import EngineConfig
 from service.engines.protocol import GenerationResult
 from service.engines.torch.engine import load
 from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
 
 
 def _result(*tokens: int, forwards: int) -> GenerationResult:
@@ -68,7 +69,9 @@ def test_comparison_counts_forwards_and_equal_tokens() -> None:
 
 def test_the_breakdown_accounts_for_the_whole_of_a_plan(tiny_model_dir: Path) -> None:
     model = load(EngineConfig(model_dir=tiny_model_dir, cache_dir=tiny_model_dir, dtype="float32"))
-    measured = measure_breakdown(model, [Question.parse("red shoes under $40"), Question.parse("blue duvet cover")])
+    measured = measure_breakdown(
+        model, shipped_vocabulary(), [Question.parse("red shoes under $40"), Question.parse("blue duvet cover")]
+    )
     assert set(measured) == {"greedy with fast-forward", "medusa"}
     for row in measured.values():
         parts = ("prompt_forward_ms", "other_forwards_ms", "drafting_ms", "verifying_ms", "grammar_and_rest_ms")

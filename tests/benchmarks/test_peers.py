@@ -26,6 +26,7 @@ from service.decoding.constraint import GrammarCompiler
 from service.decoding.llama import Llama
 from service.planner.grammar import plan_grammar
 from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
 from service.weights.model_folder import load_model
 
@@ -245,7 +246,9 @@ def test_a_worker_answers_an_error_with_its_reason() -> None:
 def test_a_plans_grammar_in_gbnf() -> None:
     rules = dict(
         line.split(" ::= ", 1)
-        for line in to_gbnf(plan_grammar(Question.parse("red adidas shoes under $40"))).splitlines()
+        for line in to_gbnf(
+            plan_grammar(Question.parse("red adidas shoes under $40"), shipped_vocabulary())
+        ).splitlines()
     )
 
     assert rules["start"] == "FIXED | find s0 | ask s0"

@@ -1,5 +1,12 @@
 """Tests that the figures mean what quality.py defines."""
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.behaviour import behaviour_scores, checker, read_cases
 from benchmarks.quality import MORE_LEAVES, Judged, scores, span_f1
 from service.planner.plan import Plan, Price
 from service.planner.plan_text import FacetSpan, PlanDraft
@@ -59,7 +66,7 @@ def test_an_invented_value_is_counted() -> None:
 
 
 def test_prices_are_exact_only_with_both_bounds() -> None:
-    priced = Example("red shoes under 40", PlanDraft("keyword", "find_product", ["catalog"], [], None, 40.0))
+    priced = Example("red shoes under 40", PlanDraft("keyword", "find_product", ["catalog"]), price=(None, 40.0))
     right = _judged("price", priced, _plan(price=Price(max=40.0)))
     wrong = _judged("price", priced, _plan(price=Price(min=40.0)))
 
@@ -68,12 +75,14 @@ def test_prices_are_exact_only_with_both_bounds() -> None:
 
 def test_verticals_are_judged_by_every_leaf_and_nothing_else_is() -> None:
     """Check that only verticals use every leaf: otherwise half of all questions would be easy templates."""
-    leaf = Example("lamp oil", PlanDraft("keyword", "find_product", ["catalog"], vertical="hg"), knows_vertical=True)
+    leaf = Example(
+        "lamp oil", PlanDraft("keyword", "find_product", ["catalog"], vertical="home-garden"), knows_vertical=True
+    )
     figures = scores(
         [
             _judged("queryner", SHOES, _plan("ask_product")),
-            _judged("taxonomy", leaf, _plan(vertical="hg")),
-            *[_judged(MORE_LEAVES, leaf, _plan(vertical="ha"))] * 3,
+            _judged("taxonomy", leaf, _plan(vertical="home-garden")),
+            *[_judged(MORE_LEAVES, leaf, _plan(vertical="hardware"))] * 3,
         ]
     )
 
@@ -81,3 +90,34 @@ def test_verticals_are_judged_by_every_leaf_and_nothing_else_is() -> None:
     assert figures["vertical"] == 0.25
     assert figures["intent"] == 0.5
     assert MORE_LEAVES not in figures["intent_by_origin"]
+
+
+def test_a_class_counts_plans_of_which_all_that_filters_is_right() -> None:
+    expected = _plan(facets={"type": ["shoes"]}, exclude={"color": ["red"]}).model_dump(mode="json")
+    refused = replace(SHOES, expected=expected)
+    origin = "behaviour_exclusion"
+    right = _judged(origin, refused, _plan(facets={"type": ["Shoes"]}, exclude={"color": ["Red"]}, vertical="hardware"))
+    wrong = _judged(origin, refused, _plan(facets={"type": ["shoes"]}))
+    lost = _judged(origin, refused, _plan("out_of_scope", queries=[], sources=[]))
+
+    figures = scores([right, wrong, lost, _judged(origin, refused, None)])
+
+    assert figures["classes"] == {"exclusion": 0.25}
+    assert figures["shopping_out_of_scope"] == 0.25
+
+
+def test_cases_pass_where_every_assertion_of_the_judges_program_holds(tmp_path: Path) -> None:
+    cases = tmp_path / "cases.jsonl"
+    rows = [{"class": "a", "query": "red shoes", "expect": [["intent", "find_product"], ["sort", "relevance"]]},
+            {"class": "b", "query": "socks", "history": ["nike"], "expect": [["intent", "advise"]]}]  # fmt: skip
+    cases.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (tmp_path / "check.py").write_text("def holds(plan, assertion):\n    return plan[assertion[0]] == assertion[1]\n")
+    read = read_cases(cases)
+
+    assert read[1].question.utterances == ("nike", "socks")
+    assert behaviour_scores(read, [_plan(), _plan()], checker(cases)) == {
+        "cases": 2, "passed": 0.5, "by_class": {"a": "1/1", "b": "0/1"}
+    }  # fmt: skip
+    assert behaviour_scores(read, [None, None], checker(cases))["passed"] == 0
+    with pytest.raises(FileNotFoundError, match="what the assertions of"):
+        checker(tmp_path / "elsewhere" / "cases.jsonl")

@@ -24,6 +24,7 @@ from service.decoding.native.library import FLAGS, MAIN, SOURCES, bind, load_ker
 from service.decoding.native.targets import TARGETS, KernelName, Target, targets_here, targets_of_system
 from service.engines.torch.engine import load
 from service.planner.prompt import render_prompt
+from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
 from service.weights.base_weights import BaseWeightsError
 from service.weights.model_folder import LoadedModel, load_model
@@ -159,7 +160,7 @@ def test_200_dev_questions_have_the_committed_plans(kernel: KernelName, tmp_path
     functions(kernel, tmp_path)
     settings = Settings()
     model = load(settings.engine_config.model_copy(update={"dtype": "int8", "kernel": kernel, "strategy": "medusa"}))
-    plan = our_strategy(model, "medusa", fast_forward=True)
+    plan = our_strategy(model, shipped_vocabulary(), "medusa", fast_forward=True)
     tokens = [list(plan(question).tokens) for question in dev_questions(200)]
     assert sha256(repr(tokens).encode()) == PLANS_OF_DEV_QUESTIONS
 

@@ -27,6 +27,7 @@ from service.decoding.tree import MedusaTree
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
 from service.weights.model_folder import LoadedModel, load_early_exit, load_model
 from tests.decoding.decode import decode_drafted, decode_greedy, decode_medusa
@@ -70,7 +71,7 @@ class Subject:
         return [self.loaded.bos_token_id, *self.loaded.tokenizer.encode(text, add_special_tokens=False).ids]
 
     def constraint(self, index: int) -> GrammarConstraint:
-        return self.compiler.compile(plan_grammar(self.questions[index]))
+        return self.compiler.compile(plan_grammar(self.questions[index], shipped_vocabulary()))
 
     def greedy_answer(self, index: int) -> Generation:
         if index not in self.greedy:

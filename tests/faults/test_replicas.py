@@ -23,7 +23,7 @@ def test_one_replica_is_killed_or_stopped(number: signal.Signals) -> None:
             victim = replicas_of(server.process.pid)[0]
             os.kill(victim, number)
         load.assert_nothing_was_lost()
-        assert "model" in load.rungs()
+        assert "model" in load.sources()
         assert_full_capacity_again(server)
         assert victim not in replicas_of(server.process.pid)
 
@@ -56,7 +56,7 @@ def test_a_reload_under_load_drops_nothing() -> None:
         before = replicas_of(server.process.pid)
         with Load(server.url, SECONDS) as load:
             time.sleep(0.5)
-            assert server.post("/reload", {}).json()["status"] == "reloaded"
+            assert server.control("/reload").json()["status"] == "reloaded"
         load.assert_nothing_was_lost()
         assert not set(before) & set(replicas_of(server.process.pid))
         assert_full_capacity_again(server)

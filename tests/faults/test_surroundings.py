@@ -101,7 +101,7 @@ def test_the_clock_jumps(tmp_path: Path, jump: str) -> None:
             time.sleep(1)
             offset.write_text(jump, encoding="ascii")
         load.assert_nothing_was_lost()
-        assert "model" in load.rungs()
+        assert "model" in load.sources()
         assert_full_capacity_again(server)
 
 
@@ -113,7 +113,7 @@ def test_a_drain_loses_no_request_of_a_balancer_that_heeds_readiness(asked_by: s
             if asked_by == "signal":
                 server.process.send_signal(signal.SIGTERM)
             else:
-                assert server.post("/drain", {}).status_code == 202
+                assert server.control("/drain").status_code == 202
             eventually(lambda: server.get("/readyz").status_code == 503, "it still says that it is ready")
             assert metric(server, "peakplan_replicas_in_service") == 2
         load.assert_nothing_was_lost()

@@ -38,7 +38,7 @@ def test_one_stub_is_killed_or_stopped(triton: TritonServer, server: ServerProce
         victim = triton.stubs()[0]
         os.kill(victim, number)
     load.assert_nothing_was_lost()
-    assert "model" in load.rungs()
+    assert "model" in load.sources()
     eventually(lambda: victim not in triton.stubs(), "the dead stub is still there", 120)
     assert_full_capacity_again(server)
 
@@ -65,6 +65,6 @@ def test_the_gateway_is_not_ready_without_triton(triton: TritonServer, server: S
 def test_a_reload_under_load_drops_nothing(server: ServerProcess) -> None:
     with Load(server.url, SECONDS) as load:
         time.sleep(0.5)
-        assert server.post("/reload", {}).json()["status"] == "reloaded"
+        assert server.control("/reload").json()["status"] == "reloaded"
     load.assert_nothing_was_lost()
     assert_full_capacity_again(server)

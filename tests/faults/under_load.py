@@ -57,11 +57,11 @@ class Load:
             plan = json.loads(sample.body)["plan"]
             words = {word for values in plan["facets"].values() for value in values for word in value.split()}
             assert words <= set(query.split()), (query, plan)
-            if shown(sample).rung == "model":
+            if shown(sample).source == "model":
                 assert plan["facets"] == {"type": [query.split()[0]]}
 
-    def rungs(self) -> set[str]:
-        return {shown(sample).rung for sample in self.samples}
+    def sources(self) -> set[str]:
+        return {shown(sample).source for sample in self.samples}
 
 
 def metric(server: ServerProcess, name: str) -> float:

@@ -1,13 +1,16 @@
 import asyncio
+import errno
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
-from service.engines.protocol import EngineUnavailableError
+from service.engines.protocol import EngineUnavailableError, GenerationRequest, GenerationResult
 from service.gateway import slot as slot_module
 from service.gateway.pool import CapacityError, ReplicaPool
 from tests.fake_engines import LONG, FakeEngine, request, settle, until
+from tests.fake_models import result
 
 pytestmark = pytest.mark.anyio
 Starter = Callable[..., Awaitable[ReplicaPool]]
@@ -170,17 +173,38 @@ async def test_with_one_replica_down_the_others_go_on(started: Starter, monkeypa
     assert (len(dead.served), len(well.served)) == (0, 5)
 
 
-async def test_a_lease_keeps_others_off_its_replica(started: Starter) -> None:
-    engine = FakeEngine()
+async def test_a_pool_with_a_free_replica_and_nobody_waiting_is_idle(started: Starter) -> None:
+    engine = FakeEngine(hold=True)
     pool = await started(engine)
-    async with pool.lease() as leased:
-        assert leased is engine
-        waiting = asyncio.create_task(pool.generate(request()))
-        await settle()
-        assert engine.served == []
-        await leased.generate(request(prompt="mine"))
-    await waiting
-    assert [served.prompt for served in engine.served] == ["mine", ""]
+    assert pool.idle
+    work = asyncio.create_task(pool.generate(request()))
+    await settle()
+    assert not pool.idle
+    engine.let_go()
+    await work
+    assert pool.idle
+
+
+async def test_a_replica_comes_back_after_any_failure_and_says_why_it_is_away(started: Starter) -> None:
+    class OutOfDescriptors(FakeEngine):
+        async def start(self) -> None:
+            if self.starts in (1, 2):
+                self.starts += 1
+                raise OSError(errno.EMFILE, "Too many open files")
+            await super().start()
+
+    engine = OutOfDescriptors()
+    pool = await started(engine)
+    engine.fail()
+    await until(lambda: "OSError" in pool.why_down)
+    await until(lambda: pool.usable_count == 1)
+    assert (await pool.generate(request())).stop_reason == "finished"
+
+
+async def test_a_trace_says_nothing_of_how_long_plans_take(started: Starter) -> None:
+    pool = await started(FakeEngine())
+    await pool.generate(replace(request(), trace=True))
+    assert pool.quantile(1.0) == 0
 
 
 async def test_the_expectation_follows_what_generations_take(started: Starter) -> None:
@@ -228,3 +252,19 @@ async def test_a_generation_that_never_began_ends_with_the_pool(started: Starter
     with pytest.raises(CapacityError, match="given up"):
         await work
     assert engine.served == []
+
+
+async def test_a_replica_that_long_prompts_keep_busy_past_short_deadlines_is_no_slow_one(started: Starter) -> None:
+    class Reading(FakeEngine):
+        async def generate(self, request: GenerationRequest) -> GenerationResult:
+            await asyncio.sleep(len(request.prompt) / 20_000)  # a prompt is read whole before a cancellation counts
+            return replace(result(), stop_reason="cancelled" if len(request.prompt) > 100 else "finished")
+
+    engines = [Reading(), Reading()]
+    pool = await started(*engines)
+    prompts = ["x" * 500, "x"]
+    for _ in range(20):
+        await asyncio.gather(*(pool.generate(request(prompt=prompt)) for prompt in prompts), return_exceptions=True)
+        prompts = ["x", "x" * 500]  # whoever has been idle for longer goes first
+    await settle()
+    assert [engine.starts for engine in engines] == [1, 1]

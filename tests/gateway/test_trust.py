@@ -14,6 +14,7 @@ from service.planner.plan_text import PlanTextError
 from service.planner.planner import Planner
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
 from tests.fake_engines import FakeEngine, request, settle, until
 
 pytestmark = pytest.mark.anyio
@@ -66,7 +67,7 @@ async def test_a_short_deadline_ends_a_request_before_its_replica_counts_as_hung
 async def test_a_corrupt_answer_is_replaced_by_anothers_and_its_replica_by_a_new_one(started: Starter) -> None:
     bad, well = FakeEngine(text=NONSENSE), FakeEngine(text=SOUND)
     pool = await started(bad, well)
-    planned = await Planner(pool).plan_with_model(PlanTask(SHOES))
+    planned = await Planner(pool, shipped_vocabulary()).plan_with_model(PlanTask(SHOES, shipped_vocabulary()))
     assert planned.plan.facets == {"type": ["shoes"]}
     await until(lambda: pool.usable_count == 2 and bad.starts == 2)
     assert well.starts == 1
@@ -77,7 +78,7 @@ async def test_a_question_that_no_replica_answers_soundly_takes_out_none(started
     engines = [FakeEngine(text=NONSENSE), FakeEngine(text=NONSENSE)]
     pool = await started(*engines)
     with pytest.raises(PlanTextError):
-        await Planner(pool).plan_with_model(PlanTask(SHOES))
+        await Planner(pool, shipped_vocabulary()).plan_with_model(PlanTask(SHOES, shipped_vocabulary()))
     await settle()
     assert [engine.starts for engine in engines] == [1, 1]
     assert [len(engine.served) for engine in engines] == [1, 1]
@@ -87,7 +88,7 @@ async def test_a_lone_replica_is_asked_twice(started: Starter) -> None:
     engine = FakeEngine(text=NONSENSE)
     pool = await started(engine)
     with pytest.raises(PlanTextError):
-        await Planner(pool).plan_with_model(PlanTask(SHOES))
+        await Planner(pool, shipped_vocabulary()).plan_with_model(PlanTask(SHOES, shipped_vocabulary()))
     assert len(engine.served) == 2
     assert engine.starts == 1
 

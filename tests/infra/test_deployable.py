@@ -154,7 +154,7 @@ def test_each_cell_has_an_endpoint_service_of_its_own() -> None:
     allowed = only(cell, "AWS::EC2::VPCEndpointServicePermissions")["AllowedPrincipals"]
     assert front["Scheme"] == "internal"
     assert front["EnforceSecurityGroupInboundRulesOnPrivateLinkTraffic"] == "off"
-    assert service["Properties"]["AcceptanceRequired"] is False
+    assert service["Properties"]["AcceptanceRequired"] is True
     assert [account in json.dumps(allowed) for account in accounts] == [True, True]
     assert (target["HealthCheckProtocol"], target["HealthCheckPort"]) == ("HTTPS", "8443")
     assert "EndpointServiceName" in cell["Outputs"]

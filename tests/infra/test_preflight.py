@@ -16,7 +16,6 @@ from infra.fleet.settings import FLEETS, FleetSettings
 from infra.preflight import Verdict, inspect
 from infra.quotas import needs
 from infra.release import release_tags
-from infra.zone_association import NoZoneError, authorise
 from tests.infra.fleet.fleets import dev_fleet
 from tests.infra.moto_server import MotoServer
 
@@ -33,7 +32,9 @@ DEFAULTS = {
         "Application Load Balancers per Region": ("L-53DA6B97", 50),
         "Targets per Application Load Balancer": ("L-7E6692B2", 1000),
         "Network Load Balancers per Region": ("L-69A177A2", 50),
-        "Reserved Application Load Balancer Capacity Units (LCUs) per Region": ("L-00000000", 0),
+        # The first of these is not the one that limits a region.
+        "Reserved Application Load Balancer Capacity Units (LCUs) per Application Load Balancer": ("L-0BB7B635", 15000),
+        "Reserved Application Load Balancer Capacity Units (LCU) per Region": ("L-8A66D0E6", 0),
     },
     "vpc": {
         "VPCs per Region": ("L-F678F1CE", 5),
@@ -41,7 +42,6 @@ DEFAULTS = {
         "Interface VPC endpoints per VPC": ("L-29B6F2EB", 50),
         "Inbound or outbound rules per security group": ("L-0EA8095F", 60),
     },
-    "monitoring": {},
 }
 
 
@@ -51,7 +51,7 @@ def quotas(settings: FleetSettings, granted: dict[str, float] | None = None) -> 
         "service-quotas", region_name="us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing"
     )
     stub = Stubber(client)
-    for service in dict.fromkeys(need.service for need in needs(settings)):
+    for service in dict.fromkeys(need.service for need in needs(settings) if need.code):
         listed = {name: (code, value) for name, (code, value) in DEFAULTS[service].items()}
         for operation, values in (("list_service_quotas", granted or {}), ("list_aws_default_service_quotas", None)):
             found = [
@@ -201,8 +201,9 @@ def test_reserved_capacity_is_asked_for_where_a_fleet_reserves(
     account.prepare()
     certified(account, monkeypatch)
     (lacking,) = account.found(Verdict.LACKS)
-    assert "Reserved Application Load Balancer Capacity Units" in lacking
-    assert "0 granted" in lacking
+    assert "Reserved Application Load Balancer Capacity Units (LCU) per Region" in lacking
+    assert ", 0 granted" in lacking
+    assert "--quota-code L-8A66D0E6" in lacking
 
 
 def test_an_empty_account_is_told_everything_that_it_lacks(moto_server: MotoServer) -> None:
@@ -291,32 +292,3 @@ def test_without_credentials_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
     assert preflight.main(["dev"]) == 2
     assert "AWS cannot be asked" in capsys.readouterr().err
-
-
-def test_the_zone_s_owner_authorises_and_the_vpc_s_owner_associates() -> None:
-    other = {"vpc_id": "vpc-0123456b", "region": "us-east-1", "account": "111122223333"}
-    settings = dev_fleet({"access": {"caller_vpcs": [other, {"vpc_id": "vpc-0123456a", "region": "us-east-1"}]}})
-    client = boto3.client("route53", region_name="us-east-1", aws_access_key_id="t", aws_secret_access_key="t")
-    zone = {
-        "Id": "/hostedzone/Z1",
-        "Name": "planner.internal.",
-        "CallerReference": "r",
-        "Config": {"Comment": "Peakplan dev", "PrivateZone": True},
-    }
-    page = {"HostedZones": [zone], "IsTruncated": False, "MaxItems": "100"}
-    vpc = {"VPCRegion": "us-east-1", "VPCId": "vpc-0123456b"}
-    with Stubber(client) as stub:
-        stub.add_response("list_hosted_zones_by_name", page, {"DNSName": "planner.internal."})
-        stub.add_response(
-            "create_vpc_association_authorization",
-            {"HostedZoneId": "Z1", "VPC": vpc},
-            {"HostedZoneId": "Z1", "VPC": vpc},
-        )
-        (command,) = authorise(settings, client)
-        stub.assert_no_pending_responses()
-    assert command.startswith("aws route53 associate-vpc-with-hosted-zone --hosted-zone-id Z1")
-    assert "as account 111122223333" in command
-    with Stubber(client) as stub:
-        stub.add_response("list_hosted_zones_by_name", page | {"HostedZones": []}, {"DNSName": "planner.internal."})
-        with pytest.raises(NoZoneError, match="make deploy makes it"):
-            authorise(settings, client)

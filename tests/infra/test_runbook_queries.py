@@ -67,7 +67,7 @@ def emf_events() -> tuple[dict[str, Any], ...]:
     for milliseconds in (10.0, 400.0):
         collecting.arrived()
         collecting.planned(
-            Outcome(rung="model", milliseconds=milliseconds, degraded=True, queue_milliseconds=milliseconds)
+            Outcome(source="model", milliseconds=milliseconds, degraded=True, queue_milliseconds=milliseconds)
         )
     collecting.shed()
     return tuple(json.loads(line) for line in collecting.lines())

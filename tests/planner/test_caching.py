@@ -16,6 +16,7 @@ from service.planner.plan_cache import CachedPlanText, PlanCache
 from service.planner.planner import Planner
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
 from tests.fake_models import result
 
 pytestmark = pytest.mark.anyio
@@ -54,11 +55,13 @@ class Shared(dict[str, CachedPlanText]):
 
 
 def task(text: str, history: Sequence[str] = ()) -> PlanTask:
-    return PlanTask(Question.parse(text, history))
+    return PlanTask(Question.parse(text, history), shipped_vocabulary())
 
 
 def planner(engine: Engine, shared: Shared | None = None, entries: int = 100) -> CachingPlanner:
-    return CachingPlanner(Planner(engine), lambda: engine.version, PlanCache(entries, 60.0), shared)
+    return CachingPlanner(
+        Planner(engine, shipped_vocabulary()), lambda: engine.version, PlanCache(entries, 60.0), shared
+    )
 
 
 async def test_a_question_is_asked_once_and_keeps_its_shoppers_spelling() -> None:
@@ -109,7 +112,7 @@ async def test_failures_are_planned_by_rule_and_not_remembered() -> None:
 
 async def test_an_answer_of_the_next_model_is_kept_under_its_own_name() -> None:
     engine = Engine()
-    caching = CachingPlanner(Planner(engine), lambda: "v1", PlanCache(10, 60.0))
+    caching = CachingPlanner(Planner(engine, shipped_vocabulary()), lambda: "v1", PlanCache(10, 60.0))
     engine.version = "v2"
     for _ in range(2):
         assert (await caching.plan(task("red shoes"))).source == "model"
@@ -125,18 +128,49 @@ async def test_another_process_has_asked_already() -> None:
     assert caching.counts == {"shared_hits": 1, "hits": 1}
 
 
-@pytest.mark.parametrize("text", ["", " find Brand nike Any", "nonsense", " find Type credit card number Any"])
+POISON = [
+    "",
+    "nonsense",
+    " find",
+    " find Brand nike Any",
+    " find Type credit card number Any",
+    " find Type shoes Under 66.6 Any",
+    " find Type shoes Under nan Any",
+    " find Type shoes Under 40 Under 50 Any",
+    " find Type shoes Try shoes evil-shop.example Any",
+    " find Type shoes Any Any",
+    " find Type shoes \ud800 Any",
+    " find Type shoes",
+]
+
+
+@pytest.mark.parametrize("text", POISON)
 async def test_a_poisoned_entry_is_no_plan(text: str) -> None:
     shared, engine = Shared(), Engine()
-    question = task("red shoes")
+    question = task("red shoes under 50")
     shared.put(question.key("v1"), CachedPlanText(text, "scripted", "medusa"))
     assert (await planner(engine, shared).plan(question)).source == "model"
+
+
+async def test_an_entry_may_correct_a_word_but_not_say_which_model_and_strategy_there_are() -> None:
+    shared, engine = Shared(), Engine()
+    question = task("red shoos under 50")
+    text = " find Color red Type shoos Under 50 Try shoos shoes Any"
+    shared.put(question.key("v1"), CachedPlanText(text, "<script>\ud800", "medusa"))
+    planned = await planner(engine, shared).plan(question)
+    assert (planned.source, planned.model_id) == ("cache", "scripted")
+    assert "red shoes" in planned.plan.queries
+    shared.put(question.key("v1"), CachedPlanText(text, "scripted", "\ud800"))
+    assert (await planner(engine, shared).plan(question)).source != "cache"
 
 
 async def test_what_needs_no_waiting_is_planned_at_once() -> None:
     engine, refusals = Engine(), list[CapacityError]()
     caching = CachingPlanner(
-        Planner(engine), lambda: "v1", PlanCache(10, 60.0), refusal=lambda *_: refusals[0] if refusals else None
+        Planner(engine, shipped_vocabulary()),
+        lambda: "v1",
+        PlanCache(10, 60.0),
+        refusal=lambda *_: refusals[0] if refusals else None,
     )
     question, other = task("red shoes"), task("blue shoes")
     assert caching.plan_at_once(question) is None  # a model may be had
@@ -153,7 +187,10 @@ async def test_a_question_in_flight_is_waited_for_even_when_no_replica_is_free()
     engine = Engine()
     engine.gate.clear()
     caching = CachingPlanner(
-        Planner(engine), lambda: "v1", PlanCache(10, 60.0), refusal=lambda *_: CapacityError("far too much", "capacity")
+        Planner(engine, shipped_vocabulary()),
+        lambda: "v1",
+        PlanCache(10, 60.0),
+        refusal=lambda *_: CapacityError("far too much", "capacity"),
     )
     first = asyncio.create_task(caching.plan(task("red shoes")))
     while not engine.calls:

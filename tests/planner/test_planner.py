@@ -17,6 +17,7 @@ from service.planner.plan_text import PlanTextError
 from service.planner.planner import RULES_ID, IncompletePlanError, Planner
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
 from tests.fake_models import result
 
 pytestmark = pytest.mark.anyio
@@ -41,8 +42,8 @@ class Scripted:
 
 
 async def test_the_models_text_becomes_the_plan() -> None:
-    engine = Scripted(result(" find Color red Type shoes Under 40 Fashion"))
-    planned = await Planner(engine).plan_with_model(PlanTask(SHOES, 12.5))
+    engine = Scripted(result(" find Color red Type shoes Fashion"))
+    planned = await Planner(engine, shipped_vocabulary()).plan_with_model(PlanTask(SHOES, shipped_vocabulary(), 12.5))
     assert (planned.source, planned.degraded, planned.model_id, planned.strategy) == (
         "model",
         False,
@@ -56,7 +57,9 @@ async def test_the_models_text_becomes_the_plan() -> None:
 
 async def test_the_request_carries_prompt_grammar_and_how_to_decode() -> None:
     engine = Scripted(result())
-    await Planner(engine, "autoregressive").plan_with_model(PlanTask(SHOES, 12.5), fast_forward=False, trace=True)
+    await Planner(engine, shipped_vocabulary(), "autoregressive").plan_with_model(
+        PlanTask(SHOES, shipped_vocabulary(), 12.5), fast_forward=False, trace=True
+    )
     (request,) = engine.requests
     assert request.prompt == " red shoes under $40\n"
     assert request.grammar.startswith("start: ")
@@ -83,7 +86,9 @@ async def test_whatever_goes_wrong_rules_answer_and_say_why(
     outcome: GenerationResult | Exception, reason: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
-        planned = await CachingPlanner(Planner(Scripted(outcome)), lambda: "", PlanCache(0, 1.0)).plan(PlanTask(SHOES))
+        planned = await CachingPlanner(
+            Planner(Scripted(outcome), shipped_vocabulary()), lambda: "", PlanCache(0, 1.0)
+        ).plan(PlanTask(SHOES, shipped_vocabulary()))
     assert (planned.source, planned.degraded, planned.model_id, planned.strategy) == (
         "fallback",
         True,
@@ -98,8 +103,14 @@ async def test_whatever_goes_wrong_rules_answer_and_say_why(
 
 async def test_without_a_net_errors_come_through() -> None:
     with pytest.raises(IncompletePlanError, match="cancelled after 2 tokens"):
-        await Planner(Scripted(result(" find", cancelled=True))).plan_with_model(PlanTask(SHOES))
+        await Planner(Scripted(result(" find", cancelled=True)), shipped_vocabulary()).plan_with_model(
+            PlanTask(SHOES, shipped_vocabulary())
+        )
     with pytest.raises(PlanTextError):
-        await Planner(Scripted(result(" find Color purple Any"))).plan_with_model(PlanTask(SHOES))
+        await Planner(Scripted(result(" find Color purple Any")), shipped_vocabulary()).plan_with_model(
+            PlanTask(SHOES, shipped_vocabulary())
+        )
     with pytest.raises(EngineUnavailableError):
-        await Planner(Scripted(EngineUnavailableError("gone"))).plan_with_model(PlanTask(SHOES))
+        await Planner(Scripted(EngineUnavailableError("gone")), shipped_vocabulary()).plan_with_model(
+            PlanTask(SHOES, shipped_vocabulary())
+        )

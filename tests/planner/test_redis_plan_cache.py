@@ -36,8 +36,10 @@ async def until_up(memory: RedisPlanCache, expected: bool = True) -> None:
 
 
 @contextlib.asynccontextmanager
-async def connected(url: str, timeout: float = GENEROUS, seconds: float = 60.0) -> AsyncIterator[RedisPlanCache]:
-    memory = RedisPlanCache(url, timeout=timeout, seconds=seconds)
+async def connected(
+    url: str, timeout: float = GENEROUS, seconds: float = 60.0, secret: str = ""
+) -> AsyncIterator[RedisPlanCache]:
+    memory = RedisPlanCache(url, timeout=timeout, seconds=seconds, secret=secret)
     memory.start()
     await until_up(memory)
     yield memory
@@ -77,7 +79,22 @@ async def test_entries_expire(redis: RedisServer) -> None:
         assert await memory.get("key") is None
 
 
-@pytest.mark.parametrize("value", [b"", b"\xff\x00", b"{}", b'["a", "b"]', b'["a", "b", 3]', b"[" * 5000, b"x" * 9000])
+GARBAGE = [
+    b"",
+    b"\xff\x00",
+    b"{}",
+    b"5",
+    b"null",
+    b'["a", "b"]',
+    b'["a", "b", 3, ""]',
+    b'["a", "b", "c", 5]',
+    b'["\\ud800", "b", "c", "\\ud800"]',
+    b"[" * 5000,
+    b"x" * 9000,
+]
+
+
+@pytest.mark.parametrize("value", GARBAGE)
 async def test_what_is_no_entry_of_ours_is_no_entry(redis: RedisServer, value: bytes) -> None:
     async with connected(redis.url) as memory, Redis.from_url(redis.url) as client:
         await client.set("peakplan:key", value)
@@ -149,3 +166,57 @@ async def test_a_slow_server_counts_as_down(redis: RedisServer) -> None:
 def test_a_url_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="redis"):
         RedisPlanCache("http://somewhere", timeout=1, seconds=1)
+
+
+@contextlib.asynccontextmanager
+async def answering(reply: bytes) -> AsyncIterator[str]:
+    """Run a server that answers PING and CLIENT properly, the first MGET with `reply`, and others with one miss."""
+    replies = [reply]
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            while words := int((await reader.readline())[1:] or 0):
+                command, *_ = [await _word(reader) for _ in range(words)]
+                known = {b"PING": b"+PONG\r\n", b"MGET": b"*1\r\n$-1\r\n"}.get(command.upper(), b"+OK\r\n")
+                writer.write(replies.pop() if command.upper() == b"MGET" and replies else known)
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        yield f"redis://127.0.0.1:{server.sockets[0].getsockname()[1]}?protocol=2"
+
+
+async def _word(reader: asyncio.StreamReader) -> bytes:
+    return (await reader.readexactly(int((await reader.readline())[1:]) + 2))[:-2]
+
+
+REPLIES = [
+    b":5\r\n",
+    b"*1\r\n:5\r\n",
+    b"*2\r\n$-1\r\n$-1\r\n",
+    b"*1\r\n" * 5000 + b":1\r\n",
+    b"!\r\n",
+    b"-ERR\r\n",
+    b"$-1\r\n",
+]
+
+
+@pytest.mark.parametrize("reply", REPLIES)
+async def test_whatever_a_server_answers_the_next_read_works(reply: bytes) -> None:
+    async with answering(reply) as url, connected(url) as memory:
+        assert await memory.get("key") is None
+        await until_up(memory)
+        started = time.monotonic()
+        assert await memory.get("key") is None
+        assert time.monotonic() - started < GENEROUS
+
+
+async def test_entries_without_our_signature_are_none(redis: RedisServer) -> None:
+    async with connected(redis.url) as anybody, connected(redis.url, secret="ours") as one:
+        anybody.put("key", ENTRY)
+        assert await kept(anybody, "key") == ENTRY
+        assert await one.get("key") is None
+        one.put("key", ENTRY)
+        assert await kept(one, "key") == ENTRY
+        async with Redis.from_url(redis.url) as client:  # a signature is for one key
+            await client.copy("peakplan:key", "peakplan:another")
+        assert await one.get("another") is None

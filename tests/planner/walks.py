@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from service.planner.grammar import plan_grammar
 from service.planner.question import Question, clean
+from service.planner.vocabulary import shipped_vocabulary
 
 MAX_WALK_BYTES = 6000
 _STOP_LENGTH = 300  # from this length on, a walk takes the shortest way to the end, as far as it can tell
@@ -35,7 +36,7 @@ def byte_tokenizer() -> llguidance.LLTokenizer:
 def random_walk(question: Question, seed: int) -> str:
     """Return a text that the question's grammar admits, chosen byte by byte."""
     tokenizer = byte_tokenizer()
-    matcher = llguidance.LLMatcher(tokenizer, plan_grammar(question))
+    matcher = llguidance.LLMatcher(tokenizer, plan_grammar(question, shipped_vocabulary()))
     assert not matcher.get_error(), matcher.get_error()
     chooser = random.Random(seed)
     prefill_draft = chooser.choice(_OPENINGS)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from service.telemetry.emf import EmfCollector, Label
 from service.telemetry.metrics import Metrics, Outcome, Reading
-from service.telemetry.names import metric_names, rungs
+from service.telemetry.names import answer_sources, metric_names
 
 SCHEMA = json.loads(Path(__file__).with_name("emf_schema.json").read_text(encoding="utf-8"))
 WHO = {"Fleet": "dev", "Cell": "cell-1", "Group": ""}
@@ -33,10 +33,10 @@ def documents(collector: EmfCollector) -> list[dict[str, Any]]:
     return found
 
 
-def of(found: list[dict[str, Any]], name: str, rung: str | None = None) -> list[float]:
+def of(found: list[dict[str, Any]], name: str, source: str | None = None) -> list[float]:
     values: list[float] = []
     for document in found:
-        if name in document and (rung is None or document.get("Rung") == rung):
+        if name in document and (source is None or document.get("Source") == source):
             values += document[name] if isinstance(document[name], list) else [document[name]]
     return values
 
@@ -53,18 +53,18 @@ def directive_of(document: dict[str, Any], name: str) -> dict[str, Any]:
 def test_latency_comes_by_rung_with_every_value_and_counts_as_sums() -> None:
     collector = EmfCollector(WHO)
     for milliseconds in range(250):
-        collector.add("Latency", milliseconds, ("Rung", "model"))
-        collector.add("Answered", 1, ("Rung", "model"))
-    collector.add("Latency", 1.5, ("Rung", "cache"))
+        collector.add("Latency", milliseconds, ("Source", "model"))
+        collector.add("Answered", 1, ("Source", "model"))
+    collector.add("Latency", 1.5, ("Source", "cache"))
     collector.add("Requests", 1)
     found = documents(collector)
     assert sorted(of(found, "Latency", "model")) == list(range(250))
     assert of(found, "Latency", "cache") == [1.5]
     assert of(found, "Answered", "model") == [250]
     assert of(found, "Requests") == [1]
-    latency = directive_of(next(document for document in found if document.get("Rung") == "model"), "Latency")
+    latency = directive_of(next(document for document in found if document.get("Source") == "model"), "Latency")
     assert latency["Namespace"] == "Peakplan"
-    assert latency["Dimensions"] == [["Fleet", "Cell"], ["Fleet", "Cell", "Rung"]]
+    assert latency["Dimensions"] == [["Fleet", "Cell"], ["Fleet", "Cell", "Source"]]
     assert all(document["ModelVersion"] == "v1" for document in found)
     assert documents(collector) == []
 
@@ -90,7 +90,7 @@ def test_a_metric_that_the_fleet_does_not_know_is_an_error() -> None:
         st.tuples(
             st.sampled_from(sorted(metric_names())),
             st.floats(0, 1e6, allow_nan=False),
-            st.sampled_from([None, *(("Rung", rung) for rung in rungs())]),
+            st.sampled_from([None, *(("Source", source) for source in answer_sources())]),
         ),
         max_size=300,
     )
@@ -99,7 +99,7 @@ def test_whatever_is_measured_is_a_valid_document(values: list[tuple[str, float,
     collector = EmfCollector(WHO | {"Group": "inf2"})
     for name, value, label in values:
         dimensions = metric_names()[name].dimensions
-        if label is None or ("Fleet", "Cell", "Rung") not in dimensions:
+        if label is None or ("Fleet", "Cell", "Source") not in dimensions:
             label = next((("Reason" if "Reason" in chosen else "Intent", "x") for chosen in dimensions
                           if {"Reason", "Intent"} & set(chosen)), None)  # fmt: skip
         collector.add(name, value, label)
@@ -119,7 +119,7 @@ def test_a_request_becomes_its_metrics() -> None:
         metrics.arrived()
     metrics.planned(
         Outcome(
-            rung="model",
+            source="model",
             milliseconds=120.5,
             degraded=False,
             queue_milliseconds=10,
@@ -127,7 +127,7 @@ def test_a_request_becomes_its_metrics() -> None:
             forced_percent=40,
         )
     )
-    metrics.planned(Outcome(rung="fallback", milliseconds=301, degraded=True, reason="late", intent="support"))
+    metrics.planned(Outcome(source="fallback", milliseconds=301, degraded=True, reason="late", intent="support"))
     metrics.shed()
     metrics.failed()
     found = [json.loads(line) for line in metrics.lines()]
@@ -173,7 +173,7 @@ def test_a_reason_and_an_intent_are_dimensions_and_an_odd_reason_is_an_error() -
     collector = EmfCollector(WHO | {"Release": "r-7"})
     metrics = Metrics(Reading, 300.0, collector)
     for reason in ("busy", "busy", "IncompletePlanError"):
-        metrics.planned(Outcome(rung="fallback", milliseconds=2, degraded=True, reason=reason, intent="find_product"))
+        metrics.planned(Outcome(source="fallback", milliseconds=2, degraded=True, reason=reason, intent="find_product"))
     found = [json.loads(line) for line in metrics.lines()]
     assert {document["Reason"]: document["Fallbacks"] for document in found if "Reason" in document} == {
         "busy": 2,
@@ -188,14 +188,14 @@ def test_a_reason_and_an_intent_are_dimensions_and_an_odd_reason_is_an_error() -
 def test_prometheus_tells_the_same() -> None:
     metrics, _ = metrics_of(Reading(totals={"Admitted": 2}, outstanding=3, replicas=2))
     metrics.arrived()
-    metrics.planned(Outcome(rung="model", milliseconds=120.5, degraded=False, queue_milliseconds=10))
+    metrics.planned(Outcome(source="model", milliseconds=120.5, degraded=False, queue_milliseconds=10))
     text = metrics.exposition().decode()
     for line in (
         "peakplan_requests_total 1.0",
-        'peakplan_answered_total{rung="model"} 1.0',
-        'peakplan_answered_total{rung="fallback"} 0.0',
-        'peakplan_latency_seconds_bucket{le="0.15",rung="model"} 1.0',
-        'peakplan_latency_seconds_bucket{le="0.1",rung="model"} 0.0',
+        'peakplan_answered_total{source="model"} 1.0',
+        'peakplan_answered_total{source="fallback"} 0.0',
+        'peakplan_latency_seconds_bucket{le="0.15",source="model"} 1.0',
+        'peakplan_latency_seconds_bucket{le="0.1",source="model"} 0.0',
         "peakplan_admitted_total 2.0",
         "peakplan_outstanding_per_replica 1.5",
         "peakplan_slo_good_total 1.0",

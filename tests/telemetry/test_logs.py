@@ -2,10 +2,13 @@ import json
 import logging
 import os
 import pty
+import select
 import subprocess
 import sys
+import threading
 
 from service.telemetry.logs import JsonFormatter, TerminalFormatter, error_location
+from tests.processes import eventually
 
 
 def record(message: str, **extra: object) -> logging.LogRecord:
@@ -90,3 +93,37 @@ def test_at_a_terminal_people_see_what_is_done_and_for_how_long() -> None:
     assert "loading the model… 1 s" in shown
     assert "peakplan cannot start: PORT must be a number." in shown
     assert "{" not in shown
+
+
+STALLED = """
+import logging, sys
+from service.telemetry.logs import configure_logging
+configure_logging("info")
+for number in range(5000):
+    logging.info("x" * 200, extra={"number": number})
+print("all said", flush=True)
+sys.stdin.readline()
+logging.info("afterwards")
+"""
+
+
+def test_whoever_does_not_read_the_log_stops_nobody_and_learns_what_was_lost() -> None:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", STALLED], **pipes) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert select.select([process.stdout], [], [], 60)[0], "it waits for a reader of its log"
+        lines = []
+        reading = threading.Thread(target=lambda stream: lines.extend(map(json.loads, stream)), args=[process.stderr])
+        reading.start()
+        eventually(lambda: len(lines) > 100, "nothing was logged")
+        process.stdin.write(b"\n")
+        process.stdin.close()
+        assert process.wait(60) == 0
+        reading.join()
+    said = [line["number"] for line in lines if "number" in line]
+    assert said == list(range(len(said)))
+    (lost,) = [line["count"] for line in lines if line["event"].startswith("log lines dropped")]
+    assert len(said) + lost == 5000
+    assert lines[-1]["event"] == "afterwards"

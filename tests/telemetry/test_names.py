@@ -18,4 +18,4 @@ def test_only_the_services_metrics_are_ours() -> None:
     assert "HealthyHostCount" not in known
     assert known["Requests"].resolution == 1
     assert names.namespace() == "Peakplan"
-    assert {"cache", "model", "fallback"} <= set(names.rungs())
+    assert {"cache", "model", "fallback"} <= set(names.answer_sources())

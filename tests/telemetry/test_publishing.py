@@ -2,6 +2,7 @@ import asyncio
 import errno
 import json
 import logging
+import threading
 
 import pytest
 
@@ -39,3 +40,28 @@ async def test_a_full_disk_costs_metrics_and_nothing_else(caplog: pytest.LogCapt
     assert "metrics not written" in caplog.text
     publishing.cancel()
     await asyncio.wait({publishing})
+
+
+async def test_metrics_that_nobody_reads_neither_hold_up_the_service_nor_pile_up() -> None:
+    stalled, written = threading.Event(), []
+
+    def write(data: bytes) -> None:
+        written.append(data)
+        stalled.wait(60)
+
+    metrics = counting_metrics()
+    publishing = asyncio.create_task(metrics.publish_for_ever(write, seconds=0.01))
+    async with asyncio.timeout(20):
+        while not written:
+            await asyncio.sleep(0.005)
+        metrics.arrived()
+        while '"Requests":1' in "".join(metrics.lines()):
+            await asyncio.sleep(0.005)
+    assert len(written) == 1
+    threads = threading.active_count()
+    await asyncio.sleep(0.1)
+    assert threading.active_count() == threads
+    publishing.cancel()
+    await asyncio.wait({publishing}, timeout=20)
+    assert publishing.done()
+    stalled.set()

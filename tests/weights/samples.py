@@ -14,6 +14,7 @@ from service.planner.grammar import plan_grammar
 from service.planner.plan_text import parse
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
 from service.weights.head_weights import HeadWeights
 
 QUESTION = Question.parse("red nike running shoes under $100")
@@ -64,8 +65,10 @@ def shard(base: Path, count: int = 3) -> None:
 
 
 def plan(model: TorchModel, strategy: Strategy) -> list[int]:
-    request = GenerationRequest(prompt=render_prompt(QUESTION), grammar=plan_grammar(QUESTION), strategy=strategy)
+    request = GenerationRequest(
+        prompt=render_prompt(QUESTION), grammar=plan_grammar(QUESTION, shipped_vocabulary()), strategy=strategy
+    )
     result = model.generate(request)
     assert result.stop_reason == "finished"
-    parse(result.text, QUESTION)
+    parse(result.text, QUESTION, shipped_vocabulary())
     return result.tokens

@@ -30,7 +30,8 @@ def example(row: Row) -> Example | None:
     except UnsayableError:
         return None
     price = (plan["price"]["min"], plan["price"]["max"])
-    return Example(row.question, draft, row.history, knows_vertical=True, price=price, origin=f"behaviour_{row.kind}")
+    origin = f"behaviour_{row.kind}"
+    return Example(row.question, draft, row.history, knows_vertical=True, price=price, expected=plan, origin=origin)
 
 
 def draft_of(plan: Plan, question: Question, vocabulary: Vocabulary, *, foreign: bool = False) -> PlanDraft:

@@ -7,6 +7,7 @@ known, the target is a *set* of tokens and the loss is the negative log of their
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
+from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -57,8 +58,8 @@ def shift(spans: Sequence[FacetSpan], by: int) -> tuple[FacetSpan, ...]:
 class Example:
     """One question with the known part of its plan. `draft.spans` index the words of the whole `Question`.
 
-    `price` (lowest, highest) and `slip` (a misspelt word, the word that was meant) are not in plan text: they are what
-    an evaluation expects of the rules that read them.
+    `price` (lowest, highest), `slip` (a misspelt word, the word that was meant) and `expected` (a whole plan) are what
+    an evaluation expects besides plan text.
     """
 
     query: str
@@ -70,6 +71,7 @@ class Example:
     knows_vertical: bool = False
     price: tuple[float | None, float | None] = (None, None)
     slip: tuple[str, str] | None = None
+    expected: dict[str, Any] | None = None
     origin: str = ""
 
     def question(self) -> Question:
@@ -99,7 +101,8 @@ class _Builder:
 
 
 def target_sets(tokenizer: Tokenizer, vocabulary: Vocabulary) -> dict[int, list[int]]:
-    """Return the token ids of each TargetSet, for a vocabulary whose words are single tokens."""
+    """Return the token ids of each TargetSet. Raises VocabularyError where a word is no single token."""
+    vocabulary.check_tokens(tokenizer)
     verticals = [vertical.word for vertical in vocabulary.verticals.values()] + [NO_VERTICAL_WORD]
     sections = [*(facet.word for facet in vocabulary.facets.values()), PART_WORD, REFUSED_WORD]
     return {

@@ -1,6 +1,7 @@
 // The decoding of one question, twice: speculation, by Medusa heads or a draft, beside plain greedy decoding.
 
 import { count, element, mark, milliseconds, unseen } from "./dom.js";
+import { sentenceView } from "./plan.js";
 
 // How the ways to speculate are spoken of; the key is the field of POST /trace.
 const WAYS = {
@@ -45,10 +46,24 @@ function pace(times) {
   return times > 1 ? `${times.toFixed(1)} times as fast` : `${(1 / times).toFixed(1)} times as slow`;
 }
 
-/** The whole answer of POST /trace. */
-export function decodingView(trace) {
+const BEFORE = {
+  model: "This is another run of the same question, made for show after the plan above: its times are not that plan’s.",
+  cache: "The plan above came from the cache. Here the model decodes the question anew.",
+  fallback: "Rules wrote the plan above. This is what the model writes where it has the time.",
+};
+
+/** Says plainly that the plan above, the answer `planned`, is of another run, and whether the plans are the same. */
+function anotherRun(plan, planned) {
+  const same = JSON.stringify(plan) === JSON.stringify(planned.plan);
+  const words = element("p", { class: "hint another-run" }, BEFORE[planned.source], same ? "" : " Its plan is another:");
+  return same ? [words] : [words, sentenceView(plan)];
+}
+
+/** The whole answer of POST /trace, beside the answer of POST /plan that is shown above it. */
+export function decodingView(trace, planned) {
   const { key, title, guesser, decoding } = speculation(trace);
   return [
+    ...anotherRun(decoding.plan, planned),
     element("p", { class: "verdict" }, verdict(trace)),
     sameness(compare(trace)),
     lanes(trace),

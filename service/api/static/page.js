@@ -1,10 +1,12 @@
-// The page: takes a question, asks POST /plan, then POST /trace, and shows both answers.
+// The page: takes a question, asks POST /plan, then what a shop finds with it and POST /trace, and shows the answers.
 
 import { post } from "./access.js";
 import { Failure } from "./client.js";
 import { decodingView } from "./decoding.js";
 import { element } from "./dom.js";
 import { planView, sentence } from "./plan.js";
+import { shopView } from "./shop.js";
+import { loadVocabulary } from "./vocabulary.js";
 
 const MAX_CHARACTERS = 512;
 const MAX_HISTORY = 8;
@@ -14,8 +16,11 @@ const EXAMPLES = [
   { kind: "Product question", text: "does the instant pot duo fit a whole chicken?" },
   { kind: "Support", text: "where is my order? it should have come on monday" },
   { kind: "Misspelt", text: "blutooth hedphones noise canceling" },
+  { kind: "Several things", text: "a tent and a sleeping bag for kids, no nylon, cheapest first" },
   { kind: "Follow-up", text: "what about in blue?", after: "red rain jacket for women" },
 ];
+
+const SECTIONS = ["plan", "shop", "decoding"];
 
 const byId = (id) => document.getElementById(id);
 const form = byId("ask");
@@ -73,7 +78,7 @@ function clearProblem() {
 function setBusy(message, sections) {
   byId("status").textContent = message;
   form.classList.toggle("busy", sections.length > 0);
-  for (const id of ["plan", "decoding"]) byId(id).setAttribute("aria-busy", String(sections.includes(id)));
+  for (const id of SECTIONS) byId(id).setAttribute("aria-busy", String(sections.includes(id)));
 }
 
 /** Runs `work(signal)` unless the same is under way (a double click asks once); a newer question ends an older one. */
@@ -98,48 +103,73 @@ async function newest(key, work) {
 
 function ask(body) {
   // Not the history itself: it grows as soon as the plan is there, while the trace is still under way.
-  return newest(JSON.stringify([body.query, body.history.length > 0]), async (signal) => {
-    if (await plan(body, signal)) await trace(body, signal);
+  return newest(JSON.stringify([body.query, body.history.length > 0, body.deadline_ms]), async (signal) => {
+    const answer = await plan(body, signal);
+    if (answer === null) return;
+    await shop(body, answer, signal);
+    await trace(body, answer, signal);
   });
 }
 
-/** Shows the plan of a question; false where there is none, and then it says why beside the question. */
+/** Shows and returns the plan of a question; null where there is none, and then it says why beside the question. */
 async function plan(body, signal) {
-  setBusy("Planning…", ["plan", "decoding"]);
+  setBusy("Planning…", SECTIONS);
   try {
     const answer = await post("/plan", body, signal);
+    await vocabulary;
     const utterances = [...body.history, body.query];
     byId("plan-body").replaceChildren(...planView(answer, utterances));
     byId("plan").hidden = false;
-    byId("decoding").hidden = true; // it shows another question's
+    for (const id of SECTIONS.slice(1)) byId(id).hidden = true; // they show another question's
     bringIntoView(byId("plan"));
     state.thread = utterances.slice(-MAX_HISTORY);
     showThread();
-    byId("announcement").textContent = `Planned: ${sentence(answer.plan, utterances).join(", ")}.`;
-    return true;
+    byId("announcement").textContent = `Planned: ${sentence(answer.plan).join(", ")}.`;
+    return answer;
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     setBusy("", []);
     showProblem(error, () => ask(body));
-    return false;
+    return null;
   }
 }
 
+/** Shows what the sample shop finds; where there is no shop, why. */
+async function shop(body, answer, signal) {
+  if (answer.plan.queries.length === 0) return;
+  setBusy("Searching the sample shop…", ["shop", "decoding"]);
+  try {
+    const found = await post("/shop/search", { query: body.query, plan: answer.plan }, signal);
+    byId("shop-body").replaceChildren(...shopView(found));
+  } catch (error) {
+    if (!(error instanceof Failure)) throw error;
+    byId("shop-body").replaceChildren(element("p", { class: "hint" }, error.message));
+  }
+  byId("shop").hidden = false;
+}
+
 /** Shows how a question is decoded. Asked for after the plan, so as not to slow the plan whose time the page shows. */
-async function trace(body, signal) {
+async function trace(body, planned, signal) {
   setBusy("Tracing the decoding…", ["decoding"]);
   try {
-    const answer = await post("/trace", body, signal);
-    byId("decoding-body").replaceChildren(...decodingView(answer));
+    const { query, history } = body;
+    const answer = await post("/trace", { query, history }, signal);
+    byId("decoding-body").replaceChildren(...decodingView(answer, planned));
     setBusy("The plan and its decoding are below.", []);
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
-    const retry = () => newest(`trace ${JSON.stringify(body)}`, (again) => trace(body, again));
+    const retry = () => newest(`trace ${JSON.stringify(body)}`, (again) => trace(body, planned, again));
     const view = problemView(error, retry, byId("decoding-title"));
     byId("decoding-body").replaceChildren(element("div", { class: "problem" }, ...view));
     setBusy(`The plan is below; its decoding could not be traced. ${error.message}`, []);
   }
   byId("decoding").hidden = false;
+}
+
+/** The deadline that was set; none leaves it to the service. */
+function deadline() {
+  const milliseconds = byId("deadline").valueAsNumber;
+  return Number.isNaN(milliseconds) ? {} : { deadline_ms: milliseconds };
 }
 
 /** On a small screen the answer starts below the fold; a large one is left where it is. */
@@ -151,7 +181,7 @@ function submit() {
   const query = question.value.trim();
   const wrong = objection(question.value);
   if (wrong) showProblem(new Failure(wrong));
-  else ask({ query, history: followUp.checked ? state.thread : [] });
+  else ask({ query, history: followUp.checked ? state.thread : [], ...deadline() });
 }
 
 function tryExample({ text, after }) {
@@ -199,6 +229,7 @@ async function showService() {
   byId("kernel").textContent = kernel ? ` Computed here by: ${kernel}.` : "";
 }
 
+const vocabulary = loadVocabulary();
 showExamples();
 showThread();
 showCounter();

@@ -1,7 +1,7 @@
 // A plan as people would read it.
 
 import { count, element, milliseconds, unseen } from "./dom.js";
-import { FACETS, INTENTS, MODES, SOURCES, STRATEGIES, VERTICALS } from "./vocabulary.js";
+import { MODES, SORTS, STRATEGIES, isAboutProducts, meaningOf, spoken, titled, verticalName } from "./vocabulary.js";
 
 const ORIGINS = { model: "Model", cache: "Cache", fallback: "Rules" };
 const REASONS = {
@@ -11,35 +11,48 @@ const REASONS = {
   engine: "No replica of the model gave a sound answer",
 };
 const THINGS = ["type", "line", "model", "brand"]; // what a product sentence may be about, best first
-const CURRENCIES = [
-  ["$", /\$|\b(usd|dollars?|bucks?)\b/i],
-  ["£", /£|\b(gbp|pounds?|quid)\b/i],
-  ["€", /€|\b(eur|euros?)\b/i],
-  ["¥", /¥|\b(jpy|yen)\b/i],
-];
 
-/** The plan in one line, as parts: what is asked, then each facet and price that narrows it. */
-export function sentence(plan, utterances) {
-  const opening = INTENTS[plan.intent] ?? plan.intent;
-  if (plan.intent !== "find_product" && plan.intent !== "ask_product") return [opening];
-  const thing = THINGS.find((facet) => plan.facets[facet]);
-  const what = thing ? plan.facets[thing].join(", ") : (plan.queries[0] ?? "something");
-  const rest = Object.entries(plan.facets).filter(([facet]) => facet !== thing);
-  const narrowing = rest.map(([facet, values]) => named(FACETS[facet] ?? facet, values.join(", ")));
-  const price = priceWords(plan.price, utterances);
-  return [`${opening} ${what}`, ...narrowing, ...(price ? [price] : [])];
+/** The plan in one line, as parts: what is asked, then what narrows it. */
+export function sentence(plan) {
+  const opening = titled(plan.intent);
+  if (!isAboutProducts(plan.intent)) return [opening];
+  const things = (plan.parts.length > 0 ? plan.parts : [plan]).map((item) => named(item) ?? "something");
+  const subject = plan.parts.length > 0 ? null : THINGS.find((facet) => plan.facets[facet]);
+  const narrowing = labelled(plan, subject).map(({ label, value, refused }) => {
+    if (refused) return `not ${value}`;
+    // "brand nike", but "size 10" where the shopper said "size 10" and not "10"
+    return value.toLowerCase().startsWith(`${label} `) || label === "" ? value : `${label} ${value}`;
+  });
+  return [`${opening}: ${things.join(" and ")}`, ...narrowing];
 }
 
-/** "brand nike", but "size 10" where the shopper said "size 10" and not "10". */
-function named(label, value) {
-  return value.toLowerCase().startsWith(`${label} `) ? value : `${label} ${value}`;
+function named({ facets, queries }) {
+  const thing = THINGS.find((facet) => facets[facet]);
+  return thing ? facets[thing].join(", ") : queries[0];
 }
 
-/** "under $100", "$20 to $40", or null where no bound is named; the currency is the one the shopper wrote, if any. */
-export function priceWords({ min, max }, utterances) {
-  const said = utterances.join(" ");
-  const symbol = CURRENCIES.find(([, pattern]) => pattern.test(said))?.[0] ?? "";
-  const money = (amount) => symbol + amount.toLocaleString("en", { maximumFractionDigits: 2 });
+/** Everything that narrows a plan or one of its parts, as {label, value, refused}, but for the facet `besides`. */
+function labelled({ facets, exclude, price, rating, sort, offers }, besides = null) {
+  const values = (table, refused) =>
+    Object.entries(table)
+      .filter(([facet]) => facet !== besides || refused)
+      .flatMap(([facet, each]) => each.map((value) => ({ label: spoken(facet), value, refused })));
+  const said = [...values(facets, false), ...values(exclude, true)];
+  const money = priceWords(price);
+  if (money) said.push({ label: "price", value: money });
+  if (rating?.min) said.push({ label: "rating", value: `${rating.min} of 5 and up` });
+  for (const offer of offers ?? []) said.push({ label: "", value: spoken(offer) });
+  if (sort && sort !== "relevance") said.push({ label: "", value: SORTS[sort] ?? spoken(sort) });
+  return said;
+}
+
+/** "under $100", "$20 to $40", or null where no bound is named; without a currency the amounts stand alone. */
+export function priceWords({ min, max, currency }) {
+  const style = currency ? { style: "currency", currency, currencyDisplay: "narrowSymbol" } : {};
+  const money = (amount) => {
+    const digits = Number.isInteger(amount) ? 0 : 2;
+    return amount.toLocaleString("en", { ...style, minimumFractionDigits: digits, maximumFractionDigits: digits });
+  };
   if (min !== null && max !== null) return `${money(min)} to ${money(max)}`;
   if (max !== null) return `under ${money(max)}`;
   return min !== null ? `over ${money(min)}` : null;
@@ -48,17 +61,11 @@ export function priceWords({ min, max }, utterances) {
 /** The whole answer of POST /plan; `utterances` are the history and the question, oldest first. */
 export function planView(answer, utterances) {
   const { plan } = answer;
-  const [opening, ...narrowing] = sentence(plan, utterances);
   return [
     element("p", { class: "asked", dir: "auto" }, utterances.join(" → ")),
-    element(
-      "p",
-      { class: "sentence" },
-      element("strong", {}, opening),
-      narrowing.flatMap((part) => [" · ", element("bdi", {}, part)]),
-    ),
+    sentenceView(plan),
     answer.degraded ? degradedNote(answer) : null,
-    element("dl", { class: "facts" }, facts(plan, utterances)),
+    element("dl", { class: "facts" }, facts(plan)),
     element("p", { class: "origin" }, originBadge(answer), ` ${originWords(answer)}`),
     element(
       "details",
@@ -73,16 +80,25 @@ export function planView(answer, utterances) {
   ].filter((child) => child !== null);
 }
 
-function facts(plan, utterances) {
-  const price = priceWords(plan.price, utterances);
-  const chips = Object.entries(plan.facets).flatMap(([facet, values]) => values.map((value) => chip(facet, value)));
-  if (price) chips.push(chip("price", price));
-  const sources = plan.sources.map((source) => SOURCES[source] ?? source);
+/** The plan's sentence, its opening set apart. */
+export function sentenceView(plan) {
+  const [opening, ...narrowing] = sentence(plan);
+  return element(
+    "p",
+    { class: "sentence", title: meaningOf(plan.intent) },
+    element("strong", {}, opening),
+    narrowing.flatMap((part) => [" · ", element("bdi", {}, part)]),
+  );
+}
+
+function facts(plan) {
+  const parts = plan.parts.map((part) => element("li", {}, chips(part), listed("queries", part.queries, "")));
   return [
-    fact("Facets", chips.length > 0 ? element("ul", { class: "chips" }, chips) : "None named"),
+    fact(parts.length > 0 ? "For all of them" : "What narrows it", chips(plan) ?? "Nothing named"),
+    parts.length > 0 ? fact("Several things", element("ol", { class: "parts" }, parts)) : null,
     fact("Searches, in order", listed("queries", plan.queries, "Nothing to search")),
-    fact("Sources, best first", listed("sources", sources, "None to ask")),
-    fact("Vertical", plan.vertical === null ? "Any" : (VERTICALS[plan.vertical] ?? plan.vertical)),
+    fact("Sources, best first", listed("sources", plan.sources.map(titled), "None to ask")),
+    fact("Vertical", plan.vertical === null ? "Any" : verticalName(plan.vertical)),
     fact("Written as", MODES[plan.mode] ?? plan.mode),
   ];
 }
@@ -91,12 +107,18 @@ function fact(term, description) {
   return element("div", {}, element("dt", {}, term), element("dd", {}, description));
 }
 
-function chip(facet, value) {
+function chips(item) {
+  const said = labelled(item);
+  return said.length > 0 ? element("ul", { class: "chips" }, said.map(chip)) : null;
+}
+
+function chip({ label, value, refused }) {
+  const before = `${refused ? "not " : ""}${label}`;
   return element(
     "li",
-    { class: "chip" },
-    element("span", { class: "chip-label" }, FACETS[facet] ?? facet),
-    unseen(": "),
+    { class: refused ? "chip chip-refused" : "chip" },
+    before && element("span", { class: "chip-label" }, before),
+    before && unseen(": "),
     element("bdi", { class: "chip-value" }, value),
   );
 }

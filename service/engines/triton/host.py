@@ -76,7 +76,9 @@ def _die_with(server_pid: int) -> None:
         descriptor = os.pidfd_open(server_pid)
 
         def wait() -> None:
-            select.select([descriptor], [], [])
+            ended = select.poll()  # and not `select`, which takes no descriptor above 1023
+            ended.register(descriptor, select.POLLIN)
+            ended.poll()
             os.kill(os.getpid(), signal.SIGKILL)
 
         threading.Thread(target=wait, daemon=True).start()

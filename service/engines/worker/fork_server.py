@@ -3,10 +3,14 @@
 Loading takes seconds and hundreds of megabytes. A fork takes milliseconds, and replicas, which only read the weights,
 share them: each further replica costs only its K/V cache, and one that dies is replaced at once. This is only for
 models that live in one thread on the CPU (`ModelSource.forkable`): neither threads nor devices survive a fork.
+
+Replicas are orphans that this process adopts: they live on where the fork server is lost, and another one is started.
 """
 
 import asyncio
 import contextlib
+import ctypes
+import logging
 import os
 import select
 import signal
@@ -20,6 +24,9 @@ from service.engines.worker.connection import ReplicaConnection
 from service.engines.worker.messages import Failure, Forked, LoadModel, Message, ModelSource, Ready
 from service.engines.worker.spawn import spawn
 
+logger = logging.getLogger(__name__)
+
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _FORK_SECONDS = 10.0  # a fork takes milliseconds; a fork server that takes this long is stuck
 
 
@@ -35,11 +42,12 @@ class Process(Protocol):
 
 
 class ForkedProcess:
-    """A grandchild process, held by its descriptor, so that a reused process id is never signalled."""
+    """A replica's process, held by its descriptor, so that a reused process id is never signalled."""
 
     def __init__(self, pid: int) -> None:
         """Open the process descriptor. Raises EngineUnavailableError when the process has already ended."""
         self.pid = pid
+        self._code: int | None = None
         try:
             self._descriptor = os.pidfd_open(pid)
         except OSError as error:
@@ -50,9 +58,15 @@ class ForkedProcess:
             signal.pidfd_send_signal(self._descriptor, signal.SIGKILL)
 
     def wait(self) -> int:
-        """Return once it has ended; only its parent, the fork server, gets the exit code."""
-        select.select([self._descriptor], [], [])
-        return 0
+        """Return its exit code once it has ended, or its signal as a negative number."""
+        ended = select.poll()  # and not `select`, which takes no descriptor above 1023
+        ended.register(self._descriptor, select.POLLIN)
+        ended.poll()
+        with contextlib.suppress(ChildProcessError):  # another thread was faster, or it has another parent
+            end = os.waitid(os.P_PIDFD, self._descriptor, os.WEXITED)
+            if end is not None:
+                self._code = end.si_status if end.si_code == os.CLD_EXITED else -end.si_status
+        return self._code or 0
 
     def __del__(self) -> None:
         with contextlib.suppress(AttributeError, OSError):
@@ -69,6 +83,7 @@ class ForkServer:
         self._threads = threads
         self._key = key
         self._members = 0
+        self._keeper: asyncio.Task[None] | None = None
         self._one_at_a_time = asyncio.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._link: ReplicaConnection | None = None
@@ -83,10 +98,12 @@ class ForkServer:
         return fork_server
 
     async def leave(self) -> None:
-        """Leave the fork server; the last to leave ends it, and with it every remaining replica."""
+        """Leave the fork server; the last to leave ends it."""
         self._members -= 1
         if self._members == 0:
             self._shared.pop(self._key, None)
+            if self._keeper is not None:
+                self._keeper.cancel()
             async with self._one_at_a_time:
                 await self._stop()
 
@@ -96,7 +113,7 @@ class ForkServer:
         Raises EngineUnavailableError with the fork server's own reason.
         """
         async with self._one_at_a_time:
-            if self._link is None or self._link.gone.is_set():
+            if self._link is None or self._link.gone.is_set() or (self._process and self._process.poll() is not None):
                 await self._stop()
                 await self._start()
             assert self._link is not None
@@ -116,6 +133,7 @@ class ForkServer:
         return ForkedProcess(forked.pid)
 
     async def _start(self) -> None:
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         ours, theirs = socket.socketpair()
         with theirs:
             try:
@@ -134,6 +152,20 @@ class ForkServer:
         if not isinstance(answer, Ready):
             await self._stop()
             raise EngineUnavailableError(_reason(answer))
+        self._keeper = asyncio.create_task(self._replace(self._link))
+
+    async def _replace(self, link: ReplicaConnection) -> None:
+        """Start another fork server where this one is lost; if that fails, the next fork tries it again."""
+        await link.gone.wait()
+        async with self._one_at_a_time:
+            if self._link is not link or not self._members:
+                return
+            logger.error("the process that replicas are forked from is lost: another one is started")
+            await self._stop()
+            try:
+                await self._start()
+            except EngineUnavailableError as error:
+                logger.error("no process to fork replicas from", extra={"reason": str(error)})
 
     async def _stop(self) -> None:
         link, control, process = self._link, self._control, self._process

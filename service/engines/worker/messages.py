@@ -27,14 +27,16 @@ class ModelSource:
     """How a replica gets its model: `loader` is "module:function", called with keyword `arguments`.
 
     It is a name and not the function itself, so that the server need not import torch. Sources of equal `version` give
-    equal answers: cached plans of one are valid for the other. A `forkable` model lives in one thread on the CPU, and
-    therefore survives a fork of its process.
+    equal answers: cached plans of one are valid for the other. `check` names a function that returns the version of
+    what is there now, from the same arguments. A `forkable` model lives in one thread on the CPU, and therefore
+    survives a fork of its process.
     """
 
     loader: str
     arguments: Mapping[str, object]
     version: str = ""
     forkable: bool = False
+    check: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pkgutil import resolve_name
 from typing import Protocol
@@ -21,6 +22,7 @@ from service.engines.worker.spawn import FORK_SERVER, REPLICA, take_name
 from service.telemetry.logs import configure_logging, error_location, progress_line
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_ADOPTION_SECONDS = 10.0  # milliseconds, as soon as the process between has ended
 # The gateway has priority where both want a core: it needs it for a fraction of a millisecond, and requests whose
 # turn has come wait for it.
 NICENESS = 5
@@ -36,6 +38,10 @@ class WorkerModel(Protocol):
     def kernel(self) -> str: ...
 
     def generate(self, request: GenerationRequest, cancelled: Callable[[], bool]) -> GenerationResult: ...
+
+
+class ModelChangedError(RuntimeError):
+    """Raised when what was loaded is not what the version stands for."""
 
 
 def main() -> int:
@@ -61,7 +67,8 @@ def main() -> int:
 def die_with_parent(parent_pid: int) -> bool:
     """Ask the kernel to kill this process when its parent dies; return False if it is already dead.
 
-    The kernel means the parent's *thread* that started this process, so the server starts replicas from its main one.
+    The kernel means the parent's *thread* that started this process, so the server starts replicas from its main one;
+    orphans, too, are adopted by it.
     """
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -74,6 +81,11 @@ def _load(channel: Channel, source: ModelSource) -> WorkerModel | None:
         with progress_line("loading the model"):
             loader: Callable[..., WorkerModel] = resolve_name(source.loader)
             model = loader(**source.arguments)
+            if source.check and (found := resolve_name(source.check)(**source.arguments)) != source.version:
+                raise ModelChangedError(
+                    f"the model's files have changed since version {source.version} was read, and are now {found}: "
+                    "a reload serves them"
+                )
     except Exception as error:
         channel.send(Failure(_one_line(error)))
         return None
@@ -84,25 +96,39 @@ def _load(channel: Channel, source: ModelSource) -> WorkerModel | None:
 
 
 def _fork_on_demand(stream: socket.socket, channel: Channel, model: WorkerModel) -> int:
-    """Fork one replica for each descriptor that arrives, which is its socket."""
+    """Fork one replica for each descriptor that arrives, which is its socket.
+
+    It is forked twice: the orphan becomes the server's child, and so it outlives this process but not the server.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel reaps ended children by itself
-    pid = os.getpid()
+    server = os.getppid()
     while (order := socket.recv_fds(stream, 1, 1))[0]:
         (descriptor,) = order[1]
+        told, tell = os.pipe()
         with socket.socket(fileno=descriptor) as theirs:
-            child = os.fork()
-            if child == 0:
+            if os.fork() == 0:
+                take_name(REPLICA)
+                if replica := os.fork():
+                    os.write(tell, str(replica).encode())
+                    os._exit(0)
+                for ours in (told, tell):
+                    os.close(ours)
                 stream.close()
-                os._exit(_serve_forked(theirs, model, pid))
-        channel.send(Forked(child))
+                os._exit(_serve_forked(theirs, model, server))
+        os.close(tell)
+        pid = os.read(told, 32)
+        os.close(told)
+        channel.send(Forked(int(pid)))
     return 0
 
 
-def _serve_forked(stream: socket.socket, model: WorkerModel, fork_server_pid: int) -> int:
+def _serve_forked(stream: socket.socket, model: WorkerModel, server_pid: int) -> int:
     with contextlib.suppress(ConnectionError):
         channel = Channel(stream)
-        take_name(REPLICA)
-        if die_with_parent(fork_server_pid) and isinstance(channel.receive(), LoadModel):
+        end = time.monotonic() + _ADOPTION_SECONDS
+        while os.getppid() != server_pid and time.monotonic() < end:
+            time.sleep(0.001)
+        if die_with_parent(server_pid) and isinstance(channel.receive(), LoadModel):
             channel.send(Ready(model.id, model.kernel))
             return _serve(channel, model)
     return 1

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import socket
 import time
 
@@ -28,6 +29,7 @@ logger = logging.getLogger(__name__)
 START_SECONDS = 1800.0  # the first start fetches the base weights
 GRACE_SECONDS = 2.0
 _MOST_GRACE_SECONDS = 10.0
+_END_SECONDS = 1.0  # for a process whose socket is closed
 
 
 class ReplicaEngine:
@@ -112,9 +114,17 @@ class ReplicaEngine:
         link.close()
         raise EngineUnavailableError("the replica sent an unexpected message")
 
-    async def failed(self) -> None:
-        if self._link is not None:
-            await self._link.gone.wait()
+    async def failed(self) -> str:
+        """Return how the process ended, once it has."""
+        if self._link is None or self._process is None:
+            return "it was never started"
+        await self._link.gone.wait()
+        try:
+            async with asyncio.timeout(_END_SECONDS):
+                code = await asyncio.to_thread(self._process.wait)
+        except TimeoutError:
+            return "its process closed the connection"
+        return f"its process ended with {code}" if code >= 0 else f"its process ended by {signal.Signals(-code).name}"
 
     async def close(self) -> None:
         await self._stop()

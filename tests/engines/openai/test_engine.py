@@ -20,6 +20,7 @@ from service.planner.plan_cache import PlanCache
 from service.planner.planner import Planner
 from service.planner.prompt import PlanTask, render_prompt
 from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
 from tests.engines.openai import fake_completions as fakes
 from tests.engines.openai.fake_completions import ILLEGAL, LEGAL, FakeCompletions, running
 from tests.tiny_model import BOS, MODEL_ID, write_tiny_model
@@ -53,7 +54,11 @@ def engine_for(url: str, folder: Path, **changes: Any) -> OpenAiEngine:
 
 
 def request(**changes: Any) -> GenerationRequest:
-    asked: dict[str, Any] = {"prompt": render_prompt(QUESTION), "grammar": plan_grammar(QUESTION), "strategy": "draft"}
+    asked: dict[str, Any] = {
+        "prompt": render_prompt(QUESTION),
+        "grammar": plan_grammar(QUESTION, shipped_vocabulary()),
+        "strategy": "draft",
+    }
     return GenerationRequest(**(asked | changes))
 
 
@@ -283,8 +288,8 @@ async def test_an_engine_that_was_not_started_has_nothing_to_say(folder: Path) -
 async def test_behind_the_gateway_rules_plan_what_the_server_does_not(server: FakeCompletions, folder: Path) -> None:
     pool = ReplicaPool([engine_for(server.url, folder) for _ in range(2)])
     await pool.start()
-    planner = CachingPlanner(Planner(pool, "draft"), lambda: "", PlanCache(0, 1.0))
-    task = PlanTask(QUESTION, time.monotonic() + 30)
+    planner = CachingPlanner(Planner(pool, shipped_vocabulary(), "draft"), lambda: "", PlanCache(0, 1.0))
+    task = PlanTask(QUESTION, shipped_vocabulary(), time.monotonic() + 30)
 
     planned = await planner.plan(task)
     assert (planned.source, planned.strategy) == ("model", "draft")
@@ -296,5 +301,5 @@ async def test_behind_the_gateway_rules_plan_what_the_server_does_not(server: Fa
     server.text = LEGAL
     await server.start()
     await until(lambda: pool.usable_count == 2)
-    assert (await planner.plan(PlanTask(QUESTION, time.monotonic() + 30))).source == "model"
+    assert (await planner.plan(PlanTask(QUESTION, shipped_vocabulary(), time.monotonic() + 30))).source == "model"
     await pool.close()

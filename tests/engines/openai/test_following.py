@@ -11,6 +11,7 @@ from service.decoding.constraint import GrammarCompiler, GrammarError
 from service.engines.openai.following import TextFollower
 from service.planner.grammar import plan_grammar
 from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
 from tests.tiny_model import EOS, write_tiny_model
 
 QUESTION = Question.parse("red nike crème shoes under $100")
@@ -24,7 +25,7 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> GrammarCompiler:
 
 
 def follower(compiler: GrammarCompiler) -> TextFollower:
-    return TextFollower(compiler, compiler.compile(plan_grammar(QUESTION)), EOS)
+    return TextFollower(compiler, compiler.compile(plan_grammar(QUESTION, shipped_vocabulary())), EOS)
 
 
 @settings(deadline=None, max_examples=40)

@@ -29,6 +29,7 @@ from service.planner.plan_cache import PlanCache
 from service.planner.planner import Planner
 from service.planner.prompt import PlanTask, render_prompt
 from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
 from service.weights.exporting import export_model
 from service.weights.head_layouts import LAYOUTS
@@ -127,7 +128,10 @@ def request(words: str, **changes: float) -> GenerationRequest:
     question = Question.parse(words)
     asked = {"deadline": time.monotonic() + PATIENCE} | changes
     return GenerationRequest(
-        prompt=render_prompt(question), grammar=plan_grammar(question), strategy="autoregressive", **asked
+        prompt=render_prompt(question),
+        grammar=plan_grammar(question, shipped_vocabulary()),
+        strategy="autoregressive",
+        **asked,
     )
 
 
@@ -163,12 +167,14 @@ async def test_a_deadline_and_a_cancelled_request_leave_it_free(engine: OpenAiEn
 async def test_killed_it_is_missed_and_rules_plan_and_it_is_taken_up_again(server: Server) -> None:
     pool = ReplicaPool([engine_for(server)])
     await pool.start()
-    planner = CachingPlanner(Planner(pool, "autoregressive"), lambda: "", PlanCache(0, 1.0))
+    planner = CachingPlanner(Planner(pool, shipped_vocabulary(), "autoregressive"), lambda: "", PlanCache(0, 1.0))
     question = Question.parse(QUESTIONS[1])
-    assert (await planner.plan(PlanTask(question, time.monotonic() + PATIENCE))).source == "model"
+    assert (await planner.plan(PlanTask(question, shipped_vocabulary(), time.monotonic() + PATIENCE))).source == "model"
 
     server.kill()
-    assert (await planner.plan(PlanTask(question, time.monotonic() + PATIENCE))).source == "fallback"
+    assert (
+        await planner.plan(PlanTask(question, shipped_vocabulary(), time.monotonic() + PATIENCE))
+    ).source == "fallback"
     with pytest.raises(EngineUnavailableError):
         await engine_for(server).start()
 
@@ -176,5 +182,5 @@ async def test_killed_it_is_missed_and_rules_plan_and_it_is_taken_up_again(serve
     async with asyncio.timeout(PATIENCE):
         while not pool.usable_count:
             await asyncio.sleep(0.1)
-    assert (await planner.plan(PlanTask(question, time.monotonic() + PATIENCE))).source == "model"
+    assert (await planner.plan(PlanTask(question, shipped_vocabulary(), time.monotonic() + PATIENCE))).source == "model"
     await pool.close()

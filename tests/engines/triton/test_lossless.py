@@ -16,6 +16,7 @@ from service.engines.triton.engine import TritonEngine
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
 from tests.triton_server import TritonServer, needs_triton, triton_server
 
@@ -52,7 +53,10 @@ def ask(server: TritonServer, requests: list[GenerationRequest], strategy: Strat
 
 def request(question: Question, strategy: Strategy = "medusa", *, trace: bool = False) -> GenerationRequest:
     return GenerationRequest(
-        prompt=render_prompt(question), grammar=plan_grammar(question), strategy=strategy, trace=trace
+        prompt=render_prompt(question),
+        grammar=plan_grammar(question, shipped_vocabulary()),
+        strategy=strategy,
+        trace=trace,
     )
 
 

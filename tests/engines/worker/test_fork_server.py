@@ -2,8 +2,11 @@
 
 import asyncio
 import os
+import resource
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -100,15 +103,85 @@ async def test_a_hung_one_is_killed_after_a_cancellation(pair: list[ReplicaEngin
     eventually(lambda: not is_alive(pid), "the hung replica lives on")
 
 
-async def test_they_die_with_the_template_and_start_with_a_new_one(pair: list[ReplicaEngine]) -> None:
-    pids = [engine.pid for engine in pair if engine.pid is not None]
-    os.kill(fork_server_pid(), signal.SIGKILL)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+async def test_they_live_on_without_the_template_and_are_replaced_from_a_new_one(
+    pair: list[ReplicaEngine], number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.engines.worker.fork_server._FORK_SECONDS", 0.5)
+    lost, pids = fork_server_pid(), [engine.pid for engine in pair]
+    os.kill(lost, number)
+    victim, other = pair
+    if number == signal.SIGSTOP:
+        assert victim.pid is not None
+        os.kill(victim.pid, signal.SIGKILL)
+        assert await asyncio.wait_for(victim.failed(), 5) == "its process ended by SIGKILL"
+        with pytest.raises(EngineUnavailableError, match="does not answer"):
+            await victim.start()
+        await victim.start()
+    async with asyncio.timeout(20):
+        while lost in templates() or not templates():
+            await asyncio.sleep(0.01)
+    assert other.pid == pids[1]
     for engine in pair:
-        await asyncio.wait_for(engine.failed(), 5)
-    eventually(lambda: not any(map(is_alive, pids)), "a replica outlived the process it came from")
-    for engine in pair:
-        await engine.start()
         assert (await engine.generate(request())).stop_reason == "finished"
+
+
+async def test_they_die_with_the_server() -> None:
+    program = (
+        "import asyncio, dataclasses, os, signal\n"
+        "from service.engines.worker.replica import ReplicaEngine\n"
+        "from tests.fake_models import fake_source\n"
+        "async def main():\n"
+        "    engine = ReplicaEngine(dataclasses.replace(fake_source(), forkable=True))\n"
+        "    await engine.start()\n"
+        "    print(engine.pid, flush=True)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "asyncio.run(main())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    ended = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", program], stdout=subprocess.PIPE, env=environment, check=False
+    )
+    assert ended.returncode == -signal.SIGKILL
+    eventually(lambda: not is_alive(int(ended.stdout)), "a replica outlived its server")
+
+
+async def test_they_start_although_a_thousand_descriptors_are_open(pair: list[ReplicaEngine]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip(f"this machine lets a process open {hard} files; 2048 are needed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        for _ in range(2):  # the second start waits for the end of a process with a high descriptor
+            await pair[0].start()
+            assert (await pair[0].generate(request())).stop_reason == "finished"
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_files_that_have_changed_are_not_served_under_the_old_version(tmp_path: Path) -> None:
+    path = tmp_path / "version"
+    path.write_text("one", encoding="utf-8")
+    source = replace(
+        fake_source("answer_of_file", path=str(path)),
+        forkable=True,
+        version="one",
+        check="tests.fake_models:version_of",
+    )
+    engine = ReplicaEngine(source)
+    await engine.start()
+    path.write_text("two", encoding="utf-8")
+    await engine.start()  # forked from what was loaded before
+    os.kill(fork_server_pid(), signal.SIGKILL)
+    async with asyncio.timeout(20):
+        while templates():
+            await asyncio.sleep(0.01)
+    with pytest.raises(EngineUnavailableError, match="changed since version one"):
+        await engine.start()
+    await engine.close()
 
 
 async def test_the_template_ends_with_the_last_engine(pair: list[ReplicaEngine]) -> None:
@@ -118,15 +191,6 @@ async def test_the_template_ends_with_the_last_engine(pair: list[ReplicaEngine])
     assert (await pair[1].generate(request())).stop_reason == "finished"
     await pair[1].close()
     assert not is_alive(parent)
-
-
-async def test_a_stopped_template_is_given_up(pair: list[ReplicaEngine], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("service.engines.worker.fork_server._FORK_SECONDS", 0.2)
-    os.kill(fork_server_pid(), signal.SIGSTOP)
-    with pytest.raises(EngineUnavailableError, match="does not answer"):
-        await pair[0].start()
-    await pair[0].start()  # from a new one
-    assert (await pair[0].generate(request())).stop_reason == "finished"
 
 
 async def test_a_model_that_does_not_load_says_why() -> None:

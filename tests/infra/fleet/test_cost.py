@@ -19,7 +19,7 @@ from infra.fleet.cost import (
     mean_floor,
     mean_share,
 )
-from infra.fleet.cost_report import cpu_service_time, options
+from infra.fleet.cost_report import CPU_TYPES, cpu_service_time, options
 from infra.fleet.instances import catalogue
 from infra.fleet.settings import FLEETS, FleetSettings
 from service.telemetry.emf import EmfCollector
@@ -60,7 +60,10 @@ def test_the_arithmetic_source_and_date_are_printed(capsys: pytest.CaptureFixtur
         "a million plans",
         "STATED",
         "not measured on hardware",
-        "service time of c7i.4xlarge and c7a.4xlarge: measured",
+        "service time of c7i.4xlarge: 49.3 ms, measured",
+        "service time of c8g.4xlarge: 82.8 ms, stated, no arm64 core was timed",
+        "network load balancers, for PrivateLink",
+        "network load balancer capacity units",
         "inf2.xlarge alone",
         "as in the file",
         "half inf2.xlarge, half c7",
@@ -89,7 +92,7 @@ def test_what_is_logged_and_measured_of_a_plan_weighs_what_the_bill_says() -> No
             metrics.arrived()
             metrics.planned(
                 Outcome(
-                    rung="model",
+                    source="model",
                     milliseconds=20 + number / 7,
                     degraded=False,
                     queue_milliseconds=number / 13,
@@ -111,15 +114,28 @@ def test_what_is_logged_and_measured_of_a_plan_weighs_what_the_bill_says() -> No
 def test_options_are_compared_on_the_ordinary_peak_and_say_their_ground() -> None:
     found = {option.name: option for option in options(PRIME_DAY, Prices.from_json())}
     cheapest, *_ = options(PRIME_DAY, Prices.from_json())
-    assert {"inf2.xlarge alone", "as in the file", "c7a.4xlarge alone", "c7i.4xlarge alone"} <= set(found)
+    assert {"as in the file", *(f"{kind} alone" for kind in ("inf2.xlarge", *CPU_TYPES))} <= set(found)
+    assert found["c8g.4xlarge alone"].ground == "stated"
     inf2 = found["inf2.xlarge alone"]
     assert inf2.counts == (("inf2.xlarge", math.ceil(250_000 / 60 / (0.61624 / 0.02))),)
     assert (inf2.ground, found["c7a.4xlarge alone"].ground) == ("stated", "measured elsewhere")
     assert cheapest.hourly == min(option.hourly for option in found.values())
 
 
+def test_network_load_balancers_cost_where_callers_come_by_privatelink() -> None:
+    def lines(fleet: FleetSettings) -> dict[str, float]:
+        return {item.what: item.count for item in bills(fleet, Prices.from_json())[0].items}
+
+    found = lines(PRIME_DAY)
+    assert found["network load balancers, for PrivateLink"] == PRIME_DAY.cells
+    assert found["network load balancer capacity units"] == found["load balancer capacity units"]
+    routed = PRIME_DAY.access.model_copy(update={"privatelink": False})
+    assert lines(PRIME_DAY.model_copy(update={"access": routed}))["network load balancers, for PrivateLink"] == 0
+
+
 def test_without_figures_processors_are_not_compared(tmp_path: Path) -> None:
-    assert cpu_service_time(tmp_path) is None
+    assert cpu_service_time(figures=tmp_path) is None
+    assert cpu_service_time("arm64", tmp_path) is None
 
 
 def test_the_week_s_average_is_below_its_peak() -> None:

@@ -42,7 +42,7 @@ def test_the_service_publishes_what_operations_need() -> None:
         "Latency", "QueueTime", "OutstandingPerReplica", "Admitted", "Shed", "Degraded", "CacheHits", "CacheMisses",
         "TokensPerStep", "ForcedShare", "ReplicaRestarts", "ReplicasInService", "SloGood", "SloBad",
     }  # fmt: skip
-    assert ("Fleet", "Cell", "Rung") in metrics().metric("Latency").dimensions
+    assert ("Fleet", "Cell", "Source") in metrics().metric("Latency").dimensions
 
 
 def test_every_described_dimension_is_used() -> None:
@@ -55,7 +55,7 @@ def test_every_described_dimension_is_used() -> None:
     ("name", "dimensions", "complaint"),
     [
         ("SlowGood", None, "no metric 'SlowGood'"),
-        ("SloGood", ("Fleet", "Cell", "Rung"), "SloGood is published under Fleet/Cell, not Fleet/Cell/Rung"),
+        ("SloGood", ("Fleet", "Cell", "Source"), "SloGood is published under Fleet/Cell, not Fleet/Cell/Source"),
     ],
 )
 def test_a_wrong_name_says_what_is_known(name: str, dimensions: tuple[str, ...] | None, complaint: str) -> None:

@@ -28,7 +28,7 @@ def test_a_load_leaves_a_report_a_result_and_its_curve(tmp_path: Path) -> None:
     result = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
     assert result["requests"] > 20
     assert result["errors"] == {}
-    assert set(result["rungs"]) <= {"model", "cache", "fallback"}
+    assert set(result["sources"]) <= {"model", "cache", "fallback"}
     assert one.stdout.splitlines()[0].endswith("of the requests were planned by rule")
     assert "WARNING" not in one.stdout
     assert "data:image/png" in (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -31,11 +31,11 @@ def test_a_run_in_numbers() -> None:
     assert result["planned_by_rule_because"] == {"capacity": 2}
     assert result["offered_per_second"] == 4.0
     assert result["goodput_per_second"] == 1.0
-    assert result["rungs"] == {"cache": 1, "failed": 2, "fallback": 2, "model": 2, "shed": 1}
+    assert result["sources"] == {"cache": 1, "failed": 2, "fallback": 2, "model": 2, "shed": 1}
     assert result["model_answers_in_deadline"] == 0.5
     assert result["answered_within_deadline_and_allowance"] == 0.625
     assert result["errors"] == {"no answer": 1, "status 500": 1}
-    assert result["latency_ms_by_rung"]["cache"]["p50"] == 10.0
+    assert result["latency_ms_by_source"]["cache"]["p50"] == 10.0
     assert result["latency_ms"]["max"] == 10_000
     assert result["generator_lag_ms"]["p50"] == 1.0
     json.dumps(result)

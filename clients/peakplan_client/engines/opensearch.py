@@ -1,0 +1,92 @@
+"""OpenSearch and Elasticsearch: the body of a `_search`. Both understand all of it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from peakplan_client.mapping import CatalogueMapping
+from peakplan_client.searching import Boost, Filter, NoneOf, NotInText, Range, Search
+
+Clause = dict[str, Any]
+STRONG_MATCH = "60%"  # of a query's words, where results are sorted by something else than relevance
+
+
+def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Callable[[str], None]) -> Clause:
+    """Return the body of `POST /<index>/_search`.
+
+    Where a field sorts, what matches a query well comes first; otherwise the cheapest product that shares one word
+    would lead.
+    """
+    any_text: Clause = {
+        "bool": {
+            "should": [_any_word(text.words, text.weight, mapping) for text in search.texts],
+            "minimum_should_match": 1,
+        }
+    }
+    wanted: list[Clause] = [_filter(each) for each in search.filters if not isinstance(each, NoneOf | NotInText)]
+    unwanted = [_filter(each) for each in search.filters if isinstance(each, NoneOf | NotInText)]
+    limits = {name: found for name, found in (("filter", wanted), ("must_not", unwanted)) if found}
+    sort = search.sort
+    if sort is not None and sort.field is None:
+        note("this sort has no field in the mapping: results stay sorted by relevance")
+    if sort is None or sort.field is None:
+        query: Clause = {"bool": {"must": [any_text], **limits}}
+        return {"size": limit, "query": _boosted(query, search.boosts, mapping)}
+    strong = [_strong_match(text.words, mapping) for text in search.texts[:1]]
+    query = {"bool": {**limits, "filter": [any_text, *wanted], "should": strong}}
+    by_field: Clause = {sort.field: {"order": sort.order, "missing": "_last"}}
+    return {"size": limit, "query": query, "sort": [{"_score": {"order": "desc"}}, by_field]}
+
+
+def _fields(mapping: CatalogueMapping) -> list[str]:
+    return [f"{field}^{weight:g}" for field, weight in mapping.text.items()]
+
+
+def _any_word(text: str, weight: float, mapping: CatalogueMapping) -> Clause:
+    return {
+        "multi_match": {
+            "query": text,
+            "fields": _fields(mapping),
+            "type": "most_fields",
+            "operator": "or",
+            "boost": weight,
+        }
+    }
+
+
+def _strong_match(text: str, mapping: CatalogueMapping) -> Clause:
+    match = {"query": text, "fields": _fields(mapping), "type": "cross_fields", "minimum_should_match": STRONG_MATCH}
+    return {"constant_score": {"filter": {"multi_match": match}, "boost": 1}}
+
+
+def _filter(condition: Filter) -> Clause:
+    if isinstance(condition, Range):
+        bounds = {"gte": condition.min, "lte": condition.max}
+        return {"range": {condition.field: {name: bound for name, bound in bounds.items() if bound is not None}}}
+    if isinstance(condition, NotInText):
+        return _phrase(condition.words, list(condition.fields))
+    if isinstance(condition, NoneOf):
+        return _one_of(condition.field, condition.values)
+    return {"terms": {condition.field: list(condition.values)}}
+
+
+def _one_of(field: str, values: tuple[str, ...]) -> Clause:
+    """Return a clause for a keyword field, whatever case its values are written in."""
+    return {"bool": {"should": [{"term": {field: {"value": value, "case_insensitive": True}}} for value in values]}}
+
+
+def _phrase(words: str, fields: list[str]) -> Clause:
+    return {"multi_match": {"query": words, "fields": fields, "type": "phrase"}}
+
+
+def _boosted(query: Clause, boosts: tuple[Boost, ...], mapping: CatalogueMapping) -> Clause:
+    """Multiply the score by one plus the weights of the boosts that hold."""
+    if not boosts:
+        return query
+    functions: list[Clause] = [{"filter": {"match_all": {}}, "weight": 1}]
+    for boost in boosts:
+        if boost.field is not None:
+            condition = _one_of(boost.field, boost.values)
+        else:
+            condition = {"bool": {"should": [_phrase(words, list(mapping.text)) for words in boost.values]}}
+        functions.append({"filter": condition, "weight": boost.weight})
+    return {"function_score": {"query": query, "functions": functions, "score_mode": "sum", "boost_mode": "multiply"}}

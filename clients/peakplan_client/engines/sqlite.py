@@ -1,0 +1,98 @@
+"""SQLite with FTS5: one statement and its parameters. No text of a shopper is ever part of the statement.
+
+`index` is a table, `<index>_text` the FTS5 table over its rows, whose columns are the fields of `text` in their order.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from peakplan_client.errors import MappingError
+from peakplan_client.mapping import CatalogueMapping, Value
+from peakplan_client.searching import AnyOf, Boost, Filter, NotInText, Range, Search
+
+STRONG_MATCH = 0.5  # of the best score: what is at least so good is sorted first, where a field sorts
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """What `sqlite3.Connection.execute` takes. Rows have all columns of the table, and a `score` that grows."""
+
+    sql: str
+    parameters: tuple[Value | None, ...]
+
+
+def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Callable[[str], None]) -> Statement:
+    """Return the statement. Each text gives BM25 scores by its weight; boosts multiply their sum."""
+    table, text_table = _name(mapping.index), _name(f"{mapping.index}_text")
+    weights = ", ".join(f"{weight:g}" for weight in mapping.text.values())
+    found = " UNION ALL ".join(
+        f"SELECT rowid AS id, -bm25({text_table}, {weights}) * {text.weight:g} AS score FROM {text_table} "
+        f"WHERE {text_table} MATCH ?"
+        for text in search.texts
+    )
+    parameters: list[Value | None] = [any_word(text.words) for text in search.texts]
+    factor = "1"
+    for boost in search.boosts:
+        condition, values = _boost(boost, text_table)
+        factor += f" + {boost.weight:g} * ({condition})"
+        parameters += values
+    conditions = ["TRUE"]
+    for each in search.filters:
+        condition, values = _filter(each, text_table)
+        conditions.append(condition)
+        parameters += values
+    order = "score DESC"
+    if search.sort is not None and search.sort.field is not None:
+        best = f"score >= {STRONG_MATCH} * (SELECT MAX(score) FROM scored)"
+        order = f"{best} DESC, {_name(search.sort.field)} {search.sort.order.upper()} NULLS LAST, score DESC"
+    elif search.sort is not None:
+        note("this sort has no field in the mapping: results stay sorted by relevance")
+    sql = (
+        f"WITH found AS MATERIALIZED ({found}), summed AS (SELECT id, SUM(score) AS score FROM found GROUP BY id), "
+        f"scored AS (SELECT item.*, summed.score * ({factor}) AS score FROM summed JOIN {table} AS item "
+        f"ON item.rowid = summed.id WHERE {' AND '.join(conditions)}) SELECT * FROM scored ORDER BY {order} LIMIT ?"
+    )
+    return Statement(sql, (*parameters, limit))
+
+
+def any_word(words: str) -> str:
+    """Return an FTS5 expression that any of the words matches: each is a quoted string, which knows no operators."""
+    return " OR ".join(f'"{word}"' for word in dict.fromkeys(words.replace('"', " ").split()))
+
+
+def _phrase(words: str) -> str:
+    return '"' + words.replace('"', " ") + '"'
+
+
+def _name(field: str) -> str:
+    """Return a quoted name. Raises MappingError for a nested field, which a table does not have."""
+    if "." in field:
+        raise MappingError(f"{field!r} is no column's name for SQLite: name a column without a dot in the mapping.")
+    return f'"{field}"'
+
+
+def _filter(condition: Filter, text_table: str) -> tuple[str, list[Value | None]]:
+    if isinstance(condition, Range):
+        column = f"item.{_name(condition.field)}"
+        bounds = [(sign, bound) for sign, bound in ((">=", condition.min), ("<=", condition.max)) if bound is not None]
+        return " AND ".join(f"{column} {sign} ?" for sign, _ in bounds), [bound for _, bound in bounds]
+    if isinstance(condition, NotInText):
+        columns = " ".join(_name(field) for field in condition.fields)
+        inside = f"SELECT rowid FROM {text_table} WHERE {text_table} MATCH ?"
+        return f"summed.id NOT IN ({inside})", [f"{{{columns}}} : {_phrase(condition.words)}"]
+    if isinstance(condition, AnyOf):
+        return _one_of(condition.field, condition.values)
+    inside, values = _one_of(condition.field, condition.values)
+    return f"NOT COALESCE({inside}, FALSE)", values
+
+
+def _one_of(field: str, values: tuple[Value, ...]) -> tuple[str, list[Value | None]]:
+    return f"item.{_name(field)} COLLATE NOCASE IN ({', '.join('?' * len(values))})", list(values)
+
+
+def _boost(boost: Boost, text_table: str) -> tuple[str, list[Value | None]]:
+    if boost.field is not None:
+        inside, values = _one_of(boost.field, boost.values)
+        return f"COALESCE({inside}, FALSE)", values
+    inside = f"SELECT rowid FROM {text_table} WHERE {text_table} MATCH ?"
+    return f"summed.id IN ({inside})", [" OR ".join(_phrase(words) for words in boost.values)]

@@ -1,0 +1,229 @@
+"""The mapping file: which fields of a catalogue hold what a plan speaks of, and by what names.
+
+docs/search.md explains every key with examples. What a file gets wrong is refused with file, key and what to do.
+"""
+
+import re
+import unicodedata
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from peakplan_client.errors import MappingError
+
+# Names are part of queries as they stand, so that nothing but a name may be one.
+FieldName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")]
+IndexName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*$")]
+Currency = Annotated[str, StringConstraints(pattern=r"^[A-Z]{3}$")]
+Value = str | bool | int | float
+
+
+def _one_of(*names: str) -> AfterValidator:
+    def check(name: str) -> str:
+        if name not in names:
+            raise ValueError(f"is not known: use {', '.join(names)}")
+        return name
+
+    return AfterValidator(check)
+
+
+SortName = Annotated[str, _one_of("price_asc", "price_desc", "rating", "newest", "best_selling")]
+OfferName = Annotated[str, _one_of("in_stock", "on_sale", "free_shipping", "fast_delivery")]
+
+_WORD = re.compile(r"[^\W_]+(?:[.'’-][^\W_]+)*")
+_PLURALS = (("ies", "y"), ("sses", "ss"), ("shes", "sh"), ("ches", "ch"), ("xes", "x"))
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text in lower case: letters and digits, with single signs inside ("t-shirt", "3.5mm").
+
+    Nothing else of a shopper's text ever becomes part of a query, so that it can hold no query syntax.
+    """
+    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold())
+
+
+def stem(word: str) -> str:
+    """Return a word without its plural or possessive ending, which is enough to compare names of values."""
+    word = re.sub(r"['’]s?$|['’](?=s$)", "", word.replace("’", "'"))
+    for ending, singular in _PLURALS:
+        if word.endswith(ending) and len(word) > len(ending) + 1:
+            return word.removesuffix(ending) + singular
+    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
+
+
+def normal(text: str) -> tuple[str, ...]:
+    """Return a value's words as they are compared: without case, plural and signs."""
+    return tuple(stem(part) for word in words(text) for part in re.split(r"[.-]", word))
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FacetMapping(_Strict):
+    """Where one facet's values are: in `field`, or only in the text where there is none.
+
+    `values` are catalogue values, each with the words that shoppers use for it; without them the field is taken to
+    hold what shoppers say. A facet boosts by `boost`: 1 doubles a product's score.
+    """
+
+    field: FieldName | None = None
+    values: dict[str, list[str]] | None = None
+    boost: float = Field(default=0.5, ge=0, le=10)
+
+    @model_validator(mode="after")
+    def _values_need_a_field(self) -> Self:
+        if self.values is not None and self.field is None:
+            raise ValueError("has values but no field that holds them: name the `field`, or remove `values`")
+        return self
+
+    @cached_property
+    def _by_name(self) -> dict[tuple[str, ...], list[str]]:
+        found: dict[tuple[str, ...], list[str]] = {}
+        for value, synonyms in (self.values or {}).items():
+            for name in (value, *synonyms):
+                if value not in found.setdefault(normal(name), []):
+                    found[normal(name)].append(value)
+        return found
+
+    def exact(self, said: str) -> list[str]:
+        """Return the catalogue values whose name, or a synonym of it, is just what was said."""
+        if self.values is None:
+            return [" ".join(words(said))] if self.field and words(said) else []
+        return self._by_name.get(normal(said), [])
+
+    def within(self, said: str) -> list[str]:
+        """Return the catalogue values of the longest name in what was said: "boot" of "leather hiking boots"."""
+        if self.values is None or (found := self.exact(said)):
+            return self.exact(said)
+        all_words = normal(said)
+        for length in range(len(all_words) - 1, 0, -1):
+            for first in range(len(all_words) - length, -1, -1):  # what a product is stands last in English
+                if found := self._by_name.get(all_words[first : first + length], []):
+                    return found
+        return []
+
+
+class VerticalMapping(_Strict):
+    """Which values of `field` each vertical of the plan means. It boosts."""
+
+    field: FieldName
+    values: dict[str, list[str]]
+    boost: float = Field(default=0.3, ge=0, le=10)
+
+
+class PriceMapping(_Strict):
+    """The field of the price, its currency, and what one unit of other currencies is worth in it."""
+
+    field: FieldName
+    currency: Currency | None = None
+    rates: dict[Currency, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _rates_need_a_currency(self) -> Self:
+        if self.rates and self.currency is None:
+            raise ValueError("has rates, but no `currency` that they lead to: add the catalogue's, such as USD")
+        return self
+
+
+class RatingMapping(_Strict):
+    """The field of the rating, and the best value that it can have."""
+
+    field: FieldName
+    best: float = Field(default=5, gt=0)
+
+
+class OfferMapping(_Strict):
+    """What makes an offer true: `field` equals one of `values`, or is `min` at least."""
+
+    field: FieldName
+    values: list[Value] | None = None
+    min: float | None = None
+
+    @model_validator(mode="after")
+    def _one_condition(self) -> Self:
+        if (self.values is None) == (self.min is None):
+            raise ValueError("needs either `values` (such as [true]) or `min` (such as 1)")
+        return self
+
+
+class SortMapping(_Strict):
+    """How to sort: by a field, or in Algolia by a replica index that is sorted so."""
+
+    field: FieldName | None = None
+    order: Literal["asc", "desc"] = "desc"
+    index: IndexName | None = None
+
+    @model_validator(mode="after")
+    def _something_to_sort_by(self) -> Self:
+        if self.field is None and self.index is None:
+            raise ValueError("needs a `field`, or for Algolia the replica's `index`")
+        return self
+
+
+class CatalogueMapping(_Strict):
+    """A whole mapping file. `text` are the fields that full-text search reads, with their weights."""
+
+    index: IndexName
+    text: dict[FieldName, Annotated[float, Field(gt=0)]] = Field(min_length=1)
+    exclude_text: list[FieldName] = Field(default_factory=list)
+    facets: dict[str, FacetMapping] = Field(default_factory=dict)
+    vertical: VerticalMapping | None = None
+    price: PriceMapping | None = None
+    rating: RatingMapping | None = None
+    offers: dict[OfferName, OfferMapping] = Field(default_factory=dict)
+    sort: dict[SortName, SortMapping] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _excluded_text_is_text(self) -> Self:
+        if unknown := [field for field in self.exclude_text if field not in self.text]:
+            raise ValueError(f"exclude_text names {', '.join(unknown)}, which `text` does not: add it there")
+        return self
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a mapping from a YAML or JSON file. Raises MappingError."""
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise MappingError(f"{path} cannot be read ({error}): name a mapping file in UTF-8.") from error
+        try:
+            return cls.model_validate(yaml.load(text, _UniqueKeys))
+        except yaml.YAMLError as error:
+            raise MappingError(f"{path} is neither YAML nor JSON: {' '.join(str(error).split())}") from error
+        except ValidationError as error:
+            raise MappingError(f"{path}: {'; '.join(_told(error))}.") from error
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """Refuses a key that stands twice: YAML would silently keep the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
+        seen: set[object] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.MarkedYAMLError(problem=f"the key {key!r} stands twice", problem_mark=key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+_HINTS = {
+    "extra_forbidden": "is not a key of a mapping: remove it, or look its name up in docs/search.md",
+    "missing": "is required: add it",
+    "string_pattern_mismatch": "must be a name of letters, digits and _ (a currency: three capitals such as USD)",
+    "value_error": "{error}",
+}
+
+
+def _told(error: ValidationError) -> list[str]:
+    """Return one sentence for each wrong key."""
+    told = []
+    for item in error.errors():
+        where = ".".join(str(part) for part in item["loc"] if part != "[key]") or "the file"
+        hint = _HINTS.get(item["type"], "").format(**item.get("ctx", {}))
+        told.append(f"{where} {hint or item['msg'][:1].lower() + item['msg'][1:]}")
+    return told

@@ -1,0 +1,221 @@
+"""From a plan and a mapping to searches that no engine has a say in yet: texts, filters, boosts, a sort.
+
+Only price, rating, offers and exclusions filter; facets and the vertical boost. The shopper's own words are always
+among the texts that may match, so that a search finds whatever these words alone would find and no filter forbids.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from peakplan_client.mapping import CatalogueMapping, SortMapping, Value, normal, words
+from peakplan_client.plan import Part, Plan, Price
+
+# How much words count: those of the plan's queries, the catalogue's own names for its facets, and the shopper's. Tuned
+# on the dev half of benchmarks/retrieval_questions.jsonl.
+QUERY_WEIGHTS = (1.0, 0.3, 0.2)
+NAMES_WEIGHT = 0.3
+OWN_WORDS_WEIGHT = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Words of which any may match; nothing but words and spaces."""
+
+    words: str
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """A field's value lies within bounds, both included; None is no bound."""
+
+    field: str
+    min: float | None
+    max: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """A field has one of these values."""
+
+    field: str
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NoneOf:
+    """A field has none of these values."""
+
+    field: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NotInText:
+    """The words do not stand side by side in any of the text fields."""
+
+    fields: tuple[str, ...]
+    words: str
+
+
+Filter = Range | AnyOf | NoneOf | NotInText
+
+
+@dataclass(frozen=True, slots=True)
+class Boost:
+    """Products with one of the values score `1 + weight` times as much; without a field the text has the words."""
+
+    field: str | None
+    values: tuple[str, ...]
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """One search. `texts` start with the strictest and end with the shopper's own words."""
+
+    texts: tuple[Text, ...]
+    filters: tuple[Filter, ...] = ()
+    boosts: tuple[Boost, ...] = ()
+    sort: SortMapping | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Searches:
+    """The searches of a plan; `notes` say what of it they leave out and why, never in the shopper's words."""
+
+    searches: tuple[Search, ...]
+    notes: tuple[str, ...] = ()
+
+
+def searches(plan: Plan, mapping: CatalogueMapping, question: str = "") -> Searches:
+    """Return one search, or where several things are wanted one for each and one for the question as it stands.
+
+    Nothing is searched where the plan has no queries: it is about an order, say.
+    """
+    if not plan.queries:
+        return Searches((), ("the plan has no queries: there is nothing to search",))
+    translation = _Translation(plan, mapping)
+    if not plan.parts:
+        return translation.done([translation.search(plan, plan.queries, question)])
+    parts = [translation.search(part, part.queries) for part in plan.parts]
+    return translation.done([*parts, translation.search(plan, [] if words(question) else plan.queries, question)])
+
+
+def _texts(given: Sequence[tuple[str, float]]) -> tuple[Text, ...]:
+    """Return each distinct text once, with the weights of all that say the same words."""
+    texts: dict[str, float] = {}
+    for text, weight in given:
+        if plain := " ".join(words(text)):
+            texts[plain] = texts.get(plain, 0) + weight
+    return tuple(Text(text, round(weight, 6)) for text, weight in texts.items())
+
+
+class _Translation:
+    """One plan's way through one mapping; `notes` collects what has no place in the mapping."""
+
+    def __init__(self, plan: Plan, mapping: CatalogueMapping) -> None:
+        self._plan = plan
+        self._mapping = mapping
+        self._closed = {facet.field for facet in mapping.facets.values() if facet.values is not None}
+        self._notes: dict[str, None] = {}
+
+    def done(self, found: Sequence[Search]) -> Searches:
+        return Searches(tuple(search for search in found if search.texts), tuple(self._notes))
+
+    def search(self, part: Part, queries: Sequence[str], question: str = "") -> Search:
+        filters = (*self._price(part.price), *self._rating(), *self._offers(), *self._exclusions(part.exclude))
+        boosts = self._boosts(part.facets)
+        closed = [value for boost in boosts if boost.field in self._closed for value in boost.values]
+        said = set(normal(" ".join(queries)))
+        # One letter is a code ("F") and no word.
+        names = " ".join(value for value in closed if len(value) > 1 and not said.issuperset(normal(value)))
+        weighed = [*zip(queries, QUERY_WEIGHTS, strict=False), (names, NAMES_WEIGHT), (question, OWN_WORDS_WEIGHT)]
+        return Search(_texts(weighed), filters, (*boosts, *self._vertical()), self._sort())
+
+    def _note(self, note: str) -> None:
+        self._notes[note] = None
+
+    def _price(self, price: Price) -> list[Filter]:
+        if price.min is None and price.max is None:
+            return []
+        if (mapping := self._mapping.price) is None:
+            self._note("the mapping has no price: prices are not filtered")
+            return []
+        rate = 1.0
+        if price.currency and mapping.currency and price.currency != mapping.currency:
+            if price.currency not in mapping.rates:
+                self._note(
+                    f"prices are not filtered: the question is in {price.currency}, the catalogue in "
+                    f"{mapping.currency}, and the mapping has no price.rates.{price.currency}"
+                )
+                return []
+            rate = mapping.rates[price.currency]
+        low, high = (None if bound is None else round(bound * rate, 2) for bound in (price.min, price.max))
+        return [Range(mapping.field, low, high)]
+
+    def _rating(self) -> list[Filter]:
+        if self._plan.rating.min is None:
+            return []
+        if (mapping := self._mapping.rating) is None:
+            self._note("the mapping has no rating: ratings are not filtered")
+            return []
+        return [Range(mapping.field, round(self._plan.rating.min * mapping.best / 5, 4), None)]
+
+    def _offers(self) -> list[Filter]:
+        found: list[Filter] = []
+        for offer in self._plan.offers:
+            if offer not in self._mapping.offers:
+                self._note(f"the mapping has no offers.{offer}: it is not filtered")
+                continue
+            wanted = self._mapping.offers[offer]
+            if wanted.values is None:
+                found.append(Range(wanted.field, wanted.min, None))
+            else:
+                found.append(AnyOf(wanted.field, tuple(wanted.values)))
+        return found
+
+    def _exclusions(self, exclude: Mapping[str, Sequence[str]]) -> list[Filter]:
+        found: list[Filter] = []
+        for facet, values in exclude.items():
+            mapping = self._mapping.facets.get(facet)
+            for said in values:
+                if mapping and mapping.field and (known := mapping.exact(said)):
+                    found.append(NoneOf(mapping.field, tuple(known)))
+                elif self._mapping.exclude_text and words(said):
+                    found.append(NotInText(tuple(self._mapping.exclude_text), " ".join(words(said))))
+                else:
+                    self._note(f"a {facet} is not excluded: the mapping has neither its value nor exclude_text")
+        return list(dict.fromkeys(found))
+
+    def _boosts(self, facets: Mapping[str, Sequence[str]]) -> list[Boost]:
+        found: list[Boost] = []
+        for facet, values in facets.items():
+            mapping = self._mapping.facets.get(facet)
+            if mapping is None or not mapping.boost:
+                continue  # its words are in the queries
+            known = [value for said in values for value in mapping.within(said)] if mapping.field else []
+            unknown = [
+                " ".join(words(said))
+                for said in values
+                if normal(said) and not (mapping.field and mapping.within(said))
+            ]
+            if known:
+                found.append(Boost(mapping.field, tuple(dict.fromkeys(known)), mapping.boost))
+            if unknown:
+                found.append(Boost(None, tuple(dict.fromkeys(unknown)), mapping.boost))
+        return found
+
+    def _vertical(self) -> list[Boost]:
+        mapping = self._mapping.vertical
+        if mapping is None or self._plan.vertical is None or not mapping.boost:
+            return []
+        values = mapping.values.get(self._plan.vertical, [])
+        return [Boost(mapping.field, tuple(values), mapping.boost)] if values else []
+
+    def _sort(self) -> SortMapping | None:
+        if self._plan.sort == "relevance":
+            return None
+        if self._plan.sort not in self._mapping.sort:
+            self._note(f"the mapping has no sort.{self._plan.sort}: results stay sorted by relevance")
+        return self._mapping.sort.get(self._plan.sort)

@@ -1,0 +1,148 @@
+"""A shop to try plans on: the sample catalogue in SQLite, searched with a plan or with the shopper's words alone."""
+
+import contextlib
+import hashlib
+import itertools
+import os
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from peakplan_client import catalogue
+from peakplan_client.catalogue import Product
+from peakplan_client.engines import sqlite
+from peakplan_client.errors import SearchTimeoutError
+from peakplan_client.mapping import CatalogueMapping, words
+from peakplan_client.plan import Plan
+from peakplan_client.searching import Search, Text
+from peakplan_client.translating import translate
+
+MAPPING = Path(__file__).with_name("shop.yaml")
+LIMIT = 10
+TIMEOUT_SECONDS = 1.0
+SNIPPET_CHARACTERS = 160
+_SCHEMA_VERSION = 1
+_COLUMNS = [field.name for field in fields(Product)]
+_STEPS_BETWEEN_CHECKS = 2000  # of SQLite's virtual machine: well under a millisecond
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A product that was found; `price` in US dollars."""
+
+    id: str
+    name: str
+    price: float
+    category: str
+    snippet: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a search found, best first; `notes` say what of the plan it left out."""
+
+    hits: tuple[Hit, ...]
+    notes: tuple[str, ...] = ()
+
+
+class Shop:
+    """The sample catalogue, open for searches. Threads may share it: each search has a connection of its own."""
+
+    def __init__(self, database: Path, mapping: CatalogueMapping) -> None:
+        self._database = database
+        self._mapping = mapping
+
+    @classmethod
+    def open(cls, cache_dir: str | Path, source: str | Path | None = None) -> Self:
+        """Build the database at first start, whole or not at all, and open it. Raises CatalogueError.
+
+        `source` is a file; without it the catalogue is the one beside the checkout, or is downloaded.
+        """
+        folder = Path(cache_dir).expanduser()
+        mapping = CatalogueMapping.load(MAPPING)
+        file = catalogue.fetch(folder, source)
+        made_of = hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+        database = folder / f"sample-shop-{_SCHEMA_VERSION}-{made_of}.sqlite"
+        if not database.is_file():
+            _build(database, list(catalogue.read(file)), mapping)
+        return cls(database, mapping)
+
+    def search_raw(self, question: str, limit: int = LIMIT, timeout: float = TIMEOUT_SECONDS) -> Found:
+        """Find products by the words of the question alone, any of which may match, ranked by BM25.
+
+        Raises SearchTimeoutError.
+        """
+        text = " ".join(words(question))
+        if not text:
+            return Found(())
+        search = Search((Text(text, 1.0),))
+        statement = sqlite.request(search, self._mapping, limit=limit, note=lambda _: None)
+        return Found(tuple(self._run([statement], limit, timeout)))
+
+    def search_plan(
+        self, plan: Plan | Mapping[str, Any], question: str, limit: int = LIMIT, timeout: float = TIMEOUT_SECONDS
+    ) -> Found:
+        """Find products by a plan, a model or a dictionary. Of several things, each gets its share of the hits.
+
+        Raises SearchTimeoutError.
+        """
+        plan = plan if isinstance(plan, Plan) else Plan.model_validate(plan)
+        translation = translate(plan, self._mapping, "sqlite", question, limit=limit)
+        return Found(tuple(self._run(translation.requests, limit, timeout)), translation.notes)
+
+    def _run(self, statements: Sequence[sqlite.Statement], limit: int, timeout: float) -> list[Hit]:
+        """Return each product once: of the parts' hits in turn, then those of the whole question."""
+        with _reading(self._database, timeout) as connection:
+            *parts, whole = [connection.execute(each.sql, each.parameters).fetchall() for each in statements] or [[]]
+        in_turn = (row for rank in itertools.zip_longest(*parts) for row in rank if row is not None)
+        found = {row["id"]: _hit(row) for row in (*in_turn, *whole)}
+        return list(found.values())[:limit]
+
+
+@contextlib.contextmanager
+def _reading(database: Path, timeout: float) -> Iterator[sqlite3.Connection]:
+    """Open a database that nobody writes any more. Raises SearchTimeoutError when `timeout` seconds are over."""
+    end = time.monotonic() + timeout
+    connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
+    connection.row_factory = sqlite3.Row
+    connection.set_progress_handler(lambda: int(time.monotonic() > end), _STEPS_BETWEEN_CHECKS)
+    try:
+        yield connection
+    except sqlite3.OperationalError as error:
+        if time.monotonic() <= end:
+            raise
+        raise SearchTimeoutError(f"The sample shop did not answer within {timeout:g} s.") from error
+    finally:
+        connection.close()
+
+
+def _hit(row: sqlite3.Row) -> Hit:
+    text = row["description"]
+    if len(text) > SNIPPET_CHARACTERS:
+        text = text[:SNIPPET_CHARACTERS].rsplit(" ", 1)[0].rstrip(" ,.;:") + " …"
+    return Hit(row["id"], row["name"], row["price"], f"{row['category']}, {row['style']}", text)
+
+
+def _build(database: Path, products: list[Product], mapping: CatalogueMapping) -> None:
+    """Write the database under another name first: whoever sees it sees all of it."""
+    table, text = mapping.index, ", ".join(mapping.text)
+    database.parent.mkdir(parents=True, exist_ok=True)
+    handle, draft = tempfile.mkstemp(dir=database.parent, prefix=f"{database.name}.")
+    os.close(handle)
+    try:
+        with contextlib.closing(sqlite3.connect(draft)) as connection, connection:
+            connection.execute(f"CREATE TABLE {table} ({', '.join(_COLUMNS)})")
+            values = ", ".join(f":{column}" for column in _COLUMNS)
+            connection.executemany(f"INSERT INTO {table} VALUES ({values})", [asdict(product) for product in products])
+            connection.execute(
+                f"CREATE VIRTUAL TABLE {table}_text USING fts5({text}, content='{table}', tokenize='porter unicode61')"
+            )
+            connection.execute(f"INSERT INTO {table}_text (rowid, {text}) SELECT rowid, {text} FROM {table}")
+        os.replace(draft, database)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,48 @@
+"""`translate(plan, mapping, engine, question)`: a plan as what one engine's API takes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from peakplan_client.engines import algolia, opensearch, sqlite, typesense, vespa
+from peakplan_client.mapping import CatalogueMapping
+from peakplan_client.plan import Plan
+from peakplan_client.searching import searches
+
+Engine = Literal["opensearch", "elasticsearch", "typesense", "algolia", "vespa", "sqlite"]
+LIMIT = 10
+_REQUESTS: dict[str, Callable[..., Any]] = {
+    "opensearch": opensearch.request,
+    "elasticsearch": opensearch.request,
+    "typesense": typesense.request,
+    "algolia": algolia.request,
+    "vespa": vespa.request,
+    "sqlite": sqlite.request,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """Requests, one for each part of the plan and one for the question as it stands where there are parts.
+
+    `notes` say in sentences for a log what of the plan the requests leave out, and why.
+    """
+
+    requests: tuple[Any, ...]
+    notes: tuple[str, ...]
+
+
+def translate(
+    plan: Plan, mapping: CatalogueMapping, engine: Engine, question: str = "", *, limit: int = LIMIT
+) -> Translation:
+    """Return the requests for an engine. `question` is what the shopper wrote; any of its words may match."""
+    if engine not in _REQUESTS:
+        raise ValueError(f"there is no engine {engine!r}; one of {', '.join(_REQUESTS)}")
+    wanted = searches(plan, mapping, question)
+    notes = dict.fromkeys(wanted.notes)
+
+    def note(text: str) -> None:
+        notes[text] = None
+
+    requests = tuple(_REQUESTS[engine](search, mapping, limit=limit, note=note) for search in wanted.searches)
+    return Translation(requests, tuple(notes))

@@ -1,0 +1,93 @@
+"""The places that logs are kept in: log groups and buckets of access logs, with the settings' retention."""
+
+from __future__ import annotations
+
+from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from infra.constructs.acknowledge import ACCESS_LOGS_OF_BUCKETS, LOGS_UNDER_A_KEY, acknowledge, skip_in_checkov
+from infra.fleet.settings import FleetSettings
+
+_RETENTION = {
+    1: logs.RetentionDays.ONE_DAY,
+    3: logs.RetentionDays.THREE_DAYS,
+    5: logs.RetentionDays.FIVE_DAYS,
+    7: logs.RetentionDays.ONE_WEEK,
+    14: logs.RetentionDays.TWO_WEEKS,
+    30: logs.RetentionDays.ONE_MONTH,
+    60: logs.RetentionDays.TWO_MONTHS,
+    90: logs.RetentionDays.THREE_MONTHS,
+    120: logs.RetentionDays.FOUR_MONTHS,
+    150: logs.RetentionDays.FIVE_MONTHS,
+    180: logs.RetentionDays.SIX_MONTHS,
+    365: logs.RetentionDays.ONE_YEAR,
+    400: logs.RetentionDays.THIRTEEN_MONTHS,
+    545: logs.RetentionDays.EIGHTEEN_MONTHS,
+    731: logs.RetentionDays.TWO_YEARS,
+    1096: logs.RetentionDays.THREE_YEARS,
+    1827: logs.RetentionDays.FIVE_YEARS,
+    2192: logs.RetentionDays.SIX_YEARS,
+    2557: logs.RetentionDays.SEVEN_YEARS,
+    2922: logs.RetentionDays.EIGHT_YEARS,
+    3288: logs.RetentionDays.NINE_YEARS,
+    3653: logs.RetentionDays.TEN_YEARS,
+}
+
+
+def log_retention(days: int) -> logs.RetentionDays:
+    """Return CDK's name of a retention; infra/fleet/rules.py has admitted only the existing ones."""
+    return _RETENTION[days]
+
+
+def removal_policy(settings: FleetSettings) -> RemovalPolicy:
+    """Return the policy for data and logs whose stack is deleted.
+
+    Retained data survives a deletion, but not a first creation that fails: there a resource with a fixed name would
+    stand in the way of every retry (aws-cdk issue 16270).
+    """
+    return RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE if settings.deletion_protection else RemovalPolicy.DESTROY
+
+
+def log_group(scope: Construct, id: str, settings: FleetSettings, name: str | None = None) -> logs.LogGroup:
+    """Return a new log group with the settings' retention, under their key if they name one."""
+    key = settings.log_key
+    group = logs.LogGroup(
+        scope,
+        id,
+        log_group_name=name,
+        retention=log_retention(settings.retention_days),
+        removal_policy=removal_policy(settings),
+        encryption_key=kms.Key.from_key_arn(scope, f"{id}Key", key) if key else None,
+    )
+    if key is None:
+        reason = "CloudWatch Logs encrypts with its own key; log_key in the fleet file names one of yours"
+        skip_in_checkov(group, LOGS_UNDER_A_KEY, reason)
+    return group
+
+
+def access_log_bucket(scope: Construct, id: str, settings: FleetSettings) -> s3.Bucket:
+    """Return a new bucket for access logs, of a load balancer or of another bucket."""
+    bucket = s3.Bucket(
+        scope,
+        id,
+        encryption=s3.BucketEncryption.S3_MANAGED,  # the only encryption that load balancers can write to
+        block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+        object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+        enforce_ssl=True,
+        versioned=True,
+        lifecycle_rules=[
+            s3.LifecycleRule(
+                expiration=Duration.days(settings.retention_days),
+                noncurrent_version_expiration=Duration.days(1),
+                abort_incomplete_multipart_upload_after=Duration.days(1),
+            )
+        ],
+        removal_policy=removal_policy(settings),
+    )
+    reason = "It holds access logs; a log of its own would fill itself"
+    acknowledge(bucket, "AwsSolutions::AwsSolutions-S1", reason)
+    skip_in_checkov(bucket, ACCESS_LOGS_OF_BUCKETS, reason)
+    return bucket

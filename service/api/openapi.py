@@ -1,0 +1,52 @@
+"""The OpenAPI document: what FastAPI derives from the routes, in the terms of the vocabulary that is served."""
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
+from pydantic.json_schema import models_json_schema
+
+from service.api.models import Problem
+from service.api.problems import REFERENCE
+from service.planner.fallback import fallback_plan
+from service.planner.question import Question
+from service.planner.vocabulary import Vocabulary
+
+_QUESTION = "waterproof hiking boots but not leather, under $120"
+_Schema = dict[str, Any]
+
+
+class Api(FastAPI):
+    """A FastAPI whose document also has our problem documents, the vocabulary's names and the default deadline."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(generate_unique_id_function=_operation_id, **options)
+        self._described: Vocabulary | None = None
+
+    def openapi(self) -> _Schema:
+        use = self.state.services
+        if self.openapi_schema is None or self._described is not use.planner.vocabulary:  # a reload replaces it
+            self.openapi_schema, self._described = None, use.planner.vocabulary
+            schemas = super().openapi()["components"]["schemas"]
+            _, definitions = models_json_schema([(Problem, "serialization")], ref_template=REFERENCE)
+            schemas |= definitions["$defs"]
+            schemas["PlanRequest"]["properties"]["deadline_ms"]["default"] = use.deadline_ms
+            for name in [name for name in schemas if name.split("-")[0] in ("Plan", "Part")]:
+                _name_entries(schemas[name], use.planner.vocabulary)
+        return super().openapi()
+
+
+def _operation_id(route: APIRoute) -> str:
+    return route.name
+
+
+def _name_entries(schema: _Schema, vocabulary: Vocabulary) -> None:
+    """Write what a vocabulary has into the schema of a plan or of a part, and an example of a plan."""
+    fields = schema["properties"]
+    for name in ("facets", "exclude"):
+        fields[name]["propertyNames"] = {"enum": list(vocabulary.facets)}
+    if "intent" in fields:
+        fields["intent"]["enum"] = list(vocabulary.intents)
+        fields["vertical"] = {"title": "Vertical", "enum": [*vocabulary.verticals, None], "default": None}
+        fields["sources"]["items"]["enum"] = list(vocabulary.sources)
+        schema["examples"] = [fallback_plan(Question.parse(_QUESTION), vocabulary).model_dump()]

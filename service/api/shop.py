@@ -1,0 +1,75 @@
+"""The sample shop that the page searches: with a question's plan and, beside it, with the shopper's words alone.
+
+The shop is the client package's. Where the package or its catalogue is missing, the error says so.
+"""
+
+import asyncio
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.api.models import MAX_TEXT_CHARACTERS
+from service.planner.plan import Plan
+
+
+class ShopError(Exception):
+    """Raised when there is no shop to search, or it does not answer; the message says why."""
+
+
+class ShopRequest(BaseModel):
+    """A question and its plan, as POST /plan answered it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    query: str = Field(min_length=1, max_length=MAX_TEXT_CHARACTERS)
+    plan: Plan
+
+
+class Hit(BaseModel):
+    """A product that was found; `price` in US dollars."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    id: str
+    name: str
+    price: float
+    category: str
+    snippet: str
+
+
+class ShopAnswer(BaseModel):
+    """Products, best first, and what of the plan the shop's catalogue cannot tell."""
+
+    by_plan: list[Hit]
+    by_words: list[Hit]
+    notes: list[str]
+
+
+class SampleShop:
+    """The sample shop of the client package, opened by the first search; it searches for one caller at a time."""
+
+    def __init__(self, cache_dir: Path) -> None:
+        self._cache_dir = cache_dir
+        self._turn = asyncio.Lock()
+        self._shop: Any = None
+
+    async def search(self, asked: ShopRequest) -> ShopAnswer:
+        """Search with the plan and with the words. Raises ShopError."""
+        async with self._turn:
+            return await asyncio.to_thread(self._search, asked)
+
+    def _search(self, asked: ShopRequest) -> ShopAnswer:
+        try:
+            errors = import_module("peakplan_client.errors")
+        except ImportError as error:
+            raise ShopError("the client package (clients/) is not installed here") from error
+        try:
+            self._shop = self._shop or import_module("peakplan_client.shop").Shop.open(self._cache_dir)
+            found = self._shop.search_plan(asked.plan.model_dump(), asked.query)
+            raw = self._shop.search_raw(asked.query)
+        except (errors.PeakplanError, OSError) as error:
+            raise ShopError(str(error)) from error
+        hits = [[Hit.model_validate(hit) for hit in each.hits] for each in (found, raw)]
+        return ShopAnswer(by_plan=hits[0], by_words=hits[1], notes=list(found.notes))

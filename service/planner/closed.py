@@ -1,0 +1,121 @@
+"""What the closed phrases of a conversation say together: later ones replace, add to or lift earlier ones.
+
+`phrases.py` reads one utterance. Here each word of the question learns what became of it, so that `queries.py` can tell
+what is still to be searched for.
+"""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from service.planner.phrases import OFFERS, Phrases, Price, Refusal, read_phrases
+from service.planner.phrases_amounts import find_amounts
+from service.planner.phrases_words import Words
+from service.planner.question import Question, Word
+
+# An amount that stands alone with these replaces the price before it: "make that 500", "i can go up to 80".
+_RESTATING = frozenset(
+    "make that it to actually change instead no not ok okay then say let's lets i can could go up down is be fine too "
+    "a bit only please pls now sorry meant mean maybe rather well hmm so and or the budget price of my just set".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Refused words: a phrase of an utterance, and the indices of `Question.words` in each of its values."""
+
+    words: range
+    values: tuple[range, ...]
+
+
+@dataclass(slots=True)
+class Standing:
+    """What stands after the newest utterance. `prices` have the position at which each was said."""
+
+    price: Price = field(default_factory=lambda: Price(None, None, None, (0, 0)))
+    prices: list[tuple[tuple[int, int], Price]] = field(default_factory=list)
+    rating: float | None = None
+    sort: str = "relevance"
+    offers: tuple[str, ...] = ()
+
+
+class Closed:
+    """The closed phrases of every utterance of a question."""
+
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self.phrases: list[Phrases] = [read_phrases(text) for text in question.utterances]
+        self.refusals: list[Refused] = []
+        for utterance, said in enumerate(self.phrases):
+            self.refusals += [self._refused(utterance, refusal) for refusal in said.refused]
+
+    @cached_property
+    def taken(self) -> frozenset[int]:
+        """Indices of words that belong to a price, rating, sort or offer."""
+        found: set[int] = set()
+        for utterance, said in enumerate(self.phrases):
+            refusals = {refusal.span for refusal in said.refused}
+            for span in said.spans:
+                if span not in refusals:
+                    found.update(self.words_in(utterance, span))
+        return frozenset(found)
+
+    def words_in(self, utterance: int, span: tuple[int, int]) -> range:
+        """Return the indices of the words that a span of an utterance touches."""
+        at = [i for i, w in enumerate(self._question.words) if w.utterance == utterance and _touches(w, span)]
+        return range(at[0], at[-1] + 1) if at else range(0)
+
+    def _refused(self, utterance: int, refusal: Refusal) -> Refused:
+        values = (self.words_in(utterance, value) for value in refusal.values)
+        return Refused(self.words_in(utterance, refusal.span), tuple(value for value in values if value))
+
+    def standing(self, first: int, named: frozenset[int]) -> Standing:
+        """Return what the utterances from `first` on say together; `named` are words that name something wanted."""
+        stands = Standing()
+        for utterance in range(first, len(self.phrases)):
+            said = self.phrases[utterance]
+            _lift(stands, said)
+            self._reprice(stands, said, utterance, named)
+            stands.rating = stands.rating if said.rating_min is None else said.rating_min
+            stands.sort = stands.sort if said.sort == "relevance" else said.sort
+            stands.offers = tuple(offer for offer in OFFERS if offer in (*stands.offers, *said.offers))
+        return stands
+
+    def _reprice(self, stands: Standing, said: Phrases, utterance: int, named: frozenset[int]) -> None:
+        now: Price | None = Price(said.price_min, said.price_max, said.currency, (0, 0))
+        if not said.prices:
+            now = self._restated(stands.price, utterance, named)
+            if now is None:
+                return
+        currency = now.currency or stands.price.currency
+        stands.price = replace(now, currency=currency)
+        stands.prices += [((utterance, price.span[0]), price) for price in said.prices or (stands.price,)]
+
+    def _restated(self, before: Price, utterance: int, named: frozenset[int]) -> Price | None:
+        """Return the price before with another amount, where the utterance says no more than an amount."""
+        if before.min is None and before.max is None:
+            return None
+        words = Words(self._question.utterances[utterance])
+        amounts = find_amounts(words, frozenset())
+        if len(amounts) != 1 or named.intersection(self.words_in(utterance, words.span(0, len(words.texts)))):
+            return None
+        (amount,) = amounts
+        rest = [*words.texts[: amount.first], *words.texts[amount.end :]]
+        if any(text.isalnum() and text not in _RESTATING for text in rest):
+            return None
+        if before.max is None:
+            return Price(amount.value, None, amount.currency, before.span)
+        return Price(None, amount.value, amount.currency, before.span)
+
+
+def _touches(word: Word, span: tuple[int, int]) -> bool:
+    return span[0] < word.end and word.start < span[1]
+
+
+def _lift(stands: Standing, said: Phrases) -> None:
+    if "price" in said.lifted:
+        stands.price, stands.prices = Price(None, None, None, (0, 0)), []
+    if "rating" in said.lifted:
+        stands.rating = None
+    if "sort" in said.lifted:
+        stands.sort = "relevance"
+    stands.offers = tuple(offer for offer in stands.offers if offer not in said.lifted)

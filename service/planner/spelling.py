@@ -1,0 +1,196 @@
+"""Corrects words that are spelt wrong, with a list of the words of products (`words.txt`, made by `training.words`).
+
+Candidates are words one edit away, and words that sound alike up to one edit: of equal or similar consonants. The
+cheapest edit wins, the more frequent word among equals. Words on the list, short words and words with digits stay.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cache, lru_cache
+from math import inf, log
+from pathlib import Path
+from typing import NamedTuple
+
+WORDS_PATH = Path(__file__).with_name("words.txt")
+_LEAST_LETTERS = 4
+_MOST_CORRECTED = 6  # words of a question: an upper bound on the time that a hostile one can take
+_LONGEST = 20
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+_ENDINGS = ("'s", "s", "es", "ly")
+_VOWELS = frozenset("aeiouy")
+_SOUNDS = {"ght": "t", "tch": "ch", "ph": "f", "kn": "n", "wr": "r", "gn": "n", "qu": "k", "ck": "k", "x": "ks",
+           "sch": "sk", "dg": "j", "tion": "shn", "c": "k", "z": "s", "g": "j"}  # fmt: skip
+_SOUND = re.compile("|".join(sorted(_SOUNDS, key=len, reverse=True)))
+_DOUBLED = re.compile(r"(.)\1+")
+_SILENT = str.maketrans("", "", "aeiouyh")
+_NEIGHBOURS = {
+    letter: set(row[max(0, at - 1) : at + 2]) - {letter}
+    for row in ("qwertyuiop", "asdfghjkl", "zxcvbnm")
+    for at, letter in enumerate(row)
+}
+_PAIRS = frozenset(("ck", "kc", "cs", "sc", "sz", "zs", "gj", "jg", "td", "dt", "nm", "mn", "fv", "vf", "bp", "pb"))
+_WEIGHT = 0.2  # of a word's logarithmic frequency, against edits
+
+
+class Words(NamedTuple):
+    """The list: words of products with their counts, other known words, frequent slips.
+
+    `by_sound` are the words of products by `_sound`; `facets` the facet that a word mostly names ("type" for one that
+    names a thing), `verticals` the vertical of such things, and `joined` pairs of words that "and" makes one thing.
+    """
+
+    counts: dict[str, int]
+    known: frozenset[str]
+    slips: dict[str, str]
+    by_sound: dict[str, list[str]]
+    facets: dict[str, str]
+    verticals: dict[str, str]
+    joined: frozenset[tuple[str, str]]
+
+
+@cache
+def words() -> Words:
+    """Read the list, once. Raises OSError."""
+    counts: dict[str, int] = {}
+    slips: dict[str, str] = {}
+    facets: dict[str, str] = {}
+    verticals: dict[str, str] = {}
+    others: dict[str, list[str]] = {"[known]": [], "[joined]": []}
+    by_sound: dict[str, list[str]] = defaultdict(list)
+    section = ""
+    for line in WORDS_PATH.read_text(encoding="ascii").splitlines():
+        if line.startswith(("#", "[")):
+            section = line
+        elif section == "[products]":
+            word, count, facet, vertical = line.split(" ")
+            counts[word] = int(count)
+            by_sound[_sound(word)].append(word)
+            if facet != "-":
+                facets[word] = facet
+            if vertical != "-":
+                verticals[word] = vertical
+        elif section == "[slips]":
+            wrong, _, slips[wrong] = line.partition(" ")
+        else:
+            others[section] += line.split()
+    joined = frozenset(tuple(pair.split("+")) for pair in others["[joined]"])
+    return Words(counts, frozenset(others["[known]"]), slips, dict(by_sound), facets, verticals, joined)
+
+
+def correct(text: str) -> str:
+    """Return the text with its misspelt words corrected, or the same text."""
+    found = text.split()
+    budget = _MOST_CORRECTED
+    for at, word in enumerate(found):
+        if budget and (right := correct_word(word)) != word:
+            found[at] = right
+        budget -= not is_known(word)
+        if not budget:
+            break
+    return " ".join(found)
+
+
+def is_known(word: str) -> bool:
+    """Tell whether a word needs no correction."""
+    if len(word) < _LEAST_LETTERS or not word.isascii() or not word.isalpha():
+        return word not in words().slips
+    counts, known, slips = words()[:3]
+    if word in slips:
+        return False
+    if word in counts or word in known:
+        return True
+    stems = (word.removesuffix(ending) for ending in _ENDINGS if word.endswith(ending))
+    return any(len(stem) >= _LEAST_LETTERS and (stem in counts or stem in known) for stem in stems)
+
+
+@lru_cache(maxsize=4096)
+def correct_word(word: str) -> str:
+    """Return the likeliest spelling of a lower-case word; the word itself where nothing is near."""
+    if is_known(word) or len(word) > _LONGEST:
+        return word
+    counts, _, slips, by_sound = words()[:4]
+    if word in slips:
+        return slips[word]
+    sound = _sound(word)
+    near = [edit for edit in edits(word) if edit in counts] + by_sound.get(sound, [])
+    return _best(word, near) or _best(word, (same for edit in edits(sound) for same in by_sound.get(edit, ()))) or word
+
+
+def _best(word: str, candidates: Iterable[str]) -> str | None:
+    """Return the nearest candidate that is near enough; a frequent word may be a little farther."""
+    letters = set(word)
+    best, least = None, inf
+    for candidate in set(candidates):
+        if abs(len(candidate) - len(word)) > 2 or len(letters ^ set(candidate)) > 3:
+            continue
+        edits_apart = distance(word, candidate)
+        if edits_apart <= _allowed(len(word)):
+            cost = edits_apart - _WEIGHT * log(words().counts[candidate])
+            if cost < least:
+                best, least = candidate, cost
+    return best
+
+
+def _allowed(length: int) -> float:
+    return 1.0 if length == _LEAST_LETTERS else 1.3 if length <= 6 else 2.0
+
+
+def edits(word: str) -> Iterator[str]:
+    """Yield every text one deletion, transposition, substitution or insertion away."""
+    for at in range(len(word) + 1):
+        left, right = word[:at], word[at:]
+        if right:
+            yield left + right[1:]
+        if len(right) > 1:
+            yield left + right[1] + right[0] + right[2:]
+        for letter in _ALPHABET:
+            if right:
+                yield left + letter + right[1:]
+            yield left + letter + right
+
+
+def _sound(word: str) -> str:
+    """Return the consonants of a word as they sound, without doubled ones; a first vowel stays."""
+    first = "a" if word[:1] in _VOWELS else ""
+    heard = _SOUND.sub(lambda match: _SOUNDS[match.group()], word)
+    return first + _DOUBLED.sub(r"\1", heard).translate(_SILENT)
+
+
+def distance(wrong: str, right: str) -> float:
+    """Return the weighted Damerau-Levenshtein distance (optimal string alignment); slips that are frequent cost less."""
+    before: list[float] = []
+    row = [0.0]
+    for at in range(1, len(right) + 1):
+        row.append(row[-1] + _gap(right, at - 1))
+    for i, letter in enumerate(wrong):
+        older, before, row = before, row, [row[0] + _gap(wrong, i)]
+        for j, wanted in enumerate(right):
+            cost = min(
+                before[j] + _change(letter, wanted),
+                before[j + 1] + _gap(wrong, i),
+                row[j] + _gap(right, j),
+            )
+            if i and j and letter == right[j - 1] and wrong[i - 1] == wanted and letter != wanted:
+                cost = min(cost, older[j - 1] + 0.6)
+            row.append(cost)
+    first = 0.0 if wrong[0] == right[0] or wrong[:2] == right[1::-1] else 0.4
+    return row[-1] + first
+
+
+def _gap(word: str, at: int) -> float:
+    """Return the cost of a letter too many or too few: doubled letters and vowels slip in and out."""
+    letter = word[at]
+    if (at and word[at - 1] == letter) or word[at + 1 : at + 2] == letter:
+        return 0.35
+    return 0.75 if letter in _VOWELS or letter == "h" else 0.9
+
+
+def _change(letter: str, wanted: str) -> float:
+    if letter == wanted:
+        return 0.0
+    if letter in _VOWELS and wanted in _VOWELS:
+        return 0.6
+    if letter + wanted in _PAIRS:
+        return 0.65
+    return 0.8 if wanted in _NEIGHBOURS[letter] else 1.1

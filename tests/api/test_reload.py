@@ -1,0 +1,28 @@
+import asyncio
+
+import pytest
+
+from service.api.reload import Reloader
+from service.engines.worker.messages import ModelSource
+from service.gateway.pool import ReplicaPool
+from tests.fake_engines import FakeEngine, request, until
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_where_files_have_changed_and_replicas_cannot_start_what_is_there_now_is_served() -> None:
+    engine, source = FakeEngine(), ModelSource("loader", {}, version="one")
+    pool = ReplicaPool([engine], version="one")
+    await pool.start()
+    reloader = Reloader(pool, lambda: source, lambda _, __: FakeEngine())
+    watching = asyncio.create_task(reloader.watch(seconds=0.01))
+    source = ModelSource("loader", {}, version="two")
+    await asyncio.sleep(0.1)
+    assert pool.version == "one"  # all replicas are well: only an operator reloads
+    engine.start_failures = 1000
+    engine.fail()
+    await until(lambda: pool.version == "two")
+    assert (await pool.generate(request())).model_version == "two"
+    watching.cancel()
+    await reloader.close()
+    await pool.close()

@@ -1,0 +1,134 @@
+"""Mapping files: values by normalising and synonyms, and errors that name file, key and what to do."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from peakplan_client import CatalogueMapping, MappingError
+from peakplan_client.mapping import FacetMapping, normal, words
+from peakplan_client.shop import MAPPING
+
+EXAMPLE = Path(__file__).parents[2] / "clients" / "examples" / "mapping.yaml"
+SMALLEST = "index: products\ntext: {title: 1}\n"
+
+
+def load(tmp_path: Path, text: str) -> CatalogueMapping:
+    path = tmp_path / "shop.yaml"
+    path.write_text(text, encoding="utf-8")
+    return CatalogueMapping.load(path)
+
+
+@pytest.mark.parametrize("path", [EXAMPLE, MAPPING])
+def test_the_mappings_that_we_ship_are_right(path: Path) -> None:
+    assert CatalogueMapping.load(path).index == "products"
+
+
+def test_a_mapping_may_be_json(tmp_path: Path) -> None:
+    assert load(tmp_path, '{"index": "products", "text": {"title": 1}}').text == {"title": 1}
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("prize: {field: cost}", "prize is not a key of a mapping"),
+        ("price: {currency: USD}", "price.field is required: add it"),
+        ("price: {field: 'a; DROP'}", "price.field must be a name"),
+        ("price: {field: cost, currency: dollars}", "price.currency must be"),
+        ("price: {field: cost, rates: {EUR: 1.1}}", "no `currency` that they lead to"),
+        ("price: {field: cost, currency: USD, rates: {EUR: 0}}", "price.rates.EUR input should be greater than 0"),
+        ("facets: {brand: {values: {Nike: []}}}", "facets.brand .*name the `field`"),
+        ("facets: {brand: {field: brand, values: {Nike: swoosh}}}", "facets.brand.values.Nike"),
+        ("facets: {brand: {field: brand, boost: -1}}", "facets.brand.boost"),
+        ("offers: {in_stock: {field: stock}}", "offers.in_stock .*either `values`"),
+        ("offers: {in_stok: {field: stock, min: 1}}", "in_stok is not known: use in_stock"),
+        ("sort: {price_asc: {order: asc}}", "sort.price_asc .*needs a `field`"),
+        ("sort: {cheapest: {field: price}}", "cheapest is not known: use price_asc"),
+        ("exclude_text: [name]", "exclude_text names name"),
+        ("index: products", "'index' stands twice"),
+        ("text: [", "neither YAML nor JSON"),
+    ],
+)
+def test_a_bad_mapping_is_refused_with_file_key_and_what_to_do(tmp_path: Path, more: str, told: str) -> None:
+    with pytest.raises(MappingError, match=rf"(?s)shop\.yaml.*{told}"):
+        load(tmp_path, f"{SMALLEST}{more}\n")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "just words", "index: products"])
+def test_what_is_no_mapping_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(MappingError, match=r"shop\.yaml"):
+        load(tmp_path, text)
+
+
+def test_a_file_that_is_missing_or_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
+    for name in ("missing.yaml", "bytes.yaml"):
+        with pytest.raises(MappingError, match=f"{name} cannot be read"):
+            CatalogueMapping.load(tmp_path / name)
+
+
+COLORS = FacetMapping(field="color", values={"Navy Blue": ["midnight"], "Red": ["crimson", "dark-red"], "Gray": []})
+TYPES = FacetMapping(
+    field="style", values={"boot": ["booties"], "glasses": [], "bag": ["tote bag"], "tote": ["tote bag"]}
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "values"),
+    [
+        ("navy blue", ["Navy Blue"]),
+        ("NAVY-blue", ["Navy Blue"]),
+        ("crimson", ["Red"]),
+        ("Dark Red", ["Red"]),
+        ("teal", []),
+    ],
+)
+def test_values_are_found_by_their_names_and_synonyms(said: str, values: list[str]) -> None:
+    assert COLORS.exact(said) == values
+
+
+@pytest.mark.parametrize(
+    ("said", "values"),
+    [
+        ("boots", ["boot"]),
+        ("leather hiking boots", ["boot"]),
+        ("women's glasses", ["glasses"]),
+        ("canvas tote bags", ["bag", "tote"]),  # one name may mean two values
+        ("glasses for boots", ["boot"]),  # the last word is what the product is
+        ("reboot", []),
+    ],
+)
+def test_a_longer_name_is_known_by_the_value_within(said: str, values: list[str]) -> None:
+    assert TYPES.within(said) == values
+
+
+def test_an_exclusion_needs_the_whole_name() -> None:
+    assert TYPES.exact("leather boots") == []
+
+
+def test_without_values_a_field_holds_what_is_said() -> None:
+    assert FacetMapping(field="brand").exact("  Nike! ") == ["nike"]
+    assert FacetMapping().exact("nike") == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("dresses", "dress"),
+        ("watches", "watch"),
+        ("berries", "berry"),
+        ("men's", "mens"),
+        ("boxes", "box"),
+        ("socks", "sock"),
+    ],
+)
+def test_plurals_are_the_same(one: str, other: str) -> None:
+    assert normal(one) == normal(other)
+
+
+@given(st.text())
+def test_words_hold_no_query_syntax(text: str) -> None:
+    for word in words(text):
+        assert not set(word) & set('"`()[]{}:&|!<>=\\/*^~@#%;,+ \t\n')
+        assert word[0].isalnum() or word[0].isalpha() or word[0].isnumeric()
+        assert word == word.lower() or word.casefold() == word

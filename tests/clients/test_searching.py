@@ -1,0 +1,149 @@
+"""The rule of every translation: price, rating, offers and exclusions filter; facets boost; own words always match."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from peakplan_client import CatalogueMapping, Plan
+from peakplan_client.mapping import words
+from peakplan_client.searching import AnyOf, Boost, NoneOf, NotInText, Range, Search, Searches, searches
+
+MAPPING = CatalogueMapping.load(Path(__file__).parents[2] / "clients" / "examples" / "mapping.yaml")
+
+
+def found(question: str = "", mapping: CatalogueMapping = MAPPING, **plan: Any) -> Searches:
+    return searches(Plan.model_validate({"queries": ["red boots"], **plan}), mapping, question)
+
+
+def only(question: str = "", **plan: Any) -> Search:
+    (search,) = found(question, **plan).searches
+    return search
+
+
+def test_the_shopper_s_own_words_are_always_among_the_texts() -> None:
+    texts = only("RED boots, under $80!", queries=["red boots", "boots"]).texts
+
+    assert [text.words for text in texts] == ["red boots", "boots", "red boots under 80"]
+    assert texts[0].weight > texts[1].weight
+
+
+def test_the_same_words_are_searched_once_with_all_their_weight() -> None:
+    (text,) = only("Red  boots").texts
+
+    assert text.weight == pytest.approx(1.5)
+
+
+def test_the_catalogue_s_own_names_may_match_where_shoppers_use_others() -> None:
+    texts = only("crimson boots", queries=["crimson boots"], facets={"color": ["crimson"], "brand": ["keen"]}).texts
+
+    assert [text.words for text in texts] == ["crimson boots", "red"]
+
+
+def test_facets_boost_and_filter_nothing() -> None:
+    search = only(facets={"color": ["crimson"], "type": ["hiking boots"], "unknown": ["x"]}, vertical="luggage-bags")
+
+    assert search.filters == ()
+    assert set(search.boosts) == {
+        Boost("color_family", ("Red",), 0.5),
+        Boost(None, ("hiking boots",), 0.3),
+        Boost("department", ("Bags",), 0.2),
+    }
+
+
+def test_price_rating_and_offers_filter() -> None:
+    search = only(price={"min": 10, "max": 80}, rating={"min": 4}, offers=["in_stock", "on_sale"])
+
+    assert search.filters == (
+        Range("price", 10, 80),
+        Range("stars", 4, None),
+        Range("stock", 1, None),
+        AnyOf("on_sale", (True,)),
+    )
+
+
+def test_exclusions_filter_by_value_or_else_by_text() -> None:
+    search = only(exclude={"color": ["crimson", "teal"], "brand": ["Nike"], "feature": ["ankle straps"]})
+
+    assert search.filters == (
+        NoneOf("color_family", ("Red",)),
+        NotInText(("title",), "teal"),
+        NoneOf("brand", ("nike",)),
+        NotInText(("title",), "ankle straps"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("price", "filters", "is_told"),
+    [
+        ({"max": 100, "currency": None}, (Range("price", None, 100),), False),
+        ({"max": 100, "currency": "USD"}, (Range("price", None, 100),), False),
+        ({"max": 100, "currency": "EUR"}, (Range("price", None, 108),), False),
+        ({"max": 100, "currency": "JPY"}, (), True),
+    ],
+)
+def test_a_price_of_another_currency_needs_a_rate(price: dict[str, Any], filters: Any, is_told: bool) -> None:
+    result = found(price=price)
+
+    assert result.searches[0].filters == filters
+    assert bool(result.notes) == is_told
+    assert all("price.rates.JPY" in note for note in result.notes)
+
+
+def test_a_catalogue_without_a_currency_takes_prices_as_they_are() -> None:
+    mapping = CatalogueMapping.model_validate({"index": "p", "text": {"t": 1}, "price": {"field": "cost"}})
+
+    assert found(mapping=mapping, price={"max": 5, "currency": "JPY"}).searches[0].filters == (Range("cost", None, 5),)
+
+
+def test_notes_say_what_is_left_out_and_no_word_of_the_shopper() -> None:
+    mapping = CatalogueMapping.model_validate({"index": "p", "text": {"t": 1}})
+    result = found(
+        "secretword",
+        mapping=mapping,
+        price={"max": 5},
+        rating={"min": 4},
+        offers=["on_sale"],
+        sort="newest",
+        exclude={"brand": ["secretword"]},
+    )
+
+    assert [search.filters for search in result.searches] == [()]
+    for name in ("price", "rating", "offers.on_sale", "sort.newest", "brand"):
+        assert any(name in note for note in result.notes), name
+    assert "secretword" not in " ".join(result.notes)
+
+
+def test_a_sort_is_the_mapping_s() -> None:
+    sort = only(sort="price_asc").sort
+
+    assert sort is not None
+    assert (sort.field, sort.order, sort.index) == ("price", "asc", "products_price_asc")
+    assert only(sort="relevance").sort is None
+
+
+def test_parts_have_a_search_each_and_the_question_one() -> None:
+    parts = [
+        {"facets": {"color": ["red"]}, "price": {"max": 150}, "queries": ["red tent"]},
+        {"exclude": {"brand": ["nike"]}, "queries": ["sleeping bag"]},
+    ]
+    tent, bag, whole = found(
+        "a red tent under 150 and a sleeping bag", queries=["red tent", "sleeping bag"], parts=parts
+    ).searches
+
+    assert [text.words for text in tent.texts] == ["red tent"]
+    assert tent.filters == (Range("price", None, 150),)
+    assert bag.filters == (NoneOf("brand", ("nike",)),)
+    assert [text.words for text in whole.texts] == ["a red tent under 150 and a sleeping bag"]
+    assert whole.filters == ()
+
+
+def test_a_plan_without_queries_searches_nothing() -> None:
+    result = found("where is my order", intent="order_status", queries=[])
+
+    assert result.searches == ()
+    assert result.notes
+
+
+def test_a_question_of_signs_alone_is_no_search() -> None:
+    assert found("?!", queries=["…"]).searches == ()
+    assert words("?!") == []

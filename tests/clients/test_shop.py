@@ -1,0 +1,198 @@
+"""The sample shop: built whole or not at all, found or downloaded, and searched by a plan and by raw words."""
+
+import gzip
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from peakplan_client import catalogue, shop
+from peakplan_client.errors import CatalogueError, SearchTimeoutError
+from peakplan_client.shop import Shop
+
+NAMES = ["Red Leather Boots", "Blue Suede Boots", "Wool Socks", "Red Leather Handbag", "Oak Table"]
+STYLES = ["boot", "boot", "socks", "handbag", "tables"]
+PRICES = [120.0, 60.0, 9.5, 80.0, 300.0]
+UPSTREAM = "".join(
+    f"- id: p{at}\n  current_stock: 3\n  name: {name}\n  category: things\n  style: {STYLES[at]}\n"
+    f"  description: A fine thing, {'word ' * 50}\n  price: {PRICES[at]}\n  gender_affinity: {'F' if at % 2 else 'M'}\n"
+    for at, name in enumerate(NAMES)
+).encode()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "products.yaml"
+    path.write_bytes(UPSTREAM)
+    return path
+
+
+@pytest.fixture
+def open_shop(tmp_path: Path, source: Path) -> Shop:
+    return Shop.open(tmp_path / "cache", source)
+
+
+def names(found: shop.Found) -> list[str]:
+    return [hit.name for hit in found.hits]
+
+
+def test_raw_words_and_a_plan_find(open_shop: Shop) -> None:
+    raw = open_shop.search_raw("red boots under 100, not suede")
+    plan = {"queries": ["red boots"], "price": {"max": 100}, "exclude": {"material": ["suede"]}, "offers": ["in_stock"]}
+    planned = open_shop.search_plan(plan, "red boots under 100, not suede")
+
+    assert {"Red Leather Boots", "Blue Suede Boots"} <= set(names(raw))
+    assert names(planned) == ["Red Leather Handbag"]
+    assert planned.notes == ("the mapping has no offers.in_stock: it is not filtered",)
+    hit = planned.hits[0]
+    assert (hit.id, hit.price, hit.category) == ("p3", 80.0, "things, handbag")
+    assert hit.snippet.startswith("A fine thing, word")
+    assert hit.snippet.endswith("word …")
+    assert len(hit.snippet) < 170
+
+
+def test_each_part_has_its_share(open_shop: Shop) -> None:
+    parts = [{"queries": ["boots"]}, {"queries": ["socks"]}]
+    found = open_shop.search_plan({"queries": ["boots", "socks"], "parts": parts}, "boots and socks")
+
+    assert names(found)[1] == "Wool Socks"
+    assert len(found.hits) == len(set(names(found))) == 3
+
+
+def test_nothing_to_search_finds_nothing(open_shop: Shop) -> None:
+    assert open_shop.search_raw("?!").hits == ()
+    assert open_shop.search_plan({"intent": "order_status", "queries": []}, "where is my order").hits == ()
+
+
+def test_threads_share_it(open_shop: Shop) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        every = list(pool.map(lambda _: names(open_shop.search_raw("leather", timeout=60)), range(50)))
+
+    assert all(found == every[0] for found in every)
+    assert len(every[0]) == 2
+
+
+def test_a_search_ends_in_time(open_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shop, "_STEPS_BETWEEN_CHECKS", 1)
+    with pytest.raises(SearchTimeoutError, match="within 0 s"):
+        open_shop.search_raw("leather", timeout=0)
+
+
+def test_it_is_built_once(tmp_path: Path, source: Path) -> None:
+    Shop.open(tmp_path / "cache", source)
+    (database,) = (tmp_path / "cache").iterdir()
+    built = database.stat().st_mtime_ns
+
+    assert names(Shop.open(tmp_path / "cache", source).search_raw("socks")) == ["Wool Socks"]
+    assert database.stat().st_mtime_ns == built
+
+
+def test_several_may_build_it_at_once(tmp_path: Path, source: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        shops = list(pool.map(lambda _: Shop.open(tmp_path / "cache", source), range(4)))
+
+    assert [names(each.search_raw("socks", timeout=60)) for each in shops] == [["Wool Socks"]] * 4
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.yaml", UPSTREAM + b"- id: p9\n  name: half\n", r"a\.yaml, product 6 .*KeyError: 'style'"),
+        ("b.yaml", b"just words", "no list of products"),
+        ("c.yaml", b"[", "no catalogue"),
+        ("d.jsonl.gz", b"not gzip", "no catalogue"),
+        ("e.jsonl", b'{"id": 1', "no catalogue"),
+        ("f.jsonl", b"[1]\n", r"product 1 .*TypeError"),
+    ],
+)
+def test_a_bad_catalogue_leaves_nothing_behind(tmp_path: Path, name: str, content: bytes, told: str) -> None:
+    (tmp_path / name).write_bytes(content)
+
+    with pytest.raises(CatalogueError, match=told):
+        Shop.open(tmp_path / "cache", tmp_path / name)
+
+    assert not (tmp_path / "cache").exists() or not list((tmp_path / "cache").iterdir())
+
+
+def test_a_build_that_breaks_leaves_nothing_behind(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shop, "_COLUMNS", ["id", "name", "no-column"])
+    with pytest.raises(shop.sqlite3.OperationalError):  # type: ignore[attr-defined]
+        Shop.open(tmp_path / "cache", source)
+
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_json_lines_may_be_gzipped(tmp_path: Path) -> None:
+    row = {"id": "1", "name": "Kettle", "category": "k", "style": "s", "desc": "d", "price": 5, "gender": None}
+    path = tmp_path / "p.jsonl.gz"
+    path.write_bytes(gzip.compress(json.dumps(row).encode()))
+
+    assert list(catalogue.read(path)) == [catalogue.Product("1", "Kettle", "s", "k", "d", 5.0, None)]
+
+
+def test_a_source_that_is_missing_is_told(tmp_path: Path) -> None:
+    with pytest.raises(CatalogueError, match=r"no catalogue at .*missing\.yaml"):
+        Shop.open(tmp_path, tmp_path / "missing.yaml")
+
+
+@pytest.fixture
+def upstream(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[str]]]:
+    """Serve the catalogue as its public repository does; yield the address, and what was asked for."""
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(200 if self.path.endswith("products.yaml") else 404)
+            self.end_headers()
+            self.wfile.write(UPSTREAM)
+
+        def log_message(self, *_: Any) -> None: ...
+
+    monkeypatch.setattr(catalogue, "NEARBY", Path("/nowhere/products.jsonl.gz"))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}", asked
+    server.shutdown()
+    server.server_close()
+
+
+def test_without_a_file_it_is_downloaded_once(tmp_path: Path, upstream: tuple[str, list[str]]) -> None:
+    address, asked = upstream
+    given = {"url": f"{address}/products.yaml", "sha256": hashlib.sha256(UPSTREAM).hexdigest()}
+
+    first = catalogue.fetch(tmp_path / "cache", **given)
+    second = catalogue.fetch(tmp_path / "cache", **given)
+
+    assert first == second
+    assert asked == ["/products.yaml"]
+    assert names(Shop.open(tmp_path / "cache", first).search_raw("socks")) == ["Wool Socks"]
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [("/products.yaml", "another SHA-256"), ("/gone", r"cannot be downloaded .*404"), (None, "ConnectError")],
+)
+def test_a_download_that_fails_says_what_to_do(
+    tmp_path: Path, upstream: tuple[str, list[str]], path: str | None, told: str
+) -> None:
+    url = f"{upstream[0]}{path}" if path else "http://127.0.0.1:1/products.yaml"
+    with pytest.raises(CatalogueError, match=told) as raised:
+        catalogue.fetch(tmp_path, url=url)
+
+    assert "go on without the sample shop" in str(raised.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_file_beside_a_checkout_comes_first(tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalogue, "NEARBY", source)
+
+    assert catalogue.fetch(tmp_path / "cache", url="http://127.0.0.1:1/") == source

@@ -1,0 +1,170 @@
+"""One shell changes a fleet at a time, and a lock whose holder died can be taken over; against moto's SSM."""
+
+import json
+import threading
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from botocore.exceptions import ClientError
+
+from infra.deploy_lock import STALE_AFTER, DeployLock, LockedError, held
+from infra.rollback import main as rollback_main
+from infra.rollout import main
+from tests.infra.fleet.fleets import dev_fleet
+from tests.infra.moto_server import MotoServer
+from tests.infra.rollout_account import BEFORE, NEXT, Account, ShellDiedError, everywhere
+
+
+class Clock:
+    """A clock that only the test moves."""
+
+    def __init__(self) -> None:
+        self.time = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.time
+
+
+def content(account: Account) -> dict[str, Any] | None:
+    """The lock as it lies in the account."""
+    try:
+        found = account.client("ssm").get_parameter(Name=f"/peakplan/{account.settings.name}/deploy-lock")
+    except ClientError:
+        return None
+    read: dict[str, Any] = json.loads(found["Parameter"]["Value"])
+    return read
+
+
+def test_a_second_deploy_is_refused_and_told_whose_the_first_is(account: Account) -> None:
+    with held(account.lock("deploy")):
+        mine = content(account)
+        assert mine is not None
+        with pytest.raises(LockedError, match=r"a deploy runs: arn:aws:.* on .*, process [0-9]+, since .*Wait for it"):
+            account.deploy(NEXT)
+        assert account.calls == []
+        assert content(account) == mine
+    assert content(account) is None, "given back"
+    assert account.deploy(NEXT) == 0
+
+
+@pytest.mark.parametrize("end", [ShellDiedError, KeyboardInterrupt, SystemExit])
+def test_the_lock_is_given_back_however_the_deploy_ends(account: Account, end: type[BaseException]) -> None:
+    with pytest.raises(end), held(account.lock("deploy")):
+        raise end
+    assert content(account) is None
+    assert account.deploy(BEFORE) == 0
+
+
+def test_a_dead_holder_s_lock_is_taken_over_when_a_person_says_so(account: Account) -> None:
+    clock = Clock()
+    dead = account.lock("deploy", now=clock)
+    dead.acquire()  # and no word since: its machine lost power
+    clock.time += STALE_AFTER - timedelta(seconds=20)
+    with pytest.raises(LockedError, match="in 20 seconds"):
+        account.lock("deploy", now=clock).acquire(take_over=True)
+    clock.time += timedelta(seconds=30)
+    with pytest.raises(LockedError, match=r"did not end.*TAKE_OVER=1"):
+        account.lock("deploy", now=clock).acquire()
+    heir = account.lock("deploy", now=clock)
+    heir.acquire(take_over=True)
+    heir.check()
+    for late in (dead.check, dead.renew):
+        with pytest.raises(LockedError, match="This deploy stops here"):
+            late()
+    dead.release()
+    heir.check()  # the dead one gave nothing away that was not its own
+
+
+def test_a_renewed_lock_is_not_stale(account: Account) -> None:
+    clock = Clock()
+    lock = account.lock("deploy", now=clock)
+    lock.acquire()
+    for _ in range(10):
+        clock.time += STALE_AFTER - timedelta(seconds=1)
+        lock.renew()
+    with pytest.raises(LockedError, match="a deploy runs"):
+        account.lock("deploy", now=clock).acquire(take_over=True)
+
+
+def test_a_holder_renews_by_itself_while_it_works(account: Account) -> None:
+    renewed = threading.Event()
+    lock = account.lock("deploy")
+    renew = lock.renew
+
+    def renew_and_tell() -> None:
+        renew()
+        renewed.set()
+
+    lock.renew = renew_and_tell  # type: ignore[method-assign]
+    with held(lock, seconds=0.01):
+        assert renewed.wait(timeout=60)
+        found = content(account)
+        assert found is not None
+        assert found["renewed"] > found["began"]
+
+
+def test_of_two_that_take_over_at_once_one_has_it(account: Account) -> None:
+    clock = Clock()
+    account.lock("deploy", now=clock).acquire()
+    clock.time += 2 * STALE_AFTER
+    quick = account.lock("deploy", now=clock)
+    ssm = account.client("ssm")
+
+    class Slow:
+        """SSM of one who reads the lock, and writes only after the other has taken it."""
+
+        def __getattr__(self, name: str) -> Any:
+            if name != "get_parameter":
+                return getattr(ssm, name)
+
+            def read_and_dawdle(**asked: Any) -> Any:
+                found = ssm.get_parameter(**asked)
+                quick.acquire(take_over=True)
+                return found
+
+            return read_and_dawdle
+
+    with pytest.raises(LockedError, match="at this moment"):
+        account.lock("deploy", now=clock, ssm=Slow()).acquire(take_over=True)
+
+
+def test_a_rollback_breaks_off_a_deploy_in_another_shell(account: Account) -> None:
+    assert account.deploy(BEFORE) == 0
+    one_at_a_time = account.settings.rollout.model_copy(update={"parallel_cells": 1})
+    account.settings = account.settings.model_copy(update={"rollout": one_at_a_time})
+
+    def somebody_rolls_back(line: list[str]) -> int:
+        if "Cell-2" in line:
+            account.roll_back()
+        return 0
+
+    account.on_call = somebody_rolls_back
+    with pytest.raises(LockedError, match="This deploy stops here"):
+        account.deploy(NEXT)
+    assert account.running() == everywhere(BEFORE), "it did not go on to other cells"
+    assert account.state().release is None, "nor did it write its own state over the rollback's"
+    assert account.state().rejected == [NEXT]
+    assert content(account) is None
+
+
+def test_a_rollback_waits_for_a_rollback_and_not_for_a_dead_one(account: Account) -> None:
+    clock = Clock()
+    account.lock("rollback", now=clock).acquire()
+    with pytest.raises(LockedError, match=r"a rollback runs: .* make rollback in 300 seconds"):
+        account.lock("rollback", now=clock).acquire()
+    clock.time += STALE_AFTER
+    account.lock("rollback", now=clock).acquire()
+
+
+def test_the_commands_say_who_holds_the_lock(
+    moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in moto_server.environment().items():
+        monkeypatch.setenv(name, value)
+    clients = {"ssm": moto_server.client("ssm"), "sts": moto_server.client("sts")}
+    with held(DeployLock(dev_fleet(), "rollback", **clients)):
+        assert main(["dev", "--take-over", "--", "true"]) == 3
+        assert "a rollback runs: arn:aws:" in capsys.readouterr().err
+        assert rollback_main(["dev"]) == 3
+        assert "a rollback runs: arn:aws:" in capsys.readouterr().err

@@ -1,0 +1,120 @@
+"""The compiled admission against the gateway's own, on random states: the same decision at every step."""
+
+import ctypes
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from rehearsal.twin.cell import rules
+from rehearsal.twin.native import library
+from service.gateway.admission import Admission
+from service.gateway.request_queue import QueuedRequest
+from tests.gateway.simulation import Clock
+
+REASONS = {None: 0, "deadline": 1, "capacity": 2, "engine": 3}
+
+
+@contextmanager
+def compiled_gateway(refit_every: int = 1) -> Iterator[tuple[ctypes.CDLL, int]]:
+    functions = library.load()
+    gateway = functions.gateway_create(ctypes.byref(rules(refit_every)))
+    try:
+        yield functions, gateway
+    finally:
+        functions.gateway_destroy(gateway)
+
+
+class Both:
+    """One gateway twice: whatever is done, is done to both and must have the same outcome."""
+
+    def __init__(self, functions: ctypes.CDLL, gateway: int, replicas: int) -> None:
+        self.clock = Clock()
+        self.replicas = replicas
+        self.python = Admission(clock=self.clock)
+        self.functions, self.gateway = functions, gateway
+        self.requests: list[QueuedRequest] = []
+        self.running: list[int] = []
+        self.decided: list[int] = []
+
+    def dropped(self) -> list[int]:
+        numbers = (ctypes.c_int * (len(self.requests) + 1))()
+        count = self.functions.gateway_dropped(self.gateway, numbers)
+        return sorted(numbers[:count])
+
+    def numbers(self, refused: list[QueuedRequest]) -> list[int]:
+        return sorted(self.requests.index(request) for request in refused)
+
+    def ask(self, allowed: float, length: int) -> None:
+        now = self.clock.now
+        number = self.functions.gateway_new(self.gateway, now + allowed, length)
+        request = QueuedRequest(now + allowed, length)
+        self.requests.append(request)
+        refusal = self.python.certain_refusal(request.deadline, length, self.replicas)
+        assert (refusal is not None) == bool(
+            self.functions.gateway_certainly_refused(self.gateway, number, now, self.replicas)
+        )
+        if refusal is not None:
+            self.decided.append(REASONS[refusal.reason])
+            return
+        idle = len(self.running) < self.replicas
+        refused = self.python.ask(request, idle=idle, replicas=self.replicas)
+        self.functions.gateway_ask(self.gateway, number, now, idle, self.replicas)
+        assert self.dropped() == self.numbers(refused)
+        mine = self.functions.gateway_refusal(self.gateway, number)
+        assert mine == REASONS[request.refusal.reason if request.refusal else None]
+        self.decided.append(mine)
+        if not mine and idle:
+            self.running.append(number)
+        if not mine and not idle:
+            assert self.functions.gateway_latest_start(self.gateway, number) == request.latest_start
+
+    def end(self, seconds: float) -> None:
+        now, number = self.clock.now, self.running.pop(0)
+        whole = now <= self.requests[number].deadline
+        self.python.ended(self.requests[number], seconds, whole=whole, replicas=self.replicas)
+        self.functions.gateway_ended(self.gateway, number, now, seconds, whole, self.replicas)
+        following = self.python.next()
+        chosen = self.functions.gateway_next(self.gateway, now)
+        assert chosen == (-1 if following is None else self.requests.index(following))
+        if chosen >= 0:
+            self.running.append(chosen)
+
+    def drop_late(self) -> None:
+        refused = self.python.drop_late()
+        self.functions.gateway_drop_late(self.gateway, self.clock.now)
+        assert self.dropped() == self.numbers(refused)
+
+
+@pytest.mark.parametrize("replicas", [1, 2, 8])
+@pytest.mark.parametrize("busy", [0.5, 1.0, 3.0, 10.0])
+def test_every_decision_is_the_gateways_own(replicas: int, busy: float) -> None:
+    """Lengths, durations and deadlines at random, at calm, at the limit and in a surge; clocks that stand still too."""
+    seen: set[int] = set()
+    for seed in range(3):
+        numbers = random.Random(1000 * seed + replicas)
+        with compiled_gateway() as (functions, gateway):
+            both = Both(functions, gateway, replicas)
+            for _ in range(500):
+                both.clock.now += numbers.choice([0.0, numbers.expovariate(replicas * busy / 0.04)])
+                length = numbers.choice([5, 30, 30, 80, 300])
+                if both.running and numbers.random() < min(1.0, 1 / busy):
+                    both.end(numbers.lognormvariate(-3.5, 0.6) * (1 + length / 100) * numbers.choice([1, 1, 1, 8]))
+                both.ask(numbers.choice([0.295, 0.295, 0.1, 0.02, 1.0]), length)
+                if numbers.random() < 0.3:
+                    both.drop_late()
+                if numbers.random() < 0.005:
+                    both.clock.now += 20  # what is known grows old
+            seen |= set(both.decided)
+    assert 0 in seen
+    assert busy < 3 or 2 in seen, "a surge that refuses nobody tests nothing"
+
+
+def test_a_gateway_without_replicas_refuses_alike() -> None:
+    with compiled_gateway() as (functions, gateway):
+        both = Both(functions, gateway, 0)
+        for _ in range(20):
+            both.clock.now += 0.01
+            both.ask(0.295, 30)
+        assert set(both.decided) == {REASONS["engine"]}

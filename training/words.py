@@ -1,0 +1,129 @@
+"""Write the word list of the service's spelling and rules: `python -m training.words` (`--check`: is it up to date?).
+
+Words of products come from our own products and queries, with their counts; ordinary English words, which are never
+corrected, from the base model's tokenizer, where each frequent word is a token.
+"""
+
+import argparse
+import json
+import re
+import sys
+import textwrap
+from collections import Counter, defaultdict
+from pathlib import Path
+
+from service.planner.spelling import WORDS_PATH, distance, edits
+from training.data.behaviour_text import read_lines, sections, text_of
+from training.data.written import labelled_queries, product_names
+
+_WORD = re.compile(r"[a-z]{2,20}")
+_AND = re.compile(r"\b([a-z]+) (?:and|&|n) ([a-z]+)")
+_LEAST_COUNT = 2  # of a word that a correction may give
+_LEAST_LETTERS = 4
+_MOST_SLIPS = 3  # a word that stands more often is no typo
+_NEVER_HEADS = ("brand", "color", "material", "audience", "size")
+_TIMES = 8
+_NEAR = 0.8
+_HEADER = "# Written by `python -m training.words`: words of products (count, facet, vertical), known words, frequent slips."
+
+
+class _Seen:
+    """How often and as what each word stands in our products and queries."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.facets: dict[str, Counter[str]] = defaultdict(Counter)
+        self.heads: dict[str, Counter[str]] = defaultdict(Counter)
+
+    def add(self, words: list[str], facet: str, vertical: str | None) -> None:
+        """Count the words of a value; the last word of a type is what names the thing."""
+        self.counts.update(words)
+        for word in words:
+            self.facets[word][facet if facet != "type" or word == words[-1] else "-"] += 1
+        if facet == "type" and vertical and words:
+            self.heads[words[-1]][vertical] += 1
+
+    def is_slip(self, word: str) -> bool:
+        """Tell whether a rare word that is no name is one edit away from a frequent one: our queries have typos too."""
+        is_name = self.facets[word].keys() & {"brand", "line", "model", "theme"}
+        if self.counts[word] > _MOST_SLIPS or is_name:
+            return False
+        return any(
+            self.counts[edit] > _TIMES * self.counts[word] and distance(word, edit) < _NEAR for edit in edits(word)
+        )
+
+    def line(self, word: str) -> str:
+        """Return the word's line: its count, the facet that it mostly names, and a vertical where it names a thing."""
+        facet, count = (self.facets[word].most_common(1) or [("-", 0)])[0]
+        facet = facet if 2 * count > self.facets[word].total() else "-"
+        is_head = 4 * self.heads[word].total() >= self.counts[word]
+        facet = "type" if is_head and facet not in _NEVER_HEADS else facet
+        vertical, count = (self.heads[word].most_common(1) or [("-", 0)])[0]
+        vertical = vertical if 2 * count > self.heads[word].total() else "-"
+        return f"{word} {self.counts[word]} {facet} {vertical}"
+
+
+def word_list(tokenizer: Path) -> str:
+    """Return the text of the list. Raises OSError, ValueError."""
+    seen = _seen()
+    products = sorted(word for word, count in seen.counts.items() if count >= _LEAST_COUNT )
+    vocabulary = json.loads(tokenizer.read_text(encoding="utf-8"))["model"]["vocab"]
+    english = {token[1:].lower() for token in vocabulary if token[0] == "Ġ" and _WORD.fullmatch(token[1:].lower())}
+    slips = dict(line.split(maxsplit=1) for _, line, _ in sections("spelling.txt"))
+    slips = {wrong: right for wrong, right in slips.items() if wrong not in english}
+    doubtful = {word for word in seen.counts if word not in english and seen.is_slip(word)} | set(slips)
+    products = [word for word in products if word not in doubtful]
+    known = {word for word in english | set(seen.counts) if len(word) >= _LEAST_LETTERS}
+    known -= {*products, *doubtful, *(word + ending for word in known for ending in ("s", "ly"))}
+    return "\n".join(
+        (
+            _HEADER, "[products]", *map(seen.line, products),
+            "[known]", *textwrap.wrap(" ".join(sorted(known)), 118),
+            "[joined]", *textwrap.wrap(" ".join(sorted(_joined())), 118),
+            "[slips]", *sorted(f"{wrong} {right}" for wrong, right in slips.items()), "",
+        )
+    )  # fmt: skip
+
+
+def _joined() -> set[str]:
+    """Return the pairs around "and" in names of products and in our queries for one thing: "salt and pepper"."""
+    texts = [name.lower() for name, _ in product_names()]
+    texts += [" ".join(query.text.words) for query in labelled_queries()]
+    for line in read_lines("several.txt"):
+        texts += [text_of(line.pieces)] if line.section[-1] == "whole" else []
+    return {f"{first}+{second}" for text in texts for first, second in _AND.findall(text)}
+
+
+def _seen() -> _Seen:
+    seen = _Seen()
+    for name, vertical in product_names():
+        seen.add(_WORD.findall(name.lower()), "type", vertical)
+    for query in labelled_queries():
+        words = query.text.words
+        named = {index for span in query.text.spans for index in range(span.first, span.last + 1)}
+        for span in query.text.spans:
+            value = " ".join(words[span.first : span.last + 1])
+            seen.add(_WORD.findall(value), span.facet, query.vertical)
+        others = " ".join(text for index, text in enumerate(words) if index not in named)
+        seen.counts.update(_WORD.findall(others))
+    for section, line, _ in sections("attributes.txt"):
+        for value in line.split(", "):
+            seen.add(2 * _WORD.findall(value), section.split()[1], None)
+    return seen
+
+
+def main() -> None:
+    """Write or check the list."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tokenizer", type=Path, help="tokenizer.json of the base model")
+    parser.add_argument("--check", action="store_true", help="fail if the list is not what would be written")
+    options = parser.parse_args()
+    text = word_list(options.tokenizer)
+    if not options.check:
+        WORDS_PATH.write_text(text, encoding="ascii")
+    elif WORDS_PATH.read_text(encoding="ascii") != text:
+        sys.exit(f"{WORDS_PATH.name} is stale: run `python -m training.words {options.tokenizer}`")
+
+
+if __name__ == "__main__":
+    main()
