@@ -20,10 +20,11 @@ SEARCH_VENV := .venv-search
 CHECKOV_VENV := .venv-checkov
 RATE ?= 20
 SECONDS ?= 30
+SIEGE_SECONDS ?= 600
 
 FLEET ?= dev
 
-.PHONY: help serve lock triton bench-peers bench-triton bench-retrieval compile kernels kernels-check neuron-conformance search-conformance test test-fast check format train finetune eval bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema checkov
+.PHONY: help serve lock triton bench-peers bench-triton compile kernels kernels-check neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance siege sbom
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -151,6 +152,15 @@ load: $(VENV)/training.stamp ## open-loop load: RATE= requests a second for SECO
 load-figures: $(VENV)/training.stamp ## the service under load and faults into docs/figures/serving.json (15 minutes, an idle machine)
 	$(BIN)/python -m rehearsal.load.figures --data $(DATA)
 	$(BIN)/python -m benchmarks.readme
+
+siege: $(VENV)/test.stamp ## attack a service on loopback for SIEGE_SECONDS= (600) into docs/figures/siege.json; 120 show most of it
+	$(BIN)/python -m rehearsal.siege --seconds $(SIEGE_SECONDS)
+	$(BIN)/python -m benchmarks.readme
+
+sbom: $(VENV)/test.stamp ## what is installed, by package, version, hash and licence, as CycloneDX 1.6 into sbom.json; the lock into sbom-lock.json
+	$(BIN)/python -m benchmarks.licences --check
+	$(BIN)/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --mc-type application --output-reproducible --spec-version 1.6 --output-file sbom.json
+	$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --mc-type application --output-reproducible --spec-version 1.6 --output-file sbom-lock.json
 
 clean: ## forget the virtual environment and what tools cached here
 	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(KERNELS_VENV) $(SEARCH_VENV) $(CHECKOV_VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis

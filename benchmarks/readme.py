@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
+from benchmarks.licences import table as licence_table
 from benchmarks.peers.table import render_peers
 from service.environment import OLD_NAMES, Variable, variables
 from service.settings import Settings
@@ -256,16 +257,45 @@ def _provenance(figure: dict[str, Any], what: str) -> str:
     return f"<sub>`{figure['command']}`: {what}, {where}.</sub>"
 
 
+def render_siege(figure: dict[str, Any]) -> str:
+    """Return what each attack tried and what came of it, then health, memory and fresh connections."""
+    columns = ("attack", "tried", "answered", "of them 429 or 503", "wrong", "hangs", "lost")
+    rows = [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
+    for name, tally in figure["attacks"].items():
+        wrong = sum(tally["wrong"].values())
+        numbers = (tally["tried"], tally["answered"], tally["refused"], wrong, tally["hangs"], tally["lost"])
+        rows.append(f"| {name} | {' | '.join(f'{number:,}' for number in numbers)} |")
+    fresh, memory, health = figure["fresh"], figure["memory_mib"], figure["health"]
+    schema, lost = figure["schemathesis"], figure["lost_for_good"]
+    worst = {path: f"`{path}` {asked['worst_ms']} ms at worst of {asked['asked']:,}" for path, asked in health.items()}
+    return "\n".join(
+        [
+            *rows,
+            "",
+            f"While replicas were killed and stopped and the model was reloaded. {' and '.join(worst.values())}, each "
+            f"on a fresh connection. {fresh['rate']} fresh connections a second: {fresh['in_time']:.2%} of "
+            f"{fresh['asked']:,} plans inside the deadline, p99 {fresh['p99_ms']} ms. The gateway's memory went from "
+            f"{memory['settled']} MiB to {memory['end']} MiB, {memory['most']} MiB at most. schemathesis "
+            f"{'found nothing' if schema['passed'] else 'found something'} ({schema['examples']} examples). Lost for "
+            f"good: {', '.join(lost) or 'nothing'}.",
+            "",
+            _provenance(figure, f"{figure['seconds']:.0f} s, seed {figure['seed']}, attackers on the same cores"),
+        ]
+    )
+
+
 RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "decoding": render_decoding,
     "peers": render_peers,
     "quality": render_quality,
     "serving": render_serving,
+    "siege": render_siege,
     "triton": render_triton,
 }
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "licences": licence_table,
     "settings": lambda: settings_table(COMMON_SETTINGS),
     "every_setting": every_setting,
     "decisions": decisions,

@@ -1,8 +1,8 @@
-"""`python -m infra.access FLEET`: let in the callers whom the fleet file names, where that takes more than a template.
+"""`python -m infra.access FLEET` lets in the callers whom the fleet file names, where that takes more than a template.
 
-Accepts the PrivateLink endpoints that accounts of `callers` have made to the cells. Authorises the VPCs of other
+It accepts the PrivateLink endpoints that accounts of `callers` have made to the cells. It authorises the VPCs of other
 accounts in `access.caller_vpcs` to join the private zone, and prints the command for their owners: CloudFormation has
-no resource for it, the zone's owner authorises and the VPC's owner associates. Not run in a real account.
+no resource for it, the zone's owner authorises and the VPC's owner associates. It has not run in a real account.
 """
 
 from __future__ import annotations

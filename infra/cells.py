@@ -1,14 +1,15 @@
 """`python -m infra.cells out|in|show FLEET [CELL]` moves one cell's callers away, and back: `make cell-out CELL=`.
 
 Names are weighted records of the fleet's private zone: out sets this cell's weights to 0, in puts back those of the
-fleet file. New connections follow within the answer's minute; kept ones as they end. Refuses where a name would have no
-cell left (Route 53 treats weights that are all 0 as equal) or the others cannot carry the load, unless --force.
+fleet file. New connections follow within the answer's minute, and kept ones as they end. A move is refused where a name
+would have no cell left (Route 53 treats weights that are all 0 as equal), and, unless --force, where the others cannot
+carry the load.
 
 Callers with PrivateLink endpoints choose a cell themselves: `out --refuse` has the cell's balancer answer 503 to
-everybody, on which their clients go on to the next cell; `in` gives the balancer back what it did, kept in a parameter
-meanwhile.
+everybody, on which their clients go on to the next cell. `in` gives the balancer back its former actions, which a
+parameter keeps meanwhile.
 
-Tested against moto; not run in a real account.
+This is tested against moto and has not run in a real account.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 Every minute it publishes DeployInProgress, which lets the cell's page alarm tell a deploy's noise from harm. Then the
 cell bakes: the marker goes on for `--bake` minutes, and the command fails as soon as the cell's deploy-health alarm
 fires, so that whatever deploys cell after cell (infra/rollout.py) stops there. A deploy that dies silences nothing: its
-marker is soon forgotten. Answers 1 where the bake saw harm, 2 where AWS cannot be reached, else the command's own code.
-
-Not run in a real account.
+marker is soon forgotten. The exit code is 1 where the bake saw harm, 2 where AWS cannot be reached, else the command's
+own. This has not run in a real account.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""`python -m infra.preflight FLEET`: can this account, in this region, run the fleet? Changes nothing.
+"""`python -m infra.preflight FLEET` says whether this account can run the fleet in its region. It changes nothing.
 
-Asks for quotas against the fleet's maximum, zones, certificate, machine image, parameters, the bootstrap stack and what
-the fleet file names by id. Prints what is there, what lacks and how to get it; 1 when the deploy could not work, 2 when
-AWS cannot be asked. Tested against moto and the shapes of AWS's own API descriptions; not run in a real account.
+It compares quotas with the fleet's maximum, and looks for zones, certificate, machine image, parameters, the bootstrap
+stack and everything that the fleet file names by id. It prints what is there, what lacks and how to get it. The exit
+code is 1 where the deploy could not work, and 2 where AWS cannot be asked. It is tested against moto and the shapes of
+AWS's own API descriptions, and has not run in a real account.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""`python -m infra.rollback FLEET`: every cell back to the release before, at once and without a bake.
+"""`python -m infra.rollback FLEET` returns every cell to the release before, at once and without a bake.
 
-`--release ami-...` sends every cell to that one instead. Needs no checkout's templates and no CDK: only the parameter
-of each cell's stack changes, so its instances are replaced as fast as new ones boot. A deploy that is under way is
-broken off: this takes its lock, and it stops before its next change. Not run in a real account; the tests run it
-against moto.
+`--release ami-...` sends every cell to that one instead. It needs no checkout's templates and no CDK: only the
+parameter of each cell's stack changes, so its instances are replaced as fast as new ones boot. A deploy that is under
+way is broken off: this takes its lock, and the deploy stops before its next change. It is tested against moto and has
+not run in a real account.
 """
 
 from __future__ import annotations

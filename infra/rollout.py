@@ -1,4 +1,4 @@
-"""`python -m infra.rollout FLEET`: one release to every cell. The first cell bakes longest; harm stops all that follow.
+"""`python -m infra.rollout FLEET` brings one release to every cell. Harm in one stops all that follow.
 
 The fleet is synthesised once and the release is read once, at the beginning: every cell gets the templates and the
 machine image that the first one proved, whatever becomes of files and parameters meanwhile. What cells stand on goes
@@ -6,8 +6,8 @@ first, then the first cell alone, then the others as many at a time as `rollout`
 its deploy marker (infra/deploying.py), then the names and alarms over them.
 
 How far it came is kept in the account (infra/deployment_state.py): started again after its shell died, it goes on.
-One shell deploys at a time (infra/deploy_lock.py).
-Tested against moto through the CDK CLI; not run in a real account.
+One shell deploys at a time (infra/deploy_lock.py). It is tested against moto through the CDK CLI, and has not run in a
+real account.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from infra.fleet import sizing
+from infra.fleet.demand import ServiceTime
 from infra.fleet.parts import Group
 from infra.fleet.policies import PERIOD_SECONDS, READINGS_WARM_UP_SECONDS, Metrics
 from infra.fleet.scaling import ScalingLaw
@@ -88,13 +89,18 @@ class Hosts:
         return count
 
 
-def service_times(settings: FleetSettings, group: Group, random_numbers: random.Random) -> list[float]:
-    """Draw the seconds that plans take: log-normal with the group's mean and 99th percentile."""
-    time = sizing.service_time(settings, group)
+def log_normal(time: ServiceTime) -> Callable[[random.Random], float]:
+    """Return how to draw the seconds of a plan: log-normal with this mean and 99th percentile."""
     ratio = math.log(time.p99_ms / time.mean_ms)  # = z s - s^2 / 2 of a log-normal
     sigma = _Z_99 - math.sqrt(max(0.0, _Z_99**2 - 2 * ratio))
     mu = math.log(time.mean_ms / 1000) - sigma**2 / 2
-    return [random_numbers.lognormvariate(mu, sigma) for _ in range(_SAMPLES)]
+    return lambda random_numbers: random_numbers.lognormvariate(mu, sigma)
+
+
+def service_times(settings: FleetSettings, group: Group, random_numbers: random.Random) -> list[float]:
+    """Draw the seconds that plans of a group take."""
+    draw = log_normal(sizing.service_time(settings, group))
+    return [draw(random_numbers) for _ in range(_SAMPLES)]
 
 
 @dataclass

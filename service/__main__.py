@@ -43,6 +43,7 @@ def main(source: ModelSource | None = None) -> int:
     `source` replaces the settings' model.
     """
     configure_logging("info")
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what it asks for, the newest model, is what a start loads
     try:
         settings = Settings()
     except ValidationError as error:
@@ -176,6 +177,7 @@ class Server(uvicorn.Server):
         finally:
             for number in handlers:
                 loop.remove_signal_handler(number)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     def _end(self) -> None:
         if self._drain.draining:

@@ -105,6 +105,9 @@ class AuthSettings(BaseModel):
 
     api_keys: SecretStr = Field(default=SecretStr(""), description="lines of: name, SHA-256 of a key, its rate")
     api_keys_file: Path | None = Field(default=None, description="the same in a file, read again when it changes")
+    control_token: SecretStr = Field(
+        default=SecretStr(""), description="for POST /drain and /reload from this host; empty: signals alone"
+    )
     rate: float = Field(default=0.0, ge=0, le=1e6, description="requests a second a caller may send; 0: any number")
 
 
@@ -119,6 +122,9 @@ class HttpSettings(BaseModel):
     body_timeout_seconds: float = Field(default=10.0, gt=0, le=60, description="for a request's body")
     cors_origins: str = Field(
         default="", description="web pages that may ask: https://shop.example, separated by commas; * is any"
+    )
+    max_memory_mb: int = Field(
+        default=1024, ge=128, le=1_000_000, description="of the gateway, without replicas; beyond it is 503"
     )
     max_connections: int = Field(
         default=4096, ge=16, le=100_000, description="open at once; then the one idle longest makes room"

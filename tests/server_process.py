@@ -18,6 +18,7 @@ START_SECONDS = 300.0  # a limit that only a server that never starts reaches
 
 # How to decode: `PEAKPLAN_DTYPE=float32 make test` runs every test on the slow path of a machine without kernels.
 FORCED = ("PEAKPLAN_DTYPE", "PEAKPLAN_KERNEL")
+CONTROL_TOKEN = "of-the-operator"
 
 
 def _is_setting(name: str) -> bool:
@@ -29,7 +30,8 @@ class ServerProcess:
 
     def __init__(self, module: str = "service", **environment: object) -> None:
         variables = {name: value for name, value in os.environ.items() if name in FORCED or not _is_setting(name)}
-        variables |= {"HOST": "127.0.0.1", "PORT": "0"} | {name: str(value) for name, value in environment.items()}
+        variables |= {"HOST": "127.0.0.1", "PORT": "0", "PEAKPLAN_CONTROL_TOKEN": CONTROL_TOKEN}
+        variables |= {name: str(value) for name, value in environment.items()}
         command = [sys.executable, "-m", module]
         self.process = subprocess.Popen(command, cwd=REPOSITORY, env=variables, stderr=subprocess.PIPE, text=True)
         self.lines: list[str] = []
@@ -58,6 +60,10 @@ class ServerProcess:
 
     def post(self, path: str, body: object, **more: Any) -> httpx.Response:
         return httpx.post(self.url + path, json=body, timeout=60, **more)
+
+    def control(self, path: str) -> httpx.Response:
+        """Post to an address that is the operator's."""
+        return self.post(path, {}, headers={"authorization": f"Bearer {CONTROL_TOKEN}"})
 
     def get(self, path: str) -> httpx.Response:
         return httpx.get(self.url + path, timeout=60)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from service.engines.torch.forward import seal_folder
 from training.data import written
 from training.settings import TrainingSettings
 
@@ -91,11 +92,11 @@ def export_recipe(model: Path, settings: TrainingSettings, minutes: dict[str, fl
         products=len(written.product_names()),
         queries=len(written.labelled_queries()),
     )
-    export_model(model, settings.output, record, card)
+    export_model(model, settings.output, settings.cache, record, card)
 
 
-def export_model(model: Path, output: Path, record: dict[str, Any], card: str) -> None:
-    """Write parts, record and card into a folder that appears whole, in place of one that was there before."""
+def export_model(model: Path, output: Path, cache: Path, record: dict[str, Any], card: str) -> None:
+    """Write parts, record, card and seal into a folder that appears whole, in place of one that was there before."""
     output.parent.mkdir(parents=True, exist_ok=True)
     made = output.with_name(f".{output.name}.made")
     shutil.rmtree(made, ignore_errors=True)
@@ -105,6 +106,7 @@ def export_model(model: Path, output: Path, record: dict[str, Any], card: str) -
     record["parts"] = {name: sha256(made / name) for name in PARTS}
     (made / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     (made / "README.md").write_text(card, encoding="utf-8")
+    seal_folder(made, cache)
     if output.exists():
         before = output.with_name(f".{output.name}.before")
         shutil.rmtree(before, ignore_errors=True)

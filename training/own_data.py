@@ -8,6 +8,7 @@ written. Restartable, like `make train`; the output folder appears whole or not 
 import argparse
 import json
 import os
+import random
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -25,8 +26,9 @@ from service.planner.vocabulary import FILE_NAME, Vocabulary, VocabularyError, v
 from service.settings import Settings
 from service.weights.base_weights import BASE_NAME, BaseWeightsError
 from service.weights.model_folder import ModelFolderError, base_folder, read_card
-from training.data.examples import Example
-from training.data.own_rows import ORIGIN, OURS, OwnMix, OwnRows, RowsError, read_own_rows, rehearsed_dev
+from training.data import behaviour_examples
+from training.data.examples import Example, within
+from training.data.own_rows import ORIGIN, OURS, OwnMix, OwnRows, RowsError, read_own_rows
 from training.export import export_model, part_sizes, part_table, sha256
 from training.finetune import Finetuning
 from training.recipe import WorkFolderError, make_parts
@@ -34,12 +36,11 @@ from training.settings import AdapterSettings, EarlyExitSettings, HeadSettings, 
 from training.tuned import TunedModel
 
 LEAST_REHEARSED = 1000
-MOST_MEASURED = 400
 ENOUGH_TO_TELL = 20  # held-out rows
 UNLEARNT = 0.03  # of the questions of ours: what a model may lose there
 _CARD = """# {id}
 
-[{before}](../{before}) gone on with from {rows:,} rows of one's own (`make finetune`, docs/own-data.md; `training.json`
+{before}, gone on with from {rows:,} rows of one's own (`make finetune`, docs/own-data.md; `training.json`
 has digests of rows and parts). It writes the plan text of `service/planner/plan_text.py` in the words of its own
 `vocabulary.json`.
 
@@ -67,6 +68,7 @@ class Wish:
     epochs: int
     rehearsal: float  # share of the own rows, or of LEAST_REHEARSED where these are fewer
     questions: int  # that heads and early exit learn from
+    measured: int  # questions of theirs, and of ours, at most
     seed: int
     accept_worse: bool
 
@@ -82,6 +84,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3, help="passes over the rows")
     parser.add_argument("--rehearsal", type=float, default=1.0, help="questions of ours for each row of yours")
     parser.add_argument("--questions", type=int, default=4000, help="whose plans the new heads learn from")
+    parser.add_argument("--measured", type=int, default=300, help="held-out rows, and questions of ours, at most")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--accept-worse", action="store_true", help="write the model even if it measures worse")
     given = parser.parse_args()
@@ -97,6 +100,7 @@ def main() -> None:
         epochs=given.epochs,
         rehearsal=given.rehearsal,
         questions=given.questions,
+        measured=given.measured,
         seed=given.seed,
         accept_worse=given.accept_worse,
     )
@@ -146,7 +150,7 @@ def finetune_own(wish: Wish, vocabulary: Vocabulary, rows: OwnRows) -> None:
         parts=part_table(part_sizes(model)),
         measured="\n\n".join(_table(title, *shares) for title, shares in tables.items()),
     )
-    export_model(model, wish.output, record, text)
+    export_model(model, wish.output, cache, record, text)
     print(f"{wish.output} is ready: PEAKPLAN_MODEL_DIR={wish.output} make serve")
 
 
@@ -236,7 +240,7 @@ def _part(label: str, draft: PlanDraft) -> Any:
 def measure(examples: Sequence[Example], model: TunedModel) -> dict[str, list[bool]]:
     """Plan the questions; return what was right, by label."""
     found: dict[str, list[bool]] = {}
-    for example in examples[:MOST_MEASURED]:
+    for example in examples:
         for label, is_right in right(example, planned(example.question(), model)):
             found.setdefault(label, []).append(is_right)
     return found
@@ -246,12 +250,14 @@ def _judge(wish: Wish, before: TunedModel, after: TunedModel, dev: list[Example]
     """Measure both models on held-out rows and on questions of ours. Raises OwnDataError where the new one is worse."""
     shares: dict[str, tuple[float, float]] = {}
     for origin, title, examples in (
-        (ORIGIN, f"{len(dev[:MOST_MEASURED])} held-out rows of yours", dev),
-        (OURS, "questions of ours, which the model should not unlearn", rehearsed_dev()),
+        (ORIGIN, "held-out rows of yours", dev),
+        (OURS, "questions of ours, which the model should not unlearn", behaviour_examples.examples("dev")),
     ):
-        if not examples:
+        drawn = random.Random(0).sample(examples, min(wish.measured, len(examples)))
+        asked = [said for example in drawn if (said := within(example, after.vocabulary)) is not None]
+        if not asked:
             continue
-        old, new = measure(examples, before), measure(examples, after)
+        old, new = measure(asked, before), measure(asked, after)
         tables[title] = [{label: _share(values) for label, values in found.items()} for found in (old, new)]
         print(_table(title, *tables[title]), flush=True)
         shares[origin] = (_share(old["all of a row"]), _share(new["all of a row"]))

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from peakplan_client.mapping import CatalogueMapping, SortMapping, Value, normal, words
 from peakplan_client.plan import Part, Plan, Price
 
-# Tuned on the dev half of benchmarks/retrieval_questions.jsonl: how much the plan's queries count, and the question.
+# How much words count: those of the plan's queries, the catalogue's own names for its facets, and the shopper's. Tuned
+# on the dev half of benchmarks/retrieval_questions.jsonl.
 QUERY_WEIGHTS = (1.0, 0.3, 0.2)
+NAMES_WEIGHT = 0.3
 OWN_WORDS_WEIGHT = 0.5
 
 
@@ -95,18 +97,12 @@ def searches(plan: Plan, mapping: CatalogueMapping, question: str = "") -> Searc
         return Searches((), ("the plan has no queries: there is nothing to search",))
     translation = _Translation(plan, mapping)
     if not plan.parts:
-        own = _weighed([*_queries(plan.queries), (question, OWN_WORDS_WEIGHT)])
-        return translation.done([translation.search(plan, own)])
-    found = [translation.search(part, _weighed(_queries(part.queries))) for part in plan.parts if part.queries]
-    whole = _weighed([(question, 1.0)]) or _weighed(_queries(plan.queries))
-    return translation.done([*found, translation.search(plan, whole)])
+        return translation.done([translation.search(plan, plan.queries, question)])
+    parts = [translation.search(part, part.queries) for part in plan.parts]
+    return translation.done([*parts, translation.search(plan, [] if words(question) else plan.queries, question)])
 
 
-def _queries(queries: Sequence[str]) -> list[tuple[str, float]]:
-    return list(zip(queries, QUERY_WEIGHTS, strict=False))
-
-
-def _weighed(given: Sequence[tuple[str, float]]) -> tuple[Text, ...]:
+def _texts(given: Sequence[tuple[str, float]]) -> tuple[Text, ...]:
     """Return each distinct text once, with the weights of all that say the same words."""
     texts: dict[str, float] = {}
     for text, weight in given:
@@ -121,14 +117,21 @@ class _Translation:
     def __init__(self, plan: Plan, mapping: CatalogueMapping) -> None:
         self._plan = plan
         self._mapping = mapping
+        self._closed = {facet.field for facet in mapping.facets.values() if facet.values is not None}
         self._notes: dict[str, None] = {}
 
     def done(self, found: Sequence[Search]) -> Searches:
         return Searches(tuple(search for search in found if search.texts), tuple(self._notes))
 
-    def search(self, part: Part, texts: tuple[Text, ...]) -> Search:
+    def search(self, part: Part, queries: Sequence[str], question: str = "") -> Search:
         filters = (*self._price(part.price), *self._rating(), *self._offers(), *self._exclusions(part.exclude))
-        return Search(texts, filters, (*self._boosts(part.facets), *self._vertical()), self._sort())
+        boosts = self._boosts(part.facets)
+        closed = [value for boost in boosts if boost.field in self._closed for value in boost.values]
+        said = set(normal(" ".join(queries)))
+        # One letter is a code ("F") and no word.
+        names = " ".join(value for value in closed if len(value) > 1 and not said.issuperset(normal(value)))
+        weighed = [*zip(queries, QUERY_WEIGHTS, strict=False), (names, NAMES_WEIGHT), (question, OWN_WORDS_WEIGHT)]
+        return Search(_texts(weighed), filters, (*boosts, *self._vertical()), self._sort())
 
     def _note(self, note: str) -> None:
         self._notes[note] = None

@@ -62,7 +62,7 @@ class Shop:
 
         `source` is a file; without it the catalogue is the one beside the checkout, or is downloaded.
         """
-        folder = Path(cache_dir)
+        folder = Path(cache_dir).expanduser()
         mapping = CatalogueMapping.load(MAPPING)
         file = catalogue.fetch(folder, source)
         made_of = hashlib.sha256(file.read_bytes()).hexdigest()[:12]

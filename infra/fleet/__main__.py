@@ -1,4 +1,5 @@
-"""`python -m infra.fleet cost|check|vllm|schema`: what a fleet costs, is it sound, vLLM's commands, editors' schema."""
+"""`python -m infra.fleet cost|check|vllm|schema` prints what a fleet costs, checks its file, prints vLLM's commands, or
+writes the JSON Schema for editors."""
 
 import argparse
 import sys
@@ -34,7 +35,11 @@ def main(words: list[str] | None = None) -> int:
     """Run the command line. Return 0, or 2 when a file cannot be used."""
     parser = argparse.ArgumentParser(prog="python -m infra.fleet", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    purposes = {"cost": "hourly and per million plans", "check": "is the file sound?", "vllm": "vLLM's launch commands"}
+    purposes = {
+        "cost": "print the cost per hour and per million plans",
+        "check": "check the file",
+        "vllm": "print vLLM's commands",
+    }
     for name, purpose in purposes.items():
         command = commands.add_parser(name, help=purpose)
         command.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")

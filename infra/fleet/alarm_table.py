@@ -1,8 +1,8 @@
 """`python -m infra.fleet.alarm_table` writes what is made of the alarms; `--check` fails where anything is stale.
 
-Made are docs/alarms.md, docs/monitoring/prometheus-rules.yaml and docs/monitoring/grafana.json, with the prime-day
-fleet's numbers. Checked too: every alarm has a runbook with its four parts, every runbook has an alarm, every link
-leads somewhere.
+It writes docs/alarms.md, docs/monitoring/prometheus-rules.yaml and docs/monitoring/grafana.json, with the prime-day
+fleet's numbers. It also checks that every alarm has a runbook with its four parts, that every runbook has an alarm, and
+that every link leads somewhere.
 """
 
 from __future__ import annotations

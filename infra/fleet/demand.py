@@ -48,11 +48,11 @@ class Part(BaseModel):
 
 
 class ServiceTime(Part):
-    """How long one replica is busy with one plan. Everything that sizes the fleet starts here."""
+    """The time that one replica is busy with one plan. Everything that sizes the fleet starts here."""
 
     mean_ms: float = Field(gt=0)
     p99_ms: float = Field(gt=0)
-    source: str = Field(min_length=12, description="who measured it, on what; or 'stated:' and the reasoning")
+    source: str = Field(min_length=12, description="Who measured it, on what; or 'stated:' and the reasoning.")
 
     @model_validator(mode="after")
     def _tail_is_beyond_the_mean(self) -> Self:
@@ -70,8 +70,8 @@ class ForecastBlock(Part):
     """From `begins` on those days, until the next block begins, `share` of the ordinary day's peak is expected."""
 
     days: tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...] = Field(min_length=1)
-    begins: str = Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$", description="HH:MM in traffic.time_zone")
-    share: float = Field(gt=0, le=1, description="of traffic.plans_per_minute")
+    begins: str = Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$", description="HH:MM in traffic.time_zone.")
+    share: float = Field(gt=0, le=1, description="The expected share of traffic.plans_per_minute.")
 
     @property
     def minute(self) -> int:
@@ -81,13 +81,14 @@ class ForecastBlock(Part):
 
 
 class Traffic(Part):
-    """What the whole fleet is asked on an ordinary day."""
+    """The load of the whole fleet on an ordinary day."""
 
-    plans_per_minute: int = Field(gt=0, description="at that day's own peak")
+    plans_per_minute: int = Field(gt=0, description="The plans a minute at that day's own peak.")
     forecast: tuple[ForecastBlock, ...] = Field(
-        default=(), description="by day and hour; the floor follows it. Without one the floor is the peak's, always"
+        default=(),
+        description="The load by day and hour, which the floor follows. Without one the floor is always the peak's.",
     )
-    time_zone: str = Field(default="UTC", description="of the forecast, as the tz database names it")
+    time_zone: str = Field(default="UTC", description="The forecast's time zone, as the tz database names it.")
 
     @field_validator("time_zone")
     @classmethod
@@ -100,12 +101,16 @@ class Traffic(Part):
 
 
 class Surge(Part):
-    """What the fleet promises of a load that nobody announced: it grows linearly to `times` the forecast one."""
+    """The promise for a load that nobody announced and that grows linearly to `times` the forecast one."""
 
     times: float = Field(default=3, ge=1, le=100)
-    within: Seconds = Field(default=60, ge=1, description="the load has grown")
-    recover: Seconds = Field(default=180, ge=1, description="from its start: the model plans for 99% again")
-    absorb: float = Field(default=1, ge=1, le=20, description="times the load that hosts in service plan for alone")
+    within: Seconds = Field(default=60, ge=1, description="The time in which the load has grown.")
+    recover: Seconds = Field(
+        default=180, ge=1, description="The time from the surge's start until the model plans for 99% again."
+    )
+    absorb: float = Field(
+        default=1, ge=1, le=20, description="How many times the load hosts in service plan for alone."
+    )
 
     @model_validator(mode="after")
     def _absorbs_less_than_all(self) -> Self:

@@ -13,14 +13,19 @@ GATEWAYS = frozenset({"s3", "dynamodb"})
 
 
 class Endpoint(BaseModel):
-    """One AWS service that cells reach without the internet, and what may be asked of it on that way."""
+    """One AWS service that cells reach without the internet, and the requests that are allowed on that way."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    service: str = Field(pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)*$", description="as in com.amazonaws.<region>.<service>")
-    reason: str = Field(min_length=12, description="who needs it, and for what")
-    actions: tuple[str, ...] = Field(min_length=1, description="IAM actions; everything else is refused on this way")
-    resources: tuple[str, ...] = Field(default=("*",), description="ARNs; {fleet} stands for the fleet's name")
+    service: str = Field(
+        pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)*$",
+        description="The name of the service, as in com.amazonaws.<region>.<service>.",
+    )
+    reason: str = Field(min_length=12, description="Who needs it, and for what.")
+    actions: tuple[str, ...] = Field(min_length=1, description="IAM actions. Everything else is refused on this way.")
+    resources: tuple[str, ...] = Field(
+        default=("*",), description="ARNs, in which {fleet} stands for the fleet's name."
+    )
 
     @property
     def is_gateway(self) -> bool:

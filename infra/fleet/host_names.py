@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.fleet.parts import CallerVpc
+from infra.fleet.network_parts import CallerVpc
 from infra.fleet.settings import FleetSettings
 
 SERVICE = "plan"  # the label before the fleet's domain, and after the name of a caller or cell

@@ -1,11 +1,9 @@
 """The parts of a fleet file, each refusing what it can judge alone; rules.py judges the whole."""
 
-from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal
 
 from pydantic import (
-    AfterValidator,
     ConfigDict,
     Field,
     ValidationInfo,
@@ -14,7 +12,6 @@ from pydantic import (
 )
 
 from infra.fleet.demand import Name, Part, ServiceTime
-from infra.fleet.endpoints import OF_EVERY_HOST, Endpoint
 from infra.fleet.instances import Chip, InstanceType, catalogue
 from infra.fleet.model_folder import read_model_folder
 
@@ -22,15 +19,19 @@ REPOSITORY_ROOT = Path(__file__).parents[2]
 
 
 class Group(Part):
-    """One Auto Scaling group in every cell: one instance type, because warm pools refuse a mix of them."""
+    """One Auto Scaling group in every cell. It has one instance type, because warm pools refuse a mix of them."""
 
-    instance_type: str = Field(description="a type of infra/fleet/instances.json")
+    instance_type: str = Field(description="An instance type of infra/fleet/instances.json.")
     engine: Literal["neuron", "torch"] = Field(
-        default="neuron", description="neuron on inf2 and trn1; torch, our int8 kernels, on c7i and c7a"
+        default="neuron", description="neuron runs on inf2 and trn1; torch, with our int8 kernels, on c7i and c7a."
     )
-    service_time: ServiceTime | None = Field(default=None, description="of this group; the model's where left out")
-    minimum: int = Field(ge=0, description="instances, at least, at any hour; taken as it is, never raised silently")
-    maximum: int = Field(ge=1, description="instances, at most")
+    service_time: ServiceTime | None = Field(
+        default=None, description="The service time on this group; the model's where left out."
+    )
+    minimum: int = Field(
+        ge=0, description="The fewest instances at any hour. It is taken as it is and never raised silently."
+    )
+    maximum: int = Field(ge=1, description="The most instances.")
     capacity_reservation_id: str | None = Field(default=None, pattern=r"^cr-[0-9a-f]+$")
 
     @field_validator("instance_type")
@@ -56,54 +57,68 @@ class Group(Part):
 
 
 class Slo(Part):
-    """What callers were promised; also what latency policies and burn-rate alarms are derived from."""
+    """The promise to callers, from which latency policies and burn-rate alarms are derived."""
 
-    p99_ms: int = Field(default=300, ge=20, le=10_000, description="milliseconds from POST /plan to the whole plan")
+    p99_ms: int = Field(
+        default=300, ge=20, le=10_000, description="The milliseconds from POST /plan to the whole plan."
+    )
     goal: float = Field(
-        default=0.999, gt=0.5, lt=1, description="share of requests answered well: in time and not shed, over 28 days"
+        default=0.999,
+        gt=0.5,
+        lt=1,
+        description="The share of requests answered well, in time and not shed, over 28 days.",
     )
     model_goal: float = Field(
-        default=0.99, gt=0.5, lt=1, description="share of requests planned by the model or its cache, over 28 days"
+        default=0.99, gt=0.5, lt=1, description="The share of requests planned by the model or its cache, over 28 days."
     )
 
 
 class Draft(Part):
     """An EAGLE draft that vLLM speculates with, where it runs the model; our own engine drafts with Medusa heads."""
 
-    folder: str = Field(description="the draft's checkpoint, as the vLLM server sees it")
+    folder: str = Field(description="The draft's checkpoint, as the vLLM server sees it.")
     method: Literal["eagle", "eagle3"] = "eagle"
-    tokens: int = Field(default=5, ge=1, le=16, description="drafted a step")
+    tokens: int = Field(default=5, ge=1, le=16, description="Tokens drafted in each step.")
 
 
 class Model(Part):
-    """The model that every replica serves, how it was compiled for Neuron, and the SDK that compiled it.
+    """The model that every replica serves, the shapes that it was compiled for, and the SDK that compiled it.
 
     What the model folder knows (id, vocabulary, heads, tree, max_plan_tokens) is read there, unless the fleet file says
     it too.
     """
 
-    folder: str = Field(description="model folder, from the repository's root")
-    id: Name = Field(default="", validate_default=True, description="read from the folder's model.json")
-    vocabulary: int = Field(default=0, gt=0, validate_default=True, description="tokens; read from the model's base")
-    strategy: Literal["medusa", "autoregressive"] = "medusa"
-    heads: int = Field(default=0, ge=0, le=8, description="Medusa heads; read from the folder's medusa_heads")
-    tree: list[list[int]] = Field(default=[], description="NxDI choices list; read from the folder's medusa_tree.json")
-    speculation_length: int = Field(
-        default=0, ge=0, validate_default=True, description="tree nodes + 1; follows the tree where it is left out"
+    folder: str = Field(description="The model folder, from the repository's root.")
+    id: Name = Field(default="", validate_default=True, description="Read from the folder's model.json.")
+    vocabulary: int = Field(
+        default=0, gt=0, validate_default=True, description="The number of tokens, read from the model's base."
     )
-    sequence_length: int = Field(default=512, ge=64, description="positions in the key/value cache")
+    strategy: Literal["medusa", "autoregressive"] = "medusa"
+    heads: int = Field(
+        default=0, ge=0, le=8, description="The number of Medusa heads, read from the folder's medusa_heads."
+    )
+    tree: list[list[int]] = Field(
+        default=[], description="NxDI's list of choices, read from the folder's medusa_tree.json."
+    )
+    speculation_length: int = Field(
+        default=0,
+        ge=0,
+        validate_default=True,
+        description="The tree's nodes + 1. It follows the tree where it is left out.",
+    )
+    sequence_length: int = Field(default=512, ge=64, description="The positions of the key/value cache.")
     max_prompt_tokens: int = Field(default=384, ge=1)
     max_plan_tokens: int = Field(
-        default=0, ge=1, validate_default=True, description="read from the folder's model.json"
+        default=0, ge=1, validate_default=True, description="Read from the folder's model.json."
     )
-    tensor_parallel: int = Field(default=2, ge=1, description="NeuronCores a replica spans; 2 is one chip")
+    tensor_parallel: int = Field(default=2, ge=1, description="The NeuronCores that a replica spans; 2 is one chip.")
     batch_size: int = Field(default=1, ge=1)
-    draft: Draft | None = Field(default=None, description="for `python -m infra.fleet vllm` alone")
+    draft: Draft | None = Field(default=None, description="Used by `python -m infra.fleet vllm` alone.")
     async_mode: bool = False
-    sdk: str = Field(default="2.28", pattern=r"^\d+\.\d+$", description="Neuron SDK")
+    sdk: str = Field(default="2.28", pattern=r"^\d+\.\d+$", description="The version of the Neuron SDK.")
     image: str = Field(
         default="public.ecr.aws/neuron/pytorch-inference-neuronx:2.9.0-neuronx-py312-sdk2.28.0-ubuntu24.04",
-        description="container image, pinned by tag, whose tag names the SDK",
+        description="The container image, pinned by a tag that names the SDK.",
     )
     service_time: ServiceTime
 
@@ -122,85 +137,17 @@ class Model(Part):
 
 
 class MachineImage(Part):
-    """Where the ids of machine images are kept: SSM parameters, so that no account's id is in a fleet file."""
+    """The SSM parameters that keep the ids of machine images, so that no account's id is in a fleet file."""
 
     base_parameter: str = Field(
         default="/peakplan/neuron-base-image",
         pattern=r"^/.+",
-        description="AMI with the driver of the pinned SDK; by you",
+        description="The AMI with the driver of the pinned SDK, which you choose.",
     )
     parameter: str = Field(
         default="/imagebuilder/peakplan/machine-image",
         pattern=r"^/imagebuilder/.+",
-        description="AMI that cells boot; by the image pipeline, whose service-linked role writes under /imagebuilder/",
-    )
-
-
-def _private(network: IPv4Network) -> IPv4Network:
-    if not network.is_private:
-        raise ValueError(f"{network} is not a private (RFC 1918) range: the VPC's addresses must not be routed outside")
-    return network
-
-
-class NetworkSettings(Part):
-    """The VPC. Endpoints stand in for NAT unless a NAT is asked for."""
-
-    cidr: Annotated[IPv4Network, AfterValidator(_private)] = IPv4Network("10.40.0.0/16")
-    nat: bool = Field(default=False, description="NAT gateways, for models or tools fetched from the internet at boot")
-    endpoints: tuple[Endpoint, ...] = Field(
-        default=(), description="AWS services that cells reach beyond what every host needs (infra/fleet/endpoints.py)"
-    )
-    domain: str = Field(default="planner.internal", pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)+$", description="private DNS")
-    cell_weights: tuple[int, ...] = Field(default=(), description="DNS weight of each cell, 0..255; equal when empty")
-
-    @property
-    def all_endpoints(self) -> tuple[Endpoint, ...]:
-        """Every VPC endpoint of the fleet."""
-        return (*OF_EVERY_HOST, *self.endpoints)
-
-    @property
-    def interface_endpoints(self) -> tuple[Endpoint, ...]:
-        """The endpoints in subnets, which cost by the hour and zone."""
-        return tuple(endpoint for endpoint in self.all_endpoints if not endpoint.is_gateway)
-
-
-class Authentication(Part):
-    """How the load balancer knows its callers: mutual TLS against a trust store, or a JWT of a named issuer."""
-
-    method: Literal["none", "mtls", "jwt"] = "none"
-    trust_bundle: str | None = Field(
-        default=None, pattern=r"^s3://[a-z0-9.-]+/.+$", description="mtls: certificates of trusted authorities, PEM"
-    )
-    issuer: str | None = Field(default=None, pattern=r"^https://", description="jwt: the issuer's URL")
-    jwks: str | None = Field(default=None, pattern=r"^https://", description="jwt: where its public keys are")
-
-    @model_validator(mode="after")
-    def _has_what_its_method_needs(self) -> Self:
-        needed = {"none": (), "mtls": ("trust_bundle",), "jwt": ("issuer", "jwks")}[self.method]
-        missing = [field for field in needed if getattr(self, field) is None]
-        if missing:
-            raise ValueError(f"method {self.method!r} needs {' and '.join(missing)}")
-        return self
-
-
-class LoadBalancer(Part):
-    """The Application Load Balancer of each cell."""
-
-    scheme: Literal["internal", "internet-facing"] = "internal"
-    authentication: Authentication = Authentication()
-    certificate_parameter: str = Field(
-        default="/peakplan/certificate-arn",
-        pattern=r"^/.+",
-        description="SSM parameter that holds the certificate's ARN",
-    )
-    certificate_authority: str | None = Field(
-        default=None,
-        pattern=r"^arn:aws:acm-pca:",
-        description="a private CA that issues the certificate; left out: you issued or imported one, in the parameter",
-    )
-    reserve_capacity: bool = Field(
-        default=False,
-        description="reserve LCUs while an event lasts, so that the balancers need not ramp; the quota's default is 0",
+        description="The AMI that cells boot, set by the image pipeline, whose role writes under /imagebuilder/.",
     )
 
 
@@ -214,12 +161,12 @@ def _or_one_address(schema: dict[str, Any]) -> None:
 
 
 class OnCall(Part):
-    """Who is told: what wakes somebody and what can wait go to addresses of their own, which may be the same."""
+    """The people who are notified. Pages wake somebody and tickets can wait; both may have one address."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_or_one_address)
 
-    page: str = Field(pattern=_ADDRESS, description="an e-mail address, or the ARN of an SNS topic")
-    ticket: str = Field(pattern=_ADDRESS, description="the same, for what can wait until the morning")
+    page: str = Field(pattern=_ADDRESS, description="An e-mail address, or the ARN of an SNS topic.")
+    ticket: str = Field(pattern=_ADDRESS, description="The same, for what can wait until the morning.")
 
     @model_validator(mode="before")
     @classmethod
@@ -227,57 +174,13 @@ class OnCall(Part):
         return {"page": value, "ticket": value} if isinstance(value, str) else value
 
 
-class Caller(Part):
-    """Someone who may call, and from where. Named callers get DNS names over a shuffle-sharded part of the cells."""
-
-    name: Name
-    cidrs: tuple[IPv4Network, ...] = Field(
-        default=(), description="networks that route to the VPC; none: PrivateLink alone, where networks may overlap"
-    )
-    accounts: tuple[Annotated[str, Field(pattern=r"^\d{12}$")], ...] = Field(
-        default=(), description="AWS accounts that may make PrivateLink endpoints to the cells"
-    )
-
-
-class CallerVpc(Part):
-    """A VPC of a caller that resolves the fleet's private names by itself."""
-
-    vpc_id: str = Field(pattern=r"^vpc-[0-9a-f]{8}([0-9a-f]{9})?$")
-    region: str = Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")
-    account: str | None = Field(
-        default=None, pattern=r"^\d{12}$", description="another account: `make access` authorises, its owner associates"
-    )
-
-
 class Rollout(Part):
-    """How a release goes from cell to cell: the first is the canary, the others follow several at a time."""
+    """The course of a release from cell to cell: the first is the canary, and the others follow several at a time."""
 
-    canary_bake_minutes: float = Field(default=15, ge=0, le=24 * 60, description="the first cell is watched after it")
-    bake_minutes: float = Field(default=5, ge=0, le=24 * 60, description="every other cell is watched after it")
-    parallel_cells: int = Field(default=2, ge=1, le=16, description="cells that change at once, after the canary")
-
-
-class Access(Part):
-    """How callers' networks reach the cells' load balancers."""
-
-    privatelink: bool = Field(default=True, description="an endpoint service a cell: callers make endpoints to it")
-    acceptance_required: bool = Field(
-        default=True, description="each endpoint waits until `make access` accepts it, or a person in the console"
+    canary_bake_minutes: float = Field(
+        default=15, ge=0, le=24 * 60, description="The minutes that the first cell is watched after its deploy."
     )
-    transit_gateway: str | None = Field(
-        default=None, pattern=r"^tgw-[0-9a-f]{17}$", description="attach the VPC, and route callers' networks there"
+    bake_minutes: float = Field(
+        default=5, ge=0, le=24 * 60, description="The minutes that every other cell is watched after its deploy."
     )
-    peering: str | None = Field(
-        default=None,
-        pattern=r"^pcx-[0-9a-f]{8}([0-9a-f]{9})?$",
-        description="route callers' networks to this accepted connection",
-    )
-    caller_vpcs: tuple[CallerVpc, ...] = Field(
-        default=(), description="associated with the private zone, over a transit gateway or peering"
-    )
-
-    @model_validator(mode="after")
-    def _one_way_for_routes(self) -> Self:
-        if self.transit_gateway and self.peering:
-            raise ValueError("a network has one route: choose transit_gateway or peering")
-        return self
+    parallel_cells: int = Field(default=2, ge=1, le=16, description="The cells that change at once, after the canary.")

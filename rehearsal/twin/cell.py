@@ -65,7 +65,10 @@ class Constants:
 
 
 SOURCES = {
-    "overhead": ("measured", "docs/figures/serving.json: gateway_ms p50 0.9 ms; a millisecond for balancer and network"),
+    "overhead": (
+        "measured",
+        "docs/figures/serving.json: gateway_ms p50 0.9 ms; a millisecond for balancer and network",
+    ),
     "rule": ("measured", "docs/figures/serving.json: plans by rule under ten times the capacity, p50 2 ms"),
     "cached": ("measured", "docs/figures/serving.json: answers from the cache, p50 1.5 ms"),
     "client_timeout": ("stated", "a client gives up 200 ms after its deadline"),

@@ -3,6 +3,8 @@
 A refusal here costs next to nothing: no body is read, and nothing is parsed.
 """
 
+import hmac
+import ipaddress
 import math
 from collections.abc import Collection
 
@@ -15,12 +17,13 @@ from service.api.rates import RateLimiter
 from service.gateway.load_shedder import LoadShedder
 
 _RETRY_AFTER = {"retry-after": "1"}
-_LOOPBACK = ("127.0.0.1", "::1")
-_FORWARDED = ("forwarded", "x-forwarded-for", "via")
+# What a proxy adds, or a browser for a page.
+_NOT_FROM_HERE = ("forwarded", "x-forwarded-for", "via", "origin", "referer", "sec-fetch-site")
+_IPV6_PREFIX = 64  # bits of a network, which may use every address in it
 
 
 class Access:
-    """Middleware that answers 401, 429 or 503 for `guarded` paths, and 403 for `local` ones from other hosts."""
+    """Middleware that answers 401, 429 or 503 for `guarded` paths, and 403 for `local` ones, but for the operator."""
 
     def __init__(
         self,
@@ -29,15 +32,20 @@ class Access:
         tokens: ApiKeys,
         rate: float,
         load_shedder: LoadShedder,
+        control_token: str,
         guarded: Collection[str],
         limited: Collection[str],
         local: Collection[str],
     ) -> None:
-        """Take `rate`, requests per second of a caller without its own; `limited` paths are shed under load."""
+        """Take `rate`, requests per second of a caller without its own; `limited` paths are shed under load.
+
+        `local` paths are for whoever sends `control_token` from this host, and for nobody where it is "".
+        """
         self._app = app
         self._tokens = tokens
         self._rate = rate
         self._load_shedder = load_shedder
+        self._control_token = control_token.encode()
         self._guarded, self._limited, self._local = frozenset(guarded), frozenset(limited), frozenset(local)
         self._known = self._guarded | self._local
         self._limiter = RateLimiter()
@@ -46,26 +54,35 @@ class Access:
         path = scope.get("path")
         if scope["type"] != "http" or path not in self._known:
             return await self._app(scope, receive, send)
-        if path in self._local and not is_local(scope):
-            return await _refuse(403, "This address answers on the host itself only.", {}, scope, receive, send)
+        if path in self._local and not self._is_operator(scope):
+            detail = (
+                "This address answers on the host itself only, to Authorization: Bearer and the content of "
+                "PEAKPLAN_CONTROL_TOKEN. The signals SIGTERM (drain) and SIGHUP (reload) do the same."
+            )
+            return await _refuse(403, detail, {}, scope, receive, send)
         if path in self._guarded and (refusal := self._refusal(scope)) is not None:
             return await _refuse(*refusal, scope, receive, send)
         if path not in self._limited:
             return await self._app(scope, receive, send)
         if not self._load_shedder.is_open:
-            detail = "More requests come in than can even be turned down with a plan by rule. Try again in a second."
+            detail = "More comes in than this host can even turn down with a plan by rule. Try again in a second."
             return await _refuse(503, detail, _RETRY_AFTER, scope, receive, send)
         with self._load_shedder:
             return await self._app(scope, receive, send)
 
+    def _is_operator(self, scope: Scope) -> bool:
+        scheme, _, token = Headers(scope=scope).get("authorization", "").partition(" ")
+        is_known = scheme.lower() == "bearer" and hmac.compare_digest(token.encode(), self._control_token)
+        return bool(self._control_token) and is_known and is_local(scope)
+
     def _refusal(self, scope: Scope) -> tuple[int, str, dict[str, str]] | None:
-        client, rate = _address(scope), self._rate
+        client, rate = _network(scope), self._rate
         if self._tokens.required:
             caller = self._tokens.caller(Headers(scope=scope).get("authorization", ""))
             if caller is None:
                 detail = "This address needs a token that is known here: Authorization: Bearer ..."
                 return 401, detail, {"www-authenticate": "Bearer"}
-            scope["state"]["log"]["caller"] = client = caller.name
+            scope["state"]["caller"] = scope["state"]["log"]["caller"] = client = caller.name
             rate = self._rate if caller.rate is None else caller.rate
         if wait := self._limiter.wait_seconds(client, rate):
             detail = f"You may send {rate:g} requests a second."
@@ -74,13 +91,27 @@ class Access:
 
 
 def is_local(scope: Scope) -> bool:
-    """Tell whether the request comes from this host, and not through a proxy on it."""
+    """Tell whether the request comes from this host, and neither through a proxy on it nor from a page."""
     headers = Headers(scope=scope)
-    return _address(scope) in _LOOPBACK and not any(name in headers for name in _FORWARDED)
+    address = _address(scope)
+    return address is not None and address.is_loopback and not any(name in headers for name in _NOT_FROM_HERE)
 
 
-def _address(scope: Scope) -> str:
-    return scope["client"][0] if scope.get("client") else ""
+def _address(scope: Scope) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the caller's address, an IPv4 one as such also where the listener is of IPv6."""
+    try:
+        address = ipaddress.ip_address(scope["client"][0])
+    except (TypeError, ValueError):  # a unix socket has none
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _network(scope: Scope) -> str:
+    """Return what counts as one caller: an address, or a network of IPv6."""
+    address = _address(scope)
+    if isinstance(address, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
+    return str(address)
 
 
 async def _refuse(

@@ -44,6 +44,7 @@ class ApiKeys:
     def __init__(self, lines: str, path: Path | None, clock: Callable[[], float] = time.monotonic) -> None:
         """Read the tokens. Raises ApiKeysError."""
         self._fixed = parse_tokens(lines, "PEAKPLAN_API_KEYS")
+        self._required = bool(lines.strip()) or path is not None
         self._path = path
         self._clock = clock
         self._looked = clock()
@@ -55,8 +56,8 @@ class ApiKeys:
 
     @property
     def required(self) -> bool:
-        """Whether a token is required. A file that has become empty admits nobody, not everybody."""
-        return bool(self._fixed) or self._path is not None
+        """Whether a token is required. A list with comments alone, or an empty file, admits nobody, not everybody."""
+        return self._required
 
     def caller(self, authorization: str) -> Caller | None:
         """Return the caller of this Authorization header; None for an unknown one."""

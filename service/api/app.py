@@ -96,7 +96,7 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         planner=caching,
         readiness=Readiness(pool, planner, drain, settings.readiness_ttl_seconds, settings.queue.min_replicas),
         drain=drain,
-        load_shedder=LoadShedder(settings.queue.backlog_ms / 1000),
+        load_shedder=LoadShedder(settings.queue.backlog_ms / 1000, most_bytes=settings.http.max_memory_mb * 2**20),
         metrics=metrics,
         observer=Observer(metrics, tracer, log_text=settings.log_text),
         reloader=Reloader(
@@ -176,6 +176,7 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
         tokens=ApiKeys(settings.auth.api_keys.get_secret_value(), settings.auth.api_keys_file),
         rate=settings.auth.rate,
         load_shedder=services.load_shedder,
+        control_token=settings.auth.control_token.get_secret_value(),
         guarded=(*POSTED, METRICS_PATH),
         limited=(PLAN_PATH, SHOP_PATH),
         local=LOCAL_PATHS,

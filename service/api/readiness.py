@@ -18,6 +18,8 @@ logger = logging.getLogger(__name__)
 
 _PROBE = Question.parse("red shoes")
 _PROBE_SECONDS = 2.0
+_PATIENCE_SECONDS = 0.06  # a health check is answered within 0.1 s
+_WANTED_SECONDS = 60.0  # after a health check
 _SLOW_QUANTILE = 0.9
 _NEARLY = 0.98  # a generation cut short at the deadline counts as lasting until then
 _LOOK_SECONDS = 10.0
@@ -25,7 +27,7 @@ _MOST_DEADLINE_MS = 2000  # the maximum that a request may set
 
 
 class Readiness:
-    """Tells why the service is not ready, or None. A recent success counts, so a busy service runs no probes."""
+    """Tells why the service is not ready, or None, at once. A recent success counts: a busy service runs no probes."""
 
     def __init__(
         self, pool: ReplicaPool, planner: Planner, drain: Drain, fresh_seconds: float, min_replicas: int = 1
@@ -35,20 +37,41 @@ class Readiness:
         self._drain = drain
         self._fresh_seconds = fresh_seconds
         self._min_replicas = min_replicas
-        self._proving = asyncio.Lock()
+        self._proving: asyncio.Task[str | None] | None = None
+        self._asked = -math.inf
 
     async def why_not(self) -> str | None:
         """Return None when a model would make a plan now; at most one probe runs at a time."""
-        if (reason := self._known_reason()) or self._is_fresh():
+        self._asked = time.monotonic()
+        if (reason := self._known_reason()) or self._age() < self._fresh_seconds:
             return reason
-        async with self._proving:
-            if self._is_fresh():  # a probe that we waited for has succeeded
-                return self._known_reason()
-            try:
-                await self._planner.plan_with_model(self._planner.task(_PROBE, time.monotonic() + _PROBE_SECONDS))
-            except (EngineError, ValueError) as error:
-                return f"a trial plan failed: {type(error).__name__}"
-        return self._known_reason()
+        proving = self._prove()
+        await asyncio.wait({proving}, timeout=_PATIENCE_SECONDS)
+        if not proving.done():
+            slow = f"a trial plan takes more than {_PATIENCE_SECONDS * 1000:.0f} ms, and the last plan is some time ago"
+            return self._known_reason() or (None if self._age() < _PROBE_SECONDS + self._fresh_seconds else slow)
+        return proving.result() or self._known_reason()
+
+    async def watch(self) -> None:
+        """Keep the proof fresh while somebody asks for it, until cancelled: a plan may take longer than an answer."""
+        while True:
+            await asyncio.sleep(self._fresh_seconds / 4)
+            is_wanted = time.monotonic() - self._asked < _WANTED_SECONDS
+            if is_wanted and self._age() > self._fresh_seconds / 2 and not self._known_reason():
+                await asyncio.wait({self._prove()})
+
+    def _prove(self) -> asyncio.Task[str | None]:
+        if self._proving is None or self._proving.done():
+            self._proving = asyncio.create_task(self._try())
+        return self._proving
+
+    async def _try(self) -> str | None:
+        try:
+            await self._planner.plan_with_model(self._planner.task(_PROBE, time.monotonic() + _PROBE_SECONDS))
+        except (EngineError, ValueError) as error:
+            words = str(error) if isinstance(error, EngineError) else type(error).__name__
+            return f"a trial plan failed: {words}"
+        return None
 
     def _known_reason(self) -> str | None:
         if self._drain.draining:
@@ -60,8 +83,9 @@ class Readiness:
             return f"{missing}: {self._pool.why_down}"
         return None
 
-    def _is_fresh(self) -> bool:
-        return time.monotonic() - self._pool.last_success < self._fresh_seconds
+    def _age(self) -> float:
+        """Return the seconds since a model last made a plan."""
+        return time.monotonic() - self._pool.last_success
 
 
 class DeadlineWatch:

@@ -72,7 +72,7 @@ class Reloader:
         while True:
             await asyncio.sleep(seconds)
             if self._pool.usable_count < self._pool.replica_count and (self._task is None or self._task.done()):
-                found = (await asyncio.to_thread(self._find))[0].version
+                found = (await asyncio.to_thread(self._find)).version
                 if found not in (self._pool.version, tried):
                     tried = found
                     logger.warning("the model's files have changed, and replicas are missing: reloading")

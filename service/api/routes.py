@@ -53,7 +53,9 @@ async def answer_plan(body: PlanRequest, scope: Scope, receive: Receive, use: Se
     """Answer a valid request. `receive` has given the whole body; the next message is the client's disconnect."""
     state, question = scope["state"], body.question
     seconds = (body.deadline_ms if "deadline_ms" in body.model_fields_set else use.deadline_ms) / 1000
-    task = PlanTask(question, use.planner.vocabulary, state["started"] + seconds - REPLY_SECONDS)
+    task = PlanTask(
+        question, use.planner.vocabulary, state["started"] + seconds - REPLY_SECONDS, state.get("caller", "")
+    )
     planned = use.planner.plan_at_once(task)
     if planned is None:
         try:

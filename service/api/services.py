@@ -55,6 +55,7 @@ class Services:
         self._tasks.append(asyncio.create_task(self.load_shedder.watch()))
         self._tasks.append(asyncio.create_task(self.deadline_watch.watch()))
         self._tasks.append(asyncio.create_task(self.reloader.watch()))
+        self._tasks.append(asyncio.create_task(self.readiness.watch()))
 
     async def close(self) -> None:
         """Stop everything in the background, then the pool."""

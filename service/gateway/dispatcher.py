@@ -10,7 +10,7 @@ from service.gateway.admission import Admission
 from service.gateway.request_queue import CapacityError, QueuedRequest
 from service.gateway.slot import Slot
 
-_SLOW = 2  # times the mean of all replicas; another idle one is preferred
+_SLOW = 2  # times what all replicas take; another idle one is preferred
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -116,8 +116,7 @@ class Dispatcher:
     def _find_idle(self, avoid: Slot | None) -> Slot | None:
         """Return the longest idle replica that is not markedly slow, else any idle one."""
         self._idle = [slot for slot in self._idle if slot.usable]
-        usual = self._admission.times.mean
-        return min(self._idle, key=lambda slot: (slot is avoid, slot.times.mean > _SLOW * usual), default=None)
+        return min(self._idle, key=lambda slot: (slot is avoid, slot.slowness.mean > _SLOW), default=None)
 
 
 def _endless(deadline: float | None) -> float:

@@ -1,17 +1,20 @@
-"""Load shedding: a limit on the gateway's own work, beyond which it refuses requests.
+"""Load shedding: a limit on the gateway's own work and memory, beyond which it refuses requests.
 
 A plan by rule costs a fraction of a millisecond, so this limit is far beyond the model's capacity; past it every answer
 would come late, and a quick 503 helps its caller more.
 """
 
 import asyncio
+import resource
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 _SAMPLE = 64  # requests between two measurements of a request's cost
 _FIRST_COST = 0.0005  # seconds
 _FEWEST = 32  # requests that are always allowed inside
 _TICK_SECONDS = 0.02
+_TICKS_A_LOOK = 25  # at the memory
 
 
 class LoadShedder:
@@ -21,9 +24,18 @@ class LoadShedder:
     processor time.
     """
 
-    def __init__(self, seconds: float, clock: Callable[[], float] = time.process_time) -> None:
-        """Take `clock`, which returns this process's CPU time in seconds."""
+    def __init__(
+        self,
+        seconds: float,
+        clock: Callable[[], float] = time.process_time,
+        most_bytes: float = float("inf"),
+        memory: Callable[[], int] | None = None,
+    ) -> None:
+        """Take `clock`, which returns this process's CPU time in seconds, and `memory`, its bytes."""
         self._seconds = seconds
+        self._most_bytes = most_bytes
+        self._memory = memory or resident_bytes
+        self._is_full = False
         self._clock = clock
         self._inside = 0
         self._served = 0
@@ -34,11 +46,17 @@ class LoadShedder:
 
     @property
     def is_open(self) -> bool:
+        if self._is_full:
+            return False
         return self._inside < _FEWEST or max(self._inside * self._cost, self._lag) < self._seconds
 
     async def watch(self) -> None:
-        """Measure the event loop's lag until cancelled."""
+        """Measure the event loop's lag, and now and then the memory, until cancelled."""
+        ticks = 0
         while True:
+            if ticks % _TICKS_A_LOOK == 0:
+                self._is_full = self._memory() > self._most_bytes
+            ticks += 1
             due = time.monotonic() + _TICK_SECONDS
             await asyncio.sleep(_TICK_SECONDS)
             self._lag = max(time.monotonic() - due, self._lag / 2)
@@ -58,3 +76,12 @@ class LoadShedder:
             self._spent, self._entered = self._spent + now - self._entered, now
         if is_sample:
             self._cost, self._spent = self._spent / _SAMPLE, 0.0
+
+
+def resident_bytes() -> int:
+    """Return the memory that this process has in RAM; where the system does not tell, the most that it ever had."""
+    try:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    except OSError:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return int(pages) * resource.getpagesize()

@@ -23,7 +23,6 @@ from service.engines.protocol import (
 from service.gateway.admission import QUANTILE, Admission
 from service.gateway.dispatcher import Dispatcher
 from service.gateway.request_queue import CapacityError, Order
-from service.gateway.service_times import ServiceTimes
 from service.gateway.slot import GenerationTask, Slot
 
 __all__ = ["CapacityError", "ReplicaPool"]
@@ -144,7 +143,7 @@ class ReplicaPool:
             for outcome in outcomes:
                 if outcome is not None:
                     raise outcome
-            await asyncio.gather(*(self._warm_up(slot.engine, slot.times) for slot in self._slots))
+            await asyncio.gather(*(self._warm_up(slot.engine) for slot in self._slots))
         except BaseException:
             await self.close()
             raise
@@ -205,7 +204,7 @@ class ReplicaPool:
             slot.quarantine("its answer was corrupt, another replica's was sound")
             self._dispatcher.lost_one()
 
-    async def _warm_up(self, engine: Engine, times: ServiceTimes) -> None:
+    async def _warm_up(self, engine: Engine) -> None:
         """Generate a replica's warm-up requests, and record how long each takes."""
         for request in self._warm_up_requests:
             started = time.monotonic()
@@ -217,7 +216,6 @@ class ReplicaPool:
             whole, seconds = result.stop_reason != "cancelled", time.monotonic() - started
             if whole:
                 self._last_success = time.monotonic()
-            times.add(seconds, len(request.prompt), whole=whole)
             self._admission.times.add(seconds, len(request.prompt), whole=whole)
 
     async def _run_on_next(self, request: GenerationRequest, avoid: Slot | None = None) -> GenerationResult:
@@ -239,7 +237,8 @@ class ReplicaPool:
         model_id, version = slot.engine.model_id, slot.version  # a reload may change them before the result arrives
         remaining = math.inf if request.deadline is None else request.deadline - time.monotonic()
         timeout = self._timeout()
-        on_end = partial(self._finish, slot, counts=not request.trace)  # traces take longer than plans
+        # Traces take longer than plans, and say nothing of them.
+        on_end = partial(self._finish, slot, None if request.trace else len(request.prompt))
         generation = GenerationTask(slot.engine, request, min(remaining, timeout), on_end)
         self._track(generation.task)
         try:
@@ -265,17 +264,19 @@ class ReplicaPool:
         return max(self._hang_seconds, _HANG_FACTOR * times.quantile(0.99))
 
     def _finish(
-        self, slot: Slot, result: GenerationResult | None, error: Exception | None, seconds: float, *, counts: bool
+        self, slot: Slot, length: int | None, result: GenerationResult | None, error: Exception | None, seconds: float
     ) -> None:
         whole = result is not None and result.stop_reason != "cancelled"
         if whole:
             self._last_success = time.monotonic()
             slot.succeeded()
-        if error is None and counts:  # a crash says nothing about service times
-            slot.times.add(seconds, whole=whole)
+        counts = error is None and length is not None  # a crash says nothing about service times
+        usual = self._admission.times.expected(length or 0) or seconds
+        if counts and (whole or seconds > usual):  # one that was cut short earlier might have been fast
+            slot.slowness.add(seconds / max(usual, 1e-6))
         if slot.lags_behind(self._slots):
             slot.quarantine("it is far slower than the others")
-        self._dispatcher.release(slot, seconds if error is None and counts else None, whole=whole)
+        self._dispatcher.release(slot, seconds if counts else None, whole=whole)
 
     def _supervise(self, slot: Slot) -> None:
         self._keepers[slot] = self._track(
@@ -286,7 +287,7 @@ class ReplicaPool:
     async def _replace(self, slot: Slot, engine: Engine, version: str) -> None:
         try:
             await engine.start()
-            await self._warm_up(engine, ServiceTimes())
+            await self._warm_up(engine)
             self._keepers[slot].cancel()
             await asyncio.gather(self._keepers[slot], return_exceptions=True)
             await slot.replace(engine, version)

@@ -31,7 +31,7 @@ class Slot:
     def __init__(self, engine: Engine, version: str = "") -> None:
         self.engine = engine
         self.version = version
-        self.times = ServiceTimes()
+        self.slowness = ServiceTimes()  # times what all replicas take for prompts of the same length
         self.restarts = 0
         self._request: QueuedRequest | None = None  # the request that holds it
         self._freed = asyncio.Event()
@@ -71,8 +71,8 @@ class Slot:
 
     def lags_behind(self, slots: Sequence["Slot"]) -> bool:
         """Tell whether its last answers all took far longer than those of every other replica."""
-        others = [other.times.quantile(0.5) for other in slots if other is not self and other.usable]
-        return bool(others) and self.times.fastest_of_last(_LAG_COUNT) > _LAG_FACTOR * max(others) > 0
+        others = [other.slowness.quantile(0.5) for other in slots if other is not self and other.usable]
+        return bool(others) and self.slowness.fastest_of_last(_LAG_COUNT) > _LAG_FACTOR * max(others) > 0
 
     def quarantine(self, reason: str) -> None:
         """Take it out of service and restart it."""
@@ -123,7 +123,7 @@ class Slot:
         self._forgive()
 
     def _forgive(self) -> None:
-        self.times.clear()
+        self.slowness.clear()
         self._failures = 0
         self._quarantined.clear()
 

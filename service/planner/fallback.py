@@ -96,11 +96,13 @@ class _Spans:
         self._intent = intent
         self._words = question.words
         self._newest = len(question.utterances) - 1
+        self._compares = intent == "compare_products"
         self._closed = Closed(question)
         asks = intent in ("ask_product", "advise")
-        self._skipped = _SKIPPED | (lists.QUESTION_VERBS if asks else frozenset())
+        self._skipped = _SKIPPED | (lists.QUESTION_VERBS if intent != DEFAULT_INTENT else frozenset())
         refusing = () if asks else self._closed.refusals
-        refused = {index for refusal in refusing for value in refusal.values for index in value}
+        self._values = [value for refusal in refusing for value in refusal.values]
+        refused = {index for value in self._values for index in value}
         cues = {index for refusal in refusing for index in refusal.words} - refused
         self._barred = self._closed.taken | cues
         self._refused = refused
@@ -108,46 +110,67 @@ class _Spans:
         self._breaks = [self._breaks_after(index) for index in range(len(self._words))]
         self._facets = [self._facet(word.text) for word in self._words]
         self.vertical: str | None = None
+        self._lead_ends: dict[int, int] = {}
 
     def find(self) -> list[FacetSpan]:
         """Return spans in question order, without overlaps."""
+        for value in self._values:
+            self._take(self._facets[value[-1]] or "feature", value[0], value[-1])
         for index in range(len(self._words)):
             if index not in self._taken and index not in self._barred:
                 self._match(index)
         spans: list[FacetSpan] = []
         for utterance in range(self._newest + 1):
-            spans = self._after(spans, self._of(utterance))
+            now = self._of(utterance, is_first=not spans)
+            spans = self._after(spans, now, self._question.utterances[utterance].lower()) if spans else now
         heads = [span for span in spans if span.facet == "type" and not span.refused]
         self.vertical = words().verticals.get(self._name(heads[-1].last)) if heads else None
         return sorted(spans, key=lambda span: span.first)
 
-    def _of(self, utterance: int) -> list[FacetSpan]:
+    def _of(self, utterance: int, *, is_first: bool) -> list[FacetSpan]:
         """Return the spans of one utterance, in parts where it names several things."""
         indices = [index for index, word in enumerate(self._words) if word.utterance == utterance]
         runs = list(self._runs(indices, utterance))
-        things = self._things(runs) if utterance == self._newest else []
-        if len(things) < 2:
-            head = next((run for run in runs if self._facets[run[-1]] == "type"), runs[0] if runs else [])
-            self._take_type(head)
-        for run in things:
-            self._take_type(run)
+        things = self._things(indices) if utterance == self._newest else []
+        free = [run for run in runs if not self._is_governed(run[0])]
+        runs = free + [run for run in runs if run not in free and is_first]
+        for thing in things:
+            for run in runs:
+                if set(run) <= set(thing) and (self._compares or self._facets[run[-1]] == "type"):
+                    self._take("type", run[0], run[-1])
+        head = next((run for run in runs if self._facets[run[-1]] == "type"), runs[0] if runs and is_first else None)
+        if head and not things:
+            self._take("type", max(head[0], head[-1] - MAX_TYPE_WORDS + 1), head[-1])
+        elif runs and not things and self._intent == DEFAULT_INTENT:
+            is_name = not any(is_known(self._text(index)) for index in runs[0])
+            self._take("brand" if is_name else "feature", runs[0][0], runs[0][-1])
         for index in indices:
             self._match_phrase(index)
+            if not is_first and index not in self._taken and index not in self._barred and _NUMBER.match(self._name(index)):
+                self._take("size", index, index)  # "what about 75?"
+        self._merge(indices)
         spans = sorted({span for index, span in self._taken.items() if index in indices}, key=lambda span: span.first)
-        if len(things) < 2:
-            return spans
-        starts = [self._part_start(run[0]) for run in things]
-        return [replace(span, part=max(1, sum(span.first >= start for start in starts))) for span in spans]
+        return [replace(span, part=self._part(span, things)) for span in spans]
 
-    def _part_start(self, index: int) -> int:
-        """Return the first word of the part whose name begins at `index`: "a black" belongs to "a black dress"."""
-        while index and not self._breaks[index - 1] and self._words[index - 1].text not in lists.JOINS:
-            index -= 1
-        return index
+    def _part(self, span: FacetSpan, things: list[list[int]]) -> int:
+        """Return the part that a span belongs to; what a comparison says after its last thing is for all of them."""
+        if not things or (self._compares and span.first > things[-1][-1]):
+            return 0
+        return max(1, sum(span.first >= thing[0] for thing in things))
+
+    def _merge(self, indices: list[int]) -> None:
+        """Make one value of adjacent words of one facet: "brushed nickel", "agatha christie"."""
+        for index in indices[1:]:
+            left, right = self._taken.get(index - 1), self._taken.get(index)
+            if left and right and left != right and left.facet == right.facet and self._joined(index - 1):
+                if left.facet in ("brand", "color", "material", "audience") and left.refused == right.refused:
+                    span = replace(left, last=right.last)
+                    self._taken.update(dict.fromkeys(range(span.first, span.last + 1), span))
 
     def _runs(self, indices: list[int], utterance: int) -> Iterator[list[int]]:
         """Yield runs of words that may be a thing's name: content words between function words, marks and facets."""
         start = self._after_lead_in(utterance)
+        self._lead_ends[utterance] = next((i for i in indices if self._words[i].start >= start), indices[-1] + 1 if indices else 0)
         run: list[int] = []
         for index in indices:
             if self._words[index].start >= start and self._is_content(index):
@@ -161,60 +184,75 @@ class _Spans:
         if run:
             yield run
 
-    def _things(self, runs: list[list[int]]) -> list[list[int]]:
-        """Return the runs that name several things, or what is compared; fewer than two where it is one thing."""
-        compares = self._intent == "compare_products"
+    def _is_governed(self, index: int) -> bool:
+        """Tell whether a preposition governs a word: "with a timer" describes a thing and names none."""
+        first = self._lead_ends[self._words[index].utterance]
+        if self._compares and self._text(index) in lists.COMPARING:
+            return False
+        while index > first and self._joined(index - 1):
+            index -= 1
+            if self._text(index) in lists.GOVERNORS:
+                return True
+            if self._text(index) in lists.JOINS or (self._compares and self._text(index) in lists.COMPARING):
+                return False
+        return False
+
+    def _things(self, indices: list[int]) -> list[list[int]]:
+        """Return the words of each of several things, or of what is compared; none where it is one thing."""
         if self._intent not in (DEFAULT_INTENT, "compare_products"):
             return []
-        if compares and self._newest and len(runs) == 1:
-            return []
         things: list[list[int]] = []
-        for run in runs:
-            joined = self._joint(things[-1][-1], run[0]) if things else ""
-            names = compares or self._facets[run[-1]] == "type"
-            if things and not joined:
-                continue  # "for school and weekend travel" describes the thing before
-            if not names or (things and not compares and self._is_one(things[-1], run)):
-                return things if things and joined == "," else []
-            things.append(run)
-        return things[:MAX_PARTS]
+        for side in self._sides(indices):
+            thing = [index for index in side if not self._is_governed(index)]
+            names = [index for index in thing if index not in self._taken]
+            is_named = self._compares or (bool(names) and self._facets[names[-1]] == "type")
+            is_named |= bool(things and names) and self._text(side[0] - 1) in ("a", "an", "some")
+            if things and not self._compares and self._continues(things[-1], side, thing, is_named):
+                continue
+            if not is_named:
+                return []
+            things += [thing] if thing else []
+        return things[:MAX_PARTS] if len(things) > 1 else []
 
-    def _joint(self, last: int, first: int) -> str:
-        """Return the word that joins a thing's name with the next one, or nothing where there is none."""
-        between = [word.text for word in self._words[last + 1 : first]]
-        joins = [text for text in between if text in lists.JOINS]
-        governs = any(text in lists.GOVERNORS for text in between)
-        if joins and not (governs and between[-1] not in lists.ARTICLES):
-            return joins[-1]
-        is_list = any(self._breaks[index] for index in range(last, first)) and not governs
-        return "," if is_list else ""
+    def _sides(self, indices: list[int]) -> list[list[int]]:
+        """Return the words that carry meaning between words that join."""
+        joins = lists.JOINS | lists.COMPARING if self._compares else lists.JOINS
+        sides: list[list[int]] = [[]]
+        for index in indices:
+            if self._name(index) in joins and index >= self._lead_ends[self._words[index].utterance]:
+                sides.append([])
+            elif self._is_free(index):
+                sides[-1].append(index)
+            if self._breaks[index]:
+                sides.append([])
+        return [side for side in sides if side]
 
-    def _is_one(self, run: list[int], following: list[int]) -> bool:
-        """Tell whether "and" makes one thing of two names: "salt and pepper grinder", "mop and bucket set"."""
-        if self._words[following[0] - 1].text in lists.ARTICLES:
+    def _continues(self, before: list[int], side: list[int], thing: list[int], is_named: bool) -> bool:
+        """Tell whether a side only says more of the thing before it, or makes one thing of two names.
+
+        "For school and weekend travel", "salt and pepper grinder", "mop and bucket set".
+        """
+        if not thing or all(index in self._taken for index in thing):
+            return True
+        if self._text(side[0] - 1) in lists.ARTICLES:
             return False
-        pair = (self._words[run[-1]].text, self._words[following[0]].text)
-        return pair in words().joined or self._words[following[-1]].text in lists.SETS
+        pair = (self._name(before[-1]), self._name(thing[0]))
+        governs = any(self._name(index) in lists.GOVERNORS for index in range(before[-1], side[0]))
+        return (governs and not is_named) or pair in words().joined or self._name(thing[-1]) in lists.SETS
 
-    def _take_type(self, run: list[int]) -> None:
-        if run:
-            self._take("type", max(run[0], run[-1] - MAX_TYPE_WORDS + 1), run[-1])
-
-    def _after(self, before: list[FacetSpan], now: list[FacetSpan]) -> list[FacetSpan]:
+    def _after(self, before: list[FacetSpan], now: list[FacetSpan], text: str) -> list[FacetSpan]:
         """Return the spans that stand after an utterance: it starts afresh, or changes what it names."""
-        if not before:
-            return now
-        utterance = self._words[before[-1].first].utterance + 1
-        text = self._question.utterances[max(utterance, self._words[now[0].first].utterance if now else 0)].lower()
         lifted = {facet for facet, pattern in lists.LIFTS.items() if pattern.search(text)}
         before = [span for span in before if span.facet not in lifted]
         wanted = [span for span in now if not span.refused]
         names = [span for span in wanted if span.facet in ("type", "line", "model")]
-        if self._intent == "compare_products" and any(span.part == 0 for span in now) and names:
+        if self._compares and names and not any(span.part for span in now):
             return [replace(span, part=1) for span in before] + [replace(span, part=2) for span in now]
-        if any(self._facets[span.last] == "type" or not self._is_turn(text) for span in names):
+        if self._intent == "ask_product":
+            return now if any(span.facet == "brand" for span in now) else before
+        if names:
             return now
-        if self._intent == "ask_product" or lists.ADDED.search(text):
+        if lists.ADDED.search(text):
             return before + now
         now = [self._like_before(span, before) for span in now]
         replaced = {span.facet for span in now if not span.refused and span.facet != "feature"}
@@ -229,10 +267,6 @@ class _Spans:
             return replace(span, facet="size")
         return span
 
-    def _is_turn(self, text: str) -> bool:
-        """Tell whether an utterance changes the wish before it, and names no thing of its own."""
-        return bool(lists.FOLLOW_UP.search(text)) or len(text.split()) < 3
-
     def _text_of(self, span: FacetSpan) -> str:
         return " ".join(word.text for word in self._words[span.first : span.last + 1])
 
@@ -241,6 +275,8 @@ class _Spans:
 
     def _facet(self, word: str) -> str | None:
         """Return the facet that a word mostly names, its spelling corrected."""
+        if word in _SKIPPED:
+            return None
         for facet, vocabulary in _WORDS_OF_FACETS:
             if word in vocabulary:
                 return facet
@@ -273,7 +309,7 @@ class _Spans:
     def _match_phrase(self, index: int) -> None:
         """Match "with pockets", "for dogs": a preposition and the one or two free words it governs."""
         facet = _GOVERNED.get(self._text(index))
-        if not facet or not self._joined(index):
+        if not facet or not self._joined(index) or index < self._lead_ends[self._words[index].utterance]:
             return
         first = index + 1
         while self._text(first) in lists.ARTICLES and self._joined(first):
@@ -284,9 +320,12 @@ class _Spans:
         if last >= first:
             self._take(facet, first, last)
 
+    def _is_free(self, index: int) -> bool:
+        return bool(self._text(index)) and self._text(index) not in self._skipped and index not in self._barred
+
     def _is_content(self, index: int) -> bool:
         word = self._text(index)
-        if not word or word in self._skipped or index in self._taken or index in self._barred:
+        if not self._is_free(index) or index in self._taken:
             return False
         is_number = bool(_NUMBER.match(word))
         return not is_number or (index > 0 and self._is_content(index - 1) and self._joined(index - 1))

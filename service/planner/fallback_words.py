@@ -15,19 +15,20 @@ def _any_of(*patterns: str) -> re.Pattern[str]:
 COLORS = _words(
     "black white red blue green yellow pink purple orange brown gray grey silver gold golden beige navy teal tan ivory "
     "burgundy turquoise khaki olive cream maroon violet magenta lavender mint coral champagne charcoal clear "
-    "multicolor camo floral plaid striped"
+    "multicolor camo floral plaid striped chrome bronze nickel pewter terracotta rainbow mauve plum taupe peach aqua lilac "
+    "mustard rust indigo"
 )
-COLOR_MODIFIERS = _words("light dark bright pale hot rose navy sky royal neon matte pastel off army baby")
+COLOR_MODIFIERS = _words("light dark bright pale hot rose navy sky royal neon matte pastel off army baby brushed polished space hunter")
 MATERIALS = _words(
     "leather cotton wool silk linen velvet satin denim canvas polyester nylon fleece suede wood wooden bamboo oak "
     "metal steel aluminum aluminium iron brass copper glass ceramic porcelain plastic silicone rubber vinyl foam paper "
-    "cardboard marble granite stone acrylic titanium tungsten mesh lace flannel felt cashmere chenille rattan wicker"
+    "cardboard walnut pine mahogany teak birch marble granite stone acrylic titanium tungsten mesh lace flannel felt cashmere chenille rattan wicker"
 )
 MATERIAL_MODIFIERS = _words("stainless faux genuine real vegan solid tempered memory cast organic brushed carbon")
 SIZES = _words("small medium large xs s m l xl xxl xxxl 2xl 3xl 4xl 5xl queen king twin oversized petite")
 SIZE_UNITS = _words(
     "inch inches in ft feet foot cm mm m yard yards meter meters oz ounce ounces lb lbs pound pounds kg g gram grams "
-    "ml l liter liters gallon gallons quart gb tb"
+    "ml l liter liters gallon gallons quart quarts qt gb tb person people seater"
 )
 COUNT_UNITS = _words("pack packs count ct piece pieces pcs pc sets pairs")
 AUDIENCES = _words(
@@ -50,13 +51,14 @@ LINKS = _words(
     "with for that which who from to of by as on at under over between in and or but when while because if so"
 )
 ARTICLES = _words("a an the some any my our his her their your its this that these those another")
-JOINS = _words("and & plus + also or vs versus to with from than")
+JOINS = _words("and & plus + also then")
+COMPARING = _words("or vs versus to with from than")
 GOVERNORS = _words("for with of in on at from by without that which who to as")
 SETS = _words("set sets kit combo pack bundle holder rack box bag tray grinder grinders")
 # Words before the product that say nothing about it.
-FILLERS = _words("his her pair pairs set new good best great nice cheap really very ones also other kind type sort")
+FILLERS = _words("hmm um ok okay hi hello hey thanks changed mind wife husband friend wants said put top something anything must preferably want wanted prefer rather instead actually maybe honestly same change switch sorry meant now next version options option ones trust doesn't matter is are bigger smaller only just don't i'd i'm he's she's they're we're really not sure think would like his her pair pairs set new good best great nice cheap really very ones also other kind type sort")
 # Words that ask about a product and are not part of its name.
-QUESTION_VERBS = _words("fit fits work works come comes use using used go goes last hold holds keep support supports")
+QUESTION_VERBS = _words("compare compared comparison versus vs difference differences better best pros cons side trying decide deciding choose between look buying consider worth need tips advice choosing pick picking should know explain makes goes important fit fits work works come comes use using used go goes last hold holds keep support supports")
 
 _TO_GET = r"(?: to (?:buy|find|get|order|purchase))?"
 LEAD_INS = _any_of(
@@ -65,7 +67,7 @@ LEAD_INS = _any_of(
     r"(?:show|find|get|give|buy|recommend|suggest)(?: me)?",
     r"do (?:you|u) (?:have|sell|carry)",
     r"(?:what|how) about",
-    r"interested in",
+    r"interested in|selection of|^add",
     r"in the market for",
     r"after",
     r"any",

@@ -27,6 +27,7 @@ _STATEMENTS: Final = {  # "i am not", "my kitchen has no shelf" say what is
     "no": frozenset("have has had is are was got get there's".split()),
 }
 _SHORT: Final = 3  # tokens
+_LONGEST: Final = 24  # tokens of a phrase, hyphens included
 _FREE: Final = "free"
 MAX_DAYS: Final = 10  # "in 30 days" is no fast delivery
 
@@ -164,8 +165,9 @@ class _Reading:
             if at in self._taken or at in quoted or words.texts[at] not in _CLOSED:
                 at += 1
                 continue
-            match = _CLOSED.match(words, at)
-            if match is None or any(index in self._taken for index in range(at, at + match[0])):
+            stop = next((index for index in range(at, min(at + _LONGEST, len(words.texts))) if index in self._taken), None)
+            match = _CLOSED.match(words, at, stop)
+            if match is None:
                 at += 1
                 continue
             length, label = match

@@ -77,20 +77,24 @@ class Trie:
         """Tell whether some phrase begins (backwards: ends) with the word."""
         return word in self._root or (is_number(word) and "#" in self._root)
 
-    def match(self, words: Words, start: int) -> tuple[int, str] | None:
-        """Return (number of tokens, label) of the longest phrase that begins (backwards: ends) at a token."""
+    def match(self, words: Words, start: int, stop: int | None = None) -> tuple[int, str] | None:
+        """Return (number of tokens, label) of the longest phrase that begins (backwards: ends) at a token.
+
+        Tokens from `stop` on belong to no phrase.
+        """
         if not 0 <= start < len(words.texts):
             return None
+        stop = len(words.texts) if stop is None else stop
         text = words.texts[start]
-        found = self._walk(words, start, self._root[text]) if text in self._root else None
+        found = self._walk(words, start, stop, self._root[text]) if text in self._root else None
         if found is None and "#" in self._root and is_number(text):
-            found = self._walk(words, start, self._root["#"])
+            found = self._walk(words, start, stop, self._root["#"])
         return found
 
-    def _walk(self, words: Words, start: int, node: Node) -> tuple[int, str] | None:
+    def _walk(self, words: Words, start: int, stop: int, node: Node) -> tuple[int, str] | None:
         texts, step, at = words.texts, self._step, start + self._step
         found = (1, str(node[""])) if "" in node else None
-        while 0 <= at < len(texts):
+        while 0 <= at < stop:
             text = texts[at]
             below = node.get(text)
             if below is None and is_number(text):

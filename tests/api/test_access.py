@@ -18,6 +18,8 @@ from tests.fake_engines import FakeEngine
 
 pytestmark = pytest.mark.anyio
 BODY = {"query": "red shoes"}
+CONTROLLED = AuthSettings(control_token=SecretStr("operator"))
+OPERATOR = {"Authorization": "Bearer operator"}
 
 
 def listed(**tokens: str) -> str:
@@ -75,12 +77,23 @@ async def test_past_the_last_rung_requests_are_refused_at_once(monkeypatch: pyte
 @pytest.mark.parametrize("path", ["/drain", "/reload"])
 @pytest.mark.parametrize(
     ("address", "headers"),
-    [("10.0.0.5", {}), ("127.0.0.1", {"X-Forwarded-For": "1.2.3.4"}), ("127.0.0.1", {"Forwarded": "for=1.2.3.4"})],
+    [
+        ("10.0.0.5", OPERATOR),
+        ("127.0.0.1", OPERATOR | {"X-Forwarded-For": "1.2.3.4"}),
+        ("127.0.0.1", OPERATOR | {"Forwarded": "for=1.2.3.4"}),
+        ("127.0.0.1", OPERATOR | {"Origin": "https://elsewhere.example"}),
+        ("127.0.0.1", OPERATOR | {"Sec-Fetch-Site": "cross-site"}),
+        ("127.0.0.1", {}),
+        ("127.0.0.1", {"Authorization": "Bearer operators"}),
+        ("127.0.0.1", {"Authorization": "Basic operator"}),
+        ("::ffff:10.0.0.5", OPERATOR),
+        ("2001:db8::1", OPERATOR),
+    ],
 )
 async def test_the_hosts_own_addresses_answer_nobody_else(path: str, address: str, headers: dict[str, str]) -> None:
     pool = ReplicaPool([FakeEngine()])
     await pool.start()
-    settings = Settings(replicas=1)
+    settings = Settings(replicas=1, auth=CONTROLLED)
     services = wire(pool, settings)
     transport = httpx.ASGITransport(create_app(services, settings), client=(address, 1))
     async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
@@ -90,9 +103,9 @@ async def test_the_hosts_own_addresses_answer_nobody_else(path: str, address: st
 
 
 async def test_drain_flips_readiness_and_goes_on_serving() -> None:
-    async with talking_to(drain_seconds=60) as client:
+    async with talking_to(drain_seconds=60, auth=CONTROLLED) as client:
         assert (await client.get("/readyz")).status_code == 200
-        response = await client.post("/drain")
+        response = await client.post("/drain", headers=OPERATOR)
         assert (response.status_code, response.json()) == (202, {"status": "draining", "seconds": 60.0})
         assert "shutting down" in assert_problem(await client.get("/readyz"), 503)["detail"]
         planned = await client.post("/plan", json=BODY)
@@ -144,3 +157,44 @@ async def test_shoppers_words_are_logged_only_when_asked_for(caplog: pytest.LogC
             await client.post("/plan", json={"query": "xylophone", "zebra": 1})
     logged: list[Any] = [vars(record) for record in caplog.records]
     assert ("zebra" in repr(logged)) is log_text
+
+
+async def test_without_a_token_of_the_operator_nobody_drains_the_host() -> None:
+    async with talking_to() as client:
+        for headers in ({}, {"Authorization": "Bearer "}, {"Authorization": "Bearer x"}):
+            assert "SIGTERM" in assert_problem(await client.post("/drain", headers=headers), 403)["detail"]
+        assert (await client.get("/readyz")).status_code == 200
+
+
+async def test_a_list_of_tokens_with_comments_alone_admits_nobody() -> None:
+    async with talking_to(auth=AuthSettings(api_keys=SecretStr("# the tokens come later\n"))) as client:
+        assert_problem(await client.post("/plan", json=BODY), 401)
+
+
+async def test_what_one_caller_asked_is_not_told_to_another_by_the_cache() -> None:
+    keys = AuthSettings(api_keys=SecretStr(listed(a="one", b="two")))
+    async with talking_to(auth=keys) as client:
+        answers = [await client.post("/plan", json=BODY, headers=bearer(name)) for name in ("one", "one", "two")]
+    assert [answer.json()["source"] for answer in answers] == ["model", "cache", "model"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "status"),
+    [
+        ("10.0.0.5", "10.0.0.6", 200),
+        ("10.0.0.5", "::ffff:10.0.0.5", 429),
+        ("2001:db8::1", "2001:db8::2", 429),
+        ("2001:db8::1", "2001:db8:0:1::1", 200),
+    ],
+)
+async def test_a_caller_is_an_address_or_a_network_of_ipv6(first: str, second: str, status: int) -> None:
+    pool = ReplicaPool([FakeEngine()])
+    await pool.start()
+    settings = Settings(replicas=1, auth=AuthSettings(rate=1.0))
+    services = wire(pool, settings)
+    app = create_app(services, settings)
+    for address, expected in ((first, 200), (second, status)):
+        transport = httpx.ASGITransport(app, client=(address, 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+            assert (await client.post("/plan", json=BODY)).status_code == expected
+    await services.close()

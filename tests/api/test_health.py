@@ -112,3 +112,27 @@ async def test_the_page_is_served_and_revalidated() -> None:
         assert page.headers["content-type"].startswith("text/html")
         again = await client.get("/", headers={"if-none-match": page.headers["etag"]})
     assert again.status_code == 304
+
+
+async def test_readiness_is_said_within_a_moment_also_where_every_replica_is_busy_or_stuck() -> None:
+    engine = FakeEngine()
+    async with talking_to(engine, readiness_ttl_seconds=0.001) as client:
+        assert (await client.get("/readyz")).status_code == 200
+        engine.hold()
+        started = asyncio.get_running_loop().time()
+        assert (await client.get("/readyz")).status_code == 200  # a plan was made a moment ago
+        await asyncio.sleep(2.1)
+        response = await client.get("/readyz")
+        assert asyncio.get_running_loop().time() - started < 30  # and not as long as a plan may take
+        problem = assert_problem(response, 503)
+        assert "trial plan" in problem["detail"]
+        engine.let_go()
+
+
+async def test_readiness_says_why_replicas_are_down() -> None:
+    engine = FakeEngine("the one")
+    async with talking_to(engine) as client:
+        engine.start_failures = 100
+        engine.fail()
+        await asyncio.sleep(0.3)
+        assert "the one does not start" in assert_problem(await client.get("/readyz"), 503)["detail"]

@@ -33,6 +33,12 @@ def test_the_same_words_are_searched_once_with_all_their_weight() -> None:
     assert text.weight == pytest.approx(1.5)
 
 
+def test_the_catalogue_s_own_names_may_match_where_shoppers_use_others() -> None:
+    texts = only("crimson boots", queries=["crimson boots"], facets={"color": ["crimson"], "brand": ["keen"]}).texts
+
+    assert [text.words for text in texts] == ["crimson boots", "red"]
+
+
 def test_facets_boost_and_filter_nothing() -> None:
     search = only(facets={"color": ["crimson"], "type": ["hiking boots"], "unknown": ["x"]}, vertical="luggage-bags")
 

@@ -56,7 +56,7 @@ def test_a_reload_under_load_drops_nothing() -> None:
         before = replicas_of(server.process.pid)
         with Load(server.url, SECONDS) as load:
             time.sleep(0.5)
-            assert server.post("/reload", {}).json()["status"] == "reloaded"
+            assert server.control("/reload").json()["status"] == "reloaded"
         load.assert_nothing_was_lost()
         assert not set(before) & set(replicas_of(server.process.pid))
         assert_full_capacity_again(server)

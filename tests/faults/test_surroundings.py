@@ -113,7 +113,7 @@ def test_a_drain_loses_no_request_of_a_balancer_that_heeds_readiness(asked_by: s
             if asked_by == "signal":
                 server.process.send_signal(signal.SIGTERM)
             else:
-                assert server.post("/drain", {}).status_code == 202
+                assert server.control("/drain").status_code == 202
             eventually(lambda: server.get("/readyz").status_code == 503, "it still says that it is ready")
             assert metric(server, "peakplan_replicas_in_service") == 2
         load.assert_nothing_was_lost()

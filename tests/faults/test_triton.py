@@ -65,6 +65,6 @@ def test_the_gateway_is_not_ready_without_triton(triton: TritonServer, server: S
 def test_a_reload_under_load_drops_nothing(server: ServerProcess) -> None:
     with Load(server.url, SECONDS) as load:
         time.sleep(0.5)
-        assert server.post("/reload", {}).json()["status"] == "reloaded"
+        assert server.control("/reload").json()["status"] == "reloaded"
     load.assert_nothing_was_lost()
     assert_full_capacity_again(server)

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rehearsal.simulated_gateway import Arrival, Clock, Outcome, Simulation
 from service.gateway.admission import Admission, Pressure
 from service.gateway.request_queue import QueuedRequest
-from tests.gateway.simulation import Arrival, Clock, Outcome, Simulation
 
 ALLOWED = 0.295
 SOME_SECONDS = 5.0

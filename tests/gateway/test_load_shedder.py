@@ -4,7 +4,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from service.gateway.load_shedder import LoadShedder
+from service.gateway.load_shedder import LoadShedder, resident_bytes
 
 
 def test_the_door_closes_when_the_work_inside_takes_too_long() -> None:
@@ -62,3 +62,24 @@ async def test_a_loop_that_is_late_closes_the_door_to_a_crowd() -> None:
             while not load_shedder.is_open:
                 await asyncio.sleep(0.02)
     watching.cancel()
+
+
+@pytest.mark.anyio
+async def test_past_its_memory_it_is_closed_until_there_is_room_again() -> None:
+    used = 100
+    shedder = LoadShedder(0.1, most_bytes=200, memory=lambda: used)
+    watching = asyncio.create_task(shedder.watch())
+    await asyncio.sleep(0)
+    assert shedder.is_open
+    used = 300
+    async with asyncio.timeout(20):
+        while shedder.is_open:
+            await asyncio.sleep(0.01)
+        used = 100
+        while not shedder.is_open:
+            await asyncio.sleep(0.01)
+    watching.cancel()
+
+
+def test_its_memory_is_measured() -> None:
+    assert 2**20 < resident_bytes() < 2**40

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from service.engines.protocol import EngineUnavailableError
+from service.engines.protocol import EngineUnavailableError, GenerationRequest, GenerationResult
 from service.gateway import slot as slot_module
 from service.gateway.pool import CapacityError, ReplicaPool
 from tests.fake_engines import LONG, FakeEngine, request, settle, until
+from tests.fake_models import result
 
 pytestmark = pytest.mark.anyio
 Starter = Callable[..., Awaitable[ReplicaPool]]
@@ -251,3 +252,19 @@ async def test_a_generation_that_never_began_ends_with_the_pool(started: Starter
     with pytest.raises(CapacityError, match="given up"):
         await work
     assert engine.served == []
+
+
+async def test_a_replica_that_long_prompts_keep_busy_past_short_deadlines_is_no_slow_one(started: Starter) -> None:
+    class Reading(FakeEngine):
+        async def generate(self, request: GenerationRequest) -> GenerationResult:
+            await asyncio.sleep(len(request.prompt) / 20_000)  # a prompt is read whole before a cancellation counts
+            return replace(result(), stop_reason="cancelled" if len(request.prompt) > 100 else "finished")
+
+    engines = [Reading(), Reading()]
+    pool = await started(*engines)
+    prompts = ["x" * 500, "x"]
+    for _ in range(20):
+        await asyncio.gather(*(pool.generate(request(prompt=prompt)) for prompt in prompts), return_exceptions=True)
+        prompts = ["x", "x" * 500]  # whoever has been idle for longer goes first
+    await settle()
+    assert [engine.starts for engine in engines] == [1, 1]

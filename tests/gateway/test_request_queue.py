@@ -2,8 +2,8 @@ import math
 
 import pytest
 
+from rehearsal.simulated_gateway import Clock
 from service.gateway.request_queue import Order, QueuedRequest, RequestQueue
-from tests.gateway.simulation import Clock
 
 LONG = 60.0
 

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rehearsal.simulated_gateway import Clock
 from service.gateway.service_times import KEPT, MAX_AGE_SECONDS, WINDOW, ServiceTimes
-from tests.gateway.simulation import Clock
 
 
 def test_quantiles_and_mean_of_what_was_seen() -> None:

@@ -6,11 +6,9 @@ Against moto: this proves the command line, assets, order, references and parame
 quotas, instance refresh or scaling itself; those want a real account.
 """
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -19,85 +17,17 @@ import pytest
 import yaml
 
 from infra.fleet.alarms import alarm_name
-from infra.fleet.parts import REPOSITORY_ROOT
-from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
-from infra.release import release_tags
+from tests.infra.deployment import CDK, Deployment, as_it_ships, bake, deploy, run_cdk, run_line
 from tests.infra.fleet.fleets import dev_fleet, dev_with
 from tests.infra.moto_server import ACCOUNT, REGION, MotoServer
-from tests.infra.synthesis import synthesised
 
-CDK = REPOSITORY_ROOT / "node_modules" / ".bin" / "cdk"
 EVENT = {"name": "sale", "start": "2030-07-13T07:00:00Z", "end": "2030-07-14T07:00:00Z", "multiplier": 2}
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not CDK.exists(), reason="the CDK CLI is not installed: `make test` does, or `npm ci` by hand"),
 ]
-
-
-@dataclass(frozen=True)
-class Deployment:
-    """A deployed fleet and the account that it is in."""
-
-    server: MotoServer
-    settings: FleetSettings
-
-    def client(self, service: str) -> Any:
-        return self.server.client(service)
-
-    def group_names(self) -> list[str]:
-        return [f"peakplan-dev-cell-1-{group.chip}" for group in self.settings.groups]
-
-    def groups(self) -> dict[str, Any]:
-        found = self.client("autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=self.group_names())
-        return {group["AutoScalingGroupName"]: group for group in found["AutoScalingGroups"]}
-
-    def laws(self) -> dict[str, ScalingLaw]:
-        laws = [ScalingLaw.for_group(self.settings, group) for group in self.settings.groups]
-        return dict(zip(self.group_names(), laws, strict=True))
-
-
-def environment_of(server: MotoServer) -> dict[str, str]:
-    """The Node that Python's package brings comes first, as in the Makefile."""
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    return server.environment() | {"CDK_DISABLE_CLI_TELEMETRY": "true", "PATH": path}
-
-
-def run_line(server: MotoServer, *line: str) -> subprocess.CompletedProcess[str]:
-    """Run a command as people do, from the repository's root."""
-    return subprocess.run(
-        line, cwd=REPOSITORY_ROOT, env=environment_of(server), capture_output=True, text=True, check=False
-    )
-
-
-def run_cdk(server: MotoServer, *words: str) -> None:
-    """The CDK CLI, which must succeed."""
-    done = run_line(server, str(CDK), *words, "--no-notices")
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def deploy(server: MotoServer, fleet: str) -> subprocess.CompletedProcess[str]:
-    """`make deploy FLEET=...` without its baking; moto knows nothing of change sets' parameters, nor does it ask."""
-    options = ("--method=direct", "--no-previous-parameters", "--require-approval", "never")
-    rollout = (sys.executable, "-m", "infra.rollout", "--bake", "0", "0", fleet)
-    return run_line(server, *rollout, "--", str(CDK), "--no-notices", *options)
-
-
-def bake(server: MotoServer, commit: str) -> str:
-    """The image pipeline's work: an image with its release's tags, and its id in the parameter."""
-    settings, ec2 = dev_fleet(), server.client("ec2")
-    image: str = ec2.register_image(Name=f"peakplan-dev-{commit}", RootDeviceName="/dev/sda1")["ImageId"]
-    tags = release_tags(settings, {name: commit for name in ("service", "model", "host")}, commit)
-    ec2.create_tags(Resources=[image], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
-    parameter = {"Name": settings.machine_image.parameter, "Value": image, "Type": "String", "Overwrite": True}
-    server.client("ssm").put_parameter(**parameter)
-    return image
-
-
-def as_it_ships() -> str:
-    """Where the synthesised dev fleet lies."""
-    return str(synthesised("dev")[0].outdir)
 
 
 @pytest.fixture(scope="module")

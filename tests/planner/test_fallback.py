@@ -4,25 +4,27 @@ from hypothesis import given
 from service.planner.fallback import fallback_draft, fallback_plan
 from service.planner.plan import Plan
 from service.planner.plan_text import parse, render
-from service.planner.price_phrases import price_bounds
 from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
 from tests.planner.walks import questions
+
+VOCABULARY = shipped_vocabulary()
 
 
 @given(questions)
 def test_every_question_gets_a_valid_plan_in_its_own_words(question: Question) -> None:
-    plan = fallback_plan(question)
+    plan = fallback_plan(question, VOCABULARY)
     Plan.model_validate_json(plan.model_dump_json())
-    for values in plan.facets.values():
-        assert all(any(value in utterance for utterance in question.utterances) for value in values)
-    assert {plan.price.min, plan.price.max} - {None} <= set(question.numbers)
+    for item in (plan, *plan.parts):
+        for values in (*item.facets.values(), *item.exclude.values()):
+            assert all(any(value in utterance for utterance in question.utterances) for value in values)
 
 
 @given(questions)
 def test_the_rules_say_nothing_that_plan_text_could_not(question: Question) -> None:
-    draft = fallback_draft(question)
+    draft = fallback_draft(question, VOCABULARY)
     spans = [question.surface(span.first, span.last) for span in draft.spans]
-    read = parse(render(draft, question), question)
+    read = parse(render(draft, question, VOCABULARY), question, VOCABULARY)
     assert [question.surface(span.first, span.last).lower() for span in read.spans] == [span.lower() for span in spans]
 
 
@@ -31,7 +33,7 @@ def test_the_rules_say_nothing_that_plan_text_could_not(question: Question) -> N
     [
         ("nike running shoes mens under 100", "find_product", ["catalog"]),
         ("do you have vegan leather bags?", "find_product", ["catalog"]),
-        ("how do these work on cookware?", "ask_product", ["catalog", "qa"]),
+        ("how do these work on cookware?", "ask_product", ["qa", "catalog"]),
         ("is this jacket warm?", "ask_product", ["reviews", "qa"]),
         ("where is my package", "order_status", ["orders"]),
         ("track order 12345", "order_status", ["orders"]),
@@ -47,7 +49,7 @@ def test_the_rules_say_nothing_that_plan_text_could_not(question: Question) -> N
     ],
 )
 def test_intents(query: str, intent: str, sources: list[str]) -> None:
-    plan = fallback_plan(Question.parse(query))
+    plan = fallback_plan(Question.parse(query), VOCABULARY)
     assert (plan.intent, plan.sources) == (intent, sources)
 
 
@@ -58,19 +60,19 @@ def test_intents(query: str, intent: str, sources: list[str]) -> None:
         ("men's boots size 10", {"audience": ["men's"], "type": ["boots"], "size": ["size 10"]}),
         ("looking for navy blue socks, pack of 6", {"color": ["navy blue"], "type": ["socks"], "count": ["pack of 6"]}),
         ("stainless steel bottle 32oz", {"material": ["stainless steel"], "type": ["bottle"], "size": ["32oz"]}),
-        ("couch not leather", {"type": ["couch"], "material": ["not leather"]}),
-        ("case without buckle", {"type": ["case"], "condition": ["without buckle"]}),
-        ("toys for kids", {"type": ["toys"], "audience": ["for kids"]}),
-        ("shirt with pockets", {"type": ["shirt"], "feature": ["with pockets"]}),
+        ("couch not leather", {"type": ["couch"]}),
+        ("toys for kids", {"type": ["toys"], "audience": ["kids"]}),
+        ("shirt with pockets", {"type": ["shirt"], "feature": ["pockets"]}),
+        ("dyson cordless vacuum", {"brand": ["dyson"], "feature": ["cordless"], "type": ["vacuum"]}),
     ],
 )
 def test_facets(query: str, facets: dict[str, list[str]]) -> None:
-    assert fallback_plan(Question.parse(query)).facets == facets
+    assert fallback_plan(Question.parse(query), VOCABULARY).facets == facets
 
 
 def test_a_follow_up_changes_what_it_names_and_keeps_the_rest() -> None:
     question = Question.parse("what about in red, under $50?", ["blue running shoes size 10 under $80"])
-    plan = fallback_plan(question)
+    plan = fallback_plan(question, VOCABULARY)
     assert plan.facets == {"type": ["running shoes"], "size": ["size 10"], "color": ["red"]}
     assert plan.price.max == 50.0
     assert plan.intent == "find_product"
@@ -102,7 +104,8 @@ def test_a_follow_up_changes_what_it_names_and_keeps_the_rest() -> None:
     ],
 )
 def test_price_bounds(query: str, low: float | None, high: float | None) -> None:
-    assert price_bounds(Question.parse(query)) == (low, high)
+    price = fallback_plan(Question.parse(query), VOCABULARY).price
+    assert (price.min, price.max) == (low, high)
 
 
 @pytest.mark.parametrize(
@@ -110,4 +113,4 @@ def test_price_bounds(query: str, low: float | None, high: float | None) -> None
 )
 def test_repetition_does_not_make_it_slow(piece: str) -> None:
     """Check that no search backtracks quadratically, which would take minutes here."""
-    fallback_plan(Question.parse((piece * 20_000)[:20_000]))
+    fallback_plan(Question.parse((piece * 20_000)[:20_000]), VOCABULARY)

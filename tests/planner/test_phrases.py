@@ -1,5 +1,7 @@
 """Tests of the closed phrases of plan version 2: their meaning, position and remaining search text."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,8 +11,21 @@ from service.planner.phrases_text import without
 from service.planner.phrases_words import Words, sections
 from service.planner.price_phrases import price_bounds
 from service.planner.question import Question
-from tests.planner.phrases_table import rows
 from tests.planner.walks import texts
+
+TABLE = Path(__file__).with_name("phrases.txt")
+
+
+def rows() -> list[tuple[str, str, str, str]]:
+    """Return (section, question, facts, search text) of every row of phrases.txt."""
+    section, found = "", []
+    for line in TABLE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            section = line.strip("[]")
+        elif line and not line.startswith("#"):
+            question, facts, search = (part.strip() for part in line.split("|"))
+            found.append((section, question, facts, search))
+    return found
 
 
 def facts(question: str, said: Phrases) -> str:

@@ -48,7 +48,7 @@ def test_every_form_reads_back_as_it_was_meant(form: str) -> None:
         ], (example, text)
         assert [span.refused for span in draft.spans] == [span.refused for span in example.draft.spans]
         misread += not example.history and (said.price_min, said.price_max) != example.price
-    assert misread <= 3, "the rules read prices as they were written"
+    assert misread <= 0.05 * 150, "the rules read nearly all prices as they were written"
 
 
 def test_a_sentence_keeps_the_labels_of_its_query() -> None:
@@ -82,7 +82,7 @@ def test_a_slip_says_which_word_was_meant() -> None:
 
     assert slips
     for example, (wrong, meant) in slips:
-        words = example.query.lower().split()
+        words = [word.text for word in example.question().words]
         assert wrong in words
         assert meant not in words
         assert meant in QUERY.text.words

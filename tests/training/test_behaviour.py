@@ -1,8 +1,6 @@
 """The training questions of plan version 2: plans keep the contract, dev is apart, and no judged case is among them."""
 
-import json
 import random
-import re
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
@@ -11,16 +9,15 @@ import pytest
 
 from service.planner.phrases import read_phrases
 from service.planner.phrases_words import Words
+from tests.training.judged import CASES, has_the_same_words, is_near
 from training.data import behaviour_text
 from training.data.behaviour import COUNTS, Row, misread, rows
 from training.data.behaviour_phrases import closed_phrase
-from training.data.behaviour_plans import FOLDED_STOP_WORDS, SEARCHLESS, empty_plan, problems, sentence_plan
+from training.data.behaviour_plans import SEARCHLESS, empty_plan, problems, sentence_plan
 from training.data.behaviour_text import FOLDER, read_lines
 
-CASES = Path(__file__).resolve().parents[3] / "shared" / "behaviour" / "cases.jsonl"
 LEAST_ROWS = 12_000
 LEAST_OF_A_CLASS = 500
-NEAR = 0.8
 NO_PRICE = {"min": None, "max": None, "currency": None}
 
 
@@ -182,30 +179,17 @@ def test_the_data_is_small_enough_to_commit() -> None:
     assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 1_500_000
 
 
-def content_of(text: str) -> tuple[frozenset[str], frozenset[str]]:
-    """(all words, words that are no stop words) of a text."""
-    words = frozenset(re.findall(r"[^\W_]+", text.lower().replace("'", "").replace("’", "")))
-    return words, words - FOLDED_STOP_WORDS
-
-
 @pytest.mark.skipif(not CASES.is_file(), reason=f"the behaviour cases are not beside this checkout ({CASES})")
 def test_no_row_is_near_identical_to_a_judged_case(made: list[Row]) -> None:
-    """By the newest utterance, and by the whole conversation; one word left of an utterance is no likeness."""
-    cases = [json.loads(line) for line in CASES.read_text(encoding="utf-8").splitlines() if line.strip()]
-    texts = {text for case in cases for text in (case["query"], " ".join([*case.get("history", ()), case["query"]]))}
-    judged = [content_of(text) for text in texts]
-    with_word: dict[str, set[int]] = defaultdict(set)
-    for index, (words, _) in enumerate(judged):
-        for word in words:
-            with_word[word].add(index)
-    near = []
-    for row in made:
-        for text in {row.question, " ".join([*row.history, row.question])}:
-            words, left = content_of(text)
-            shared = Counter(index for word in words for index in with_word.get(word, ()))
-            if any(
-                count / len(words | judged[index][0]) >= NEAR or (len(left) > 1 and left == judged[index][1])
-                for index, count in shared.items()
-            ):
-                near.append(row)
+    """By the newest utterance, and by the whole conversation."""
+    near = [row for row in made if any(map(is_near, texts_of(row)))]
     assert not near, f"list these in left_out.txt or reword their lines: {[(row.digest, row.key) for row in near]}"
+
+
+def test_no_row_has_the_words_of_a_judged_case(made: list[Row]) -> None:
+    same = [row for row in made if any(map(has_the_same_words, texts_of(row)))]
+    assert not same, f"list these in left_out.txt or reword their lines: {[(row.digest, row.key) for row in same]}"
+
+
+def texts_of(row: Row) -> set[str]:
+    return {row.question, " ".join([*row.history, row.question])}

@@ -52,11 +52,14 @@ def place(tmp_path_factory: pytest.TempPathFactory, plan_tokenizer: Tokenizer) -
     write_base(base, plan_tokenizer, initializer_range=0.2, layers=6)
     write_data(folder / "shared" / "data")
     (folder / "checkout").mkdir()
+    # This base is none that is shipped: every process of the commands takes it for what it is.
+    unchecked = "import service.weights.base_weights as base_weights\n\nbase_weights.DIGESTS.clear()\n"
+    (folder / "sitecustomize.py").write_text(unchecked, encoding="utf-8")
     return folder
 
 
 def start(place: Path, command: list[str]) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PEAKPLAN_CACHE_DIR": str(place / "cache"), "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PEAKPLAN_CACHE_DIR": str(place / "cache"), "PYTHONPATH": f"{place}{os.pathsep}{ROOT}"}
     return subprocess.Popen(
         command,
         cwd=place / "checkout",
@@ -99,7 +102,7 @@ def test_the_documented_command_makes_a_model_that_serves_whatever_interrupts_it
     assert made["parts"]["adapter_model.safetensors"] == uninterrupted
     assert "queryner_train.jsonl.gz" in made["data"]
     assert made["seed"] == 7
-    assert_serves(checkout / MODEL, place / "cache")
+    assert_serves(checkout / MODEL, place / "cache", "red shoes")
 
     before = (checkout / ADAPTER).stat().st_mtime_ns
     other = start(place, [*command, "--seed", "8"])
@@ -110,11 +113,52 @@ def test_the_documented_command_makes_a_model_that_serves_whatever_interrupts_it
     assert (checkout / ADAPTER).stat().st_mtime_ns == before
 
 
-def assert_serves(model: Path, cache: Path) -> None:
+def test_a_shop_goes_on_from_it_with_rows_and_a_vocabulary_of_its_own(place: Path) -> None:
+    checkout = place / "checkout"  # where the test above made a model
+    if not (checkout / MODEL).is_dir():
+        pytest.skip("needs the model of the test before it")
+    whole = json.loads((checkout / MODEL / "vocabulary.json").read_text(encoding="utf-8"))
+    whole["facets"] = {"type": whole["facets"]["type"], "fandom": whole["facets"]["theme"]}
+    whole["verticals"] = {"lights": whole["verticals"]["home-garden"]}
+    (checkout / "my-vocabulary.json").write_text(json.dumps(whole), encoding="utf-8")
+    lamp = {"facets": {"fandom": ["star wars"], "type": ["lamp"]}, "vertical": "lights", "intent": "find_product"}
+    rows = [{"question": f"star wars lamp {number}", **lamp} for number in range(60)]
+    rows += [{"question": f"a light for room {number}", "vertical": "lights"} for number in range(20)]
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    options = "--vocabulary my-vocabulary.json --rehearsal 0.02 --questions 40 --measured 8 --epochs 1 --accept-worse"
+    command = documented("finetune", DATA="my.jsonl", OUTPUT="models/mine", OPTIONS=options)
+    assert command[command.index("--from") + 1] == str(MODEL)
+
+    (checkout / "my.jsonl").write_text(text + '{"question": "a lamp", "vertical": "garden"}\n', encoding="utf-8")
+    refused = start(place, command)
+    printed, _ = refused.communicate()
+    assert refused.returncode == 1
+    assert printed == "error: my.jsonl:81: vertical: 'garden' is not in the vocabulary: lights\n"
+    assert not (checkout / "runs" / "mine").exists()
+
+    (checkout / "my.jsonl").write_text(text, encoding="utf-8")
+    kill_when(start(place, command), (checkout / "runs/mine/record.json").is_file)
+    assert not (checkout / "models" / "mine").exists(), "a folder appears whole"
+    done = start(place, command)
+    printed, _ = done.communicate()
+    assert done.returncode == 0, printed
+    assert "| all of a row |" in printed
+
+    record = json.loads((checkout / "models/mine/training.json").read_text(encoding="utf-8"))
+    assert record["from"]["adapter"] == sha256(checkout / MODEL / "adapter_model.safetensors")
+    assert record["parts"]["adapter_model.safetensors"] != record["from"]["adapter"]
+    assert record["rows"]["train"] + record["rows"]["held out"] == 80
+    assert_serves(checkout / "models" / "mine", place / "cache", "star wars lamp")
+    again = start(place, command)
+    printed, _ = again.communicate()
+    assert (again.returncode, "exists already" in printed) == (1, True)
+
+
+def assert_serves(model: Path, cache: Path, words: str) -> None:
     """Check that a folder plans, and with Medusa as without."""
     vocabulary = Vocabulary.load(model)
     served = load(EngineConfig(model_dir=model, cache_dir=cache, dtype="float32"))
-    question = Question.parse("red shoes")
+    question = Question.parse(words)
     request = GenerationRequest(prompt=render_prompt(question), grammar=plan_grammar(question, vocabulary))
     medusa = served.generate(request)
     assert medusa.tokens == served.generate(replace(request, strategy="autoregressive")).tokens

@@ -8,6 +8,7 @@ import pytest
 
 from service.planner.plan_text import FacetSpan
 from service.planner.vocabulary import shipped_vocabulary
+from tests.training.judged import CASES, WRITTEN_BEFORE, has_the_same_words, is_near
 from tests.training.tiny_data import SMALL, write_data
 from training.data import rows, written
 from training.data.mix import Mix
@@ -77,3 +78,19 @@ def test_dev_categories_are_known_in_any_number_and_order(tmp_path: Path) -> Non
 
     assert dev.names("Vase")
     assert not dev.names("vase brushes"), "one word alone is too common to bar every name with it"
+
+
+def test_nothing_that_is_written_has_the_words_of_a_judged_case() -> None:
+    assert not [text for text in written_texts() if has_the_same_words(text)]
+
+
+@pytest.mark.skipif(not CASES.is_file(), reason=f"the behaviour cases are not beside this checkout ({CASES})")
+def test_nothing_that_is_written_is_near_identical_to_a_judged_case() -> None:
+    assert not [text for text in written_texts() if is_near(text)]
+
+
+def written_texts() -> list[str]:
+    """Return our product names and queries, but for those that were there before the cases."""
+    names = [name for name, _ in written.product_names()]
+    queries = [" ".join(query.text.words) for query in written.labelled_queries()]
+    return sorted({*names, *queries} - WRITTEN_BEFORE)

@@ -146,7 +146,7 @@ def _all_agree(plan: Record, choices: Sequence[tuple[Record, Record]]) -> bool:
 
 
 def _has(values: Sequence[str], wanted: str) -> bool:
-    """Tell whether one of a product's values holds the words of a shopper's value: "Running Shoes" has "running shoe"."""
+    """Tell whether a value of a product holds all words of a shopper's: "Running Shoes" has "running shoe"."""
     words = _words(wanted)
     return any(words <= _words(value) for value in values)
 

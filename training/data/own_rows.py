@@ -26,7 +26,6 @@ from training.data.mix import facet_values, product_example, written_examples
 from training.data.rows import held_out
 
 ORIGIN, OURS = "own", "ours"
-_OURS_MEASURED = 300
 MOST_PROBLEMS = 20  # that a message lists
 _BY_RULE = ("price", "rating", "sort", "offers", "queries", "currency")
 
@@ -220,10 +219,4 @@ class OwnMix:
         return examples
 
     def dev(self) -> dict[str, list[Example]]:
-        return {ORIGIN: self._own.dev, OURS: rehearsed_dev()}
-
-
-def rehearsed_dev() -> list[Example]:
-    """Return dev questions of ours: what a model must not unlearn."""
-    every = behaviour_examples.examples("dev")
-    return random.Random(0).sample(every, min(_OURS_MEASURED, len(every)))
+        return {ORIGIN: self._own.dev, OURS: behaviour_examples.examples("dev")}

@@ -24,7 +24,16 @@ SOURCES = Path(__file__).parent
 PREBUILT = SOURCES / "prebuilt"
 MANIFEST = "manifest.json"
 MAIN = "twin.cpp"
-FLAGS = ("-std=c++17", "-O3", "-ffp-contract=off", "-fno-math-errno", "-shared", "-fPIC", "-fvisibility=hidden", "-Wall")
+FLAGS = (
+    "-std=c++17",
+    "-O3",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-shared",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-Wall",
+)
 _ZIG_FLAGS = (*FLAGS, "-Wextra", "-Werror", "-g0", "-s")
 TARGETS = {
     "linux-x86_64.so": ("-target", "x86_64-linux-gnu.2.28", "-mcpu=x86_64_v2"),
@@ -171,7 +180,17 @@ def build(folder: Path) -> None:
     """Build every library and the manifest into `folder`, with the pinned compiler."""
     folder.mkdir(exist_ok=True)
     for name, target in TARGETS.items():
-        command = [sys.executable, "-m", "ziglang", "c++", *_ZIG_FLAGS, *target, MAIN, "-o", str((folder / name).absolute())]
+        command = [
+            sys.executable,
+            "-m",
+            "ziglang",
+            "c++",
+            *_ZIG_FLAGS,
+            *target,
+            MAIN,
+            "-o",
+            str((folder / name).absolute()),
+        ]
         subprocess.run(command, cwd=SOURCES, check=True)  # there, so that no path of this machine is in the output
     manifest = {
         "sources": sources_hash(),

@@ -141,16 +141,28 @@ def _compile_locally(target: Target, cache_dir: Path) -> Kernels:
     path = cache_dir / "native" / f"{key}-{target.file_name}"
     if not path.is_file():
         _compile(compiler, target.local, path)
+    for trusted in (path, path.parent, cache_dir):
+        _refuse_foreign(trusted)
     try:
         return Kernels(target.kernel, path, bind(ctypes.CDLL(str(path))))
     except (OSError, AttributeError) as error:
         raise NativeUnavailableError(f"{path} does not load ({error}); delete it to compile it anew") from error
 
 
+def _refuse_foreign(path: Path) -> None:
+    """Raise NativeUnavailableError for what another user owns or anybody may change: it would run as this one."""
+    status = path.stat()
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & 0o002:
+        raise NativeUnavailableError(
+            f"{path} is not yours alone (owner {status.st_uid}, mode {status.st_mode & 0o777:o}), and nothing is run "
+            "from there: delete it, or name another folder with PEAKPLAN_CACHE_DIR"
+        )
+
+
 def _compile(compiler: str, target: tuple[str, ...], path: Path) -> None:
     """Compile beside `path` and move into place, so that replicas that start together never see a partial file."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
             built = Path(folder) / path.name
             subprocess.run(

@@ -32,6 +32,7 @@ from service.engines.torch.drafts import early_exit_model, smaller_model
 from service.engines.torch.forward import build_forward, kept_dtype
 from service.engines.torch.side_thread import SideThread
 from service.weights.model_folder import LoadedModel, ModelFolderError, load_model
+from service.weights.seal import check_answer, read_seal
 
 _WARM_UP_GRAMMAR = r"start: /( [a-z]{1,6}){1,3}/"
 _MISSING: dict[Strategy, str] = {"medusa": "no Medusa heads", "draft": "no early exit (early_exit.json)"}
@@ -161,8 +162,10 @@ def load(config: EngineConfig) -> TorchModel:
     Raises ModelFolderError or BaseWeightsError with what to do.
     """
     torch.set_num_threads(config.threads)
+    seal = read_seal(config.model_dir)
     loaded = load_model(config.model_dir, config.cache_dir, kept_dtype(config.dtype))
     forward = build_forward(loaded, config.dtype, config.cache_dir, config.kernel)
+    check_answer(forward, seal)
     draft = None
     if config.strategy == "draft" and config.draft_model_dir is not None:
         draft = smaller_model(loaded, forward, config)

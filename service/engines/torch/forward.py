@@ -12,7 +12,10 @@ from service.decoding.native.targets import KernelChoice
 from service.decoding.native_llama import NativeLlama
 from service.decoding.target import CausalLM
 from service.engines.config import Precision
-from service.weights.model_folder import LoadedModel, ModelFolderError
+from service.weights.model_folder import LoadedModel, ModelFolderError, load_model
+from service.weights.seal import SEAL, Seal, answer_of, digests
+
+_SEALED_PROMPT = " waterproof nike running shoes for women, size 10, under $100\n"
 
 _log = logging.getLogger(__name__)
 
@@ -52,3 +55,13 @@ def build_forward(
         precision = "bfloat16" if has_packed_kernels(torch.bfloat16) else "float32"
     _log.info("decoding by torch", extra={"kernel": "torch", "precision": precision})
     return Llama(loaded.config, loaded.weights, getattr(torch, precision))
+
+
+def seal_folder(model_dir: Path, cache_dir: Path) -> Seal:
+    """Write the seal of a model folder as it is now, and return it. Raises ModelFolderError, BaseWeightsError."""
+    loaded = load_model(model_dir, cache_dir, kept_dtype("auto"))
+    prompt = loaded.tokenizer.encode(_SEALED_PROMPT, add_special_tokens=False).ids
+    answer = answer_of(build_forward(loaded, "auto", cache_dir), prompt)
+    seal = Seal(files=digests(model_dir), prompt=prompt, answer=answer)
+    (model_dir / SEAL).write_text(seal.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    return seal

@@ -1,0 +1,143 @@
+"""The parts of a fleet file about its network, load balancers and callers; network_rules.py judges the whole."""
+
+from ipaddress import IPv4Network
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from infra.fleet.demand import Name, Part
+from infra.fleet.endpoints import OF_EVERY_HOST, Endpoint
+
+
+def _private(network: IPv4Network) -> IPv4Network:
+    if not network.is_private:
+        raise ValueError(f"{network} is not a private (RFC 1918) range: the VPC's addresses must not be routed outside")
+    return network
+
+
+class NetworkSettings(Part):
+    """The VPC. Endpoints stand in for NAT unless a NAT is asked for."""
+
+    cidr: Annotated[IPv4Network, AfterValidator(_private)] = IPv4Network("10.40.0.0/16")
+    nat: bool = Field(default=False, description="NAT gateways, for models or tools fetched from the internet at boot.")
+    endpoints: tuple[Endpoint, ...] = Field(
+        default=(), description="AWS services that cells reach beyond what every host needs (infra/fleet/endpoints.py)."
+    )
+    domain: str = Field(
+        default="planner.internal",
+        pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+)+$",
+        description="The domain of the private names.",
+    )
+    cell_weights: tuple[int, ...] = Field(
+        default=(), description="The DNS weight of each cell, 0..255; equal when empty."
+    )
+
+    @property
+    def all_endpoints(self) -> tuple[Endpoint, ...]:
+        """Every VPC endpoint of the fleet."""
+        return (*OF_EVERY_HOST, *self.endpoints)
+
+    @property
+    def interface_endpoints(self) -> tuple[Endpoint, ...]:
+        """The endpoints in subnets, which cost by the hour and zone."""
+        return tuple(endpoint for endpoint in self.all_endpoints if not endpoint.is_gateway)
+
+
+class Authentication(Part):
+    """The way in which callers are known: by mutual TLS against a trust store, or by a JWT of a named issuer."""
+
+    method: Literal["none", "mtls", "jwt"] = "none"
+    trust_bundle: str | None = Field(
+        default=None,
+        pattern=r"^s3://[a-z0-9.-]+/.+$",
+        description="For mtls: the certificates of trusted authorities, in PEM.",
+    )
+    issuer: str | None = Field(default=None, pattern=r"^https://", description="For jwt: the issuer's URL.")
+    jwks: str | None = Field(default=None, pattern=r"^https://", description="For jwt: the URL of its public keys.")
+
+    @model_validator(mode="after")
+    def _has_what_its_method_needs(self) -> Self:
+        needed = {"none": (), "mtls": ("trust_bundle",), "jwt": ("issuer", "jwks")}[self.method]
+        missing = [field for field in needed if getattr(self, field) is None]
+        if missing:
+            raise ValueError(f"method {self.method!r} needs {' and '.join(missing)}")
+        return self
+
+
+class LoadBalancer(Part):
+    """The Application Load Balancer of each cell."""
+
+    scheme: Literal["internal", "internet-facing"] = "internal"
+    authentication: Authentication = Authentication()
+    certificate_parameter: str = Field(
+        default="/peakplan/certificate-arn",
+        pattern=r"^/.+",
+        description="The SSM parameter that holds the certificate's ARN.",
+    )
+    certificate_authority: str | None = Field(
+        default=None,
+        pattern=r"^arn:aws:acm-pca:",
+        description="A private CA that issues the certificate. Left out, you issue or import it.",
+    )
+    reserve_capacity: bool = Field(
+        default=False,
+        description="LCUs are reserved during events, so that balancers need not ramp. The quota is 0 at first.",
+    )
+
+
+class Caller(Part):
+    """One caller, and the networks and accounts that it calls from.
+
+    Each caller gets a DNS name over a shuffle-sharded part of the cells.
+    """
+
+    name: Name
+    cidrs: tuple[IPv4Network, ...] = Field(
+        default=(),
+        description="Networks that route to the VPC. None means PrivateLink alone, where networks may overlap.",
+    )
+    accounts: tuple[Annotated[str, Field(pattern=r"^\d{12}$")], ...] = Field(
+        default=(), description="AWS accounts that may make PrivateLink endpoints to the cells."
+    )
+
+
+class CallerVpc(Part):
+    """A VPC of a caller that resolves the fleet's private names by itself."""
+
+    vpc_id: str = Field(pattern=r"^vpc-[0-9a-f]{8}([0-9a-f]{9})?$")
+    region: str = Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")
+    account: str | None = Field(
+        default=None,
+        pattern=r"^\d{12}$",
+        description="Another account's id: `make access` authorises the association, and its owner makes it.",
+    )
+
+
+class Access(Part):
+    """The ways in which callers' networks reach the cells' load balancers."""
+
+    privatelink: bool = Field(
+        default=True, description="Each cell has an endpoint service, to which callers make endpoints."
+    )
+    acceptance_required: bool = Field(
+        default=True, description="An endpoint waits until `make access` accepts it, or a person in the console does."
+    )
+    transit_gateway: str | None = Field(
+        default=None,
+        pattern=r"^tgw-[0-9a-f]{17}$",
+        description="The VPC is attached to it, and callers' networks are routed there.",
+    )
+    peering: str | None = Field(
+        default=None,
+        pattern=r"^pcx-[0-9a-f]{8}([0-9a-f]{9})?$",
+        description="Callers' networks are routed to this accepted connection.",
+    )
+    caller_vpcs: tuple[CallerVpc, ...] = Field(
+        default=(), description="Callers' VPCs that resolve the private zone, over a transit gateway or peering."
+    )
+
+    @model_validator(mode="after")
+    def _one_way_for_routes(self) -> Self:
+        if self.transit_gateway and self.peering:
+            raise ValueError("a network has one route: choose transit_gateway or peering")
+        return self

@@ -1,0 +1,213 @@
+"""`make siege`: attack a service on loopback from all sides, seeded and bounded; write docs/figures/siege.json.
+
+Three parts: schemathesis; 500 fresh connections a second; then every attack at once, while replicas are killed and
+stopped, and the model is reloaded. A process of its own asks for the service's health all the while, each time on a
+fresh connection, because this program's own loop would delay it.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import multiprocessing
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from benchmarks.machine import describe_machine
+from rehearsal.load.arrivals import poisson
+from rehearsal.load.server import Server, serving
+from rehearsal.siege.attacks import HEAD, MIX, Attack, Tally, exchange
+
+FIGURE = Path("docs/figures/siege.json")
+FRESH_RATE = 500  # connections a second
+_DEADLINE = 0.3
+_HEALTH_PAUSE = 0.1
+_FAULT_PAUSE = 5.0
+_EXAMPLES_A_MINUTE = 10  # of schemathesis, for each operation
+_ENVIRONMENT = {"PEAKPLAN_HEADER_TIMEOUT_SECONDS": 5, "PEAKPLAN_BODY_TIMEOUT_SECONDS": 5, "PEAKPLAN_LOG_LEVEL": "error"}
+
+
+def watch_health(port: int, answers: Connection) -> None:
+    """Ask for liveness and readiness in turn until told to end; send back the seconds of each and what failed."""
+    seconds: dict[str, list[float]] = {"/healthz": [], "/readyz": []}
+    failed: dict[str, int] = {}
+    while not answers.poll(_HEALTH_PAUSE):
+        for path, taken in seconds.items():
+            started = time.monotonic()
+            try:
+                with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
+                    client.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+                    answer = client.recv(1024)
+                status = answer.split()[1].decode() if answer else "nothing"
+            except OSError as error:
+                status = type(error).__name__
+            taken.append(time.monotonic() - started)
+            if status != "200" and not (path == "/readyz" and status == "503"):
+                failed[f"{path}: {status}"] = failed.get(f"{path}: {status}", 0) + 1
+    answers.send((seconds, failed))
+
+
+class Siege:
+    """One siege of one service."""
+
+    def __init__(self, server: Server, seconds: float, seed: int) -> None:
+        self._server = server
+        self._port = int(server.url.rpartition(":")[2])
+        self._seconds = seconds
+        self._seed = seed
+        self._memory: list[float] = []
+
+    def run(self) -> dict[str, Any]:
+        """Return the results of all parts."""
+        ours, theirs = multiprocessing.get_context("spawn").Pipe()
+        watch = multiprocessing.get_context("spawn").Process(target=watch_health, args=(self._port, theirs))
+        watch.start()
+        schema = self._schemathesis()
+        fresh = uvloop.run(self._fresh(self._seconds / 6))
+        tallies = uvloop.run(self._storm(self._seconds / 2))
+        lost = self._lost_for_good()
+        ours.send("end")
+        seconds, failed = ours.recv()
+        watch.join()
+        settled = self._memory[len(self._memory) // 4 :]
+        return {
+            "schemathesis": schema,
+            "fresh": fresh,
+            "attacks": {name: vars(tally) for name, tally in tallies.items()},
+            "health": {
+                path: {"asked": len(taken), "worst_ms": round(max(taken) * 1000, 1)} for path, taken in seconds.items()
+            },
+            "health_failed": failed,
+            "memory_mib": {
+                "settled": round(settled[0], 1),
+                "end": round(settled[-1], 1),
+                "most": round(max(settled), 1),
+            },
+            "lost_for_good": lost,
+        }
+
+    def _schemathesis(self) -> dict[str, Any]:
+        examples = max(int(self._seconds / 60 * _EXAMPLES_A_MINUTE), 3)
+        command = [
+            str(Path(sys.executable).with_name("schemathesis")), "run", f"{self._server.url}/openapi.json",
+            "--max-examples", str(examples), "--checks", "not_a_server_error", "--seed", str(self._seed),
+            "--request-timeout", "60", "--generation-database", "none", "--no-color",
+        ]  # fmt: skip
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=600, check=False)
+        if done.returncode:
+            print(done.stdout[-3000:], file=sys.stderr)
+        return {"examples": examples, "passed": done.returncode == 0}
+
+    async def _fresh(self, seconds: float) -> dict[str, Any]:
+        """Open a connection for each of so many plans a second; count those answered inside the deadline."""
+        rng, started = random.Random(self._seed), time.monotonic()
+        outcomes: list[tuple[int, float]] = []
+
+        async def ask(at: float, number: int) -> None:
+            body = b'{"query": "red shoes size %d"}' % number
+            try:
+                head = await exchange(self._port, [HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body])
+                outcomes.append((int(head.split()[1]) if head else 0, time.monotonic() - started - at))
+            except OSError:  # a TimeoutError is one
+                outcomes.append((0, time.monotonic() - started - at))
+
+        async with asyncio.TaskGroup() as group:
+            for at in poisson(FRESH_RATE, seconds):
+                await asyncio.sleep(max(started + at - time.monotonic(), 0))
+                group.create_task(ask(at, rng.randrange(10**6)))
+        late = sorted(taken for _, taken in outcomes)
+        good = sum(status == 200 and taken <= _DEADLINE for status, taken in outcomes)
+        return {
+            "rate": FRESH_RATE,
+            "asked": len(outcomes),
+            "in_time": round(good / len(outcomes), 5),
+            "p50_ms": round(late[len(late) // 2] * 1000, 1),
+            "p99_ms": round(late[int(len(late) * 0.99)] * 1000, 1),
+        }
+
+    async def _storm(self, seconds: float) -> dict[str, Tally]:
+        """Run every attack at once, faults included."""
+        tallies = {name: Tally() for name in MIX}
+        end = time.monotonic() + seconds
+
+        async def repeat(attack: Attack, tally: Tally, seed: int) -> None:
+            rng = random.Random(seed)
+            while time.monotonic() < end:
+                await attack(self._port, rng, tally)
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._harm(end))
+            for name, (attack, count) in MIX.items():
+                for number in range(count):
+                    group.create_task(repeat(attack, tallies[name], hash((self._seed, number)) ^ len(name)))
+        return tallies
+
+    async def _harm(self, end: float) -> None:
+        """Kill or stop a replica, or reload, every few seconds; note the memory."""
+        rng = random.Random(self._seed)
+        while time.monotonic() < end:
+            await asyncio.sleep(min(_FAULT_PAUSE, max(end - time.monotonic(), 0)))
+            self._memory.append(self._server.memory_mib())
+            number = rng.choice([signal.SIGKILL, signal.SIGSTOP, signal.SIGHUP])
+            if number == signal.SIGHUP:
+                self._server.process.send_signal(number)
+            elif replicas := self._server.replicas():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(rng.choice(replicas), number)
+
+    def _lost_for_good(self) -> list[str]:
+        """Return what has not come back half a minute after the last attack."""
+        end = time.monotonic() + 30
+        body = json.dumps({"query": "red shoes afterwards", "deadline_ms": 2000}).encode()
+        while time.monotonic() < end and not self._server.is_ready():
+            time.sleep(0.2)
+        time.sleep(2)
+        self._memory.append(self._server.memory_mib())
+        lost = [] if self._server.is_ready() else ["readiness"]
+        request = urllib.request.Request(f"{self._server.url}/plan", body, {"content-type": "application/json"})
+        with urllib.request.urlopen(request, timeout=10) as response:
+            plan = json.loads(response.read())
+        lost += [] if plan["source"] == "model" else [f"plans by the model: {plan['reason']}"]
+        up, wanted = self._server.metric("peakplan_replicas_in_service"), len(self._server.replicas())
+        return lost + ([] if up >= wanted > 0 else [f"{wanted - up:.0f} replicas"])
+
+
+def main() -> int:
+    """Run a siege and write its figure; return 1 where something gave way."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=600.0, help="in all")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--module", default="service", help="what is besieged: a module that serves")
+    parser.add_argument("--output", type=Path, default=FIGURE)
+    arguments = parser.parse_args()
+    with serving(_ENVIRONMENT, arguments.module) as server:
+        result = Siege(server, arguments.seconds, arguments.seed).run()
+        code = server.stop()
+    result |= {
+        "command": "make siege",
+        "seconds": arguments.seconds,
+        "seed": arguments.seed,
+        "exit_code": code,
+        "machine": describe_machine(),
+    }
+    arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    print(json.dumps(result, indent=1))
+    gave_way = [f"{name}: {tally}" for name, tally in result["attacks"].items() if tally["wrong"] or tally["hangs"]]
+    return 1 if gave_way or result["lost_for_good"] or result["health_failed"] or code else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,206 @@
+"""What a siege sends: raw HTTP shapes, senders who stall, bodies that are no requests, and clients that never pause.
+
+Every attack is seeded, counts what it tried, and says what came of it: `Tally`. A connection that the service closes is
+an answer where nothing was owed; one that stays open and silent for `HANG_SECONDS` is a hang.
+"""
+
+import asyncio
+import contextlib
+import json
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+HANG_SECONDS = 15.0
+BODY = b'{"query": "red nike running shoes under $100"}'
+HEAD = b"POST /plan HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+PLAN = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
+_GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+_CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+_MOST_READ = 8 * 1024 * 1024
+
+# Name, what is sent in pieces, and the status of the first answer; none where the connection may just be closed.
+SHAPES: list[tuple[str, list[bytes], set[int]]] = [
+    ("a plan", [PLAN], {200, 503}),
+    ("a plan in single bytes", [PLAN[at : at + 1] for at in range(len(PLAN))], {200, 503}),
+    ("40 plans in one packet", [PLAN * 40], {200, 503}),
+    ("5,000 requests in one go", [(_GET + b"\r\n") * 5000], {200}),
+    ("no Host", [PLAN.replace(b"Host: x\r\n", b"")], {400}),
+    ("two Hosts", [PLAN.replace(b"Host: x", b"Host: x\r\nHost: y")], {400}),
+    ("a Host with a path", [_GET.replace(b"Host: x", b"Host: x/plan?") + b"\r\n"], {200, 400}),
+    ("HTTP/1.0", [b"GET /healthz HTTP/1.0\r\n\r\n"], {200}),
+    ("HTTP/0.9", [b"GET /healthz\r\n\r\n"], {400}),
+    ("HTTP/2 without asking", [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"], {400}),
+    ("TLS", [b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"], {400}),
+    ("an upgrade to h2c", [PLAN.replace(b"Host", b"Connection: Upgrade\r\nUpgrade: h2c\r\nHost")], {200, 503}),
+    ("an upgrade to a web socket", [_GET + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"], {200}),
+    ("CONNECT", [b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\n\r\n"], {400}),
+    ("an unknown method", [b"BREW /plan HTTP/1.1\r\nHost: x\r\n\r\n"], {400, 405}),
+    ("4,300 zeros", [HEAD + b"Content-Length: " + b"0" * 4300 + b"30\r\n\r\n"], {400}),
+    ("a length of 30 digits", [HEAD + b"Content-Length: " + b"9" * 30 + b"\r\n\r\n"], {400}),
+    ("a negative length", [HEAD + b"Content-Length: -1\r\n\r\n"], {400}),
+    ("two lengths", [HEAD + b"Content-Length: 3\r\nContent-Length: 4\r\n\r\n"], {400}),
+    ("a length and chunks", [HEAD + b"Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n"], {400}),
+    ("chunks of chunks", [HEAD + b"Transfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n"], {400, 422, 200}),
+    ("a chunk without a size", [_CHUNKED + b"zz\r\n"], {400}),
+    ("a chunk of 2^64 bytes", [_CHUNKED + b"ffffffffffffffffff\r\n"], {400}),
+    ("chunks of one byte", [_CHUNKED + b"".join(b"1\r\n%c\r\n" % byte for byte in BODY) + b"0\r\n\r\n"], {200, 503}),
+    ("trailers", [_CHUNKED + b"%x\r\n%b\r\n0\r\nHost: y\r\n\r\n" % (len(BODY), BODY)], {200, 503}),
+    ("endless trailers", [_CHUNKED + b"1\r\nx\r\n0\r\n", *[b"X-T: " + b"x" * 4000 + b"\r\n"] * 200], {431}),
+    ("endless chunk extensions", [_CHUNKED, *[b"1;" + b"x" * 4000 + b"\r\n" + b"x\r\n"] * 200], {431, 400}),
+    ("an endless head", [_GET, *[b"X-H: " + b"x" * 4000 + b"\r\n"] * 50], {431}),
+    ("20,000 headers", [_GET + b"a:b\r\n" * 20_000 + b"\r\n"], {431}),
+    ("a long address", [b"GET /" + b"x" * 60_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n"], {431}),
+    ("a folded header", [_GET + b"X-A: b\r\n c\r\n\r\n"], {200, 400}),
+    ("a header with a null", [_GET + b"X-A: \x00\r\n\r\n"], {400}),
+    ("a header without a name", [_GET + b": x\r\n\r\n"], {400}),
+    ("bare line feeds", [b"GET /healthz HTTP/1.1\nHost: x\n\n"], {200, 400}),
+    ("line ends before a request", [b"\r\n" * 50 + _GET + b"\r\n"], {200}),
+    ("a body of a megabyte", [HEAD + b"Content-Length: 1000000\r\n\r\n", *[b"x" * 65536] * 15], {413}),
+    ("a body without a type", [PLAN.replace(b"application/json", b"text/plain")], {415}),
+    ("a body that is no JSON", [PLAN.replace(b"{", b"[")], {400}),
+    ("deep JSON", [HEAD + b"Content-Length: 15000\r\n\r\n" + b"[" * 15_000], {400}),
+    ("a lone surrogate", [HEAD + b"Content-Length: 19\r\n\r\n" + b'{"query":"\\ud800 "}'], {422}),
+    ("a path of dots", [b"GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n"], {404}),
+    ("an encoded path", [b"GET /%2e%2e%2f%00 HTTP/1.1\r\nHost: x\r\n\r\n"], {400, 404}),
+    ("a drain from here", [b"POST /drain HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"], {403}),
+    ("a reload of a page", [b"POST /reload HTTP/1.1\r\nHost: x\r\nOrigin: y\r\nContent-Length: 0\r\n\r\n"], {403}),
+]  # fmt: skip
+# What is left half-sent: the service must close, or say that it took too long, in its own time.
+STALLS = [b"", b"POST /pl", HEAD, PLAN[:-3], _CHUNKED, _CHUNKED + b"5\r\nab", _CHUNKED + b"0\r\nX-T: ", b"\r\n"]
+
+
+@dataclass
+class Tally:
+    """What came of an attack. `wrong` holds answers that nobody should get, `lost` counts requests without one."""
+
+    tried: int = 0
+    answered: int = 0
+    refused: int = 0
+    hangs: int = 0
+    lost: int = 0
+    wrong: dict[str, int] = field(default_factory=dict)
+
+    def count(self, name: str, status: int, expected: set[int], head: bytes) -> None:
+        """Record an answer. A 503 is right only where it says when to come back, another 5xx never."""
+        bad = status >= 500 and (status != 503 or b"retry-after" not in head.lower())
+        self.answered += 1
+        self.refused += status in (429, 503)
+        if bad or (expected and status not in expected):
+            self.wrong[f"{name}: {status}"] = self.wrong.get(f"{name}: {status}", 0) + 1
+
+
+@contextlib.asynccontextmanager
+async def _connection(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=_MOST_READ)
+    try:
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+async def exchange(port: int, pieces: list[bytes], pause: float = 0.0) -> bytes:
+    """Send the pieces; return the first answer's head, or b"" where the service closed. Raises TimeoutError."""
+    async with asyncio.timeout(HANG_SECONDS), _connection(port) as (reader, writer):
+        with contextlib.suppress(ConnectionError):
+            for piece in pieces:
+                writer.write(piece)
+                await asyncio.sleep(pause)
+        try:
+            return bytes(await reader.readuntil(b"\r\n\r\n"))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return b""
+
+
+async def _try(tally: Tally, name: str, port: int, pieces: list[bytes], expected: set[int], pause: float = 0.0) -> None:
+    tally.tried += 1
+    try:
+        head = await exchange(port, pieces, pause)
+    except TimeoutError:
+        tally.hangs += 1
+        tally.wrong[f"{name}: hang"] = tally.wrong.get(f"{name}: hang", 0) + 1
+        return
+    except OSError:
+        tally.lost += 1
+        return
+    if head.startswith(b"HTTP/1.1 100"):
+        return
+    if head:
+        tally.count(name, int(head.split()[1]), expected, head)
+    elif expected:
+        tally.lost += 1
+
+
+async def raw_shapes(port: int, rng: random.Random, tally: Tally) -> None:
+    """Send one of the shapes."""
+    name, pieces, expected = rng.choice(SHAPES)
+    await _try(tally, name, port, pieces, expected, pause=0.0005 if len(pieces) < 60 else 0.0)
+
+
+async def stalls(port: int, rng: random.Random, tally: Tally) -> None:
+    """Open some connections that send half of something, then nothing."""
+    await asyncio.gather(*(_try(tally, "a stall", port, [rng.choice(STALLS)], set()) for _ in range(20)))
+
+
+async def vanishing(port: int, rng: random.Random, tally: Tally) -> None:
+    """Leave before the answer comes, in the middle of anything."""
+    tally.tried += 1
+    with contextlib.suppress(OSError):
+        async with _connection(port) as (_, writer):
+            writer.write(PLAN[: rng.randrange(len(PLAN) + 1)])
+            await asyncio.sleep(rng.random() * 0.02)
+
+
+async def odd_bodies(port: int, rng: random.Random, tally: Tally) -> None:
+    """Send a body that is nearly a request."""
+    fields = {
+        "query": rng.choice(["red shoes", "", "x" * 600, "\x00", "👟" * 200, 5, None, ["a"], "a " * 256, "1" * 512]),
+        "history": rng.choice([["nike"], [], "x", ["a" * 600], [None], ["a"] * 9]),
+        "deadline_ms": rng.choice([10, 300, 2000, -1, 1e308, "300", True]),
+        rng.choice(["locale", "locale", "unknown"]): "en",
+    }
+    body = bytearray(json.dumps({name: value for name, value in fields.items() if rng.random() < 0.7}).encode())
+    for _ in range(rng.choice([0, 0, 1, 3])):
+        body[rng.randrange(len(body))] = rng.randrange(256)
+    request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + bytes(body)
+    await _try(tally, "an odd body", port, [request], {200, 400, 422, 503})
+
+
+async def traces(port: int, rng: random.Random, tally: Tally) -> None:
+    """Ask for a trace."""
+    body = b'{"query": "red shoes %d"}' % rng.randrange(10**6)
+    request = HEAD.replace(b"/plan", b"/trace") + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    await _try(tally, "a trace", port, [request], {200, 503})
+
+
+async def short_deadlines(port: int, rng: random.Random, tally: Tally) -> None:
+    """Ask for a long question's plan in 10 ms."""
+    words = " ".join(f"word{rng.randrange(10**6)}" for _ in range(40))
+    body = json.dumps({"query": words, "deadline_ms": 10}).encode()
+    await _try(tally, "a short deadline", port, [HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body], {200, 503})
+
+
+async def restless(port: int, rng: random.Random, tally: Tally) -> None:
+    """Ask a hundred times on one connection without a pause."""
+    with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+        async with asyncio.timeout(HANG_SECONDS * 4), _connection(port) as (reader, writer):
+            for _ in range(100):
+                body = b'{"query": "red shoes size %d"}' % rng.randrange(50)
+                writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+                tally.tried += 1
+                head = await reader.readuntil(b"\r\n\r\n")
+                await reader.readexactly(int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0]))
+                tally.count("a plan", int(head.split()[1]), {200, 503}, head)
+
+
+Attack = Callable[[int, random.Random, Tally], Awaitable[None]]
+# Attack, and how many of it run side by side.
+MIX: dict[str, tuple[Attack, int]] = {
+    "raw shapes": (raw_shapes, 4),
+    "stalled senders": (stalls, 2),
+    "vanishing clients": (vanishing, 4),
+    "odd bodies": (odd_bodies, 4),
+    "traces": (traces, 8),
+    "short deadlines": (short_deadlines, 4),
+    "keep-alive, no pause": (restless, 100),
+}

@@ -1,0 +1,126 @@
+"""`python -m rehearsal.twin run|search|validate`: does a fleet hold, which cheaper one would, and is the twin right?
+
+`make rehearse`, `make rehearse-search` and `make rehearse-validate` run it. Exit codes: 0 PASS, 1 FAIL, 2 for input
+that cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from infra.fleet.__main__ import fleet_file
+from infra.fleet.cost import PRICES, Prices
+from infra.fleet.settings import FleetFileError, FleetSettings
+from rehearsal.twin.curves import CurveError, read_curve
+from rehearsal.twin.native.library import TwinUnavailableError
+from rehearsal.twin.rehearsal import SEEDS, Plan, processes, rehearse
+from rehearsal.twin.report import Report, write
+from rehearsal.twin.scenarios import SCENARIOS, ScenarioError, chosen
+from rehearsal.twin.search import search
+from rehearsal.twin.work import ServiceTimesError, measured, stated
+
+TRAFFIC = "world-cup-98-jun30"
+# `python -m rehearsal.twin` runs where the figures are, as the other programs of this folder do.
+OUTPUT = Path("runs/rehearsal")
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    options = _parser().parse_args(words)
+    try:
+        if options.command == "validate":
+            from rehearsal.twin.validation import validate
+
+            return validate(options.scale, options.output)
+        return _rehearse(options)
+    except FleetFileError as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+    except (CurveError, ScenarioError, ServiceTimesError, TwinUnavailableError) as error:
+        print(error, file=sys.stderr)
+    except OverflowError as error:
+        print(f"the rehearsal stops: {error}", file=sys.stderr)
+    return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m rehearsal.twin", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for name, purpose in {"run": "does a fleet hold?", "search": "the cheapest fleets that hold, ranked"}.items():
+        command = commands.add_parser(name, help=purpose)
+        command.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
+        command.add_argument("--traffic", default=TRAFFIC, help="a trace by name, or a CSV file of second,requests")
+        command.add_argument("--peak", type=_multiple, default=1.0, help="times the forecast")
+        command.add_argument("--times", choices=("stated", "measured"), default="stated", help="of service")
+        command.add_argument("--output", type=Path, default=OUTPUT, help="folder of the report")
+        if name == "run":
+            command.add_argument("--scenario", default="all", help=f"all, {', '.join(SCENARIOS)}")
+            command.add_argument("--seeds", type=_count, default=SEEDS)
+            command.add_argument("--hosts", type=_count, help="hosts a cell, fixed, instead of the fleet file's")
+        else:
+            command.add_argument("--prices", type=Path, default=PRICES, help="another price file")
+    command = commands.add_parser("validate", help="the twin against the live service, side by side")
+    command.add_argument("--scale", type=_multiple, default=1.0, help="of the runs' length")
+    command.add_argument("--output", type=Path, default=OUTPUT)
+    return parser
+
+
+def _multiple(text: str) -> float:
+    value = float(text)
+    if not 0 < value <= 100:
+        raise argparse.ArgumentTypeError("must be more than 0, and at most 100")
+    return value
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if not 1 <= value <= 10_000:
+        raise argparse.ArgumentTypeError("must be from 1 to 10000")
+    return value
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
+
+
+def _rehearse(options: argparse.Namespace) -> int:
+    settings = FleetSettings.from_yaml(fleet_file(options.fleet))
+    curve = read_curve(options.traffic)
+    work = measured(settings) if options.times == "measured" else stated(settings)
+    began = time.monotonic()
+    if options.command == "search":
+        plan = Plan(settings, curve, work, options.peak)
+        with processes() as pool:
+            frontier = search(plan, Prices.from_json(options.prices), pool, _say)
+            outcomes = rehearse(plan, chosen("zone-lost", settings)[0], 1, pool, _say)
+        report = Report(plan, curve.name, 1, outcomes, frontier=frontier)
+        held = any(row["holds"] for row in frontier)
+    else:
+        scenarios, left_out = chosen(options.scenario, settings)
+        plan = Plan(settings, curve, work, options.peak, options.hosts)
+        with processes() as pool:
+            outcomes = rehearse(plan, scenarios, options.seeds, pool, _say)
+        report = Report(plan, curve.name, options.seeds, outcomes, left_out)
+        held = report.holds
+    for name, why in report.left_out.items():
+        _say(f"left out: {name}: {why}")
+    paths = write(report, options.output)
+    if not work.is_measured:
+        _say("WARNING: service times are stated, not measured: the verdict is as good as they are")
+    for row in report.frontier:
+        breaks = f", breaks at {row['breaks_at']:g} times" if row["breaks_at"] else ""
+        print(
+            f"{'PASS' if row['holds'] else 'FAIL'}  ${row['hourly']:,.0f}/h {row['saved']:+.0%}  {row['name']}{breaks}"
+        )
+    print(report.headline)
+    _say(f"{time.monotonic() - began:.0f} s; {paths[0]}")
+    return 0 if held else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,229 @@
+"""The hosts of one Auto Scaling group in a simulated cell: started, warm, in service, removed, by zone.
+
+What AWS does is stated as the documents say, and assumed where they are silent; `ASSUMED` names each, and the report
+shows them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from infra.fleet import sizing
+from infra.fleet.parts import Group
+from infra.fleet.policies import PERIOD_SECONDS, READINGS_WARM_UP_SECONDS, Metrics
+from infra.fleet.scaling import LawState, ScalingLaw
+from infra.fleet.settings import FleetSettings
+from rehearsal.twin.cell import Array, Cell, Kind, Mode
+
+CHECK_SECONDS, CHECK_TIMEOUT, CHECKS = 5.0, 4.0, 2  # of the balancer's health checks: infra/constructs/load_balancer.py
+WARM_UP = 8  # generations of a gateway before its first request: docs/decisions/0010
+
+ASSUMED = {
+    "nodes": ("assumed", "12 and 24 balancer nodes, each counting outstanding requests and checking health alone; "
+              "ties are broken at random; callers spread evenly over nodes, and leave a dead zone's at once"),
+    "telemetry": ("stated", "15 s from a period's end until policies see it: reports every 10 s, the agent's flush, "
+                  "CloudWatch's extraction"),
+    "tracking": ("assumed", "target tracking at a period of 10 s waits for 3 of 3 points, as documented for a minute"),
+    "launches": ("assumed", "Auto Scaling starts a hundred warm instances at once, in the zones with the fewest"),
+    "replacement": ("assumed", "hosts of a lost zone count as in service and are not replaced (impairment policy "
+                    "IgnoreUnhealthy); those that fail alone are restarted within a minute"),
+    "boot": ("stated", "boot_seconds and warm_start_seconds of the fleet file"),
+    "cells": ("stated", "callers use the fleet's own name, so that cells share the load evenly"),
+    "refresh": ("stated", "a deploy replaces 10, 50 and 100% of the hosts, ten minutes apart, until a scaling alarm on "
+                "latency or plans by rule rolls it back, which takes a boot"),
+}  # fmt: skip
+
+
+def check_phase(node: int, host: int) -> float:
+    """Return when, within CHECK_SECONDS, this node checks this host."""
+    return (node * 7919 + host * 104_729) % 1000 / 1000 * CHECK_SECONDS
+
+
+def notices(node: int, host: int, moment: float, *, silent: bool) -> float:
+    """Return when a node has seen enough checks of a host that changed at `moment` to change its mind."""
+    phase = check_phase(node, host)
+    first = phase + np.ceil(max(moment - phase, 0.0) / CHECK_SECONDS) * CHECK_SECONDS
+    return float(first + (CHECKS - 1) * CHECK_SECONDS + (CHECK_TIMEOUT if silent else 0.0))
+
+
+@dataclass(eq=False)
+class Host:
+    """An instance that serves, or will from `ready` on."""
+
+    number: int
+    zone: int
+    ready: float
+    arrived: bool = False
+    lost: bool = False
+    new_release: bool = False
+
+
+@dataclass
+class Numbers:
+    """Numbers of hosts in the data plane, reused once their last request is answered."""
+
+    free: list[int]
+    leaving: list[tuple[float, int]] = field(default_factory=list)
+
+    def take(self, cell: Cell) -> int:
+        """Return an unused number."""
+        gone = [entry for entry in self.leaving if entry[0] <= cell.now and not cell.inside(entry[1])]
+        for entry in gone:
+            self.leaving.remove(entry)
+            self.free.append(entry[1])
+        if not self.free:
+            raise OverflowError("more instances start and leave at once than the twin has room for")
+        return self.free.pop()
+
+
+@dataclass
+class AutoScalingGroup:
+    """One group: its law, its hosts, its warm pool by zone."""
+
+    index: int
+    group: Group
+    law: ScalingLaw
+    settings: FleetSettings
+    cell: Cell
+    numbers: Numbers
+    warm_up: Array
+    boots: float = 1.0
+    refills: bool = True
+    state: LawState = field(init=False)
+    hosts: list[Host] = field(default_factory=list)
+    warm: Counter[int] = field(default_factory=Counter)
+    refilling: list[tuple[float, int]] = field(default_factory=list)  # (warm from, zone)
+    lost_zones: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.state = self.law.initial_state()
+
+    @property
+    def replicas(self) -> int:
+        """Replicas of one host."""
+        return sizing.replicas_per_instance(self.group, self.settings.model.tensor_parallel)
+
+    @property
+    def serving(self) -> list[Host]:
+        """Hosts in service that are alive."""
+        now = self.cell.now
+        return [host for host in self.hosts if host.arrived and not host.lost and host.ready <= now]
+
+    @property
+    def desired(self) -> int:
+        """Instances asked for so far, lost ones included."""
+        return len(self.hosts)
+
+    def begin(self, count: int, *, warm: bool) -> None:
+        """Put so many hosts into service at time 0, spread over the zones, and fill the pool."""
+        for number in range(count):
+            host = Host(self.numbers.take(self.cell), number % self._zones, -600.0, arrived=True)
+            self.hosts.append(host)
+            self.cell.bring_in(host.number, self.index, self.replicas, self.warm_up)
+            self.cell.put_in_everywhere(host.number, 0.0)
+        if warm:
+            for number in range(self.law.warm_pool.size(count)):
+                self.warm[(count + number) % self._zones] += 1
+
+    def decide(self, reading: Metrics | None, time: object) -> int:
+        """Let the law act on a reading; return the capacity that it wants."""
+        now = self.cell.now
+        old = sum(host.arrived and now - host.ready >= READINGS_WARM_UP_SECONDS for host in self.hosts)
+        wanted, self.state = self.law.advance(
+            self.state,
+            reading,
+            time,
+            PERIOD_SECONDS,
+            old,
+            self.desired,  # type: ignore[arg-type]
+        )
+        self.resize(wanted)
+        return wanted
+
+    def resize(self, wanted: int) -> None:
+        """Start or remove what is missing or too many, and keep the pool full."""
+        for _ in range(wanted - self.desired):
+            self._start()
+        while self.desired > wanted and self._remove():
+            pass
+        if self.refills:
+            self._refill()
+
+    def arrive(self) -> None:
+        """Let hosts that come up within the next period be known to the balancer, node by node."""
+        now = self.cell.now
+        for ready, zone in [entry for entry in self.refilling if entry[0] <= now]:
+            self.refilling.remove((ready, zone))
+            self.warm[zone] += 1
+        for host in self.hosts:
+            if host.arrived or host.ready > now + PERIOD_SECONDS:
+                continue
+            if host.zone in self.lost_zones:
+                continue
+            host.arrived = True
+            self.cell.bring_in(host.number, self.index, self.replicas, self.warm_up)
+            for node in range(self.cell.nodes):
+                self.cell.schedule(host.ready, Kind.REGISTER, host.number, node)
+                seen = notices(node, host.number, host.ready, silent=False)
+                self.cell.schedule(seen, Kind.PUT_IN, host.number, node)
+
+    def lose_zone(self, zone: int) -> list[Host]:
+        """Take a zone's hosts and warm instances away; return the hosts that served."""
+        self.lost_zones.add(zone)
+        self.warm[zone] = 0
+        self.refilling = [entry for entry in self.refilling if entry[1] != zone]
+        here = [host for host in self.hosts if host.zone == zone]
+        for host in here:
+            host.lost = True
+        return [host for host in here if host.arrived]
+
+    @property
+    def _zones(self) -> int:
+        return len(self.settings.availability_zones)
+
+    def _emptiest(self, zones: list[int]) -> int:
+        held = Counter(host.zone for host in self.hosts)
+        return min(zones, key=lambda zone: (held[zone], zone))
+
+    def _alive(self) -> list[int]:
+        return [zone for zone in range(self._zones) if zone not in self.lost_zones]
+
+    def _start(self) -> None:
+        """Start an instance, a warm one if any is left."""
+        filled = [zone for zone in self._alive() if self.warm[zone]]
+        zone = self._emptiest(filled or self._alive())
+        seconds = self.settings.warm_start_seconds if filled else self.settings.boot_seconds
+        if filled:
+            self.warm[zone] -= 1
+        self.hosts.append(Host(self.numbers.take(self.cell), zone, self.cell.now + seconds * self.boots))
+
+    def _remove(self) -> bool:
+        """Remove a host of the fullest zone, one that still starts before one that serves; tell whether it could."""
+        held = Counter(host.zone for host in self.hosts if not host.lost)
+        movable = [host for host in self.hosts if not host.lost]
+        if not movable:
+            return False
+        host = max(movable, key=lambda each: (not each.arrived, held[each.zone], each.ready))
+        self.hosts.remove(host)
+        if host.arrived:
+            self.leave(host)
+        self.warm[host.zone] += self.refills  # reuse on scale-in
+        return True
+
+    def leave(self, host: Host) -> None:
+        """Let every node forget a host, which ends what it has begun."""
+        for node in range(self.cell.nodes):
+            self.cell.schedule(self.cell.now, Kind.DEREGISTER, host.number, node)
+        drained = self.cell.now + self.settings.drain_seconds
+        self.cell.schedule(drained, Kind.HOST_MODE, host.number, Mode.GONE)
+        self.numbers.leaving.append((drained + 1, host.number))
+
+    def _refill(self) -> None:
+        missing = self.law.warm_pool.size(self.desired) - sum(self.warm.values()) - len(self.refilling)
+        for number in range(missing):
+            zones = self._alive()
+            ready = self.cell.now + self.settings.boot_seconds * self.boots
+            self.refilling.append((ready, zones[number % len(zones)]))

@@ -1,0 +1,234 @@
+"""The report of a rehearsal: one HTML file that opens offline, the same as JSON, and a PNG of the worst scenario."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from rehearsal.twin.cell import SOURCES, Constants
+from rehearsal.twin.charts import axis, charts, svg, write_png
+from rehearsal.twin.hosts import ASSUMED
+from rehearsal.twin.rehearsal import NODES, Outcome, Plan
+from rehearsal.twin.simulation import COLUMNS
+
+STYLE = Path(__file__).with_name("report.css")
+
+
+@dataclass(frozen=True)
+class Report:
+    """What there is to show. `frontier` are the rows of a search, where one was made."""
+
+    plan: Plan
+    trace: str
+    seeds: int
+    outcomes: Sequence[Outcome]
+    left_out: dict[str, str] = field(default_factory=dict)
+    frontier: Sequence[dict[str, Any]] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether every scenario held."""
+        return all(outcome.holds for outcome in self.outcomes)
+
+    @property
+    def headline(self) -> str:
+        """The verdict in one line."""
+        failed = [outcome.scenario.name for outcome in self.outcomes if not outcome.holds]
+        asked = f"{self.plan.peak:g} times the forecast" if self.plan.peak != 1 else "the forecast"
+        hosts = f" with {self.plan.hosts} hosts a cell" if self.plan.hosts else ""
+        name = f"{self.plan.settings.name}{hosts}"
+        if failed:
+            return f"FAIL: {name} does not carry {asked} of {self.trace} through {', '.join(failed)}"
+        through = ", ".join(outcome.scenario.name for outcome in self.outcomes)
+        return f"PASS: {name} carries {asked} of {self.trace} through {through}"
+
+    @property
+    def worst(self) -> Outcome:
+        """The scenario that came nearest to a limit, or went furthest beyond it."""
+        return max(
+            self.outcomes,
+            key=lambda outcome: max(each.found / each.limit for each in outcome.worst.verdict.judgements),
+        )
+
+
+def write(report: Report, folder: Path) -> list[Path]:
+    """Write rehearsal.html, rehearsal.json and rehearsal.png into a folder; return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = [folder / f"rehearsal.{kind}" for kind in ("html", "json", "png")]
+    paths[0].write_text(html(report), encoding="utf-8")
+    paths[1].write_text(json.dumps(_json(report), indent=1) + "\n", encoding="utf-8")
+    worst = report.worst
+    title = f"{report.plan.settings.name}, {worst.scenario.name}: {'PASS' if worst.holds else 'FAIL'}"
+    write_png(paths[2], title, worst.worst.course, report.plan.settings.slo.p99_ms)
+    return paths
+
+
+def assumptions(plan: Plan) -> list[tuple[str, str, str]]:
+    """Return every assumption: its name, measured, stated or assumed, and what it says."""
+    rows = [("service times", "measured" if plan.work.is_measured else "stated", plan.work.source)]
+    values = asdict(Constants())
+    rows += [(name, kind, f"{values[name]:g}: {why}") for name, (kind, why) in SOURCES.items()]
+    rows += [(name, kind, why) for name, (kind, why) in ASSUMED.items()]
+    trace = f"bins of {plan.curve.bin_seconds} s, scaled by their peak minute. {plan.curve.note}".strip()
+    return [*rows, ("traffic", "measured", trace)]
+
+
+def html(report: Report) -> str:
+    """Return the report as one HTML document without any reference to other files."""
+    state = "pass" if report.holds else "fail"
+    warning = "" if report.plan.work.is_measured else _STATED
+    left_out = "".join(f"<li><b>{escape(name)}</b>: {escape(why)}</li>" for name, why in report.left_out.items())
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{escape(report.headline)}</title><style>{STYLE.read_text(encoding="utf-8")}</style></head><body>
+<h1 class="{state}">{escape(report.headline)}</h1>{warning}
+<p>{report.seeds} seeds at {" and ".join(map(str, NODES))} balancer nodes; one cell of {report.plan.settings.cells},
+every request simulated. Shares are of all that the trace asks.</p>
+<h2>Scenarios</h2>{_scenarios(report)}{f"<ul>{left_out}</ul>" if left_out else ""}
+{_frontier(report.frontier)}
+<h2>Timelines</h2>{"".join(_timeline(report, outcome) for outcome in report.outcomes)}
+<h2>Alarms</h2>{_alarms(report)}
+<h2>Assumptions</h2>{_table(("what", "", "from"), assumptions(report.plan))}
+</body></html>
+"""
+
+
+_STATED = """<p class="warning">Service times are <b>stated</b> in the fleet file, not measured on its instances: this
+verdict is as good as they are.</p>"""
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    cells = "".join(f"<th>{escape(name)}</th>" for name in head)
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in map(_cell, row))}</tr>" for row in rows)
+    return f'<div class="wide"><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _cell(text: str) -> str:
+    words = escape(text)
+    return f'<b class="{words.lower()}">{words}</b>' if words in ("PASS", "FAIL") else words
+
+
+def _scenarios(report: Report) -> str:
+    head = ("scenario", "verdict", "by rule", "failed", "worst p99", "recovered after", "budget spent", "breaks at")
+    rows = []
+    for outcome in report.outcomes:
+        verdict = outcome.worst.verdict
+        by_rule, failed, p99 = verdict.judgements
+        rows.append((
+            outcome.scenario.name,
+            "PASS" if outcome.holds else "FAIL",
+            f"{by_rule.found:.3g}%",
+            f"{failed.found:.3g}%",
+            f"{p99.found:.0f} ms",
+            "not yet" if verdict.recovery_minutes is None else f"{verdict.recovery_minutes:.1f} min",
+            f"{verdict.budget_spent:.1%} and {verdict.model_budget_spent:.1%}",
+            _times(outcome.breaks_at),
+        ))  # fmt: skip
+    said = (
+        "By rule and failed: at most 0.1% and 0.05%. Budgets: of 28 days' bad answers, and of plans without the model."
+    )
+    return f"{_table(head, rows)}<p>{said}</p>"
+
+
+def _times(multiple: float | None) -> str:
+    if multiple is None:
+        return ""
+    return "beyond 4 times" if math.isinf(multiple) else f"{multiple:.2f} times"
+
+
+def _timeline(report: Report, outcome: Outcome) -> str:
+    trial, name = outcome.worst, outcome.scenario.name
+    marks = [] if trial.course.fault is None else [(0.0, "fault")]
+    drawn = "".join(
+        svg(chart, axis(trial.course), marks) for chart in charts(trial.course, report.plan.settings.slo.p99_ms)
+    )
+    opened = " open" if outcome is report.worst else ""
+    said = "; ".join(str(judgement) for judgement in trial.verdict.judgements)
+    state = "PASS" if outcome.holds else "FAIL"
+    return (
+        f"<details{opened}><summary>{_cell(state)} {escape(name)}: {escape(outcome.scenario.words)}</summary>"
+        f"<p>The worst of its runs: {trial.situation.nodes} nodes, seed {trial.situation.seed}. {escape(said)}.</p>"
+        f"{drawn}</details>"
+    )
+
+
+def _alarms(report: Report) -> str:
+    rows = [
+        (
+            outcome.scenario.name,
+            alarm.key,
+            alarm.severity.value,
+            alarm.tells,
+            f"{(alarm.after_fault if alarm.after_fault is not None else alarm.at) / 60:.1f} min",
+        )
+        for outcome in report.outcomes
+        for alarm in outcome.alarms
+    ]
+    if not rows:
+        return "<p>None would go off.</p>"
+    return _table(("scenario", "alarm", "severity", "tells", "after the fault"), rows)
+
+
+def _frontier(frontier: Sequence[dict[str, Any]]) -> str:
+    if not frontier:
+        return ""
+    head = ("fleet", "verdict", "$ an hour", "beside the shipped", "hosts a cell", "breaks at")
+    rows = [
+        (
+            row["name"],
+            "PASS" if row["holds"] else "FAIL",
+            f"{row['hourly']:,.0f}",
+            f"{row['saved']:+.0%}",
+            row["hosts"],
+            _times(row["breaks_at"]),
+        )
+        for row in frontier
+    ]
+    return f"<h2>Cost frontier</h2>{_table(head, rows)}"
+
+
+def _json(report: Report) -> dict[str, Any]:
+    return {
+        "verdict": "PASS" if report.holds else "FAIL",
+        "headline": report.headline,
+        "fleet": report.plan.settings.name,
+        "trace": report.trace,
+        "peak": report.plan.peak,
+        "seeds": report.seeds,
+        "nodes": list(NODES),
+        "left_out": report.left_out,
+        "scenarios": [_scenario_json(outcome) for outcome in report.outcomes],
+        "frontier": list(report.frontier),
+        "assumptions": [dict(zip(("what", "kind", "from"), row, strict=True)) for row in assumptions(report.plan)],
+    }
+
+
+def _scenario_json(outcome: Outcome) -> dict[str, Any]:
+    course = outcome.worst.course
+    breaks = outcome.breaks_at
+    return {
+        "name": outcome.scenario.name,
+        "holds": outcome.holds,
+        "breaks_at": None if breaks is None or math.isinf(breaks) else breaks,
+        "runs": [
+            {
+                "nodes": trial.situation.nodes,
+                "seed": trial.situation.seed,
+                "holds": trial.verdict.holds,
+                "requests": trial.course.arrived,
+                **{judgement.what: round(judgement.found, 6) for judgement in trial.verdict.judgements},
+                "recovery_minutes": trial.verdict.recovery_minutes,
+                "budget_spent": round(trial.verdict.budget_spent, 6),
+                "model_budget_spent": round(trial.verdict.model_budget_spent, 6),
+            }
+            for trial in outcome.trials
+        ],
+        "alarms": [asdict(alarm) for alarm in outcome.alarms],
+        "columns": list(COLUMNS),
+        "course": [[round(float(value), 3) for value in row] for row in course.values],
+    }

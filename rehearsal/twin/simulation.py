@@ -1,0 +1,348 @@
+"""One scenario in one cell: the compiled data plane under the fleet's own scaling law, ten seconds at a time."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from infra.fleet import sizing
+from infra.fleet.calendar import Calendar
+from infra.fleet.parts import Group
+from infra.fleet.policies import PERIOD_SECONDS, Metrics, Signal
+from infra.fleet.scaling import ScalingLaw
+from infra.fleet.settings import FleetSettings
+from rehearsal.twin.cell import (
+    ANSWERED,
+    ASKED,
+    DEGRADED,
+    OUTCOMES,
+    REPORTED_SHED,
+    Array,
+    Cell,
+    Constants,
+    Kind,
+    Load,
+    Mode,
+    percentile,
+)
+from rehearsal.twin.curves import Curve, flash
+from rehearsal.twin.hosts import WARM_UP, AutoScalingGroup, Host, Numbers, notices
+from rehearsal.twin.scenarios import Scenario
+from rehearsal.twin.work import Work, group_share, questions, remembered
+from service.gateway.admission import FIRST_EXPECTATION
+
+TELEMETRY_SECONDS = 15
+FEWEST_REQUESTS = 20  # in a period; infra/constructs/scaling.py does not act on a share of fewer
+BEFORE, AFTER = 300, 1500  # seconds of a scenario before its fault and after it
+SILENT_SECONDS, CELL_OUT_SECONDS, RESTART_SECONDS = 600, 60, 60
+SLOWDOWN, FAILING = 2.0, 0.2  # of a bad release
+WAVES = ((0, 0.1), (600, 0.5), (1200, 1.0))  # seconds into the deploy and share of hosts: infra/constructs/host.py
+# Columns of a course: what each window of ten seconds looked like at its end.
+COLUMNS = (
+    "requests", *OUTCOMES, "p99_ms", "desired", "in_service", "needed", "warm", "healthy", "offered", "replica_seconds",
+    "answered", "degraded", "reported_shed", "model_p99_ms", "queue_p99_ms",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Everything that decides a run: the same situation gives the same course, byte by byte."""
+
+    settings: FleetSettings
+    curve: Curve
+    work: Work
+    scenario: Scenario
+    peak: float = 1.0  # times the forecast
+    nodes: int = 24
+    seed: int = 1
+    hosts: int | None = None  # a cell's hosts instead of the fleet file's, never more and never fewer
+    whole: bool = False  # the whole curve, instead of the time around its peak
+    after: int = AFTER  # seconds that are simulated after the fault
+
+
+@dataclass(frozen=True)
+class Course:
+    """What happened. `values` holds a row of COLUMNS for each window; seconds count from the beginning of the run."""
+
+    values: Array
+    fault: float | None
+    begins: datetime
+    offset: int  # seconds into the curve at which the run begins
+    curve_requests: float  # expected in the whole curve
+    left_in_flight: int
+    arrived: int
+
+    def column(self, name: str) -> Array:
+        """Return one column of the course."""
+        return self.values[:, COLUMNS.index(name)]
+
+
+def event_of(settings: FleetSettings) -> tuple[datetime, float] | None:
+    """Return when the fleet's greatest scheduled event starts, and its multiple of ordinary traffic."""
+    events = sorted(settings.events, key=lambda event: (-event.multiplier, event.start))
+    return (events[0].start, events[0].multiplier) if events else None
+
+
+def peak_rate(situation: Situation) -> float:
+    """Return the plans a second of one cell at the curve's peak."""
+    event = event_of(situation.settings) if situation.scenario.load == "event" else None
+    return sizing.fleet_rate(situation.settings, event[1] if event else 1.0) / situation.settings.cells * situation.peak
+
+
+def begins(situation: Situation) -> datetime:
+    """Return the moment of the curve's first second: the event's start, or where an ordinary day's peak is forecast."""
+    settings, event = situation.settings, event_of(situation.settings)
+    if situation.scenario.load == "event" and event:
+        return event[0]
+    zone = ZoneInfo(settings.traffic.time_zone)
+    monday = datetime(2027, 3, 1, tzinfo=zone)
+    calendar = Calendar.of_group(settings, settings.groups[0])
+    floors = [(calendar.floor_at(monday + timedelta(hours=hour)), hour) for hour in range(24 * 5)]
+    highest = max(floors)[0]
+    hour = next(hour for floor, hour in floors if floor == highest)
+    return (monday + timedelta(hours=hour + 2) - timedelta(seconds=situation.curve.peak_second)).astimezone(UTC)
+
+
+def fixed_law(law: ScalingLaw, hosts: int) -> ScalingLaw:
+    """Return a law that keeps a group at so many hosts."""
+    calendar = Calendar(((0, hosts),), (), law.calendar.time_zone)
+    return replace(law, minimum=hosts, maximum=hosts, calendar=calendar)
+
+
+def simulate(situation: Situation) -> Course:
+    """Run a situation from `BEFORE` seconds before the peak until `after` seconds past it, or over the whole curve."""
+    return Run(situation).course()
+
+
+class Run:
+    """A situation under way."""
+
+    def __init__(self, situation: Situation) -> None:
+        self._situation, self._scenario, self._settings = situation, situation.scenario, situation.settings
+        curve, scenario = situation.curve, situation.scenario
+        peak = max(curve.peak_second - 60, 0)
+        has_moment = bool(scenario.fault) or scenario.is_surge
+        self._offset = 0 if situation.whole else max(peak - BEFORE, 0)
+        end = curve.seconds if situation.whole else min(curve.seconds, peak + situation.after)
+        self._fault = float(peak - self._offset) if has_moment else None
+        self._seconds = (end - self._offset) // PERIOD_SECONDS * PERIOD_SECONDS
+        self._begins = begins(situation) + timedelta(seconds=self._offset)
+        rates = curve.relative * peak_rate(situation) * curve.noise(situation.seed)
+        if scenario.is_surge:
+            rates = rates * flash(curve.seconds, peak, scenario.flash)
+        if scenario.fault == "cell-out":
+            more = self._settings.cells / (self._settings.cells - 1)
+            rates = rates * np.interp(np.arange(curve.seconds), [peak, peak + CELL_OUT_SECONDS], [1, more])
+        self._curve_requests = float(rates.sum())
+        self._rates = rates[self._offset : self._offset + self._seconds]
+        self._cell = self._make_cell()
+        self._groups = self._make_groups()
+        self._history: list[tuple[float, list[Metrics | None]]] = []
+        self._rows: list[list[float]] = []
+        self._faulty: list[Host] = []
+        self._rolled_back = math.inf
+        self._waves = list(WAVES)
+
+    def course(self) -> Course:
+        """Return the course, once everything has happened and every request has its outcome."""
+        for end in range(PERIOD_SECONDS, self._seconds + 1, PERIOD_SECONDS):
+            for group in self._groups:
+                group.arrive()
+            self._inflict(self._cell.now)
+            self._cell.advance(float(end))
+            self._observe()
+        self._cell.advance(self._seconds + 10.0)  # nobody new comes, and all get their outcome
+        values = np.array(self._rows)
+        values[:, 1 : 1 + len(OUTCOMES)] = self._cell.outcomes[: len(values)]  # some ended after their window
+        values[:, 0] = self._cell.outcomes[: len(values)].sum(axis=1)
+        left = self._cell.arrived - int(self._cell.outcomes.sum())
+        return Course(values, self._fault, self._begins, self._offset, self._curve_requests, left, self._cell.arrived)
+
+    def _make_cell(self) -> Cell:
+        situation, scenario = self._situation, self._scenario
+        room = sum(self._most(group) for group in self._settings.groups)
+        load = Load(
+            times=situation.work.times,
+            seconds=self._seconds + 20,
+            rates=self._rates,
+            band_share=situation.work.band_share,
+            band_length=situation.work.band_length,
+            question_share=questions() if scenario.remembers else np.zeros(0),
+            deadline=self._settings.slo.p99_ms / 1000,
+            seed=situation.seed,
+        )
+        constants = Constants(retries=scenario.retries)
+        cell = Cell(load, nodes=situation.nodes, hosts=room + room // 2 + 20, constants=constants)
+        if scenario.remembers:
+            each = float(self._rates[:60].mean()) / max(
+                1, sum(self._standing(group) for group in self._settings.groups)
+            )
+            kept = remembered(
+                load.question_share, len(cell.remembered_until), each, constants.cache_seconds, situation.seed
+            )
+            cell.remembered_until[:] = kept
+        return cell
+
+    def _most(self, group: Group) -> int:
+        fixed = self._situation.hosts
+        return group.maximum if fixed is None else round(fixed * group_share(self._settings, group))
+
+    def _law(self, group: Group) -> ScalingLaw:
+        law = ScalingLaw.for_group(self._settings, group)
+        return law if self._situation.hosts is None else fixed_law(law, self._most(group))
+
+    def _standing(self, group: Group) -> int:
+        """Return the group's hosts at the beginning: its floor, or what the law has asked for by then."""
+        law = self._law(group)
+        rate = float(self._rates[:60].mean()) * group_share(self._settings, group)
+        wanted = sizing.instances_for(self._settings, group, rate)
+        return min(law.maximum, max(law.floor_at(self._begins), wanted))
+
+    def _make_groups(self) -> list[AutoScalingGroup]:
+        numbers, scenario = Numbers(list(range(len(self._cell.host_counts)))[::-1]), self._scenario
+        drawn = np.random.default_rng([self._situation.seed, 3])
+        groups = []
+        for index, group in enumerate(self._settings.groups):
+            warm_up = drawn.choice(self._situation.work.times[index].ravel(), WARM_UP)
+            made = AutoScalingGroup(
+                index,
+                group,
+                self._law(group),
+                self._settings,
+                self._cell,
+                numbers,
+                warm_up,
+                scenario.boots,
+                scenario.warm,
+            )
+            made.begin(self._standing(group), warm=scenario.warm)
+            groups.append(made)
+        return groups
+
+    def _observe(self) -> None:
+        """Read what the last window did, hand telemetry on, and let every group decide."""
+        cell, now = self._cell, self._cell.now
+        readings = [self._reading(group) for group in self._groups]
+        self._history.append((now, [reading for reading, _ in readings]))
+        serving = [len(group.serving) for group in self._groups]
+        totals = [sum(column) for column in zip(*(counts for _, counts in readings), strict=True)]
+        offered, replica_seconds, answered, degraded, shed = totals
+        model, queue = cell.model_latencies.sum(axis=0), cell.queue_times.sum(axis=0)
+        rate = float(self._rates[int(now) - PERIOD_SECONDS : int(now)].mean())
+        self._rows.append(
+            [0.0] * (1 + len(OUTCOMES))
+            + [1000 * percentile(cell.latencies, 0.99), sum(group.desired for group in self._groups)]
+            + [sum(len([h for h in group.hosts if h.arrived]) for group in self._groups), self._needed(rate)]
+            + [sum(sum(group.warm.values()) for group in self._groups), sum(serving) - len(self._faulty)]
+            + [offered, replica_seconds, answered, degraded, shed]
+            + [1000 * percentile(model, 0.99), 1000 * percentile(queue, 0.99)]
+        )
+        for array in (cell.latencies, cell.model_latencies, cell.queue_times, cell.host_counts):
+            array[:] = 0
+        known = [entry for entry in self._history if entry[0] + TELEMETRY_SECONDS <= now]
+        silent = (
+            self._scenario.fault == "silence" and self._fault is not None and 0 <= now - self._fault < SILENT_SECONDS
+        )
+        for index, group in enumerate(self._groups):
+            reading = known[-1][1][index] if known and not silent else None
+            group.decide(reading, self._begins + timedelta(seconds=now))
+        if self._waves and self._scenario.fault.endswith("release"):
+            self._watch_release(known)
+
+    def _needed(self, rate: float) -> float:
+        """Return the hosts that carry a load at the law's target, with every zone alive."""
+        groups = self._settings.groups
+        return sum(
+            sizing.instances_for(self._settings, group, rate * group_share(self._settings, group)) for group in groups
+        )
+
+    def _reading(self, group: AutoScalingGroup) -> tuple[Metrics | None, tuple[float, ...]]:
+        """Return what the group's hosts reported of the last window, and their counts; None where nobody reports."""
+        cell, reporting = self._cell, group.serving
+        if not reporting:
+            return None, (0.0,) * 5
+        numbers = [host.number for host in reporting]
+        counts = cell.host_counts[numbers]
+        means = np.array([cell.mean_seconds(number) or FIRST_EXPECTATION for number in numbers])
+        offered = float((counts[:, ASKED] * means).sum())
+        replica_seconds = float(len(numbers) * group.replicas * PERIOD_SECONDS)
+        answered, degraded, shed = (int(counts[:, kind].sum()) for kind in (ANSWERED, DEGRADED, REPORTED_SHED))
+        metrics = Metrics(
+            offered_work=offered / replica_seconds,
+            model_p99_ms=1000 * percentile(cell.model_latencies[group.index], 0.99),
+            queue_p99_ms=1000 * percentile(cell.queue_times[group.index], 0.99),
+            by_rule_share=degraded / answered if answered >= FEWEST_REQUESTS else 0.0,
+        )
+        return metrics, (offered, replica_seconds, answered, degraded, shed)
+
+    def _inflict(self, now: float) -> None:
+        """Let the fault happen if it falls into the coming period."""
+        if self._scenario.fault.endswith("release"):
+            self._deploy(now)
+        if self._fault is None or not now <= self._fault < now + PERIOD_SECONDS:
+            return
+        fault = self._scenario.fault
+        if fault in ("black-hole", "refuse"):
+            for host in [host for group in self._groups for host in group.lose_zone(0)]:
+                self._cut_off(host, self._fault, Mode.BLACK_HOLE if fault == "black-hole" else Mode.REFUSES)
+            for node in range(0, self._situation.nodes, len(self._settings.availability_zones)):
+                self._cell.schedule(self._fault, Kind.NODE_DIES, value=node)
+        elif fault == "fail-fast":
+            for host in [host for group in self._groups for host in group.serving[::20]]:
+                self._cut_off(host, self._fault, Mode.REFUSES)
+                self._restart(host, self._fault + RESTART_SECONDS)
+        elif fault == "cold-cache":
+            self._cell.remembered_until[:] = -1.0
+
+    def _cut_off(self, host: Host, moment: float, mode: Mode) -> None:
+        self._cell.schedule(moment, Kind.HOST_MODE, host.number, mode)
+        for node in range(self._situation.nodes):
+            seen = notices(node, host.number, moment, silent=mode is Mode.BLACK_HOLE)
+            self._cell.schedule(seen, Kind.TAKE_OUT, host.number, node)
+
+    def _restart(self, host: Host, moment: float) -> None:
+        self._cell.schedule(moment, Kind.HOST_MODE, host.number, Mode.SERVES)
+        for node in range(self._situation.nodes):
+            self._cell.schedule(notices(node, host.number, moment, silent=False), Kind.PUT_IN, host.number, node)
+
+    def _deploy(self, now: float) -> None:
+        """Put the new release on the next wave of hosts, or the old one back on all once the rollback is through."""
+        if self._fault is None:
+            return
+        if now >= self._rolled_back:
+            for host in self._faulty:
+                self._cell.set_behaviour(host.number)
+            self._faulty, self._rolled_back = [], math.inf
+        if not self._waves or now < self._fault + self._waves[0][0]:
+            return
+        share = self._waves.pop(0)[1]
+        slow = self._scenario.fault == "slow-release"
+        for group in self._groups:
+            for host in group.serving[: math.ceil(share * len(group.serving))]:
+                if not host.new_release:
+                    host.new_release = True
+                    self._faulty.append(host)
+                    behaviour = {"slowdown": SLOWDOWN} if slow else {"failing": FAILING}
+                    self._cell.set_behaviour(host.number, **behaviour)
+
+    def _watch_release(self, known: list[tuple[float, list[Metrics | None]]]) -> None:
+        """Stop the deploy and roll it back where an alarm that its instance refresh watches goes off."""
+        if not self._faulty or not math.isinf(self._rolled_back):
+            return
+        for index, group in enumerate(self._groups):
+            for policy in group.law.steps:
+                if policy.signal not in (Signal.MODEL_P99, Signal.BY_RULE):
+                    continue
+                last = [readings[index] for _, readings in known[-policy.periods :]]
+                if (
+                    Counter(reading is not None and policy.is_over(reading) for reading in last)[True]
+                    >= policy.breaches
+                ):
+                    self._waves = []
+                    self._rolled_back = self._cell.now + self._settings.boot_seconds
+                    return

@@ -1,0 +1,101 @@
+"""Whether a fleet held: limits on what shoppers saw, for every seed and number of balancer nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from infra.fleet.cost import mean_share
+from infra.fleet.policies import PERIOD_SECONDS
+from infra.fleet.settings import FleetSettings
+from rehearsal.twin.scenarios import Scenario
+from rehearsal.twin.simulation import Course
+
+# Plans by rule as a share of everything that the curve asks, outside an unscheduled surge; failures likewise, always.
+MOST_BY_RULE, MOST_FAILED = 0.001, 0.0005
+FAULT_SECONDS = 30  # after a fault in which a window's p99 may be above the SLO
+_CALM = 0.01  # share without the model below which a window counts as recovered
+_SLO_DAYS = 28
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One limit and what was found; both in `unit`."""
+
+    what: str
+    found: float
+    limit: float
+    unit: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether the limit was kept."""
+        return self.found <= self.limit
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.found:.3g} {self.unit} (at most {self.limit:g})"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one run showed."""
+
+    judgements: tuple[Judgement, ...]
+    recovery_minutes: float | None  # from the fault until nobody was harmed any more; None where it never ended
+    budget_spent: float  # share of 28 days' bad answers in this cell
+    model_budget_spent: float  # share of 28 days' plans without the model
+    worst_p99_ms: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether every limit was kept."""
+        return all(judgement.holds for judgement in self.judgements)
+
+
+def judge(course: Course, scenario: Scenario, settings: FleetSettings) -> Verdict:
+    """Judge a course.
+
+    Shares are of everything that the curve asks (of its fullest day where it is longer): outside the simulated time a
+    scenario is the nominal day, which the rehearsal simulates whole.
+    """
+    starts = np.arange(len(course.values)) * float(PERIOD_SECONDS)
+    since = np.full(len(starts), np.inf) if course.fault is None else starts + PERIOD_SECONDS - course.fault
+    after = since > 0
+    asked = max(course.curve_requests, float(course.column("requests").sum()), 1.0)
+    surging = after & (since <= settings.surge.recover + PERIOD_SECONDS) & scenario.is_surge
+    by_rule = float(course.column("rules")[~surging].sum()) / asked
+    bad = course.column("failed") + course.column("shed")
+    excused = after & (since <= FAULT_SECONDS + PERIOD_SECONDS) & bool(scenario.fault)
+    p99 = np.where(excused, 0.0, course.column("p99_ms"))
+    # The window in which the twin stops may hold answers to few requests; a percentile of fewer than these is none.
+    p99 = np.where(course.column("requests") >= 1, p99, 0.0)
+    outside = " outside the surge" if scenario.is_surge else ""
+    days = mean_share(settings) * settings.traffic.plans_per_minute * 60 * 24 * _SLO_DAYS / settings.cells
+    without = float((course.column("rules") + bad).sum())
+    return Verdict(
+        judgements=(
+            Judgement(f"plans by rule{outside}", 100 * by_rule, 100 * MOST_BY_RULE, "%"),
+            Judgement("failed requests", 100 * float(bad.sum()) / asked, 100 * MOST_FAILED, "%"),
+            Judgement("p99 of the worst 10 s", float(p99.max(initial=0.0)), float(settings.slo.p99_ms), "ms"),
+        ),
+        recovery_minutes=_recovery(course, bad, settings),
+        budget_spent=float(bad.sum()) / (days * (1 - settings.slo.goal)),
+        model_budget_spent=without / (days * (1 - settings.slo.model_goal)),
+        worst_p99_ms=float(p99.max(initial=0.0)),
+    )
+
+
+def _recovery(course: Course, bad: np.ndarray, settings: FleetSettings) -> float | None:
+    """Return the minutes from the fault until the last window in which shoppers were harmed; None: they still are."""
+    if course.fault is None:
+        return 0.0
+    requests = np.maximum(course.column("requests"), 1.0)
+    harmed = (course.column("rules") + bad) / requests > _CALM
+    harmed |= course.column("p99_ms") > settings.slo.p99_ms
+    windows = np.flatnonzero(harmed & ((np.arange(len(harmed)) + 1) * PERIOD_SECONDS > course.fault))
+    if not len(windows):
+        return 0.0
+    if windows[-1] == len(harmed) - 1:
+        return None
+    return float((windows[-1] + 1) * PERIOD_SECONDS - course.fault) / 60

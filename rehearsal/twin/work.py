@@ -1,0 +1,110 @@
+"""How long plans take, as the fleet file states it or as measured, each marked so, and which questions are asked."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from infra.fleet import sizing
+from infra.fleet.parts import Group
+from infra.fleet.settings import FleetSettings
+from rehearsal.load.mix import DISTINCT, ZIPF
+
+Array = np.ndarray[Any, np.dtype[Any]]
+QUANTILES = 4096
+FIGURE = Path("docs/figures/serving.json")
+_Z_99 = NormalDist().inv_cdf(0.99)
+
+
+class ServiceTimesError(ValueError):
+    """Raised where measured service times are asked for and there are none. The message says what to run."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """Service seconds by group, band of question lengths and quantile, with where they come from."""
+
+    times: Array  # [G, B, QUANTILES]
+    band_share: Array  # [B]: cumulated
+    band_length: Array  # [B]: characters of the prompt
+    is_measured: bool
+    source: str
+
+
+def log_normal(mean: float, p99: float) -> Array:
+    """Return QUANTILES evenly spaced quantiles of the log-normal distribution with this mean and 99th percentile.
+
+    Raises:
+        ServiceTimesError: no such distribution has so far a tail.
+    """
+    ratio = math.log(p99 / mean)  # = z s - s^2 / 2
+    if ratio > _Z_99**2 / 2:
+        raise ServiceTimesError(f"no log-normal distribution has a mean of {mean:g} s and a p99 of {p99:g} s")
+    sigma = _Z_99 - math.sqrt(_Z_99**2 - 2 * ratio)
+    normal = NormalDist()
+    points = np.array([normal.inv_cdf((index + 0.5) / QUANTILES) for index in range(QUANTILES)])
+    times = np.exp(math.log(mean) - sigma**2 / 2 + sigma * points)
+    return times * (mean / times.mean())  # what the table's ends cut off
+
+
+def stated(settings: FleetSettings) -> Work:
+    """Return the fleet file's own service times: log-normal, whatever the question's length."""
+    times = [sizing.service_time(settings, group) for group in settings.groups]
+    tables = [log_normal(time.mean_ms / 1000, time.p99_ms / 1000) for time in times]
+    sources = "; ".join(dict.fromkeys(" ".join(time.source.split()) for time in times))
+    measured = all(time.is_measured for time in times)
+    return Work(np.array(tables)[:, None, :], np.ones(1), np.full(1, 30.0), measured, sources)
+
+
+def measured(settings: FleetSettings, figure: Path = FIGURE) -> Work:
+    """Return the service times that `make load-figures` measured on its machine, by question length, for every group.
+
+    Raises:
+        ServiceTimesError: the figure has none.
+    """
+    try:
+        found = json.loads(figure.read_text(encoding="utf-8"))
+        bands = found["service_times"]["bands"]
+    except (OSError, ValueError, KeyError) as error:
+        raise ServiceTimesError(
+            f"{figure} holds no service times: run `python -m rehearsal.load.figures --only service_times`, or leave "
+            "TIMES=measured out"
+        ) from error
+    even = (np.arange(QUANTILES) + 0.5) / QUANTILES
+    tables = []
+    for band in bands:
+        known = np.array(band["quantiles_ms"]) / 1000
+        tables.append(np.interp(even, (np.arange(len(known)) + 0.5) / len(known), known))
+    shares = np.cumsum([band["share"] for band in bands])
+    lengths = np.array([band["mean_characters"] for band in bands], float)
+    source = f"measured by make load-figures on {found['machine']['processor']}, not on the fleet's instances"
+    return Work(np.array([tables] * len(settings.groups)), shares / shares[-1], lengths, True, source)
+
+
+def questions(distinct: int = DISTINCT, exponent: float = ZIPF) -> Array:
+    """Return the cumulated shares of questions by rank: Zipf's law, as rehearsal/load/mix.py draws them."""
+    weights = (np.arange(distinct) + 1.0) ** -exponent
+    return np.cumsum(weights) / weights.sum()
+
+
+def remembered(shares: Array, hosts: int, rate: float, seconds: float, seed: int) -> Array:
+    """Return until when each host remembers each question, [hosts, Q], after long at `rate` questions a second a host.
+
+    A question that comes with rate r is remembered for `seconds`, then missed for 1/r on average: it is there for the
+    share r T / (1 + r T) of the time, with a uniform rest.
+    """
+    numbers = np.random.default_rng([seed, 2])
+    each = np.diff(shares, prepend=0.0) * rate * seconds
+    there = numbers.random((hosts, len(shares))) < each / (1 + each)
+    return np.where(there, numbers.random((hosts, len(shares))) * seconds, -1.0)
+
+
+def group_share(settings: FleetSettings, group: Group) -> float:
+    """Return the share of a cell's hosts that are of this group, by the groups' maxima."""
+    return group.maximum / sum(each.maximum for each in settings.groups)

@@ -1,0 +1,87 @@
+"""The texts that the planner is judged by, and nothing is trained on: compared in full where they are, else by digest.
+
+`judged_digests.txt` has a digest of the words of each text, and of those of them that are no stop words, so that a
+checkout without the cases still finds a row of exactly the same words. `python -m tests.training.judged` writes it.
+"""
+
+import hashlib
+import json
+import re
+from collections import Counter, defaultdict
+from functools import cache
+from pathlib import Path
+
+from training.data.behaviour_plans import FOLDED_STOP_WORDS
+
+CASES = Path(__file__).resolve().parents[3] / "shared" / "behaviour" / "cases.jsonl"
+DIGESTS = Path(__file__).with_name("judged_digests.txt")
+NEAR = 0.8
+# Search queries of ours that were written before the cases, in words that people happen to search with: the shipped
+# model has read these. They go with the next run of the recipe.
+WRITTEN_BEFORE = frozenset(
+    {
+        "14k gold hoop earrings small",
+        "halloween costume for dachshund",
+        "hdmi cable 25 feet",
+        "mascara waterproof brown",
+        "vitamin d3 5000 iu softgels",
+        "measuring cups stainless steel magnetic",
+        "address stamp self inking",
+        "honda civic floor mats",
+    }
+)
+
+
+def content_of(text: str) -> tuple[frozenset[str], frozenset[str]]:
+    """(all words, words that are no stop words) of a text."""
+    words = frozenset(re.findall(r"[^\W_]+", text.lower().replace("'", "").replace("’", "")))
+    return words, words - FOLDED_STOP_WORDS
+
+
+@cache
+def _judged() -> tuple[list[tuple[frozenset[str], frozenset[str]]], dict[str, set[int]]]:
+    """Return the content of every text, and which texts each word is in."""
+    cases = [json.loads(line) for line in CASES.read_text(encoding="utf-8").splitlines() if line.strip()]
+    texts = {text for case in cases for text in (case["query"], " ".join([*case.get("history", ()), case["query"]]))}
+    judged = [content_of(text) for text in sorted(texts)]
+    with_word: dict[str, set[int]] = defaultdict(set)
+    for index, (words, _) in enumerate(judged):
+        for word in words:
+            with_word[word].add(index)
+    return judged, with_word
+
+
+def is_near(text: str) -> bool:
+    """Tell whether a text is nearly one of them; one word left of an utterance is no likeness."""
+    judged, with_word = _judged()
+    words, left = content_of(text)
+    shared = Counter(index for word in words for index in with_word.get(word, ()))
+    return any(
+        count / len(words | judged[index][0]) >= NEAR or (len(left) > 1 and left == judged[index][1])
+        for index, count in shared.items()
+    )
+
+
+@cache
+def _digests() -> frozenset[str]:
+    return frozenset(DIGESTS.read_text(encoding="utf-8").split())
+
+
+def has_the_same_words(text: str) -> bool:
+    """Tell, by digest, whether a text has exactly the words of one of them, stop words aside."""
+    words, left = content_of(text)
+    return _digest("all", words) in _digests() or (len(left) > 1 and _digest("left", left) in _digests())
+
+
+def _digest(kind: str, words: frozenset[str]) -> str:
+    return hashlib.sha256(f"{kind} {' '.join(sorted(words))}".encode()).hexdigest()[:12]
+
+
+def main() -> None:
+    found = {_digest("all", words) for words, _ in _judged()[0]}
+    found |= {_digest("left", left) for _, left in _judged()[0] if len(left) > 1}
+    DIGESTS.write_text("\n".join(sorted(found)) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

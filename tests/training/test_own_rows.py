@@ -1,0 +1,306 @@
+"""Rows of one's own: the documented kinds are read, bad ones named by line, field and reason, choices become rows."""
+
+import json
+import pickle
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from service.planner.plan_text import PlanDraft
+from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
+from training import own_data
+from training.data import outcomes
+from training.data.examples import Example
+from training.data.outcomes import convert, read_records, write_rows
+from training.data.own_rows import ORIGIN, OURS, OwnMix, OwnRow, OwnRows, RowsError, own_example, read_own_rows
+from training.own_data import right
+
+VOCABULARY = shipped_vocabulary()
+PAGE = Path(__file__).parents[2] / "docs" / "own-data.md"
+ROWS = re.search(r"<!-- rows -->\n```jsonl\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def documented() -> list[dict[str, Any]]:
+    assert ROWS is not None
+    return [json.loads(line) for line in ROWS[1].splitlines()]
+
+
+def made(row: dict[str, Any]) -> Example:
+    return own_example(OwnRow.model_validate(row), VOCABULARY)
+
+
+def values(example: Example) -> dict[tuple[str, bool, int], list[str]]:
+    question, found = example.question(), {}
+    for span in example.draft.spans:
+        key = (span.facet, span.refused, span.part)
+        found[key] = [*found.get(key, []), question.surface(span.first, span.last)]
+    return found
+
+
+def written(folder: Path, *rows: Any) -> Path:
+    path = folder / "my.jsonl"
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_every_documented_row_is_read_and_every_label_is_among_them() -> None:
+    examples = {row["question"]: made(row) for row in documented()}
+
+    assert {label for row in documented() for label in row} == set(OwnRow.model_fields)
+    follow_up = examples["what about in blue?"]
+    assert values(follow_up)["feature", False, 0] == ["waterproof"]
+    assert values(examples["running shoes but not white"])["color", True, 0] == ["white"]
+    tent = examples["tent and sleeping bag for kids"]
+    assert values(tent) == {
+        ("type", False, 1): ["tent"], ("type", False, 2): ["sleeping bag"], ("audience", False, 0): ["kids"],
+    }  # fmt: skip
+    assert examples["zapatillas rojas para correr"].draft.foreign
+
+
+def test_what_a_row_does_not_say_is_no_target() -> None:
+    garden, deals, parcel = (
+        made(row) for row in documented() if row["question"].split()[0] in ("something", "best", "my")
+    )
+
+    assert (garden.knows_intent, garden.knows_facets, garden.knows_vertical) == (False, False, True)
+    assert (deals.knows_intent, deals.knows_facets, deals.knows_vertical) == (True, True, True)
+    assert (parcel.knows_intent, parcel.knows_facets, parcel.draft.mode) == (True, False, "conversational")
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ("{", "row: invalid JSON"),
+        ({"intent": "find_product"}, "question: field required"),
+        ({"question": "red shoes"}, "row: has no label"),
+        ({"question": "red shoes", "mode": "keyword"}, "mode: needs an intent"),
+        ({"question": "red shoes", "intent": "buy"}, "intent: 'buy' is not in the vocabulary: find_product"),
+        ({"question": "red shoes", "vertical": "shoes"}, "vertical: 'shoes' is not in the vocabulary"),
+        ({"question": "red shoes", "facets": {"colour": ["red"]}}, "facets: 'colour' is not in the vocabulary"),
+        ({"question": "red shoes", "facets": {"color": ["rde"]}}, r"facets.color: 'rde' stands nowhere"),
+        ({"question": "red shoes", "facets": {"color": ["red"], "feature": ["red"]}}, "facets.feature: 'red' stands"),
+        ({"question": "red shoes", "facets": {"color": []}}, "facets.color: list should have at least 1 item"),
+        ({"question": "red shoes", "facets": {"color": "red"}}, "facets.color: input should be a valid array"),
+        ({"question": "not red", "exclude": {"color": ["blue"]}}, "exclude.color: 'blue' stands nowhere"),
+        ({"question": "red shoes", "price": {"max": 3}}, "price: is read or made by rule"),
+        ({"question": "red shoes", "brand": "nike"}, "brand: is no label; the labels are"),
+        ({"question": "red shoes", "parts": [{"facets": {"type": ["shoes"]}}]}, "parts: list should have at least 2"),
+        (
+            {"question": "a b", "parts": [{"facets": {"type": ["a"]}}, {"facets": {"kind": ["b"]}}]},
+            "parts.1.facets: 'kind'",
+        ),
+        (
+            {"question": "where is it", "intent": "order_status", "vertical": None},
+            "vertical: 'order_status' is not about",
+        ),
+        (
+            {"question": "red shoes", "intent": "find_product", "sources": ["qa"]},
+            "sources: are no choice for 'find_pro",
+        ),
+        (
+            {"question": "is it red", "intent": "ask_product", "sources": ["help"]},
+            "sources: 'help' is not in the vocab",
+        ),
+        ({"question": "rojo", "foreign": True, "vertical": "furniture"}, "foreign: such a question has neither"),
+        ({"question": "\u200b", "intent": "find_product"}, "question: has no visible character"),
+        ({"question": "x", "history": "y", "intent": "find_product"}, "history: input should be a valid array"),
+    ],
+)
+def test_a_bad_row_is_named_by_line_field_and_reason(tmp_path: Path, row: Any, says: str) -> None:
+    path = written(tmp_path, {"question": "lamp", "intent": "find_product"}, "", row)
+
+    with pytest.raises(RowsError) as raised:
+        read_own_rows(path, VOCABULARY)
+    [problem] = str(raised.value).splitlines()
+    assert problem.startswith(f"{path}:3: ")
+    assert says in problem
+
+
+def test_all_bad_rows_are_named_at_once_and_rows_that_disagree_too(tmp_path: Path) -> None:
+    lamp = {"question": "Lamp", "intent": "find_product"}
+    path = written(tmp_path, lamp, lamp, {"question": "lamp", "intent": "account"}, {"question": "x", "intent": "y"})
+
+    with pytest.raises(RowsError) as raised:
+        read_own_rows(path, VOCABULARY)
+    problems = str(raised.value).splitlines()
+    assert [line.split(": ")[0] for line in problems] == [f"{path}:3", f"{path}:4"]
+    assert "line 1 has the same one with other labels" in problems[0]
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe"])
+def test_a_file_without_rows_is_named(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "my.jsonl").write_bytes(content)
+    for path in (tmp_path / "my.jsonl", tmp_path / "none.jsonl", tmp_path):
+        with pytest.raises(RowsError, match=re.escape(str(path))):
+            read_own_rows(path, VOCABULARY)
+
+
+def test_a_tenth_is_held_out_whatever_else_is_in_the_file(tmp_path: Path) -> None:
+    rows = [{"question": f"lamp {number}", "intent": "find_product"} for number in range(400)]
+    whole = read_own_rows(written(tmp_path, *rows), VOCABULARY)
+    half = read_own_rows(written(tmp_path, *rows[::2]), VOCABULARY)
+
+    assert 20 <= len(whole.dev) <= 60
+    assert len(whole.dev) + len(whole.train) == 400
+    assert {example.query for example in half.dev} < {example.query for example in whole.dev}
+
+
+def test_an_epoch_has_every_own_row_and_rehearses_ours(tmp_path: Path) -> None:
+    own = OwnRows([made(row) for row in documented()], [made({"question": "lamp", "intent": "find_product"})])
+    mix = OwnMix(path := tmp_path / "rows.pickle", OwnMix.save(own, path), 50)
+    epoch = mix.epoch(random.Random(1))
+
+    assert sum(example.origin == ORIGIN for example in epoch) == len(own.train)
+    assert 40 <= len(epoch) - len(own.train) <= 60
+    assert epoch == mix.epoch(random.Random(1))
+    assert "lamp" not in {example.query for example in epoch}
+    assert [example.query for example in mix.dev()[ORIGIN]] == ["lamp"]
+    assert not {example.query for example in mix.dev()[OURS]} & {example.query for example in epoch}
+    assert pickle.loads(path.read_bytes()) == own
+
+
+def served(request: str = "a", **changed: Any) -> dict[str, Any]:
+    plan = {
+        "record": "plan", "request_id": request, "mode": "keyword", "intent": "find_product",
+        "vertical": "sporting-goods", "question": "nike running shoes not white", "history": [],
+        "facets": {"brand": ["nike"], "type": ["running shoes"]}, "exclude": {"color": ["white"]},
+        "parts": [], "sources": ["catalog"],
+    }  # fmt: skip
+    return plan | changed
+
+
+def chose(
+    request: str = "a", outcome: str = "click", vertical: str = "apparel-accessories", **facets: list[str]
+) -> Any:
+    own = {"brand": ["Nike"], "type": ["Men's Running Shoe"], "color": ["Black"]} | facets
+    product = {"id": "1", "vertical": vertical, "facets": own}
+    return {"record": "outcome", "request_id": request, "outcome": outcome, "product": product}
+
+
+def test_a_choice_confirms_the_facets_that_the_product_has_and_its_own_vertical() -> None:
+    [row] = convert([served(), chose()], VOCABULARY).rows
+
+    assert row == {
+        "question": "nike running shoes not white", "history": [], "intent": "find_product", "mode": "keyword",
+        "vertical": "apparel-accessories", "facets": {"brand": ["nike"], "type": ["running shoes"]},
+        "exclude": {"color": ["white"]},
+    }  # fmt: skip
+    assert made(row).knows_facets
+
+
+@pytest.mark.parametrize("unlike", [{"brand": ["Asics"]}, {"color": ["White"]}, {"type": []}])
+def test_what_a_chosen_product_does_not_have_is_left_open(unlike: dict[str, list[str]]) -> None:
+    [row] = convert([served(), chose(), chose(**unlike)], VOCABULARY).rows
+
+    assert "facets" not in row
+    assert row["vertical"] == "apparel-accessories"
+
+
+def test_verticals_that_disagree_are_weighed() -> None:
+    clicks = [chose(vertical="furniture"), chose(vertical="furniture")]
+    [row] = convert([served(), *clicks, chose(outcome="purchase")], VOCABULARY).rows
+    assert row["vertical"] == "apparel-accessories", "a purchase weighs more than two clicks"
+
+    [row] = convert([served(), chose(), chose(vertical="furniture")], VOCABULARY).rows
+    assert "vertical" not in row
+
+
+def test_plans_that_give_no_row_are_counted_with_the_reason() -> None:
+    without_words = {key: value for key, value in served("b").items() if key not in ("question", "history")}
+    records = [
+        served(), {"record": "outcome", "request_id": "a", "outcome": "nothing"},
+        without_words | {"facets": ["brand"], "exclude": []}, chose("b"),
+        served("c", intent="order_status"), chose("c"),
+    ]  # fmt: skip
+    found = convert(records, VOCABULARY)
+
+    assert found.rows == []
+    assert sorted(reason.split()[0] for reason in found.left_out) == ["a", "its", "nothing"]
+    elsewhere = {"b": {"request_id": "b", "question": "nike shoes", "history": ["hi"]}}
+    [row] = convert(records, VOCABULARY, questions=elsewhere).rows
+    assert (row["question"], row["history"], "facets" in row) == ("nike shoes", ["hi"], False)
+    assert convert([served(), chose()], VOCABULARY, least=5).rows == []
+
+
+def test_the_command_writes_rows_that_the_checker_takes_and_overwrites_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, output = written(tmp_path, served(), chose()), tmp_path / "rows.jsonl"
+    monkeypatch.setattr("sys.argv", ["outcomes-to-rows", str(log), "--output", str(output)])
+    outcomes.main()
+
+    rows = read_own_rows(output, VOCABULARY)
+    assert len(rows.train + rows.dev) == 1
+    with pytest.raises(SystemExit, match="exists already"):
+        outcomes.main()
+    with pytest.raises(RowsError, match=r"my\.jsonl:2"):
+        list(read_records(written(tmp_path, served(), "{")))
+    assert not list(tmp_path.glob(".*")), "nothing half-written"
+    write_rows([], tmp_path / "other.jsonl")
+
+
+def test_words_that_stand_in_history_are_spans_too() -> None:
+    example = made({"question": "in red", "history": ["nike shoes"], "facets": {"brand": ["nike"], "color": ["red"]}})
+    question = Question.parse("in red", ["nike shoes"])
+
+    assert [question.words[span.first].utterance for span in example.draft.spans] == [0, 1]
+
+
+SHOES = {"question": "red shoes", "intent": "find_product", "facets": {"color": ["red"]}, "vertical": "furniture"}
+
+
+def test_what_is_measured_is_every_label_that_a_row_has() -> None:
+    example = made(SHOES)
+    wrong = replace(example.draft, vertical=None)
+
+    assert dict(right(example, example.draft)) == dict.fromkeys(
+        ("intent", "facets", "vertical", "first source", "all of a row"), True
+    )
+    assert dict(right(example, wrong))["vertical"] is False
+    assert dict(right(example, wrong))["all of a row"] is False
+    assert not any(dict(right(example, None)).values())
+    assert [label for label, _ in right(made({"question": "x", "intent": "feedback"}), None)][:1] == ["intent"]
+
+
+@pytest.mark.parametrize(("accepts", "dev"), [(False, 30), (True, 30), (False, 3)])
+def test_a_model_that_measures_worse_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], accepts: bool, dev: int
+) -> None:
+    before, after = SimpleNamespace(vocabulary=VOCABULARY), SimpleNamespace(vocabulary=VOCABULARY)
+    wish = SimpleNamespace(measured=50, accept_worse=accepts, output=Path("models/mine"))
+
+    def planned(question: Question, model: object) -> PlanDraft | None:
+        return made(SHOES).draft if model is before and question.text == "red shoes" else None
+
+    monkeypatch.setattr(own_data, "planned", planned)
+    tables: dict[str, Any] = {}
+    if accepts:
+        own_data._judge(wish, before, after, [made(SHOES)] * dev, tables)  # type: ignore[arg-type]
+    else:
+        with pytest.raises(
+            own_data.OwnDataError, match=r"100\.0% of your held-out rows were right before and 0\.0% are"
+        ):
+            own_data._judge(wish, before, after, [made(SHOES)] * dev, tables)  # type: ignore[arg-type]
+    printed = capsys.readouterr().out
+    assert "| all of a row | 100.0% | 0.0% |" in printed
+    assert ("too few to tell" in printed) == (dev < own_data.ENOUGH_TO_TELL)
+
+
+def test_a_vertical_without_facets_is_learnt_after_the_spans_that_the_model_writes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said = made(SHOES).draft
+    monkeypatch.setattr(own_data, "planned", lambda *_: said)
+    bare, whole = made({"question": "red shoes", "vertical": None}), made(SHOES)
+    filled, same = own_data.with_context([bare, whole], SimpleNamespace())  # type: ignore[arg-type]
+
+    assert filled.draft.spans == said.spans
+    assert (filled.draft.vertical, filled.knows_facets) == (None, False)
+    assert same is whole
