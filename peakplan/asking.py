@@ -99,7 +99,7 @@ def show_plan(answer: dict[str, Any]) -> str:
     if usage["steps"]:
         cost += f", {usage['plan_tokens']} tokens in {usage['steps']} forwards"
     if answer["degraded"]:
-        cost += "; degraded: rules planned it, not the model"
+        cost += f"; degraded ({answer.get('reason')}): rules planned it, not the model"
     return f"{json.dumps(answer['plan'], indent=2, ensure_ascii=False)}\n{click.style(cost, dim=True)}"
 
 

@@ -31,9 +31,11 @@ from service.gateway.drain import Drain
 from service.gateway.load_shedder import LoadShedder
 from service.gateway.pool import ReplicaPool
 from service.planner.caching import CachingPlanner
+from service.planner.fallback import fallback_plan
 from service.planner.plan_cache import PlanCache
 from service.planner.planner import Planner
 from service.planner.prompt import warm_up_requests
+from service.planner.question import Question
 from service.planner.redis_plan_cache import RedisPlanCache
 from service.planner.vocabulary import Vocabulary, VocabularyError
 from service.settings import CacheSettings, OutcomeSettings, Settings
@@ -41,6 +43,7 @@ from service.telemetry.emf import EmfCollector
 from service.telemetry.metrics import Metrics, Reading
 from service.telemetry.traces import make_tracer
 
+_FIRST = Question.parse("red shoes")
 POSTED = (*JSON_PATHS, OUTCOMES_PATH)
 
 
@@ -77,7 +80,9 @@ def replica_pool(settings: Settings, source: ModelSource | None = None) -> Repli
 
 def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = None) -> Services:
     """Build everything that handlers use, around one pool. A reload loads `source`, else the settings' model."""
-    planner, drain = Planner(pool, settings_vocabulary(settings), settings.strategy), Drain(settings.drain_seconds)
+    vocabulary = settings_vocabulary(settings)
+    fallback_plan(_FIRST, vocabulary)  # reads the word list, so that no request waits for it
+    planner, drain = Planner(pool, vocabulary, settings.strategy), Drain(settings.drain_seconds)
     shared = _shared_memory(settings.cache)
     memory = PlanCache(settings.cache.entries, settings.cache.seconds)
     caching = CachingPlanner(planner, lambda: pool.version, memory, shared, pool.refusal)
@@ -108,7 +113,7 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         shared_memory=shared,
         tracer=tracer,
         outcomes=_outcome_log(settings.outcomes),
-        shop=SampleShop(settings.cache_dir) if settings.sample_shop else None,
+        shop=SampleShop(settings.cache_dir, is_on=settings.sample_shop),
     )
 
 

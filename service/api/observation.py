@@ -7,6 +7,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from service.api.models import milliseconds
+from service.planner.plan import VERSION
 from service.planner.planner import Planned
 from service.planner.question import Question
 from service.telemetry.metrics import Metrics, Outcome
@@ -78,7 +79,11 @@ class Observer:
 
 def _described(planned: Planned) -> Mapping[str, str | int | float]:
     result = planned.result
-    fields: dict[str, str | int | float] = {"source": planned.source, "intent": planned.plan.intent}
+    fields: dict[str, str | int | float] = {
+        "source": planned.source,
+        "intent": planned.plan.intent,
+        "plan_version": VERSION,
+    }
     fields |= {
         "queue_ms": milliseconds(result.queue_seconds if result else 0),
         "model_ms": milliseconds(result.seconds if result else 0),

@@ -39,12 +39,12 @@ class Services:
     deadline_ms: int  # for requests without one
     deadline_watch: DeadlineWatch
     trace_seconds: float
+    shop: SampleShop
     tracing: asyncio.Lock = field(default_factory=asyncio.Lock)  # one trace at a time
     speculation: Literal["medusa", "draft"] = "medusa"  # shown by a trace beside greedy decoding
     shared_memory: RedisPlanCache | None = None
     tracer: Tracer | None = None
     outcomes: OutcomeLog | None = None
-    shop: SampleShop | None = None
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def start(self, write: Callable[[bytes], None] = write_to_stdout) -> None:

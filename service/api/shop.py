@@ -1,6 +1,6 @@
 """The sample shop that the page searches: with a question's plan and, beside it, with the shopper's words alone.
 
-The shop is the client package's. Where the package or its catalogue is missing, the error says so.
+The shop is the client package's. Where the package or its catalogue is missing, the answer says so.
 """
 
 import asyncio
@@ -12,10 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.models import MAX_TEXT_CHARACTERS
 from service.planner.plan import Plan
-
-
-class ShopError(Exception):
-    """Raised when there is no shop to search, or it does not answer; the message says why."""
 
 
 class ShopRequest(BaseModel):
@@ -40,36 +36,40 @@ class Hit(BaseModel):
 
 
 class ShopAnswer(BaseModel):
-    """Products, best first, and what of the plan the shop's catalogue cannot tell."""
+    """Products, best first, and what of the plan the catalogue cannot tell; `reason` says why there are none."""
 
-    by_plan: list[Hit]
-    by_words: list[Hit]
-    notes: list[str]
+    by_plan: list[Hit] = []
+    by_words: list[Hit] = []
+    notes: list[str] = []
+    reason: str | None = None
 
 
 class SampleShop:
     """The sample shop of the client package, opened by the first search; it searches for one caller at a time."""
 
-    def __init__(self, cache_dir: Path) -> None:
+    def __init__(self, cache_dir: Path, *, is_on: bool = True) -> None:
         self._cache_dir = cache_dir
+        self._is_on = is_on
         self._turn = asyncio.Lock()
         self._shop: Any = None
 
     async def search(self, asked: ShopRequest) -> ShopAnswer:
-        """Search with the plan and with the words. Raises ShopError."""
+        """Search with the plan and with the words; where that is not possible, the answer says why."""
+        if not self._is_on:
+            return ShopAnswer(reason="There is no sample shop here: PEAKPLAN_SAMPLE_SHOP turns it on.")
         async with self._turn:
             return await asyncio.to_thread(self._search, asked)
 
     def _search(self, asked: ShopRequest) -> ShopAnswer:
         try:
             errors = import_module("peakplan_client.errors")
-        except ImportError as error:
-            raise ShopError("the client package (clients/) is not installed here") from error
+        except ImportError:
+            return ShopAnswer(reason="There is no sample shop here: the client package (clients/) is not installed.")
         try:
             self._shop = self._shop or import_module("peakplan_client.shop").Shop.open(self._cache_dir)
             found = self._shop.search_plan(asked.plan.model_dump(), asked.query)
             raw = self._shop.search_raw(asked.query)
         except (errors.PeakplanError, OSError) as error:
-            raise ShopError(str(error)) from error
+            return ShopAnswer(reason=str(error))
         hits = [[Hit.model_validate(hit) for hit in each.hits] for each in (found, raw)]
         return ShopAnswer(by_plan=hits[0], by_words=hits[1], notes=list(found.notes))

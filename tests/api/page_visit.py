@@ -30,6 +30,7 @@ expect.set_options(timeout=PATIENCE_MS)
 
 _HERE = Path(__file__).parent
 ANSWERS: dict[str, Any] = json.loads((_HERE / "test_page_answers.json").read_text(encoding="utf-8"))
+ANSWERS["trace"]["medusa"]["plan"] = ANSWERS["plan"]["plan"]
 CONTRAST = (_HERE / "test_page_contrast.js").read_text(encoding="utf-8")
 
 
@@ -76,6 +77,10 @@ class Visit:
         return self.page.get_by_role("region", name="The plan")
 
     @property
+    def shop(self) -> Locator:
+        return self.page.get_by_role("region", name="What a sample shop finds")
+
+    @property
     def decoding(self) -> Locator:
         return self.page.get_by_role("region", name="How it was decoded")
 
@@ -92,4 +97,5 @@ class Visit:
     def answer_with(self, plan: Any = ANSWERS["plan"], trace: Any = ANSWERS["trace"]) -> None:
         """Answer with these from now on, without the service."""
         self.page.route("**/plan", lambda route: route.fulfill(json=plan))
+        self.page.route("**/shop/search", lambda route: route.fulfill(json=ANSWERS["shop"]))
         self.page.route("**/trace", lambda route: route.fulfill(json=trace))

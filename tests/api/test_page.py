@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from service.planner.vocabulary import FACETS, INTENTS, MODES, SOURCES, VERTICALS
 from tests.api.page_visit import ANSWERS, CONTRAST, Visit, needs_chromium
 from tests.server_process import serving
 
@@ -19,13 +18,18 @@ pytestmark = needs_chromium
 MARKUP = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 INLINE_SCRIPT = "document.body.append(Object.assign(document.createElement('script'), {text: 'document.title = 1'}))"
 REFUSED_LOAD = "Failed to load resource"  # Chromium's message for every answer of 400 or more
-KINDS = 6
+KINDS = 7
 
 
 @pytest.fixture(scope="module")
 def service_url(tiny_model_dir: Path) -> Iterator[str]:
     """Run the real service with long timeouts: on a busy machine, browser and model wait for each other."""
-    with serving(PEAKPLAN_MODEL_DIR=tiny_model_dir, PEAKPLAN_REPLICAS=1, PEAKPLAN_TRACE_DEADLINE_MS=30_000) as server:
+    with serving(
+        PEAKPLAN_MODEL_DIR=tiny_model_dir,
+        PEAKPLAN_REPLICAS=1,
+        PEAKPLAN_TRACE_DEADLINE_MS=30_000,
+        PEAKPLAN_SAMPLE_SHOP=0,
+    ) as server:
         yield server.url
 
 
@@ -46,8 +50,10 @@ def test_question_becomes_plan_and_decoding(visit: Visit) -> None:
     plan, trace = planned.value.json()["plan"], traced.value.json()
     expect(visit.plan.locator(".asked")).to_have_text("nike running shoes red size 10")
     expect(visit.plan.locator(".queries li")).to_have_text(plan["queries"])
-    chips = sum(map(len, plan["facets"].values())) + (plan["price"] != {"min": None, "max": None})
+    chips = sum(map(len, plan["facets"].values())) + sum(map(len, plan["exclude"].values()))
     expect(visit.plan.locator(".chip-value")).to_have_count(chips)
+    expect(visit.shop).to_contain_text("PEAKPLAN_SAMPLE_SHOP turns it on")
+    expect(visit.decoding.locator(".another-run")).to_contain_text("This is another run of the same question")
     for name in ("medusa", "greedy"):
         expect(visit.decoding.locator(f".run-{name} .step")).to_have_count(len(trace[name]["steps"]))
     nodes = sum(len(step["nodes"]) for step in trace["medusa"]["steps"])
@@ -105,7 +111,7 @@ def test_keyboard_alone(visit: Visit) -> None:
     keyboard.press("Tab")
     keyboard.press("Space")
     expect(visit.page.get_by_label("Follow up on the last question")).to_be_checked()
-    for _ in range(KINDS + 1):
+    for _ in range(KINDS + 2):  # the deadline before them
         keyboard.press("Tab")
     keyboard.press("Enter")
     expect(visit.plan.get_by_role("region", name="The answer as JSON")).to_contain_text('"request_id"')
@@ -140,12 +146,16 @@ def test_plan_as_people_read_it(visit: Visit) -> None:
     visit.answer_with()
     visit.ask(ANSWERS["query"])
     expect(visit.plan.locator(".sentence")).to_have_text(
-        "Looking for running shoes · brand nike · colour red · under $100"
+        "Find product: running shoes · brand nike · color red · not leather · price under $100 · "
+        "rating 4 of 5 and up · free shipping · cheapest first"
     )
     chips = visit.plan.locator(".chip")
-    expect(chips).to_have_text(["brand: nike", "type: running shoes", "colour: red", "price: under $100"])
+    expect(chips).to_have_text(
+        ["brand: nike", "type: running shoes", "color: red", "not material: leather", "price: under $100",
+         "rating: 4 of 5 and up", "free shipping", "cheapest first"]
+    )  # fmt: skip
     expect(visit.plan.locator(".queries li")).to_have_text(["nike running shoes in red", "nike running shoes"])
-    expect(visit.plan.locator(".sources li")).to_have_text(["Catalogue", "Reviews"])
+    expect(visit.plan.locator(".sources li")).to_have_text(["Catalog", "Reviews"])
     expect(visit.plan.locator(".facts")).to_contain_text("Apparel & Accessories")
     expect(visit.plan.locator(".origin")).to_have_text(
         "Model canned-model with Medusa heads: 41.3 ms in all, 40.0 ms in the model, 0.5 ms waiting; "
@@ -252,7 +262,7 @@ def test_failed_trace_leaves_the_plan_and_offers_to_try_again(visit: Visit) -> N
     visit.page.unroute("**/trace")
     visit.decoding.get_by_role("button", name="Try again").click()
     expect(visit.decoding).to_contain_text("Both wrote the same")
-    assert [path for path, _ in visit.posted] == ["/plan", "/trace", "/trace"]
+    assert [path for path, _ in visit.posted] == ["/plan", "/shop/search", "/trace", "/trace"]
 
 
 def test_double_submit_asks_once_and_the_newest_question_wins(visit: Visit) -> None:
@@ -272,13 +282,47 @@ def test_double_submit_asks_once_and_the_newest_question_wins(visit: Visit) -> N
     assert [route.request.failure for route in held] == ["net::ERR_ABORTED"]
 
 
-def test_labels_cover_the_closed_vocabularies(visit: Visit) -> None:
-    labels = visit.page.evaluate(
-        "import(document.querySelector('[href$=\"vocabulary.js\"]').href).then((module) => ({ ...module }))"
+def test_several_things_are_told_apart(visit: Visit) -> None:
+    parts = [
+        {"facets": {"type": ["tent"]}, "exclude": {}, "price": {"min": None, "max": None, "currency": None},
+         "queries": ["tent"]},
+        {"facets": {"type": ["lamp"]}, "exclude": {"color": ["red"]},
+         "price": {"min": 10, "max": 20.5, "currency": None}, "queries": ["camping lamp"]},
+    ]  # fmt: skip
+    plan = ANSWERS["plan"]["plan"] | {"parts": parts, "facets": {}, "exclude": {}, "rating": {"min": None}}
+    visit.answer_with(ANSWERS["plan"] | {"plan": plan})
+    visit.ask("a tent and a lamp")
+    expect(visit.plan.locator(".sentence")).to_contain_text("Find product: tent and lamp · price under $100")
+    expect(visit.plan.locator(".parts > li")).to_have_text(
+        [re.compile("tent.*tent"), re.compile("lamp.*not color: red.*10 to 20.50.*camping lamp")]
     )
-    assert labels["VERTICALS"] == VERTICALS
-    known = {"MODES": MODES, "INTENTS": INTENTS, "FACETS": FACETS, "SOURCES": SOURCES}
-    assert {name: tuple(labels[name]) for name in known} == known
+
+
+def test_what_the_shop_finds_with_plan_and_words_is_shown(visit: Visit) -> None:
+    visit.answer_with()
+    visit.ask(ANSWERS["query"])
+    expect(visit.shop.locator(".shelf").nth(0).locator("li")).to_have_text(
+        [re.compile(r"Red Runner\s*plan only\s*\$89.99\s*footwear, sneaker"), re.compile(r"Shoe\s*\$12.00")]
+    )
+    expect(visit.shop.locator(".shelf").nth(1).locator("li")).to_have_count(1)
+    expect(visit.shop.locator(".notes")).to_have_text("the mapping has no rating: ratings are not filtered")
+    assert dict(visit.posted)["/shop/search"] == {"query": ANSWERS["query"], "plan": ANSWERS["plan"]["plan"]}
+
+
+def test_decoding_says_where_it_is_not_that_of_the_plan(visit: Visit) -> None:
+    other = ANSWERS["plan"]["plan"] | {"intent": "small_talk"}
+    visit.answer_with(ANSWERS["plan"] | {"plan": other, "source": "fallback", "degraded": True, "reason": "deadline"})
+    visit.ask(ANSWERS["query"])
+    expect(visit.decoding.locator(".another-run")).to_contain_text("Rules wrote the plan above")
+    expect(visit.decoding.locator(".sentence")).to_contain_text("Find product: running shoes")
+
+
+def test_a_deadline_can_be_set(visit: Visit) -> None:
+    visit.answer_with()
+    visit.page.get_by_label("Answer within").fill("750")
+    visit.ask(ANSWERS["query"])
+    expect(visit.decoding).to_be_visible()
+    assert visit.posted[0] == ("/plan", {"query": ANSWERS["query"], "history": [], "deadline_ms": 750})
 
 
 @pytest.mark.parametrize(

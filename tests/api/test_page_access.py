@@ -68,7 +68,10 @@ def test_the_visitor_is_asked_once_and_the_tab_remembers(visit: Visit) -> None:
     expect(visit.page.locator("#status")).to_have_text("The plan and its decoding are below.")
 
     bearer = f"Bearer {TOKEN}"
-    assert authorizations(visit) == [("/plan", None), *[("/plan", bearer), ("/trace", bearer)] * 3]
+    assert authorizations(visit) == [
+        ("/plan", None),
+        *[("/plan", bearer), ("/shop/search", bearer), ("/trace", bearer)] * 3,
+    ]
     elsewhere = "[localStorage.length, document.cookie, document.body.innerHTML.includes('a-token')]"
     assert visit.page.evaluate(elsewhere) == [0, "", False]
 

@@ -11,7 +11,7 @@ from tests.fake_engines import FakeEngine
 
 pytestmark = pytest.mark.anyio
 
-BOOTS = " Find Type hiking boots Feature waterproof Under 120 Sports"
+BOOTS = " Find Type hiking boots Feature waterproof Sports"
 QUESTION = "I need hiking boots, waterproof, under $120"
 
 
@@ -29,10 +29,15 @@ async def test_the_answer_has_the_shape_of_the_contract() -> None:
         "plan": {
             "mode": "conversational",
             "intent": "find_product",
-            "vertical": "sg",
+            "vertical": "sporting-goods",
             "facets": {"type": ["hiking boots"], "feature": ["waterproof"]},
-            "price": {"min": None, "max": 120.0},
+            "exclude": {},
+            "price": {"min": None, "max": 120.0, "currency": "USD"},
+            "rating": {"min": None},
+            "sort": "relevance",
+            "offers": [],
             "queries": ["hiking boots waterproof", "hiking boots"],
+            "parts": [],
             "sources": ["catalog"],
         },
         "source": "model",

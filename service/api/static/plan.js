@@ -94,8 +94,8 @@ export function sentenceView(plan) {
 function facts(plan) {
   const parts = plan.parts.map((part) => element("li", {}, chips(part), listed("queries", part.queries, "")));
   return [
-    fact(parts.length > 0 ? "For all of them" : "What narrows it", chips(plan) ?? "Nothing named"),
-    parts.length > 0 ? fact("Several things", element("ol", { class: "parts" }, parts)) : null,
+    fact(parts.length > 0 ? "For all of them" : "What narrows it", chips(plan) ?? "Nothing named", "wide"),
+    parts.length > 0 ? fact("Several things", element("ol", { class: "parts" }, parts), "wide") : null,
     fact("Searches, in order", listed("queries", plan.queries, "Nothing to search")),
     fact("Sources, best first", listed("sources", plan.sources.map(titled), "None to ask")),
     fact("Vertical", plan.vertical === null ? "Any" : verticalName(plan.vertical)),
@@ -103,8 +103,8 @@ function facts(plan) {
   ];
 }
 
-function fact(term, description) {
-  return element("div", {}, element("dt", {}, term), element("dd", {}, description));
+function fact(term, description, shape = null) {
+  return element("div", { class: shape }, element("dt", {}, term), element("dd", {}, description));
 }
 
 function chips(item) {

@@ -3,7 +3,8 @@
 import { element } from "./dom.js";
 
 /** What POST /shop/search answered, as two lists. */
-export function shopView({ by_plan: byPlan, by_words: byWords, notes }) {
+export function shopView({ by_plan: byPlan, by_words: byWords, notes, reason }) {
+  if (reason) return [element("p", { class: "hint" }, reason)];
   const known = new Set(byWords.map(({ id }) => id));
   return [
     element(
