@@ -151,6 +151,7 @@ load: $(VENV)/training.stamp ## open-loop load: RATE= requests a second for SECO
 
 load-figures: $(VENV)/training.stamp ## the service under load and faults into docs/figures/serving.json (15 minutes, an idle machine)
 	$(BIN)/python -m rehearsal.load.figures --data $(DATA)
+	$(BIN)/python -m rehearsal.signals # one of its hosts takes the times that were just measured
 	$(BIN)/python -m benchmarks.readme
 
 siege: $(VENV)/test.stamp ## attack a service on loopback for SIEGE_SECONDS= (600) into docs/figures/siege.json; 120 show most of it
