@@ -17,6 +17,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
 from benchmarks.peers.table import render_peers
+from benchmarks.retrieval_table import render_retrieval
 from service.environment import OLD_NAMES, Variable, variables
 from service.settings import Settings
 
@@ -260,6 +261,7 @@ RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "decoding": render_decoding,
     "peers": render_peers,
     "quality": render_quality,
+    "retrieval": render_retrieval,
     "serving": render_serving,
     "triton": render_triton,
 }
