@@ -73,8 +73,8 @@ def test_plans_are_compared_with_raw_words_and_the_table_shows_it(tmp_path: Path
         {"id": p.id, "name": p.name, "style": p.style, "category": p.category, "desc": p.description} for p in PRODUCTS
     ]
     path.write_text("\n".join(json.dumps({**row, "price": p.price}) for row, p in zip(rows, PRODUCTS, strict=True)))
-    cases = [Case(split, "price", "red boots under 100", frozenset("b")) for split in ("dev", "test")]
-    plans = [{"queries": ["red boots"], "price": {"max": 100}}] * 2
+    cases = [Case(split, "price", "red boots over 100", frozenset("a")) for split in ("dev", "test")]
+    plans = [{"queries": ["red boots"], "price": {"min": 100}}] * 2
     figures = compare(cases, plans, Shop.open(tmp_path / "cache", path))
 
     assert figures["test"]["ndcg@10"] == {
