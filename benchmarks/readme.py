@@ -18,6 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from benchmarks.licences import table as licence_table
 from benchmarks.peers.table import render_peers
+from benchmarks.retrieval_table import render_retrieval
 from benchmarks.serving_tables import provenance, render_scaling, render_serving, render_triton
 from service.environment import OLD_NAMES, Variable, variables
 from service.settings import Settings
@@ -236,6 +237,7 @@ RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "peers": render_peers,
     "quality": render_quality,
     "scaling": render_scaling,
+    "retrieval": render_retrieval,
     "serving": render_serving,
     "siege": render_siege,
     "triton": render_triton,
