@@ -142,7 +142,14 @@ _passes_on(
     ("service", "torch", "train"),
     "Measure decoding strategies beside their peers.",
 )
-_passes_on(main, "rehearse", "rehearsal.load", ("service", "load"), "Put open-loop load on a service and report on it.")
+_passes_on(main, "load", "rehearsal.load", ("service", "load"), "Put open-loop load on a service and report on it.")
+_passes_on(
+    main,
+    "rehearse",
+    "rehearsal.twin",
+    ("service", "fleet", "load"),
+    "Simulate a fleet's day, with every request and fault: run, search, validate.",
+)
 _passes_on(main, "train", "training", ("service", "torch", "train"), "Make a model from data: hours on a CPU.")
 _passes_on(main, "eval", "benchmarks.quality", ("service", "torch", "train"), "Measure the quality of a model's plans.")
 _passes_on(main, "export", "service.weights", ("service", "torch"), "Write a model for vLLM, TGI or NxDI.", "export")

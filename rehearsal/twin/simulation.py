@@ -102,9 +102,9 @@ def begins(situation: Situation) -> datetime:
     zone = ZoneInfo(settings.traffic.time_zone)
     monday = datetime(2027, 3, 1, tzinfo=zone)
     calendar = Calendar.of_group(settings, settings.groups[0])
-    floors = [(calendar.floor_at(monday + timedelta(hours=hour)), hour) for hour in range(24 * 5)]
-    highest = max(floors)[0]
-    hour = next(hour for floor, hour in floors if floor == highest)
+    floors = [calendar.floor_at(monday + timedelta(hours=hour)) for hour in range(24 * 6)]
+    # The forecast's fullest hours: the peak falls into the third of at least five that have the highest floor.
+    hour = next(hour for hour in range(24 * 5) if set(floors[hour : hour + 5]) == {max(floors)})
     return (monday + timedelta(hours=hour + 2) - timedelta(seconds=situation.curve.peak_second)).astimezone(UTC)
 
 

@@ -49,8 +49,8 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether every limit was kept."""
-        return all(judgement.holds for judgement in self.judgements)
+        """Whether every limit was kept, and the harm had ended by the end of the run."""
+        return all(judgement.holds for judgement in self.judgements) and self.recovery_minutes is not None
 
 
 def judge(course: Course, scenario: Scenario, settings: FleetSettings) -> Verdict:
