@@ -125,13 +125,13 @@ def _live(busy: float, seconds: float, number: int) -> Live:
 
 def _summary(busy: float, seconds: float, samples: Sequence[Sample], shots: np.ndarray) -> Live:
     answers = [shown(sample) for sample in samples]
-    by_model = [(answer, drawn) for answer, drawn in zip(answers, shots[:, 1], strict=True) if answer.rung == "model"]
+    by_model = [(answer, drawn) for answer, drawn in zip(answers, shots[:, 1], strict=True) if answer.source == "model"]
     summary = latency_summary([answer.latency for answer in answers])
     return Live(
         busy=busy,
         seconds=seconds,
         latencies={name: summary[name] / 1000 for name in SHARES},
-        by_rule=sum(answer.rung == "fallback" for answer in answers) / len(answers),
+        by_rule=sum(answer.source == "fallback" for answer in answers) / len(answers),
         plans=len(by_model) / seconds,
         lag=latency_summary([sample.sent - sample.at for sample in samples])["p99"] / 1000,
         late=fmean([max((answer.model_seconds or 0.0) - drawn, 0.0) for answer, drawn in by_model] or [0.0]),

@@ -91,9 +91,9 @@ def _intent(question: Question, text: str, mode: str, closed: Closed) -> str:
     said = closed.phrases[-1]
     if said.prices or said.offers or said.sort != "relevance":
         return DEFAULT_INTENT  # "which lamp is the cheapest" looks for it
-    asks = lists.ASKING.search(text)
+    asks = bool(lists.ASKING.search(text))
     if not asks and not (lists.WISH.search(text) or (is_follow_up and lists.FOLLOW_UP.search(text))):
-        asks = lists.QUESTION_START.search(text) or (text.endswith("?") and brands and len(own) > 1)
+        asks = bool(lists.QUESTION_START.search(text)) or (text.endswith("?") and brands and len(own) > 1)
     advises = lists.ADVICE.search(text) and not is_follow_up and not (brands and asks)
     is_about_product = is_follow_up or not _NAMES.isdisjoint(facets.values()) or not all(map(_is_word, facets))
     if (asks or advises) and not is_about_product:

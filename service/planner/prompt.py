@@ -35,7 +35,9 @@ def render_prompt(question: Question) -> str:
 class PlanTask:
     """A question to plan; prompt, grammar and key are computed on first use, and only once."""
 
-    def __init__(self, question: Question, vocabulary: Vocabulary, deadline: float | None = None, caller: str = "") -> None:
+    def __init__(
+        self, question: Question, vocabulary: Vocabulary, deadline: float | None = None, caller: str = ""
+    ) -> None:
         """Take `deadline`, on the `time.monotonic` clock, in seconds, and the `caller` for whom plans are kept apart.
 
         A cached plan would tell one caller what another has asked.

@@ -8,12 +8,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import cast
 
 from service.planner.closed import Closed, Refused, Standing
 from service.planner.fallback_words import COLORS, MATERIALS
 from service.planner.phrases import Price as PricePhrase
 from service.planner.phrases_text import without
-from service.planner.plan import MAX_PARTS, MAX_QUERIES, Part, Plan, Price, Rating
+from service.planner.plan import MAX_PARTS, MAX_QUERIES, Mode, Part, Plan, Price, Rating
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
 from service.planner.spelling import correct
@@ -50,10 +51,11 @@ _UNNAMEABLE = FUNCTION_WORDS | frozenset("more less much many else expensive pri
 def complete_plan(draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> Plan:
     """Return the plan that a draft means for its question. Total: every draft becomes a valid plan."""
     intent = vocabulary.intents[draft.intent]
+    mode = cast(Mode, draft.mode)
     if intent.sources == ():
-        return Plan(mode=draft.mode, intent=draft.intent)
+        return Plan(mode=mode, intent=draft.intent)
     sources = list(dict.fromkeys(intent.sources or draft.sources or list(vocabulary.sources)[:1]))
-    plan = Plan(mode=draft.mode, intent=draft.intent, sources=sources)
+    plan = Plan(mode=mode, intent=draft.intent, sources=sources)
     if draft.foreign:
         return plan.model_copy(update={"queries": [question.text]})
     if not intent.products:

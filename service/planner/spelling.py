@@ -74,7 +74,7 @@ def words() -> Words:
             wrong, _, slips[wrong] = line.partition(" ")
         else:
             others[section] += line.split()
-    joined = frozenset(tuple(pair.split("+")) for pair in others["[joined]"])
+    joined = frozenset((first, second) for first, _, second in (pair.partition("+") for pair in others["[joined]"]))
     return Words(counts, frozenset(others["[known]"]), slips, dict(by_sound), facets, verticals, joined)
 
 

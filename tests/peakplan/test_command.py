@@ -34,7 +34,8 @@ def test_every_command_has_a_line_of_help(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["bench"], ["load"], ["rehearse"], ["train"], ["eval"], ["export"], ["import"], ["compile"], ["fleet", "cost"]]
+    "words",
+    [["bench"], ["load"], ["rehearse"], ["train"], ["eval"], ["export"], ["import"], ["compile"], ["fleet", "cost"]],
 )
 def test_a_delegated_command_is_a_module_that_exists(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     became: list[str] = []
