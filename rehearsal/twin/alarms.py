@@ -124,7 +124,7 @@ def _minutes(course: Course, scenario: Scenario) -> dict[str, list[Value]]:
     }
     lists: dict[str, list[Value]] = {}
     for name, values in found.items():
-        lists[name] = [float(values[0])] * _BEFORE + [*map(float, values)]
+        lists[name] = [*[float(values[0])] * _BEFORE, *map(float, values)]
     if scenario.fault == "silence" and course.fault is not None:
         begin = _BEFORE + int(course.fault // _MINUTE)
         for name in _OF_HOSTS:
