@@ -264,9 +264,10 @@ class _Products:
 
     def _kept(self, spans: Iterable[FacetSpan], others: Iterable[int] = ()) -> str:
         """Return the words of wanted spans, none of which is refused, and other words of the question with them."""
-        spans = list(spans)
-        refused = {" ".join(self._texts(span)) for span in self._spans if span.refused}
-        wanted = (span for span in spans if not span.refused and " ".join(self._texts(span)) not in refused)
+        spans = [span for span in spans if not span.refused]
+        near = {0, *(span.part for span in spans)}
+        refused = {" ".join(self._texts(span)) for span in self._spans if span.refused and span.part in near}
+        wanted = [span for span in spans if " ".join(self._texts(span)) not in refused] or spans
         return self._search.text((*(index for span in wanted for index in _indices(span)), *others))
 
 

@@ -116,6 +116,13 @@ def test_several_things_share_what_holds_for_all_and_have_their_own_price() -> N
     assert (plan.facets, plan.price.max) == ({"audience": ["kids"]}, None)
 
 
+def test_what_one_part_refuses_another_may_want() -> None:
+    plan = plan_of(" find And Type coat Not Type hat And Type hat Any", "coat no hat hat")
+    assert [part.queries for part in plan.parts] == [["coat"], ["hat"]]
+    plan = plan_of(" find Not Type hat And Type coat And Type hat Any", "no hat, coat and hat")
+    assert [bool(part.queries) for part in plan.parts] == [True, True]
+
+
 def test_one_price_at_the_end_is_for_all_things() -> None:
     plan = plan_of(" find And Type desk And Type lamp Any", "desk and lamp under 50")
     assert [part.price.max for part in plan.parts] == [50, 50]
