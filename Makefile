@@ -104,7 +104,7 @@ export: $(VENV)/service.stamp ## MODEL as a Hugging Face checkpoint into OUTPUT,
 
 import: $(VENV)/service.stamp ## a Llama or Mistral CHECKPOINT= and its HEADS= (any layout) as a model folder, OUTPUT=
 	@$(BIN)/python -m service.weights import --checkpoint "$(CHECKPOINT)" --output "$(OUTPUT)" \
-	  $(if $(HEADS),--heads "$(HEADS)") $(if $(TREE),--tree "$(TREE)")
+	  $(if $(HEADS),--heads "$(HEADS)") $(if $(TREE),--tree "$(TREE)") $(if $(VOCABULARY),--vocabulary "$(VOCABULARY)")
 
 synth: $(VENV)/cdk.stamp ## the CloudFormation of FLEET=dev|prime-day|my/fleet.yaml into cdk.out; offline, no account
 	$(PEAKPLAN) fleet synth $(FLEET)
