@@ -55,10 +55,10 @@ format: $(VENV)/test.stamp ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 
 train: $(VENV)/training.stamp ## make a model from DATA=../shared/data (restartable; hours on a CPU; SCALE=0.01 rehearses it)
-	$(PEAKPLAN) train --data $(DATA) --work $(WORK) --output $(MODEL) $(if $(SCALE),--scale $(SCALE))
+	$(PEAKPLAN) train --data $(DATA) --work $(WORK) --output $(MODEL) $(if $(SCALE),--scale $(SCALE)) $(if $(VOCABULARY),--vocabulary "$(VOCABULARY)")
 
 finetune: $(VENV)/training.stamp ## go on from the model FROM= with rows of your own, DATA=my.jsonl, into OUTPUT=models/mine
-	@$(PEAKPLAN) finetune "$(DATA)" --from "$(FROM)" --output "$(OUTPUT)" $(OPTIONS)
+	@$(PEAKPLAN) finetune "$(DATA)" --from "$(FROM)" --output "$(OUTPUT)" $(if $(VOCABULARY),--vocabulary "$(VOCABULARY)") $(OPTIONS)
 
 eval: $(VENV)/training.stamp ## quality on dev questions of DATA into docs/figures/quality.json
 	$(BIN)/python -m benchmarks.quality --data $(DATA) --model $(MODEL)
