@@ -24,7 +24,7 @@ SIEGE_SECONDS ?= 600
 
 FLEET ?= dev
 
-.PHONY: help serve lock triton bench-peers bench-triton compile kernels kernels-check neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance siege sbom
+.PHONY: help serve lock triton bench-peers bench-triton compile kernels kernels-check neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance siege sbom rehearse rehearse-search rehearse-validate
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -95,9 +95,11 @@ search-conformance: $(SEARCH_VENV)/stamp ## translations against the search engi
 
 kernels: $(KERNELS_VENV)/stamp ## the kernel libraries of every processor from their sources; commit what changes
 	$(KERNELS_VENV)/bin/python -m service.decoding.native.build
+	$(KERNELS_VENV)/bin/python -m rehearsal.twin.native.library
 
 kernels-check: $(KERNELS_VENV)/stamp ## whether the committed kernel libraries are what their sources make
 	$(KERNELS_VENV)/bin/python -m service.decoding.native.build --check
+	$(KERNELS_VENV)/bin/python -m rehearsal.twin.native.library --check
 
 export: $(VENV)/service.stamp ## MODEL as a Hugging Face checkpoint into OUTPUT, heads in FORMAT=fasterdecoding|tgi-v1|tgi-v2|nxdi|vllm
 	@$(BIN)/python -m service.weights export --format "$(FORMAT)" --model "$(MODEL)" --output "$(OUTPUT)"
@@ -115,8 +117,20 @@ checkov: $(CHECKOV_VENV)/stamp synth ## what checkov finds in the CloudFormation
 diff: $(VENV)/cdk.stamp ## what a deploy of FLEET would change (needs AWS credentials)
 	$(PEAKPLAN) fleet diff $(FLEET)
 
-deploy: $(VENV)/cdk.stamp ## the newest release to every cell of FLEET, stopping where one is hurt; again: goes on (needs AWS credentials)
+rehearse: $(VENV)/training.stamp $(VENV)/fleet.stamp ## does FLEET carry TRAFFIC= (a trace or a CSV file) through SCENARIO=all|zone-lost|...; PEAK=1.2 SEEDS=5 HOSTS=84 TIMES=measured
+	@$(PEAKPLAN) rehearse run $(FLEET) $(REHEARSED) $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(HOSTS),--hosts $(HOSTS))
+
+rehearse-search: $(VENV)/training.stamp $(VENV)/fleet.stamp ## the cheapest fleets like FLEET that carry TRAFFIC= at PEAK=, ranked
+	@$(PEAKPLAN) rehearse search $(FLEET) $(REHEARSED)
+
+rehearse-validate: $(VENV)/training.stamp $(VENV)/fleet.stamp ## the twin against the live service, side by side (7 minutes, an idle machine)
+	@$(PEAKPLAN) rehearse validate $(if $(SCALE),--scale $(SCALE))
+
+REHEARSED = $(if $(TRAFFIC),--traffic "$(TRAFFIC)") $(if $(PEAK),--peak $(PEAK)) $(if $(TIMES),--times $(TIMES))
+
+deploy: $(VENV)/cdk.stamp $(VENV)/training.stamp ## the newest release to every cell of FLEET, rehearsed first (FORCE="reason" all the same), stopping where one is hurt; again: goes on (needs AWS credentials)
 	$(PEAKPLAN) fleet preflight $(FLEET)
+	$(PEAKPLAN) rehearse gate $(FLEET) $(if $(TRAFFIC),--traffic "$(TRAFFIC)") $(if $(FORCE),--force "$(FORCE)")
 	$(PEAKPLAN) fleet deploy $(FLEET) $(if $(TAKE_OVER),--take-over)
 
 rollback: $(VENV)/fleet.stamp ## every cell of FLEET back to the release before, or to RELEASE=ami-...; at once, without a bake
@@ -147,10 +161,11 @@ schema: $(VENV)/fleet.stamp ## the JSON Schema that editors check fleet files wi
 	$(PEAKPLAN) fleet schema
 
 load: $(VENV)/training.stamp ## open-loop load: RATE= requests a second for SECONDS=; URL= names a service that runs already
-	$(PEAKPLAN) rehearse --rate $(RATE) --seconds $(SECONDS) --data $(DATA) $(if $(URL),--url $(URL))
+	$(PEAKPLAN) load --rate $(RATE) --seconds $(SECONDS) --data $(DATA) $(if $(URL),--url $(URL))
 
 load-figures: $(VENV)/training.stamp ## the service under load and faults into docs/figures/serving.json (15 minutes, an idle machine)
 	$(BIN)/python -m rehearsal.load.figures --data $(DATA)
+	$(BIN)/python -m rehearsal.signals # one of its hosts takes the times that were just measured
 	$(BIN)/python -m benchmarks.readme
 
 siege: $(VENV)/test.stamp ## attack a service on loopback for SIEGE_SECONDS= (600) into docs/figures/siege.json; 120 show most of it

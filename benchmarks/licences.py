@@ -6,8 +6,10 @@
 import argparse
 import re
 import sys
+from email.message import Message
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
+from typing import cast
 
 REQUIREMENTS = (Path("requirements.txt"), Path("requirements-torch.txt"))
 # Permissive, or weak copyleft of files that we use as they are.
@@ -43,13 +45,14 @@ def licences() -> dict[str, tuple[str, str]]:
 
 def licence_of(one: Distribution) -> str:
     """Return a package's licence as its metadata says: the expression, else the classifiers, else the first line."""
-    if expression := one.metadata.get("License-Expression"):
+    metadata = cast(Message, one.metadata)  # what it is, and typed as less
+    if expression := metadata.get("License-Expression"):
         return str(expression)
-    classifiers = [line for line in one.metadata.get_all("Classifier") or [] if line.startswith("License ::")]
+    classifiers = [line for line in metadata.get_all("Classifier") or [] if line.startswith("License ::")]
     names = [line.rpartition(" :: ")[2] for line in classifiers]
     if known := [_LONG_NAMES.get(name, name) for name in names if name != "OSI Approved"]:
         return " AND ".join(known)
-    first = ((one.metadata.get("License") or "").strip().splitlines() or [""])[0]
+    first = ((metadata.get("License") or "").strip().splitlines() or [""])[0]
     return _LONG_NAMES.get(first, first)
 
 

@@ -18,6 +18,8 @@ from pydantic_core import PydanticUndefined
 
 from benchmarks.licences import table as licence_table
 from benchmarks.peers.table import render_peers
+from benchmarks.retrieval_table import render_retrieval
+from benchmarks.serving_tables import provenance, render_scaling, render_serving, render_triton
 from service.environment import OLD_NAMES, Variable, variables
 from service.settings import Settings
 
@@ -83,7 +85,7 @@ def _decoding(figure: dict[str, Any]) -> str:
             f"p99 {two['p99_ms']} ms two at a time; a replica holds {service['replica_rss_mb']} MB.",
             "",
             *_breakdown(figure),
-            _provenance(
+            provenance(
                 figure,
                 f"{figure['questions']['count']} questions ({figure['questions']['from']}), {figure['threads']} thread",
             ),
@@ -143,7 +145,7 @@ def render_quality(figure: dict[str, Any]) -> str:
         )
     rows.append(f"| QueryNER span F1 | {model['span_f1']['queryner']} | {rules['span_f1']['queryner']} |")
     rows += [f"| {label} | {model[key]} | {rules[key]} |" for key, label in names.items()]
-    return "\n".join([*rows, "", _provenance(figure, f"{model['questions']} questions")])
+    return "\n".join([*rows, "", provenance(figure, f"{model['questions']} questions")])
 
 
 def behaviour_classes() -> str:
@@ -156,55 +158,7 @@ def behaviour_classes() -> str:
         of_rules = rules["behaviour"]["by_class"].get(kind, "") if cases else ""
         shares = f"{dev.get(kind, '')} | {rules['classes'].get(kind, '')}"
         rows.append(f"| {kind} | {cases.get(kind, '')} | {of_rules} | {shares} |")
-    return "\n".join([*rows, "", _provenance(figure, f"{model['questions']} questions")])
-
-
-def render_serving(figure: dict[str, Any]) -> str:
-    """Return the results of the service under load and with failures, and its gateway's cost."""
-    steady, over, cache = figure["steady"], figure["overload"]["adaptive"], figure["cache"]
-    gateway, kept = figure["overhead"]["gateway_ms"], over["answered_within_deadline_and_allowance"]
-    bodies = over["mean_body_bytes"]
-    rows = [
-        ("capacity", f"{figure['capacity']['plans_per_second']} plans a second, every one decoded"),
-        (
-            f"{steady['share_of_capacity']:.0%} of it, Poisson arrivals, {steady['seconds']:.0f} s",
-            f"p50 {steady['latency_ms']['p50']} ms, p99 {steady['latency_ms']['p99']} ms, "
-            f"{steady['source_shares'].get('fallback', 0):.1%} planned by rule",
-        ),
-        (
-            f"{over['times_capacity']} times it, {over['seconds']:.0f} s",
-            f"goodput {over['goodput_share_of_capacity']:.1%} of capacity, on shorter questions "
-            f"({bodies['by_model']:.0f} bytes a body against {bodies['all']:.0f} of all); "
-            f"{over['model_answers_in_deadline']:.2%} of the model's answers in time, {kept:.3%} of all answered "
-            f"within 50 ms of the deadline; memory grew {over['server_memory_grown_mib']} MiB; recovered in "
-            f"{over['recovered_after_seconds']} s",
-        ),
-        (
-            f"questions that repeat (Zipf {cache['zipf_exponent']})",
-            f"{cache['hit_ratio']:.1%} from the cache, p50 {cache['latency_ms']['p50']} ms",
-        ),
-        ("the gateway adds to the bare engine", f"p50 {gateway['p50']} ms, p99 {gateway['p99']} ms"),
-    ]
-    for name, fault in figure["faults"].items():
-        lost = sum(fault["errors"].values()) + fault["sources"].get("shed", 0)
-        told = f"{lost} requests lost; full capacity after {fault['full_capacity_after_seconds']} s"
-        rows.append((f"{name}, at half of capacity", told))
-    table = ["| under load | what it did |", "|---|---|", *(f"| {name} | {what} |" for name, what in rows)]
-    return "\n".join([*table, "", _provenance(figure, "the load generator on the same cores")])
-
-
-def render_triton(figure: dict[str, Any]) -> str:
-    """Return what Triton adds to a generation, and its recovery times."""
-    added, recovery = figure["added_p50_ms"], figure["recovery"]
-    seconds = ", ".join(f"{each:g}" for each in recovery["seconds_to_full_capacity"])
-    text = (
-        f"{figure['identical_tokens']} of {figure['questions']['count']} questions get exactly the tokens of the model "
-        f"in process. gRPC and Triton {figure['tritonserver']} add {added['over_in_process']} ms (p50) to a "
-        f"generation, {added['over_pipe']} ms more than the pipe to a replica of our own. With a replica's process "
-        f"killed {recovery['kills']} times under load, full capacity was back after {seconds} s; {recovery['lost']} of "
-        f"{recovery['requests']} requests were lost."
-    )
-    return "\n".join([text, "", _provenance(figure, f"{figure['questions']['count']} questions")])
+    return "\n".join([*rows, "", provenance(figure, f"{model['questions']} questions")])
 
 
 def settings_table(names: Sequence[str] = ()) -> str:
@@ -251,12 +205,6 @@ def _default(value: Any) -> str:
     return "" if value in (None, "") or isinstance(value, SecretStr) else f"`{value}`"
 
 
-def _provenance(figure: dict[str, Any], what: str) -> str:
-    machine = figure["machine"]
-    where = f"{machine['cores']} cores of {machine['processor']}, torch {machine['torch']}"
-    return f"<sub>`{figure['command']}`: {what}, {where}.</sub>"
-
-
 def render_siege(figure: dict[str, Any]) -> str:
     """Return what each attack tried and what came of it, then health, memory and fresh connections."""
     columns = ("attack", "tried", "answered", "of them 429 or 503", "wrong", "hangs", "lost")
@@ -279,23 +227,33 @@ def render_siege(figure: dict[str, Any]) -> str:
             f"{'found nothing' if schema['passed'] else 'found something'} ({schema['examples']} examples). Lost for "
             f"good: {', '.join(lost) or 'nothing'}.",
             "",
-            _provenance(figure, f"{figure['seconds']:.0f} s, seed {figure['seed']}, attackers on the same cores"),
+            provenance(figure, f"{figure['seconds']:.0f} s, seed {figure['seed']}, attackers on the same cores"),
         ]
     )
+
+
+def siege_table() -> str:
+    """Return the table of the last siege."""
+    path = FIGURES / "siege.json"
+    if not path.is_file():  # it takes ten minutes of a machine that does nothing else
+        return "Nobody has run `make siege` on this tree yet."
+    return render_siege(json.loads(path.read_text(encoding="utf-8")))
 
 
 RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "decoding": render_decoding,
     "peers": render_peers,
     "quality": render_quality,
+    "scaling": render_scaling,
+    "retrieval": render_retrieval,
     "serving": render_serving,
-    "siege": render_siege,
     "triton": render_triton,
 }
 
 
 TABLES: dict[str, Callable[[], str]] = {
     "licences": licence_table,
+    "siege": siege_table,
     "settings": lambda: settings_table(COMMON_SETTINGS),
     "every_setting": every_setting,
     "decisions": decisions,

@@ -10,6 +10,7 @@ Both ways search the same SQLite FTS5 index with the same BM25 weights, raw word
 
 import argparse
 import asyncio
+import hashlib
 import json
 import math
 import random
@@ -96,6 +97,11 @@ def read_cases(products: Sequence[Product], path: Path = QUESTIONS) -> list[Case
             raise ValueError(f"{path}: no product is right for {row['query']!r}: mend its rule")
         cases.append(Case(row["split"], row["class"], row["query"], right))
     return cases
+
+
+def questions_hash() -> str:
+    """Return the SHA-256 of the questions' file: a figure of other questions is stale."""
+    return hashlib.sha256(QUESTIONS.read_bytes()).hexdigest()
 
 
 def recall(found: Sequence[str], right: frozenset[str]) -> float:
@@ -188,7 +194,9 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     cases = read_cases(list(catalogue.read(file)))
     shop = Shop.open(arguments.cache, file)
     questions = [case.query for case in cases]
-    figure = {"command": "make bench-retrieval", "machine": describe_machine(), "resamples": RESAMPLES}
+    asked = {"count": len(cases), "sha256": questions_hash()}
+    command = "python -m benchmarks.retrieval --rules-alone" if arguments.rules_alone else "make bench-retrieval"
+    figure: dict[str, Any] = {"command": command, "machine": describe_machine(), "questions": asked}
     if not arguments.rules_alone:
         if arguments.url:
             model_id, plans = arguments.url, asyncio.run(plans_of_service(questions, arguments.url))
@@ -205,16 +213,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=Settings().model_dir, help="model folder")
     parser.add_argument("--url", help="a service that runs, instead of replicas of its own")
-    parser.add_argument("--rules-alone", action="store_true", help="plans by rule alone; writes no figure")
+    parser.add_argument("--rules-alone", action="store_true", help="plans by rule alone: no model is loaded")
     parser.add_argument("--catalogue", type=Path, help="the sample catalogue's file; else as the shop finds it")
     parser.add_argument("--cache", type=Path, default=Settings().cache_dir)
     parser.add_argument("--output", type=Path, default=FIGURE)
     arguments = parser.parse_args()
     figure = measure(arguments)
     text = json.dumps(figure, indent=1) + "\n"
-    if not arguments.rules_alone:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(text, encoding="utf-8")
+    arguments.output.parent.mkdir(parents=True, exist_ok=True)
+    arguments.output.write_text(text, encoding="utf-8")
     sys.stdout.write(text)
 
 

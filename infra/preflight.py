@@ -178,8 +178,8 @@ def _named_by_id(settings: FleetSettings, clients: Clients) -> Iterator[Finding]
     if bundle := settings.load_balancer.authentication.trust_bundle:
         bucket, _, key = bundle.removeprefix("s3://").partition("/")
         asked.append((bundle, lambda: clients("s3").head_object(Bucket=bucket, Key=key)))
-    if key := settings.log_key:
-        asked.append((key, lambda: clients("kms").describe_key(KeyId=key)))
+    if log_key := settings.log_key:
+        asked.append((log_key, lambda: clients("kms").describe_key(KeyId=log_key)))
     for name, ask in asked:
         try:
             ask()

@@ -143,7 +143,14 @@ _passes_on(
     ("service", "torch", "train"),
     "Measure decoding strategies beside their peers.",
 )
-_passes_on(main, "rehearse", "rehearsal.load", ("service", "load"), "Put open-loop load on a service and report on it.")
+_passes_on(main, "load", "rehearsal.load", ("service", "load"), "Put open-loop load on a service and report on it.")
+_passes_on(
+    main,
+    "rehearse",
+    "rehearsal.twin",
+    ("service", "fleet", "load"),
+    "Simulate a fleet's day, with every request and fault: run, search, validate.",
+)
 _passes_on(main, "train", "training.recipe", ("service", "torch", "train"), "Make a model from data: hours on a CPU.")
 _passes_on(
     main, "finetune", "training.own_data", ("service", "torch", "train"), "Go on from a model with your own rows."

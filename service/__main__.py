@@ -9,7 +9,7 @@ import resource
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 
 import uvicorn
@@ -155,8 +155,9 @@ class Server(uvicorn.Server):
         waiting = [connection for listener in sockets or [] for connection in _accepted(listener)]
         for server in self.servers:
             server.close()
+        make: Callable[..., asyncio.Protocol] = self.config.http_protocol_class
         new_protocol = partial(
-            self.config.http_protocol_class,
+            make,
             config=self.config,
             server_state=self.server_state,
             app_state=self.lifespan.state,

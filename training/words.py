@@ -24,7 +24,7 @@ _MOST_SLIPS = 3  # a word that stands more often is no typo
 _NEVER_HEADS = ("brand", "color", "material", "audience", "size")
 _TIMES = 8
 _NEAR = 0.8
-_HEADER = "# Written by `python -m training.words`: words of products (count, facet, vertical), known words, frequent slips."
+_HEADER = "# Written by `python -m training.words`: words of products (count, facet, vertical), other words, slips."
 
 
 class _Seen:
@@ -56,7 +56,8 @@ class _Seen:
         """Return the word's line: its count, the facet that it mostly names, and a vertical where it names a thing."""
         facet, count = (self.facets[word].most_common(1) or [("-", 0)])[0]
         facet = facet if 2 * count > self.facets[word].total() else "-"
-        is_head = 4 * self.heads[word].total() >= self.counts[word]
+        heads = self.heads[word].total()
+        is_head = heads > _MOST_SLIPS or 4 * heads >= max(1, self.counts[word])
         facet = "type" if is_head and facet not in _NEVER_HEADS else facet
         vertical, count = (self.heads[word].most_common(1) or [("-", 0)])[0]
         vertical = vertical if 2 * count > self.heads[word].total() else "-"
@@ -66,7 +67,7 @@ class _Seen:
 def word_list(tokenizer: Path) -> str:
     """Return the text of the list. Raises OSError, ValueError."""
     seen = _seen()
-    products = sorted(word for word, count in seen.counts.items() if count >= _LEAST_COUNT )
+    products = sorted(word for word, count in seen.counts.items() if count >= _LEAST_COUNT)
     vocabulary = json.loads(tokenizer.read_text(encoding="utf-8"))["model"]["vocab"]
     english = {token[1:].lower() for token in vocabulary if token[0] == "Ġ" and _WORD.fullmatch(token[1:].lower())}
     slips = dict(line.split(maxsplit=1) for _, line, _ in sections("spelling.txt"))

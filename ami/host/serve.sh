@@ -54,7 +54,7 @@ run_container() { # replicas, then further options of docker run
   local replicas=$1
   shift
   docker rm --force peakplan >/dev/null 2>&1 || true
-  # Its address is the host's: one hop less, and /drain and /reload stay open to the host alone.
+  # Its address is the host's: one hop less, and callers' addresses are their own.
   exec docker run --rm --pull never --name peakplan --network host --log-driver none \
     --read-only --tmpfs /tmp:rw,exec,nosuid,nodev,size=256m --shm-size 1g \
     --cap-drop ALL --security-opt no-new-privileges --pids-limit 4096 \

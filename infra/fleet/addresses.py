@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 LARGEST_PREFIX, SMALLEST_PREFIX = 16, 28
 # AWS reserves the first four addresses of a subnet and its last. Source: Amazon VPC user guide, Subnet CIDR blocks.
 TAKEN_BY_AWS = 5
-# Nodes that an Application Load Balancer may grow to in one zone; stated: AWS asks for 8 free addresses to begin with,
-# gives no upper limit, and a /25 a balancer is what its support recommends for much traffic.
+# Nodes that an Application Load Balancer may grow to in one zone: assumed. AWS asks for a /27 with 8 free addresses
+# (Elastic Load Balancing user guide, Subnets for your load balancer) and gives no upper limit.
 LOAD_BALANCER_ADDRESSES = 100
 # Subnets of this size have addresses for thousands of hosts; the rest stays free for other uses of the VPC.
 LARGEST_SUBNET_PREFIX, LARGEST_PUBLIC_PREFIX = 20, 24

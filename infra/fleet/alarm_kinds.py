@@ -12,7 +12,7 @@ from infra.fleet.settings import FleetSettings
 
 Comparison = Literal["GreaterThanThreshold", "GreaterThanOrEqualToThreshold"]
 Missing = Literal["breaching", "notBreaching"]
-# A period of at least this length is never empty because its data is late.
+# A period of at least this length is never empty because its data is late: assumed, no document gives a bound.
 LATEST_DATA_SECONDS = 300
 SLO_WINDOW_HOURS = 28 * 24
 # More than half of all answers bad is an outage under any goal, even one too lax for any burn rate to reach its line.

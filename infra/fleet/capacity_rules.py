@@ -11,7 +11,7 @@ from infra.fleet.violations import Rule, Violation
 if TYPE_CHECKING:
     from infra.fleet.settings import FleetSettings
 
-# This is the default quota "Scheduled actions per Auto Scaling group".
+# "Scheduled actions per Auto Scaling group", which AWS does not raise (Amazon EC2 Auto Scaling user guide, Quotas).
 SCHEDULED_ACTIONS = 125
 
 

@@ -17,7 +17,7 @@ ACTION_EVERY_SECONDS = 60
 
 # An instance warms up from InService on, after its hook: it serves at once, so the group's default is 0. Policies that
 # add count it once its first readings have arrived: until then readings tell of the old size, and what they ask for,
-# multiplied with the new size, would be half as much again (rehearsal/surge.py shows it). This delays no addition.
+# multiplied with the new size, would be half as much again (rehearsal/twin shows it). This delays no addition.
 GROUP_WARM_UP_SECONDS = 0
 READINGS_WARM_UP_SECONDS = 30
 

@@ -11,6 +11,7 @@ import signal
 import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +25,15 @@ from rehearsal.load.client import Sample, Shot
 from rehearsal.load.probes import closed_loop, harmed, in_turns, warm_up
 from rehearsal.load.result import latency_summary, shown, summarise
 from rehearsal.load.server import Server, ServerError, serving
+from service.planner.prompt import render_prompt
 
 FIGURE = Path("docs/figures/serving.json")
 DEADLINE_MS = 300
 ORDERS = ("oldest", "newest", "adaptive")
-PARTS = ("capacity", "steady", "overload", "cache", "overhead", "faults")
+PARTS = ("capacity", "steady", "overload", "cache", "overhead", "service_times", "faults")
 _NO_CACHE = {"PEAKPLAN_CACHE_ENTRIES": 0}
+_BANDS = 4  # of question lengths, each with as many questions
+_QUANTILES = 200  # of each band's service times
 _CALM_SECONDS = 10.0  # of observed recovery after an overload
 _CALM_SHARE = 0.3  # of capacity
 
@@ -91,6 +95,27 @@ class Campaign:
             "engine_less_model_ms": latency_summary(bare),
             "gateway_ms": latency_summary([seconds - engine for seconds in served]),
         }
+
+    def service_times_part(self) -> dict[str, Any]:
+        """Measure how long replicas take for questions of different lengths, at half of the capacity.
+
+        `rehearsal/twin` draws from this. A band holds a quarter of the questions, from the shortest prompts on; its
+        quantiles are evenly spaced, each the middle of a two-hundredth.
+        """
+        length = 240 * self._scale
+        times = arrivals.poisson(0.5 * self.capacity, length)
+        asked = mix.draw(self._questions, len(times), 0.0)
+        with self._serving(_NO_CACHE) as server:
+            self._warm_up(server)
+            samples = run(server.url, self._shots(times))
+        found = sorted(
+            (len(render_prompt(question)), answer.model_seconds)
+            for question, answer in zip(asked, map(shown, samples), strict=True)
+            if answer.model_seconds is not None
+        )
+        edges = [round(number * len(found) / _BANDS) for number in range(_BANDS + 1)]
+        bands = [_band(found[begin:end], len(found)) for begin, end in pairwise(edges) if end > begin]
+        return {"share_of_capacity": 0.5, "requests": len(found), "bands": bands}
 
     def faults_part(self) -> dict[str, Any]:
         """Kill replicas at half of the capacity; measure what was lost, and how soon all are back."""
@@ -209,6 +234,18 @@ def _lengths(shots: Sequence[Shot], samples: Sequence[Sample]) -> dict[str, floa
     return {
         "all": round(statistics.fmean(lengths), 1),
         "by_model": round(statistics.fmean(by_model or [0.0]), 1),
+    }
+
+
+def _band(found: Sequence[tuple[int, float]], of: int) -> dict[str, Any]:
+    """Return one band of lengths and seconds: its share of `of` requests, and evenly spaced quantiles."""
+    seconds = sorted(each for _, each in found)
+    middles = [int((number + 0.5) / _QUANTILES * len(seconds)) for number in range(_QUANTILES)]
+    return {
+        "share": round(len(found) / of, 4),
+        "mean_characters": round(statistics.fmean(length for length, _ in found), 1),
+        "mean_ms": round(1000 * statistics.fmean(seconds), 3),
+        "quantiles_ms": [round(1000 * seconds[middle], 3) for middle in middles],
     }
 
 

@@ -1,15 +1,19 @@
-"""`python -m rehearsal.twin run|search|validate`: does a fleet hold, which cheaper one would, and is the twin right?
+"""`python -m rehearsal.twin run|search|validate|gate`: does a fleet hold, would a cheaper one, is the twin right?
 
-`make rehearse`, `make rehearse-search` and `make rehearse-validate` run it. Exit codes: 0 PASS, 1 FAIL, 2 for input
-that cannot be used.
+`make rehearse`, `make rehearse-search` and `make rehearse-validate` run it, and `make deploy` the gate: it rehearses
+every scenario, and refuses where one fails, unless somebody gives a reason, which is logged. Exit codes: 0 PASS, 1
+FAIL, 2 for input that cannot be used.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import sys
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from infra.fleet.__main__ import fleet_file
@@ -26,11 +30,18 @@ from rehearsal.twin.work import ServiceTimesError, measured, stated
 TRAFFIC = "world-cup-98-jun30"
 # `python -m rehearsal.twin` runs where the figures are, as the other programs of this folder do.
 OUTPUT = Path("runs/rehearsal")
+FORCED = "forced.jsonl"  # beside the report: who deployed a fleet that fails, when and why
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line; return the exit code."""
     options = _parser().parse_args(words)
+    code = _outcome(options)
+    return _gate(options, code) if options.command == "gate" else code
+
+
+def _outcome(options: argparse.Namespace) -> int:
+    """Return the exit code; what cannot be used is one line on standard error."""
     try:
         if options.command == "validate":
             from rehearsal.twin.validation import validate
@@ -44,6 +55,24 @@ def main(words: Sequence[str] | None = None) -> int:
     except OverflowError as error:
         print(f"the rehearsal stops: {error}", file=sys.stderr)
     return 2
+
+
+def _gate(options: argparse.Namespace, code: int) -> int:
+    """Return 0 where the rehearsal passed, or where somebody gave a reason to deploy all the same, which is logged."""
+    if not code:
+        return 0
+    reason = options.force.strip()
+    if not reason:
+        _say('the deploy is refused; FORCE="reason" overrides, and is logged')
+        return code
+    user = os.environ.get("USER") or os.environ.get("LOGNAME") or "unknown"
+    entry = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "by": user, "fleet": options.fleet}
+    options.output.mkdir(parents=True, exist_ok=True)
+    log = options.output / FORCED
+    with log.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(entry | {"traffic": options.traffic, "exit_code": code, "reason": reason}) + "\n")
+    _say(f"FORCED by {user}: {reason} (logged in {log})")
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -64,6 +93,12 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--hosts", type=_count, help="hosts a cell, fixed, instead of the fleet file's")
         else:
             command.add_argument("--prices", type=Path, default=PRICES, help="another price file")
+    command = commands.add_parser("gate", help="refuse a deploy of a fleet that does not hold")
+    command.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
+    command.add_argument("--traffic", default=TRAFFIC, help="a trace by name, or a CSV file of second,requests")
+    command.add_argument("--force", default="", help="the reason to deploy all the same, which is logged")
+    command.add_argument("--output", type=Path, default=OUTPUT)
+    command.set_defaults(scenario="all", seeds=1, hosts=None, peak=1.0, times="stated")
     command = commands.add_parser("validate", help="the twin against the live service, side by side")
     command.add_argument("--scale", type=_multiple, default=1.0, help="of the runs' length")
     command.add_argument("--output", type=Path, default=OUTPUT)

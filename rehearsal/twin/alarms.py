@@ -97,7 +97,8 @@ def _minutes(course: Course, scenario: Scenario) -> dict[str, list[Value]]:
     count = max(len(course.values) // _WINDOWS, 1)
 
     def summed(name: str) -> np.ndarray:
-        return course.column(name)[: count * _WINDOWS].reshape(count, -1).sum(axis=1)
+        sums: np.ndarray = course.column(name)[: count * _WINDOWS].reshape(count, -1).sum(axis=1)
+        return sums
 
     def last(name: str) -> np.ndarray:
         return course.column(name)[: count * _WINDOWS].reshape(count, -1)[:, -1]
@@ -121,9 +122,9 @@ def _minutes(course: Course, scenario: Scenario) -> dict[str, list[Value]]:
         "GroupInServiceInstances": in_service,
         "DeployInProgress": _since(course, count) * scenario.fault.endswith("release"),
     }
-    lists: dict[str, list[Value]] = {
-        name: [float(values[0])] * _BEFORE + [*map(float, values)] for name, values in found.items()
-    }
+    lists: dict[str, list[Value]] = {}
+    for name, values in found.items():
+        lists[name] = [*[float(values[0])] * _BEFORE, *map(float, values)]
     if scenario.fault == "silence" and course.fault is not None:
         begin = _BEFORE + int(course.fault // _MINUTE)
         for name in _OF_HOSTS:

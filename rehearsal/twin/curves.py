@@ -98,7 +98,10 @@ def steady(seconds: int, name: str = "steady") -> Curve:
 def flash(seconds: int, at: float, times: float, within: float = 60, holds: float = 900, falls: float = 600) -> Array:
     """Return a factor for each second: 1, growing linearly to `times` from `at` on, held, and falling again."""
     moments = np.arange(seconds) + 0.5
-    return np.interp(moments, [at, at + within, at + within + holds, at + within + holds + falls], [1, times, times, 1])
+    factor: Array = np.interp(
+        moments, [at, at + within, at + within + holds, at + within + holds + falls], [1, times, times, 1]
+    )
+    return factor
 
 
 def _rows(path: Path) -> tuple[list[int], Array]:
@@ -152,7 +155,8 @@ def _by_second(counts: Array, width: int) -> Array:
     """
     if width >= 10:
         middles = (np.arange(len(counts)) + 0.5) * width
-        return np.interp(np.arange(len(counts) * width) + 0.5, middles, counts / width)
+        rates: Array = np.interp(np.arange(len(counts) * width) + 0.5, middles, counts / width)
+        return rates
     minutes = np.repeat(counts, width) / width
     span = min(60, len(minutes))
     around = np.convolve(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import datetime
 
 import numpy as np
 
@@ -128,7 +129,7 @@ class AutoScalingGroup:
             for number in range(self.law.warm_pool.size(count)):
                 self.warm[(count + number) % self._zones] += 1
 
-    def decide(self, reading: Metrics | None, time: object) -> int:
+    def decide(self, reading: Metrics | None, time: datetime) -> int:
         """Let the law act on a reading; return the capacity that it wants."""
         now = self.cell.now
         old = sum(host.arrived and now - host.ready >= READINGS_WARM_UP_SECONDS for host in self.hosts)
@@ -138,7 +139,7 @@ class AutoScalingGroup:
             time,
             PERIOD_SECONDS,
             old,
-            self.desired,  # type: ignore[arg-type]
+            self.desired,
         )
         self.resize(wanted)
         return wanted

@@ -88,7 +88,8 @@ def html(report: Report) -> str:
 <title>{escape(report.headline)}</title><style>{STYLE.read_text(encoding="utf-8")}</style></head><body>
 <h1 class="{state}">{escape(report.headline)}</h1>{warning}
 <p>{report.seeds} seeds at {" and ".join(map(str, NODES))} balancer nodes; one cell of {report.plan.settings.cells},
-every request simulated. Shares are of all that the trace asks.</p>
+every request simulated. Shares are of all that the trace asks;
+after a fault, which comes once a day, of all that a day like it asks.</p>
 <h2>Scenarios</h2>{_scenarios(report)}{f"<ul>{left_out}</ul>" if left_out else ""}
 {_frontier(report.frontier)}
 <h2>Timelines</h2>{"".join(_timeline(report, outcome) for outcome in report.outcomes)}

@@ -30,7 +30,7 @@ from rehearsal.twin.cell import (
     Mode,
     percentile,
 )
-from rehearsal.twin.curves import Curve, flash
+from rehearsal.twin.curves import DAY, Curve, flash
 from rehearsal.twin.hosts import WARM_UP, AutoScalingGroup, Host, Numbers, notices
 from rehearsal.twin.scenarios import Scenario
 from rehearsal.twin.work import Work, group_share, questions, remembered
@@ -74,6 +74,7 @@ class Course:
     begins: datetime
     offset: int  # seconds into the curve at which the run begins
     curve_requests: float  # expected in the whole curve
+    day_requests: float  # in a day like it
     left_in_flight: int
     arrived: int
 
@@ -102,9 +103,9 @@ def begins(situation: Situation) -> datetime:
     zone = ZoneInfo(settings.traffic.time_zone)
     monday = datetime(2027, 3, 1, tzinfo=zone)
     calendar = Calendar.of_group(settings, settings.groups[0])
-    floors = [(calendar.floor_at(monday + timedelta(hours=hour)), hour) for hour in range(24 * 5)]
-    highest = max(floors)[0]
-    hour = next(hour for floor, hour in floors if floor == highest)
+    floors = [calendar.floor_at(monday + timedelta(hours=hour)) for hour in range(24 * 6)]
+    # The forecast's fullest hours: the peak falls into the third of at least five that have the highest floor.
+    hour = next(hour for hour in range(24 * 5) if set(floors[hour : hour + 5]) == {max(floors)})
     return (monday + timedelta(hours=hour + 2) - timedelta(seconds=situation.curve.peak_second)).astimezone(UTC)
 
 
@@ -161,7 +162,16 @@ class Run:
         values[:, 1 : 1 + len(OUTCOMES)] = self._cell.outcomes[: len(values)]  # some ended after their window
         values[:, 0] = self._cell.outcomes[: len(values)].sum(axis=1)
         left = self._cell.arrived - int(self._cell.outcomes.sum())
-        return Course(values, self._fault, self._begins, self._offset, self._curve_requests, left, self._cell.arrived)
+        return Course(
+            values=values,
+            fault=self._fault,
+            begins=self._begins,
+            offset=self._offset,
+            curve_requests=self._curve_requests,
+            day_requests=self._curve_requests * max(1.0, DAY / self._situation.curve.seconds),
+            left_in_flight=left,
+            arrived=self._cell.arrived,
+        )
 
     def _make_cell(self) -> Cell:
         situation, scenario = self._situation, self._scenario
@@ -179,13 +189,10 @@ class Run:
         constants = Constants(retries=scenario.retries)
         cell = Cell(load, nodes=situation.nodes, hosts=room + room // 2 + 20, constants=constants)
         if scenario.remembers:
-            each = float(self._rates[:60].mean()) / max(
-                1, sum(self._standing(group) for group in self._settings.groups)
-            )
-            kept = remembered(
-                load.question_share, len(cell.remembered_until), each, constants.cache_seconds, situation.seed
-            )
-            cell.remembered_until[:] = kept
+            standing = max(1, sum(self._standing(group) for group in self._settings.groups))
+            each = float(self._rates[:60].mean()) / standing
+            rows, kept = len(cell.remembered_until), constants.cache_seconds
+            cell.remembered_until[:] = remembered(load.question_share, rows, each, kept, situation.seed)
         return cell
 
     def _most(self, group: Group) -> int:
@@ -238,7 +245,7 @@ class Run:
             [0.0] * (1 + len(OUTCOMES))
             + [1000 * percentile(cell.latencies, 0.99), sum(group.desired for group in self._groups)]
             + [sum(len([h for h in group.hosts if h.arrived]) for group in self._groups), self._needed(rate)]
-            + [sum(sum(group.warm.values()) for group in self._groups), sum(serving) - len(self._faulty)]
+            + [sum(sum(group.warm.values()) for group in self._groups), sum(serving)]
             + [offered, replica_seconds, answered, degraded, shed]
             + [1000 * percentile(model, 0.99), 1000 * percentile(queue, 0.99)]
         )

@@ -49,20 +49,21 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether every limit was kept."""
-        return all(judgement.holds for judgement in self.judgements)
+        """Whether every limit was kept, and the harm had ended by the end of the run."""
+        return all(judgement.holds for judgement in self.judgements) and self.recovery_minutes is not None
 
 
 def judge(course: Course, scenario: Scenario, settings: FleetSettings) -> Verdict:
     """Judge a course.
 
-    Shares are of everything that the curve asks (of its fullest day where it is longer): outside the simulated time a
-    scenario is the nominal day, which the rehearsal simulates whole.
+    Shares are of everything that the curve asks: outside the simulated time a scenario is the nominal curve, which the
+    rehearsal simulates whole. A fault happens once a day, so after one they are of a day like the curve.
     """
     starts = np.arange(len(course.values)) * float(PERIOD_SECONDS)
     since = np.full(len(starts), np.inf) if course.fault is None else starts + PERIOD_SECONDS - course.fault
     after = since > 0
-    asked = max(course.curve_requests, float(course.column("requests").sum()), 1.0)
+    whole = course.curve_requests if course.fault is None else course.day_requests
+    asked = max(whole, float(course.column("requests").sum()), 1.0)
     surging = after & (since <= settings.surge.recover + PERIOD_SECONDS) & scenario.is_surge
     by_rule = float(course.column("rules")[~surging].sum()) / asked
     bad = course.column("failed") + course.column("shed")

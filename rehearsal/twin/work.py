@@ -49,8 +49,9 @@ def log_normal(mean: float, p99: float) -> Array:
     sigma = _Z_99 - math.sqrt(_Z_99**2 - 2 * ratio)
     normal = NormalDist()
     points = np.array([normal.inv_cdf((index + 0.5) / QUANTILES) for index in range(QUANTILES)])
-    times = np.exp(math.log(mean) - sigma**2 / 2 + sigma * points)
-    return times * (mean / times.mean())  # what the table's ends cut off
+    times: Array = np.exp(math.log(mean) - sigma**2 / 2 + sigma * points)
+    times *= mean / times.mean()  # what the table's ends cut off
+    return times
 
 
 def stated(settings: FleetSettings) -> Work:
@@ -90,7 +91,8 @@ def measured(settings: FleetSettings, figure: Path = FIGURE) -> Work:
 def questions(distinct: int = DISTINCT, exponent: float = ZIPF) -> Array:
     """Return the cumulated shares of questions by rank: Zipf's law, as rehearsal/load/mix.py draws them."""
     weights = (np.arange(distinct) + 1.0) ** -exponent
-    return np.cumsum(weights) / weights.sum()
+    shares: Array = np.cumsum(weights) / weights.sum()
+    return shares
 
 
 def remembered(shares: Array, hosts: int, rate: float, seconds: float, seed: int) -> Array:

@@ -66,9 +66,12 @@ class HttpProtocol(HttpToolsProtocol):
     max_body_bytes = 16 * 1024
     body_timeout_seconds = 10.0
     max_connections = 4096
-    on_refusal: ClassVar[Callable[[str, int], None]] = staticmethod(lambda _, __: None)
     idle: ClassVar[dict["HttpProtocol", None]] = {}  # connections whose request has not begun, in order of age
     turnstile: ClassVar[Turnstile] = Turnstile()
+
+    @staticmethod
+    def on_refusal(request_id: str, status: int) -> None:
+        """Take the identifier and the status of what was refused before it was a request."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)

@@ -81,11 +81,10 @@ class Closed:
         return stands
 
     def _reprice(self, stands: Standing, said: Phrases, utterance: int, named: frozenset[int]) -> None:
-        now: Price | None = Price(said.price_min, said.price_max, said.currency, (0, 0))
-        if not said.prices:
-            now = self._restated(stands.price, utterance, named)
-            if now is None:
-                return
+        spoken = Price(said.price_min, said.price_max, said.currency, (0, 0))
+        now = spoken if said.prices else self._restated(stands.price, utterance, named)
+        if now is None:
+            return
         currency = now.currency or stands.price.currency
         stands.price = replace(now, currency=currency)
         stands.prices += [((utterance, price.span[0]), price) for price in said.prices or (stands.price,)]

@@ -12,9 +12,9 @@ from service.planner import fallback_words as lists
 from service.planner.closed import Closed
 from service.planner.plan import MAX_PARTS, Plan
 from service.planner.plan_text import FacetSpan, PlanDraft
-from service.planner.queries import FUNCTION_WORDS, complete_plan
+from service.planner.queries import FUNCTION_WORDS, NAMING_FACETS, complete_plan
 from service.planner.question import Question
-from service.planner.spelling import correct_word, is_known, words
+from service.planner.spelling import correct, correct_word, is_known, words
 from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 
 MAX_TYPE_WORDS = 3
@@ -25,7 +25,11 @@ _MEASURE = re.compile(
 _BREAK = re.compile(r"[.,;:?!()\[\]|]")
 _MAX_LEAD_CHARACTERS = 200
 _SKIPPED = lists.FILLERS | lists.LINKS | lists.NEGATIONS | FUNCTION_WORDS
+_UNTELLING = _SKIPPED | lists.TALK | lists.QUESTION_VERBS
 _SIZES_OF_TWO_WORDS = ("plus", "king", "queen", "full", "twin")
+_BRANDS = frozenset(("brand", "line"))
+_NAMES = frozenset((*NAMING_FACETS, "theme", "material"))
+_LONG = 6  # words that a search query of a few words has not
 _GOVERNED = {"with": "feature", "for": "audience"}
 _ATTRIBUTES = frozenset(("brand", "color", "material", "feature", "occasion", "condition", "origin", "shape", "time"))
 
@@ -41,13 +45,14 @@ def fallback_draft(question: Question, vocabulary: Vocabulary) -> PlanDraft:
     if _is_foreign(question):
         return PlanDraft("keyword", DEFAULT_INTENT, foreign=True)
     mode = "conversational" if lists.CONVERSATIONAL.search(text) else "keyword"
-    intent = _intent(question, text, mode)
+    closed = Closed(question)
+    intent = _intent(question, text, mode, closed)
     draft = PlanDraft(mode, intent if intent in vocabulary.intents else DEFAULT_INTENT)
     if vocabulary.intents[draft.intent].products:
         if draft.intent == "ask_product":
             draft.sources = ["reviews", "qa"] if lists.REVIEW_QUESTION.search(text) else ["qa", "catalog"]
             draft.sources = [source for source in draft.sources if source in vocabulary.sources]
-        spans = _Spans(question, draft.intent)
+        spans = _Spans(question, draft.intent, closed)
         draft.spans = [span for span in spans.find() if span.facet in vocabulary.facets]
         draft.vertical = spans.vertical if spans.vertical in vocabulary.verticals else None
     return draft
@@ -67,12 +72,14 @@ def _is_foreign(question: Question) -> bool:
     return foreign >= 1 and (foreign + strange) * 2 > len(own) and (foreign > 1 or strange > 0 or accents)
 
 
-def _intent(question: Question, text: str, mode: str) -> str:
+def _intent(question: Question, text: str, mode: str, closed: Closed) -> str:
     own = [word.text for word in question.own_words]
     is_follow_up = len(question.utterances) > 1
-    if all(word in lists.TALK for word in own) and any(word not in FUNCTION_WORDS for word in own):
+    if all(correct_word(word.strip("!?.,")) in lists.TALK for word in own) and not lists.SUPPORT_WORDS.search(text):
         return "small_talk"
-    names_thing = mode == "keyword" and len(own) > 1 and any(words().facets.get(word) == "type" for word in own[-2:])
+    text = lists.SLOGAN.split(correct(lists.GREETING.sub("", text)))[0]
+    facets = {word: words().facets.get(word) for word in own if word not in _UNTELLING}
+    names_thing = mode == "keyword" and 1 < len(own) < _LONG and any(facets.get(word) == "type" for word in own[-2:])
     for intent, pattern in lists.SUPPORT_INTENTS:
         if pattern.search(text) and not (names_thing and not lists.STRONG_SUPPORT.search(text)):
             return intent
@@ -80,24 +87,35 @@ def _intent(question: Question, text: str, mode: str) -> str:
         return "out_of_scope"
     if lists.COMPARISON.search(text) and not lists.TITLES.search(text):
         return "compare_products"
-    if lists.ADVICE.search(text) and not is_follow_up:
-        return "advise"
-    if not lists.WISH.search(text) and not (is_follow_up and lists.FOLLOW_UP.search(text)):
-        if lists.QUESTION_START.search(text) or (text.endswith("?") and len(own) > 1):
-            return "ask_product"
-    return DEFAULT_INTENT
+    brands = not _BRANDS.isdisjoint(facets.values())
+    said = closed.phrases[-1]
+    if said.prices or said.offers or said.sort != "relevance":
+        return DEFAULT_INTENT  # "which lamp is the cheapest" looks for it
+    asks = bool(lists.ASKING.search(text))
+    if not asks and not (lists.WISH.search(text) or (is_follow_up and lists.FOLLOW_UP.search(text))):
+        asks = bool(lists.QUESTION_START.search(text)) or (text.endswith("?") and brands and len(own) > 1)
+    advises = lists.ADVICE.search(text) and not is_follow_up and not (brands and asks)
+    is_about_product = is_follow_up or not _NAMES.isdisjoint(facets.values()) or not all(map(_is_word, facets))
+    if (asks or advises) and not is_about_product:
+        return "out_of_scope"
+    return "advise" if advises else "ask_product" if asks else DEFAULT_INTENT
+
+
+def _is_word(text: str) -> bool:
+    return text.replace("'", "").isalpha() and is_known(text)
 
 
 class _Spans:
     """Finds facet spans. Every word belongs to at most one span; `taken` marks words that are already in one."""
 
-    def __init__(self, question: Question, intent: str) -> None:
+    def __init__(self, question: Question, intent: str, closed: Closed) -> None:
         self._question = question
         self._intent = intent
         self._words = question.words
         self._newest = len(question.utterances) - 1
+        self._is_said = bool(lists.CONVERSATIONAL.search(question.text.lower()))
         self._compares = intent == "compare_products"
-        self._closed = Closed(question)
+        self._closed = closed
         asks = intent in ("ask_product", "advise")
         self._skipped = _SKIPPED | (lists.QUESTION_VERBS if intent != DEFAULT_INTENT else frozenset())
         refusing = () if asks else self._closed.refusals
@@ -133,24 +151,37 @@ class _Spans:
         runs = list(self._runs(indices, utterance))
         things = self._things(indices) if utterance == self._newest else []
         free = [run for run in runs if not self._is_governed(run[0])]
-        runs = free + [run for run in runs if run not in free and is_first]
+        runs = free + [run for run in runs if run not in free and is_first and not self._is_said]
         for thing in things:
             for run in runs:
                 if set(run) <= set(thing) and (self._compares or self._facets[run[-1]] == "type"):
                     self._take("type", run[0], run[-1])
-        head = next((run for run in runs if self._facets[run[-1]] == "type"), runs[0] if runs and is_first else None)
+        head = next(
+            (run for run in runs if self._facets[run[-1]] == "type"),
+            runs[0] if runs and is_first and not self._is_said else None,
+        )
         if head and not things:
             self._take("type", max(head[0], head[-1] - MAX_TYPE_WORDS + 1), head[-1])
-        elif runs and not things and self._intent == DEFAULT_INTENT:
+        elif runs and not things and self._intent == DEFAULT_INTENT and not is_first:
             is_name = not any(is_known(self._text(index)) for index in runs[0])
             self._take("brand" if is_name else "feature", runs[0][0], runs[0][-1])
         for index in indices:
             self._match_phrase(index)
-            if not is_first and index not in self._taken and index not in self._barred and _NUMBER.match(self._name(index)):
+            if (
+                not is_first
+                and index not in self._taken
+                and index not in self._barred
+                and _NUMBER.match(self._name(index))
+            ):
                 self._take("size", index, index)  # "what about 75?"
         self._merge(indices)
         spans = sorted({span for index, span in self._taken.items() if index in indices}, key=lambda span: span.first)
         return [replace(span, part=self._part(span, things)) for span in spans]
+
+    def _join(self, left: FacetSpan, right: FacetSpan) -> None:
+        if left.facet in ("brand", "color", "material", "audience") and left.refused == right.refused:
+            span = replace(left, last=right.last)
+            self._taken.update(dict.fromkeys(range(span.first, span.last + 1), span))
 
     def _part(self, span: FacetSpan, things: list[list[int]]) -> int:
         """Return the part that a span belongs to; what a comparison says after its last thing is for all of them."""
@@ -163,14 +194,14 @@ class _Spans:
         for index in indices[1:]:
             left, right = self._taken.get(index - 1), self._taken.get(index)
             if left and right and left != right and left.facet == right.facet and self._joined(index - 1):
-                if left.facet in ("brand", "color", "material", "audience") and left.refused == right.refused:
-                    span = replace(left, last=right.last)
-                    self._taken.update(dict.fromkeys(range(span.first, span.last + 1), span))
+                self._join(left, right)
 
     def _runs(self, indices: list[int], utterance: int) -> Iterator[list[int]]:
         """Yield runs of words that may be a thing's name: content words between function words, marks and facets."""
         start = self._after_lead_in(utterance)
-        self._lead_ends[utterance] = next((i for i in indices if self._words[i].start >= start), indices[-1] + 1 if indices else 0)
+        self._lead_ends[utterance] = next(
+            (i for i in indices if self._words[i].start >= start), indices[-1] + 1 if indices else 0
+        )
         run: list[int] = []
         for index in indices:
             if self._words[index].start >= start and self._is_content(index):
@@ -296,7 +327,9 @@ class _Spans:
             self._take("color", index, index + 1)
         elif word in lists.MATERIAL_MODIFIERS and self._facets_at(index + 1) == "material" and self._joined(index):
             self._take("material", index, index + 1)
-        elif (facet in _ATTRIBUTES and (facet not in ("feature", "origin") or not self._is_last(index))) or facet == "audience":
+        elif (
+            facet in _ATTRIBUTES and (facet not in ("feature", "origin") or not self._is_last(index))
+        ) or facet == "audience":
             self._take(facet, index, index)
 
     def _is_last(self, index: int) -> bool:

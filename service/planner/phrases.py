@@ -165,7 +165,9 @@ class _Reading:
             if at in self._taken or at in quoted or words.texts[at] not in _CLOSED:
                 at += 1
                 continue
-            stop = next((index for index in range(at, min(at + _LONGEST, len(words.texts))) if index in self._taken), None)
+            stop = next(
+                (index for index in range(at, min(at + _LONGEST, len(words.texts))) if index in self._taken), None
+            )
             match = _CLOSED.match(words, at, stop)
             if match is None:
                 at += 1

@@ -1,17 +1,31 @@
 """The amounts in a question: numbers in digits or in words, with an adjacent currency."""
 
 import re
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from service.planner.numbers import spelled_number
 from service.planner.phrases_words import Words, sections
 
 _MAX_AMOUNT: Final = 10_000_000
-_MAX_NUMBER_WORDS: Final = 8
+_MOST_NUMBER_WORDS: Final = 8
 _GLUED = re.compile(r"(\d{1,3}(?:,\d{3}){1,2}|\d{1,7})(\.\d{1,2})?(k)?([^\W\d_]*)")
 CURRENCIES: Final = dict(entry.split("=") for entry in sections()["price.currencies"])
 _SIGNS = frozenset(entry for entry in CURRENCIES if not entry.isalpha())
 _DOLLARS = dict(entry.split("=") for entry in sections()["price.dollars"])
+
+_UNITS = {
+    word: value
+    for value, word in enumerate(
+        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+        "seventeen eighteen nineteen".split()
+    )
+}
+_TENS = {
+    word: 10 * value
+    for value, word in enumerate("twenty thirty forty fifty sixty seventy eighty ninety".split(), start=2)
+}
+_SCALES = {"hundred": 100, "thousand": 1000, "grand": 1000}
+_NUMBER_WORDS = frozenset({*_UNITS, *_TENS, *_SCALES})
 
 
 class Amount(NamedTuple):
@@ -51,7 +65,7 @@ def _amount_at(words: Words, first: int) -> Amount | None:
             value *= {"hundred": 100}.get(words.at(end), 1000)
             end += 1
     else:
-        spelled = spelled_number(words.texts[first : first + _MAX_NUMBER_WORDS])
+        spelled = _spelled(words.texts[first : first + _MOST_NUMBER_WORDS])
         if spelled is None:
             return None
         value, end, code = spelled[0], first + spelled[1], None
@@ -87,3 +101,41 @@ def _with_currency(words: Words, amount: Amount) -> Amount:
     if words.at(end) in ("pounds", "pound"):
         return amount._replace(pounds=True)
     return amount
+
+
+def _spelled(words: Sequence[str]) -> tuple[float, int] | None:
+    """Return (value, number of words) of the number that the words begin with: "two hundred", "twenty-five".
+
+    Hyphens count as words. A lone "one" or "a" is no number.
+    """
+    if words[0] not in _NUMBER_WORDS and words[0] not in ("a", "couple"):
+        return None
+    total, current, used, at = 0, 0, 0, 0
+    if words[0] in ("a", "couple"):  # "a hundred", "a couple of hundred"
+        lead = [word for word in words[:3] if word in ("a", "couple", "of")]
+        if words[0] == "a" and len(words) > 1 and words[1] not in ("couple", *_SCALES):
+            return None
+        at, current = len(lead), 2 if "couple" in lead else 1
+        if at >= len(words) or words[at] not in _SCALES:
+            return None
+    while at < len(words):
+        word = words[at]
+        if word in _SCALES:
+            current = max(current, 1) * _SCALES[word]
+            if _SCALES[word] > 100:
+                total, current = total + current, 0
+        elif word in _UNITS and (used == 0 or (current % 10 == 0 and (_UNITS[word] < 10 or current % 100 == 0))):
+            current += _UNITS[word]
+        elif word in _TENS and (used == 0 or current % 100 == 0):
+            current += _TENS[word]
+        elif word == "-" and used:
+            at += 1
+            continue
+        else:
+            break
+        at += 1
+        used = at
+    value = total + current
+    if used == 1 and words[0] == "grand":  # "grand piano"
+        return None
+    return (float(value), used) if used and value > 1 else None

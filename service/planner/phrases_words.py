@@ -122,7 +122,7 @@ def sections() -> dict[str, tuple[str, ...]]:
         elif line.strip() and not line.startswith("# "):
             if not name:
                 raise ValueError(f"{PHRASES_PATH.name}:{number}: phrases before the first section")
-            if name in _WORD_SECTIONS:
+            if name in _WORD_SECTIONS or name.startswith("word."):
                 found[name] += line.replace(", ", " ").split()
             else:
                 found[name] += [" ".join(_TOKEN.findall(part.lower())) for part in line.split(",") if part.strip()]

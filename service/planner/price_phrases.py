@@ -9,7 +9,6 @@ from typing import Final
 from service.planner.phrases_amounts import Amount, find_amounts
 from service.planner.phrases_claims import SPENDING, YEARS, Claims
 from service.planner.phrases_words import Words, sections, trie
-from service.planner.question import Question
 
 AROUND: Final = 0.2  # "around 100" is 80 to 120, as the contract of plan version 2 says
 
@@ -40,21 +39,6 @@ class PricePhrase:
     currency: str | None
     first: int
     end: int
-    named: float | None = None  # of "around 100", the 100
-
-
-def price_bounds(question: Question) -> tuple[float | None, float | None]:
-    """Return (lower, upper) of the newest utterance that mentions a price; both are in `question.numbers`."""
-    if not question.numbers:
-        return None, None
-    for utterance in reversed(question.utterances):
-        merged = merge(find_prices(Words(utterance)))
-        if merged.named is not None:  # plans of version 1 name numbers of the question alone
-            merged = replace(merged, min=None, max=merged.named)
-        low, high = (bound if bound in question.numbers else None for bound in (merged.min, merged.max))
-        if low is not None or high is not None:
-            return low, high
-    return None, None
 
 
 def merge(prices: list[PricePhrase]) -> PricePhrase:
@@ -62,9 +46,9 @@ def merge(prices: list[PricePhrase]) -> PricePhrase:
     merged = PricePhrase(None, None, None, 0, 0)
     for price in prices:
         if merged.min is None and price.min is not None and (merged.max is None or price.min <= merged.max):
-            merged = replace(merged, min=price.min, named=price.named)
+            merged = replace(merged, min=price.min)
         if merged.max is None and price.max is not None and (merged.min is None or merged.min <= price.max):
-            merged = replace(merged, max=price.max, named=price.named)
+            merged = replace(merged, max=price.max)
         if merged.currency is None:
             merged = replace(merged, currency=price.currency)
     return merged
@@ -193,7 +177,7 @@ class _Reader:
     def _bound(self, amount: Amount, kind: str, first: int, end: int) -> PricePhrase:
         if kind == "price.around":
             low, high = (round(amount.value * factor, 2) for factor in (1 - AROUND, 1 + AROUND))
-            return PricePhrase(low, high, amount.currency, first, end, named=amount.value)
+            return PricePhrase(low, high, amount.currency, first, end)
         if kind == "price.high":
             return PricePhrase(None, amount.value, amount.currency, first, end)
         return PricePhrase(amount.value, None, amount.currency, first, end)

@@ -35,7 +35,9 @@ def render_prompt(question: Question) -> str:
 class PlanTask:
     """A question to plan; prompt, grammar and key are computed on first use, and only once."""
 
-    def __init__(self, question: Question, vocabulary: Vocabulary, deadline: float | None = None, caller: str = "") -> None:
+    def __init__(
+        self, question: Question, vocabulary: Vocabulary, deadline: float | None = None, caller: str = ""
+    ) -> None:
         """Take `deadline`, on the `time.monotonic` clock, in seconds, and the `caller` for whom plans are kept apart.
 
         A cached plan would tell one caller what another has asked.
@@ -58,7 +60,7 @@ class PlanTask:
     def _seen(self) -> str:
         """The whole input of a model for this question."""
         words = "\x1f".join(f"{word.utterance} {word.text}" for word in self.question.words)
-        return "\x1e".join((self.prompt, words, repr(self.question.numbers)))
+        return "\x1e".join((self.prompt, words))
 
     def key(self, version: str) -> str:
         """Return the cache key: equal for questions that a model of this version answers alike."""

@@ -8,12 +8,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import cast
 
 from service.planner.closed import Closed, Refused, Standing
 from service.planner.fallback_words import COLORS, MATERIALS
 from service.planner.phrases import Price as PricePhrase
 from service.planner.phrases_text import without
-from service.planner.plan import MAX_PARTS, MAX_QUERIES, Part, Plan, Price, Rating
+from service.planner.plan import MAX_PARTS, MAX_QUERIES, Mode, Part, Plan, Price, Rating
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
 from service.planner.spelling import correct
@@ -31,11 +32,13 @@ FUNCTION_WORDS = frozenset(
 )
 # Words of a sentence that name nothing to search for.
 _TALK = FUNCTION_WORDS | frozenset(
-    "something anything stuff things ones gets getting goes going go um hmm ok okay good morning afternoon evening pls "
-    "plz thx thank u also too very really so such much many long does's i'm i've he he's she she's his her hers him but not "
-    "into need needs required choose choosing pick picking buy buying consider tips advice explain matter matters worth "
-    "important know better best enough actually begin start don't doesn't isn't aren't can't has've because while "
-    "always ever people use used using right now new".split()
+    (
+        "something anything stuff things ones gets getting goes going go um hmm ok okay good morning afternoon "
+        "evening pls plz thx thank u also too very really so such much many long does's i'm i've he he's she she's "
+        "his her hers him but not into need needs required choose choosing pick picking buy buying consider tips "
+        "advice explain matter matters worth important know better best enough actually begin start don't doesn't "
+        "isn't aren't can't has've because while always ever people use used using right now new"
+    ).split()
 )
 _MARKS = ",.?!;:()\"'"
 _MOST_ASKED_WORDS = 8
@@ -48,10 +51,11 @@ _UNNAMEABLE = FUNCTION_WORDS | frozenset("more less much many else expensive pri
 def complete_plan(draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> Plan:
     """Return the plan that a draft means for its question. Total: every draft becomes a valid plan."""
     intent = vocabulary.intents[draft.intent]
+    mode = cast(Mode, draft.mode)
     if intent.sources == ():
-        return Plan(mode=draft.mode, intent=draft.intent)
+        return Plan(mode=mode, intent=draft.intent)
     sources = list(dict.fromkeys(intent.sources or draft.sources or list(vocabulary.sources)[:1]))
-    plan = Plan(mode=draft.mode, intent=draft.intent, sources=sources)
+    plan = Plan(mode=mode, intent=draft.intent, sources=sources)
     if draft.foreign:
         return plan.model_copy(update={"queries": [question.text]})
     if not intent.products:

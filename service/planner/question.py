@@ -1,17 +1,14 @@
-"""A shopper's question as words, with their positions in the text and the numbers in it."""
+"""A shopper's question as words, with their positions in the text."""
 
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from service.planner.numbers import find_numbers
-
 # Limits on the model's input. They keep the prompt, and therefore the prefill, short: a plan must fit 300 ms.
 MAX_QUESTION_WORDS = 96
 MAX_HISTORY_WORDS = 48
 MAX_WORD_CHARACTERS = 48
-MAX_NUMBERS = 12
 
 _TRAILING = ",;:?!"
 _OPENING = "\"'([{“‘"
@@ -32,13 +29,11 @@ class Word(NamedTuple):
 class Question:
     """The newest utterance and the kept part of the history, oldest first.
 
-    `utterances` are cleaned texts, the question last; `words` runs over all of them in order; `numbers` are the
-    distinct numbers that they name, in order.
+    `utterances` are cleaned texts, the question last; `words` runs over all of them in order.
     """
 
     utterances: tuple[str, ...]
     words: tuple[Word, ...]
-    numbers: tuple[float, ...]
 
     @property
     def text(self) -> str:
@@ -67,11 +62,9 @@ class Question:
                 kept.insert(0, utterance)
         utterances = (*kept, newest)
         words: list[Word] = []
-        numbers: dict[float, None] = {}
         for index, text in enumerate(utterances):
             words += _words(text, index)
-            numbers |= dict.fromkeys(find_numbers(text))
-        return cls(utterances, tuple(words), tuple(numbers)[-MAX_NUMBERS:])
+        return cls(utterances, tuple(words))
 
 
 def clean(text: str) -> str:

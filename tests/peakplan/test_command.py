@@ -34,7 +34,8 @@ def test_every_command_has_a_line_of_help(command: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["bench"], ["rehearse"], ["train"], ["eval"], ["export"], ["import"], ["compile"], ["fleet", "cost"]]
+    "words",
+    [["bench"], ["load"], ["rehearse"], ["train"], ["eval"], ["export"], ["import"], ["compile"], ["fleet", "cost"]],
 )
 def test_a_delegated_command_is_a_module_that_exists(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     became: list[str] = []
@@ -108,7 +109,7 @@ def test_serve_becomes_the_service_with_its_options(tiny_model_dir: Path) -> Non
 def test_a_delegated_command_answers_as_its_module_does() -> None:
     assert peakplan("fleet", "check", "dev").stdout == "fleet dev is sound\n"
     assert peakplan("fleet", "check", "nowhere").returncode == 2
-    assert "--rate" in peakplan("rehearse", "--help").stdout
+    assert "--rate" in peakplan("load", "--help").stdout
 
 
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

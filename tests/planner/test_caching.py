@@ -152,10 +152,10 @@ async def test_a_poisoned_entry_is_no_plan(text: str) -> None:
     assert (await planner(engine, shared).plan(question)).source == "model"
 
 
-async def test_an_entry_may_correct_a_word_but_not_say_which_model_and_strategy_there_are() -> None:
+async def test_an_entry_may_say_the_plan_but_not_which_model_and_strategy_there_are() -> None:
     shared, engine = Shared(), Engine()
     question = task("red shoos under 50")
-    text = " find Color red Type shoos Under 50 Try shoos shoes Any"
+    text = " find Color red Type shoos Any"
     shared.put(question.key("v1"), CachedPlanText(text, "<script>\ud800", "medusa"))
     planned = await planner(engine, shared).plan(question)
     assert (planned.source, planned.model_id) == ("cache", "scripted")
@@ -236,7 +236,7 @@ async def test_prompt_and_grammar_are_made_once_and_the_grammar_only_for_a_model
 
     def count(name: str) -> None:
         real = getattr(prompt_module, name)
-        monkeypatch.setattr(prompt_module, name, lambda question: made.append(name) or real(question))
+        monkeypatch.setattr(prompt_module, name, lambda *about: made.append(name) or real(*about))
 
     count("render_prompt")
     count("plan_grammar")

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from service.planner.phrases import OFFERS, SORTS, Phrases, read_phrases
 from service.planner.phrases_text import without
 from service.planner.phrases_words import Words, sections
-from service.planner.price_phrases import price_bounds
-from service.planner.question import Question
 from tests.planner.walks import texts
 
 TABLE = Path(__file__).with_name("phrases.txt")
@@ -166,10 +164,3 @@ def test_each_of_several_things_keeps_its_price() -> None:
 def test_the_phrase_file_names_each_phrase_once_in_a_section() -> None:
     for name, phrases in sections().items():
         assert len(set(phrases)) == len(phrases), (name, sorted(p for p in phrases if phrases.count(p) > 1))
-
-
-def test_plans_of_version_1_name_numbers_of_the_question_alone() -> None:
-    assert price_bounds(Question.parse("sofa around $800")) == (None, 800)
-    assert price_bounds(Question.parse("blender rated 4 stars and up")) == (None, None)
-    assert price_bounds(Question.parse("55 inch tv $300 to $500")) == (300, 500)
-    assert price_bounds(Question.parse("in red", ["lamp under 40"])) == (None, 40)

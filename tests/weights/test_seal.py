@@ -11,7 +11,7 @@ from service.engines.torch import engine
 from service.engines.torch.forward import seal_folder
 from service.settings import Settings
 from service.weights import base_weights
-from service.weights.base_weights import ensure_base_weights
+from service.weights.base_weights import BaseWeightsError, ensure_base_weights
 from service.weights.model_folder import ModelFolderError
 from service.weights.seal import SEAL, read_seal
 
@@ -89,24 +89,36 @@ def test_weights_that_are_no_numbers_are_refused_even_unsealed(model: Path, prec
         load(model, dtype=precision)
 
 
-def test_base_weights_with_a_flipped_bit_are_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["model.safetensors", base_weights.MADE_DIGESTS])
+def test_base_weights_with_a_flipped_bit_are_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     def convert(_: Path, folder: Path) -> None:
         folder.mkdir()
-        for name in base_weights.DIGESTS:
-            (folder / name).write_bytes(name.encode())
+        (folder / "model.safetensors").write_bytes(b"weights")
 
-    made = base_weights.DIGESTS | {
-        name: base_weights.hashlib.sha256(name.encode()).hexdigest() for name in base_weights.DIGESTS
-    }
-    monkeypatch.setattr(base_weights, "DIGESTS", made)
     monkeypatch.setattr("service.weights.gguf_base.convert_gguf", convert)
     monkeypatch.setattr(base_weights, "_ensure_wheel", lambda cache, _: _wheel(cache))
     folder = ensure_base_weights(tmp_path, progress=lambda _: None)
-    (folder / "model.safetensors").write_bytes(b"model.safetensorz")
+    (folder / name).write_bytes(b"veights")
     said: list[str] = []
     assert ensure_base_weights(tmp_path, progress=said.append) == folder
-    assert (folder / "model.safetensors").read_bytes() == b"model.safetensors"
+    assert (folder / "model.safetensors").read_bytes() == b"weights"
     assert "damaged" in said[0]
+    assert ensure_base_weights(tmp_path, progress=said.append) == folder
+    assert sum("damaged" in line for line in said) == 1
+
+
+def test_base_weights_of_before_are_known_by_their_digests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> Path:
+        raise BaseWeightsError("offline")
+
+    monkeypatch.setattr(base_weights, "_ensure_wheel", refuse)
+    folder = tmp_path / f"{base_weights.BASE_NAME}-{base_weights.WHEEL_SHA256[:8]}-v{base_weights.LAYOUT_VERSION}"
+    folder.mkdir()
+    (folder / "model.safetensors").write_bytes(b"weights")
+    with pytest.raises(BaseWeightsError):
+        ensure_base_weights(tmp_path, progress=lambda _: None)
 
 
 def _wheel(cache: Path) -> Path:

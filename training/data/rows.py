@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from service.planner.numbers import find_numbers
+from service.planner.phrases_amounts import find_amounts
+from service.planner.phrases_words import Words
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
@@ -99,7 +100,7 @@ def queryner(data: Path, split: Split) -> list[LabelledQuery]:
             if kind in QUERYNER_FACETS
         )
         prices = [text for kind, text, _, _ in row["spans"] if kind == "price"]
-        numbers = [number for text in prices for number in find_numbers(text)]
+        numbers = [amount.value for text in prices for amount in find_amounts(Words(text), frozenset())]
         labelled.append(LabelledQuery(MarkedText(words, spans), numbers[0] if len(numbers) == 1 else None))
     return labelled
 

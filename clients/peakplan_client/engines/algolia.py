@@ -50,11 +50,8 @@ def _bounds(condition: Range) -> list[tuple[str, float]]:
 def _facet(field: str, value: Value, sign: str = "") -> str:
     """Return `field:value`; a minus that begins the value is escaped, for it would negate."""
     text = str(value).lower() if isinstance(value, bool) else str(value)
-    return f"{field}:{sign}{re_escape(text)}"
-
-
-def re_escape(text: str) -> str:
-    return "\\" + text if text.startswith("-") else text
+    escape = "\\" if text.startswith("-") else ""
+    return f"{field}:{sign}{escape}{text}"
 
 
 def _excluded(phrases: list[str], said: str, note: Callable[[str], None]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import sys
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 SOURCES = Path(__file__).parent
 PREBUILT = SOURCES / "prebuilt"
@@ -113,9 +114,9 @@ def sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _manifest() -> dict[str, object]:
+def _manifest() -> dict[str, Any]:
     try:
-        found: dict[str, object] = json.loads((PREBUILT / MANIFEST).read_text(encoding="utf-8"))
+        found: dict[str, Any] = json.loads((PREBUILT / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     return found

@@ -160,8 +160,8 @@ def test_events_back_to_back_hand_over_without_a_dip() -> None:
 
 
 def test_the_warm_pool_is_sized_by_the_promised_surge() -> None:
-    assert INF2.warm_pool.prepared == sizing.surge_instances(PRIME_DAY, PRIME_DAY.groups[0]) == 120
-    assert (INF2.warm_pool.size(36), INF2.warm_pool.size(120), INF2.warm_pool.size(150)) == (84, 0, 0)
+    assert INF2.warm_pool.prepared == sizing.surge_instances(PRIME_DAY, PRIME_DAY.groups[0]) == 132
+    assert (INF2.warm_pool.size(36), INF2.warm_pool.size(120), INF2.warm_pool.size(150)) == (96, 12, 0)
     smaller = PRIME_DAY.model_copy(update={"surge": PRIME_DAY.surge.model_copy(update={"times": 5})})
     prepared = ScalingLaw.for_group(smaller, smaller.groups[0]).warm_pool.prepared
     assert prepared == 111, "never below the biggest event's floor"

@@ -1,0 +1,33 @@
+"""The table of docs/figures/retrieval.json, for `benchmarks.readme`."""
+
+from typing import Any
+
+_SCORES = {"recall@10": "recall@10", "ndcg@10": "nDCG@10"}
+
+
+def render_retrieval(figure: dict[str, Any]) -> str:
+    """Return what the raw words find, and the plans of the model and of the rules, by half and by class."""
+    planners = {name: figure[name] for name in ("model", "rules") if name in figure}
+    titles = {"model": "the model's plan", "rules": "the rule fallback's"}
+    rows = [
+        f"| | questions | measure | raw words | {' | '.join(titles[name] for name in planners)} |",
+        "|---|---:|---|---:|" + "---:|" * len(planners),
+    ]
+    any_planner = next(iter(planners.values()))
+    for half, title in (("test", "kept from tuning"), ("dev", "tuned on")):
+        for score, label in _SCORES.items():
+            cells = [_with_interval(planner[half][score]) for planner in planners.values()]
+            start = f"{title} | {any_planner[half]['questions']}" if label == "recall@10" else " | "
+            rows.append(f"| {start} | {label} | {any_planner[half][score]['raw']:.3f} | {' | '.join(cells)} |")
+    for kind, scores in any_planner["classes"].items():
+        cells = [f"{planner['classes'][kind]['ndcg@10']['plan']:.3f}" for planner in planners.values()]
+        raw = scores["ndcg@10"]["raw"]
+        rows.append(f"| {kind}, both halves | {scores['questions']} | nDCG@10 | {raw:.3f} | {' | '.join(cells)} |")
+    told = "the difference to the raw words with its 95% interval, by a paired bootstrap over questions"
+    model = f", {figure['model']['id']}" if "model" in figure else ""
+    return "\n".join([*rows, "", f"<sub>`{figure['command']}`: in brackets {told}{model}.</sub>"])
+
+
+def _with_interval(scores: dict[str, Any]) -> str:
+    low, high = scores["interval"]
+    return f"{scores['plan']:.3f} ({scores['difference']:+.3f}, {low:+.3f} to {high:+.3f})"

@@ -1,0 +1,83 @@
+"""The tables of figures about the service under load, under Triton, and as its fleet scales."""
+
+from typing import Any
+
+
+def provenance(figure: dict[str, Any], what: str) -> str:
+    """Return the line that says which command measured a figure, on what, and where."""
+    machine = figure["machine"]
+    where = f"{machine['cores']} cores of {machine['processor']}, torch {machine['torch']}"
+    return f"<sub>`{figure['command']}`: {what}, {where}.</sub>"
+
+
+def render_serving(figure: dict[str, Any]) -> str:
+    """Return the results of the service under load and with failures, and its gateway's cost."""
+    steady, over, cache = figure["steady"], figure["overload"]["adaptive"], figure["cache"]
+    gateway, kept = figure["overhead"]["gateway_ms"], over["answered_within_deadline_and_allowance"]
+    bodies = over["mean_body_bytes"]
+    rows = [
+        ("capacity", f"{figure['capacity']['plans_per_second']} plans a second, every one decoded"),
+        (
+            f"{steady['share_of_capacity']:.0%} of it, Poisson arrivals, {steady['seconds']:.0f} s",
+            f"p50 {steady['latency_ms']['p50']} ms, p99 {steady['latency_ms']['p99']} ms, "
+            f"{steady['source_shares'].get('fallback', 0):.1%} planned by rule",
+        ),
+        (
+            f"{over['times_capacity']} times it, {over['seconds']:.0f} s",
+            f"goodput {over['goodput_share_of_capacity']:.1%} of capacity, on shorter questions "
+            f"({bodies['by_model']:.0f} bytes a body against {bodies['all']:.0f} of all); "
+            f"{over['model_answers_in_deadline']:.2%} of the model's answers in time, {kept:.3%} of all answered "
+            f"within 50 ms of the deadline; memory grew {over['server_memory_grown_mib']} MiB; recovered in "
+            f"{over['recovered_after_seconds']} s",
+        ),
+        (
+            f"questions that repeat (Zipf {cache['zipf_exponent']})",
+            f"{cache['hit_ratio']:.1%} from the cache, p50 {cache['latency_ms']['p50']} ms",
+        ),
+        ("the gateway adds to the bare engine", f"p50 {gateway['p50']} ms, p99 {gateway['p99']} ms"),
+    ]
+    for name, fault in figure["faults"].items():
+        lost = sum(fault["errors"].values()) + fault["sources"].get("shed", 0)
+        told = f"{lost} requests lost; full capacity after {fault['full_capacity_after_seconds']} s"
+        rows.append((f"{name}, at half of capacity", told))
+    table = ["| under load | what it did |", "|---|---|", *(f"| {name} | {what} |" for name, what in rows)]
+    return "\n".join([*table, "", provenance(figure, "the load generator on the same cores")])
+
+
+def render_triton(figure: dict[str, Any]) -> str:
+    """Return what Triton adds to a generation, and its recovery times."""
+    added, recovery = figure["added_p50_ms"], figure["recovery"]
+    seconds = ", ".join(f"{each:g}" for each in recovery["seconds_to_full_capacity"])
+    text = (
+        f"{figure['identical_tokens']} of {figure['questions']['count']} questions get exactly the tokens of the model "
+        f"in process. gRPC and Triton {figure['tritonserver']} add {added['over_in_process']} ms (p50) to a "
+        f"generation, {added['over_pipe']} ms more than the pipe to a replica of our own. With a replica's process "
+        f"killed {recovery['kills']} times under load, full capacity was back after {seconds} s; {recovery['lost']} of "
+        f"{recovery['requests']} requests were lost."
+    )
+    return "\n".join([text, "", provenance(figure, f"{figure['questions']['count']} questions")])
+
+
+def render_scaling(figure: dict[str, Any]) -> str:
+    """Return what signals show past capacity, by host, and how soon scaling laws recover."""
+    lines = []
+    for name, gateway in figure["gateways"].items():
+        lines += [
+            f"**{name}**, {gateway['mean_ms']} ms a plan, {gateway['p99_ms']} ms at the 99th percentile:",
+            "",
+            "| times capacity | by rule | offered work | p99 of answers | of plans by the model | of their wait | "
+            "outstanding a replica |",
+            "|---:|---:|---:|---:|---:|---:|---:|",
+        ]
+        for row in gateway["loads"]:
+            times = [f"{row[key]:.0f} ms" for key in ("answers_p99_ms", "model_p99_ms", "queue_p99_ms")]
+            cells = [f"{row['load']}", f"{row['by_rule_share']:.1%}", f"{row['offered_work']}", *times]
+            lines.append(f"| {' | '.join(cells)} | {row['outstanding_per_replica']} |")
+        lines.append("")
+    surge = figure["surge"]
+    said = f"{surge['times']:g} times the load within {surge['within_seconds']} s"
+    lines += [f"**{surge['group']}**, {said}:", "", "| law | the model plans for 99% again after |", "|---|---|"]
+    for law, seconds in surge["recovered_after_seconds"].items():
+        shown = " and ".join("never" if each is None else f"{each} s" for each in dict.fromkeys(seconds))
+        lines.append(f"| {law} | {shown} |")
+    return "\n".join([*lines, "", f"<sub>`{figure['command']}`: simulated, with fixed seeds.</sub>"])

@@ -1,0 +1,192 @@
+"""`make rehearse-validate`: the twin against the live service, asked the same, side by side.
+
+The service is the real one with replicas that sleep for a seeded time (live_service.py). The twin replays the same
+arrivals and the same times; what the gateway adds is fitted at half load and judged elsewhere. Then the twin draws its
+own arrivals and times from the same distribution, as a rehearsal does. A run whose load generator lags is void.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from benchmarks.machine import describe_machine
+from rehearsal.load import arrivals
+from rehearsal.load.__main__ import run as fire
+from rehearsal.load.client import Sample, Shot
+from rehearsal.load.result import latency_summary, shown
+from rehearsal.load.server import ServerError, serving
+from rehearsal.twin.cell import BY_RULE, MODEL, Cell, Constants, Load, percentile
+from rehearsal.twin.live_service import SeededTimes, question
+from rehearsal.twin.work import log_normal
+from service.api.routes import REPLY_SECONDS
+
+MODULE = "rehearsal.twin.live_service"
+TIMES = SeededTimes(0.040, 0.120, 1)
+REPLICAS, DEADLINE = 4, 0.3
+BUSY, OVERLOADED = (0.5, 0.7, 0.85, 0.95), (1.5, 3.0)
+SECONDS = 60.0
+# The round trip to a replica's process while it is the replica's turn, measured when the pipe was chosen: shared facts.
+ROUND_TRIP = 0.00025
+SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+MOST_LAG = 0.05  # of the mean service time, at the 99th percentile
+MOST_NOMINAL, MOST_RULE_POINTS, MOST_PLANS = 0.15, 1.0, 0.02
+
+
+@dataclass(frozen=True)
+class Live:
+    """What the live service did in one run: latencies in seconds, and how much of it was void."""
+
+    busy: float
+    seconds: float
+    latencies: dict[str, float]
+    by_rule: float  # share
+    plans: float  # by the model, a second
+    lag: float  # p99 of the generator, seconds
+    late: float  # mean seconds by which a replica overslept
+    shots: np.ndarray  # [A, 2]: at, service seconds
+
+    @property
+    def is_void(self) -> bool:
+        """Whether the generator was too late for the run to say anything."""
+        return self.lag > MOST_LAG * TIMES.mean
+
+
+@dataclass(frozen=True)
+class Twin:
+    """What the twin did in the same run."""
+
+    latencies: dict[str, float]
+    by_rule: float
+    plans: float
+
+
+def validate(scale: float, folder: Path) -> int:
+    """Run, print and write the comparison; return 0 where every figure is within its limit and no run is void."""
+    try:
+        lives = [_live(busy, max(SECONDS * scale, 5.0), number) for number, busy in enumerate((*BUSY, *OVERLOADED))]
+    except ServerError as error:
+        print(f"no validation: {error}", file=sys.stderr)
+        return 1
+    occupied, overhead = fit(lives[0])
+    rows = [row for live in lives for row in _compare(live, occupied, overhead)]
+    for live in lives:
+        if live.is_void:
+            print(f"VOID: at {live.busy:g} busy the generator's p99 lag was {1000 * live.lag:.2f} ms: an idle machine?")
+    print(f"{'busy':>5}  {'what':<22} {'live':>9} {'twin':>9} {'off':>8} {'limit':>7}")
+    for row in rows:
+        print(
+            f"{row['busy']:>5g}  {row['what']:<22} {row['live']:>9.4g} {row['twin']:>9.4g} "
+            f"{row['off']:>+8.2%} {row['limit']:>7.0%}{'' if row['holds'] else '  OUTSIDE'}"
+        )
+    void = [live.busy for live in lives if live.is_void]
+    holds = not void and all(row["holds"] for row in rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    figure: dict[str, Any] = {"command": "make rehearse-validate", "machine": describe_machine(), "scale": scale}
+    figure |= {"replicas": REPLICAS, "mean_ms": 1000 * TIMES.mean, "p99_ms": 1000 * TIMES.p99, "void": void}
+    figure |= {"overhead_ms": round(1000 * overhead, 3), "occupied_ms": round(1000 * occupied, 3), "rows": rows}
+    (folder / "validation.json").write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
+    print("PASS" if holds else "VOID" if void else "FAIL")
+    return 0 if holds else 1
+
+
+def fit(live: Live) -> tuple[float, float]:
+    """Return what a generation adds to a replica's time, and what a request's way adds to its latency, in seconds."""
+    occupied = live.late + ROUND_TRIP
+    twin = _replayed(live, occupied, 0.0)
+    return occupied, max(live.latencies["p50"] - twin.latencies["p50"], 0.0)
+
+
+def _live(busy: float, seconds: float, number: int) -> Live:
+    """Load the live service; each run has a service of its own."""
+    rate = busy * REPLICAS / TIMES.mean
+    times = arrivals.poisson(rate, seconds, seed=number + 1)
+    first = 1_000_000 * (number + 1)
+    shots = [
+        Shot(at, json.dumps({"query": question(first + index)}).encode(), DEADLINE) for index, at in enumerate(times)
+    ]
+    environment = {
+        "PEAKPLAN_REPLICAS": REPLICAS, "PEAKPLAN_CACHE_ENTRIES": 0, "TWIN_MEAN_MS": 1000 * TIMES.mean,
+        "TWIN_P99_MS": 1000 * TIMES.p99, "TWIN_SEED": TIMES.seed,
+    }  # fmt: skip
+    print(f"the live service at {busy:g} busy, {seconds:g} s", file=sys.stderr, flush=True)
+    with serving(environment, MODULE) as server:
+        samples = fire(server.url, shots, progress=False)
+    drawn = [TIMES.seconds(first + index) for index in range(len(times))]
+    return _summary(busy, seconds, samples, np.column_stack((times, drawn)))
+
+
+def _summary(busy: float, seconds: float, samples: Sequence[Sample], shots: np.ndarray) -> Live:
+    answers = [shown(sample) for sample in samples]
+    by_model = [(answer, drawn) for answer, drawn in zip(answers, shots[:, 1], strict=True) if answer.source == "model"]
+    summary = latency_summary([answer.latency for answer in answers])
+    return Live(
+        busy=busy,
+        seconds=seconds,
+        latencies={name: summary[name] / 1000 for name in SHARES},
+        by_rule=sum(answer.source == "fallback" for answer in answers) / len(answers),
+        plans=len(by_model) / seconds,
+        lag=latency_summary([sample.sent - sample.at for sample in samples])["p99"] / 1000,
+        late=fmean([max((answer.model_seconds or 0.0) - drawn, 0.0) for answer, drawn in by_model] or [0.0]),
+        shots=shots,
+    )
+
+
+def _replayed(live: Live, occupied: float, overhead: float) -> Twin:
+    """Let the twin have the same requests at the same moments, for the same times."""
+    replay = np.zeros((len(live.shots), 4))
+    replay[:, 0], replay[:, 1] = live.shots[:, 0], live.shots[:, 1] + occupied
+    replay[:, 2], replay[:, 3] = len(question(0)) + 2, DEADLINE - REPLY_SECONDS
+    load = Load(times=np.full((1, 1, 1), TIMES.mean), seconds=live.seconds + 10, replay=replay, deadline=DEADLINE)
+    return _twin(load, live.seconds, overhead)
+
+
+def _nominal(live: Live, occupied: float, overhead: float) -> Twin:
+    """Let the twin draw its own arrivals and times, for long."""
+    seconds = 2000.0
+    rates = np.full(int(seconds), live.busy * REPLICAS / TIMES.mean)
+    times = log_normal(TIMES.mean, TIMES.p99)[None, None, :] + occupied
+    return _twin(Load(times=times, seconds=seconds + 10, rates=rates, deadline=DEADLINE), seconds, overhead)
+
+
+def _twin(load: Load, seconds: float, overhead: float) -> Twin:
+    constants = replace(Constants(), overhead=overhead, refit_every=1)
+    cell = Cell(load, nodes=1, hosts=1, constants=constants)
+    cell.bring_in(0, 0, REPLICAS, np.full(8 * REPLICAS, TIMES.mean))
+    cell.put_in_everywhere(0, 0.0)
+    cell.advance(seconds + 9)
+    outcomes = cell.outcomes.sum(axis=0)
+    latencies = {name: percentile(cell.latencies, share) for name, share in SHARES.items()}
+    return Twin(latencies, float(outcomes[BY_RULE] / max(outcomes.sum(), 1)), float(outcomes[MODEL] / seconds))
+
+
+def _compare(live: Live, occupied: float, overhead: float) -> list[dict[str, Any]]:
+    """Return the figures of one run beside the twin's: each with how far off it is, and how far it may be."""
+    replayed = _replayed(live, occupied, overhead)
+    rows: list[dict[str, Any]] = []
+
+    def add(what: str, seen: float, mine: float, limit: float, off: float | None = None) -> None:
+        found = (mine / seen - 1 if seen else 0.0) if off is None else off
+        rows.append({"busy": live.busy, "what": what, "live": seen, "twin": mine, "off": found, "limit": limit})
+        rows[-1]["holds"] = abs(found) <= limit
+
+    if live.busy in OVERLOADED:
+        points = replayed.by_rule - live.by_rule
+        add("by rule, % (points)", 100 * live.by_rule, 100 * replayed.by_rule, MOST_RULE_POINTS / 100, points)
+        add("model plans a second", live.plans, replayed.plans, MOST_PLANS)
+        return rows
+    limit = 0.10 if live.busy > 0.85 else 0.05
+    for name in SHARES:
+        add(f"{name} ms", 1000 * live.latencies[name], 1000 * replayed.latencies[name], limit)
+    if live.busy <= 0.85:
+        nominal = _nominal(live, occupied, overhead)
+        for name in SHARES:
+            add(f"{name} ms, drawn", 1000 * live.latencies[name], 1000 * nominal.latencies[name], MOST_NOMINAL)
+    return rows

@@ -1,0 +1,176 @@
+"""The command line: verdicts, reports that open offline, refusals in one line, the gate of a deploy."""
+
+import json
+import math
+import re
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from infra.fleet.settings import FLEETS
+from rehearsal.twin import __main__ as command
+from rehearsal.twin.live_service import SeededTimes, SleepingModel, question
+from rehearsal.twin.search import candidates, hourly
+from rehearsal.twin.work import ServiceTimesError, log_normal, measured
+from tests.fake_engines import request
+from tests.rehearsal.twin.test_simulation import DEV, PRIME_DAY
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Forty minutes that rise and fall."""
+    path = tmp_path / "short.csv"
+    counts = [int(1000 + 3000 * math.exp(-(((minute - 20) / 8) ** 2))) for minute in range(40)]
+    path.write_text("second,requests\n" + "".join(f"{60 * minute},{each}\n" for minute, each in enumerate(counts)))
+    return path
+
+
+def run(*words: str | Path) -> int:
+    return command.main([str(word) for word in words])
+
+
+class Links(HTMLParser):
+    """What a document would load."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+def test_a_rehearsal_writes_a_report_whose_first_line_is_the_verdict(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert run("run", "dev", "--traffic", trace, "--scenario", "zone-lost", "--seeds", 1, "--output", out) == 0
+    assert "PASS: dev carries the forecast of short through zone-lost" in capsys.readouterr().out
+    html = (out / "rehearsal.html").read_text()
+    assert re.search(r"<body>\s*<h1 class=\"pass\">PASS: dev carries", html)
+    parser = Links()
+    parser.feed(html)
+    assert parser.found == []
+    assert "url(" not in html
+    assert (out / "rehearsal.png").read_bytes().startswith(b"\x89PNG")
+    found = json.loads((out / "rehearsal.json").read_text())
+    assert found["verdict"] == "PASS"
+    assert {run["nodes"] for run in found["scenarios"][0]["runs"]} == {12, 24}
+    kinds = {row["what"]: row["kind"] for row in found["assumptions"]}
+    assert (kinds["service times"], kinds["nodes"], kinds["rule"]) == ("stated", "assumed", "measured")
+
+
+def test_too_few_hosts_fail_and_the_same_command_gives_the_same_bytes(trace: Path, tmp_path: Path) -> None:
+    texts = []
+    for name in ("one", "two"):
+        words = ("--traffic", trace, "--scenario", "zone-lost", "--seeds", 1, "--hosts", 2, "--output", tmp_path / name)
+        assert run("run", "dev", *words) == 1
+        texts.append((tmp_path / name / "rehearsal.json").read_bytes())
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "dev", "--scenario", "earthquake"], "earthquake: no such scenario"),
+        (["run", "dev", "--traffic", "nowhere"], "nowhere: no such trace"),
+        (["run", "no-fleet"], "no-fleet.yaml: cannot be read"),
+        (["run", "dev", "--scenario", "cell-out"], "cell-out: dev has one cell"),
+    ],
+)
+def test_what_cannot_be_used_is_one_line_that_names_it(
+    words: list[str], said: str, trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = [] if "--traffic" in words else ["--traffic", str(trace)]
+    assert run(*words, *more) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_a_fleet_that_the_settings_refuse_is_one_line(
+    tmp_path: Path, trace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet = tmp_path / "small.yaml"
+    fleet.write_text((FLEETS / "dev.yaml").read_text().replace("minimum: 3, maximum: 6", "minimum: 1, maximum: 6"))
+    assert run("run", fleet, "--traffic", trace) == 2
+    error = capsys.readouterr().err
+    assert "groups.0.minimum" in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_a_deploy_is_refused_without_a_reason_and_the_reason_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "_rehearse", lambda _: 1)
+    words = ("gate", "dev", "--output", tmp_path)
+    assert run(*words) == 1
+    assert "refused" in capsys.readouterr().err
+    assert run(*words, "--force", "   ") == 1
+    assert not (tmp_path / "forced.jsonl").exists()
+    assert run(*words, "--force", "the zone is gone already") == 0
+    (entry,) = [json.loads(line) for line in (tmp_path / "forced.jsonl").read_text().splitlines()]
+    assert entry["reason"] == "the zone is gone already"
+    assert entry["fleet"] == "dev"
+    monkeypatch.setattr(command, "_rehearse", lambda _: 0)
+    assert run(*words) == 0
+
+
+def test_make_deploy_rehearses_before_it_deploys() -> None:
+    done = subprocess.run(
+        ["make", "--dry-run", "deploy", "FLEET=dev", "FORCE=a reason"], capture_output=True, text=True, check=True
+    )
+    gate = done.stdout.index('rehearse gate dev --force "a reason"')
+    assert done.stdout.index("fleet preflight dev") < gate < done.stdout.index("fleet deploy dev")
+
+
+def test_the_search_offers_cheaper_fleets_that_the_settings_accept() -> None:
+    from infra.fleet.cost import Prices
+
+    prices = Prices.from_json()
+    found = candidates(PRIME_DAY, prices)
+    shipped = hourly(PRIME_DAY, PRIME_DAY, prices)
+    assert [each.hourly for each in found] == sorted(each.hourly for each in found)
+    assert found[0].hourly < 0.8 * shipped
+    same = [each for each in found if each.name.startswith("inf2.xlarge+trn1.2xlarge, 100%")]
+    assert same[0].hourly == pytest.approx(shipped)
+    assert candidates(DEV, prices)
+
+
+def test_measured_service_times_are_asked_for_by_name(tmp_path: Path) -> None:
+    with pytest.raises(ServiceTimesError, match="--only service_times"):
+        measured(DEV, tmp_path / "none.json")
+    bands = [
+        {"share": 0.5, "mean_characters": 20, "quantiles_ms": [10.0] * 200},
+        {"share": 0.5, "mean_characters": 60, "quantiles_ms": [20.0] * 200},
+    ]
+    figure = tmp_path / "serving.json"
+    figure.write_text(json.dumps({"machine": {"processor": "a test"}, "service_times": {"bands": bands}}))
+    work = measured(DEV, figure)
+    assert work.times.shape[:2] == (len(DEV.groups), 2)
+    assert work.times[:, 0].mean() == pytest.approx(0.010)
+    assert work.is_measured
+    assert "a test" in work.source
+
+
+def test_log_normal_times_have_the_mean_and_the_tail_that_were_stated() -> None:
+    times = log_normal(0.02, 0.06)
+    assert times.mean() == pytest.approx(0.02)
+    assert times[int(0.99 * len(times))] == pytest.approx(0.06, rel=0.02)
+    with pytest.raises(ServiceTimesError, match="no log-normal"):
+        log_normal(0.02, 1.0)
+
+
+def test_a_live_replica_sleeps_as_long_as_the_twin_believes() -> None:
+    times = SeededTimes(0.01, 0.03, 7)
+    model = SleepingModel(times)
+    result = model.generate(request(prompt=f" {question(5)}\n"), lambda: False)
+    assert result.stop_reason == "finished"
+    assert result.seconds >= times.seconds(5)
+    assert times.seconds(5) != times.seconds(6)
+    assert times.seconds(5) == SeededTimes(0.01, 0.03, 7).seconds(5) != SeededTimes(0.01, 0.03, 8).seconds(5)
+    late = model.generate(request(0.0, prompt=f" {question(5)}\n"), lambda: False)
+    assert late.stop_reason == "cancelled"
+    assert model.generate(request(prompt=f" {question(5)}\n"), lambda: True).stop_reason == "cancelled"

@@ -1,0 +1,160 @@
+"""What prime-day's own scaling law keeps of its promises, request by request, and what the verdict says of it."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from infra.fleet import sizing
+from infra.fleet.settings import FLEETS, FleetSettings
+from rehearsal.twin import simulation
+from rehearsal.twin.alarms import fired
+from rehearsal.twin.cell import BY_RULE, FAILED
+from rehearsal.twin.curves import steady
+from rehearsal.twin.rehearsal import Trial, attempt
+from rehearsal.twin.scenarios import SCENARIOS, Scenario, ScenarioError, chosen
+from rehearsal.twin.simulation import Course, Situation, begins, event_of, simulate
+from rehearsal.twin.work import stated
+
+PRIME_DAY = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
+# A twentieth of prime-day, so that a test takes a second: one host of each group does for seven.
+SMALL = PRIME_DAY.model_copy(
+    update={"traffic": PRIME_DAY.traffic.model_copy(update={"plans_per_minute": 12_500, "forecast": ()})}
+)
+DEV = FleetSettings.from_yaml(FLEETS / "dev.yaml")
+CURVE = steady(1200)
+
+
+def situation(name: str = "nominal", settings: FleetSettings = DEV, **options: object) -> Situation:
+    scenario = SCENARIOS[name]
+    made = Situation(settings, CURVE, stated(settings), scenario, nodes=6, after=400)
+    return replace(made, **options)  # type: ignore[arg-type]
+
+
+def test_every_request_of_a_course_has_its_outcome() -> None:
+    for name in ("nominal", "zone-lost", "retries", "failing-release"):
+        course = simulate(situation(name))
+        assert course.left_in_flight == 0
+        assert course.column("requests").sum() == course.arrived > 10_000
+        assert course.values[:, 1:6].sum() == course.arrived
+
+
+def test_the_same_situation_gives_the_same_bytes() -> None:
+    courses = [simulate(situation("zone-lost")).values.tobytes() for _ in range(2)]
+    assert courses[0] == courses[1] != simulate(situation("zone-lost", seed=2)).values.tobytes()
+
+
+def test_dev_carries_its_forecast_and_a_lost_zone() -> None:
+    for name in ("nominal", "zone-lost", "zone-refused", "fail-fast", "silence"):
+        trial = attempt(situation(name))
+        assert trial.verdict.holds, (name, [str(each) for each in trial.verdict.judgements])
+
+
+def test_a_lost_zone_fails_until_the_nodes_notice_and_no_longer() -> None:
+    """Two checks, five seconds apart, the last with its timeout: 9 to 14 seconds."""
+    course = simulate(situation("zone-lost"))
+    assert course.fault is not None
+    window = int(course.fault // 10)
+    assert course.values[: window - 1, 1 + FAILED].sum() == 0, "what is under way when it happens is lost, too"
+    assert course.column("failed")[window] > 0.1 * course.column("requests")[window]
+    assert course.column("failed")[window + 2 :].sum() == 0
+    assert course.column("healthy")[-1] == pytest.approx(course.column("healthy")[0] * 2 / 3, abs=1)
+
+
+def test_too_few_hosts_with_a_lost_zone_fail_by_rule_and_not_by_latency() -> None:
+    """The gateway plans by rule before the deadline: p99 alone never shows it."""
+    needed = sizing.fleet_rate(DEV) * 0.02
+    trial = attempt(situation("zone-lost", hosts=round(1.5 * needed)))
+    by_rule, _, p99 = trial.verdict.judgements
+    assert not trial.verdict.holds
+    assert not by_rule.holds
+    assert p99.holds
+
+
+def test_what_loads_nobody_announced_meet() -> None:
+    """Ten times the load within a minute: carried within the promised time from a full pool, not from an empty one."""
+    full, empty = (simulate(situation(name, SMALL, after=600)) for name in ("flash-x10", "flash-x10-empty-pool"))
+    after = int((300 + SMALL.surge.recover) // 10)
+    shares = [course.column("rules")[after:] / course.column("requests")[after:] for course in (full, empty)]
+    assert full.column("rules").max() > 0.5 * full.column("requests").max(), "meanwhile rules answer: it is a surge"
+    assert shares[0].mean() < 0.01
+    assert shares[1].mean() > 0.2
+    assert max(course.column("p99_ms").max() for course in (full, empty)) <= 300
+
+
+def test_noise_alone_adds_no_host_and_silence_removes_none() -> None:
+    for name in ("nominal", "silence"):
+        course = simulate(situation(name, SMALL))
+        assert set(course.column("desired")) == {course.column("desired")[0]}
+
+
+def test_a_bad_release_is_stopped_and_rolled_back() -> None:
+    course = simulate(situation("failing-release", after=1500, curve=steady(3000)))
+    assert course.fault is not None
+    begun, rolled_back = int(course.fault // 10), int((course.fault + 60 + DEV.boot_seconds) // 10)
+    assert course.column("rules")[begun : rolled_back - 10].sum() > 0
+    assert course.column("rules")[rolled_back + 10 :].sum() == 0
+
+
+def test_cold_caches_cost_what_was_remembered() -> None:
+    course = simulate(situation("cold-cache"))
+    assert course.fault is not None
+    window = int(course.fault // 10)
+    assert course.column("cache")[window - 1] > 1.5 * course.column("cache")[window]
+
+
+def test_a_cell_moved_out_brings_its_callers_here() -> None:
+    course = simulate(situation("cell-out", SMALL))
+    assert course.column("requests")[-3:].mean() == pytest.approx(
+        6 / 5 * course.column("requests")[:25].mean(), rel=0.05
+    )
+
+
+def test_an_event_begins_with_its_scheduled_floor_and_an_ordinary_peak_in_its_fullest_hours() -> None:
+    event = event_of(PRIME_DAY)
+    assert event is not None
+    assert event[1] == 4
+    assert begins(situation(settings=PRIME_DAY)) == event[0]
+    ordinary = situation("flash-x4", PRIME_DAY)
+    peak = begins(ordinary) + timedelta(seconds=CURVE.peak_second)
+    law = simulation.ScalingLaw.for_group(PRIME_DAY, PRIME_DAY.groups[0])
+    assert law.floor_at(peak) == sizing.floor_for(PRIME_DAY, PRIME_DAY.groups[0])
+
+
+def test_alarms_fire_in_order_and_tell_the_right_people() -> None:
+    trial: Trial = attempt(situation("zone-lost", PRIME_DAY.model_copy(update={"traffic": SMALL.traffic}), hosts=9))
+    heard = fired(trial.course, SCENARIOS["zone-lost"], PRIME_DAY)
+    assert [alarm.at for alarm in heard] == sorted(alarm.at for alarm in heard)
+    tells = {alarm.key: alarm.tells for alarm in heard}
+    assert tells.get("page", PRIME_DAY.on_call.page) == PRIME_DAY.on_call.page
+    assert all(alarm.at > (trial.course.fault or 0) for alarm in heard), "nothing fires before anything happens"
+
+
+def test_scenarios_are_chosen_by_name_and_the_rest_is_explained() -> None:
+    scenarios, left_out = chosen("all", DEV)
+    assert "nominal" in {scenario.name for scenario in scenarios}
+    assert "5 times" in left_out["flash-x10"]
+    assert "one cell" in left_out["cell-out"]
+    with pytest.raises(ScenarioError, match="earthquake: no such scenario"):
+        chosen("earthquake", DEV)
+    with pytest.raises(ScenarioError, match="one cell"):
+        chosen("cell-out", DEV)
+
+
+def test_shares_by_rule_in_a_surge_do_not_count_while_the_fleet_may_recover() -> None:
+    course: Course = simulate(situation("flash-x4", SMALL, after=600))
+    surge = Scenario("", "", "ordinary", flash=4)
+    announced = replace(surge, flash=1.0)
+    excused, judged = (simulation_verdict(course, scenario) for scenario in (surge, announced))
+    assert excused < judged
+
+
+def simulation_verdict(course: Course, scenario: Scenario) -> float:
+    from rehearsal.twin.verdict import judge
+
+    return judge(course, scenario, SMALL).judgements[0].found
+
+
+def test_outcomes_are_columns_in_the_order_of_the_data_plane() -> None:
+    assert simulation.COLUMNS[1 + BY_RULE] == "rules"
+    assert simulation.COLUMNS[1 + FAILED] == "failed"
