@@ -55,10 +55,10 @@ format: $(VENV)/test.stamp ## let ruff format and fix what it can
 	$(BIN)/ruff format .
 
 train: $(VENV)/training.stamp ## make a model from DATA=../shared/data (restartable; hours on a CPU; SCALE=0.01 rehearses it)
-	$(PEAKPLAN) train --data $(DATA) --work $(WORK) --output $(MODEL) $(if $(SCALE),--scale $(SCALE))
+	$(PEAKPLAN) train --data $(DATA) --work $(WORK) --output $(MODEL) $(if $(SCALE),--scale $(SCALE)) $(if $(VOCABULARY),--vocabulary "$(VOCABULARY)")
 
 finetune: $(VENV)/training.stamp ## go on from the model FROM= with rows of your own, DATA=my.jsonl, into OUTPUT=models/mine
-	@$(PEAKPLAN) finetune "$(DATA)" --from "$(FROM)" --output "$(OUTPUT)" $(OPTIONS)
+	@$(PEAKPLAN) finetune "$(DATA)" --from "$(FROM)" --output "$(OUTPUT)" $(if $(VOCABULARY),--vocabulary "$(VOCABULARY)") $(OPTIONS)
 
 eval: $(VENV)/training.stamp ## quality on dev questions of DATA into docs/figures/quality.json
 	$(BIN)/python -m benchmarks.quality --data $(DATA) --model $(MODEL)
@@ -106,7 +106,7 @@ export: $(VENV)/service.stamp ## MODEL as a Hugging Face checkpoint into OUTPUT,
 
 import: $(VENV)/service.stamp ## a Llama or Mistral CHECKPOINT= and its HEADS= (any layout) as a model folder, OUTPUT=
 	@$(BIN)/python -m service.weights import --checkpoint "$(CHECKPOINT)" --output "$(OUTPUT)" \
-	  $(if $(HEADS),--heads "$(HEADS)") $(if $(TREE),--tree "$(TREE)")
+	  $(if $(HEADS),--heads "$(HEADS)") $(if $(TREE),--tree "$(TREE)") $(if $(VOCABULARY),--vocabulary "$(VOCABULARY)")
 
 synth: $(VENV)/cdk.stamp ## the CloudFormation of FLEET=dev|prime-day|my/fleet.yaml into cdk.out; offline, no account
 	$(PEAKPLAN) fleet synth $(FLEET)
