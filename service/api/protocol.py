@@ -78,6 +78,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._owed: Literal["", "head", "body"] = "head"  # what the client has still to send
         self._watched: str | None = None  # the part of it that the timer is for
         self._timer: asyncio.TimerHandle | None = None
+        self._unread: asyncio.TimerHandle | None = None
         self._overhead = self._body_bytes = 0  # of this message
         self._begun_here = 0  # bytes that have been read just now, where a message begins with them
         self._held: tuple[RequestResponseCycle, Any] | None = None  # waits for its body
@@ -116,6 +117,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._owed, self._deaf, self._held = "", True, None
         self._watch_sender()
         self._unset_keepalive_if_required()
+        if self._unread is not None:
+            self._unread.cancel()
         if self._running is not None and self._running is not self.cycle:  # which uvicorn tells by itself
             self._running.disconnected = True
             self._running.message_event.set()
@@ -192,10 +195,23 @@ class HttpProtocol(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """Finish what there is; a request that is on its way may still come, whose answer closes the connection."""
-        if self._busy:
+        if self._busy or self._held is not None:
             super().shutdown()
         else:
             self.loop.call_later(_LAST_REQUEST_SECONDS, self._close_unless_busy)
+
+    def pause_writing(self) -> None:
+        """Give a client that does not read its answers as much time as one that does not send."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(self.body_timeout_seconds, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.cancel()
+
+    def timeout_keep_alive_handler(self) -> None:
+        self.transport.abort()  # `close` would wait for ever for a client that does not read
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, msg)
@@ -295,5 +311,5 @@ class HttpProtocol(HttpToolsProtocol):
         self.loop.call_later(_LINGER_SECONDS, self.transport.abort)
 
     def _close_unless_busy(self) -> None:
-        if not self._busy:
+        if not self._busy and self._held is None:
             self.transport.close()

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import socket
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any
@@ -35,7 +36,7 @@ def engine() -> FakeEngine:
 @pytest.fixture
 async def server(engine: FakeEngine) -> AsyncIterator[Server]:
     http = HttpSettings(
-        max_header_bytes=2048, header_timeout_seconds=0.3, body_timeout_seconds=0.8, max_connections=CONNECTIONS
+        max_header_bytes=2048, header_timeout_seconds=1.0, body_timeout_seconds=3.0, max_connections=CONNECTIONS
     )
     settings = Settings(replicas=1, http=http)
     pool = ReplicaPool([engine])
@@ -263,10 +264,38 @@ async def test_few_requests_begin_in_one_turn_and_in_order() -> None:
     assert begun == list(range(200))
 
 
-async def test_a_request_that_is_on_its_way_at_the_end_is_answered(port: int, server: Server) -> None:
+async def test_requests_that_are_on_their_way_at_the_end_are_answered(port: int, server: Server) -> None:
     async with connected(port, 20) as fresh:
         server.should_exit = True
-        async with connected(port, 10) as fresher:
-            for reader, writer in [*fresh, *fresher]:
-                writer.write(PLAN)
-                assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        for _, writer in fresh:
+            writer.write(PLAN)
+        waiting = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]  # which nobody accepts meanwhile
+        for client in waiting:
+            client.sendall(PLAN)
+            client.setblocking(False)
+        for reader, _ in fresh:
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+        for client in waiting:
+            with client:
+                assert (await asyncio.get_running_loop().sock_recv(client, 1024)).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_body_that_is_on_its_way_at_the_end_is_waited_for(port: int, server: Server) -> None:
+    async with connected(port) as [(reader, writer)]:
+        writer.write(PLAN[:-5])
+        await asyncio.sleep(0.05)
+        server.should_exit = True
+        await asyncio.sleep(0.6)
+        writer.write(PLAN[-5:])
+        assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_client_that_does_not_read_its_answers_is_given_up(port: int, server: Server) -> None:
+    async with connected(port) as [(reader, writer)]:
+        writer.write(GET + b"\r\n")
+        await reader.readuntil(b"}")
+        (connection,) = server.server_state.connections
+        connection.pause_writing()  # as the transport does where nothing is taken any more
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+    await until(lambda: not server.server_state.connections)
