@@ -16,6 +16,9 @@ from rehearsal.twin.simulation import Course
 MOST_BY_RULE, MOST_FAILED = 0.001, 0.0005
 FAULT_SECONDS = 30  # after a fault in which a window's p99 may be above the SLO
 _CALM = 0.01  # share without the model below which a window counts as recovered
+_LAST_WINDOWS = (
+    12  # in which all must be well again, whatever the shares: 25 minutes after a fault nothing is left of it
+)
 _SLO_DAYS = 28
 
 
@@ -49,8 +52,8 @@ class Verdict:
 
     @property
     def holds(self) -> bool:
-        """Whether every limit was kept, and the harm had ended by the end of the run."""
-        return all(judgement.holds for judgement in self.judgements) and self.recovery_minutes is not None
+        """Whether every limit was kept."""
+        return all(judgement.holds for judgement in self.judgements)
 
 
 def judge(course: Course, scenario: Scenario, settings: FleetSettings) -> Verdict:
@@ -73,12 +76,15 @@ def judge(course: Course, scenario: Scenario, settings: FleetSettings) -> Verdic
     p99 = np.where(course.column("requests") >= 1, p99, 0.0)
     outside = " outside the surge" if scenario.is_surge else ""
     days = mean_share(settings) * settings.traffic.plans_per_minute * 60 * 24 * _SLO_DAYS / settings.cells
+    harmed = (course.column("rules") + bad)[-_LAST_WINDOWS:].sum()
+    last = float(harmed / max(course.column("requests")[-_LAST_WINDOWS:].sum(), 1.0))
     without = float((course.column("rules") + bad).sum())
     return Verdict(
         judgements=(
             Judgement(f"plans by rule{outside}", 100 * by_rule, 100 * MOST_BY_RULE, "%"),
             Judgement("failed requests", 100 * float(bad.sum()) / asked, 100 * MOST_FAILED, "%"),
             Judgement("p99 of the worst 10 s", float(p99.max(initial=0.0)), float(settings.slo.p99_ms), "ms"),
+            Judgement("without the model in the last two minutes", 100 * last, 100 * _CALM, "%"),
         ),
         recovery_minutes=_recovery(course, bad, settings),
         budget_spent=float(bad.sum()) / (days * (1 - settings.slo.goal)),

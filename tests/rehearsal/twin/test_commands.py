@@ -4,13 +4,16 @@ import json
 import math
 import re
 import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from infra.fleet.settings import FLEETS
 from rehearsal.twin import __main__ as command
+from rehearsal.twin import validation
 from rehearsal.twin.live_service import SeededTimes, SleepingModel, question
 from rehearsal.twin.search import candidates, hourly
 from rehearsal.twin.work import ServiceTimesError, log_normal, measured
@@ -38,7 +41,7 @@ class Links(HTMLParser):
         super().__init__()
         self.found: list[str] = []
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+    def handle_starttag(self, _tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.found += [value or "" for name, value in attrs if name in ("src", "href")]
 
 
@@ -122,8 +125,9 @@ def test_make_deploy_rehearses_before_it_deploys() -> None:
     done = subprocess.run(
         ["make", "--dry-run", "deploy", "FLEET=dev", "FORCE=a reason"], capture_output=True, text=True, check=True
     )
-    gate = done.stdout.index('rehearse gate dev --force "a reason"')
-    assert done.stdout.index("fleet preflight dev") < gate < done.stdout.index("fleet deploy dev")
+    said = " ".join(done.stdout.split())
+    gate = said.index('rehearse gate dev --force "a reason"')
+    assert said.index("fleet preflight dev") < gate < said.index("fleet deploy dev")
 
 
 def test_the_search_offers_cheaper_fleets_that_the_settings_accept() -> None:
@@ -174,3 +178,22 @@ def test_a_live_replica_sleeps_as_long_as_the_twin_believes() -> None:
     late = model.generate(request(0.0, prompt=f" {question(5)}\n"), lambda: False)
     assert late.stop_reason == "cancelled"
     assert model.generate(request(prompt=f" {question(5)}\n"), lambda: True).stop_reason == "cancelled"
+
+
+def test_a_validation_compares_like_with_like_and_a_lagging_generator_makes_it_void() -> None:
+    """A live run made of the twin's own figures is found exact; one that is a tenth slower is found outside."""
+    shots = np.column_stack((np.cumsum(np.full(600, 0.02)), [validation.TIMES.seconds(each) for each in range(600)]))
+    live = validation.Live(0.5, 12.0, {"p50": 1.0, "p90": 1.0, "p99": 1.0}, 0.0, 50.0, 0.0001, 0.0, shots)
+    twin = validation._replayed(live, validation.ROUND_TRIP, 0.001)
+    same = replace(live, latencies=twin.latencies, by_rule=twin.by_rule, plans=twin.plans)
+    occupied, overhead = validation.fit(same)
+    assert occupied == validation.ROUND_TRIP
+    assert overhead == pytest.approx(0.001, abs=0.0003)
+    rows = [row for row in validation._compare(same, occupied, overhead) if "drawn" not in row["what"]]
+    assert all(row["holds"] for row in rows)
+    slower = replace(same, latencies={name: 1.2 * seconds for name, seconds in twin.latencies.items()})
+    assert not any(
+        row["holds"] for row in validation._compare(slower, occupied, overhead) if "drawn" not in row["what"]
+    )
+    assert not same.is_void
+    assert replace(same, lag=0.003).is_void
