@@ -87,7 +87,8 @@ def html(report: Report) -> str:
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(report.headline)}</title><style>{STYLE.read_text(encoding="utf-8")}</style></head><body>
 <h1 class="{state}">{escape(report.headline)}</h1>{warning}
-<p>{report.seeds} seed{"s" if report.seeds > 1 else ""} at {" and ".join(map(str, NODES))} balancer nodes; one cell of {report.plan.settings.cells},
+<p>{report.seeds} seed{"s" * (report.seeds > 1)} at {" and ".join(map(str, NODES))} balancer nodes; one cell of
+{report.plan.settings.cells},
 every request simulated. Shares are of all that the trace asks;
 after a fault, which comes once a day, of all that a day like it asks.</p>
 <h2>Scenarios</h2>{_scenarios(report)}{f"<ul>{left_out}</ul>" if left_out else ""}
@@ -130,7 +131,10 @@ def _scenarios(report: Report) -> str:
             f"{verdict.budget_spent:.1%} and {verdict.model_budget_spent:.1%}",
             _times(outcome.breaks_at),
         ))  # fmt: skip
-    said = "By rule and failed: at most 0.1% and 0.05%, and two minutes at the end in which all is well. Budgets: of 28 days' bad answers, and of plans without the model."
+    said = (
+        "By rule and failed: at most 0.1% and 0.05%, and two minutes at the end in which all is well. Budgets: of 28 "
+        "days' bad answers, and of plans without the model."
+    )
     return f"{_table(head, rows)}<p>{said}</p>"
 
 
