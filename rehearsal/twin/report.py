@@ -14,7 +14,7 @@ from rehearsal.twin.cell import SOURCES, Constants
 from rehearsal.twin.charts import axis, charts, svg, write_png
 from rehearsal.twin.hosts import ASSUMED
 from rehearsal.twin.rehearsal import NODES, Outcome, Plan
-from rehearsal.twin.simulation import COLUMNS
+from rehearsal.twin.situation import COLUMNS
 
 STYLE = Path(__file__).with_name("report.css")
 
