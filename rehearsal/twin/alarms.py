@@ -11,7 +11,8 @@ from infra.fleet.alarms import cell_alarms
 from infra.fleet.settings import FleetSettings
 from rehearsal.cloudwatch import EXTRA_PERIODS, Value, compute, next_state
 from rehearsal.twin.scenarios import Scenario
-from rehearsal.twin.simulation import SILENT_SECONDS, TELEMETRY_SECONDS, Course
+from rehearsal.twin.simulation import SILENT_SECONDS, TELEMETRY_SECONDS
+from rehearsal.twin.situation import Course
 
 _MINUTE = 60
 _WINDOWS = 6  # of ten seconds in a minute

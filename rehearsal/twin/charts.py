@@ -11,7 +11,7 @@ import numpy as np
 
 from infra.fleet.policies import PERIOD_SECONDS
 from rehearsal.twin.cell import Array
-from rehearsal.twin.simulation import Course
+from rehearsal.twin.situation import Course
 
 _WIDTH, _HEIGHT = 1000, 120
 _MOST_POINTS = 720  # a line of more cannot be told from this one on a screen

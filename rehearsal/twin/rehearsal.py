@@ -12,7 +12,8 @@ from infra.fleet.settings import FleetSettings
 from rehearsal.twin.alarms import Fired, fired
 from rehearsal.twin.curves import Curve
 from rehearsal.twin.scenarios import SCENARIOS, Scenario
-from rehearsal.twin.simulation import Course, Situation, simulate
+from rehearsal.twin.simulation import simulate
+from rehearsal.twin.situation import Course, Situation
 from rehearsal.twin.verdict import Verdict, judge
 from rehearsal.twin.work import Work
 

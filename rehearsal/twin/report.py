@@ -14,7 +14,7 @@ from rehearsal.twin.cell import SOURCES, Constants
 from rehearsal.twin.charts import axis, charts, svg, write_png
 from rehearsal.twin.hosts import ASSUMED
 from rehearsal.twin.rehearsal import NODES, Outcome, Plan
-from rehearsal.twin.simulation import COLUMNS
+from rehearsal.twin.situation import COLUMNS
 
 STYLE = Path(__file__).with_name("report.css")
 
@@ -87,8 +87,9 @@ def html(report: Report) -> str:
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(report.headline)}</title><style>{STYLE.read_text(encoding="utf-8")}</style></head><body>
 <h1 class="{state}">{escape(report.headline)}</h1>{warning}
-<p>{report.seeds} seed{"s" if report.seeds > 1 else ""} at {" and ".join(map(str, NODES))} balancer nodes;
-one cell of {report.plan.settings.cells}, every request simulated. Shares are of all that the trace asks;
+<p>{report.seeds} seed{"s" * (report.seeds > 1)} at {" and ".join(map(str, NODES))} balancer nodes; one cell of
+{report.plan.settings.cells},
+every request simulated. Shares are of all that the trace asks;
 after a fault, which comes once a day, of all that a day like it asks.</p>
 <h2>Scenarios</h2>{_scenarios(report)}{f"<ul>{left_out}</ul>" if left_out else ""}
 {_frontier(report.frontier)}
@@ -131,8 +132,8 @@ def _scenarios(report: Report) -> str:
             _times(outcome.breaks_at),
         ))  # fmt: skip
     said = (
-        "By rule and failed: at most 0.1% and 0.05%, and two minutes at the end in which all is well. "
-        "Budgets: of 28 days' bad answers, and of plans without the model."
+        "By rule and failed: at most 0.1% and 0.05%, and two minutes at the end in which all is well. Budgets: of 28 "
+        "days' bad answers, and of plans without the model."
     )
     return f"{_table(head, rows)}<p>{said}</p>"
 

@@ -15,7 +15,7 @@ from infra.fleet.parts import Group
 from infra.fleet.settings import FleetSettings
 from rehearsal.twin.rehearsal import NODES, Plan, attempt, breaking_point
 from rehearsal.twin.scenarios import SCENARIOS, chosen
-from rehearsal.twin.simulation import event_of
+from rehearsal.twin.situation import event_of
 
 # Those that break a fleet which is too small; the search tries them in this order and stops at the first that fails.
 SCREENS = ("zone-lost", "slow-boots", "retries", "cell-out", "failing-release", "flash-x10", "flash-x4", "nominal")

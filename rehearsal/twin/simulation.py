@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from zoneinfo import ZoneInfo
+from dataclasses import replace
+from datetime import timedelta
 
 import numpy as np
 
@@ -15,14 +14,12 @@ from infra.fleet.calendar import Calendar
 from infra.fleet.parts import Group
 from infra.fleet.policies import PERIOD_SECONDS, Metrics, Signal
 from infra.fleet.scaling import ScalingLaw
-from infra.fleet.settings import FleetSettings
 from rehearsal.twin.cell import (
     ANSWERED,
     ASKED,
     DEGRADED,
     OUTCOMES,
     REPORTED_SHED,
-    Array,
     Cell,
     Constants,
     Kind,
@@ -30,83 +27,17 @@ from rehearsal.twin.cell import (
     Mode,
     percentile,
 )
-from rehearsal.twin.curves import DAY, Curve, flash
+from rehearsal.twin.curves import DAY, flash
 from rehearsal.twin.hosts import WARM_UP, AutoScalingGroup, Host, Numbers, notices
-from rehearsal.twin.scenarios import Scenario
-from rehearsal.twin.work import Work, group_share, questions, remembered
+from rehearsal.twin.situation import BEFORE, Course, Situation, begins, peak_rate
+from rehearsal.twin.work import group_share, questions, remembered
 from service.gateway.admission import FIRST_EXPECTATION
 
 TELEMETRY_SECONDS = 15
 FEWEST_REQUESTS = 20  # in a period; infra/constructs/scaling.py does not act on a share of fewer
-BEFORE, AFTER = 300, 1500  # seconds of a scenario before its fault and after it
 SILENT_SECONDS, CELL_OUT_SECONDS, RESTART_SECONDS = 600, 60, 60
 SLOWDOWN, FAILING = 2.0, 0.2  # of a bad release
 WAVES = ((0, 0.1), (600, 0.5), (1200, 1.0))  # seconds into the deploy and share of hosts: infra/constructs/host.py
-# Columns of a course: what each window of ten seconds looked like at its end.
-COLUMNS = (
-    "requests", *OUTCOMES, "p99_ms", "desired", "in_service", "needed", "warm", "healthy", "offered", "replica_seconds",
-    "answered", "degraded", "reported_shed", "model_p99_ms", "queue_p99_ms",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Situation:
-    """Everything that decides a run: the same situation gives the same course, byte by byte."""
-
-    settings: FleetSettings
-    curve: Curve
-    work: Work
-    scenario: Scenario
-    peak: float = 1.0  # times the forecast
-    nodes: int = 24
-    seed: int = 1
-    hosts: int | None = None  # a cell's hosts instead of the fleet file's, never more and never fewer
-    whole: bool = False  # the whole curve, instead of the time around its peak
-    after: int = AFTER  # seconds that are simulated after the fault
-
-
-@dataclass(frozen=True)
-class Course:
-    """What happened. `values` holds a row of COLUMNS for each window; seconds count from the beginning of the run."""
-
-    values: Array
-    fault: float | None
-    begins: datetime
-    offset: int  # seconds into the curve at which the run begins
-    curve_requests: float  # expected in the whole curve
-    day_requests: float  # in a day like it
-    left_in_flight: int
-    arrived: int
-
-    def column(self, name: str) -> Array:
-        """Return one column of the course."""
-        return self.values[:, COLUMNS.index(name)]
-
-
-def event_of(settings: FleetSettings) -> tuple[datetime, float] | None:
-    """Return when the fleet's greatest scheduled event starts, and its multiple of ordinary traffic."""
-    events = sorted(settings.events, key=lambda event: (-event.multiplier, event.start))
-    return (events[0].start, events[0].multiplier) if events else None
-
-
-def peak_rate(situation: Situation) -> float:
-    """Return the plans a second of one cell at the curve's peak."""
-    event = event_of(situation.settings) if situation.scenario.load == "event" else None
-    return sizing.fleet_rate(situation.settings, event[1] if event else 1.0) / situation.settings.cells * situation.peak
-
-
-def begins(situation: Situation) -> datetime:
-    """Return the moment of the curve's first second: the event's start, or where an ordinary day's peak is forecast."""
-    settings, event = situation.settings, event_of(situation.settings)
-    if situation.scenario.load == "event" and event:
-        return event[0]
-    zone = ZoneInfo(settings.traffic.time_zone)
-    monday = datetime(2027, 3, 1, tzinfo=zone)
-    calendar = Calendar.of_group(settings, settings.groups[0])
-    floors = [calendar.floor_at(monday + timedelta(hours=hour)) for hour in range(24 * 6)]
-    # The forecast's fullest hours: the peak falls into the third of at least five that have the highest floor.
-    hour = next(hour for hour in range(24 * 5) if set(floors[hour : hour + 5]) == {max(floors)})
-    return (monday + timedelta(hours=hour + 2) - timedelta(seconds=situation.curve.peak_second)).astimezone(UTC)
 
 
 def fixed_law(law: ScalingLaw, hosts: int) -> ScalingLaw:

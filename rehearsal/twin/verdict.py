@@ -10,7 +10,7 @@ from infra.fleet.cost import mean_share
 from infra.fleet.policies import PERIOD_SECONDS
 from infra.fleet.settings import FleetSettings
 from rehearsal.twin.scenarios import Scenario
-from rehearsal.twin.simulation import Course
+from rehearsal.twin.situation import Course
 
 # Plans by rule as a share of everything that the curve asks, outside an unscheduled surge; failures likewise, always.
 MOST_BY_RULE, MOST_FAILED = 0.001, 0.0005

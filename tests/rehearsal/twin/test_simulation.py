@@ -13,7 +13,8 @@ from rehearsal.twin.cell import BY_RULE, FAILED
 from rehearsal.twin.curves import steady
 from rehearsal.twin.rehearsal import Trial, attempt
 from rehearsal.twin.scenarios import SCENARIOS, Scenario, ScenarioError, chosen
-from rehearsal.twin.simulation import Course, Situation, begins, event_of, simulate
+from rehearsal.twin.simulation import simulate
+from rehearsal.twin.situation import COLUMNS, Course, Situation, begins, event_of
 from rehearsal.twin.work import stated
 
 PRIME_DAY = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
@@ -163,5 +164,5 @@ def simulation_verdict(course: Course, scenario: Scenario) -> float:
 
 
 def test_outcomes_are_columns_in_the_order_of_the_data_plane() -> None:
-    assert simulation.COLUMNS[1 + BY_RULE] == "rules"
-    assert simulation.COLUMNS[1 + FAILED] == "failed"
+    assert COLUMNS[1 + BY_RULE] == "rules"
+    assert COLUMNS[1 + FAILED] == "failed"
