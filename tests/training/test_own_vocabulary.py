@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from tokenizers import Tokenizer
 
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.planner import plan_from_text
