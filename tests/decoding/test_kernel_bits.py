@@ -31,8 +31,8 @@ from service.weights.model_folder import LoadedModel, load_model
 from tests.decoding.kernel_calls import ARM64_SYSTEM, QEMU, KernelCalls
 
 DRAWN_MODEL = "142d23e159a962ed9b5bc7bbd60c207d323ea323535ac3a847768f6fddd98fa9"
-SHIPPED_MODEL = "0b2e180ca9308097836a556a4f6a6d11ddacccea0d3e9412ff7d92b24f055881"
-PLANS_OF_DEV_QUESTIONS = "be58617384f8002b6c8b9b064361480af0ec6dc2fbad80301cca354d9b3a0ecd"
+SHIPPED_MODEL = "2bfd3339dc95e61a069400892731d59aad8a8ad96b14d812b2a68ce732fd6ca2"
+PLANS_OF_DEV_QUESTIONS = "2d55aebd369e14e16cde647bc991e0835d573dea4d49aca09602604f31119772"
 ROTARY_ANGLES = "bda1ea8408d185875b4c0ab99e1bc2bfbcc79f63de2f85db75f45e171de24652"
 
 HERE = {target.kernel: target for target in targets_here()}
