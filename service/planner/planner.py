@@ -16,7 +16,7 @@ from service.engines.protocol import (
     StopReason,
     Strategy,
 )
-from service.planner.fallback import fallback_plan
+from service.planner.fallback import fallback_plan, second_look
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanDraft, PlanTextError, parse
 from service.planner.prompt import PlanTask
@@ -125,7 +125,7 @@ class Planner:
             doubted, result = result, await self._pool.generate(request, second_opinion_on=result)
             draft = _draft(result, task)
             self._pool.distrust(doubted)
-        plan = complete_plan(draft, task.question, task.vocabulary)
+        plan = _plan(draft, task)
         model_id = result.model_id or self._engine.model_id
         return Planned(plan=plan, source="model", model_id=model_id, strategy=chosen, result=result)
 
@@ -137,7 +137,10 @@ def _draft(result: GenerationResult, task: PlanTask) -> PlanDraft:
     return parse(result.text, task.question, task.vocabulary)
 
 
+def _plan(draft: PlanDraft, task: PlanTask) -> Plan:
+    return complete_plan(second_look(draft, task.question, task.vocabulary), task.question, task.vocabulary)
+
+
 def plan_from_text(text: str, task: PlanTask) -> Plan:
     """Return the plan that the model's text means for this question. Raises PlanTextError when it is invalid."""
-    draft = parse(text, task.question, task.vocabulary)
-    return complete_plan(draft, task.question, task.vocabulary)
+    return _plan(parse(text, task.question, task.vocabulary), task)
