@@ -22,6 +22,7 @@ from service.planner.plan_text import PlanDraft, PlanTextError, parse
 from service.planner.prompt import PlanTask
 from service.planner.queries import complete_plan
 from service.planner.question import Question
+from service.planner.spelling import words
 from service.planner.vocabulary import Vocabulary
 from service.telemetry.logs import error_location
 
@@ -82,6 +83,7 @@ class Planner:
 
     def __init__(self, engine: Generator, vocabulary: Vocabulary, strategy: Strategy = "medusa") -> None:
         """Take the vocabulary that the engine's model learnt; a reload replaces it."""
+        words()  # are read before the first question, which would wait for them
         self._engine = engine
         self.vocabulary = vocabulary
         self._pool = engine if isinstance(engine, Pool) else None

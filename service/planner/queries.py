@@ -39,7 +39,7 @@ _TALK = FUNCTION_WORDS | frozenset(
         "his her hers him but not into need needs required choose choosing pick picking buy buying consider tips "
         "advice explain matter matters worth important know better best enough actually begin start don't doesn't "
         "isn't aren't can't has've because while always ever people use used using right now new decent nice great "
-        "cheap affordable quality show find me"
+        "cheap affordable quality show find me after searching shopping"
     ).split()
 )
 _ARTICLES = ("a", "an", "the", "some")
@@ -198,7 +198,8 @@ class _Products:
         return found
 
     def _facet_of(self, texts: Sequence[str]) -> str:
-        guess = "color" if texts[-1] in COLORS else "material" if texts[-1] in MATERIALS else "feature"
+        named = word_list().facets.get(texts[-1], "feature")
+        guess = "color" if texts[-1] in COLORS else "material" if texts[-1] in MATERIALS else named
         return next(facet for facet in (guess, "feature", "type", *self._facets) if facet in self._facets)
 
     def _texts(self, span: FacetSpan) -> list[str]:
