@@ -58,6 +58,28 @@ def fallback_draft(question: Question, vocabulary: Vocabulary) -> PlanDraft:
     return draft
 
 
+def second_look(draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> PlanDraft:
+    """Return the draft of a model, or another one where rules are certain that it errs about what is asked.
+
+    A shopper who names a brand or an order of theirs is never turned away; words of another language are no facets;
+    a comparison has two things, and two things "side by side" are compared.
+    """
+    text = question.text.lower()
+    if not draft.foreign and _is_foreign(question):
+        return PlanDraft(draft.mode, DEFAULT_INTENT, foreign=True)
+    if draft.intent == "out_of_scope":
+        brands = (words().facets.get(word.text) for word in question.own_words if word.text not in _UNTELLING)
+        if lists.STRONG_SUPPORT.search(text) or not _BRANDS.isdisjoint(brands):
+            rules = fallback_draft(question, vocabulary)
+            return draft if rules.intent == "small_talk" else rules
+    parts = len({span.part for span in draft.spans if span.part})
+    if draft.intent == DEFAULT_INTENT and parts > 1 and lists.COMPARED.search(text) and not lists.TITLES.search(text):
+        return replace(draft, intent="compare_products") if "compare_products" in vocabulary.intents else draft
+    if draft.intent == "compare_products" and parts < 2 and draft.mode == "keyword" and len(question.utterances) == 1:
+        return replace(draft, intent=DEFAULT_INTENT)
+    return draft
+
+
 def _is_foreign(question: Question) -> bool:
     """Tell whether the newest utterance is in another language: by its script, or by words that English lacks."""
     own = [word.text for word in question.own_words if any(character.isalpha() for character in word.text)]

@@ -116,6 +116,7 @@ COMPARISON = _any_of(
     r"we) .{3,50} or",
     r"or is .{2,40} better|how (?:does|do) .{2,60} (?:compare|stack up)|instead of buying",
 )
+COMPARED = _any_of(r"vs|versus|side by side|compared?|comparison|difference between")  # beyond doubt
 # After "vs" these say that a title is meant: "kramer vs kramer dvd".
 TITLES = _any_of(
     r"dvds?|blu[- ]?ray|uhd|movies?|film|books?|workbook|paperback|hardcover|comics?|posters?|plush\w*|toys?|"

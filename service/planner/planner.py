@@ -16,12 +16,13 @@ from service.engines.protocol import (
     StopReason,
     Strategy,
 )
-from service.planner.fallback import fallback_plan
+from service.planner.fallback import fallback_plan, second_look
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanDraft, PlanTextError, parse
 from service.planner.prompt import PlanTask
 from service.planner.queries import complete_plan
 from service.planner.question import Question
+from service.planner.spelling import words
 from service.planner.vocabulary import Vocabulary
 from service.telemetry.logs import error_location
 
@@ -82,6 +83,7 @@ class Planner:
 
     def __init__(self, engine: Generator, vocabulary: Vocabulary, strategy: Strategy = "medusa") -> None:
         """Take the vocabulary that the engine's model learnt; a reload replaces it."""
+        words()  # are read before the first question, which would wait for them
         self._engine = engine
         self.vocabulary = vocabulary
         self._pool = engine if isinstance(engine, Pool) else None
@@ -125,7 +127,7 @@ class Planner:
             doubted, result = result, await self._pool.generate(request, second_opinion_on=result)
             draft = _draft(result, task)
             self._pool.distrust(doubted)
-        plan = complete_plan(draft, task.question, task.vocabulary)
+        plan = _plan(draft, task)
         model_id = result.model_id or self._engine.model_id
         return Planned(plan=plan, source="model", model_id=model_id, strategy=chosen, result=result)
 
@@ -137,7 +139,10 @@ def _draft(result: GenerationResult, task: PlanTask) -> PlanDraft:
     return parse(result.text, task.question, task.vocabulary)
 
 
+def _plan(draft: PlanDraft, task: PlanTask) -> Plan:
+    return complete_plan(second_look(draft, task.question, task.vocabulary), task.question, task.vocabulary)
+
+
 def plan_from_text(text: str, task: PlanTask) -> Plan:
     """Return the plan that the model's text means for this question. Raises PlanTextError when it is invalid."""
-    draft = parse(text, task.question, task.vocabulary)
-    return complete_plan(draft, task.question, task.vocabulary)
+    return _plan(parse(text, task.question, task.vocabulary), task)

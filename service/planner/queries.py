@@ -17,8 +17,9 @@ from service.planner.phrases_text import without
 from service.planner.plan import MAX_PARTS, MAX_QUERIES, Mode, Part, Plan, Price, Rating
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
-from service.planner.spelling import correct
-from service.planner.vocabulary import Vocabulary
+from service.planner.spelling import correct, is_known
+from service.planner.spelling import words as word_list
+from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 
 NAMING_FACETS = ("type", "brand", "line", "model")  # facets that name a thing; the others only describe it
 # Intents that ask about products: words of refusal state facts there ("does it work without wifi").
@@ -37,11 +38,16 @@ _TALK = FUNCTION_WORDS | frozenset(
         "evening pls plz thx thank u also too very really so such much many long does's i'm i've he he's she she's "
         "his her hers him but not into need needs required choose choosing pick picking buy buying consider tips "
         "advice explain matter matters worth important know better best enough actually begin start don't doesn't "
-        "isn't aren't can't has've because while always ever people use used using right now new"
+        "isn't aren't can't has've because while always ever people use used using right now new decent nice great "
+        "cheap affordable quality show find me after searching shopping"
     ).split()
 )
+_ARTICLES = ("a", "an", "the", "some")
 _MARKS = ",.?!;:()\"'"
 _MOST_ASKED_WORDS = 8
+# Facets of which a thing has one value: a later one replaces it, unless it is added.
+_REPLACED = frozenset(("brand", "line", "model", "color", "size", "material", "count", "audience", "condition"))
+_ADDED = re.compile(r"^(?:and|also|plus)\b|\b(?:also|as well|too|or)\b", re.IGNORECASE)
 # What takes back wishes about a facet, refusals included: "any brand is fine", "it doesn't have to be blue".
 _LIFTED = re.compile(r"\b(?:brands?|colou?rs?|materials?|sizes?|have to be|made of|filters?|all that|start over)\b")
 # Refused words that name no property of a product: "nothing more", "not so expensive".
@@ -98,7 +104,7 @@ class _Products:
         self._search = _Search(question)
         self._newest = len(question.utterances) - 1
         self._refusals = [refusal for refusal in self._closed.refusals if not self._is_void(refusal)]
-        self._spans = _few_parts(self._settled())
+        self._spans = _few_parts(self._unreplaced(self._settled()))
         self._first = self._topic_start()
         self._spans += self._uncovered()
 
@@ -135,6 +141,18 @@ class _Products:
                 spans += _runs(replace(span, refused=span.refused or is_refused), list(run))
         return spans
 
+    def _unreplaced(self, spans: list[FacetSpan]) -> list[FacetSpan]:
+        """Return the spans without those of the history that the newest utterance replaces: "what about blue?"."""
+        newest = [span for span in spans if self._position(span.first)[0] == self._newest and not span.refused]
+        if (
+            self._draft.intent != DEFAULT_INTENT
+            or any(span.part for span in spans)
+            or _ADDED.search(self._question.text)
+        ):
+            return spans
+        replaced = {span.facet for span in newest} & _REPLACED
+        return [s for s in spans if s in newest or s.refused or s.facet not in replaced]
+
     def _is_void(self, refusal: Refused) -> bool:
         """Tell whether a refusal is none: in a question, or where a name includes its words ("no show socks")."""
         if self._draft.intent in _QUESTIONS:
@@ -143,8 +161,8 @@ class _Products:
             return not any(span.refused for span in self._draft.spans)  # "sleep outdoors without bugs" tells a trouble
         values = {index for value in refusal.values for index in value}
         cue = set(refusal.words) - values
-        spans = (set(_indices(span)) for span in self._draft.spans if not span.refused)
-        return any(indices & values and indices & cue for indices in spans)
+        names = [span for span in self._draft.spans if not span.refused and span.facet in (*NAMING_FACETS, "theme")]
+        return any(values.intersection(_indices(span)) and cue.intersection(_indices(span)) for span in names)
 
     def _is_named(self, refusal: Refused) -> bool:
         """Tell whether the model says what is refused in a phrase; the rest of it may be wanted."""
@@ -180,7 +198,8 @@ class _Products:
         return found
 
     def _facet_of(self, texts: Sequence[str]) -> str:
-        guess = "color" if texts[-1] in COLORS else "material" if texts[-1] in MATERIALS else "feature"
+        named = word_list().facets.get(texts[-1], "feature")
+        guess = "color" if texts[-1] in COLORS else "material" if texts[-1] in MATERIALS else named
         return next(facet for facet in (guess, "feature", "type", *self._facets) if facet in self._facets)
 
     def _texts(self, span: FacetSpan) -> list[str]:
@@ -225,7 +244,7 @@ class _Products:
         if self._draft.mode == "keyword" and is_alone:
             strict = self._search.rest(self._newest, self._cut())
         elif names:
-            strict = self._kept(wanted, self._numbers())
+            strict = self._kept(wanted, (*self._numbers(), *self._modifiers(names), *self._governed()))
         else:
             strict = " ".join(filter(None, map(self._content, range(self._first, self._newest + 1))))
         strict = strict or self._kept(wanted) or self._question.text.lower()
@@ -244,6 +263,40 @@ class _Products:
                 while end < min(len(words), index + 3) and end not in gone and words[end].text not in FUNCTION_WORDS:
                     end += 1
                 yield from range(index, end)
+
+    def _modifiers(self, names: Iterable[FacetSpan]) -> Iterator[int]:
+        """Yield words right before a thing's name that no span has: the "standing" of a desk.
+
+        After a history, only those that name no facet: another may have replaced them.
+        """
+        words = self._question.words
+        gone = {*self._cut(), *(index for span in self._draft.spans for index in _indices(span))}
+        for span in names:
+            index = span.first - 1
+            while index >= 0 and index not in gone and self._adjoins(index) and words[index].text not in _TALK:
+                text = words[index].text
+                if not text.isalpha() or (self._newest and not _tells_kind(text)):
+                    break
+                yield index
+                index -= 1
+
+    def _adjoins(self, index: int) -> bool:
+        """Tell whether a word and the next stand in one utterance, with no mark between them."""
+        word, after = self._question.words[index : index + 2]
+        return word.utterance == after.utterance and after.start - word.end == 1
+
+    def _governed(self) -> Iterator[int]:
+        """Yield what a follow-up wants a thing "with", where no span names it."""
+        words = self._question.words
+        named = {index for span in self._draft.spans for index in _indices(span)} | self._cut()
+        own = [index for index, word in enumerate(words) if word.utterance == self._newest] if self._newest else []
+        for at in own:
+            if words[at].text == "with" and own[0] <= at < own[-1]:
+                rest = [index for index in range(at + 1, own[-1] + 1) if words[index].text not in _ARTICLES]
+                for index in rest[:2]:
+                    if index in named or words[index].text in _TALK:
+                        break
+                    yield index
 
     def _asked(self) -> str:
         """Return the words that a short question is about; nothing of a long one, which tells a story."""
@@ -269,6 +322,12 @@ class _Products:
         refused = {" ".join(self._texts(span)) for span in self._spans if span.refused and span.part in near}
         wanted = [span for span in spans if " ".join(self._texts(span)) not in refused] or spans
         return self._search.text((*(index for span in wanted for index in _indices(span)), *others))
+
+
+def _tells_kind(text: str) -> bool:
+    """Tell whether a word rather says what kind of thing something is than names a facet: the "garden" of a hose."""
+    is_attribute = text in COLORS or text in MATERIALS or word_list().facets.get(text) not in (None, "type", "theme")
+    return is_known(text) and not is_attribute
 
 
 def _indices(span: FacetSpan) -> range:

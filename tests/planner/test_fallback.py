@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given
 
-from service.planner.fallback import fallback_draft, fallback_plan
+from service.planner.fallback import fallback_draft, fallback_plan, second_look
 from service.planner.plan import Plan
 from service.planner.plan_text import parse, render
 from service.planner.question import Question
@@ -76,6 +76,44 @@ def test_a_follow_up_changes_what_it_names_and_keeps_the_rest() -> None:
     assert plan.facets == {"type": ["running shoes"], "size": ["size 10"], "color": ["red"]}
     assert plan.price.max == 50.0
     assert plan.intent == "find_product"
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "intent"),
+    [
+        ("how do i clean a dyson", " Other", "ask_product"),
+        ("when will i see my refund", " Other", "returns_refunds"),
+        ("who wrote hamlet", " Other", "out_of_scope"),
+        ("thanks a lot", " Other", "out_of_scope"),
+        (
+            "nike pegasus and adidas boston side by side",
+            " find And Brand nike And Brand adidas Any",
+            "compare_products",
+        ),
+        ("alien vs predator dvd", " find And Type alien And Type predator Any", "find_product"),
+        ("compare and contrast workbook", " compare And Type workbook Any", "find_product"),
+        ("nike shoes", " find Brand nike Any", "find_product"),
+    ],
+)
+def test_a_second_look_at_what_the_model_reads(query: str, text: str, intent: str) -> None:
+    question = Question.parse(query)
+    assert second_look(parse(text, question, VOCABULARY), question, VOCABULARY).intent == intent
+
+
+def test_another_language_is_told_whatever_the_model_reads() -> None:
+    question = Question.parse("chaussures femme sans lacets")
+    draft = second_look(parse(" find Type chaussures Any", question, VOCABULARY), question, VOCABULARY)
+    assert draft.foreign
+    assert not draft.spans
+
+
+def test_several_things_follow_ups_and_corrections_by_rule() -> None:
+    plan = fallback_plan(Question.parse("hiking boots, a tent and two sleeping bags"), VOCABULARY)
+    assert [part.queries[0] for part in plan.parts] == ["hiking boots", "tent", "two sleeping bags"]
+    plan = fallback_plan(Question.parse("anything but nike", ["nike running shoes"]), VOCABULARY)
+    assert (plan.exclude, plan.queries[0]) == ({"brand": ["nike"]}, "running shoes")
+    plan = fallback_plan(Question.parse("wirless keybord"), VOCABULARY)
+    assert "wireless keyboard" in plan.queries
 
 
 @pytest.mark.parametrize(
