@@ -17,6 +17,10 @@ MAX_HISTORY = 8
 Utterance = Annotated[str, StringConstraints(max_length=MAX_TEXT_CHARACTERS)]
 
 
+# One visible character, for readers of the schema; what `clean` leaves decides.
+_VISIBLE = r"[^\s\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ue000-\uf8ff\ufeff]"
+
+
 class PlanRequest(BaseModel):
     """A shopper's words."""
 
@@ -31,7 +35,12 @@ class PlanRequest(BaseModel):
         },
     )
 
-    query: str = Field(min_length=1, max_length=MAX_TEXT_CHARACTERS, description="The newest thing the shopper wrote.")
+    query: str = Field(
+        min_length=1,
+        max_length=MAX_TEXT_CHARACTERS,
+        description="The newest thing the shopper wrote.",
+        json_schema_extra={"pattern": _VISIBLE},
+    )
     history: list[Utterance] = Field(
         default_factory=list,
         max_length=MAX_HISTORY,

@@ -5,10 +5,10 @@ the request id in both (docs/own-data.md). A plan's words are the shopper's; its
 them, only if the operator set `PEAKPLAN_OUTCOMES_TEXT`, and else only keys of the vocabulary.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -34,8 +34,11 @@ class Product(BaseModel):
     )
 
 
-class Outcome(BaseModel):
-    """What came of a plan: a product was clicked, put into the cart or bought, or nothing of what was found helped."""
+RequestId = Annotated[str, Field(pattern="^[A-Za-z0-9._:-]{1,64}$", description="Of the plan's answer.")]
+
+
+class Choice(BaseModel):
+    """What came of a plan: a product was clicked, put into the cart or bought."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -51,15 +54,22 @@ class Outcome(BaseModel):
         },
     )
 
-    request_id: str = Field(pattern="^[A-Za-z0-9._:-]{1,64}$", description="Of the plan's answer.")
-    outcome: Literal["click", "cart", "purchase", "nothing"]
-    product: Product | None = None
+    request_id: RequestId
+    outcome: Literal["click", "cart", "purchase"]
+    product: Product
 
-    @model_validator(mode="after")
-    def _names_what_was_chosen(self) -> Self:
-        if (self.product is None) != (self.outcome == "nothing"):
-            raise ValueError(f"{self.outcome} needs {'no' if self.outcome == 'nothing' else 'a'} product")
-        return self
+
+class NoChoice(BaseModel):
+    """What came of a plan: nothing of what was found helped."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    request_id: RequestId
+    outcome: Literal["nothing"]
+    product: None = None
+
+
+Outcome = Annotated[Choice | NoChoice, Field(discriminator="outcome")]
 
 
 router = APIRouter()

@@ -168,7 +168,7 @@ def test_a_taken_port_is_said_in_one_line(tiny_model_dir: Path) -> None:
 
 def test_a_missing_model_is_said_in_one_line(tmp_path: Path) -> None:
     line = _refusal(PEAKPLAN_MODEL_DIR=tmp_path / "nowhere", PEAKPLAN_REPLICAS=1)
-    assert "model.json is missing" in line
+    assert "nowhere: No such file" in line
 
 
 @pytest.mark.parametrize(

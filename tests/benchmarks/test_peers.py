@@ -144,7 +144,7 @@ def test_without_the_peers_environment_all_peers_are_listed_with_the_reason(
 
 
 @pytest.mark.parametrize(
-    ("vocabulary", "reason"), [(612, "void: its logits are not ours"), (0, "void: it has 0 logits")]
+    ("vocabulary", "reason"), [(634, "void: its logits are not ours"), (0, "void: it has 0 logits")]
 )
 def test_a_peer_with_other_logits_is_void(
     tiny_model_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vocabulary: int, reason: str
@@ -251,9 +251,9 @@ def test_a_plans_grammar_in_gbnf() -> None:
         ).splitlines()
     )
 
-    assert rules["start"] == "FIXED | find s0 | ask s0"
-    assert rules["NUMBER"] == '" 40"'
-    assert rules["MEANT"] == '" " [a-z0-9] [a-z0-9\'&.-]{0,19}'
+    assert rules["start"] == "FIXED | NAMED s0 | CHOSEN (catalog | reviews | qa) s0"
+    assert rules["p1"] == '" adidas" c2 | p2'
+    assert rules["facet"] == '(" And" | " All")? " Not"? FACET'
     with pytest.raises(ValueError, match="not a rule"):
         to_gbnf("%ignore x")
 

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import pytest
 
+from rehearsal.simulated_gateway import Clock
 from rehearsal.twin.cell import rules
 from rehearsal.twin.native import library
 from service.gateway.admission import Admission
 from service.gateway.request_queue import QueuedRequest
-from tests.gateway.simulation import Clock
 
 REASONS = {None: 0, "deadline": 1, "capacity": 2, "engine": 3}
 
