@@ -18,7 +18,10 @@ Utterance = Annotated[str, StringConstraints(max_length=MAX_TEXT_CHARACTERS)]
 
 
 # One visible character, for readers of the schema; what `clean` leaves decides.
-_VISIBLE = r"[^\s\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ue000-\uf8ff\ufeff]"
+_VISIBLE = (
+    r"[^\s\u0000-\u001f\u007f-\u009f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ue000-\uf8ff\ufeff"
+    f"{chr(0x10000)}-{chr(0x10FFFF)}]"
+)
 
 
 class PlanRequest(BaseModel):

@@ -68,8 +68,10 @@ def second_look(draft: PlanDraft, question: Question, vocabulary: Vocabulary) ->
     if not draft.foreign and _is_foreign(question):
         return PlanDraft(draft.mode, DEFAULT_INTENT, foreign=True)
     if draft.intent == "out_of_scope":
-        brands = (words().facets.get(word.text) for word in question.own_words if word.text not in _UNTELLING)
-        if lists.STRONG_SUPPORT.search(text) or not _BRANDS.isdisjoint(brands):
+        facets = [words().facets.get(word.text) for word in question.own_words if word.text not in _UNTELLING]
+        brands = sum(facet in _BRANDS for facet in facets)  # one alone is often a name: "where was john denver born"
+        asks = text.startswith(("how do i", "how to", "does ", "do ", "is ", "are ", "can ", "will "))
+        if lists.STRONG_SUPPORT.search(text) or brands > 1 or (brands and (asks or "type" in facets)):
             rules = fallback_draft(question, vocabulary)
             return draft if rules.intent == "small_talk" else rules
     parts = len({span.part for span in draft.spans if span.part})
