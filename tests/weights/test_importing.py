@@ -13,6 +13,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from service.engines.config import EngineConfig
 from service.engines.protocol import Strategy
 from service.engines.torch.engine import TorchModel, load
+from service.planner.vocabulary import shipped_vocabulary
 from service.weights.__main__ import main
 from service.weights.head_layouts import LAYOUTS, read_heads, write_heads
 from service.weights.head_weights import LayoutError
@@ -120,7 +121,8 @@ def _sentencepiece(path: Path) -> int:
     octets = [f"<0x{octet:02X}>" for octet in range(256)]
     trainer = trainers.BpeTrainer(vocab_size=600, special_tokens=["<unk>", "<s>", "</s>", *octets], show_progress=False)
     tokenizer.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_next")
-    tokenizer.train_from_iterator(["find Find Brand Type red nike running shoes Under Sports under"] * 20, trainer)
+    words = " ".join(word for _, word in shipped_vocabulary().words())
+    tokenizer.train_from_iterator([f"{words} {words.title()} red nike running shoes under And All Not"] * 20, trainer)
     tokenizer.pre_tokenizer = None
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]

@@ -13,6 +13,7 @@ from service.engines.protocol import RequestRefusedError
 from service.engines.torch.engine import TorchModel, load
 from service.planner.plan_text import parse
 from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
 from service.weights.model_folder import ModelFolderError
 from tests.tiny_model import HIDDEN, QUESTIONS, plan_request, write_tiny_model
 
@@ -54,7 +55,7 @@ def assert_same_plan(model: TorchModel, query: str) -> None:
     draft = model.generate(plan_request(query, strategy="draft", trace=True))
     greedy = model.generate(plan_request(query, strategy="autoregressive"))
 
-    parse(draft.text, Question.parse(query))
+    parse(draft.text, Question.parse(query), shipped_vocabulary())
     assert draft.tokens == greedy.tokens
     assert draft.forwards <= greedy.forwards
     assert draft.draft_forwards > 0 == greedy.draft_forwards

@@ -11,6 +11,7 @@ from service.engines.protocol import GenerationRequest, RequestRefusedError
 from service.engines.torch.engine import TorchModel, load
 from service.planner.plan_text import parse
 from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
 from service.weights.model_folder import ModelFolderError
 from tests.tiny_model import HIDDEN, MAX_TOKENS, MODEL_ID, QUESTIONS, plan_request, write_tiny_model
 
@@ -25,7 +26,7 @@ def test_every_strategy_writes_the_same_valid_plan(model: TorchModel, query: str
     medusa = model.generate(plan_request(query))
     greedy = model.generate(plan_request(query, strategy="autoregressive"))
     slow = model.generate(plan_request(query, strategy="autoregressive", fast_forward=False))
-    parse(medusa.text, Question.parse(query))
+    parse(medusa.text, Question.parse(query), shipped_vocabulary())
     assert medusa.tokens == greedy.tokens
     assert {result.stop_reason for result in (medusa, greedy, slow)} == {"finished"}
     assert medusa.forwards <= greedy.forwards <= slow.forwards
