@@ -5,10 +5,10 @@ the request id in both (docs/own-data.md). A plan's words are the shopper's; its
 them, only if the operator set `PEAKPLAN_OUTCOMES_TEXT`, and else only keys of the vocabulary.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -34,42 +34,38 @@ class Product(BaseModel):
     )
 
 
-RequestId = Annotated[str, Field(pattern="^[A-Za-z0-9._:-]{1,64}$", description="Of the plan's answer.")]
+_NOTHING_WAS_CHOSEN = {"properties": {"outcome": {"const": "nothing"}}}
 
 
-class Choice(BaseModel):
-    """What came of a plan: a product was clicked, put into the cart or bought."""
+class Outcome(BaseModel):
+    """What came of a plan: a product was clicked, put into the cart or bought, or nothing of what was found helped."""
 
     model_config = ConfigDict(
         extra="forbid",
         frozen=True,
         json_schema_extra={
+            "if": _NOTHING_WAS_CHOSEN,
+            "then": {"properties": {"product": {"type": "null"}}},
+            "else": {"properties": {"product": {"type": "object"}}, "required": ["product"]},
             "examples": [
                 {
                     "request_id": "48bf42ea6d3ea9e6a247eb2a042389b2",
                     "outcome": "purchase",
                     "product": {"id": "B07", "vertical": "apparel-accessories", "facets": {"brand": ["Nike"]}},
                 }
-            ]
+            ],
         },
     )
 
-    request_id: RequestId
-    outcome: Literal["click", "cart", "purchase"]
-    product: Product
+    request_id: str = Field(pattern="^[A-Za-z0-9._:-]{1,64}$", description="Of the plan's answer.")
+    outcome: Literal["click", "cart", "purchase", "nothing"]
+    product: Product | None = None
 
-
-class NoChoice(BaseModel):
-    """What came of a plan: nothing of what was found helped."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    request_id: RequestId
-    outcome: Literal["nothing"]
-    product: None = None
-
-
-Outcome = Annotated[Choice | NoChoice, Field(discriminator="outcome")]
+    @model_validator(mode="after")
+    def _names_what_was_chosen(self) -> Self:
+        if (self.product is None) != (self.outcome == "nothing"):
+            raise ValueError(f"{self.outcome} needs {'no' if self.outcome == 'nothing' else 'a'} product")
+        return self
 
 
 router = APIRouter()

@@ -63,7 +63,7 @@ async def _fresh_beside_busy(port: int) -> int:
 
 def test_fresh_connections_get_through_beside_clients_that_never_pause() -> None:
     """Count turns and not seconds: one new connection a turn would let every busy client be answered in between."""
-    with fake_server(PEAKPLAN_LOG_LEVEL="error") as server:
+    with fake_server() as server:
         port = int(server.url.rpartition(":")[2])
         assert asyncio.run(_fresh_beside_busy(port)) < BUSY * FRESH / 4
 
