@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic.config import JsonDict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -34,7 +35,7 @@ class Product(BaseModel):
     )
 
 
-_NOTHING_WAS_CHOSEN = {"properties": {"outcome": {"const": "nothing"}}}
+_NOTHING_WAS_CHOSEN: JsonDict = {"properties": {"outcome": {"const": "nothing"}}}
 
 
 class Outcome(BaseModel):
