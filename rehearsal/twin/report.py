@@ -89,8 +89,8 @@ def html(report: Report) -> str:
 <h1 class="{state}">{escape(report.headline)}</h1>{warning}
 <p>{report.seeds} seed{"s" * (report.seeds > 1)} at {" and ".join(map(str, NODES))} balancer nodes; one cell of
 {report.plan.settings.cells},
-every request simulated. Shares are of all that the trace asks;
-after a fault, which comes once a day, of all that a day like it asks.</p>
+every request simulated. Plans by rule are a
+share of what is asked in the simulated time; failures, and plans by rule in a deploy that is rolled back, of a day.</p>
 <h2>Scenarios</h2>{_scenarios(report)}{f"<ul>{left_out}</ul>" if left_out else ""}
 {_frontier(report.frontier)}
 <h2>Timelines</h2>{"".join(_timeline(report, outcome) for outcome in report.outcomes)}
@@ -124,8 +124,8 @@ def _scenarios(report: Report) -> str:
         rows.append((
             outcome.scenario.name,
             "PASS" if outcome.holds else "FAIL",
-            f"{by_rule.found:.3g}%",
-            f"{failed.found:.3g}%",
+            f"{by_rule.found:.3f}%",
+            f"{failed.found:.3f}%",
             f"{p99.found:.0f} ms",
             "not yet" if verdict.recovery_minutes is None else f"{verdict.recovery_minutes:.1f} min",
             f"{verdict.budget_spent:.1%} and {verdict.model_budget_spent:.1%}",

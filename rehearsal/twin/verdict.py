@@ -12,7 +12,7 @@ from infra.fleet.settings import FleetSettings
 from rehearsal.twin.scenarios import Scenario
 from rehearsal.twin.situation import Course
 
-# Plans by rule as a share of everything that the curve asks, outside an unscheduled surge; failures likewise, always.
+# Shares of plans by rule outside an unscheduled surge, and of failures always; `judge` says of what.
 MOST_BY_RULE, MOST_FAILED = 0.001, 0.0005
 FAULT_SECONDS = 30  # after a fault in which a window's p99 may be above the SLO
 _CALM = 0.01  # share without the model below which a window counts as recovered
@@ -37,7 +37,7 @@ class Judgement:
         return self.found <= self.limit
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.found:.3g} {self.unit} (at most {self.limit:g})"
+        return f"{self.what}: {self.found:.4g} {self.unit} (at most {self.limit:g})"
 
 
 @dataclass(frozen=True)
@@ -59,16 +59,18 @@ class Verdict:
 def judge(course: Course, scenario: Scenario, settings: FleetSettings) -> Verdict:
     """Judge a course.
 
-    Shares are of everything that the curve asks: outside the simulated time a scenario is the nominal curve, which the
-    rehearsal simulates whole. A fault happens once a day, so after one they are of a day like the curve.
+    Plans by rule are a share of what is asked in the simulated time, half an hour around a fault: where one stays, so
+    may they. A deploy that is rolled back ends by itself and comes once a day, like failures, which end as soon as the
+    nodes have noticed: both are a share of a day like the curve.
     """
     starts = np.arange(len(course.values)) * float(PERIOD_SECONDS)
     since = np.full(len(starts), np.inf) if course.fault is None else starts + PERIOD_SECONDS - course.fault
     after = since > 0
-    whole = course.curve_requests if course.fault is None else course.day_requests
-    asked = max(whole, float(course.column("requests").sum()), 1.0)
+    seen = max(float(course.column("requests").sum()), 1.0)
+    day = seen if course.fault is None else max(course.day_requests, seen)
     surging = after & (since <= settings.surge.recover + PERIOD_SECONDS) & scenario.is_surge
-    by_rule = float(course.column("rules")[~surging].sum()) / asked
+    rolled_back = scenario.fault.endswith("release")
+    by_rule = float(course.column("rules")[~surging].sum()) / (day if rolled_back else seen)
     bad = course.column("failed") + course.column("shed")
     excused = after & (since <= FAULT_SECONDS + PERIOD_SECONDS) & bool(scenario.fault)
     p99 = np.where(excused, 0.0, course.column("p99_ms"))
@@ -82,7 +84,7 @@ def judge(course: Course, scenario: Scenario, settings: FleetSettings) -> Verdic
     return Verdict(
         judgements=(
             Judgement(f"plans by rule{outside}", 100 * by_rule, 100 * MOST_BY_RULE, "%"),
-            Judgement("failed requests", 100 * float(bad.sum()) / asked, 100 * MOST_FAILED, "%"),
+            Judgement("failed requests", 100 * float(bad.sum()) / day, 100 * MOST_FAILED, "%"),
             Judgement("p99 of the worst 10 s", float(p99.max(initial=0.0)), float(settings.slo.p99_ms), "ms"),
             Judgement("without the model in the last two minutes", 100 * last, 100 * _CALM, "%"),
         ),

@@ -145,7 +145,6 @@ def test_hosts_that_fail_fast_attract_until_they_are_taken_out() -> None:
     made.advance(80.0)
     failed = made.outcomes[:, FAILED]
     assert failed[1] > 1.5 * made.outcomes[1].sum() / 20, "far more than its share"
-    assert failed[0] <= 1  # one may have been on its way when the host began to refuse
     assert failed[3] == 0
 
 
