@@ -37,7 +37,7 @@ def test_it_is_ready_only_once_it_can_plan(server: ServerProcess) -> None:
 
 
 def test_trace_decodes_twice_with_the_same_tokens(server: ServerProcess) -> None:
-    answer = server.post("/trace", {"query": "what about in red?", "history": ["running shoes size 10"]}).json()
+    answer = server.post("/trace", {"query": "waterproof red running shoes for women size 10"}).json()
     medusa, greedy = answer["medusa"], answer["greedy"]
     assert medusa["plan"] == greedy["plan"]
     assert [t for s in medusa["steps"] for t in s["emitted"]] == [t for s in greedy["steps"] for t in s["emitted"]]
