@@ -180,7 +180,11 @@ def fit(
     count = len(positions.tokens) - held_out
     steps = math.ceil(count / settings.batch_size)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, settings.learning_rate, total_steps=steps * settings.epochs, pct_start=0.1
+        # The schedule divides by the length of its first tenth, less one step.
+        optimizer,
+        settings.learning_rate,
+        total_steps=max(20, steps * settings.epochs),
+        pct_start=0.1,
     )
     accuracy: list[float] = []
     for epoch in range(settings.epochs):

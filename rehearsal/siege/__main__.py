@@ -13,13 +13,11 @@ import multiprocessing
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -29,34 +27,14 @@ from benchmarks.machine import describe_machine
 from rehearsal.load.arrivals import poisson
 from rehearsal.load.server import Server, serving
 from rehearsal.siege.attacks import HEAD, MIX, Attack, Tally, exchange
+from rehearsal.siege.health import watch_health
 
 FIGURE = Path("docs/figures/siege.json")
 FRESH_RATE = 500  # connections a second
 _DEADLINE = 0.3
-_HEALTH_PAUSE = 0.1
 _FAULT_PAUSE = 5.0
 _EXAMPLES_A_MINUTE = 10  # of schemathesis, for each operation
 _ENVIRONMENT = {"PEAKPLAN_HEADER_TIMEOUT_SECONDS": 5, "PEAKPLAN_BODY_TIMEOUT_SECONDS": 5, "PEAKPLAN_LOG_LEVEL": "error"}
-
-
-def watch_health(port: int, answers: Connection) -> None:
-    """Ask for liveness and readiness in turn until told to end; send back the seconds of each and what failed."""
-    seconds: dict[str, list[float]] = {"/healthz": [], "/readyz": []}
-    failed: dict[str, int] = {}
-    while not answers.poll(_HEALTH_PAUSE):
-        for path, taken in seconds.items():
-            started = time.monotonic()
-            try:
-                with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
-                    client.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-                    answer = client.recv(1024)
-                status = answer.split()[1].decode() if answer else "nothing"
-            except OSError as error:
-                status = type(error).__name__
-            taken.append(time.monotonic() - started)
-            if status != "200" and not (path == "/readyz" and status == "503"):
-                failed[f"{path}: {status}"] = failed.get(f"{path}: {status}", 0) + 1
-    answers.send((seconds, failed))
 
 
 class Siege:
