@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def documented(target: str, **variables: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, plan_tokenizer: Tokenizer) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory, plan_tokenizer: Tokenizer) -> Iterator[Path]:
     """Return a folder laid out as the documentation has it: the data beside what stands for the checkout."""
     folder = tmp_path_factory.mktemp("train")
     torch.manual_seed(1)
@@ -55,7 +55,9 @@ def place(tmp_path_factory: pytest.TempPathFactory, plan_tokenizer: Tokenizer) -
     # This base is none that is shipped: every process of the commands takes it for what it is.
     unchecked = "import service.weights.base_weights as base_weights\n\nbase_weights.DIGESTS.clear()\n"
     (folder / "sitecustomize.py").write_text(unchecked, encoding="utf-8")
-    return folder
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("service.weights.base_weights.DIGESTS", {})
+        yield folder
 
 
 def start(place: Path, command: list[str]) -> subprocess.Popen[str]:
