@@ -61,7 +61,7 @@ class _Sleep:
     seconds: float
 
 
-_Outcome = httpx.Response | httpx.TransportError | None
+_Outcome = httpx.Response | httpx.RequestError | None
 
 
 class _Base:
@@ -176,10 +176,9 @@ class Client(_Base):
                     body += chunk
                     if time.monotonic() > step.until or len(body) > _MAX_ANSWER_BYTES:
                         return httpx.ReadTimeout("the answer does not end")
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return error
-        headers = {name: response.headers[name] for name in ("content-type", "retry-after") if name in response.headers}
-        return httpx.Response(response.status_code, headers=headers, content=bytes(body), request=step.request)
+        return _whole(response, bytes(body))
 
     def close(self) -> None:
         self._http.close()
@@ -226,11 +225,17 @@ class AsyncClient(_Base):
         step.request.extensions["timeout"] = httpx.Timeout(left).as_dict()
         try:
             async with asyncio.timeout(left):
-                return await self._http.send(step.request)
+                async with contextlib.aclosing(await self._http.send(step.request, stream=True)) as response:
+                    body = bytearray()
+                    async for chunk in response.aiter_bytes():
+                        body += chunk
+                        if len(body) > _MAX_ANSWER_BYTES:
+                            return httpx.ReadTimeout("the answer does not end")
         except TimeoutError:
             return httpx.ReadTimeout("the answer does not end")
-        except httpx.TransportError as error:
+        except httpx.RequestError as error:
             return error
+        return _whole(response, bytes(body))
 
     async def aclose(self) -> None:
         await self._http.aclose()
@@ -240,6 +245,12 @@ class AsyncClient(_Base):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+def _whole(response: httpx.Response, body: bytes) -> httpx.Response:
+    """Return a streamed response with its body, and of its headers those that matter, as the body is decoded."""
+    headers = {name: response.headers[name] for name in ("content-type", "retry-after") if name in response.headers}
+    return httpx.Response(response.status_code, headers=headers, content=body, request=response.request)
 
 
 def _answer(response: httpx.Response) -> Answer:

@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -227,20 +228,32 @@ def test_a_deadline_that_the_service_does_not_take_is_refused(ask: Callable[...,
         ask(Fake(first=[OK]), deadline_ms=5)
 
 
+@dataclass(frozen=True)
+class Hostile:
+    """An answer that never ends: these headers, then this part of a body again and again."""
+
+    part: bytes
+    headers: bytes = b""
+    pause: float = 0.0
+
+
 @pytest.fixture
-def dripping() -> Iterator[str]:
-    """Serve an answer whose body never ends: one byte every few milliseconds."""
+def hostile(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Serve the answer that the test names."""
+    answer: Hostile = request.param
     listener = socket.create_server(("127.0.0.1", 0))
     stop = threading.Event()
 
-    def drip(connection: socket.socket) -> None:
+    def send(connection: socket.socket) -> None:
         with connection:
             connection.recv(65536)
             connection.sendall(
-                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
+                + answer.headers
+                + b"transfer-encoding: chunked\r\n\r\n"
             )
-            while not stop.wait(0.01):
-                connection.sendall(b"1\r\n{\r\n")
+            while not stop.wait(answer.pause):
+                connection.sendall(b"%x\r\n%b\r\n" % (len(answer.part), answer.part))
 
     def serve() -> None:
         while not stop.is_set():
@@ -248,7 +261,7 @@ def dripping() -> Iterator[str]:
                 connection, _ = listener.accept()
             except OSError:
                 return
-            threading.Thread(target=swallow, args=(drip, connection), daemon=True).start()
+            threading.Thread(target=swallow, args=(send, connection), daemon=True).start()
 
     threading.Thread(target=serve, daemon=True).start()
     yield f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -261,15 +274,25 @@ def swallow(function: Callable[[socket.socket], None], connection: socket.socket
         function(connection)
 
 
-@pytest.mark.parametrize("is_async", [False, True])
-def test_an_answer_that_drips_ends_with_the_timeout(dripping: str, is_async: bool) -> None:
+@pytest.mark.parametrize("is_async", [False, True], ids=["threads", "asyncio"])
+@pytest.mark.parametrize(
+    ("hostile", "why"),
+    [
+        (Hostile(b"{", pause=0.01), "too slow"),
+        (Hostile(b"{" * 65536), "does not end"),
+        (Hostile(b"no gzip", headers=b"content-encoding: gzip\r\n"), "DecodingError"),
+    ],
+    indirect=["hostile"],
+    ids=["drips", "floods", "is no gzip"],
+)
+def test_an_answer_that_never_ends_well_costs_one_timeout(hostile: str, why: str, is_async: bool) -> None:
     def ask() -> Answer:
         if is_async:
-            return asyncio.run(AsyncClient(dripping, timeout=0.2, deadline_ms=100).plan("red boots"))
-        with Client(dripping, timeout=0.2, deadline_ms=100) as client:
+            return asyncio.run(AsyncClient(hostile, timeout=0.2, deadline_ms=100).plan("red boots"))
+        with Client(hostile, timeout=0.2, deadline_ms=100) as client:
             return client.plan("red boots")
 
-    with pytest.raises(UnavailableError, match="too slow"):
+    with pytest.raises(UnavailableError, match=why):
         ask()
 
 
