@@ -115,7 +115,9 @@ def compare(series: dict[str, Series], name: str = "medusa") -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="peakplan bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--model", type=Path, required=True, help="model folder")
     parser.add_argument("--questions", type=int, default=200)
     parser.add_argument("--output", type=Path, default=FIGURE)

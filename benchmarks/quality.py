@@ -250,7 +250,9 @@ async def evaluate(asked: Asked, model_dir: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="peakplan eval", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder with the dev rows (../shared/data)")
     parser.add_argument("--cases", type=Path, help="behaviour cases (../behaviour/cases.jsonl beside the data)")
     parser.add_argument("--model", type=Path, required=True, help="model folder")

@@ -74,7 +74,9 @@ class Wish:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="peakplan finetune", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("rows", type=Path, help="JSON lines: docs/own-data.md has one of each kind")
     parser.add_argument("--from", dest="start", type=Path, required=True, help="model folder to go on from")
     parser.add_argument("--output", type=Path, help="model folder to write; there must be none yet")

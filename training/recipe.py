@@ -35,7 +35,9 @@ MAX_PLAN_TOKENS = 96
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="peakplan train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder with the training data")
     parser.add_argument("--work", type=Path, required=True, help="checkpoints and intermediate results")
     parser.add_argument("--output", type=Path, required=True, help="model folder to write")

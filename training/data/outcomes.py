@@ -30,7 +30,9 @@ class Conversion:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="peakplan outcomes-to-rows", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("logs", type=Path, nargs="+", help="files of PEAKPLAN_OUTCOMES_DIR, of one host or many")
     parser.add_argument("--output", type=Path, required=True, help="rows to write; there must be no such file yet")
     parser.add_argument("--questions", type=Path, help="JSON lines of request_id, question, history, if kept elsewhere")
