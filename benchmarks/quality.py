@@ -8,9 +8,11 @@ Plans come from the same replicas, grammar and decoding as in service. Definitio
   price          share of questions with both bounds right (None included)
   vertical       over all synthetic questions whose leaf category training did not have
   corrected      share of questions with one typing slip of which some query has the word that was meant
+  asked          intents of our own dev sentences that have nothing else (training/data/asked.txt)
   classes        share of our own dev questions of each class of plan version 2 of which every field is right but
                  vertical, sources and queries
   behaviour      share of the open behaviour cases that pass (benchmarks/behaviour.py), where the file is there
+  second_cases   the same of benchmarks/behaviour_cases.jsonl, whose writer saw neither those cases nor the planner
 """
 
 import argparse
@@ -32,17 +34,20 @@ from service.planner.plan import Plan
 from service.planner.plan_text import FacetSpan
 from service.planner.planner import Planner
 from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
 from training.data.behaviour_examples import examples as behaviour_examples
 from training.data.examples import Example
-from training.data.mix import dev_sets
+from training.data.mix import SUPPORT_INTENTS, dev_sets
 
 FIGURE = Path("docs/figures/quality.json")
-SAMPLES = {"queryner": 866, "price": 300, "taxonomy": 400, "clinc": 400}
+SECOND_CASES = Path(__file__).with_name("behaviour_cases.jsonl")
+SAMPLES = {"queryner": 866, "price": 300, "taxonomy": 400, "clinc": 400, "asked": 400}
 DEFAULT_SAMPLE = 150
 CLASS_SAMPLE = 60  # questions of each class of plan version 2
 MORE_LEAVES = "more leaves"  # the taxonomy rows outside the sample, used only for verticals, which need every row
 _CLASS = "behaviour_"
+ASKED = "asked"
 _VAGUE = tuple(_CLASS + kind for kind in ("vague_find", "ask_product", "advise", "compare", "exclusion", "multi"))
 
 
@@ -75,7 +80,7 @@ async def plan_all(planner: Planner, questions: Sequence[Question], workers: int
 def scores(judged: Sequence[Judged]) -> dict[str, Any]:
     """Compute every figure from plans and gold."""
     every = judged
-    judged = [j for j in every if j.origin != MORE_LEAVES and not j.origin.startswith(_CLASS)]
+    judged = [j for j in every if j.origin not in (MORE_LEAVES, ASKED) and not j.origin.startswith(_CLASS)]
     vague = [j for j in every if j.origin in _VAGUE]
     by_origin = {
         origin: [j for j in judged if j.origin == origin] for origin in dict.fromkeys(j.origin for j in judged)
@@ -103,6 +108,7 @@ def scores(judged: Sequence[Judged]) -> dict[str, Any]:
         "out_of_scope_recall": _share(_intent(j) == "out_of_scope" for j in out),
         "out_of_scope_false_alarms": _share(_intent(j) == "out_of_scope" for j in scope),
         "shopping_out_of_scope": _share(_intent(j) == "out_of_scope" for j in vague),
+        "asked": _asked_scores([j for j in every if j.origin == ASKED]),
         "price_exact": _share(_price_is_exact(j) for j in priced),
         "vertical": _share(
             j.plan is not None and j.plan.vertical == j.example.draft.vertical
@@ -115,6 +121,19 @@ def scores(judged: Sequence[Judged]) -> dict[str, Any]:
             origin.removeprefix(_CLASS): _share(_is_as_expected(j) for j in every if j.origin == origin)
             for origin in sorted({j.origin for j in every if j.origin.startswith(_CLASS)})
         },
+    }
+
+
+def _asked_scores(judged: Sequence[Judged]) -> dict[str, float | None]:
+    intents = shipped_vocabulary().intents
+    products = [j for j in judged if intents[j.example.draft.intent].products]
+    support = [j for j in judged if j.example.draft.intent in SUPPORT_INTENTS]
+    out = [j for j in judged if j.example.draft.intent == "out_of_scope"]
+    return {
+        "intent": _share(_intent(j) == j.example.draft.intent for j in judged),
+        "support_intent": _share(_intent(j) == j.example.draft.intent for j in support),
+        "out_of_scope_recall": _share(_intent(j) == "out_of_scope" for j in out),
+        "shopping_out_of_scope": _share(_intent(j) == "out_of_scope" for j in products),
     }
 
 
@@ -211,12 +230,13 @@ class Asked:
     """What is asked: dev examples by origin, and behaviour cases where they are at hand."""
 
     sets: dict[str, list[Example]]
-    cases: list[Case]
+    cases: dict[str, list[Case]]  # by the name of their figure
     cases_path: Path
 
     def questions(self) -> list[Question]:
         """Return the questions of all, the cases last."""
-        return [e.question() for examples in self.sets.values() for e in examples] + [c.question for c in self.cases]
+        cases = [case.question for cases in self.cases.values() for case in cases]
+        return [example.question() for examples in self.sets.values() for example in examples] + cases
 
     def scores(self, plans: Sequence[Plan | None]) -> dict[str, Any]:
         """Score the plans of `questions()`."""
@@ -226,8 +246,10 @@ class Asked:
             for (origin, example), plan in zip(pairs, plans[: len(pairs)], strict=True)
         ]
         found = scores(judged)
-        if self.cases:
-            found["behaviour"] = behaviour_scores(self.cases, plans[len(pairs) :], checker(self.cases_path))
+        first = len(pairs)
+        for name, cases in self.cases.items():
+            found[name] = behaviour_scores(cases, plans[first : first + len(cases)], checker(self.cases_path))
+            first += len(cases)
         return found
 
 
@@ -261,7 +283,8 @@ def main() -> None:
     arguments = parser.parse_args()
     cases = arguments.cases or arguments.data.parent / "behaviour" / "cases.jsonl"
     sets = dev_questions(arguments.data, arguments.sample)
-    asked = Asked(sets, read_cases(cases) if cases.is_file() else [], cases)
+    both = {"behaviour": cases, "second_cases": SECOND_CASES} if cases.is_file() else {}  # whose program judges both
+    asked = Asked(sets, {name: read_cases(path) for name, path in both.items()}, cases)
     figure = asyncio.run(evaluate(asked, arguments.model))
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")

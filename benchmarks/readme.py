@@ -138,11 +138,10 @@ def render_quality(figure: dict[str, Any]) -> str:
     }
     model, rules = figure["model"], figure["rules"]
     rows = ["| on questions never trained on | model | rule fallback |", "|---|---:|---:|"]
-    if "behaviour" in model:
-        behaviour = model["behaviour"]["passed"], rules["behaviour"]["passed"]
-        rows.append(
-            f"| **behaviour cases passed**, of {model['behaviour']['cases']} | {behaviour[0]} | {behaviour[1]} |"
-        )
+    for name, label in (("behaviour", "behaviour cases"), ("second_cases", "cases that nobody had seen before")):
+        if name in model:
+            passed = model[name]["passed"], rules[name]["passed"]
+            rows.append(f"| **{label} passed**, of {model[name]['cases']} | {passed[0]} | {passed[1]} |")
     rows.append(f"| QueryNER span F1 | {model['span_f1']['queryner']} | {rules['span_f1']['queryner']} |")
     rows += [f"| {label} | {model[key]} | {rules[key]} |" for key, label in names.items()]
     return "\n".join([*rows, "", provenance(figure, f"{model['questions']} questions")])

@@ -13,7 +13,9 @@ from pathlib import Path
 
 from training.data.behaviour_plans import FOLDED_STOP_WORDS
 
-CASES = Path(__file__).resolve().parents[3] / "shared" / "behaviour" / "cases.jsonl"
+ROOT = Path(__file__).resolve().parents[2]
+CASES = ROOT.parent / "shared" / "behaviour" / "cases.jsonl"
+SECOND_CASES = ROOT / "benchmarks" / "behaviour_cases.jsonl"
 DIGESTS = Path(__file__).with_name("judged_digests.txt")
 NEAR = 0.8
 # Search queries of ours that were written before the cases, in words that people happen to search with: the shipped
@@ -41,7 +43,8 @@ def content_of(text: str) -> tuple[frozenset[str], frozenset[str]]:
 @cache
 def _judged() -> tuple[list[tuple[frozenset[str], frozenset[str]]], dict[str, set[int]]]:
     """Return the content of every text, and which texts each word is in."""
-    cases = [json.loads(line) for line in CASES.read_text(encoding="utf-8").splitlines() if line.strip()]
+    files = (CASES, SECOND_CASES)
+    cases = [json.loads(line) for path in files for line in path.read_text(encoding="utf-8").splitlines() if line]
     texts = {text for case in cases for text in (case["query"], " ".join([*case.get("history", ()), case["query"]]))}
     judged = [content_of(text) for text in sorted(texts)]
     with_word: dict[str, set[int]] = defaultdict(set)

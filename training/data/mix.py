@@ -9,11 +9,11 @@ from typing import Protocol
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.queries import FUNCTION_WORDS
 from service.planner.vocabulary import shipped_vocabulary
-from training.data import attributes, augment, behaviour_examples, rows, written
+from training.data import asked, attributes, augment, behaviour_examples, rows, written
 from training.data.examples import Example, MarkedText
 from training.data.phrases import phrases, wrap
 
-_SUPPORT_INTENTS = tuple(
+SUPPORT_INTENTS = tuple(
     key for key, intent in shipped_vocabulary().intents.items() if intent.sources and not intent.products
 )
 
@@ -46,6 +46,7 @@ class Shares:
     support: int = 500
     out_of_scope: int = 500
     behaviour: int = 11_000  # questions of every class of plan version 2
+    asked: float = 0.0  # of our own sentences with an intent alone
 
 
 class Source(Protocol):
@@ -79,6 +80,7 @@ class Mix:
         self._read_written(data)
         self.values = facet_values([*self.queries, *self.written])
         self.behaviour = behaviour_examples.examples("train")
+        self.asked = asked.examples("train")
 
     def _read_written(self, data: Path) -> None:
         """Read our own product names and queries, without any that name a dev category or repeat a dev query."""
@@ -95,6 +97,8 @@ class Mix:
         """Draw one shuffled epoch. The same generator state gives the same epoch."""
         examples = [*self._labelled(rng), *self._written(rng), *self._support(rng), *self._taxonomy(rng)]
         examples += rng.sample(self.behaviour, min(self.shares.behaviour, len(self.behaviour)))
+        drawn = rng.sample(self.asked, round(self.shares.asked * len(self.asked)))
+        examples += [asked.otherwise(example, rng) for example in drawn]
         rng.shuffle(examples)
         return examples
 
@@ -132,7 +136,7 @@ class Mix:
         yield from self._keywords(self.clinc, shares.clinc_keywords, rng)
         for index in range(shares.support):
             mode = "keyword" if rng.random() < 0.6 else "conversational"
-            example = augment.support(_SUPPORT_INTENTS[index % len(_SUPPORT_INTENTS)], mode, rng)
+            example = augment.support(SUPPORT_INTENTS[index % len(SUPPORT_INTENTS)], mode, rng)
             yield augment.new_topic(example, [self._a_query(rng)], rng) if rng.random() < 0.1 else example
         for _ in range(shares.out_of_scope):
             yield augment.out_of_scope(rng)
@@ -210,7 +214,7 @@ def dev_sets(data: Path, seed: int = 0) -> dict[str, list[Example]]:
     short = [form for form in map(keyword_form, [*bitext, *clinc]) if form is not None]
     support = [
         augment.support(intent, mode, rng, "dev")
-        for intent in _SUPPORT_INTENTS
+        for intent in SUPPORT_INTENTS
         for mode in ("keyword", "conversational")
         if any(index % 6 == 5 for index in range(len(phrases()[f"support_{mode}"][intent])))
         for _ in range(8)
@@ -230,6 +234,7 @@ def dev_sets(data: Path, seed: int = 0) -> dict[str, list[Example]]:
         "keywords": short,
         "support": list({example.query: example for example in support}.values()),
         "out_of_scope": list({e.query: e for e in (augment.out_of_scope(rng, "dev") for _ in range(60))}.values()),
+        "asked": asked.examples("dev"),
     }
 
 
