@@ -4,6 +4,7 @@ It finds phrases; price_phrases.py, phrases_refused.py and phrases.py interpret 
 """
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -110,23 +111,32 @@ class Trie:
         return found
 
 
+def lines_of_sections(path: Path) -> dict[str, list[str]]:
+    """Read the lines below each [section]; "# " begins a comment. Raises ValueError that names the line."""
+    found: dict[str, list[str]] = {}
+    lines: list[str] | None = None
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if line.startswith("[") and line.endswith("]"):
+            lines = found.setdefault(line[1:-1], [])
+        elif line.strip() and not line.startswith("# "):
+            if lines is None:
+                raise ValueError(f"{path.name}:{number}: a line before the first section")
+            lines.append(line)
+    return found
+
+
 @cache
 def sections() -> dict[str, tuple[str, ...]]:
-    """Read the phrases of each section, in order. Raises ValueError that names the line."""
-    found: dict[str, list[str]] = {}
-    name = ""
-    for number, line in enumerate(PHRASES_PATH.read_text(encoding="utf-8").splitlines(), 1):
-        if line.startswith("[") and line.endswith("]"):
-            name = line[1:-1]
-            found.setdefault(name, [])
-        elif line.strip() and not line.startswith("# "):
-            if not name:
-                raise ValueError(f"{PHRASES_PATH.name}:{number}: phrases before the first section")
-            if name in _WORD_SECTIONS or name.startswith("word."):
-                found[name] += line.replace(", ", " ").split()
-            else:
-                found[name] += [" ".join(_TOKEN.findall(part.lower())) for part in line.split(",") if part.strip()]
-    return {key: tuple(values) for key, values in found.items()}
+    """Return the phrases of each section of `phrases.txt`, in order."""
+    return {name: tuple(_phrases(name, lines)) for name, lines in lines_of_sections(PHRASES_PATH).items()}
+
+
+def _phrases(name: str, lines: list[str]) -> Iterator[str]:
+    for line in lines:
+        if name in _WORD_SECTIONS or name.startswith("word."):
+            yield from line.replace(", ", " ").split()
+        else:
+            yield from (" ".join(_TOKEN.findall(part.lower())) for part in line.split(",") if part.strip())
 
 
 def word_set(name: str) -> frozenset[str]:
