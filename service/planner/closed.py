@@ -1,7 +1,7 @@
 """What the closed phrases of a conversation say together: later ones replace, add to or lift earlier ones.
 
-`phrases.py` reads one utterance. Here each word of the question learns what became of it, so that `queries.py` can tell
-what is still to be searched for.
+`phrases.py` reads one utterance. Here each word of the question learns what became of it, so that `completion.py` can
+tell what is still to be searched for.
 """
 
 from dataclasses import dataclass, field, replace

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from service.planner import fallback_words as lists
 from service.planner.closed import Closed
+from service.planner.completion import complete_plan
 from service.planner.fallback_spans import SKIPPED, find_spans
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanDraft
-from service.planner.queries import NAMING_FACETS, complete_plan
+from service.planner.queries import NAMING_FACETS
 from service.planner.question import Question
 from service.planner.spelling import correct, correct_word, is_known, words
 from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary

@@ -3,7 +3,6 @@
 import re
 
 from service.planner import fallback_words as lists
-from service.planner.plan_text import FacetSpan
 from service.planner.question import Question
 from service.planner.spelling import correct_word, words
 
@@ -41,10 +40,6 @@ class Readings:
     def text(self, index: int) -> str:
         """Return a word, empty outside the question."""
         return self._words[index].text if 0 <= index < len(self._words) else ""
-
-    def text_of(self, span: FacetSpan) -> str:
-        """Return the words of a span."""
-        return " ".join(word.text for word in self._words[span.first : span.last + 1])
 
     def joined(self, index: int, count: int = 1) -> bool:
         """Tell whether no punctuation and no utterance end separates this word from the `count` words after it."""

@@ -102,7 +102,7 @@ class _Spans:
             is_one = (left.facet, left.refused) == (right.facet, right.refused)
             if is_one and left.facet in ("brand", "color", "material", "audience"):
                 span = replace(left, last=right.last)
-                self._taken.update(dict.fromkeys(range(span.first, span.last + 1), span))
+                self._taken.update(dict.fromkeys(span.indices, span))
 
     def _part(self, span: FacetSpan, things: list[list[int]]) -> int:
         """Return the part that a span belongs to; what a comparison says after its last thing is for all of them."""
@@ -192,8 +192,9 @@ class _Spans:
             return before + now
         now = [self._like_before(span, before) for span in now]
         replaced = {span.facet for span in now if not span.refused and span.facet != "feature"}
-        refused = {self._words.text_of(span) for span in now if span.refused}
-        kept = [span for span in before if span.facet not in replaced and self._words.text_of(span) not in refused]
+        spelled = self._question.spelled
+        refused = {spelled(span.indices) for span in now if span.refused}
+        kept = [span for span in before if span.facet not in replaced and spelled(span.indices) not in refused]
         return kept + now
 
     def _like_before(self, span: FacetSpan, before: list[FacetSpan]) -> FacetSpan:
@@ -246,4 +247,4 @@ class _Spans:
         if any(index in self._taken or index in self._barred for index in range(first, last + 1)):
             return
         span = FacetSpan(facet, first, last, refused=first in self._refused)
-        self._taken.update(dict.fromkeys(range(first, last + 1), span))
+        self._taken.update(dict.fromkeys(span.indices, span))
