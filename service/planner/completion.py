@@ -8,7 +8,7 @@ from typing import cast
 
 from service.planner.closed import Closed, Refused, Standing
 from service.planner.fallback_words import COLORS, MATERIALS
-from service.planner.phrases import Price as PricePhrase
+from service.planner.phrases import SpokenPrice
 from service.planner.plan import MAX_PARTS, Mode, Part, Plan, Price, Rating
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.queries import FUNCTION_WORDS, NAMING_FACETS, QUESTIONS, Queries, content_query, distinct
@@ -220,5 +220,5 @@ def _part_price(stands: Standing, starts: list[tuple[int, int]], at: int) -> Pri
     return _price(inside[-1]) if inside else Price()
 
 
-def _price(phrase: PricePhrase) -> Price:
+def _price(phrase: SpokenPrice) -> Price:
     return Price(min=phrase.min, max=phrase.max, currency=phrase.currency)

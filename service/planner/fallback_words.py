@@ -23,28 +23,28 @@ def _patterns() -> dict[str, re.Pattern[str]]:
     return found
 
 
-COLORS = word_set("word.colors")
-COLOR_MODIFIERS = word_set("word.color.modifiers")
-MATERIALS = word_set("word.materials")
-MATERIAL_MODIFIERS = word_set("word.material.modifiers")
-SIZES = word_set("word.sizes")
-SIZE_UNITS = word_set("word.size.units")
-COUNT_UNITS = word_set("word.count.units")
-AUDIENCES = word_set("word.audiences")
-CONDITIONS = word_set("word.conditions")
-OCCASIONS = word_set("word.occasions")
-FEATURES = word_set("word.features")
-NEGATIONS = word_set("word.negations")
-LINKS = word_set("word.links")
-ARTICLES = word_set("word.articles")
-JOINS = word_set("word.joins")
-COMPARING = word_set("word.comparing")
-GOVERNORS = word_set("word.governors")
-SETS = word_set("word.sets")
-FILLERS = word_set("word.fillers")  # words before the product that say nothing about it
-QUESTION_VERBS = word_set("word.question.verbs")  # words that ask about a product and are not part of its name
-TALK = word_set("word.talk")  # a whole utterance of these is talk
-FOREIGN = word_set("word.foreign")
+COLORS = word_set("colors")
+COLOR_MODIFIERS = word_set("color.modifiers")
+MATERIALS = word_set("materials")
+MATERIAL_MODIFIERS = word_set("material.modifiers")
+SIZES = word_set("sizes")
+SIZE_UNITS = word_set("size.units")
+COUNT_UNITS = word_set("count.units")
+AUDIENCES = word_set("audiences")
+CONDITIONS = word_set("conditions")
+OCCASIONS = word_set("occasions")
+FEATURES = word_set("features")
+NEGATIONS = word_set("negations")
+LINKS = word_set("links")
+ARTICLES = word_set("articles")
+JOINS = word_set("joins")
+COMPARING = word_set("comparing")
+GOVERNORS = word_set("governors")
+SETS = word_set("sets")
+FILLERS = word_set("fillers")  # words before the product that say nothing about it
+QUESTION_VERBS = word_set("question.verbs")  # words that ask about a product and are not part of its name
+TALK = word_set("talk")  # a whole utterance of these is talk
+FOREIGN = word_set("foreign")
 
 LEAD_INS = _patterns()["lead ins"]
 WISH = _patterns()["wish"]  # for products, though phrased as a question

@@ -1,6 +1,6 @@
 """A question as lower-case tokens, and the closed phrases of `phrases.txt` as tries over them.
 
-It finds phrases; price_phrases.py, phrases_refused.py and phrases.py interpret them.
+It finds phrases; phrases_prices.py, phrases_refused.py and phrases.py interpret them.
 """
 
 import re
@@ -10,12 +10,6 @@ from pathlib import Path
 from typing import Final
 
 PHRASES_PATH = Path(__file__).with_name("phrases.txt")
-# Sections that list single words, parted by spaces; the others list phrases, parted by commas.
-_WORD_SECTIONS: Final = (
-    "price.names", "price.unit", "price.label", "price.currencies", "price.dollars", "price.people.adult",
-    "price.people.child", "price.topics", "refuse.skip", "refuse.tail", "refuse.stop", "refuse.adjectives",
-    "quote", "trim.left", "trim.right", "trim.small",
-)  # fmt: skip
 # Letters and digits, with what stands inside a number ("1,200.50") or a word ("men's"); other marks are tokens each.
 _TOKEN = re.compile(r"[^\W_]+(?:(?:(?<=\d)[.,](?=\d)|['’](?=[^\W\d_]))[^\W_]+)*|[^\w\s]|_")
 _NUMBER = re.compile(r"(\d{1,3}(?:,\d{3}){1,2}|\d{1,7})(?:\.\d{1,2})?")
@@ -133,15 +127,15 @@ def sections() -> dict[str, tuple[str, ...]]:
 
 def _phrases(name: str, lines: list[str]) -> Iterator[str]:
     for line in lines:
-        if name in _WORD_SECTIONS or name.startswith("word."):
+        if name.startswith("word."):  # single words, parted by spaces; other sections list phrases, parted by commas
             yield from line.replace(", ", " ").split()
         else:
             yield from (" ".join(_TOKEN.findall(part.lower())) for part in line.split(",") if part.strip())
 
 
 def word_set(name: str) -> frozenset[str]:
-    """Return the words of a section."""
-    return frozenset(sections()[name])
+    """Return the words of a section [word.name]."""
+    return frozenset(sections()[f"word.{name}"])
 
 
 def trie(*names: str, backwards: bool = False) -> Trie:

@@ -18,8 +18,8 @@ from service.planner.spelling import words as word_list
 NAMING_FACETS = ("type", "brand", "line", "model")  # facets that name a thing; the others only describe it
 # Intents that ask about products: words of refusal state facts there ("does it work without wifi").
 QUESTIONS = ("ask_product", "advise")
-FUNCTION_WORDS = word_set("word.function")
-_UNSEARCHED = FUNCTION_WORDS | word_set("word.unsearched")
+FUNCTION_WORDS = word_set("function")
+_UNSEARCHED = FUNCTION_WORDS | word_set("unsearched")
 _ARTICLES = ("a", "an", "the", "some")
 _MARKS = ",.?!;:()\"'"
 _MOST_ASKED_WORDS = 8
