@@ -292,9 +292,7 @@ class Settings(BaseSettings):
     @property
     def hosted_engine(self) -> HostedName:
         """The engine that runs the model, here or inside Triton."""
-        if self.engine == "openai":  # the model's folder is named all the same; nothing here loads its weights
-            return "torch"
-        return self.triton.hosts if self.engine == "triton" else self.engine
+        return self.engine_config.hosted_engine
 
     @property
     def engine_config(self) -> EngineConfig:

@@ -98,7 +98,7 @@ def measure(
             known = {"package": remote.loaded["package"], "note": remote.loaded["note"], "agreement": agreement}
             figures[peer.name] = {**known, "instructions": peer.instructions(python)}
             engines[peer.name] = remote
-        with _pinned(processors):
+        with _Pinned(processors):
             found = compare(engines, asked, turns, progress=_say)
     for name in engines:
         figures.setdefault(name, {}).update(_summary(found, name))
@@ -113,7 +113,7 @@ def _summary(found: Comparison, name: str) -> dict[str, Any]:
     return {"forward_ms": found.forward_ms(name), "plans": plans}
 
 
-class _pinned:  # noqa: N801  # reads as what it does
+class _Pinned:
     """Context manager that pins this process to some processors."""
 
     def __init__(self, processors: Sequence[int]) -> None:

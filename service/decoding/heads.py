@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor

@@ -3,7 +3,7 @@
 from functools import cache
 
 import torch
-import torch.nn.functional as F  # noqa: N812  (the name that every torch user knows)
+import torch.nn.functional as F
 from torch import Tensor
 
 # oneDNN's blocked kernels cost the same for one to six rows, and cost more for one or two than for four: 12.6 ms for 4

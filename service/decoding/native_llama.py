@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Mapping
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from torch import Tensor
 
 from service.decoding.kv_cache import KVCache

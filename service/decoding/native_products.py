@@ -5,7 +5,7 @@ import weakref
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 

@@ -1,22 +1,19 @@
 """What the closed phrases of a conversation say together: later ones replace, add to or lift earlier ones.
 
-`phrases.py` reads one utterance. Here each word of the question learns what became of it, so that `queries.py` can tell
-what is still to be searched for.
+`phrases.py` reads one utterance. Here each word of the question learns what became of it, so that `completion.py` can
+tell what is still to be searched for.
 """
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from service.planner.phrases import OFFERS, Phrases, Price, Refusal, read_phrases
+from service.planner.phrases import OFFERS, Phrases, Refusal, SpokenPrice, read_phrases
 from service.planner.phrases_amounts import find_amounts
-from service.planner.phrases_words import Words
+from service.planner.phrases_words import Words, word_set
 from service.planner.question import Question, Word
 
 # An amount that stands alone with these replaces the price before it: "make that 500", "i can go up to 80".
-_RESTATING = frozenset(
-    "make that it to actually change instead no not ok okay then say let's lets i can could go up down is be fine too "
-    "a bit only please pls now sorry meant mean maybe rather well hmm so and or the budget price of my just set".split()
-)
+_RESTATING = word_set("price.restating")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +28,8 @@ class Refused:
 class Standing:
     """What stands after the newest utterance. `prices` have the position at which each was said."""
 
-    price: Price = field(default_factory=lambda: Price(None, None, None, (0, 0)))
-    prices: list[tuple[tuple[int, int], Price]] = field(default_factory=list)
+    price: SpokenPrice = field(default_factory=lambda: SpokenPrice(None, None, None, (0, 0)))
+    prices: list[tuple[tuple[int, int], SpokenPrice]] = field(default_factory=list)
     rating: float | None = None
     sort: str = "relevance"
     offers: tuple[str, ...] = ()
@@ -81,7 +78,7 @@ class Closed:
         return stands
 
     def _reprice(self, stands: Standing, said: Phrases, utterance: int, named: frozenset[int]) -> None:
-        spoken = Price(said.price_min, said.price_max, said.currency, (0, 0))
+        spoken = SpokenPrice(said.price_min, said.price_max, said.currency, (0, 0))
         now = spoken if said.prices else self._restated(stands.price, utterance, named)
         if now is None:
             return
@@ -89,7 +86,7 @@ class Closed:
         stands.price = replace(now, currency=currency)
         stands.prices += [((utterance, price.span[0]), price) for price in said.prices or (stands.price,)]
 
-    def _restated(self, before: Price, utterance: int, named: frozenset[int]) -> Price | None:
+    def _restated(self, before: SpokenPrice, utterance: int, named: frozenset[int]) -> SpokenPrice | None:
         """Return the price before with another amount, where the utterance says no more than an amount."""
         if before.min is None and before.max is None:
             return None
@@ -102,8 +99,8 @@ class Closed:
         if any(text.isalnum() and text not in _RESTATING for text in rest):
             return None
         if before.max is None:
-            return Price(amount.value, None, amount.currency, before.span)
-        return Price(None, amount.value, amount.currency, before.span)
+            return SpokenPrice(amount.value, None, amount.currency, before.span)
+        return SpokenPrice(None, amount.value, amount.currency, before.span)
 
 
 def _touches(word: Word, span: tuple[int, int]) -> bool:
@@ -112,7 +109,7 @@ def _touches(word: Word, span: tuple[int, int]) -> bool:
 
 def _lift(stands: Standing, said: Phrases) -> None:
     if "price" in said.lifted:
-        stands.price, stands.prices = Price(None, None, None, (0, 0)), []
+        stands.price, stands.prices = SpokenPrice(None, None, None, (0, 0)), []
     if "rating" in said.lifted:
         stands.rating = None
     if "sort" in said.lifted:

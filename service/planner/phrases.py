@@ -5,16 +5,17 @@ is about, and whether it is about a product at all; nothing here looks at histor
 """
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, get_args
 
+from service.planner.phrases_prices import PricePhrase, find_prices, merge
 from service.planner.phrases_ratings import find_ratings
 from service.planner.phrases_refused import RefusedTokens, read_refusal
 from service.planner.phrases_words import Words, is_number, trie, word_set
-from service.planner.price_phrases import PricePhrase, find_prices, merge
+from service.planner.plan import Offer, Sort
 
 Span = tuple[int, int]
-SORTS: Final = ("relevance", "price_asc", "price_desc", "rating", "newest", "best_selling")
-OFFERS: Final = ("in_stock", "on_sale", "free_shipping", "fast_delivery")
+SORTS: Final[tuple[str, ...]] = get_args(Sort)
+OFFERS: Final[tuple[str, ...]] = get_args(Offer)
 _SORTS = tuple(f"sort.{sort}" for sort in SORTS[1:])
 _OFFERS = tuple(f"offer.{offer}" for offer in OFFERS)
 _LIFTS = ("lift.price", "lift.rating", "lift.sort")
@@ -33,7 +34,7 @@ MAX_DAYS: Final = 10  # "in 30 days" is no fast delivery
 
 
 @dataclass(frozen=True, slots=True)
-class Price:
+class SpokenPrice:
     """One price phrase: bounds, ISO 4217 currency where the shopper named one, and its position."""
 
     min: float | None
@@ -59,7 +60,7 @@ class Phrases:
     or an offer. `spans` are what to leave out of search queries, refusals included.
     """
 
-    prices: tuple[Price, ...] = ()
+    prices: tuple[SpokenPrice, ...] = ()
     price_min: float | None = None
     price_max: float | None = None
     currency: str | None = None
@@ -119,8 +120,8 @@ class _Reading:
             spans=tuple(sorted(self._spans)),
         )
 
-    def _price(self, price: PricePhrase) -> Price:
-        return Price(price.min, price.max, price.currency, self._words.span(price.first, price.end))
+    def _price(self, price: PricePhrase) -> SpokenPrice:
+        return SpokenPrice(price.min, price.max, price.currency, self._words.span(price.first, price.end))
 
     def _take(self, first: int, end: int) -> None:
         self._taken.update(range(first, end))

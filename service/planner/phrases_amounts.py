@@ -9,9 +9,9 @@ from service.planner.phrases_words import Words, sections
 _MAX_AMOUNT: Final = 10_000_000
 _MOST_NUMBER_WORDS: Final = 8
 _GLUED = re.compile(r"(\d{1,3}(?:,\d{3}){1,2}|\d{1,7})(\.\d{1,2})?(k)?([^\W\d_]*)")
-CURRENCIES: Final = dict(entry.split("=") for entry in sections()["price.currencies"])
+CURRENCIES: Final = dict(entry.split("=") for entry in sections()["word.price.currencies"])
 _SIGNS = frozenset(entry for entry in CURRENCIES if not entry.isalpha())
-_DOLLARS = dict(entry.split("=") for entry in sections()["price.dollars"])
+_DOLLARS = dict(entry.split("=") for entry in sections()["word.price.dollars"])
 
 _UNITS = {
     word: value

@@ -23,19 +23,9 @@ _UNITS, _LABELS, _NAMES = word_set("price.unit"), word_set("price.label"), word_
 _ADULTS, _CHILDREN = word_set("price.people.adult"), word_set("price.people.child")
 _TOPICS = word_set("price.topics")
 # What may follow a number that is a price although no currency says so: "over 50 with pockets", not "over 50 pockets".
-_FUNCTION_WORDS: Final = frozenset(
-    "a an and are as at below but by can could currently do does each else everything for free from get give has have "
-    "i i'd i'm if in including instead is it just max maximum maybe me my next no not of off on only or overnight "
-    "please pls plz preferably price range rated ready same shipped should show so sort sorted thank thanks that the "
-    "they this thx to too top total ty under w what which while who will with within without would you".split()
-)
-_DIMENSIONS: Final = frozenset(
-    "x by tall wide long deep high diameter thick width "
-    "height length at or and with for under over below between".split()
-)
-_RESOLUTIONS: Final = frozenset(
-    "tv tvs monitor monitors display screen webcam camera projector resolution video ohm".split()
-)
+_FUNCTION_WORDS = word_set("price.followers")
+_DIMENSIONS = word_set("price.dimensions")
+_RESOLUTIONS = word_set("price.resolutions")
 SPENDING: Final = re.compile(r"spend|pay|budget|cheaper|price|cost|afford|expensive")
 
 

@@ -19,15 +19,10 @@ _ADJECTIVES = tuple(word_set("refuse.adjectives"))
 _TWO_WORD_PLACES: Final = frozenset("south north new hong united sri saudi costa el".split())
 _COLOR_WORDS: Final = frozenset(("color", "colour", "colors", "colours"))
 _LONGEST_NOUN: Final = 5  # "ring", "icing"
-_THINGS_IN_ING: Final = frozenset(
-    "stuffing filling padding lining coating piping wiring frosting packaging lighting dressing seasoning coloring "
-    "flavoring bedding string earring lettering stitching backing boning beading underlining netting framing".split()
-)
+_THINGS_IN_ING = word_set("refuse.things.in.ing")
 _OR: Final = ("or", "nor", "/")
 # What after "and" speaks of something wanted: "no laces and a zipper", "no fragrance and good for dry skin".
-_NEW_WISHES: Final = frozenset(
-    "a an with the no not is are has have it it's that which made good great easy also must should i in".split()
-)
+_NEW_WISHES = word_set("refuse.new.wishes")
 _AND: Final = ("and", "&", "plus")
 
 

@@ -1,20 +1,15 @@
 """A question as lower-case tokens, and the closed phrases of `phrases.txt` as tries over them.
 
-It finds phrases; price_phrases.py, phrases_refused.py and phrases.py interpret them.
+It finds phrases; phrases_prices.py, phrases_refused.py and phrases.py interpret them.
 """
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 PHRASES_PATH = Path(__file__).with_name("phrases.txt")
-# Sections that list single words, parted by spaces; the others list phrases, parted by commas.
-_WORD_SECTIONS: Final = (
-    "price.names", "price.unit", "price.label", "price.currencies", "price.dollars", "price.people.adult",
-    "price.people.child", "price.topics", "refuse.skip", "refuse.tail", "refuse.stop", "refuse.adjectives",
-    "quote", "trim.left", "trim.right", "trim.small",
-)  # fmt: skip
 # Letters and digits, with what stands inside a number ("1,200.50") or a word ("men's"); other marks are tokens each.
 _TOKEN = re.compile(r"[^\W_]+(?:(?:(?<=\d)[.,](?=\d)|['’](?=[^\W\d_]))[^\W_]+)*|[^\w\s]|_")
 _NUMBER = re.compile(r"(\d{1,3}(?:,\d{3}){1,2}|\d{1,7})(?:\.\d{1,2})?")
@@ -110,28 +105,37 @@ class Trie:
         return found
 
 
+def lines_of_sections(path: Path) -> dict[str, list[str]]:
+    """Read the lines below each [section]; "# " begins a comment. Raises ValueError that names the line."""
+    found: dict[str, list[str]] = {}
+    lines: list[str] | None = None
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if line.startswith("[") and line.endswith("]"):
+            lines = found.setdefault(line[1:-1], [])
+        elif line.strip() and not line.startswith("# "):
+            if lines is None:
+                raise ValueError(f"{path.name}:{number}: a line before the first section")
+            lines.append(line)
+    return found
+
+
 @cache
 def sections() -> dict[str, tuple[str, ...]]:
-    """Read the phrases of each section, in order. Raises ValueError that names the line."""
-    found: dict[str, list[str]] = {}
-    name = ""
-    for number, line in enumerate(PHRASES_PATH.read_text(encoding="utf-8").splitlines(), 1):
-        if line.startswith("[") and line.endswith("]"):
-            name = line[1:-1]
-            found.setdefault(name, [])
-        elif line.strip() and not line.startswith("# "):
-            if not name:
-                raise ValueError(f"{PHRASES_PATH.name}:{number}: phrases before the first section")
-            if name in _WORD_SECTIONS or name.startswith("word."):
-                found[name] += line.replace(", ", " ").split()
-            else:
-                found[name] += [" ".join(_TOKEN.findall(part.lower())) for part in line.split(",") if part.strip()]
-    return {key: tuple(values) for key, values in found.items()}
+    """Return the phrases of each section of `phrases.txt`, in order."""
+    return {name: tuple(_phrases(name, lines)) for name, lines in lines_of_sections(PHRASES_PATH).items()}
+
+
+def _phrases(name: str, lines: list[str]) -> Iterator[str]:
+    for line in lines:
+        if name.startswith("word."):  # single words, parted by spaces; other sections list phrases, parted by commas
+            yield from line.replace(", ", " ").split()
+        else:
+            yield from (" ".join(_TOKEN.findall(part.lower())) for part in line.split(",") if part.strip())
 
 
 def word_set(name: str) -> frozenset[str]:
-    """Return the words of a section."""
-    return frozenset(sections()[name])
+    """Return the words of a section [word.name]."""
+    return frozenset(sections()[f"word.{name}"])
 
 
 def trie(*names: str, backwards: bool = False) -> Trie:

@@ -15,7 +15,7 @@ begins one of several things, "All" goes back to what holds for all of them, "No
 label comes first and the vertical, which few label, last: nothing is conditioned on a guess. Prices, ratings, sorts and
 offers are read by rule (`phrases.py`) and cost no tokens.
 
-This module knows only the text; `grammar.py` writes what is legal for one question, `queries.py` the search queries.
+This module knows only the text; `grammar.py` writes what is legal for one question, `completion.py` makes the plan.
 """
 
 from collections.abc import Iterator
@@ -48,6 +48,11 @@ class FacetSpan:
     last: int
     refused: bool = False
     part: int = 0
+
+    @property
+    def indices(self) -> range:
+        """The indices of its words."""
+        return range(self.first, self.last + 1)
 
 
 @dataclass(slots=True)

@@ -16,11 +16,11 @@ from service.engines.protocol import (
     StopReason,
     Strategy,
 )
+from service.planner.completion import complete_plan
 from service.planner.fallback import fallback_plan, second_look
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanDraft, PlanTextError, parse
 from service.planner.prompt import PlanTask
-from service.planner.queries import complete_plan
 from service.planner.question import Question
 from service.planner.spelling import words
 from service.planner.vocabulary import Vocabulary

@@ -1,262 +1,87 @@
-"""From a plan draft to the plan: what the model named, what the closed phrases say, and the search queries of both.
+"""The search queries of a plan, made of the question's words: none is decoded.
 
-No query is decoded. The first is strict and made of the question's words, the next corrects their spelling, and the
-last is wider and keeps only what names the thing. Of several things each has one query of its own.
+The first is strict, the next corrects its spelling, and the last is wider and keeps only what names the thing. Each of
+several things has its own.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from itertools import groupby
-from typing import cast
+from collections.abc import Iterable, Iterator
 
-from service.planner.closed import Closed, Refused, Standing
 from service.planner.fallback_words import COLORS, MATERIALS
-from service.planner.phrases import Price as PricePhrase
 from service.planner.phrases_text import without
-from service.planner.plan import MAX_PARTS, MAX_QUERIES, Mode, Part, Plan, Price, Rating
+from service.planner.phrases_words import word_set
+from service.planner.plan import MAX_QUERIES
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
 from service.planner.spelling import correct, is_known
 from service.planner.spelling import words as word_list
-from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 
 NAMING_FACETS = ("type", "brand", "line", "model")  # facets that name a thing; the others only describe it
 # Intents that ask about products: words of refusal state facts there ("does it work without wifi").
-_QUESTIONS = ("ask_product", "advise")
-FUNCTION_WORDS = frozenset(
-    "a about am an and any are as at be been by can could did do does for from get got has have hello help hey "
-    "hi how i i'd i'll i'm i've id if im in is it it's its itself just know let like looking made make me my "
-    "need of on one or our out please pls s say should show so some somebody tell thanks that the their them "
-    "then there these they thing this those to u up ur us want was we were what what's when where which who why "
-    "will with would ya yes you your assistance assist goddamn".split()
-)
-# Words of a sentence that name nothing to search for.
-_TALK = FUNCTION_WORDS | frozenset(
-    (
-        "something anything stuff things ones gets getting goes going go um hmm ok okay good morning afternoon "
-        "evening pls plz thx thank u also too very really so such much many long does's i'm i've he he's she she's "
-        "his her hers him but not into need needs required choose choosing pick picking buy buying consider tips "
-        "advice explain matter matters worth important know better best enough actually begin start don't doesn't "
-        "isn't aren't can't has've because while always ever people use used using right now new decent nice great "
-        "cheap affordable quality show find me after searching shopping"
-    ).split()
-)
+QUESTIONS = ("ask_product", "advise")
+FUNCTION_WORDS = word_set("function")
+_UNSEARCHED = FUNCTION_WORDS | word_set("unsearched")
 _ARTICLES = ("a", "an", "the", "some")
 _MARKS = ",.?!;:()\"'"
 _MOST_ASKED_WORDS = 8
-# Facets of which a thing has one value: a later one replaces it, unless it is added.
-_REPLACED = frozenset(("brand", "line", "model", "color", "size", "material", "count", "audience", "condition"))
-_ADDED = re.compile(r"^(?:and|also|plus)\b|\b(?:also|as well|too|or)\b", re.IGNORECASE)
-# What takes back wishes about a facet, refusals included: "any brand is fine", "it doesn't have to be blue".
-_LIFTED = re.compile(r"\b(?:brands?|colou?rs?|materials?|sizes?|have to be|made of|filters?|all that|start over)\b")
-# Refused words that name no property of a product: "nothing more", "not so expensive".
-_UNNAMEABLE = FUNCTION_WORDS | frozenset("more less much many else expensive pricey crazy sure needed bad idea".split())
 
 
-def complete_plan(draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> Plan:
-    """Return the plan that a draft means for its question. Total: every draft becomes a valid plan."""
-    intent = vocabulary.intents[draft.intent]
-    mode = cast(Mode, draft.mode)
-    if intent.sources == ():
-        return Plan(mode=mode, intent=draft.intent)
-    sources = list(dict.fromkeys(intent.sources or draft.sources or list(vocabulary.sources)[:1]))
-    plan = Plan(mode=mode, intent=draft.intent, sources=sources)
-    if draft.foreign:
-        return plan.model_copy(update={"queries": [question.text]})
-    if not intent.products:
-        own = [index for index, word in enumerate(question.words) if word.utterance == len(question.utterances) - 1]
-        return plan.model_copy(update={"queries": _distinct([_Search(question).content(own)])})
-    return plan.model_copy(update=_Products(draft, question, vocabulary).fields())
+def distinct(queries: Iterable[str], most: int = MAX_QUERIES) -> list[str]:
+    """Return the first queries that say something, each once."""
+    return list(dict.fromkeys(query for query in queries if query.strip()))[:most]
 
 
-class _Search:
-    """Search text from a question's words."""
+def content_query(question: Question) -> list[str]:
+    """Return the newest utterance's words that carry meaning; all of them where none does."""
+    words = question.own_words
+    content = [word for word in words if word.text not in FUNCTION_WORDS]
+    return distinct([" ".join(word.text for word in content or words)])
 
-    def __init__(self, question: Question) -> None:
+
+class Queries:
+    """Writes the queries of a plan about products."""
+
+    def __init__(
+        self, question: Question, draft: PlanDraft, spans: list[FacetSpan], first: int, cut: frozenset[int]
+    ) -> None:
+        """Take the plan's `spans`, the `first` utterance in force, and words to leave out, `cut`: no part of a thing.
+
+        The model's own spans, in `draft`, say what is named and yet replaced.
+        """
         self._question = question
         self._words = question.words
-
-    def text(self, indices: Iterable[int]) -> str:
-        """Return words in the question's order."""
-        return " ".join(self._words[index].text for index in sorted(set(indices)))
-
-    def content(self, indices: Iterable[int]) -> str:
-        """Return the words that carry meaning; all of them where none does."""
-        indices = list(indices)
-        return self.text(i for i in indices if self._words[i].text not in FUNCTION_WORDS) or self.text(indices)
-
-    def rest(self, utterance: int, cut: frozenset[int]) -> str:
-        """Return an utterance without some words, as a person would type what remains."""
-        words = [(index, word) for index, word in enumerate(self._words) if word.utterance == utterance]
-        spans = [(word.start, word.end) for index, word in words if index in cut]
-        return without(self._question.utterances[utterance], spans).lower()
-
-
-class _Products:
-    """The fields of a plan about products."""
-
-    def __init__(self, draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> None:
         self._draft = draft
-        self._question = question
-        self._facets = tuple(vocabulary.facets)
-        self._closed = Closed(question)
-        self._search = _Search(question)
+        self._spans = spans
+        self._first = first
+        self._cut = cut
+        self._named = {index for span in draft.spans for index in span.indices} | cut
         self._newest = len(question.utterances) - 1
-        self._refusals = [refusal for refusal in self._closed.refusals if not self._is_void(refusal)]
-        self._spans = _few_parts(self._unreplaced(self._settled()))
-        self._first = self._topic_start()
-        self._spans += self._uncovered()
 
-    def fields(self) -> dict[str, object]:
-        """Return the fields of the plan by name."""
-        named = frozenset(index for span in self._spans if not span.refused for index in _indices(span))
-        stands = self._closed.standing(self._first, named)
-        shared = [span for span in self._spans if span.part == 0]
-        fields: dict[str, object] = {
-            "vertical": self._draft.vertical,
-            "rating": Rating(min=stands.rating),
-            "sort": stands.sort,
-            "offers": list(stands.offers),
-            **self._values(shared),
-        }
-        parts = self._parts(stands)
-        if parts:
-            is_shared = len({part.price for part in parts}) == 1
-            queries = _distinct((part.queries[0] for part in parts), MAX_PARTS)
-            return fields | {"parts": parts, "queries": queries, "price": parts[0].price if is_shared else Price()}
-        return fields | {"queries": self._queries(), "price": _price(stands.price)}
+    def of_part(self, spans: list[FacetSpan]) -> list[str]:
+        """Return the queries of one of several things, which has these spans."""
+        strict = self._kept(spans)
+        return distinct([strict, correct(strict)])
 
-    def _settled(self) -> list[FacetSpan]:
-        """Return the spans without words of closed phrases; those that a rule reads as refused are marked so."""
-        spans: list[FacetSpan] = []
-        by_rule = [refusal for refusal in self._refusals if not self._is_named(refusal)]
-        refused = {index for refusal in by_rule for value in refusal.values for index in value}
-        dropped = {index for refusal in by_rule for index in refusal.words} - refused
-        for span in self._draft.spans:
-            gone = self._closed.taken if span.refused else self._closed.taken | dropped
-            for is_refused, run in groupby(
-                (index for index in _indices(span) if index not in gone), key=lambda index: index in refused
-            ):
-                spans += _runs(replace(span, refused=span.refused or is_refused), list(run))
-        return spans
-
-    def _unreplaced(self, spans: list[FacetSpan]) -> list[FacetSpan]:
-        """Return the spans without those of the history that the newest utterance replaces: "what about blue?"."""
-        newest = [span for span in spans if self._position(span.first)[0] == self._newest and not span.refused]
-        if (
-            self._draft.intent != DEFAULT_INTENT
-            or any(span.part for span in spans)
-            or _ADDED.search(self._question.text)
-        ):
-            return spans
-        replaced = {span.facet for span in newest} & _REPLACED
-        return [s for s in spans if s in newest or s.refused or s.facet not in replaced]
-
-    def _is_void(self, refusal: Refused) -> bool:
-        """Tell whether a refusal is none: in a question, or where a name includes its words ("no show socks")."""
-        if self._draft.intent in _QUESTIONS:
-            return True
-        if not self._newest and not any(span.facet in NAMING_FACETS for span in self._draft.spans):
-            return not any(span.refused for span in self._draft.spans)  # "sleep outdoors without bugs" tells a trouble
-        values = {index for value in refusal.values for index in value}
-        cue = set(refusal.words) - values
-        names = [span for span in self._draft.spans if not span.refused and span.facet in (*NAMING_FACETS, "theme")]
-        return any(values.intersection(_indices(span)) and cue.intersection(_indices(span)) for span in names)
-
-    def _is_named(self, refusal: Refused) -> bool:
-        """Tell whether the model says what is refused in a phrase; the rest of it may be wanted."""
-        return any(span.refused and span.first in refusal.words for span in self._draft.spans)
-
-    def _topic_start(self) -> int:
-        """Return the first utterance whose closed phrases are in force."""
-        used = {self._question.words[span.first].utterance for span in self._spans}
-        if used - {self._newest} or any(not span.refused and span.facet in NAMING_FACETS for span in self._spans):
-            return min(used)
-        return 0
-
-    def _uncovered(self) -> list[FacetSpan]:
-        """Return what rules read as refused and the model did not name."""
-        words = self._question.words
-        wanted = [self._texts(span) for span in self._spans if not span.refused]
-        turns = any(self._position(span.first)[0] == self._newest for span in self._spans if not span.refused)
-        is_lifted = bool(_LIFTED.search(self._question.text.lower()))
-        before = {word.text for word in words if word.utterance < self._newest}
-        found: list[FacetSpan] = []
-        for refusal in self._refusals:
-            utterance = words[refusal.words.start].utterance
-            if utterance < (self._newest if is_lifted else self._first) or self._is_named(refusal):
-                continue
-            for value in refusal.values:
-                texts = [words[index].text for index in value]
-                if texts in wanted or all(text in _UNNAMEABLE for text in texts):
-                    continue
-                if utterance == self._newest and turns and before.issuperset(texts):
-                    continue  # "green rather than blue" replaces the blue of before
-                if not any(index in _indices(span) for span in self._spans for index in value):
-                    found.append(FacetSpan(self._facet_of(texts), value[0], value[-1], refused=True))
-        return found
-
-    def _facet_of(self, texts: Sequence[str]) -> str:
-        named = word_list().facets.get(texts[-1], "feature")
-        guess = "color" if texts[-1] in COLORS else "material" if texts[-1] in MATERIALS else named
-        return next(facet for facet in (guess, "feature", "type", *self._facets) if facet in self._facets)
-
-    def _texts(self, span: FacetSpan) -> list[str]:
-        return [self._question.words[index].text for index in _indices(span)]
-
-    def _values(self, spans: Iterable[FacetSpan]) -> dict[str, dict[str, list[str]]]:
-        """Return wanted and refused values by facet; of a value that is both, what was said last holds."""
-        found: dict[str, dict[str, list[str]]] = {"facets": {}, "exclude": {}}
-        last: dict[str, bool] = {}
-        spans = sorted(spans, key=lambda span: span.first)
-        for span in spans:
-            last[" ".join(self._texts(span))] = span.refused
-        for span in spans:
-            if last[" ".join(self._texts(span))] == span.refused:
-                values = found["exclude" if span.refused else "facets"].setdefault(span.facet, [])
-                surface = self._question.surface(span.first, span.last)
-                if surface not in values:
-                    values.append(surface)
-        return found
-
-    def _parts(self, stands: Standing) -> list[Part]:
-        numbers = sorted({span.part for span in self._spans if span.part})
-        if not numbers:
-            return []
-        starts = [self._position(min(span.first for span in self._spans if span.part == part)) for part in numbers]
-        parts = []
-        for at, number in enumerate(numbers):
-            spans = [span for span in self._spans if span.part in (0, number)]
-            strict = self._kept(spans)
-            queries = _distinct([strict, correct(strict)])
-            parts.append(Part(**self._values(spans), price=_part_price(stands, starts, at), queries=queries))
-        return parts
-
-    def _position(self, index: int) -> tuple[int, int]:
-        word = self._question.words[index]
-        return word.utterance, word.start
-
-    def _queries(self) -> list[str]:
+    def of_question(self) -> list[str]:
+        """Return the queries of a question about one thing."""
         wanted = [span for span in self._spans if not span.refused]
         names = [span for span in wanted if span.facet in NAMING_FACETS]
         is_alone = not self._newest
         if self._draft.mode == "keyword" and is_alone:
-            strict = self._search.rest(self._newest, self._cut())
+            strict = self._rest(self._newest)
         elif names:
             strict = self._kept(wanted, (*self._numbers(), *self._modifiers(names), *self._governed()))
         else:
             strict = " ".join(filter(None, map(self._content, range(self._first, self._newest + 1))))
         strict = strict or self._kept(wanted) or self._question.text.lower()
         queries = [strict, correct(strict), correct(self._kept(names))]
-        if names and is_alone and self._draft.intent in _QUESTIONS:
+        if names and is_alone and self._draft.intent in QUESTIONS:
             queries.insert(0, self._asked())
-        return _distinct(queries)
+        return distinct(queries)
 
     def _numbers(self) -> Iterator[int]:
         """Yield words with a number that no span names: "toys for a 3 year old" are for that age."""
-        words = self._question.words
-        gone = self._cut() if self._first == self._newest else range(len(words))
+        words = self._words
+        gone = self._cut if self._first == self._newest else range(len(words))
         for index, word in enumerate(words):
             if index not in gone and word.text[0].isdigit() and word.utterance == self._newest:
                 end = index + 1
@@ -269,32 +94,29 @@ class _Products:
 
         After a history, only those that name no facet: another may have replaced them.
         """
-        words = self._question.words
-        gone = {*self._cut(), *(index for span in self._draft.spans for index in _indices(span))}
         for span in names:
             index = span.first - 1
-            while index >= 0 and index not in gone and self._adjoins(index) and words[index].text not in _TALK:
-                text = words[index].text
-                if not text.isalpha() or (self._newest and not _tells_kind(text)):
+            while index >= 0 and index not in self._named and self._adjoins(index):
+                text = self._words[index].text
+                if text in _UNSEARCHED or not text.isalpha() or (self._newest and not _tells_kind(text)):
                     break
                 yield index
                 index -= 1
 
     def _adjoins(self, index: int) -> bool:
         """Tell whether a word and the next stand in one utterance, with no mark between them."""
-        word, after = self._question.words[index : index + 2]
+        word, after = self._words[index : index + 2]
         return word.utterance == after.utterance and after.start - word.end == 1
 
     def _governed(self) -> Iterator[int]:
         """Yield what a follow-up wants a thing "with", where no span names it."""
-        words = self._question.words
-        named = {index for span in self._draft.spans for index in _indices(span)} | self._cut()
+        words = self._words
         own = [index for index, word in enumerate(words) if word.utterance == self._newest] if self._newest else []
         for at in own:
             if words[at].text == "with" and own[0] <= at < own[-1]:
                 rest = [index for index in range(at + 1, own[-1] + 1) if words[index].text not in _ARTICLES]
                 for index in rest[:2]:
-                    if index in named or words[index].text in _TALK:
+                    if index in self._named or words[index].text in _UNSEARCHED:
                         break
                     yield index
 
@@ -303,69 +125,27 @@ class _Products:
         words = self._content(self._newest).split()
         return " ".join(words) if len(words) <= _MOST_ASKED_WORDS else ""
 
-    def _cut(self) -> frozenset[int]:
-        """Return the words that are no part of what to search for."""
-        wanted = {index for span in self._spans if not span.refused for index in _indices(span)}
-        refused = {index for span in self._spans if span.refused for index in _indices(span)}
-        phrases = {index for refusal in self._refusals for index in refusal.words}
-        return frozenset(self._closed.taken | refused | (phrases - wanted))
-
     def _content(self, utterance: int) -> str:
-        rest = self._search.rest(utterance, self._cut())
-        words = (word.strip(_MARKS) for word in rest.split())
-        return " ".join(word for word in words if word and word not in _TALK)
+        words = (word.strip(_MARKS) for word in self._rest(utterance).split())
+        return " ".join(word for word in words if word and word not in _UNSEARCHED)
+
+    def _rest(self, utterance: int) -> str:
+        """Return an utterance without the words to leave out, as a person would type what remains."""
+        words = (self._words[index] for index in sorted(self._cut))
+        spans = [(word.start, word.end) for word in words if word.utterance == utterance]
+        return without(self._question.utterances[utterance], spans).lower()
 
     def _kept(self, spans: Iterable[FacetSpan], others: Iterable[int] = ()) -> str:
         """Return the words of wanted spans, none of which is refused, and other words of the question with them."""
+        spelled = self._question.spelled
         spans = [span for span in spans if not span.refused]
         near = {0, *(span.part for span in spans)}
-        refused = {" ".join(self._texts(span)) for span in self._spans if span.refused and span.part in near}
-        wanted = [span for span in spans if " ".join(self._texts(span)) not in refused] or spans
-        return self._search.text((*(index for span in wanted for index in _indices(span)), *others))
+        refused = {spelled(span.indices) for span in self._spans if span.refused and span.part in near}
+        wanted = [span for span in spans if spelled(span.indices) not in refused] or spans
+        return spelled((*(index for span in wanted for index in span.indices), *others))
 
 
 def _tells_kind(text: str) -> bool:
     """Tell whether a word rather says what kind of thing something is than names a facet: the "garden" of a hose."""
     is_attribute = text in COLORS or text in MATERIALS or word_list().facets.get(text) not in (None, "type", "theme")
     return is_known(text) and not is_attribute
-
-
-def _indices(span: FacetSpan) -> range:
-    return range(span.first, span.last + 1)
-
-
-def _runs(span: FacetSpan, indices: list[int]) -> list[FacetSpan]:
-    """Return one span for each run of consecutive indices."""
-    spans: list[FacetSpan] = []
-    for index in indices:
-        if spans and spans[-1].last == index - 1:
-            spans[-1] = replace(spans[-1], last=index)
-        else:
-            spans.append(replace(span, first=index, last=index))
-    return spans
-
-
-def _few_parts(spans: list[FacetSpan]) -> list[FacetSpan]:
-    """Number the parts that want something from 1, at most four; a single one is no part."""
-    parts = list(dict.fromkeys(span.part for span in spans if span.part and not span.refused))[:MAX_PARTS]
-    if len(parts) < 2:
-        return [replace(span, part=0) for span in spans]
-    return [replace(s, part=parts.index(s.part) + 1 if s.part else 0) for s in spans if s.part in (0, *parts)]
-
-
-def _part_price(stands: Standing, starts: list[tuple[int, int]], at: int) -> Price:
-    """Return the price said between this part and the next; one before or after all parts is for each of them."""
-    said = stands.prices
-    if len(said) == 1 and (said[0][0] > starts[-1] or said[0][0] < starts[0]):
-        return _price(said[0][1])
-    ends = [*starts[1:], (1 << 30, 0)]
-    inside = [price for position, price in said if starts[at] <= position < ends[at]]
-    return _price(inside[-1]) if inside else Price()
-
-
-def _price(phrase: PricePhrase) -> Price:
-    return Price(min=phrase.min, max=phrase.max, currency=phrase.currency)
-
-
-def _distinct(queries: Iterable[str], most: int = MAX_QUERIES) -> list[str]:
-    return list(dict.fromkeys(query for query in queries if query.strip()))[:most]

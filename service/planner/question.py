@@ -1,7 +1,7 @@
 """A shopper's question as words, with their positions in the text."""
 
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -47,6 +47,10 @@ class Question:
     def surface(self, first: int, last: int) -> str:
         """Return the text of words `first` to `last` (inclusive, same utterance) exactly as the shopper wrote it."""
         return self.utterances[self.words[first].utterance][self.words[first].start : self.words[last].end]
+
+    def spelled(self, indices: Iterable[int]) -> str:
+        """Return words as the model sees them, each once, in the question's order."""
+        return " ".join(self.words[index].text for index in sorted(set(indices)))
 
     @classmethod
     def parse(cls, query: str, history: Sequence[str] = ()) -> "Question":

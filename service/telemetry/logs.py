@@ -92,10 +92,10 @@ class StallProofHandler(logging.Handler):
         self._write(_LAST_WRITE_SECONDS)
         super().close()
 
-    def _write(self, patience: float) -> None:
-        """Write until nobody has taken anything for `patience` seconds."""
+    def _write(self, timeout: float) -> None:
+        """Write until nobody has taken anything for `timeout` seconds."""
         try:
-            while self._pending and self._writable.poll(patience * 1000):
+            while self._pending and self._writable.poll(timeout * 1000):
                 # A pipe that is writable takes so much without blocking.
                 written = os.write(self._descriptor, self._pending[0][: select.PIPE_BUF])
                 self._bytes -= written

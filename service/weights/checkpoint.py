@@ -129,7 +129,8 @@ def read_shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     for file in weight_files(folder):
         try:
             with safe_open(file, framework="pt") as tensors:
-                shapes |= {name: tuple(tensors.get_slice(name).get_shape()) for name in tensors.keys()}  # noqa: SIM118
+                names: list[str] = tensors.keys()  # what safe_open opens is no mapping
+                shapes |= {name: tuple(tensors.get_slice(name).get_shape()) for name in names}
         except (SafetensorError, OSError) as error:
             raise LayoutError(f"{file} is not a whole safetensors file: {error}") from error
     return shapes
@@ -151,7 +152,8 @@ def read_lm_head(folder: Path, config: LlamaConfig) -> Tensor:
     name = EMBEDDING if config.tie_word_embeddings else LM_HEAD
     for file in weight_files(folder):
         with safe_open(file, framework="pt") as tensors:
-            if name in tensors.keys():  # noqa: SIM118
+            names: list[str] = tensors.keys()
+            if name in names:
                 found: Tensor = tensors.get_tensor(name)
                 return found
     raise LayoutError(f"{folder} holds no {name}")

@@ -59,7 +59,7 @@ def export_model(model_dir: Path, cache_dir: Path, layout: Layout, output: Path)
     _write_base(base, output, loaded.weights, dtype, card)
     heads = _heads(model_dir, loaded.weights)
     written = [] if heads is None else _write_heads(heads, layout, model_dir, output, loaded.weights)
-    (output / "model.json").write_text(card.model_copy(update={"base": "."}).model_dump_json(indent=1) + "\n", "utf-8")
+    _write_json(output / "model.json", card.model_copy(update={"base": "."}).model_dump(mode="json"))
     return Exported(output, written)
 
 
@@ -87,8 +87,7 @@ def _write_base(base: Path, output: Path, weights: dict[str, Tensor], dtype: tor
     config = read_json(base / "config.json")
     is_copy = {LM_HEAD} if config.get("tie_word_embeddings") else set()
     save_tensors({name: weights[name] for name in weights.keys() - is_copy}, output / "model.safetensors")
-    config |= {"torch_dtype": str(dtype).removeprefix("torch.")}
-    (output / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
+    _write_json(output / "config.json", config | {"torch_dtype": str(dtype).removeprefix("torch.")})
     for name in _BESIDE:
         if (base / name).is_file():
             shutil.copy(base / name, output / name)

@@ -124,6 +124,7 @@ async def test_a_client_that_leaves_cancels_the_work() -> None:
         async with asyncio.timeout(1.0):
             while not engine.cancelled:
                 await asyncio.sleep(0.001)
+    assert (len(engine.served), engine.cancelled) == (1, 1)
 
 
 @pytest.mark.parametrize("given", ["abc-123", "A.b_c:d-9", "x" * 64])

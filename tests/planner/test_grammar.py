@@ -5,10 +5,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from service.planner.completion import complete_plan
 from service.planner.grammar import plan_grammar
 from service.planner.plan import Plan
 from service.planner.plan_text import parse, render
-from service.planner.queries import complete_plan
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
 from tests.planner.walks import byte_tokenizer, questions, random_walk

@@ -66,14 +66,14 @@ class CompletionsClient:
 
     async def models(self) -> list[str]:
         """Return the names of the server's models. Raises ServerError."""
-        with _as_server_error():
+        with _AsServerError():
             response = await self._client.get("models")
         content = _object(_checked(response).content)
         return [str(model["id"]) for model in content.get("data", []) if isinstance(model, dict) and "id" in model]
 
     async def complete(self, payload: dict[str, Any]) -> Completion:
         """Return a whole completion, not streamed. Raises ServerError."""
-        with _as_server_error():
+        with _AsServerError():
             response = await self._client.post("completions", json=payload)
         content = _object(_checked(response).content)
         counted = (content.get("usage") or {}).get("prompt_tokens")
@@ -85,7 +85,7 @@ class CompletionsClient:
 
         Raises ServerError on entry and while it is read, also when the server breaks off.
         """
-        with _as_server_error():
+        with _AsServerError():
             async with self._client.stream("POST", "completions", json=payload | {"stream": True}) as response:
                 _checked(response)
                 yield _pieces(response)
@@ -148,7 +148,7 @@ def _checked(response: httpx.Response) -> httpx.Response:
     raise ServerError(f"the server answered {response.status_code} {response.reason_phrase}", response.status_code)
 
 
-class _as_server_error:  # noqa: N801
+class _AsServerError:
     """Context manager that turns httpx errors into ours; as a class it leaves a generator's own errors alone."""
 
     def __enter__(self) -> None:

@@ -25,6 +25,7 @@ from service.engines.protocol import (
     RequestRefusedError,
     StopReason,
 )
+from service.engines.results import request_constraint
 from service.weights.base_weights import BaseWeightsError
 from service.weights.model_card import ModelFolderError
 
@@ -153,10 +154,7 @@ class OpenAiEngine:
         length, longest = len(self._served.prompt(request.prompt)), self._config.max_prompt_tokens
         if length > longest:
             raise PromptTooLongError.at(length, longest)
-        try:
-            return self._served, self._capabilities, self._served.compiler.compile(request.grammar)
-        except GrammarError:  # its message quotes the grammar, and so the shopper
-            raise RequestRefusedError("its grammar does not compile") from None
+        return self._served, self._capabilities, request_constraint(self._served.compiler, request.grammar)
 
     async def _tries(
         self,

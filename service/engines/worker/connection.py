@@ -35,7 +35,7 @@ class ReplicaConnection(asyncio.Protocol):
                 self._awaited.set_result(message)
         return None
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+    def connection_lost(self, _: Exception | None) -> None:
         self.gone.set()
         if self._awaited is not None and not self._awaited.done():
             self._awaited.set_exception(EngineUnavailableError("the replica's process ended"))

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.planner.completion import complete_plan
 from service.planner.plan import Plan
 from service.planner.plan_text import parse
-from service.planner.queries import complete_plan
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
 from tests.planner.walks import questions, random_walk

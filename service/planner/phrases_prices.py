@@ -8,7 +8,7 @@ from typing import Final
 
 from service.planner.phrases_amounts import Amount, find_amounts
 from service.planner.phrases_claims import SPENDING, YEARS, Claims
-from service.planner.phrases_words import Words, sections, trie
+from service.planner.phrases_words import Words, sections, trie, word_set
 
 AROUND: Final = 0.2  # "around 100" is 80 to 120, as the contract of plan version 2 says
 
@@ -23,11 +23,8 @@ _LEAST_FROM_TO: Final = 10  # "from 1 to 3" is a count
 _WEAK_LEADS = frozenset(sections()["price.lead.weak"])
 _PRICE_NAMES: Final = frozenset(("fisher", "half", "vincent", "kelley"))  # "fisher price" names no price
 _SORTING: Final = frozenset(("by", "highest", "lowest"))  # "sort by price under 30"
-_FLIPS: Final = frozenset("not nothing no don't dont won't can't cannot doesn't isn't never without shouldn't".split())
-_BETWEEN_FLIP_AND_CUE: Final = frozenset(
-    "want to spend pay going go be cost costs costing priced is are that it me should can wanna anything a penny any "
-    "i much looking willing do be being go have i've come comes".split()
-)
+_FLIPS = word_set("price.flips")
+_BETWEEN_FLIP_AND_CUE = word_set("price.between.flip")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,224 @@
+"""From a plan draft to the plan: what the model named, what the closed phrases say, and the search queries of both."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import cast
+
+from service.planner.closed import Closed, Refused, Standing
+from service.planner.fallback_words import COLORS, MATERIALS
+from service.planner.phrases import SpokenPrice
+from service.planner.plan import MAX_PARTS, Mode, Part, Plan, Price, Rating
+from service.planner.plan_text import FacetSpan, PlanDraft
+from service.planner.queries import FUNCTION_WORDS, NAMING_FACETS, QUESTIONS, Queries, content_query, distinct
+from service.planner.question import Question
+from service.planner.spelling import words as word_list
+from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
+
+# Facets of which a thing has one value: a later one replaces it, unless it is added.
+_REPLACED = frozenset(("brand", "line", "model", "color", "size", "material", "count", "audience", "condition"))
+_ADDED = re.compile(r"^(?:and|also|plus)\b|\b(?:also|as well|too|or)\b", re.IGNORECASE)
+# What takes back wishes about a facet, refusals included: "any brand is fine", "it doesn't have to be blue".
+_LIFTED = re.compile(r"\b(?:brands?|colou?rs?|materials?|sizes?|have to be|made of|filters?|all that|start over)\b")
+# Refused words that name no property of a product: "nothing more", "not so expensive".
+_UNNAMEABLE = FUNCTION_WORDS | frozenset("more less much many else expensive pricey crazy sure needed bad idea".split())
+
+
+def complete_plan(draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> Plan:
+    """Return the plan that a draft means for its question. Total: every draft becomes a valid plan."""
+    intent = vocabulary.intents[draft.intent]
+    mode = cast(Mode, draft.mode)
+    if intent.sources == ():
+        return Plan(mode=mode, intent=draft.intent)
+    sources = list(dict.fromkeys(intent.sources or draft.sources or list(vocabulary.sources)[:1]))
+    plan = Plan(mode=mode, intent=draft.intent, sources=sources)
+    if draft.foreign:
+        return plan.model_copy(update={"queries": [question.text]})
+    if not intent.products:
+        return plan.model_copy(update={"queries": content_query(question)})
+    return plan.model_copy(update=_Products(draft, question, vocabulary).fields())
+
+
+class _Products:
+    """The fields of a plan about products."""
+
+    def __init__(self, draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> None:
+        self._draft = draft
+        self._question = question
+        self._facets = tuple(vocabulary.facets)
+        self._closed = Closed(question)
+        self._newest = len(question.utterances) - 1
+        self._refusals = [refusal for refusal in self._closed.refusals if not self._is_void(refusal)]
+        self._spans = _few_parts(self._unreplaced(self._settled()))
+        self._first = self._topic_start()
+        self._spans += self._uncovered()
+        self._queries = Queries(question, draft, self._spans, self._first, self._cut())
+
+    def fields(self) -> dict[str, object]:
+        """Return the fields of the plan by name."""
+        named = frozenset(index for span in self._spans if not span.refused for index in span.indices)
+        stands = self._closed.standing(self._first, named)
+        shared = [span for span in self._spans if span.part == 0]
+        fields: dict[str, object] = {
+            "vertical": self._draft.vertical,
+            "rating": Rating(min=stands.rating),
+            "sort": stands.sort,
+            "offers": list(stands.offers),
+            **self._values(shared),
+        }
+        parts = self._parts(stands)
+        if parts:
+            is_shared = len({part.price for part in parts}) == 1
+            queries = distinct((part.queries[0] for part in parts), MAX_PARTS)
+            return fields | {"parts": parts, "queries": queries, "price": parts[0].price if is_shared else Price()}
+        return fields | {"queries": self._queries.of_question(), "price": _price(stands.price)}
+
+    def _settled(self) -> list[FacetSpan]:
+        """Return the spans without words of closed phrases; those that a rule reads as refused are marked so."""
+        spans: list[FacetSpan] = []
+        by_rule = [refusal for refusal in self._refusals if not self._is_named(refusal)]
+        refused = {index for refusal in by_rule for value in refusal.values for index in value}
+        dropped = {index for refusal in by_rule for index in refusal.words} - refused
+        for span in self._draft.spans:
+            gone = self._closed.taken if span.refused else self._closed.taken | dropped
+            for is_refused, run in groupby(
+                (index for index in span.indices if index not in gone), key=lambda index: index in refused
+            ):
+                spans += _runs(replace(span, refused=span.refused or is_refused), list(run))
+        return spans
+
+    def _unreplaced(self, spans: list[FacetSpan]) -> list[FacetSpan]:
+        """Return the spans without those of the history that the newest utterance replaces: "what about blue?"."""
+        newest = [span for span in spans if self._position(span.first)[0] == self._newest and not span.refused]
+        if (
+            self._draft.intent != DEFAULT_INTENT
+            or any(span.part for span in spans)
+            or _ADDED.search(self._question.text)
+        ):
+            return spans
+        replaced = {span.facet for span in newest} & _REPLACED
+        return [s for s in spans if s in newest or s.refused or s.facet not in replaced]
+
+    def _is_void(self, refusal: Refused) -> bool:
+        """Tell whether a refusal is none: in a question, or where a name includes its words ("no show socks")."""
+        if self._draft.intent in QUESTIONS:
+            return True
+        if not self._newest and not any(span.facet in NAMING_FACETS for span in self._draft.spans):
+            return not any(span.refused for span in self._draft.spans)  # "sleep outdoors without bugs" tells a trouble
+        values = {index for value in refusal.values for index in value}
+        cue = set(refusal.words) - values
+        names = [span for span in self._draft.spans if not span.refused and span.facet in (*NAMING_FACETS, "theme")]
+        return any(values.intersection(span.indices) and cue.intersection(span.indices) for span in names)
+
+    def _is_named(self, refusal: Refused) -> bool:
+        """Tell whether the model says what is refused in a phrase; the rest of it may be wanted."""
+        return any(span.refused and span.first in refusal.words for span in self._draft.spans)
+
+    def _topic_start(self) -> int:
+        """Return the first utterance whose closed phrases are in force."""
+        used = {self._question.words[span.first].utterance for span in self._spans}
+        if used - {self._newest} or any(not span.refused and span.facet in NAMING_FACETS for span in self._spans):
+            return min(used)
+        return 0
+
+    def _uncovered(self) -> list[FacetSpan]:
+        """Return what rules read as refused and the model did not name."""
+        words = self._question.words
+        wanted = [self._said(span) for span in self._spans if not span.refused]
+        turns = any(self._position(span.first)[0] == self._newest for span in self._spans if not span.refused)
+        is_lifted = bool(_LIFTED.search(self._question.text.lower()))
+        before = {word.text for word in words if word.utterance < self._newest}
+        found: list[FacetSpan] = []
+        for refusal in self._refusals:
+            utterance = words[refusal.words.start].utterance
+            if utterance < (self._newest if is_lifted else self._first) or self._is_named(refusal):
+                continue
+            for value in refusal.values:
+                texts = [words[index].text for index in value]
+                if " ".join(texts) in wanted or all(text in _UNNAMEABLE for text in texts):
+                    continue
+                if utterance == self._newest and turns and before.issuperset(texts):
+                    continue  # "green rather than blue" replaces the blue of before
+                if not any(index in span.indices for span in self._spans for index in value):
+                    found.append(FacetSpan(self._facet_of(texts), value[0], value[-1], refused=True))
+        return found
+
+    def _facet_of(self, texts: Sequence[str]) -> str:
+        named = word_list().facets.get(texts[-1], "feature")
+        guess = "color" if texts[-1] in COLORS else "material" if texts[-1] in MATERIALS else named
+        return next(facet for facet in (guess, "feature", "type", *self._facets) if facet in self._facets)
+
+    def _said(self, span: FacetSpan) -> str:
+        return self._question.spelled(span.indices)
+
+    def _values(self, spans: Iterable[FacetSpan]) -> dict[str, dict[str, list[str]]]:
+        """Return wanted and refused values by facet; of a value that is both, what was said last holds."""
+        found: dict[str, dict[str, list[str]]] = {"facets": {}, "exclude": {}}
+        last: dict[str, bool] = {}
+        spans = sorted(spans, key=lambda span: span.first)
+        for span in spans:
+            last[self._said(span)] = span.refused
+        for span in spans:
+            if last[self._said(span)] == span.refused:
+                values = found["exclude" if span.refused else "facets"].setdefault(span.facet, [])
+                surface = self._question.surface(span.first, span.last)
+                if surface not in values:
+                    values.append(surface)
+        return found
+
+    def _parts(self, stands: Standing) -> list[Part]:
+        numbers = sorted({span.part for span in self._spans if span.part})
+        if not numbers:
+            return []
+        starts = [self._position(min(span.first for span in self._spans if span.part == part)) for part in numbers]
+        parts = []
+        for at, number in enumerate(numbers):
+            spans = [span for span in self._spans if span.part in (0, number)]
+            queries = self._queries.of_part(spans)
+            parts.append(Part(**self._values(spans), price=_part_price(stands, starts, at), queries=queries))
+        return parts
+
+    def _position(self, index: int) -> tuple[int, int]:
+        word = self._question.words[index]
+        return word.utterance, word.start
+
+    def _cut(self) -> frozenset[int]:
+        """Return the words that are no part of what to search for."""
+        wanted = {index for span in self._spans if not span.refused for index in span.indices}
+        refused = {index for span in self._spans if span.refused for index in span.indices}
+        phrases = {index for refusal in self._refusals for index in refusal.words}
+        return frozenset(self._closed.taken | refused | (phrases - wanted))
+
+
+def _runs(span: FacetSpan, indices: list[int]) -> list[FacetSpan]:
+    """Return one span for each run of consecutive indices."""
+    spans: list[FacetSpan] = []
+    for index in indices:
+        if spans and spans[-1].last == index - 1:
+            spans[-1] = replace(spans[-1], last=index)
+        else:
+            spans.append(replace(span, first=index, last=index))
+    return spans
+
+
+def _few_parts(spans: list[FacetSpan]) -> list[FacetSpan]:
+    """Number the parts that want something from 1, at most four; a single one is no part."""
+    parts = list(dict.fromkeys(span.part for span in spans if span.part and not span.refused))[:MAX_PARTS]
+    if len(parts) < 2:
+        return [replace(span, part=0) for span in spans]
+    return [replace(s, part=parts.index(s.part) + 1 if s.part else 0) for s in spans if s.part in (0, *parts)]
+
+
+def _part_price(stands: Standing, starts: list[tuple[int, int]], at: int) -> Price:
+    """Return the price said between this part and the next; one before or after all parts is for each of them."""
+    said = stands.prices
+    if len(said) == 1 and (said[0][0] > starts[-1] or said[0][0] < starts[0]):
+        return _price(said[0][1])
+    ends = [*starts[1:], (1 << 30, 0)]
+    inside = [price for position, price in said if starts[at] <= position < ends[at]]
+    return _price(inside[-1]) if inside else Price()
+
+
+def _price(phrase: SpokenPrice) -> Price:
+    return Price(min=phrase.min, max=phrase.max, currency=phrase.currency)
