@@ -63,6 +63,9 @@ class FakeModel:
     id: str = "fake"
     kernel: str = "fake"
 
+    def watch(self, socket: int) -> None:
+        """It asks `cancelled` often enough."""
+
     def generate(self, request: GenerationRequest, cancelled: Callable[[], bool]) -> GenerationResult:
         started = time.monotonic()
         while time.monotonic() - started < self.seconds:

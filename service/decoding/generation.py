@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import torch
 
 from service.decoding.constraint import Constraint, accept_forced, known
+from service.decoding.interruption import ForwardStoppedError
 from service.decoding.proposer import Budget, Proposer
 from service.decoding.statistics import Generation, NodeStatus, Statistics, StopReason, TraceNode, TraceStep
 from service.decoding.target import Target
@@ -38,7 +39,8 @@ def generate(
 
     Without `fast_forward` forced tokens cost a forward each, as in engines that only mask logits. A grammar that is
     still being compiled is awaited only when the prompt has been read, unless the proposer asks it. `trace` converts
-    tokens to text, for a trace of the steps. `cancelled` is called before each forward.
+    tokens to text, for a trace of the steps. `cancelled` is called before each forward;
+    a target may also stop between two layers of one (`CausalLM.stop_when`).
 
     Raises ValueError for an empty prompt or one that does not fit the target together with `max_tokens`, and
     GrammarError where the grammar does not compile or comes to a dead end.
@@ -52,10 +54,14 @@ def generate(
         started = time.perf_counter()
         tree = state.next_tree(target)
         reads_all = tree.run == len(state.pending)  # otherwise nothing can be verified yet
-        if reads_all:
-            proposer.propose(tree, state.grammar, state.budget(tree, target))
-        drafted = time.perf_counter()
-        scores = target.forward(tree)
+        try:
+            if reads_all:
+                proposer.propose(tree, state.grammar, state.budget(tree, target))
+            drafted = time.perf_counter()
+            scores = target.forward(tree)
+        except ForwardStoppedError:
+            stop_reason = "cancelled"
+            break
         read = time.perf_counter()
         verdict = verify(tree, scores, state.constraint, fast_forward=fast_forward) if reads_all else NOTHING_JUDGED
         kept = target.commit(verdict.path)

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from service.decoding.interruption import NEVER, ForwardStoppedError, Interruption
 from service.decoding.kv_cache import KVCache
 from service.decoding.linear import Linear, linear
 from service.decoding.lm_head import LmHead
@@ -101,6 +102,7 @@ class Llama:
         self._norm = weights["model.norm.weight"].to(dtype)
         self.lm_head = LmHead(self._embedding if config.tie_word_embeddings else weights["lm_head.weight"].to(dtype))
         self._rotary = rotary_table(config, self.device)
+        self._interruption = NEVER
         self._least_length = torch.tensor((config.hidden_size * config.rms_norm_eps) ** 0.5, device=self.device)
 
     def new_cache(self, max_positions: int) -> KVCache:
@@ -108,6 +110,10 @@ class Llama:
         positions = max(max_positions, FEWEST_KEYS)
         shape = (self.config.num_layers, 2, self.config.num_kv_heads, positions, self.config.head_dim)
         return KVCache(torch.zeros(shape, device=self.device))
+
+    def stop_when(self, interruption: Interruption) -> None:
+        """See `CausalLM.stop_when`."""
+        self._interruption = interruption
 
     @torch.inference_mode()
     def forward(self, tokens: Tensor, positions: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
@@ -143,6 +149,8 @@ class Llama:
         for layer, (keys, values, new) in zip(
             self._layers[layers.start : layers.stop], windows[layers.start : layers.stop], strict=True
         ):
+            if self._interruption():
+                raise ForwardStoppedError
             query, fresh = self._rotate(layer.qkv(self._normalise(hidden)), cosine, sine)
             new.copy_(fresh[:count].permute(1, 2, 0, 3))
             hidden = layer.output.add_to(hidden, self._attend(query, keys, values, bias))

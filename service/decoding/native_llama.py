@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from service.decoding.interruption import ForwardStoppedError, Interruption
 from service.decoding.kv_cache import KVCache
 from service.decoding.linear import Linear
 from service.decoding.llama import LlamaConfig, rotary_table
@@ -74,6 +75,10 @@ class NativeLlama:
         shape = (self.config.num_layers, 2, self.config.num_kv_heads, max_positions, self.config.head_dim)
         return KVCache(torch.zeros(shape))
 
+    def stop_when(self, interruption: Interruption) -> None:
+        """See `CausalLM.stop_when`."""
+        self._library.peakplan_stop_when(self._model, interruption.socket, interruption.seconds_left)
+
     @torch.inference_mode()
     def forward(self, tokens: Tensor, positions: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
         """Return float32 hidden states [N, H], after the final norm, of N new nodes; arguments as in `Llama`."""
@@ -94,8 +99,7 @@ class NativeLlama:
             cache.capacity,
             cache.length,
         )
-        if failed:
-            raise MemoryError(f"no memory for a forward of {count} nodes")
+        _refuse_unfinished(failed, count)
         return hidden
 
     def embed(self, tokens: Tensor) -> Tensor:
@@ -122,8 +126,7 @@ class NativeLlama:
             layers.start,
             layers.stop,
         )
-        if failed:
-            raise MemoryError(f"no memory for a forward of {count} nodes")
+        _refuse_unfinished(failed, count)
         return hidden
 
     def final_norm(self, hidden: Tensor) -> Tensor:
@@ -145,6 +148,13 @@ class NativeLlama:
         pointers = (ctypes.c_void_p * len(full))(*(weight.data_ptr() for weight in full))
         if self._library.peakplan_set_layer(self._model, index, pointers):
             raise MemoryError(f"no memory for layer {index}")
+
+
+def _refuse_unfinished(failed: int, count: int) -> None:
+    if failed > 0:
+        raise ForwardStoppedError
+    if failed:
+        raise MemoryError(f"no memory for a forward of {count} nodes")
 
 
 def _refuse_unsupported(config: LlamaConfig) -> None:

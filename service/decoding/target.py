@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from service.decoding.heads import MedusaHeads
+from service.decoding.interruption import Interruption
 from service.decoding.kv_cache import KVCache
 from service.decoding.linear import Linear
 from service.decoding.llama import LlamaConfig
@@ -74,6 +75,10 @@ class CausalLM(Protocol):
     def lm_head(self) -> LmHead: ...
 
     def new_cache(self, max_positions: int) -> KVCache: ...
+
+    def stop_when(self, interruption: Interruption) -> None:
+        """Have forwards raise ForwardStoppedError between two layers, from now on, where `interruption` says so."""
+        ...
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Return the first layer's input, [N, H]."""

@@ -273,7 +273,7 @@ class ReplicaPool:
         counts = error is None and length is not None  # a crash says nothing about service times
         usual = self._admission.times.expected(length or 0) or seconds
         if counts and (whole or seconds > usual):  # one that was cut short earlier might have been fast
-            slot.slowness.add(seconds / max(usual, 1e-6))
+            slot.took(seconds, usual)
         if slot.lags_behind(self._slots):
             slot.quarantine("it is far slower than the others")
         self._dispatcher.release(slot, seconds if counts else None, whole=whole)

@@ -23,6 +23,7 @@ _STABLE_SECONDS = 60.0  # a replica that lived this long failed for a new reason
 _MOST_FAILURES = 3  # consecutive failures
 _LAG_FACTOR = 4  # on a busy machine one replica may well be twice as slow as another for a while
 _LAG_COUNT = 8
+_LEAST_SECONDS = 0.01  # what takes less is timed by the event loop and the machine's other processes, not by a replica
 
 
 class Slot:
@@ -68,6 +69,10 @@ class Slot:
         self._failures += 1
         if self._failures >= _MOST_FAILURES:
             self.quarantine(reason)
+
+    def took(self, seconds: float, usual: float) -> None:
+        """Record how long a generation took whose prompt's length usually takes `usual`."""
+        self.slowness.add(max(seconds, _LEAST_SECONDS) / max(usual, _LEAST_SECONDS))
 
     def lags_behind(self, slots: Sequence["Slot"]) -> bool:
         """Tell whether its last answers all took far longer than those of every other replica."""

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from transformers import LlamaConfig as TransformersConfig
 from transformers import LlamaForCausalLM
 
+from service.decoding.interruption import ForwardStoppedError, Interruption
 from service.decoding.linear import has_packed_kernels, linear
 from service.decoding.llama import Llama, LlamaConfig
 from service.decoding.tree import ancestor_mask, path_to
@@ -195,6 +196,16 @@ def test_a_full_cache_is_refused() -> None:
 
     with pytest.raises(ValueError, match="2 nodes after 19 positions overflow a cache of 20"):
         model.forward(torch.tensor([1, 2]), torch.tensor([19, 20]), cache)
+
+
+def test_a_forward_stops_between_layers() -> None:
+    model = Llama(CONFIG, random_weights(CONFIG, seed=0), torch.float32)
+    cache, tokens = model.new_cache(16), torch.arange(3)
+    looks = iter([False, True])
+    model.stop_when(Interruption(lambda: next(looks)))
+    with pytest.raises(ForwardStoppedError):
+        model.forward(tokens, tokens, cache)
+    assert [bool(layer.any()) for layer in cache.data] == [True] + [False] * (CONFIG.num_layers - 1)
 
 
 def test_missing_weights_are_named() -> None:

@@ -1,6 +1,9 @@
 """Tests of the int8 forward: close to float32, bit-equal however rows are read, and clear where it cannot run."""
 
+import contextlib
 import ctypes
+import socket
+import time
 from dataclasses import replace
 from functools import partial
 
@@ -12,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from service.decoding.interruption import NEVER, ForwardStoppedError, Interruption
 from service.decoding.llama import Llama, LlamaConfig, rotary_table
 from service.decoding.native.library import NativeUnavailableError
 from service.decoding.native_llama import NativeLlama
@@ -137,6 +141,42 @@ def test_heads_and_logits_are_those_of_torch(library: ctypes.CDLL) -> None:
     )
     ours, exact = heads.with_products(model.linear).hidden(hidden), heads.hidden(hidden)
     assert (ours - exact).norm() / exact.norm() < 0.02
+
+
+def test_a_forward_stops_between_layers_and_leaves_no_trace(library: ctypes.CDLL) -> None:
+    config = replace(NARROW, num_layers=60)
+    model = NativeLlama(config, random_weights(config, seed=5), library)
+    tokens, positions = torch.tensor(TOKENS * 3), torch.arange(36)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        model.stop_when(Interruption(socket=ours.fileno(), deadline=time.monotonic() + 60))
+        expected = model.forward(tokens, positions, model.new_cache(40))
+        theirs.send(b"x")
+        with pytest.raises(ForwardStoppedError):
+            model.forward(tokens, positions, model.new_cache(40))
+
+    model.stop_when(NEVER)
+    read = 0  # layers that were read before the deadline
+    while not 0 < read < config.num_layers:
+        cache, started = model.new_cache(40), time.monotonic()
+        assert torch.equal(model.forward(tokens, positions, cache), expected)
+        model.stop_when(Interruption(deadline=time.monotonic() + (time.monotonic() - started) / 2))
+        cache.data.zero_()
+        with contextlib.suppress(ForwardStoppedError):
+            model.forward(tokens, positions, cache)
+        read = int(cache.data.flatten(1).any(1).sum())
+        model.stop_when(NEVER)
+    assert torch.equal(model.forward(tokens, positions, cache), expected)
+
+
+def test_a_socket_that_is_closed_at_the_other_end_stops_a_forward(library: ctypes.CDLL) -> None:
+    model = NativeLlama(NARROW, random_weights(NARROW, seed=5), library)
+    ours, theirs = socket.socketpair()
+    with ours:
+        theirs.close()
+        model.stop_when(Interruption(socket=ours.fileno()))
+        with pytest.raises(ForwardStoppedError):
+            model.run_layers(model.embed(torch.arange(4)), torch.arange(4), model.new_cache(4), range(1, 2))
 
 
 def test_a_full_cache_is_refused(library: ctypes.CDLL) -> None:

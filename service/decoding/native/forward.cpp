@@ -5,9 +5,14 @@
 // attention visits the keys that a node sees in their order on its path, wherever in the cache they lie. Speculative
 // decoding therefore writes exactly the tokens of greedy decoding.
 
+#include <sys/socket.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <ctime>
 #include <exception>
 #include <memory>
 #include <vector>
@@ -36,6 +41,25 @@ struct Cache {
   long length;
 };
 
+inline double monotonic_seconds() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// When forwards stop between two layers: at a time, or once a socket has something to read or its other end is gone.
+struct Stop {
+  int socket = -1;  // none
+  double at = HUGE_VAL;
+
+  bool is_due() const {
+    if (at < HUGE_VAL && monotonic_seconds() >= at) return true;
+    if (socket < 0) return false;
+    char byte;
+    return recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || (errno != EAGAIN && errno != EINTR);
+  }
+};
+
 class Model {
  public:
   explicit Model(const Shape& shape)
@@ -62,18 +86,22 @@ class Model {
 
   void set_norm(const float* weight) { norm_.assign(weight, weight + shape_.hidden); }
 
-  // hidden [rows, H]: embeddings in, final-norm hidden states out.
-  void forward(float* hidden, int rows, const float* rotary, const uint8_t* mask, Cache cache) {
-    run_layers(hidden, rows, rotary, mask, cache, 0, shape_.layers);
+  void stop_when(Stop stop) { stop_ = stop; }
+
+  // hidden [rows, H]: embeddings in, final-norm hidden states out; false where it stopped before.
+  bool forward(float* hidden, int rows, const float* rotary, const uint8_t* mask, Cache cache) {
+    if (!run_layers(hidden, rows, rotary, mask, cache, 0, shape_.layers)) return false;
     final_norm(hidden, rows);
+    return true;
   }
 
   void final_norm(float* hidden, int rows) const { normalise_rows(hidden, norm_.data(), rows, hidden); }
 
-  // hidden [rows, H], in place: through the layers from `first` to before `last`.
-  void run_layers(float* hidden, int rows, const float* rotary, const uint8_t* mask, Cache cache, int first, int last) {
+  // hidden [rows, H], in place: through the layers from `first` to before `last`; false where it stopped between them.
+  bool run_layers(float* hidden, int rows, const float* rotary, const uint8_t* mask, Cache cache, int first, int last) {
     prepare(rows, mask, cache.length);
     for (int index = first; index < last; ++index) {
+      if (stop_.is_due()) return false;
       const Layer& layer = layers_[index];
       normalise_rows(hidden, layer.attention_norm.data(), rows, normal_.data());
       quantised_.quantise(normal_.data(), shape_.hidden, rows, shape_.hidden);
@@ -90,6 +118,7 @@ class Model {
       quantised_.quantise(wide_.data(), stride, rows, shape_.intermediate);
       layer.down.multiply(quantised_, rows, hidden, true);
     }
+    return true;
   }
 
  private:
@@ -155,6 +184,7 @@ class Model {
   std::vector<float> norm_;
   Activations quantised_;
   Attention attention_;
+  Stop stop_;
   std::vector<float> normal_, wide_, attended_, query_, weights_;
   std::vector<std::vector<long>> visible_;
 };
@@ -166,7 +196,8 @@ using peakplan::Cache;
 using peakplan::Model;
 using peakplan::Shape;
 
-// Nothing here throws through C: what fails answers null or -1, which is lack of memory, the only way to fail.
+// Nothing here throws through C: what fails answers null or -1, which is lack of memory, the only way to fail. Forwards
+// that stopped answer 1; what they have written is of no use.
 #pragma GCC visibility push(default)
 extern "C" {
 
@@ -192,11 +223,15 @@ int peakplan_set_layer(void* model, int index, const float* const* weights) {
 
 void peakplan_set_norm(void* model, const float* weight) { static_cast<Model*>(model)->set_norm(weight); }
 
+// Has forwards stop `seconds` from now (infinite: never), or once this socket (-1: none) has something to read.
+void peakplan_stop_when(void* model, int socket, double seconds) {
+  static_cast<Model*>(model)->stop_when({socket, seconds < HUGE_VAL ? peakplan::monotonic_seconds() + seconds : HUGE_VAL});
+}
+
 int peakplan_forward(void* model, float* hidden, int rows, const float* rotary, const uint8_t* mask, float* cache,
                      long positions, long length) {
   try {
-    static_cast<Model*>(model)->forward(hidden, rows, rotary, mask, Cache{cache, positions, length});
-    return 0;
+    return static_cast<Model*>(model)->forward(hidden, rows, rotary, mask, Cache{cache, positions, length}) ? 0 : 1;
   } catch (const std::exception&) {
     return -1;
   }
@@ -206,8 +241,8 @@ int peakplan_forward(void* model, float* hidden, int rows, const float* rotary, 
 int peakplan_run_layers(void* model, float* hidden, int rows, const float* rotary, const uint8_t* mask, float* cache,
                         long positions, long length, int first, int last) {
   try {
-    static_cast<Model*>(model)->run_layers(hidden, rows, rotary, mask, Cache{cache, positions, length}, first, last);
-    return 0;
+    const Cache slots{cache, positions, length};
+    return static_cast<Model*>(model)->run_layers(hidden, rows, rotary, mask, slots, first, last) ? 0 : 1;
   } catch (const std::exception&) {
     return -1;
   }

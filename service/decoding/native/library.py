@@ -187,6 +187,7 @@ def bind(library: ctypes.CDLL) -> ctypes.CDLL:
         "peakplan_create": (pointer, [ctypes.POINTER(Shape)]),
         "peakplan_set_layer": (number, [pointer, number, ctypes.POINTER(pointer)]),
         "peakplan_set_norm": (None, [pointer, pointer]),
+        "peakplan_stop_when": (None, [pointer, number, ctypes.c_double]),
         "peakplan_forward": (number, [pointer, pointer, number, pointer, pointer, pointer, slot, slot]),
         "peakplan_run_layers": (
             number,

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from service.decoding.constraint import GrammarCompiler
 from service.decoding.generation import generate
+from service.decoding.interruption import Interruption
 from service.decoding.medusa import MedusaProposer
 from service.decoding.proposer import NO_PROPOSER
 from service.decoding.statistics import Generation
@@ -54,6 +55,9 @@ class NeuronModel:
         self._medusa = MedusaProposer(target, tree)
         self._compiler = GrammarCompiler(tokenizer.to_str(), card.eos_token_id)
 
+    def watch(self, socket: int) -> None:
+        """Do nothing: a compiled forward runs as a whole, in milliseconds, and `cancelled` is called before each."""
+
     def generate(self, request: GenerationRequest, cancelled: Callable[[], bool] = lambda: False) -> GenerationResult:
         """Continue the prompt under the grammar until it is finished, the deadline passes or `cancelled` returns true.
 
@@ -65,11 +69,7 @@ class NeuronModel:
         longest = self._target.shape.max_context_length
         if len(prompt) > longest:
             raise PromptTooLongError.at(len(prompt), longest)
-
-        def stop() -> bool:
-            return cancelled() or (request.deadline is not None and time.monotonic() >= request.deadline)
-
-        generation = self._generate(request, prompt, stop)
+        generation = self._generate(request, prompt, Interruption(cancelled, request.deadline))
         self.answered += 1
         return generation_result(generation, self._tokenizer, time.monotonic() - started)
 

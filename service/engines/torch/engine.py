@@ -13,6 +13,7 @@ import torch
 from service.decoding.constraint import Constraint, GrammarCompiler
 from service.decoding.draft_model import DraftModel
 from service.decoding.generation import generate
+from service.decoding.interruption import NEVER, Interruption
 from service.decoding.medusa import MedusaProposer
 from service.decoding.prefill_draft import PrefillDraft, PrefillProposer
 from service.decoding.proposer import MOST_DRAFTED_NODES, NO_PROPOSER, Proposer
@@ -56,6 +57,7 @@ class TorchModel:
         self._max_prompt_tokens = max_prompt_tokens
         self._compiler = GrammarCompiler(loaded.tokenizer.to_str(), loaded.eos_token_id)
         self._side = SideThread()
+        self._socket = NEVER.socket
         self._llama = forward
         self._heads = loaded.heads.with_products(forward.linear) if loaded.heads else None
         self._prefill_draft = loaded.prefill_draft
@@ -97,21 +99,26 @@ class TorchModel:
         }
         return tuple(strategy for strategy, has_parts in possible.items() if has_parts)
 
+    def watch(self, socket: int) -> None:
+        """See `WorkerModel.watch`."""
+        self._socket = socket
+
     def generate(self, request: GenerationRequest, cancelled: Callable[[], bool] = lambda: False) -> GenerationResult:
         """Continue the prompt under the grammar until it is finished, the deadline passes or `cancelled` returns true.
 
-        Raises RequestRefusedError for a prompt that is too long, a grammar that does not compile, or heads or a draft
-        that the model does not have.
+        The latter two are noticed between the layers of a forward. Raises RequestRefusedError for a prompt that is too
+        long, a grammar that does not compile, or heads or a draft that the model does not have.
         """
         started = time.monotonic()
         prompt = [self._bos_token_id, *self._tokenizer.encode(request.prompt, add_special_tokens=False).ids]
         if len(prompt) > self._max_prompt_tokens:
             raise PromptTooLongError.at(len(prompt), self._max_prompt_tokens)
-
-        def stop() -> bool:
-            return cancelled() or (request.deadline is not None and time.monotonic() >= request.deadline)
-
-        generation = self._generate(request, prompt, stop)
+        stop = Interruption(cancelled, request.deadline, self._socket)
+        self._llama.stop_when(stop)
+        try:
+            generation = self._generate(request, prompt, stop)
+        finally:
+            self._llama.stop_when(NEVER)
         return generation_result(generation, self._tokenizer, time.monotonic() - started)
 
     def _generate(self, request: GenerationRequest, prompt: list[int], stop: Callable[[], bool]) -> Generation:

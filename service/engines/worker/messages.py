@@ -125,6 +125,10 @@ class Channel:
         self._decoder = Decoder()
         self._waiting: list[Message] = []
 
+    @property
+    def descriptor(self) -> int:
+        return self._stream.fileno()
+
     def send(self, message: Message) -> None:
         self._stream.sendall(encode(message))
 

@@ -39,6 +39,9 @@ class WorkerModel(Protocol):
 
     def generate(self, request: GenerationRequest, cancelled: Callable[[], bool]) -> GenerationResult: ...
 
+    def watch(self, socket: int) -> None:
+        """Stop a generation within a forward, too, where possible, once this descriptor has something to read."""
+
 
 class ModelChangedError(RuntimeError):
     """Raised when what was loaded is not what the version stands for."""
@@ -135,6 +138,7 @@ def _serve_forked(stream: socket.socket, model: WorkerModel, server_pid: int) ->
 
 
 def _serve(channel: Channel, model: WorkerModel) -> int:
+    model.watch(channel.descriptor)
     while (message := channel.receive()) is not None:
         if isinstance(message, GenerationRequest):
             channel.send(_answer(model, message, channel))

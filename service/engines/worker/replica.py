@@ -1,8 +1,8 @@
 """An engine whose model lives in a process of its own, so that no forward pass ever holds up the web server.
 
 The server's end of the socket is non-blocking: a replica that hangs or is stopped in the middle of a message costs the
-event loop nothing. A replica that does not answer a cancellation within `grace` seconds, or
-the longest generation that it made, is killed.
+event loop nothing. A replica that does not answer a cancellation within `grace` seconds, or the time of its longest
+generation, is killed.
 """
 
 import asyncio
@@ -152,8 +152,8 @@ class ReplicaEngine:
         """Wait until the replica is free again. The cancelled request's answer is marked as retrieved."""
         answer = link.expect()
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
-        # A replica looks up after each forward pass, and no pass takes longer than the longest generation of many.
-        grace = min(max(self._grace_seconds, self._longest), _MOST_GRACE_SECONDS)
+        # A replica looks up between two layers, or two forwards where they are compiled: a generation of it is ample.
+        grace = max(self._grace_seconds, min(self._longest, _MOST_GRACE_SECONDS))
         await asyncio.wait({answer}, timeout=grace)
         if not answer.done():
             logger.error("a cancelled replica did not come free: killed", extra={"seconds": round(grace, 3)})

@@ -53,6 +53,13 @@ def test_the_deadline_and_a_cancellation_stop_it(model: TorchModel) -> None:
     assert late.forwards == left.forwards == 0
 
 
+def test_a_cancellation_is_noticed_within_a_forward(model: TorchModel) -> None:
+    looks = iter([False, False, True])  # before the first forward, before its first layer, before its second
+    assert model.generate(plan_request("red shoes"), lambda: next(looks)).stop_reason == "cancelled"
+    assert next(looks, None) is None
+    assert model.generate(plan_request("red shoes")).stop_reason == "finished"
+
+
 def test_limits_on_tokens(model: TorchModel) -> None:
     short = model.generate(plan_request("red running shoes for women under 40", max_tokens=2))
     assert (short.stop_reason, short.plan_tokens) == ("length", 2)
