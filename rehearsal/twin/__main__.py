@@ -126,15 +126,15 @@ def _say(words: str) -> None:
 def _rehearse(options: argparse.Namespace) -> int:
     settings = FleetSettings.from_yaml(fleet_file(options.fleet))
     curve = read_curve(options.traffic)
-    work = measured(settings) if options.times == "measured" else stated(settings)
+    work_of = measured if options.times == "measured" else stated
+    work = work_of(settings)
     began = time.monotonic()
     if options.command == "search":
         plan = Plan(settings, curve, work, options.peak)
         with processes() as pool:
-            frontier = search(plan, Prices.from_json(options.prices), pool, _say)
-            outcomes = rehearse(plan, chosen("zone-lost", settings)[0], 1, pool, _say)
-        report = Report(plan, curve.name, 1, outcomes, frontier=frontier)
-        held = any(row["holds"] for row in frontier)
+            found = search(plan, work_of, Prices.from_json(options.prices), pool, _say)
+        report = Report(found.plan, curve.name, 1, found.outcomes, chosen("all", settings)[1], found.rows)
+        held = report.cheapest is not None
     else:
         scenarios, left_out = chosen(options.scenario, settings)
         plan = Plan(settings, curve, work, options.peak, options.hosts)
@@ -148,10 +148,9 @@ def _rehearse(options: argparse.Namespace) -> int:
     if not work.is_measured:
         _say("WARNING: service times are stated, not measured: the verdict is as good as they are")
     for row in report.frontier:
-        breaks = f", breaks at {row['breaks_at']:g} times" if row["breaks_at"] else ""
-        print(
-            f"{'PASS' if row['holds'] else 'FAIL'}  ${row['hourly']:,.0f}/h {row['saved']:+.0%}  {row['name']}{breaks}"
-        )
+        breaks = f", breaks at {row['breaks_at']:g} times" if row["breaks_at"] else f": {row['broken']}"
+        price = f"${row['hourly']:,.0f} an hour, {row['saved']:.0%} saved"
+        print(f"{'PASS' if row['holds'] else 'FAIL'}  {price}: {row['name']}{breaks}")
     print(report.headline)
     _say(f"{time.monotonic() - began:.0f} s; {paths[0]}")
     return 0 if held else 1

@@ -98,6 +98,7 @@ class AutoScalingGroup:
     warm: Counter[int] = field(default_factory=Counter)
     refilling: list[tuple[float, int]] = field(default_factory=list)  # (warm from, zone)
     lost_zones: set[int] = field(default_factory=set)
+    paid: int = 0  # periods of all instances that run
 
     def __post_init__(self) -> None:
         self.state = self.law.initial_state()

@@ -21,7 +21,7 @@ STYLE = Path(__file__).with_name("report.css")
 
 @dataclass(frozen=True)
 class Report:
-    """What there is to show. `frontier` are the rows of a search, where one was made."""
+    """What there is to show. `frontier` are the rows of a search, where one was made; the outcomes are its cheapest's."""
 
     plan: Plan
     trace: str
@@ -36,8 +36,15 @@ class Report:
         return all(outcome.holds for outcome in self.outcomes)
 
     @property
+    def cheapest(self) -> dict[str, Any] | None:
+        """The row of the cheapest fleet that holds and costs less than the shipped one."""
+        return next((row for row in self.frontier if row["holds"] and row["saved"] > 0), None)
+
+    @property
     def headline(self) -> str:
         """The verdict in one line."""
+        if self.frontier:
+            return self._found
         failed = [outcome.scenario.name for outcome in self.outcomes if not outcome.holds]
         asked = f"{self.plan.peak:g} times the forecast" if self.plan.peak != 1 else "the forecast"
         hosts = f" with {self.plan.hosts} hosts a cell" if self.plan.hosts else ""
@@ -46,6 +53,18 @@ class Report:
             return f"FAIL: {name} does not carry {asked} of {self.trace} through {', '.join(failed)}"
         through = ", ".join(outcome.scenario.name for outcome in self.outcomes)
         return f"PASS: {name} carries {asked} of {self.trace} through {through}"
+
+    @property
+    def _found(self) -> str:
+        asked, name = f"{self.plan.peak:g} times the forecast of {self.trace}", self.plan.settings.name
+        own = next((row for row in self.frontier if row["holds"] and row["saved"] > 0 and row["own_types"]), None)
+        row = own or self.cheapest
+        if row is None:
+            return f"FAIL: no fleet that was tried carries {asked} for less than {name} as shipped"
+        return (
+            f"PASS: {row['name']} carries {asked} {row['saved']:.0%} cheaper than {name} as shipped, and breaks at "
+            f"{_times(row['breaks_at'])}"
+        )
 
     @property
     def worst(self) -> Outcome:

@@ -102,6 +102,7 @@ class Run:
             day_requests=self._curve_requests * max(1.0, DAY / self._situation.curve.seconds),
             left_in_flight=left,
             arrived=self._cell.arrived,
+            mean_hosts=tuple(group.paid / len(values) for group in self._groups),
         )
 
     def _make_cell(self) -> Cell:
@@ -189,6 +190,7 @@ class Run:
         for index, group in enumerate(self._groups):
             reading = known[-1][1][index] if known and not silent else None
             group.decide(reading, self._begins + timedelta(seconds=now))
+            group.paid += len(group.hosts) + len(group.refilling)
         if self._waves and self._scenario.fault.endswith("release"):
             self._watch_release(known)
 

@@ -50,6 +50,7 @@ class Course:
     day_requests: float  # in a day like it
     left_in_flight: int
     arrived: int
+    mean_hosts: tuple[float, ...]  # of each group that are paid for: in service, starting, booting for the pool
 
     def column(self, name: str) -> Array:
         """Return one column of the course."""
