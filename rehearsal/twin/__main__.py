@@ -148,9 +148,9 @@ def _rehearse(options: argparse.Namespace) -> int:
     if not work.is_measured:
         _say("WARNING: service times are stated, not measured: the verdict is as good as they are")
     for row in report.frontier:
-        breaks = f", breaks at {row['breaks_at']:g} times" if row["breaks_at"] else f": {row['broken']}"
+        more = row["broken"] or f"breaks at {row['breaks_at']['zone-lost']:g} times the forecast with a zone lost"
         price = f"${row['hourly']:,.0f} an hour, {row['saved']:.0%} saved"
-        print(f"{'PASS' if row['holds'] else 'FAIL'}  {price}: {row['name']}{breaks}")
+        print(f"{'PASS' if row['holds'] else 'FAIL'}  {price}: {row['name']}: {more}")
     print(report.headline)
     _say(f"{time.monotonic() - began:.0f} s; {paths[0]}")
     return 0 if held else 1

@@ -111,8 +111,12 @@ class AutoScalingGroup:
     @property
     def serving(self) -> list[Host]:
         """Hosts in service that are alive."""
-        now = self.cell.now
-        return [host for host in self.hosts if host.arrived and not host.lost and host.ready <= now]
+        return [host for host in self.in_service if not host.lost]
+
+    @property
+    def in_service(self) -> list[Host]:
+        """Hosts in service as Auto Scaling sees it: those of a lost zone, too."""
+        return [host for host in self.hosts if host.arrived and host.ready <= self.cell.now]
 
     @property
     def desired(self) -> int:

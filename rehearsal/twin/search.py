@@ -30,6 +30,7 @@ from rehearsal.twin.work import Work
 SCREENS = ("empty-pool", "flash-x10", "failing-release", "cell-out", "slow-release", "retries", "fail-fast", "nominal")
 WANTED = 2  # fleets of the file's own instance types that hold, and one of processors
 SHARES = tuple(percent / 100 for percent in range(40, 101, 5))
+BREAKS = ("zone-lost", "empty-pool")  # at which multiple of the forecast does it break?
 _GLANCE = 300  # seconds after the fault that a first look takes
 WorkOf = Callable[[FleetSettings], Work]
 Say = Callable[[str], None]
@@ -47,7 +48,7 @@ class Candidate:
     @property
     def name(self) -> str:
         """What is different from the file."""
-        return f"{self.mix}, {self.share:.0%} of the event's hosts" if event_of(self.settings) else self.mix
+        return f"{self.mix}, {self.share:.0%} of the event's hosts" if self.share < 1 else self.mix
 
     @property
     def change(self) -> str:
@@ -165,7 +166,8 @@ class Asked:
         """Return the report's row of a candidate."""
         plan, hourly, made = self.plan_of(candidate), self.dollars(candidate, trials), candidate.settings
         day = next((trial.course.mean_hosts for trial in trials if trial.situation.whole), ())
-        multiple = None if broken else breaking_point(plan, SCENARIOS["zone-lost"])
+        scale = plan.peak / self.plan.peak
+        breaking = {name: self.pool.submit(breaking_point, plan, SCENARIOS[name]) for name in BREAKS if not broken}
         return {
             "name": candidate.name,
             "change": "" if made is self.plan.settings else candidate.change,
@@ -178,7 +180,7 @@ class Asked:
                 f"{mean:.0f} {group.instance_type}" for group, mean in zip(made.groups, day, strict=False)
             ),
             # of the forecast of the file, not of what its events were lowered to
-            "breaks_at": None if multiple is None else round(multiple / plan.peak * self.plan.peak, 2),
+            "breaks_at": {name: round(each.result() / scale, 2) for name, each in breaking.items()},
             "own_types": {group.instance_type for group in made.groups} <= self._types,
             "service_times": candidate.ground,
         }
@@ -235,12 +237,12 @@ def _lowest(plans: Sequence[Plan]) -> int:
     return low
 
 
-def _outcomes(trials: Sequence[Trial], settings: FleetSettings, breaks_at: float | None) -> list[Outcome]:
+def _outcomes(trials: Sequence[Trial], settings: FleetSettings, breaks_at: dict[str, float]) -> list[Outcome]:
     outcomes = []
     for name, scenario in SCENARIOS.items():
         mine = tuple(trial for trial in trials if trial.situation.scenario.name == name)
         if mine:
-            outcome = Outcome(scenario, mine, (), breaks_at if name == "zone-lost" else None)
+            outcome = Outcome(scenario, mine, (), breaks_at.get(name))
             outcomes.append(replace(outcome, alarms=tuple(fired(outcome.worst.course, scenario, settings))))
     return outcomes
 

@@ -176,7 +176,7 @@ class Run:
         self._rows.append(
             [0.0] * (1 + len(OUTCOMES))
             + [1000 * percentile(cell.latencies, 0.99), sum(group.desired for group in self._groups)]
-            + [sum(len([h for h in group.hosts if h.arrived]) for group in self._groups), self._needed(rate)]
+            + [sum(len(group.in_service) for group in self._groups), self._needed(rate)]
             + [sum(sum(group.warm.values()) for group in self._groups), sum(serving)]
             + [offered, replica_seconds, answered, degraded, shed]
             + [1000 * percentile(model, 0.99), 1000 * percentile(queue, 0.99)]

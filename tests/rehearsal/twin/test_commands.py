@@ -15,10 +15,9 @@ from infra.fleet.settings import FLEETS
 from rehearsal.twin import __main__ as command
 from rehearsal.twin import validation
 from rehearsal.twin.live_service import SeededTimes, SleepingModel, question
-from rehearsal.twin.search import candidates, hourly
 from rehearsal.twin.work import ServiceTimesError, log_normal, measured
 from tests.fake_engines import request
-from tests.rehearsal.twin.test_simulation import DEV, PRIME_DAY
+from tests.rehearsal.twin.test_simulation import DEV
 
 
 @pytest.fixture
@@ -128,19 +127,6 @@ def test_make_deploy_rehearses_before_it_deploys() -> None:
     said = " ".join(done.stdout.split())
     gate = said.index('rehearse gate dev --force "a reason"')
     assert said.index("fleet preflight dev") < gate < said.index("fleet deploy dev")
-
-
-def test_the_search_offers_cheaper_fleets_that_the_settings_accept() -> None:
-    from infra.fleet.cost import Prices
-
-    prices = Prices.from_json()
-    found = candidates(PRIME_DAY, prices)
-    shipped = hourly(PRIME_DAY, PRIME_DAY, prices)
-    assert [each.hourly for each in found] == sorted(each.hourly for each in found)
-    assert found[0].hourly < 0.8 * shipped
-    same = [each for each in found if each.name.startswith("inf2.xlarge+trn1.2xlarge, 100%")]
-    assert same[0].hourly == pytest.approx(shipped)
-    assert candidates(DEV, prices)
 
 
 def test_measured_service_times_are_asked_for_by_name(tmp_path: Path) -> None:
