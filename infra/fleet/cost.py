@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -203,17 +203,24 @@ def _watching(settings: FleetSettings, prices: Prices, hosts: float, plans_an_ho
         yield Item(what, count, month / HOURS_A_MONTH)
 
 
-def bill(settings: FleetSettings, prices: Prices, load: str, multiplier: float | None) -> Bill:
+def bill(
+    settings: FleetSettings,
+    prices: Prices,
+    load: str,
+    multiplier: float | None,
+    running: Mapping[str, float] | None = None,
+) -> Bill:
     """Return the bill at `multiplier` times the ordinary peak, at that load's floor.
 
-    None stands for the average over an ordinary week.
+    None stands for the average over an ordinary week. `running` are the instances of all cells by type, where somebody
+    knows them better than the floor: a rehearsal has counted them.
     """
     network, cells, zones = settings.network, settings.cells, len(settings.availability_zones)
     share = mean_share(settings) if multiplier is None else multiplier
     units_by_bytes = sizing.balancer_units(settings, share)
     units = max(sizing.reserved_units(settings, share), units_by_bytes)
     fronts = cells if settings.access.privatelink else 0
-    running = {group.instance_type: _running(settings, group, multiplier) for group in settings.groups}
+    running = running or {group.instance_type: _running(settings, group, multiplier) for group in settings.groups}
     items = [
         item
         for group in settings.groups

@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 from infra.fleet.__main__ import fleet_file
 from infra.fleet.cost import PRICES, Prices
@@ -54,6 +55,8 @@ def _outcome(options: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
     except OverflowError as error:
         print(f"the rehearsal stops: {error}", file=sys.stderr)
+    except OSError as error:
+        print(f"the report cannot be written: {error}", file=sys.stderr)
     return 2
 
 
@@ -75,8 +78,15 @@ def _gate(options: argparse.Namespace, code: int) -> int:
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that says what is wrong in one line, like everything else here."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message}\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="python -m rehearsal.twin", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     commands = parser.add_subparsers(dest="command", required=True)
@@ -106,17 +116,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _multiple(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value <= 100:
-        raise argparse.ArgumentTypeError("must be more than 0, and at most 100")
+        raise argparse.ArgumentTypeError(f"{text!r} must be a number above 0, and at most 100")
     return value
 
 
 def _count(text: str) -> int:
-    value = int(text)
-    if not 1 <= value <= 10_000:
-        raise argparse.ArgumentTypeError("must be from 1 to 10000")
-    return value
+    if not text.isdecimal() or not 1 <= int(text) <= 10_000:
+        raise argparse.ArgumentTypeError(f"{text!r} must be a whole number from 1 to 10000")
+    return int(text)
 
 
 def _say(words: str) -> None:
@@ -126,15 +138,15 @@ def _say(words: str) -> None:
 def _rehearse(options: argparse.Namespace) -> int:
     settings = FleetSettings.from_yaml(fleet_file(options.fleet))
     curve = read_curve(options.traffic)
-    work = measured(settings) if options.times == "measured" else stated(settings)
+    work_of = measured if options.times == "measured" else stated
+    work = work_of(settings)
     began = time.monotonic()
     if options.command == "search":
         plan = Plan(settings, curve, work, options.peak)
         with processes() as pool:
-            frontier = search(plan, Prices.from_json(options.prices), pool, _say)
-            outcomes = rehearse(plan, chosen("zone-lost", settings)[0], 1, pool, _say)
-        report = Report(plan, curve.name, 1, outcomes, frontier=frontier)
-        held = any(row["holds"] for row in frontier)
+            found = search(plan, work_of, Prices.from_json(options.prices), pool, _say)
+        report = Report(found.plan, curve.name, 1, found.outcomes, chosen("all", settings)[1], found.rows)
+        held = report.cheapest is not None
     else:
         scenarios, left_out = chosen(options.scenario, settings)
         plan = Plan(settings, curve, work, options.peak, options.hosts)
@@ -148,10 +160,9 @@ def _rehearse(options: argparse.Namespace) -> int:
     if not work.is_measured:
         _say("WARNING: service times are stated, not measured: the verdict is as good as they are")
     for row in report.frontier:
-        breaks = f", breaks at {row['breaks_at']:g} times" if row["breaks_at"] else ""
-        print(
-            f"{'PASS' if row['holds'] else 'FAIL'}  ${row['hourly']:,.0f}/h {row['saved']:+.0%}  {row['name']}{breaks}"
-        )
+        more = row["broken"] or f"breaks at {row['breaks_at']['zone-lost']:g} times the forecast with a zone lost"
+        price = f"${row['hourly']:,.0f} an hour, {row['saved']:.0%} saved"
+        print(f"{'PASS' if row['holds'] else 'FAIL'}  {price}: {row['name']}: {more}")
     print(report.headline)
     _say(f"{time.monotonic() - began:.0f} s; {paths[0]}")
     return 0 if held else 1

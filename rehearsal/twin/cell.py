@@ -7,6 +7,7 @@ calls of `advance`.
 from __future__ import annotations
 
 import ctypes
+import math
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -101,6 +102,11 @@ def rules(refit_every: int = REFIT_EVERY) -> library.Rules:
     )
 
 
+def most_inside(backlog: float) -> int:
+    """Return the requests inside one gateway beyond which it answers 503, at its first guess of a request's cost."""
+    return max(load_shedder._FEWEST, math.ceil(backlog / load_shedder._FIRST_COST))
+
+
 @dataclass
 class Load:
     """What a cell is asked, and how long its replicas take.
@@ -152,7 +158,7 @@ class Cell:
             window=PERIOD_SECONDS,
             seed=load.seed,
             retries=constants.retries,
-            shed_inside=max(load_shedder._FEWEST, int(constants.backlog / load_shedder._FIRST_COST)),
+            shed_inside=most_inside(constants.backlog),
             nodes=nodes,
             hosts=hosts,
             groups=groups,

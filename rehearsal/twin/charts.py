@@ -47,9 +47,9 @@ def charts(course: Course, slo_ms: float) -> tuple[Chart, ...]:
             "",
             (
                 Line("asked for", course.column("desired"), 2),
-                Line("healthy", course.column("healthy"), 1),
+                Line("in service and healthy", course.column("healthy"), 1),
                 Line("needed", course.column("needed"), 4),
-                Line("warm", course.column("warm"), 5),
+                Line("warm, in the pool", course.column("warm"), 5),
             ),
         ),
         Chart("p99 of each 10 s", "ms", (Line("p99", course.column("p99_ms"), 1),), slo_ms),
@@ -69,7 +69,8 @@ def svg(chart: Chart, minutes: Array, marks: Sequence[tuple[float, str]]) -> str
 
     `minutes` are the windows' ends on the axis; `marks` are moments on it, with what happened then.
     """
-    top = max([float(line.values.max(initial=0.0)) for line in chart.lines] + [chart.limit or 0.0, 1e-9]) * 1.05
+    highest = max([float(line.values.max(initial=0.0)) for line in chart.lines] + [chart.limit or 0.0, 1e-9])
+    top = 1.15 * highest  # the highest value's words stand above it
     first, last = float(minutes[0]), float(minutes[-1])
 
     def x(minute: float) -> float:
@@ -85,13 +86,14 @@ def svg(chart: Chart, minutes: Array, marks: Sequence[tuple[float, str]]) -> str
         points = " ".join(f"{x(minute):.1f},{y(value):.1f}" for minute, value in _thinned(minutes, line.values))
         drawn.append(f'<polyline class="c{line.colour}" points="{points}"/>')
     legend = " ".join(f'<span class="key c{line.colour}">{escape(line.name)}</span>' for line in chart.lines)
-    legend += '<span class="key limit">limit</span>' if chart.limit is not None else ""
+    legend += f' <span class="key limit">limit {chart.limit:g}</span>' if chart.limit is not None else ""
+    words = "".join(f'<span class="at" style="left:{x(at) / _WIDTH:.1%}">{escape(what)}</span>' for at, what in marks)
     unit = f", {chart.unit}" if chart.unit else ""
-    label = f"{chart.title}{unit}; highest {top / 1.05:.4g}"
+    label = f"{chart.title}{unit}; highest {highest:.4g}"
     return (
         f'<figure><figcaption><b>{escape(chart.title)}</b>{escape(unit)} {legend}</figcaption><div class="plot">'
-        f'<span class="top">{top / 1.05:.4g}</span><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" '
-        f'role="img" aria-label="{escape(label)}">{"".join(drawn)}</svg></div><div class="axis">'
+        f'<span class="top">{highest:.4g}</span><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none" '
+        f'role="img" aria-label="{escape(label)}">{"".join(drawn)}</svg>{words}</div><div class="axis">'
         f"<span>{first:.0f} min</span><span>{(first + last) / 2:.0f}</span><span>{last:.0f} min</span></div></figure>"
     )
 

@@ -70,7 +70,7 @@ def read_curve(trace: str, data: Path = DATA) -> Curve:
     """Return the trace of this name, or in this file; of one longer than a day, its fullest day.
 
     Raises:
-        CurveError: there is no such trace, or it has holes, negative counts, no arrivals, or is no such file.
+        CurveError: there is no such trace, or it has holes, negative counts, no arrivals, is too short, or no trace.
     """
     path = Path(trace) if Path(trace).suffix in (".csv", ".gz") else traces(data).get(trace)
     if path is None or not path.is_file():
@@ -79,14 +79,14 @@ def read_curve(trace: str, data: Path = DATA) -> Curve:
     seconds, counts = _rows(path)
     width = _width(path, seconds)
     relative = _by_second(counts, width)
+    if len(relative) < _PEAK_SECONDS:
+        raise CurveError(f"{path}: lasts {len(relative)} s only; a rehearsal needs five minutes at least")
     note = ""
     if len(relative) > DAY:
         begins = _fullest_day(relative)
         note = f"{len(relative) / DAY:.1f} days long: its fullest 24 hours, from second {begins} on"
         relative = relative[begins : begins + DAY]
-    peak = (
-        float(np.convolve(relative, np.full(60, 1 / 60), mode="valid").max()) if len(relative) >= 60 else relative.max()
-    )
+    peak = float(np.convolve(relative, np.full(60, 1 / 60), mode="valid").max())
     return Curve(path.name.partition(".csv")[0], relative / peak, width, note)
 
 

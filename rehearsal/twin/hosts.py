@@ -98,6 +98,7 @@ class AutoScalingGroup:
     warm: Counter[int] = field(default_factory=Counter)
     refilling: list[tuple[float, int]] = field(default_factory=list)  # (warm from, zone)
     lost_zones: set[int] = field(default_factory=set)
+    paid: int = 0  # periods of all instances that run
 
     def __post_init__(self) -> None:
         self.state = self.law.initial_state()
@@ -110,8 +111,12 @@ class AutoScalingGroup:
     @property
     def serving(self) -> list[Host]:
         """Hosts in service that are alive."""
-        now = self.cell.now
-        return [host for host in self.hosts if host.arrived and not host.lost and host.ready <= now]
+        return [host for host in self.in_service if not host.lost]
+
+    @property
+    def in_service(self) -> list[Host]:
+        """Hosts in service as Auto Scaling sees it: those of a lost zone, too."""
+        return [host for host in self.hosts if host.arrived and host.ready <= self.cell.now]
 
     @property
     def desired(self) -> int:

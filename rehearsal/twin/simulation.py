@@ -59,19 +59,21 @@ class Run:
         curve, scenario = situation.curve, situation.scenario
         peak = max(curve.peak_second - 60, 0)
         has_moment = bool(scenario.fault) or scenario.is_surge
-        self._offset = 0 if situation.whole else max(peak - BEFORE, 0)
-        end = curve.seconds if situation.whole else min(curve.seconds, peak + situation.after)
+        # A fault is simulated for as long in every trace: one that begins late or ends early goes on as it is there.
+        self._offset, end = (0, curve.seconds) if situation.whole else (peak - BEFORE, peak + situation.after)
         self._fault = float(peak - self._offset) if has_moment else None
         self._seconds = (end - self._offset) // PERIOD_SECONDS * PERIOD_SECONDS
         self._begins = begins(situation) + timedelta(seconds=self._offset)
-        rates = curve.relative * peak_rate(situation) * curve.noise(situation.seed)
+        seconds = np.arange(self._offset, self._offset + self._seconds)
+        noise = curve.noise(situation.seed)[seconds % curve.seconds]
+        rates = peak_rate(situation) * curve.relative[np.clip(seconds, 0, curve.seconds - 1)] * noise
         if scenario.is_surge:
-            rates = rates * flash(curve.seconds, peak, scenario.flash)
+            rates *= flash(self._seconds, peak - self._offset, scenario.flash)
         if scenario.fault == "cell-out":
             more = self._settings.cells / (self._settings.cells - 1)
-            rates = rates * np.interp(np.arange(curve.seconds), [peak, peak + CELL_OUT_SECONDS], [1, more])
-        self._curve_requests = float(rates.sum())
-        self._rates = rates[self._offset : self._offset + self._seconds]
+            rates *= np.interp(seconds, [peak, peak + CELL_OUT_SECONDS], [1, more])
+        self._rates = rates
+        self._day_requests = peak_rate(situation) * float(curve.relative.mean()) * max(DAY, curve.seconds)
         self._cell = self._make_cell()
         self._groups = self._make_groups()
         self._history: list[tuple[float, list[Metrics | None]]] = []
@@ -98,10 +100,10 @@ class Run:
             fault=self._fault,
             begins=self._begins,
             offset=self._offset,
-            curve_requests=self._curve_requests,
-            day_requests=self._curve_requests * max(1.0, DAY / self._situation.curve.seconds),
+            day_requests=self._day_requests,
             left_in_flight=left,
             arrived=self._cell.arrived,
+            mean_hosts=tuple(group.paid / len(values) for group in self._groups),
         )
 
     def _make_cell(self) -> Cell:
@@ -175,7 +177,7 @@ class Run:
         self._rows.append(
             [0.0] * (1 + len(OUTCOMES))
             + [1000 * percentile(cell.latencies, 0.99), sum(group.desired for group in self._groups)]
-            + [sum(len([h for h in group.hosts if h.arrived]) for group in self._groups), self._needed(rate)]
+            + [sum(len(group.in_service) for group in self._groups), self._needed(rate)]
             + [sum(sum(group.warm.values()) for group in self._groups), sum(serving)]
             + [offered, replica_seconds, answered, degraded, shed]
             + [1000 * percentile(model, 0.99), 1000 * percentile(queue, 0.99)]
@@ -189,6 +191,7 @@ class Run:
         for index, group in enumerate(self._groups):
             reading = known[-1][1][index] if known and not silent else None
             group.decide(reading, self._begins + timedelta(seconds=now))
+            group.paid += len(group.hosts) + len(group.refilling)
         if self._waves and self._scenario.fault.endswith("release"):
             self._watch_release(known)
 

@@ -46,10 +46,10 @@ class Course:
     fault: float | None
     begins: datetime
     offset: int  # seconds into the curve at which the run begins
-    curve_requests: float  # expected in the whole curve
-    day_requests: float  # in a day like it
+    day_requests: float  # expected in a day like the curve
     left_in_flight: int
     arrived: int
+    mean_hosts: tuple[float, ...]  # of each group that are paid for: in service, starting, booting for the pool
 
     def column(self, name: str) -> Array:
         """Return one column of the course."""

@@ -56,6 +56,7 @@ def test_of_several_days_the_fullest_is_taken(tmp_path: Path) -> None:
         ("0,5\n60,many\n", r"line 3 is not second,requests: '60,many'"),
         ("0,0\n60,0\n", "holds no arrivals"),
         ("", "holds no arrivals"),
+        ("0,5\n60,5\n120,5\n", "lasts 180 s only; a rehearsal needs five minutes"),
     ],
 )
 def test_a_trace_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, rows: str, said: str) -> None:

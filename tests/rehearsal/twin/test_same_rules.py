@@ -1,16 +1,18 @@
-"""The compiled admission against the gateway's own, on random states: the same decision at every step."""
+"""The compiled gateway against the service's own, on random states: the same decision at every step."""
 
 import ctypes
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 
-from rehearsal.simulated_gateway import Clock
-from rehearsal.twin.cell import rules
+from rehearsal.simulated_gateway import Arrival, Clock, Outcome, Simulation
+from rehearsal.twin.cell import BY_RULE, MODEL, Cell, Constants, Load, most_inside, rules
 from rehearsal.twin.native import library
 from service.gateway.admission import Admission
+from service.gateway.load_shedder import LoadShedder
 from service.gateway.request_queue import QueuedRequest
 
 REASONS = {None: 0, "deadline": 1, "capacity": 2, "engine": 3}
@@ -37,6 +39,7 @@ class Both:
         self.requests: list[QueuedRequest] = []
         self.running: list[int] = []
         self.decided: list[int] = []
+        self.orders: set[str] = set()  # by which a waiter was chosen
 
     def dropped(self) -> list[int]:
         numbers = (ctypes.c_int * (len(self.requests) + 1))()
@@ -75,6 +78,9 @@ class Both:
         whole = now <= self.requests[number].deadline
         self.python.ended(self.requests[number], seconds, whole=whole, replicas=self.replicas)
         self.functions.gateway_ended(self.gateway, number, now, seconds, whole, self.replicas)
+        if self.python.waiting > 1:
+            newest = "newest" if self.python._queue.serves_newest else "oldest"
+            self.orders.add("worth" if self.python._pressure.high else newest)
         following = self.python.next()
         chosen = self.functions.gateway_next(self.gateway, now)
         assert chosen == (-1 if following is None else self.requests.index(following))
@@ -88,10 +94,11 @@ class Both:
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 8])
-@pytest.mark.parametrize("busy", [0.5, 1.0, 3.0, 10.0])
+@pytest.mark.parametrize("busy", [0.5, 1.0, 1.5, 3.0, 10.0])
 def test_every_decision_is_the_gateways_own(replicas: int, busy: float) -> None:
     """Lengths, durations and deadlines at random, at calm, at the limit and in a surge; clocks that stand still too."""
     seen: set[int] = set()
+    orders, trials = set[str](), 0
     for seed in range(3):
         numbers = random.Random(1000 * seed + replicas)
         with compiled_gateway() as (functions, gateway):
@@ -107,8 +114,12 @@ def test_every_decision_is_the_gateways_own(replicas: int, busy: float) -> None:
                 if numbers.random() < 0.005:
                     both.clock.now += 20  # what is known grows old
             seen |= set(both.decided)
+            orders |= both.orders
+            trials += both.python.counts["trials"]
     assert 0 in seen
     assert busy < 3 or 2 in seen, "a surge that refuses nobody tests nothing"
+    assert busy != 1.5 or orders == {"oldest", "newest", "worth"}, "each order of the line has to be seen"
+    assert busy > 3 or trials, "what is unlikely is tried now and then"
 
 
 def test_a_gateway_without_replicas_refuses_alike() -> None:
@@ -118,3 +129,47 @@ def test_a_gateway_without_replicas_refuses_alike() -> None:
             both.clock.now += 0.01
             both.ask(0.295, 30)
         assert set(both.decided) == {REASONS["engine"]}
+
+
+class Asking(Simulation):
+    """The service in simulated time, which asks first whether a request would certainly be refused, as the API does."""
+
+    def _arrive(self, outcome: Outcome) -> None:
+        one = outcome.arrival
+        refusal = self.admission.certain_refusal(one.at + one.allowed, one.length, self.replicas)
+        if refusal is None:
+            super()._arrive(outcome)
+        else:
+            outcome.ended = one.at
+
+
+@pytest.mark.parametrize("replicas", [1, 4])
+@pytest.mark.parametrize("busy", [0.7, 1.0, 1.5, 3.0])
+def test_a_cell_of_one_host_plans_the_same_requests_by_the_model(replicas: int, busy: float) -> None:
+    """Arrivals, starts, ends, the cut at the deadline and late waiters: request by request the same as the service."""
+    mean, count = 0.02, 4000
+    numbers = np.random.default_rng(replicas)
+    rows = np.zeros((count, 4))
+    rows[:, 0] = np.cumsum(numbers.exponential(mean / busy / replicas, count))
+    rows[:, 1] = np.exp(numbers.normal(np.log(mean) - 0.3, 0.8, count))
+    rows[:, 2] = numbers.choice([10, 30, 80], count)
+    rows[:, 3] = numbers.choice([0.295, 0.1], count)
+    load = Load(times=np.full((1, 1, 1), mean), seconds=rows[-1, 0] + 10, replay=rows)
+    cell = Cell(load, nodes=1, hosts=1, constants=Constants(refit_every=1))
+    cell.bring_in(0, 0, replicas, np.zeros(0))
+    cell.put_in_everywhere(0, 0.0)
+    cell.advance(rows[-1, 0] + 9)
+    service = Asking(replicas, forward=mean / 5)
+    outcomes = service.run([Arrival(at, seconds, int(length), allowed) for at, seconds, length, allowed in rows])
+    by_model = sum(outcome.by_model for outcome in outcomes)
+    assert cell.outcomes.sum(axis=0)[[MODEL, BY_RULE]].tolist() == [by_model, count - by_model]
+    assert busy < 1 or by_model < count
+
+
+def test_a_host_answers_503_beyond_as_many_inside_as_the_service() -> None:
+    for backlog in (0.001, 0.1, 0.5):
+        shedder, inside = LoadShedder(backlog), 0
+        while shedder.is_open:
+            shedder.__enter__()
+            inside += 1
+        assert inside == most_inside(backlog)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import numpy as np
 import pytest
 
 from infra.fleet import sizing
@@ -10,7 +11,7 @@ from infra.fleet.settings import FLEETS, FleetSettings
 from rehearsal.twin import simulation
 from rehearsal.twin.alarms import fired
 from rehearsal.twin.cell import BY_RULE, FAILED
-from rehearsal.twin.curves import steady
+from rehearsal.twin.curves import Curve, steady
 from rehearsal.twin.rehearsal import Trial, attempt
 from rehearsal.twin.scenarios import SCENARIOS, Scenario, ScenarioError, chosen
 from rehearsal.twin.simulation import simulate
@@ -66,6 +67,16 @@ def test_a_lost_zone_fails_until_the_nodes_notice_and_no_longer() -> None:
     assert course.column("failed")[window] > 0.1 * course.column("requests")[window]
     assert course.column("failed")[window + 2 :].sum() == 0
     assert course.column("healthy")[-1] == pytest.approx(course.column("healthy")[0] * 2 / 3, abs=1)
+
+
+def test_a_fault_is_simulated_for_as_long_wherever_in_a_trace_the_peak_is() -> None:
+    rises = Curve("rises", np.linspace(0.2, 1.0, 900), 60)
+    courses = [
+        simulate(situation("zone-lost", curve=curve))
+        for curve in (CURVE, rises, replace(rises, relative=rises.relative[::-1]))
+    ]
+    assert {(len(course.values), course.fault) for course in courses} == {(70, 300.0)}
+    assert courses[1].column("requests")[-1] > 0.8 * courses[1].column("requests").max(), "its end goes on"
 
 
 def test_too_few_hosts_with_a_lost_zone_fail_by_rule_and_not_by_latency() -> None:
