@@ -43,7 +43,7 @@ def _parser(settings: Settings) -> argparse.ArgumentParser:
     )
     compiling.add_argument("--max-new-tokens", type=int, default=0, help="longest answer; 0: the model's own limit")
     compiling.add_argument("--sequence-length", type=int, default=512, help=described["sequence_length"])
-    compiling.add_argument("--context-buckets", default="", help=f"{described['context_buckets']}; such as 64,128,384")
+    compiling.add_argument("--context-buckets", default="", help=f"{described['context_buckets']}; such as 32,384")
     compiling.add_argument("--speculation-length", type=int, default=0, help=described["speculation_length"])
     compiling.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
 

@@ -11,6 +11,7 @@ from service.decoding.tree import MedusaTree
 from service.engines.neuron.configuration import (
     CANDIDATES,
     TENSOR_PARALLEL,
+    Chip,
     CompileSettings,
     ConfigurationError,
     MedusaShape,
@@ -34,6 +35,7 @@ def problems(model: MedusaShape = MODEL, **changes: Any) -> str:
 
 def test_the_arguments_are_those_that_nxdi_reads() -> None:
     assert neuron_arguments(MODEL, SETTINGS) == {
+        "target": "inf2",
         "batch_size": 1,
         "tp_degree": 2,
         "torch_dtype": "bfloat16",
@@ -42,8 +44,8 @@ def test_the_arguments_are_those_that_nxdi_reads() -> None:
         "max_length": 512,
         "max_context_length": 384,
         "max_new_tokens": 96,
-        "enable_bucketing": False,
-        "context_encoding_buckets": [384],
+        "enable_bucketing": True,
+        "context_encoding_buckets": [32, 64, 128, 384],
         "is_medusa": True,
         "medusa_speculation_length": 6,
         "num_medusa_heads": 4,
@@ -51,6 +53,24 @@ def test_the_arguments_are_those_that_nxdi_reads() -> None:
         "on_device_sampling_config": {"top_k": 10, "global_topk": 10},
         "save_sharded_checkpoint": True,
     }
+
+
+@pytest.mark.parametrize("chip", TENSOR_PARALLEL)
+def test_the_compiler_s_target_is_the_chip(chip: Chip) -> None:
+    """NxDI passes --target from this argument alone; without it trn1's artifacts would be the baking host's inf2."""
+    assert neuron_arguments(MODEL, SETTINGS.model_copy(update={"chip": chip}))["target"] == chip
+
+
+@pytest.mark.parametrize(
+    ("longest", "rows", "buckets"),
+    [(384, 13, [32, 64, 128, 384]), (384, 32, [64, 128, 384]), (100, 13, [32, 64, 100]), (20, 13, [20])],
+    ids=["ordinary", "a bucket that a tree fills is left out", "none beyond the longest", "one"],
+)
+def test_short_prompts_have_short_graphs(longest: int, rows: int, buckets: list[int]) -> None:
+    settings = SETTINGS.model_copy(update={"max_prompt_tokens": longest, "speculation_length": rows, "sequence_length": 640})
+    arguments = neuron_arguments(MODEL, settings)
+
+    assert (arguments["context_encoding_buckets"], arguments["enable_bucketing"]) == (buckets, len(buckets) > 1)
 
 
 def test_the_shipped_model_compiles_as_the_fleets_have_it() -> None:
