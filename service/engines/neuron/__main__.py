@@ -37,7 +37,7 @@ def _parser(settings: Settings) -> argparse.ArgumentParser:
     compiling.add_argument("--model", type=Path, default=settings.model_dir, help="a model folder")
     compiling.add_argument("--output", type=Path, required=True, help="a new folder")
     compiling.add_argument("--chip", choices=list(TENSOR_PARALLEL), default="inf2", help=described["chip"])
-    compiling.add_argument("--tensor-parallel", type=int, default=2, help=described["tensor_parallel"])
+    compiling.add_argument("--tensor-parallel", type=int, default=1, help=described["tensor_parallel"])
     compiling.add_argument(
         "--max-prompt-tokens", type=int, default=settings.max_prompt_tokens, help=described["max_prompt_tokens"]
     )

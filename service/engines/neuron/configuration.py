@@ -36,7 +36,7 @@ class CompileSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     chip: Chip = Field(default="inf2", description="family of the instances that will run it: the compiler's --target")
-    tensor_parallel: int = Field(default=2, ge=1, description="NeuronCores a replica spans; 2 is one chip")
+    tensor_parallel: int = Field(default=1, ge=1, description="NeuronCores a replica spans; a chip has 2")
     max_prompt_tokens: int = Field(ge=2, description="longest prompt; NxDI's max_context_length")
     max_new_tokens: int = Field(ge=1, description="longest answer")
     sequence_length: int = Field(default=512, ge=4, description="positions in the K/V cache; NxDI's seq_len")
@@ -49,11 +49,13 @@ class CompileSettings(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class MedusaShape:
-    """The part of a model that decides how it compiles: vocabulary size, number of heads, the tree's choices."""
+    """The part of a model that decides how it compiles: vocabulary size, Medusa heads, tree, the attention's heads."""
 
     vocab_size: int
     num_heads: int
     tree: tuple[tuple[int, ...], ...]
+    attention_heads: int = 1
+    key_value_heads: int = 1
 
 
 def chain(num_heads: int) -> tuple[tuple[int, ...], ...]:
@@ -126,6 +128,12 @@ def _model_problems(model: MedusaShape, settings: CompileSettings) -> Iterator[s
         yield (
             f"tensor_parallel {settings.tensor_parallel} does not divide the vocabulary of {model.vocab_size}: NxDI "
             "pads the LM head and not the Medusa heads. Choose a divisor"
+        )
+    ranks, keys = settings.tensor_parallel, model.key_value_heads
+    if keys != model.attention_heads and keys % ranks and ranks % keys:
+        yield (
+            f"tensor_parallel {ranks} does not divide the model's {keys} key and value heads, nor they it: NxDI 0.8 "
+            "copies them for each of the attention's and then pads them as if it had not (gqa.py). Use 1"
         )
     possible = TENSOR_PARALLEL[settings.chip]
     if settings.tensor_parallel not in possible:

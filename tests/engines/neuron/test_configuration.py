@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,7 +38,7 @@ def test_the_arguments_are_those_that_nxdi_reads() -> None:
     assert neuron_arguments(MODEL, SETTINGS) == {
         "target": "inf2",
         "batch_size": 1,
-        "tp_degree": 2,
+        "tp_degree": 1,
         "torch_dtype": "bfloat16",
         "padding_side": "right",
         "seq_len": 512,
@@ -67,8 +68,8 @@ def test_the_compiler_s_target_is_the_chip(chip: Chip) -> None:
     ids=["ordinary", "a bucket that a tree fills is left out", "none beyond the longest", "one"],
 )
 def test_short_prompts_have_short_graphs(longest: int, rows: int, buckets: list[int]) -> None:
-    settings = SETTINGS.model_copy(update={"max_prompt_tokens": longest, "speculation_length": rows, "sequence_length": 640})
-    arguments = neuron_arguments(MODEL, settings)
+    changes = {"max_prompt_tokens": longest, "speculation_length": rows, "sequence_length": 640}
+    arguments = neuron_arguments(MODEL, SETTINGS.model_copy(update=changes))
 
     assert (arguments["context_encoding_buckets"], arguments["enable_bucketing"]) == (buckets, len(buckets) > 1)
 
@@ -96,7 +97,12 @@ def test_numbers_that_the_fleet_checks_too_are_the_same() -> None:
         (MedusaShape(49152, 4, ((0,), (0,))), {}, "listed twice"),
         (MedusaShape(49152, 4, ((1, 0),)), {}, "hangs from [1], which is not a choice"),
         (MedusaShape(49152, 4, ((0,), (10,))), {}, "asks for rank 10: the device gives 10 candidates"),
-        (MedusaShape(49153, 4, TREE), {}, "does not divide the vocabulary of 49153"),
+        (MedusaShape(49153, 4, TREE), {"tensor_parallel": 2}, "does not divide the vocabulary of 49153"),
+        (
+            replace(MODEL, attention_heads=9, key_value_heads=3),
+            {"tensor_parallel": 2},
+            "3 key and value heads, nor they",
+        ),
         (MODEL, {"tensor_parallel": 16}, "tensor_parallel 16 is not possible on inf2: choose one of 1, 2, 4, 8, 24"),
         (MODEL, {"chip": "trn1", "tensor_parallel": 4}, "not possible on trn1"),
         (MODEL, {"sequence_length": 490}, "may touch 491 cache positions"),
@@ -115,7 +121,7 @@ def test_the_cache_bound_is_met_to_the_position() -> None:
 
 
 def test_everything_wrong_is_said_at_once() -> None:
-    found = problems(MedusaShape(49153, 2, TREE), sequence_length=400)
+    found = problems(MedusaShape(49153, 2, TREE), sequence_length=400, tensor_parallel=2)
 
     assert all(words in found for words in ("49153", "needs 3 heads", "may touch"))
 
