@@ -64,8 +64,11 @@ class Runs:
             self.tokens_per_forward.append(round(len(tokens) / forwards, 2))
 
 
-def random_model(folder: Path, seed: int) -> RandomModel:
-    """Make a random Llama and heads fitted to its greedy continuation: the right guess is among their best three."""
+def random_model(folder: Path, seed: int, attention: tuple[int, int] = (4, 2)) -> RandomModel:
+    """Make a random Llama and heads fitted to its greedy continuation: the right guess is among their best three.
+
+    `attention` has the numbers of its query heads and of its key and value heads.
+    """
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(seed)
@@ -73,8 +76,8 @@ def random_model(folder: Path, seed: int) -> RandomModel:
         hidden_size=HIDDEN,
         intermediate_size=2 * HIDDEN,
         num_hidden_layers=LAYERS,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        num_attention_heads=attention[0],
+        num_key_value_heads=attention[1],
         vocab_size=VOCABULARY,
         max_position_embeddings=2 * SEQUENCE,
         tie_word_embeddings=False,

@@ -63,9 +63,8 @@ def why_not() -> str:
 def import_nxdi() -> str:
     """Make NxDI importable in its CPU mode and return its version; once per process."""
     os.environ["NXD_CPU_MODE"] = "1"
-    folders = [str(folder) for folder in source_folders()]
-    if folders[0] not in sys.path:
-        sys.path[:0] = folders
+    if not any(isinstance(finder, _StandIns) for finder in sys.meta_path):
+        sys.path[:0] = [str(folder) for folder in source_folders()]
         sys.meta_path.insert(0, _StandIns())
         vars(torch.classes)["neuron"] = Anything  # registered by the device's runtime
         with mock.patch("torch.jit.script", _unscripted), warnings.catch_warnings():
@@ -140,17 +139,19 @@ class _StandIn(ModuleType):
 _REAL: Mapping[str, Mapping[str, Any]] = {
     "torch_neuronx.utils": {"get_platform_target": lambda: "trn1"},
     "torch_neuronx.utils.utils": {"get_platform_target": lambda: "trn1"},
+    "torch_xla.core.xla_model": {f"REDUCE_{name.upper()}": name for name in ("sum", "mul", "and", "or", "min", "max")},
 }
 
 
 def cpu_model(checkpoint: Path, arguments: Mapping[str, Any]) -> Any:
     """Load NxDI's Llama with Medusa heads, in float32 on the CPU. Nothing is traced or compiled.
 
-    In its CPU mode one module serves prompts and trees, so that both must be as long as the cache.
+    In its CPU mode one module serves prompts and trees, so that both must be as long as the cache. A rank of a
+    process group that the caller made loads its own shard.
     """
     _one_process_group()
-    length = arguments["seq_len"]
-    own = {"on_cpu": True, "torch_dtype": "float32", "tp_degree": 1, "save_sharded_checkpoint": False}
+    length, ranks = arguments["seq_len"], torch.distributed.get_world_size()
+    own = {"on_cpu": True, "torch_dtype": "float32", "tp_degree": ranks, "save_sharded_checkpoint": False}
     own |= {"max_context_length": length, "max_length": length, "context_encoding_buckets": [length]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -174,7 +175,7 @@ def _one_process_group() -> None:
 def persisted_relocation() -> Iterator[None]:
     """Run the block with our K/V patch in NxDI: on a CPU nothing is compiled, so it can be removed again."""
     manager = importlib.import_module(f"{PACKAGE}.modules.kvcache.kv_cache_manager").KVCacheManager
-    with mock.patch.object(manager, "update_kv_by_layer_id", persisting(manager.update_kv_by_layer_id)):
+    with mock.patch.multiple(manager, **persisting(manager)):
         yield
 
 

@@ -37,14 +37,17 @@ def _parser(settings: Settings) -> argparse.ArgumentParser:
     compiling.add_argument("--model", type=Path, default=settings.model_dir, help="a model folder")
     compiling.add_argument("--output", type=Path, required=True, help="a new folder")
     compiling.add_argument("--chip", choices=list(TENSOR_PARALLEL), default="inf2", help=described["chip"])
-    compiling.add_argument("--tensor-parallel", type=int, default=2, help=described["tensor_parallel"])
+    compiling.add_argument("--tensor-parallel", type=int, default=1, help=described["tensor_parallel"])
     compiling.add_argument(
         "--max-prompt-tokens", type=int, default=settings.max_prompt_tokens, help=described["max_prompt_tokens"]
     )
     compiling.add_argument("--max-new-tokens", type=int, default=0, help="longest answer; 0: the model's own limit")
     compiling.add_argument("--sequence-length", type=int, default=512, help=described["sequence_length"])
-    compiling.add_argument("--context-buckets", default="", help=f"{described['context_buckets']}; such as 64,128,384")
+    compiling.add_argument("--context-buckets", default="", help=f"{described['context_buckets']}; such as 32,384")
     compiling.add_argument("--speculation-length", type=int, default=0, help=described["speculation_length"])
+    compiling.add_argument(
+        "--allow-chain", action="store_true", help="compile a chain tree where the K/V patch does not know this NxDI"
+    )
     compiling.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
 
     checking = commands.add_parser("check", help="whether compiled artifacts belong to this model and this SDK")
@@ -66,7 +69,10 @@ def _compile(arguments: argparse.Namespace, settings: Settings) -> Manifest:
         speculation_length=arguments.speculation_length,
         dtype=arguments.dtype,
     )
-    return compile_model(arguments.model, settings.cache_dir, arguments.output, wanted, packages, NXDI)
+    return compile_model(
+        *(arguments.model, settings.cache_dir, arguments.output, wanted, packages, NXDI),
+        allow_chain=arguments.allow_chain,
+    )
 
 
 def _check(arguments: argparse.Namespace) -> Manifest:

@@ -8,6 +8,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +40,13 @@ def compile_model(
     settings: CompileSettings,
     packages: Mapping[str, str],
     driver: Driver,
+    *,
+    allow_chain: bool = False,
 ) -> Manifest:
     """Compile `model_dir` into the empty or new folder `output` and return its manifest.
 
-    Where the K/V patch does not fit the installed NxDI, a chain tree is compiled instead of the model's. Raises
-    ConfigurationError, LayoutError, ModelFolderError, BaseWeightsError or ManifestError with what to do.
+    Where the K/V patch does not fit the installed NxDI, `allow_chain` compiles a chain tree instead of the model's.
+    Raises ConfigurationError, LayoutError, ModelFolderError, BaseWeightsError or ManifestError with what to do.
     """
     if output.exists() and any(output.iterdir()):
         raise ManifestError(f"{output} is not empty; name a new folder")
@@ -54,7 +57,13 @@ def compile_model(
         neuron_arguments(model, settings)  # before patching: errors here do not depend on the tree
         relocates = driver.persist_relocation()
         if not relocates:
-            model = MedusaShape(model.vocab_size, model.num_heads, chain(model.num_heads))
+            if not allow_chain:
+                raise ManifestError(
+                    "nothing was compiled: the K/V patch does not know this NxDI (its source is in the log), and "
+                    "without it only a chain tree decodes, in more steps a plan. Use the pinned SDK's container, or "
+                    "pass --allow-chain"
+                )
+            model = replace(model, tree=chain(model.num_heads))
             settings = settings.model_copy(update={"speculation_length": model.num_heads + 2})  # root and free row
         arguments = neuron_arguments(model, settings)
         driver.compile(checkpoint, output, arguments)
@@ -68,7 +77,7 @@ def medusa_shape(checkpoint: Path) -> MedusaShape:
     heads, tree = checkpoint / _NXDI.file, checkpoint / _TREE
     count = read_heads(heads, read_lm_head(checkpoint, config)).heads.count if heads.is_file() else 0
     choices: list[list[int]] = json.loads(tree.read_text(encoding="utf-8")) if tree.is_file() else []
-    return MedusaShape(config.vocab_size, count, tuple(map(tuple, choices)))
+    return MedusaShape(config.vocab_size, count, tuple(map(tuple, choices)), config.num_heads, config.num_kv_heads)
 
 
 def _write_manifest(

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from benchmarks import neuron, nxdi_on_cpu
+from service.engines.neuron.configuration import Chip, CompileSettings, MedusaShape, neuron_arguments
 from service.engines.neuron.hugging_face import MedusaGenerator
+from service.engines.neuron.nxdi import Nxdi
 from service.engines.neuron.relocation import KNOWN_SOURCES
 
 pytestmark = [
@@ -69,3 +71,44 @@ def test_scripts_that_call_generate_get_greedy_s_tokens(models: list[neuron.Rand
         )
 
     assert output.tolist() == [each.prompt + each.greedy]
+
+
+@pytest.mark.parametrize("chip", ["inf2", "trn1"])
+def test_every_graph_is_compiled_for_its_chip_and_prompts_go_to_the_shortest(
+    models: list[neuron.RandomModel], chip: Chip
+) -> None:
+    settings = CompileSettings(
+        chip=chip, tensor_parallel=1, max_prompt_tokens=384, max_new_tokens=neuron.NEW_TOKENS, dtype="float32"
+    )
+    shape = MedusaShape(neuron.VOCABULARY, neuron.HEADS, neuron.TREE)
+
+    prompts, trees = Nxdi().model(models[0].folder, neuron_arguments(shape, settings)).models
+
+    assert all(f" --target {chip} " in graph.compiler_args for graph in (prompts, trees))
+    assert [_bucket(prompts, length) for length in (11, 27, 31, 33, 100, 384)] == [32, 32, 32, 64, 128, 384]
+    assert trees.neuron_config.buckets == [settings.sequence_length]
+
+
+def _bucket(wrapper: Any, prompt_tokens: int) -> int:
+    """Return the length that NxDI pads a prompt of so many tokens to."""
+    ones = torch.ones(1, prompt_tokens, dtype=torch.int32)
+    return int(wrapper.pad_inputs(ones, ones, ones, torch.zeros(1))[0].shape[1])
+
+
+def test_angles_stay_float32_where_weights_are_bfloat16(models: list[neuron.RandomModel]) -> None:
+    """NxDI casts every buffer of a loaded model; Hugging Face's frequencies, which it takes for Medusa, are one."""
+    arguments = neuron.neuron_arguments(neuron.TREE) | {"torch_dtype": "bfloat16", "on_cpu": True}
+    nxdi_on_cpu.cpu_model(models[0].folder, neuron.neuron_arguments(neuron.TREE))  # makes the process group
+    far = torch.tensor([[400]])
+
+    instance = Nxdi().model(models[0].folder, arguments).models[1].get_model_instance()
+    instance.load_module()
+    rope = instance.module.layers[0].self_attn.rotary_emb
+    width = neuron.HIDDEN // 4
+    cos, sin = rope(torch.zeros(1, 1, 1, width), far)
+
+    angles = 400 / 10000 ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
+    found = torch.atan2(sin.double(), cos.double())[0, 0, : width // 2]
+    difference = torch.remainder(found - angles + torch.pi, 2 * torch.pi) - torch.pi
+    assert instance.module.embed_tokens.weight.dtype is torch.bfloat16
+    assert difference.abs().max() < 1e-4
