@@ -8,9 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from torch import Tensor
-
 from service.engines.neuron.forward import CompiledModel
+from service.engines.neuron.graph import planner_class
 from service.engines.neuron.relocation import persist_relocation
 
 _PACKAGE = "neuronx_distributed_inference"
@@ -52,27 +51,14 @@ class Nxdi:
         sampling = configuration.OnDeviceSamplingConfig(**arguments["on_device_sampling_config"])
         neuron = configuration.NeuronConfig(**{**arguments, "on_device_sampling_config": sampling})
         config = llama.LlamaInferenceConfig(neuron, load_config=adapter.load_pretrained_config(str(checkpoint)))
-        return llama.NeuronLlamaForCausalLM(str(checkpoint), config)
+        return planner_class(llama)(str(checkpoint), config)
 
     def load(self, compiled: Path) -> CompiledModel:
         llama = import_module(f"{_PACKAGE}.models.llama.modeling_llama")
-        model = llama.NeuronLlamaForCausalLM(f"{compiled}/")
+        model = planner_class(llama)(f"{compiled}/")
         model.load(f"{compiled}/")
-        ready: CompiledModel = with_free_row(model)
+        ready: CompiledModel = model
         return ready
 
 
 NXDI = Nxdi()
-
-
-def with_free_row(model: Any) -> Any:
-    """Let `model` tell prompts from trees by their first position.
-
-    A tree step leaves its last row at position 0 (`forward.py`), and NxDI takes any position 0 for a prompt's.
-    """
-
-    def is_prompt(position_ids: Tensor) -> bool:
-        return int(position_ids[0, 0]) == 0
-
-    model._is_prefill = is_prompt
-    return model
