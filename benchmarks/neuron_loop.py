@@ -1,8 +1,8 @@
 """`python -m benchmarks.neuron_loop`: the Neuron engine's loop over a graph emulated on this CPU.
 
 The shipped model plays the device behind the forward contract of `service/engines/neuron/forward.py`: a fixed number of
-rows, caches of absolute positions, moves and masks. Forwards a plan are those of a device. The milliseconds are of the
-host's own part, all that is not a forward, on this processor. The figures go to docs/figures/neuron_loop.json. Nothing
+rows, caches of absolute positions, moves and masks. Forwards a plan are those of a device. The milliseconds are
+processor time of the host's own part, all that is not a forward, on this machine. The figures go to docs/figures/neuron_loop.json. Nothing
 here runs on Neuron hardware.
 """
 
@@ -47,7 +47,7 @@ class States:
 
 
 class EmulatedGraph:
-    """A graph's forward computed by a model on the CPU. `seconds` is the time spent in it."""
+    """A graph's forward computed by a model on the CPU. `seconds` is the processor time spent in it."""
 
     def __init__(self, model: CausalLM, shape: ForwardShape) -> None:
         self.seconds = 0.0
@@ -65,13 +65,13 @@ class EmulatedGraph:
         medusa_args: MedusaArguments | None = None,
     ) -> States:
         """Read a prompt, or a tree of every sequence; those that have no part in it are left alone."""
-        started = time.perf_counter()
+        started = time.process_time()
         if medusa_args is None:
             self._caches[0].reset()
             states = self._model.forward(input_ids[0], position_ids[0], self._caches[0])[None, -1:]
         else:
             states = self._trees(input_ids, attention_mask, position_ids, medusa_args)
-        self.seconds += time.perf_counter() - started
+        self.seconds += time.process_time() - started
         return States(states)
 
     def _trees(self, tokens: Tensor, visible: Tensor, positions: Tensor, arguments: MedusaArguments) -> Tensor:
@@ -119,10 +119,9 @@ def measure(model_dir: Path, cache_dir: Path, rows: int, count: int, *, compare:
     host: list[float] = []
     identical = 0
     for request in requests(model_dir, count):
-        graph.seconds = 0.0
-        result = model.generate(request)
-        results.append(result)
-        host.append(1e3 * (result.seconds - graph.seconds))
+        graph.seconds, started = 0.0, time.process_time()
+        results.append(result := model.generate(request))
+        host.append(1e3 * (time.process_time() - started - graph.seconds))
         if compare:
             identical += model.generate(replace(request, strategy="autoregressive")).tokens == result.tokens
     forwards = [result.forwards for result in results]
