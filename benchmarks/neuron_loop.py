@@ -2,8 +2,8 @@
 
 The shipped model plays the device behind the forward contract of `service/engines/neuron/forward.py`: a fixed number of
 rows, caches of absolute positions, moves and masks. Forwards a plan are those of a device. The milliseconds are
-processor time of the host's own part, all that is not a forward, on this machine. The figures go to docs/figures/neuron_loop.json. Nothing
-here runs on Neuron hardware.
+processor time of the host's own part, all that is not a forward, on this machine. The figures go to
+docs/figures/neuron_loop.json. Nothing here runs on Neuron hardware.
 """
 
 import argparse

@@ -63,9 +63,8 @@ def why_not() -> str:
 def import_nxdi() -> str:
     """Make NxDI importable in its CPU mode and return its version; once per process."""
     os.environ["NXD_CPU_MODE"] = "1"
-    folders = [str(folder) for folder in source_folders()]
-    if folders[0] not in sys.path:
-        sys.path[:0] = folders
+    if not any(isinstance(finder, _StandIns) for finder in sys.meta_path):
+        sys.path[:0] = [str(folder) for folder in source_folders()]
         sys.meta_path.insert(0, _StandIns())
         vars(torch.classes)["neuron"] = Anything  # registered by the device's runtime
         with mock.patch("torch.jit.script", _unscripted), warnings.catch_warnings():
@@ -140,21 +139,23 @@ class _StandIn(ModuleType):
 _REAL: Mapping[str, Mapping[str, Any]] = {
     "torch_neuronx.utils": {"get_platform_target": lambda: "trn1"},
     "torch_neuronx.utils.utils": {"get_platform_target": lambda: "trn1"},
+    "torch_xla.core.xla_model": {f"REDUCE_{name.upper()}": name for name in ("sum", "mul", "and", "or", "min", "max")},
 }
 
 
-def cpu_model(checkpoint: Path, arguments: Mapping[str, Any]) -> Any:
-    """Load NxDI's Llama with Medusa heads, in float32 on the CPU. Nothing is traced or compiled.
+def cpu_model(checkpoint: Path, arguments: Mapping[str, Any], *, stock: bool = False) -> Any:
+    """Load NxDI's Llama, in float32 on the CPU, with our graph or, `stock`, its own. Nothing is traced or compiled.
 
-    In its CPU mode one module serves prompts and trees, so that both must be as long as the cache.
+    In its CPU mode one module serves prompts and trees, so that both must be as long as the cache. A rank of a
+    process group that the caller made loads its own shard.
     """
     _one_process_group()
-    length = arguments["seq_len"]
-    own = {"on_cpu": True, "torch_dtype": "float32", "tp_degree": 1, "save_sharded_checkpoint": False}
+    length, ranks = arguments["seq_len"], torch.distributed.get_world_size()
+    own = {"on_cpu": True, "torch_dtype": "float32", "tp_degree": ranks, "save_sharded_checkpoint": False}
     own |= {"max_context_length": length, "max_length": length, "context_encoding_buckets": [length]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = Nxdi().model(checkpoint, {**arguments, **own})
+        model = Nxdi().model(checkpoint, {**arguments, **own}, stock=stock)
         model.to_cpu()
     # CPU mode alone needs this, and the release does not have it: it copies the cache to a model of this name.
     model.token_generation_model = model.medusa_speculation_model

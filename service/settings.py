@@ -284,7 +284,7 @@ class Settings(BaseSettings):
         if self.hosted_engine != "neuron":
             return self
         missing = [] if self.neuron.compiled_dir else ["PEAKPLAN_COMPILED_DIR (what `make compile` wrote)"]
-        missing += [] if self.replicas else ["PEAKPLAN_REPLICAS (one a chip; CPU cores say nothing of it)"]
+        missing += [] if self.replicas else ["PEAKPLAN_REPLICAS (one a NeuronCore; CPU cores say nothing of it)"]
         if missing:
             raise ValueError(f"the engine neuron needs {' and '.join(missing)}")
         return self

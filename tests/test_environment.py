@@ -54,7 +54,7 @@ def test_no_two_settings_share_a_variable() -> None:
         ("PEAKPLAN_ORDER", "oldest", "queue.order", "oldest"),
         ("PEAKPLAN_RATE", "3", "auth.rate", 3.0),
         ("PEAKPLAN_TRITON_URL", "triton:9", "triton.url", "triton:9"),
-        ("PEAKPLAN_CORES_PER_CHIP", "1", "neuron.cores_per_chip", 1),
+        ("PEAKPLAN_CORES_PER_CHIP", "2", "neuron.tensor_parallel", 2),
         ("PEAKPLAN_HEAD_SECONDS", "4", "http.header_timeout_seconds", 4.0),
         ("peakplan_slo_ms", "200", "slo_ms", 200),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/", "otlp_endpoint", "http://collector:4318"),

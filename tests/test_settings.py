@@ -44,7 +44,7 @@ def test_the_environment_is_read_with_a_prefix(monkeypatch: pytest.MonkeyPatch) 
         {"triton": {"url": "127.0.0.1"}},
         {"triton": {"url": "127.0.0.1:0"}},
         {"triton": {"url": ":8001"}},
-        {"neuron": {"cores_per_chip": 0}},
+        {"neuron": {"tensor_parallel": 0}},
         {"cache": {"url": "http://cache"}},
         {"cache": {"no_such_setting": 1}},
         {"no_such_setting": 1},

@@ -43,7 +43,7 @@ class TritonServer:
         assert found is not None, "tests that want it are marked needs_triton"
         self.url = f"127.0.0.1:{free_port()}"
         self.repository = folder / "repository"
-        write_repository(self.repository, Replica(make_source, arguments, {}), chips=replicas, cores_per_chip=2)
+        write_repository(self.repository, Replica(make_source, arguments, {}), replicas=replicas, cores=2)
         backends = found.link_backends(folder / "backends")
         self._command = found.command(self.repository, backends, self.url, replicas=replicas, stop_seconds=5)
         self._environment = found.environment(os.environ, threads=1)

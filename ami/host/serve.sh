@@ -44,8 +44,8 @@ start_on_chips() {
     echo "nothing was compiled for '$chip' into $home/compiled: the fleet's groups name the chips to bake for" >&2
     exit 1
   fi
-  cores=$(setting PEAKPLAN_CORES_PER_CHIP)
-  run_container "$((${#devices[@]} * cores_per_device / ${cores:-$cores_per_device}))" \
+  cores=$(setting PEAKPLAN_TENSOR_PARALLEL)
+  run_container "$((${#devices[@]} * cores_per_device / ${cores:-1}))" \
     --group-add "$(getent group neuron | cut -d: -f3)" "${devices[@]}" \
     --volume "$home/compiled/$chip:/opt/peakplan/compiled:ro" --env PEAKPLAN_COMPILED_DIR=/opt/peakplan/compiled
 }

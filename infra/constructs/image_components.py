@@ -32,7 +32,7 @@ def component_parameters(settings: FleetSettings) -> dict[str, str]:
     decided = {
         "ENGINE": "triton" if baked_on(settings).engine == "neuron" else "torch",
         "TRITON_HOSTS": "neuron",
-        "CORES_PER_CHIP": model.tensor_parallel,
+        "TENSOR_PARALLEL": model.tensor_parallel,
         "MAX_PROMPT_TOKENS": model.max_prompt_tokens,
         "STRATEGY": model.strategy,
     }

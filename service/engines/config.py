@@ -34,7 +34,9 @@ class NeuronSettings(BaseModel):
     compiled_dir: Path | None = Field(
         default=None, description="what `make compile` wrote of the model, for the engine neuron"
     )
-    cores_per_chip: int = Field(default=2, ge=1, le=16, description="NeuronCores of one replica; inf2 and trn1 have 2")
+    tensor_parallel: int = Field(
+        default=1, ge=1, le=32, description="NeuronCores of one replica, as it was compiled; a chip has 2"
+    )
 
 
 class TritonSettings(BaseModel):

@@ -181,7 +181,7 @@ def _install(root: Path, programs: Path) -> None:
     for script, name in (("lifecycle.py", "lifecycle"), ("telemetry.py", "telemetry"), ("serve.sh", "serve")):
         shutil.copy(AMI / "host" / script, programs / f"peakplan-{name}")
     shutil.copytree(AMI / "agent", root / "opt/peakplan/host/agent", dirs_exist_ok=True)
-    (root / "etc/peakplan/image.env").write_text("PEAKPLAN_CORES_PER_CHIP=2\n", encoding="ascii")
+    (root / "etc/peakplan/image.env").write_text("PEAKPLAN_TENSOR_PARALLEL=2\n", encoding="ascii")
     (root / "etc/group").write_text("root:x:0:\nneuron:x:998:\n", encoding="ascii")
     (root / "etc/passwd").write_text("root:x:0:0::/:/bin/sh\n", encoding="ascii")
     (root / "opt/test/imds.py").write_text(textwrap.dedent(IMDS), encoding="utf-8")

@@ -58,7 +58,7 @@ def boot(host: Host, tiny_model_dir: Path) -> Iterator[Boot]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    baked = {"PEAKPLAN_CORES_PER_CHIP": 2, "PEAKPLAN_MODEL_DIR": tiny_model_dir, "PEAKPLAN_REPLICAS": 1}
+    baked = {"PEAKPLAN_TENSOR_PARALLEL": 2, "PEAKPLAN_MODEL_DIR": tiny_model_dir, "PEAKPLAN_REPLICAS": 1}
     baked |= {"PEAKPLAN_DTYPE": "float32", "HOST": "127.0.0.1", "PORT": port}
     (folder / "etc/image.env").write_text(
         "".join(f"{name}={value}\n" for name, value in baked.items()), encoding="utf-8"

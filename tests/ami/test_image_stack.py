@@ -36,7 +36,7 @@ def test_the_service_takes_the_settings_that_the_image_decides(
     monkeypatch.setenv("PEAKPLAN_REPLICAS", "1")
     settings = Settings()
     assert (settings.engine, settings.hosted_engine) == ("triton", "neuron")
-    assert settings.neuron.cores_per_chip == fleet.model.tensor_parallel
+    assert settings.neuron.tensor_parallel == fleet.model.tensor_parallel
     assert settings.max_prompt_tokens == fleet.model.max_prompt_tokens
 
 

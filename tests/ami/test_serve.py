@@ -16,7 +16,7 @@ def host(tmp_path: Path) -> Path:
     """A host of the inf2 group: what was baked, who it is, and no chip yet."""
     for folder in ("dev", "etc", "compiled/inf2"):
         (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "etc/image.env").write_text("PEAKPLAN_ENGINE=triton\nPEAKPLAN_CORES_PER_CHIP=2\n", encoding="utf-8")
+    (tmp_path / "etc/image.env").write_text("PEAKPLAN_ENGINE=triton\nPEAKPLAN_TENSOR_PARALLEL=2\n", encoding="utf-8")
     (tmp_path / "etc/host.env").write_text("PEAKPLAN_GROUP=inf2\nPEAKPLAN_DRAIN_SECONDS=30\n", encoding="utf-8")
     return tmp_path
 
@@ -50,11 +50,17 @@ def test_the_container_gets_every_chip_and_no_rights(programs: Programs, host: P
     assert "--privileged" not in command
 
 
+def test_unless_it_was_baked_otherwise_every_core_has_a_replica(programs: Programs, host: Path) -> None:
+    (host / "etc/image.env").write_text("PEAKPLAN_ENGINE=triton\n", encoding="utf-8")
+    assert serve(programs, "start", host, chips=1).returncode == 0
+    assert "PEAKPLAN_REPLICAS=2 " in started(programs)
+
+
 @pytest.mark.parametrize(("cores", "replicas"), [(1, 24), (2, 12), (8, 3)])
 def test_replicas_follow_the_chips_and_the_cores_that_one_spans(
     programs: Programs, host: Path, cores: int, replicas: int
 ) -> None:
-    (host / "etc/image.env").write_text(f"PEAKPLAN_CORES_PER_CHIP={cores}\n", encoding="utf-8")
+    (host / "etc/image.env").write_text(f"PEAKPLAN_TENSOR_PARALLEL={cores}\n", encoding="utf-8")
     assert serve(programs, "start", host, chips=12).returncode == 0
     assert f"PEAKPLAN_REPLICAS={replicas} " in started(programs)
 

@@ -37,13 +37,13 @@ def _parser(settings: Settings) -> argparse.ArgumentParser:
     compiling.add_argument("--model", type=Path, default=settings.model_dir, help="a model folder")
     compiling.add_argument("--output", type=Path, required=True, help="a new folder")
     compiling.add_argument("--chip", choices=list(TENSOR_PARALLEL), default="inf2", help=described["chip"])
-    compiling.add_argument("--tensor-parallel", type=int, default=2, help=described["tensor_parallel"])
+    compiling.add_argument("--tensor-parallel", type=int, default=1, help=described["tensor_parallel"])
     compiling.add_argument(
         "--max-prompt-tokens", type=int, default=settings.max_prompt_tokens, help=described["max_prompt_tokens"]
     )
     compiling.add_argument("--max-new-tokens", type=int, default=0, help="longest answer; 0: the model's own limit")
     compiling.add_argument("--sequence-length", type=int, default=512, help=described["sequence_length"])
-    compiling.add_argument("--context-buckets", default="", help=f"{described['context_buckets']}; such as 64,128,384")
+    compiling.add_argument("--context-buckets", default="", help=f"{described['context_buckets']}; such as 32,384")
     compiling.add_argument("--speculation-length", type=int, default=0, help=described["speculation_length"])
     compiling.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
 

@@ -8,6 +8,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def compile_model(
         neuron_arguments(model, settings)  # before patching: errors here do not depend on the tree
         relocates = driver.persist_relocation()
         if not relocates:
-            model = MedusaShape(model.vocab_size, model.num_heads, chain(model.num_heads))
+            model = replace(model, tree=chain(model.num_heads))
             settings = settings.model_copy(update={"speculation_length": model.num_heads + 2})  # root and free row
         arguments = neuron_arguments(model, settings)
         torch.save({}, checkpoint / _NXDI_HEADS)  # NxDI wants the file; the heads are multiplied on the host
@@ -74,7 +75,7 @@ def medusa_shape(checkpoint: Path) -> MedusaShape:
     heads, tree = checkpoint / PEAKPLAN.file, checkpoint / _TREE
     count = read_heads(heads, read_lm_head(checkpoint, config)).heads.count if heads.is_file() else 0
     choices: list[list[int]] = json.loads(tree.read_text(encoding="utf-8")) if tree.is_file() else []
-    return MedusaShape(config.vocab_size, count, tuple(map(tuple, choices)))
+    return MedusaShape(config.vocab_size, count, tuple(map(tuple, choices)), config.num_heads, config.num_kv_heads)
 
 
 def _write_manifest(

@@ -16,6 +16,9 @@ Chip = Literal["inf2", "trn1"]
 
 # Degrees of tensor parallelism that NxDI supports (docs of AWS Neuron, NxD Inference features).
 TENSOR_PARALLEL: dict[Chip, tuple[int, ...]] = {"inf2": (1, 2, 4, 8, 24), "trn1": (1, 2, 8, 16, 32)}
+# Prompt lengths that are compiled beside the longest. Prompts average 11 tokens (99%: 27), and a graph reads a whole
+# bucket: padded to 384, a prompt costs some twelve times the arithmetic of 32.
+CONTEXT_BUCKETS = (32, 64, 128)
 CANDIDATES = 10  # NxDI's Medusa code assumes this many for every row (neuronx_distributed/utils/medusa_utils.py)
 
 
@@ -32,23 +35,27 @@ class CompileSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    chip: Chip = Field(default="inf2", description="family of the instances that will run it")
-    tensor_parallel: int = Field(default=2, ge=1, description="NeuronCores a replica spans; 2 is one chip")
+    chip: Chip = Field(default="inf2", description="family of the instances that will run it: the compiler's --target")
+    tensor_parallel: int = Field(default=1, ge=1, description="NeuronCores a replica spans; a chip has 2")
     max_prompt_tokens: int = Field(ge=2, description="longest prompt; NxDI's max_context_length")
     max_new_tokens: int = Field(ge=1, description="longest answer")
     sequence_length: int = Field(default=512, ge=4, description="positions in the K/V cache; NxDI's seq_len")
-    context_buckets: tuple[int, ...] = Field(default=(), description="prompt lengths compiled; none: the longest alone")
+    context_buckets: tuple[int, ...] = Field(
+        default=(), description="prompt lengths compiled; none: 32, 64, 128 and the longest"
+    )
     speculation_length: int = Field(default=0, ge=0, description="rows of a step; 0: the tree's nodes and the root")
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
 
 
 @dataclass(frozen=True, slots=True)
 class MedusaShape:
-    """The part of a model that decides how it compiles: vocabulary size, number of heads, the tree's choices."""
+    """The part of a model that decides how it compiles: vocabulary size, Medusa heads, tree, the attention's heads."""
 
     vocab_size: int
     num_heads: int
     tree: tuple[tuple[int, ...], ...]
+    attention_heads: int = 1
+    key_value_heads: int = 1
 
 
 def chain(num_heads: int) -> tuple[tuple[int, ...], ...]:
@@ -58,8 +65,10 @@ def chain(num_heads: int) -> tuple[tuple[int, ...], ...]:
 
 def neuron_arguments(model: MedusaShape, settings: CompileSettings) -> dict[str, Any]:
     """Return NeuronConfig's arguments as plain data. Raises ConfigurationError naming everything that is wrong."""
-    buckets = sorted(set(settings.context_buckets)) or [settings.max_prompt_tokens]
+    rows = settings.speculation_length or len(model.tree) + 1
+    buckets = sorted(set(settings.context_buckets)) or _default_buckets(settings.max_prompt_tokens, rows)
     arguments = {
+        "target": settings.chip,
         "batch_size": 1,
         "tp_degree": settings.tensor_parallel,
         "torch_dtype": settings.dtype,
@@ -71,7 +80,7 @@ def neuron_arguments(model: MedusaShape, settings: CompileSettings) -> dict[str,
         "enable_bucketing": len(buckets) > 1,
         "context_encoding_buckets": buckets,
         "is_medusa": True,
-        "medusa_speculation_length": settings.speculation_length or len(model.tree) + 1,
+        "medusa_speculation_length": rows,
         "num_medusa_heads": model.num_heads,
         "medusa_tree": [list(choice) for choice in model.tree],
         "on_device_sampling_config": {"top_k": CANDIDATES, "global_topk": CANDIDATES},
@@ -81,6 +90,11 @@ def neuron_arguments(model: MedusaShape, settings: CompileSettings) -> dict[str,
     if problems:
         raise ConfigurationError(problems)
     return arguments
+
+
+def _default_buckets(longest: int, rows: int) -> list[int]:
+    """Return the ordinary buckets below the longest prompt. One of `rows` tokens would be taken for a tree."""
+    return [*(length for length in CONTEXT_BUCKETS if length < longest and length != rows), longest]
 
 
 def forward_shape(arguments: Mapping[str, Any]) -> ForwardShape:
@@ -114,6 +128,12 @@ def _model_problems(model: MedusaShape, settings: CompileSettings) -> Iterator[s
         yield (
             f"tensor_parallel {settings.tensor_parallel} does not divide the vocabulary of {model.vocab_size}: NxDI "
             "pads the LM head and not the Medusa heads. Choose a divisor"
+        )
+    ranks, keys = settings.tensor_parallel, model.key_value_heads
+    if keys != model.attention_heads and keys % ranks and ranks % keys:
+        yield (
+            f"tensor_parallel {ranks} does not divide the model's {keys} key and value heads, nor they it: NxDI 0.8 "
+            "copies them for each of the attention's and then pads them as if it had not (gqa.py). Use 1"
         )
     possible = TENSOR_PARALLEL[settings.chip]
     if settings.tensor_parallel not in possible:

@@ -3,9 +3,9 @@
 VISIBLE_CORES = "NEURON_RT_VISIBLE_CORES"
 
 
-def neuron_cores(number: int, cores_per_chip: int) -> str:
-    """Return the cores of a chip in the Neuron runtime's format: "2-3" is the second chip of two cores."""
-    first, last = number * cores_per_chip, (number + 1) * cores_per_chip - 1
+def neuron_cores(number: int, cores: int) -> str:
+    """Return the cores of a replica in the Neuron runtime's format: "2-3" are the second's of two cores each."""
+    first, last = number * cores, (number + 1) * cores - 1
     return str(first) if first == last else f"{first}-{last}"
 
 

@@ -43,15 +43,16 @@ class Nxdi:
         model = self.model(checkpoint, arguments)
         model.compile(f"{output}/")
 
-    def model(self, checkpoint: Path, arguments: Mapping[str, Any]) -> Any:
-        """Return NxDI's model of a checkpoint, neither compiled nor loaded."""
+    def model(self, checkpoint: Path, arguments: Mapping[str, Any], *, stock: bool = False) -> Any:
+        """Return NxDI's model of a checkpoint, neither compiled nor loaded, with our graph or, `stock`, its own."""
         configuration = import_module(f"{_PACKAGE}.models.config")
         llama = import_module(f"{_PACKAGE}.models.llama.modeling_llama")
         adapter = import_module(f"{_PACKAGE}.utils.hf_adapter")
         sampling = configuration.OnDeviceSamplingConfig(**arguments["on_device_sampling_config"])
         neuron = configuration.NeuronConfig(**{**arguments, "on_device_sampling_config": sampling})
         config = llama.LlamaInferenceConfig(neuron, load_config=adapter.load_pretrained_config(str(checkpoint)))
-        return planner_class(llama)(str(checkpoint), config)
+        model_class = llama.NeuronLlamaForCausalLM if stock else planner_class(llama)
+        return model_class(str(checkpoint), config)
 
     def load(self, compiled: Path) -> CompiledModel:
         llama = import_module(f"{_PACKAGE}.models.llama.modeling_llama")

@@ -44,8 +44,8 @@ def prepare(settings: Settings, installation: Installation) -> list[str]:
     """Write the files that the server reads and return its command. Raises OSError, ValueError."""
     folder = settings.triton.folder or settings.cache_dir / "triton"
     replica = Replica("service.engines.factory:source_from_json", {"config": as_json(settings.engine_config)}, {})
-    cores = settings.neuron.cores_per_chip
-    write_repository(folder / "models", replica, chips=settings.replica_count, cores_per_chip=cores)
+    cores = settings.neuron.tensor_parallel
+    write_repository(folder / "models", replica, replicas=settings.replica_count, cores=cores)
     return installation.command(
         folder / "models",
         installation.link_backends(folder / "backends"),

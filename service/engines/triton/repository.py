@@ -1,10 +1,10 @@
-"""Write the model repository from which Triton hosts our replicas: one single-instance model for each chip.
+"""Write the model repository from which Triton hosts our replicas: one single-instance model for each replica.
 
     DIR/peakplan_0/config.pbtxt         for Triton: tensors, one instance, its default scheduler
     DIR/peakplan_0/1/model.py           for the python backend: three lines that import `host.py`
     DIR/peakplan_0/1/replica.json       for `host.py`: which model, on which NeuronCores
 
-For why each chip has its own model, see docs/decisions/0014-triton.md.
+For why each replica has its own model, see docs/decisions/0014-triton.md.
 """
 
 import json
@@ -65,23 +65,23 @@ class Replica:
 
 
 def model_name(number: int) -> str:
-    """Return Triton's name for the replica on a chip."""
+    """Return Triton's name for a replica."""
     return _NAME.format(number=number)
 
 
-def write_repository(folder: Path, replica: Replica, *, chips: int, cores_per_chip: int) -> list[str]:
-    """Write a repository of `chips` models into `folder`, replacing what is there, and return their names.
+def write_repository(folder: Path, replica: Replica, *, replicas: int, cores: int) -> list[str]:
+    """Write a repository of `replicas` models into `folder`, replacing what is there, and return their names.
 
-    `replica` is what every chip hosts; its environment gets the chip's own NeuronCores. Raises OSError, and ValueError
-    where `folder` holds anything else.
+    `replica` is what each of them hosts; its environment gets `cores` NeuronCores of its own. Raises OSError, and
+    ValueError where `folder` holds anything else.
     """
     _refuse_foreign(folder)
-    names = [model_name(number) for number in range(chips)]
+    names = [model_name(number) for number in range(replicas)]
     for old in folder.glob(_NAME.format(number="*")):
         shutil.rmtree(old)
     for number, name in enumerate(names):
-        cores = neuron_cores(number, cores_per_chip)
-        own = Replica(replica.make_source, replica.arguments, {**replica.environment, VISIBLE_CORES: cores})
+        environment = {**replica.environment, VISIBLE_CORES: neuron_cores(number, cores)}
+        own = Replica(replica.make_source, replica.arguments, environment)
         _write_model(folder / name, own)
     return names
 

@@ -3,6 +3,7 @@
 Elsewhere it is skipped: NxDI's source is not ours to ship, and it is made for another transformers than ours.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,12 @@ import pytest
 import torch
 
 from benchmarks import neuron, nxdi_on_cpu
-from service.engines.neuron.hugging_face import MedusaGenerator
+from service.decoding.generation import Running, step
+from service.decoding.medusa import MedusaProposer
+from service.decoding.tree import MedusaTree
+from service.engines.neuron.configuration import Chip, CompileSettings, MedusaShape, neuron_arguments
+from service.engines.neuron.hugging_face import MedusaGenerator, Unconstrained
+from service.engines.neuron.nxdi import Nxdi
 from service.engines.neuron.relocation import KNOWN_SOURCES
 
 pytestmark = [
@@ -64,8 +70,70 @@ def test_scripts_that_call_generate_get_greedy_s_tokens(models: list[neuron.Rand
     model.neuron_config.context_encoding_buckets = [neuron.SEQUENCE // 4]
 
     with torch.inference_mode():
-        output = MedusaGenerator(model).generate(
+        target = neuron.target_of(model, each, neuron.TREE, relocates=False)
+        output = MedusaGenerator(model, target._lm_head, target._heads, relocates=False).generate(
             torch.tensor([each.prompt]), assistant_model=model, max_new_tokens=neuron.NEW_TOKENS
         )
 
     assert output.tolist() == [each.prompt + each.greedy]
+
+
+@pytest.mark.parametrize("chip", ["inf2", "trn1"])
+def test_every_graph_is_compiled_for_its_chip_and_prompts_go_to_the_shortest(
+    models: list[neuron.RandomModel], chip: Chip
+) -> None:
+    settings = CompileSettings(
+        chip=chip, tensor_parallel=1, max_prompt_tokens=384, max_new_tokens=neuron.NEW_TOKENS, dtype="float32"
+    )
+    shape = MedusaShape(neuron.VOCABULARY, neuron.HEADS, neuron.TREE)
+
+    prompts, trees = Nxdi().model(models[0].folder, neuron_arguments(shape, settings)).models
+
+    assert all(f" --target {chip} " in graph.compiler_args for graph in (prompts, trees))
+    assert [_bucket(prompts, length) for length in (11, 27, 31, 33, 100, 384)] == [32, 32, 32, 64, 128, 384]
+    assert trees.neuron_config.buckets == [settings.sequence_length]
+
+
+def _bucket(wrapper: Any, prompt_tokens: int) -> int:
+    """Return the length that NxDI pads a prompt of so many tokens to."""
+    ones = torch.ones(1, prompt_tokens, dtype=torch.int32)
+    return int(wrapper.pad_inputs(ones, ones, ones, torch.zeros(1))[0].shape[1])
+
+
+def test_our_graph_holds_no_product_with_the_vocabulary(models: list[neuron.RandomModel]) -> None:
+    graph = nxdi_on_cpu.cpu_model(models[0].folder, neuron.neuron_arguments(neuron.TREE)).models[0].model
+
+    wide = [name for name, weight in graph.named_parameters() if neuron.VOCABULARY in weight.shape]
+    assert wide == ["embed_tokens.weight"]
+
+
+def test_sequences_of_one_graph_share_its_steps(models: list[neuron.RandomModel]) -> None:
+    """Check three sequences in two places of a batch, the third where the first has ended: each has its own tokens."""
+    each = models[0]
+    arguments = neuron.neuron_arguments(neuron.TREE) | {"batch_size": 2}
+    prompts = [each.prompt, each.prompt[:5], [*each.prompt, *each.prompt[::-1]]]
+    tree = MedusaTree.from_choices(neuron.TREE, neuron.HEADS)
+    alone = nxdi_on_cpu.cpu_model(each.folder, neuron.neuron_arguments(neuron.TREE))
+    with nxdi_on_cpu.persisted_relocation(), torch.inference_mode():
+        expected = [
+            neuron.ours(alone, replace(each, prompt=prompt), neuron.TREE, relocates=True)[0] for prompt in prompts
+        ]
+        model = nxdi_on_cpu.cpu_model(each.folder, arguments)
+        found: dict[int, list[int]] = {}
+        slots: dict[int, tuple[int, Running]] = {}
+        while len(found) < len(prompts):
+            for place in {0, 1} - set(slots):
+                if len(found) + len(slots) < len(prompts):
+                    number = len(found) + len(slots)
+                    target = neuron.target_of(model, each, neuron.TREE, relocates=True, sequence=place)
+                    constraint = Unconstrained(neuron.VOCABULARY, ())
+                    limit = neuron.NEW_TOKENS // 2 if number == 0 else neuron.NEW_TOKENS
+                    running = Running(target, MedusaProposer(target, tree), prompts[number], constraint, limit)
+                    slots[place] = number, running
+            for place in [place for place, (_, running) in slots.items() if not running.goes_on()]:
+                number, running = slots.pop(place)
+                found[number] = running.result().tokens
+            step([running for _, running in slots.values()])
+
+    assert expected[0] == each.greedy
+    assert found == {0: expected[0][: neuron.NEW_TOKENS // 2], 1: expected[1], 2: expected[2]}

@@ -86,7 +86,7 @@ def test_artifacts_carry_all_that_they_were_made_from(tiny_model_dir: Path, arti
     assert manifest.sdk == "2.28"
     assert manifest.packages == PACKAGES
     assert sorted(map(tuple, manifest.arguments["medusa_tree"])) == sorted(map(tuple, TREE))
-    assert manifest.arguments["context_encoding_buckets"] == [40]
+    assert manifest.arguments["context_encoding_buckets"] == [32, 40]
     assert set(manifest.files) == {
         "model.pt",
         "tokenizer.json",

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ from service.decoding.tree import MedusaTree
 from service.engines.neuron.configuration import (
     CANDIDATES,
     TENSOR_PARALLEL,
+    Chip,
     CompileSettings,
     ConfigurationError,
     MedusaShape,
@@ -34,16 +36,17 @@ def problems(model: MedusaShape = MODEL, **changes: Any) -> str:
 
 def test_the_arguments_are_those_that_nxdi_reads() -> None:
     assert neuron_arguments(MODEL, SETTINGS) == {
+        "target": "inf2",
         "batch_size": 1,
-        "tp_degree": 2,
+        "tp_degree": 1,
         "torch_dtype": "bfloat16",
         "padding_side": "right",
         "seq_len": 512,
         "max_length": 512,
         "max_context_length": 384,
         "max_new_tokens": 96,
-        "enable_bucketing": False,
-        "context_encoding_buckets": [384],
+        "enable_bucketing": True,
+        "context_encoding_buckets": [32, 64, 128, 384],
         "is_medusa": True,
         "medusa_speculation_length": 6,
         "num_medusa_heads": 4,
@@ -51,6 +54,24 @@ def test_the_arguments_are_those_that_nxdi_reads() -> None:
         "on_device_sampling_config": {"top_k": 10, "global_topk": 10},
         "save_sharded_checkpoint": True,
     }
+
+
+@pytest.mark.parametrize("chip", TENSOR_PARALLEL)
+def test_the_compiler_s_target_is_the_chip(chip: Chip) -> None:
+    """NxDI passes --target from this argument alone; without it trn1's artifacts would be the baking host's inf2."""
+    assert neuron_arguments(MODEL, SETTINGS.model_copy(update={"chip": chip}))["target"] == chip
+
+
+@pytest.mark.parametrize(
+    ("longest", "rows", "buckets"),
+    [(384, 13, [32, 64, 128, 384]), (384, 32, [64, 128, 384]), (100, 13, [32, 64, 100]), (20, 13, [20])],
+    ids=["ordinary", "a bucket that a tree fills is left out", "none beyond the longest", "one"],
+)
+def test_short_prompts_have_short_graphs(longest: int, rows: int, buckets: list[int]) -> None:
+    changes = {"max_prompt_tokens": longest, "speculation_length": rows, "sequence_length": 640}
+    arguments = neuron_arguments(MODEL, SETTINGS.model_copy(update=changes))
+
+    assert (arguments["context_encoding_buckets"], arguments["enable_bucketing"]) == (buckets, len(buckets) > 1)
 
 
 def test_the_shipped_model_compiles_as_the_fleets_have_it() -> None:
@@ -76,7 +97,12 @@ def test_numbers_that_the_fleet_checks_too_are_the_same() -> None:
         (MedusaShape(49152, 4, ((0,), (0,))), {}, "listed twice"),
         (MedusaShape(49152, 4, ((1, 0),)), {}, "hangs from [1], which is not a choice"),
         (MedusaShape(49152, 4, ((0,), (10,))), {}, "asks for rank 10: the device gives 10 candidates"),
-        (MedusaShape(49153, 4, TREE), {}, "does not divide the vocabulary of 49153"),
+        (MedusaShape(49153, 4, TREE), {"tensor_parallel": 2}, "does not divide the vocabulary of 49153"),
+        (
+            replace(MODEL, attention_heads=9, key_value_heads=3),
+            {"tensor_parallel": 2},
+            "3 key and value heads, nor they",
+        ),
         (MODEL, {"tensor_parallel": 16}, "tensor_parallel 16 is not possible on inf2: choose one of 1, 2, 4, 8, 24"),
         (MODEL, {"chip": "trn1", "tensor_parallel": 4}, "not possible on trn1"),
         (MODEL, {"sequence_length": 490}, "may touch 491 cache positions"),
@@ -95,7 +121,7 @@ def test_the_cache_bound_is_met_to_the_position() -> None:
 
 
 def test_everything_wrong_is_said_at_once() -> None:
-    found = problems(MedusaShape(49153, 2, TREE), sequence_length=400)
+    found = problems(MedusaShape(49153, 2, TREE), sequence_length=400, tensor_parallel=2)
 
     assert all(words in found for words in ("49153", "needs 3 heads", "may touch"))
 
