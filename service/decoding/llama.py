@@ -148,7 +148,7 @@ class Llama:
         tokens = torch.cat([F.pad(each.tokens, pad) for each, pad in zip(inputs, padding, strict=True)])
         positions = torch.cat([F.pad(each.positions, pad) for each, pad in zip(inputs, padding, strict=True)])
         states = self.final_norm(self._run_layers(self.embed(tokens), positions, windows, range(len(self._layers))))
-        parts = states.split([window.rows for window in windows])
+        parts = states.split_with_sizes([window.rows for window in windows])
         return [part[: window.count] for part, window in zip(parts, windows, strict=True)]
 
     def embed(self, tokens: Tensor) -> Tensor:
@@ -173,7 +173,9 @@ class Llama:
             layer = self._layers[index]
             query, fresh = self._rotate(layer.qkv(self._normalise(hidden)), cosine, sine)
             attended = []
-            for window, asks, writes in zip(windows, query.split(rows), fresh.split(rows), strict=True):
+            for window, asks, writes in zip(
+                windows, query.split_with_sizes(rows), fresh.split_with_sizes(rows), strict=True
+            ):
                 keys, values, new = window.layers[index]
                 new.copy_(writes[: window.count].permute(1, 2, 0, 3))
                 attended.append(self._attend(asks, keys, values, window.bias))

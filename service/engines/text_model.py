@@ -63,7 +63,7 @@ class TextModel(ABC):
         running = self.begin(request, cancelled)
         while running.goes_on():
             step([running])
-        return generation_result(running.result(), self._tokenizer, time.monotonic() - started)
+        return self.result(running, time.monotonic() - started)
 
     def begin(
         self, request: GenerationRequest, cancelled: Callable[[], bool] = lambda: False, slot: int = 0
@@ -89,9 +89,18 @@ class TextModel(ABC):
             cancelled=stop,
         )
 
+    def result(self, running: Running, seconds: float) -> GenerationResult:
+        """Return the result of a generation that has ended. Raises what ended it otherwise."""
+        return generation_result(running.result(), self._tokenizer, seconds)
+
     def rest(self) -> None:
         """Leave no other thread in the process until the next generation, so that it may be forked."""
         self._side.rest()
+
+    @property
+    @abstractmethod
+    def slots(self) -> int:
+        """Number of generations that it can hold at once."""
 
     @abstractmethod
     def _parts(self, strategy: Strategy, prompt: list[int], slot: int) -> tuple[Target, Proposer]:

@@ -80,6 +80,7 @@ def planner_class(llama: Any) -> Any:
 
         def _is_prefill(self, position_ids: Tensor) -> bool:
             """Tell prompts from trees by their length: a short prompt is a tree that begins at position 0."""
-            return position_ids.shape[-1] != self.neuron_config.medusa_speculation_length
+            rows: int = self.neuron_config.medusa_speculation_length
+            return position_ids.shape[-1] != rows
 
     return PlannerLlama

@@ -52,6 +52,10 @@ class NeuronModel(TextModel):
         super().__init__(card.id, tokenizer, (card.bos_token_id, card.eos_token_id), limits, drafting)
         self._targets = targets
 
+    @property
+    def slots(self) -> int:
+        return len(self._targets)
+
     def _parts(self, strategy: Strategy, prompt: list[int], slot: int) -> tuple[Target, Proposer]:
         if strategy not in STRATEGIES:
             raise RequestRefusedError(f"the compiled model {self.id} cannot decode by {strategy}")

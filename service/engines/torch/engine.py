@@ -65,6 +65,10 @@ class TorchModel(TextModel):
         return f"{self._llama.kernel} {self._llama.precision}"
 
     @property
+    def slots(self) -> int:
+        return len(self._caches)
+
+    @property
     def strategies(self) -> tuple[Strategy, ...]:
         """The decoding strategies that this model supports."""
         possible: dict[Strategy, bool] = {
