@@ -105,9 +105,9 @@ def forward_shape(arguments: Mapping[str, Any]) -> ForwardShape:
     return ForwardShape(
         num_heads=arguments["num_medusa_heads"],
         rows=arguments["medusa_speculation_length"],
-        candidates=_sampling(arguments)["global_topk"],
         max_context_length=arguments["max_context_length"],
         seq_len=arguments["seq_len"],
+        batch_size=arguments.get("batch_size", 1),
     )
 
 
@@ -216,7 +216,6 @@ def _length_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
     shape = ForwardShape(
         num_heads=arguments.get("num_medusa_heads", 0),
         rows=arguments.get("medusa_speculation_length", 0),
-        candidates=CANDIDATES,
         max_context_length=arguments["max_context_length"],
         seq_len=arguments["seq_len"],
     )
