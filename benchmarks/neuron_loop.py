@@ -3,7 +3,7 @@
 The shipped model plays the device behind the forward contract of `service/engines/neuron/forward.py`: a fixed number of
 rows, caches of absolute positions, moves and masks. Forwards a plan are those of a device. The milliseconds are
 processor time of the host's own part, all that is not a forward, on this machine. The figures go to
-docs/figures/neuron_loop.json. Nothing here runs on Neuron hardware.
+docs/figures/neuron_loop.json; a run replaces those of its own rows. Nothing here runs on Neuron hardware.
 """
 
 import argparse
@@ -126,7 +126,6 @@ def measure(model_dir: Path, cache_dir: Path, rows: int, count: int, *, compare:
             identical += model.generate(replace(request, strategy="autoregressive")).tokens == result.tokens
     forwards = [result.forwards for result in results]
     return {
-        "rows": rows,
         "questions": count,
         "finished": sum(result.stop_reason == "finished" for result in results),
         "forwards": round(statistics.fmean(forwards), 2),
@@ -141,23 +140,26 @@ def main(words: Sequence[str] | None = None) -> int:
     settings = Settings()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.neuron_loop", description=__doc__)
     parser.add_argument("--model", type=Path, default=settings.model_dir)
-    parser.add_argument("--rows", type=int, nargs="+", default=[13, 32, 48])
+    parser.add_argument("--rows", type=int, nargs="+", default=[13, 48])
     parser.add_argument("--questions", type=int, default=QUESTIONS)
     parser.add_argument("--compare", action="store_true", help="decode greedily, too, and count equal plans")
     parser.add_argument("--output", type=Path, default=OUTPUT)
     arguments = parser.parse_args(words)
     torch.set_num_threads(1)
+    runs: dict[str, dict[str, Any]] = {}
+    if arguments.output.is_file():
+        runs = json.loads(arguments.output.read_text(encoding="utf-8"))["runs"]
+    for rows in arguments.rows:
+        found = measure(arguments.model, settings.cache_dir, rows, arguments.questions, compare=arguments.compare)
+        runs[str(rows)] = found
+        print(rows, json.dumps(found))
     figure = {
-        "what": "the Neuron loop over an emulated graph, by the rows of a step; the host's milliseconds on this CPU",
+        "command": "make bench-neuron-loop",
         "hardware": "none of Neuron's: not run on Inferentia or Trainium",
         "machine": describe_machine(),
-        "runs": [
-            measure(arguments.model, settings.cache_dir, rows, arguments.questions, compare=arguments.compare)
-            for rows in arguments.rows
-        ],
+        "runs": runs,
     }
     arguments.output.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(figure["runs"], indent=1))
     return 0
 
 

@@ -185,6 +185,9 @@ class Settings(BaseSettings):
     threads_per_replica: int = Field(
         default=1, ge=1, le=64, description="for torch's kernels; ours use one (docs/decisions/0004)"
     )
+    batch_size: int = Field(
+        default=1, ge=1, le=64, description="requests that a replica decodes together; on a CPU one (docs/speed.md)"
+    )
     oversubscribe: bool = Field(default=False, description="allow more model threads than cores; ruins the p99")
     max_prompt_tokens: int = Field(
         default=MAX_PROMPT_TOKENS, ge=64, le=4096, description="longer prompts are planned by rule"
@@ -289,6 +292,16 @@ class Settings(BaseSettings):
             raise ValueError(f"the engine neuron needs {' and '.join(missing)}")
         return self
 
+    @model_validator(mode="after")
+    def _batches_only_where_they_pay(self) -> Self:
+        if self.batch_size > 1 and self.engine != "neuron":
+            raise ValueError(
+                f"PEAKPLAN_BATCH_SIZE={self.batch_size} needs PEAKPLAN_ENGINE=neuron. On a CPU the time of a forward "
+                "goes with its rows: a batch makes every plan later and no more of them (docs/speed.md). There raise "
+                "PEAKPLAN_REPLICAS"
+            )
+        return self
+
     @property
     def hosted_engine(self) -> HostedName:
         """The engine that runs the model, here or inside Triton."""
@@ -304,6 +317,7 @@ class Settings(BaseSettings):
             cache_dir=self.cache_dir.absolute(),
             dtype=self.dtype,
             kernel=self.kernel,
+            batch_size=self.batch_size,
             threads=self.threads_per_replica,
             strategy=self.strategy,
             max_prompt_tokens=self.max_prompt_tokens,

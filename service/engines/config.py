@@ -91,8 +91,8 @@ class OpenAiSettings(BaseModel):
 class EngineConfig(BaseModel):
     """A model folder, the engine that runs it, and its options. Settings make paths absolute.
 
-    `threads` is the number of torch threads in each replica. A cancelled replica has `grace_seconds` to become free
-    again.
+    `threads` is the number of torch threads in each replica, `batch_size` how many requests one decodes together. A
+    cancelled replica has `grace_seconds` to become free again.
     """
 
     model_config = _FROZEN
@@ -106,6 +106,7 @@ class EngineConfig(BaseModel):
     max_prompt_tokens: int = MAX_PROMPT_TOKENS
     draft_model_dir: Path | None = None
     kernel: KernelChoice = "auto"
+    batch_size: int = 1
     grace_seconds: float = GRACE_SECONDS
     neuron: NeuronSettings = NeuronSettings()
     triton: TritonSettings = TritonSettings()

@@ -80,7 +80,11 @@ def load(
     torch.set_num_threads(config.threads)
     cores = 0 if number is not None else core_count(os.environ.get(VISIBLE_CORES, ""))
     card = read_card(model_dir)
-    least = {"max_context_length": config.max_prompt_tokens, "max_new_tokens": card.max_tokens}
+    least = {
+        "max_context_length": config.max_prompt_tokens,
+        "max_new_tokens": card.max_tokens,
+        "batch_size": config.batch_size,
+    }
     manifest = check_manifest(compiled_dir, model_dir, packages(), least, cores)
     if number is not None:
         os.environ[VISIBLE_CORES] = neuron_cores(number, manifest.arguments["tp_degree"])

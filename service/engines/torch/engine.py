@@ -103,7 +103,7 @@ def _drafting(loaded: LoadedModel, forward: CausalLM) -> Drafting:
     except ValueError as error:
         raise ModelFolderError(f"medusa_tree.json of model {loaded.id!r} does not fit its heads: {error}") from error
     likely = head.at_least(max(head.p_min, forward.row_cost)) if head else None
-    return Drafting(tree, forward.embed, likely, loaded.prefill_draft)
+    return Drafting(tree, lambda tokens: forward.embed(tokens.to(forward.device)).cpu(), likely, loaded.prefill_draft)
 
 
 def load(config: EngineConfig) -> TorchModel:
@@ -121,7 +121,7 @@ def load(config: EngineConfig) -> TorchModel:
         draft = smaller_model(loaded, forward, config)
     elif config.strategy == "draft":
         draft = early_exit_model(config.model_dir, forward)
-    model = TorchModel(loaded, forward, config.max_prompt_tokens, draft)
+    model = TorchModel(loaded, forward, config.max_prompt_tokens, draft, config.batch_size)
     del loaded
     _return_free_memory()
     if config.strategy not in model.strategies:
