@@ -152,8 +152,9 @@ def _serve_slots(stream: socket.socket, channel: Channel, model: Any) -> int:
     while True:
         wait = 0 if len(batch) or any(place.interrupted() for place in idle) else None
         ready = select.poll()  # and not `select`, which takes no descriptor above 1023
-        for each in (stream, *idle):
-            ready.register(each, select.POLLIN)
+        ready.register(stream, select.POLLIN)
+        for place in idle:
+            ready.register(place, select.POLLIN)
         if any(descriptor == stream.fileno() for descriptor, _ in ready.poll(wait)):
             descriptors = socket.recv_fds(stream, 1, 1)[1]
             if not descriptors:
