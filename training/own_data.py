@@ -138,9 +138,7 @@ def finetune_own(wish: Wish, vocabulary: Vocabulary, rows: OwnRows) -> None:
     bos, eos = card.bos_token_id, card.eos_token_id
     run = Finetuning(base, bos, eos, vocabulary, source, settings.adapter, wish.work, wish.seed, wish.start)
     tables: dict[str, Any] = {}
-    minutes = make_parts(
-        [run], settings, model, lambda: _judge(wish, before, TunedModel(model, cache), rows.dev, tables)
-    )
+    minutes = make_parts(run, settings, model, lambda: _judge(wish, before, TunedModel(model, cache), rows.dev, tables))
     digest = sha256(wish.rows)
     record = {
         "from": {"id": card.id, "adapter": sha256(wish.start / "adapter_model.safetensors")},

@@ -10,8 +10,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -76,24 +75,17 @@ def train(settings: TrainingSettings) -> None:
     shutil.copyfile(vocabulary_file(settings.vocabulary), model / FILE_NAME)
     source = partial(Mix, settings.data, settings.shares)
     run = Finetuning(base, BOS, EOS, vocabulary, source, settings.adapter, settings.work, settings.seed)
-    closing = replace(
-        run,
-        source=partial(Mix, settings.data, settings.closing_shares),
-        adapter=settings.closing,
-        work=settings.work / "closing",
-    )
-    minutes = make_parts((run, closing), settings, model)
+    minutes = make_parts(run, settings, model)
     export_recipe(model, settings, minutes)
     print(f"{settings.output} is ready; `make eval` and `make bench` measure it")
 
 
 def make_parts(
-    runs: Sequence[Finetuning], settings: TrainingSettings, model: Path, judge: Callable[[], None] | None = None
+    run: Finetuning, settings: TrainingSettings, model: Path, judge: Callable[[], None] | None = None
 ) -> dict[str, float]:
     """Make every part that the folder `model` lacks; return how many minutes each took.
 
-    The adapter is that of the last of `runs`, each of which goes on from the one before. `judge` sees the model as soon
-    as it has its adapter, and may raise.
+    `judge` sees the model as soon as it has its adapter, and may raise.
     """
     check_heads(settings.heads.heads)  # before hours of training
     _claim(settings)
@@ -101,7 +93,7 @@ def make_parts(
         (
             "adapter_model.safetensors",
             "the base learns to write plans",
-            lambda: _finetune_in_turn(runs, model, settings.processes),
+            lambda: finetune(run, model, settings.processes),
         ),
         (
             "medusa_heads.safetensors",
@@ -130,15 +122,6 @@ def make_parts(
         if number == 1 and judge is not None:
             judge()
     return record.minutes
-
-
-def _finetune_in_turn(runs: Sequence[Finetuning], model: Path, processes: int) -> None:
-    start = runs[0].start
-    for run in runs:
-        folder = model if run is runs[-1] else run.work / "adapter"
-        if folder is model or not (folder / "adapter_model.safetensors").is_file():
-            finetune(replace(run, start=start), folder, processes)
-        start = folder
 
 
 def _claim(settings: TrainingSettings) -> None:

@@ -72,15 +72,6 @@ class TreeSettings:
     measured_share: int = 4  # one of so many questions is timed in every shape
 
 
-def _closing_shares() -> Shares:
-    """Return a seventh of an epoch or so, in which sentences with an intent alone weigh most."""
-    return Shares(
-        labelled=0.2, written=0.1, webshop=20, pqa=100, bitext=200, bitext_keywords=100, clinc=700, clinc_keywords=250,
-        taxonomy=200, categories=500, attributes=1200, products=1500, retail=30, support=200, out_of_scope=200,
-        behaviour=3000, asked=1.0,
-    )  # fmt: skip
-
-
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
     data: Path
@@ -92,10 +83,6 @@ class TrainingSettings:
     processes: int = 2  # on a CPU; one thread each
     shares: Shares = field(default_factory=Shares)
     adapter: AdapterSettings = field(default_factory=AdapterSettings)
-    closing_shares: Shares = field(default_factory=_closing_shares)
-    closing: AdapterSettings = field(
-        default_factory=lambda: AdapterSettings(epochs=2, learning_rate=2e-4, warmup_steps=20, average_decay=0.99)
-    )
     heads: HeadSettings = field(default_factory=HeadSettings)
     prefill_head: PrefillHeadSettings = field(default_factory=PrefillHeadSettings)
     tree: TreeSettings = field(default_factory=TreeSettings)
@@ -117,26 +104,20 @@ class TrainingSettings:
         def part(count: int) -> int:
             return max(1, round(scale * count))
 
-        def shares(whole: Shares) -> Shares:
-            return Shares(
-                **{
-                    share.name: part(count) if isinstance(count, int) else count * (scale if share.name in ours else 1)
-                    for share in fields(Shares)
-                    for count in (getattr(whole, share.name),)
-                }
-            )
-
-        def adapter(whole: AdapterSettings) -> AdapterSettings:
-            steps = {name: part(getattr(whole, name)) for name in ("warmup_steps", "checkpoint_every")}
-            return replace(whole, **steps)
-
-        ours, exits = ("written", "asked"), self.early_exit
+        shares = {
+            share.name: part(count) if isinstance(count, int) else count * (scale if share.name == "written" else 1)
+            for share in fields(Shares)
+            for count in (getattr(self.shares, share.name),)
+        }
+        adapter, exits = self.adapter, self.early_exit
         return replace(
             self,
-            shares=shares(self.shares),
-            adapter=adapter(self.adapter),
-            closing_shares=shares(self.closing_shares),
-            closing=adapter(self.closing),
+            shares=Shares(**shares),
+            adapter=replace(
+                adapter,
+                warmup_steps=part(adapter.warmup_steps),
+                checkpoint_every=part(adapter.checkpoint_every),
+            ),
             heads=replace(self.heads, questions=part(self.heads.questions)),
             early_exit=replace(exits, questions=part(exits.questions)),
             tree=replace(self.tree, questions=part(self.tree.questions)),

@@ -1,6 +1,5 @@
 """Tests of our own sentences with an intent alone."""
 
-import random
 from pathlib import Path
 
 import pytest
@@ -34,16 +33,6 @@ def test_only_the_intent_and_what_follows_from_it_is_known() -> None:
     assert by_intent["find_product"].knows_sources
     assert by_intent["find_product"].draft.sources == ["catalog"]
     assert not by_intent["ask_product"].knows_sources
-
-
-def test_another_register_keeps_the_intent() -> None:
-    example, rng = asked.examples("train")[0], random.Random(0)
-
-    said = [asked.otherwise(example, rng) for _ in range(50)]
-
-    assert all(each.draft == example.draft for each in said)
-    assert example.query in {each.query for each in said}
-    assert len({each.query for each in said}) > 3
 
 
 def test_a_sentence_under_no_intent_is_named(tmp_path: Path) -> None:

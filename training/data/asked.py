@@ -2,19 +2,16 @@
 
 Templates and public sets have few ways to ask for support and few of the things that people ask of any assistant. A
 language model wrote these from general knowledge; it saw no dev row and none of the cases that the planner is judged
-by.
+by. The shipped model has learnt from none of them: `make eval` asks it a tenth, and docs/training-log.md says what came
+of training on the others.
 """
 
-import random
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from service.planner.plan_text import PlanDraft
 from service.planner.vocabulary import shipped_vocabulary
-from training.data.behaviour import in_register
 from training.data.behaviour_plans import mode_of
-from training.data.behaviour_text import Piece, text_of
 from training.data.examples import Example
 from training.data.rows import Split, held_out
 
@@ -39,12 +36,6 @@ def sentences(path: Path = SENTENCES) -> list[tuple[str, str]]:
                 raise ValueError(f"{path.name}:{number}: {intent!r} is no intent of the vocabulary")
             found.append((intent, line))
     return found
-
-
-def otherwise(example: Example, rng: random.Random) -> Example:
-    """Return the sentence in another register: with capitals, a courtesy, punctuation or a typo, or as it is."""
-    pieces = in_register([Piece(word) for word in example.query.split()], rng, example.draft.intent)
-    return replace(example, query=text_of(pieces))
 
 
 def _example(intent: str, text: str) -> Example:

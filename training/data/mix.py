@@ -46,7 +46,6 @@ class Shares:
     support: int = 500
     out_of_scope: int = 500
     behaviour: int = 11_000  # questions of every class of plan version 2
-    asked: float = 0.0  # of our own sentences with an intent alone
 
 
 class Source(Protocol):
@@ -80,7 +79,6 @@ class Mix:
         self._read_written(data)
         self.values = facet_values([*self.queries, *self.written])
         self.behaviour = behaviour_examples.examples("train")
-        self.asked = asked.examples("train")
 
     def _read_written(self, data: Path) -> None:
         """Read our own product names and queries, without any that name a dev category or repeat a dev query."""
@@ -97,8 +95,6 @@ class Mix:
         """Draw one shuffled epoch. The same generator state gives the same epoch."""
         examples = [*self._labelled(rng), *self._written(rng), *self._support(rng), *self._taxonomy(rng)]
         examples += rng.sample(self.behaviour, min(self.shares.behaviour, len(self.behaviour)))
-        drawn = rng.sample(self.asked, round(self.shares.asked * len(self.asked)))
-        examples += [asked.otherwise(example, rng) for example in drawn]
         rng.shuffle(examples)
         return examples
 
