@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import json
 import sys
+import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ import httpx
 from training.data import upstream
 
 _HOST = "https://raw.githubusercontent.com"
+_DATASETS = Path(__file__).parent / "data" / "datasets.toml"
 
 
 class FetchError(RuntimeError):
@@ -61,152 +63,23 @@ class Dataset:
     brought: tuple[tuple[str, str], ...] = ()
 
 
-_CPQA, _CPQA_AT = "amazon-science/contextual-product-qa", "cec976cc2f2218aa76e562ecc9c7d79f1f3271bc"
-_NER, _NER_AT = "bltlab/query-ner", "3cbc24cc5f49df458e19f4e21ecef295d48c7966"
-_WEBSHOP, _WEBSHOP_AT = "princeton-nlp/WebShop", "64fa2a5c15c7daa698b9ac93f5bb5437b634c9bd"
-_TAXONOMY, _TAXONOMY_AT = "Shopify/product-taxonomy", "v2024-07"
-_CATEGORIES = Source(_TAXONOMY, _TAXONOMY_AT, "dist/en/categories.json")
-_ESCI = (
-    "esci-queries.tsv",
-    "example_id and query, tab-separated: those columns of shopping_queries_dataset_examples.parquet of "
-    "amazon-science/esci-data (Apache-2.0, in Git LFS), rows of the locale us",
-)
-DATASETS = (
-    Dataset(
-        "QueryNER (training)",
-        "real search queries with 17 kinds of span: offsets of bltlab/query-ner over ESCI's queries",
-        "MIT (labels), Apache-2.0 (queries)",
-        "queryner_train",
-        upstream.queryner,
-        (
-            Source(
-                _NER,
-                _NER_AT,
-                "offset-splits/train.jsonl",
-                "65044e65c38d6d4535cdcb65adfb0efd2f59378091e576a9349a41b41c3e60da",
-            ),
-        ),
-        (_ESCI,),
-    ),
-    Dataset(
-        "QueryNER (dev)",
-        "the same, for measuring",
-        "MIT (labels), Apache-2.0 (queries)",
-        "queryner_dev",
-        upstream.queryner,
-        (
-            Source(
-                _NER,
-                _NER_AT,
-                "offset-splits/dev.jsonl",
-                "ff87b8acd70ee333331d9b751e61d6096e7da03eeb2348e4e8f2b8678ada2d2e",
-            ),
-        ),
-        (_ESCI,),
-    ),
-    Dataset(
-        "WebShop",
-        "instructions to a shopping assistant, paraphrased by people",
-        "MIT",
-        "plan_real_partial",
-        upstream.webshop,
-        (
-            Source(
-                _WEBSHOP,
-                _WEBSHOP_AT,
-                "baseline_models/data/human_goals.json",
-                "b68746ed66cd31fdc5f70eb3f5831a46b38163563b57a66ddcab8fd60ee0cbdc",
-            ),
-        ),
-    ),
-    Dataset(
-        "hetPQA and semiPQA",
-        "questions about products, with the kind of source that answers them",
-        "CDLA-Sharing-1.0",
-        "plan_real_partial",
-        upstream.product_questions,
-        (
-            Source(_CPQA, _CPQA_AT, "hetPQA/evidence_ranking/train.csv"),
-            Source(
-                _CPQA,
-                _CPQA_AT,
-                "hetPQA/evidence_ranking/dev.csv",
-                "f2caa8b01a55b1cf36ac2d51f559a8a858a0ffe594308b86d05811d18acc4f66",
-            ),
-            Source(_CPQA, _CPQA_AT, "semiPQA/attribute_ranking/train.csv"),
-            Source(
-                _CPQA,
-                _CPQA_AT,
-                "semiPQA/attribute_ranking/dev.csv",
-                "1eb2236eb80e6895688155de58623e1eed1a60a5c0b42a3d0a7aa98822f5999e",
-            ),
-        ),
-    ),
-    Dataset(
-        "Bitext customer support",
-        "questions to a help desk, with 27 intents",
-        "CDLA-Sharing-1.0",
-        "plan_real_partial",
-        upstream.bitext,
-        brought=(
-            ("bitext.csv", "columns utterance and intent of Bitext's customer-support intent set (on its GitHub page)"),
-        ),
-    ),
-    Dataset(
-        "CLINC150",
-        "utterances that no shop answers, and questions for an order's status",
-        "CC BY 3.0",
-        "clinc_train_sample",
-        upstream.clinc,
-        (
-            Source(
-                "clinc/oos-eval",
-                "828f8093932c8fe6ca7936c3d2e52903b1c523de",
-                "data/data_full.json",
-                "36923c3705a59e08fe9c3883d8bc2dd966ef93e22cb78ac41171782a698d56e0",
-            ),
-        ),
-    ),
-    Dataset(
-        "Shopify product taxonomy (categories)",
-        "ten thousand kinds of product, and which attributes each has",
-        "MIT",
-        "taxonomy_categories",
-        upstream.categories,
-        (_CATEGORIES,),
-    ),
-    Dataset(
-        "Shopify product taxonomy (attributes)",
-        "attributes of products and their values",
-        "MIT",
-        "taxonomy_attributes",
-        upstream.attributes,
-        (Source(_TAXONOMY, _TAXONOMY_AT, "dist/en/attributes.json"),),
-    ),
-    Dataset(
-        "Templated questions",
-        "ours, written by templates over the taxonomy; written anew here, so not the rows of the shipped model",
-        "Apache-2.0, over MIT",
-        "plan_synth_taxonomy",
-        upstream.templated,
-        (_CATEGORIES,),
-    ),
-    Dataset(
-        "AWS retail demo store",
-        "2,465 products with prices and descriptions",
-        "MIT-0",
-        "aws_retail_products",
-        upstream.retail_products,
-        (
-            Source(
-                "aws-samples/retail-demo-store",
-                "ad4313e648d51d5f0be20f45d46a9fb8e3a6464d",
-                "src/products/data/products.yaml",
-                "c6dd635a35929d148b5bd389b26434e434291e22098481ab66e76d6d0691198f",
-            ),
-        ),
-    ),
-)  # fmt: skip
+def _datasets() -> tuple[Dataset, ...]:
+    """Read datasets.toml."""
+    return tuple(
+        Dataset(
+            table["name"],
+            table["what"],
+            table["licence"],
+            table["makes"],
+            getattr(upstream, table["rows"]),
+            tuple(Source(**source) for source in table.get("sources", ())),
+            tuple((brought["file"], brought["what"]) for brought in table.get("brought", ())),
+        )
+        for table in tomllib.loads(_DATASETS.read_text(encoding="utf-8"))["dataset"]
+    )
+
+
+DATASETS = _datasets()
 
 
 def main() -> None:

@@ -193,4 +193,4 @@ def _change(letter: str, wanted: str) -> float:
         return 0.6
     if letter + wanted in _PAIRS:
         return 0.65
-    return 0.8 if wanted in _NEIGHBOURS[letter] else 1.1
+    return 0.8 if wanted in _NEIGHBOURS.get(letter, ()) else 1.1  # a capital has none

@@ -295,12 +295,6 @@ def test_canonical_tokens_come_out_where_strings_are_forced() -> None:
     """Check that forced text between decisions has the tokens of encoding the whole text."""
     for text in (" abcd ef abcd", "gg abcd", " ab ab"):
         grammar = f'start: ("e" | "f") {json.dumps(text)} " " ("d" | "f")'
-        generation = decode_medusa(
-            random_model(7),
-            random_heads(7, 3),
-            MedusaTree.from_choices(CHAIN, 3),
-            [1],
-            compile_grammar(grammar),
-            max_tokens=30,
-        )
+        model, heads, tree = random_model(7), random_heads(7, 3), MedusaTree.from_choices(CHAIN, 3)
+        generation = decode_medusa(model, heads, tree, [1], compile_grammar(grammar), max_tokens=30)
         assert generation.tokens[1:-1][: len(encode(text))] == encode(text)

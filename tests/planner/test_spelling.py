@@ -3,7 +3,7 @@
 import string
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from service.planner.spelling import WORDS_PATH, correct, correct_word, distance, is_known, words
@@ -60,6 +60,7 @@ def test_misspellings_that_no_table_lists_are_mostly_corrected(monkeypatch: pyte
 
 
 @given(st.text(max_size=300))
+@example("Sneekers")
 def test_any_text_keeps_its_number_of_words(text: str) -> None:
     assert len(correct(text).split()) == len(text.split())
 

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from functools import cache
 from pathlib import Path
 
-from training.data.behaviour_plans import FOLDED_STOP_WORDS
+from service.planner.queries import FUNCTION_WORDS
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = ROOT.parent / "shared" / "behaviour" / "cases.jsonl"
@@ -32,12 +32,13 @@ WRITTEN_BEFORE = frozenset(
         "honda civic floor mats",
     }
 )
+_STOP_WORDS = frozenset(word.replace("'", "") for word in FUNCTION_WORDS)
 
 
 def content_of(text: str) -> tuple[frozenset[str], frozenset[str]]:
-    """(all words, words that are no stop words) of a text."""
+    """Return all words of a text, and those that are no stop words."""
     words = frozenset(re.findall(r"[^\W_]+", text.lower().replace("'", "").replace("’", "")))
-    return words, words - FOLDED_STOP_WORDS
+    return words, words - _STOP_WORDS
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Rows of one's own: the documented kinds are read, bad ones named by line, field and reason, choices become rows."""
+"""Rows of one's own: the documented kinds are read, bad ones named by line, field and reason."""
 
 import json
 import pickle
@@ -13,15 +13,12 @@ import pytest
 
 from service.planner.plan_text import PlanDraft
 from service.planner.question import Question
-from service.planner.vocabulary import shipped_vocabulary
+from tests.training.own_rows import VOCABULARY, made, written
 from training import own_data
-from training.data import outcomes
 from training.data.examples import Example
-from training.data.outcomes import convert, read_records, write_rows
-from training.data.own_rows import ORIGIN, OURS, OwnMix, OwnRow, OwnRows, RowsError, own_example, read_own_rows
+from training.data.own_rows import ORIGIN, OURS, OwnMix, OwnRow, OwnRows, RowsError, read_own_rows
 from training.own_data import right
 
-VOCABULARY = shipped_vocabulary()
 PAGE = Path(__file__).parents[2] / "docs" / "own-data.md"
 ROWS = re.search(r"<!-- rows -->\n```jsonl\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
@@ -31,23 +28,12 @@ def documented() -> list[dict[str, Any]]:
     return [json.loads(line) for line in ROWS[1].splitlines()]
 
 
-def made(row: dict[str, Any]) -> Example:
-    return own_example(OwnRow.model_validate(row), VOCABULARY)
-
-
 def values(example: Example) -> dict[tuple[str, bool, int], list[str]]:
     question, found = example.question(), {}
     for span in example.draft.spans:
         key = (span.facet, span.refused, span.part)
         found[key] = [*found.get(key, []), question.surface(span.first, span.last)]
     return found
-
-
-def written(folder: Path, *rows: Any) -> Path:
-    path = folder / "my.jsonl"
-    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return path
 
 
 def test_every_documented_row_is_read_and_every_label_is_among_them() -> None:
@@ -164,86 +150,6 @@ def test_an_epoch_has_every_own_row_and_rehearses_ours(tmp_path: Path) -> None:
     assert [example.query for example in mix.dev()[ORIGIN]] == ["lamp"]
     assert not {example.query for example in mix.dev()[OURS]} & {example.query for example in epoch}
     assert pickle.loads(path.read_bytes()) == own
-
-
-def served(request: str = "a", **changed: Any) -> dict[str, Any]:
-    plan = {
-        "record": "plan", "request_id": request, "mode": "keyword", "intent": "find_product",
-        "vertical": "sporting-goods", "question": "nike running shoes not white", "history": [],
-        "facets": {"brand": ["nike"], "type": ["running shoes"]}, "exclude": {"color": ["white"]},
-        "parts": [], "sources": ["catalog"],
-    }  # fmt: skip
-    return plan | changed
-
-
-def chose(
-    request: str = "a", outcome: str = "click", vertical: str = "apparel-accessories", **facets: list[str]
-) -> Any:
-    own = {"brand": ["Nike"], "type": ["Men's Running Shoe"], "color": ["Black"]} | facets
-    product = {"id": "1", "vertical": vertical, "facets": own}
-    return {"record": "outcome", "request_id": request, "outcome": outcome, "product": product}
-
-
-def test_a_choice_confirms_the_facets_that_the_product_has_and_its_own_vertical() -> None:
-    [row] = convert([served(), chose()], VOCABULARY).rows
-
-    assert row == {
-        "question": "nike running shoes not white", "history": [], "intent": "find_product", "mode": "keyword",
-        "vertical": "apparel-accessories", "facets": {"brand": ["nike"], "type": ["running shoes"]},
-        "exclude": {"color": ["white"]},
-    }  # fmt: skip
-    assert made(row).knows_facets
-
-
-@pytest.mark.parametrize("unlike", [{"brand": ["Asics"]}, {"color": ["White"]}, {"type": []}])
-def test_what_a_chosen_product_does_not_have_is_left_open(unlike: dict[str, list[str]]) -> None:
-    [row] = convert([served(), chose(), chose(**unlike)], VOCABULARY).rows
-
-    assert "facets" not in row
-    assert row["vertical"] == "apparel-accessories"
-
-
-def test_verticals_that_disagree_are_weighed() -> None:
-    clicks = [chose(vertical="furniture"), chose(vertical="furniture")]
-    [row] = convert([served(), *clicks, chose(outcome="purchase")], VOCABULARY).rows
-    assert row["vertical"] == "apparel-accessories", "a purchase weighs more than two clicks"
-
-    [row] = convert([served(), chose(), chose(vertical="furniture")], VOCABULARY).rows
-    assert "vertical" not in row
-
-
-def test_plans_that_give_no_row_are_counted_with_the_reason() -> None:
-    without_words = {key: value for key, value in served("b").items() if key not in ("question", "history")}
-    records = [
-        served(), {"record": "outcome", "request_id": "a", "outcome": "nothing"},
-        without_words | {"facets": ["brand"], "exclude": []}, chose("b"),
-        served("c", intent="order_status"), chose("c"),
-    ]  # fmt: skip
-    found = convert(records, VOCABULARY)
-
-    assert found.rows == []
-    assert sorted(reason.split()[0] for reason in found.left_out) == ["a", "its", "nothing"]
-    elsewhere = {"b": {"request_id": "b", "question": "nike shoes", "history": ["hi"]}}
-    [row] = convert(records, VOCABULARY, questions=elsewhere).rows
-    assert (row["question"], row["history"], "facets" in row) == ("nike shoes", ["hi"], False)
-    assert convert([served(), chose()], VOCABULARY, least=5).rows == []
-
-
-def test_the_command_writes_rows_that_the_checker_takes_and_overwrites_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log, output = written(tmp_path, served(), chose()), tmp_path / "rows.jsonl"
-    monkeypatch.setattr("sys.argv", ["outcomes-to-rows", str(log), "--output", str(output)])
-    outcomes.main()
-
-    rows = read_own_rows(output, VOCABULARY)
-    assert len(rows.train + rows.dev) == 1
-    with pytest.raises(SystemExit, match="exists already"):
-        outcomes.main()
-    with pytest.raises(RowsError, match=r"my\.jsonl:2"):
-        list(read_records(written(tmp_path, served(), "{")))
-    assert not list(tmp_path.glob(".*")), "nothing half-written"
-    write_rows([], tmp_path / "other.jsonl")
 
 
 def test_words_that_stand_in_history_are_spans_too() -> None:

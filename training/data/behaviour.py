@@ -26,9 +26,9 @@ from training.data.behaviour_plans import (
     problems,
     sentence_plan,
 )
+from training.data.behaviour_registers import in_register, misspellings, misspelt
 from training.data.behaviour_slots import Filler, query_pieces
 from training.data.behaviour_text import FOLDER, Line, Piece, read_lines, sections, text_of, with_tail
-from training.data.phrases import misspell
 from training.data.rows import LabelledQuery, Split, held_out
 from training.data.written import labelled_queries
 
@@ -39,8 +39,6 @@ COUNTS: Final = {
 }  # fmt: skip
 _FILES: Final = ("support.txt", "talk.txt", "vague.txt", "ask.txt", "advise.txt", "several.txt", "closed.txt")
 _CLOSED_SLOTS: Final = frozenset("max min range around sum money stars sort order offer maxall".split())
-_GREETINGS: Final = ("hi", "hello", "hey", "hi there,", "good morning,", "ok so", "hi!", "hello,", "um", "excuse me,")
-_COURTESY: Final = ("please", "pls", "thanks", "thank you", "please and thank you", "thx")
 _SPELLING_FRAMES: Final = ("{}", "{}", "{}", "looking for {}", "do you have {}", "i need {}", "{} please", "any {}?",
                            "where can i find {}", "show me {}", "{} {max}", "{} {sum} max")  # fmt: skip
 _ATTEMPTS: Final = 12  # a row, before a class has no more to give
@@ -164,42 +162,6 @@ def _agrees(plan: Plan, facts: Facts) -> bool:
     return is_same and set(plan["offers"]) == set(facts.get("offers", ()))
 
 
-def in_register(pieces: list[Piece], rng: random.Random, intent: str, *, may_slip: bool = True) -> list[Piece]:
-    """Rephrase: with capitals, a greeting, a courtesy, punctuation, or a typo in a word of no facet."""
-    roll = rng.random()
-    is_sentence = mode_of(text_of(pieces)) == "conversational"
-    is_shopping = intent not in SEARCHLESS
-    if roll < 0.42:
-        return pieces
-    if roll < 0.5:
-        return [replace(pieces[0], text=pieces[0].text[:1].upper() + pieces[0].text[1:]), *pieces[1:]]
-    if roll < 0.53:
-        return [replace(piece, text=piece.text.upper()) for piece in pieces]
-    if roll < 0.64 and not pieces[-1].tail:
-        return with_tail(pieces, rng.choice(("?", "??", "?", "!", ".") if is_sentence else (".", "!")))
-    if roll < 0.74 and is_sentence and is_shopping:
-        return [Piece(rng.choice(_GREETINGS)), *pieces]
-    if roll < 0.82 and is_shopping and not pieces[-1].tail:
-        return [*pieces, Piece(rng.choice(_COURTESY))]
-    if roll < 0.9:
-        return [replace(piece, text=_without_apostrophe(piece, may_slip=may_slip)) for piece in pieces]
-    return _with_slip(pieces, rng) if may_slip else pieces
-
-
-def _without_apostrophe(piece: Piece, *, may_slip: bool) -> str:
-    return piece.text.replace("'", "") if may_slip and not piece.facet else piece.text
-
-
-def _with_slip(pieces: list[Piece], rng: random.Random) -> list[Piece]:
-    free = [
-        at for at, piece in enumerate(pieces) if not piece.is_queried and len(piece.text) > 5 and piece.text.isalpha()
-    ]
-    if not free or len(pieces) < 3:
-        return pieces
-    at = rng.choice(free)
-    return [replace(p, text=misspell(p.text, rng)) if index == at else p for index, p in enumerate(pieces)]
-
-
 @cache
 def _plain_queries() -> tuple[LabelledQuery, ...]:
     """Return our labelled queries without closed phrases."""
@@ -235,49 +197,31 @@ def _followups(kind: str, rng: random.Random) -> Iterator[Row | str]:
                 yield Row(made.history, made.question, made.plan, kind, made.family)
 
 
-@cache
-def _misspellings() -> dict[str, list[str]]:
-    """Return the misspellings of each word."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for _, line, where in sections("spelling.txt"):
-        wrong, *right = line.split()
-        if len(right) != 1 or wrong == right[0]:
-            raise ValueError(f"{where}: {line!r} is not a wrong word and the right one")
-        found[right[0]].append(wrong)
-    return found
-
-
 def _spellings(kind: str, rng: random.Random) -> Iterator[Row | str]:
     """Yield labelled queries with one or two words misspelt; the misspelling is the family."""
     by_word: dict[str, list[LabelledQuery]] = defaultdict(list)
     for query in _plain_queries():
         for word in query.text.words:
-            if word in _misspellings() and len(query.text.words) <= 6:
+            if word in misspellings() and len(query.text.words) <= 6:
                 by_word[word].append(query)
     words = sorted(by_word)
     while True:
         word = rng.choice(words)
-        wrong = rng.choice(_misspellings()[word])
+        wrong = rng.choice(misspellings()[word])
         slips = {word: wrong}
         query = rng.choice(by_word[word])
         for other in query.text.words:
             known = [
-                w for w in _misspellings().get(other, ()) if held_out(_slip_family(w)) == held_out(_slip_family(wrong))
+                w for w in misspellings().get(other, ()) if held_out(_slip_family(w)) == held_out(_slip_family(wrong))
             ]
             if known and other != word and rng.random() < 0.6:
                 slips[other] = rng.choice(known)
-        pieces = [_misspelt(piece, slips) for piece in query_pieces(query)]
+        pieces = [misspelt(piece, slips) for piece in query_pieces(query)]
         yield _spelling_row(pieces, query, wrong, kind, rng)
 
 
 def _slip_family(wrong: str) -> str:
     return f"spelling: {wrong}"
-
-
-def _misspelt(piece: Piece, slips: dict[str, str]) -> Piece:
-    words = piece.text.split()
-    text = " ".join(slips.get(word, word) for word in words)
-    return replace(piece, text=text, correct=piece.text) if text != piece.text else piece
 
 
 def _spelling_row(pieces: list[Piece], query: LabelledQuery, wrong: str, kind: str, rng: random.Random) -> Row | str:

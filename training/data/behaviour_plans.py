@@ -27,7 +27,6 @@ _SAID = re.compile(
 )
 WIDE: Final = ("brand", "line", "model", "type")
 MAX_QUERIES: Final = 3
-FOLDED_STOP_WORDS: Final = frozenset(word.replace("'", "") for word in FUNCTION_WORDS)
 
 
 def empty_plan(intent: str, mode: str, sources: Sequence[str] | None = None) -> Plan:

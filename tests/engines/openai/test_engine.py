@@ -47,19 +47,14 @@ async def server(tokenizer: Tokenizer) -> AsyncIterator[FakeCompletions]:
 
 def engine_for(url: str, folder: Path, **changes: Any) -> OpenAiEngine:
     start_seconds = changes.pop("start_seconds", 5.0)
-    wanted: dict[str, Any] = {"strategy": "draft", "max_prompt_tokens": 128}
     servers = OpenAiSettings(url=url, **changes)
-    config = EngineConfig(model_dir=folder, cache_dir=folder, engine="openai", openai=servers, **wanted)
-    return OpenAiEngine(config, 0, start_seconds=start_seconds)
+    config = EngineConfig(model_dir=folder, cache_dir=folder, engine="openai", openai=servers, strategy="draft")
+    return OpenAiEngine(config.model_copy(update={"max_prompt_tokens": 128}), 0, start_seconds=start_seconds)
 
 
 def request(**changes: Any) -> GenerationRequest:
-    asked: dict[str, Any] = {
-        "prompt": render_prompt(QUESTION),
-        "grammar": plan_grammar(QUESTION, shipped_vocabulary()),
-        "strategy": "draft",
-    }
-    return GenerationRequest(**(asked | changes))
+    asked = {"prompt": render_prompt(QUESTION), "grammar": plan_grammar(QUESTION, shipped_vocabulary())}
+    return GenerationRequest(**({"strategy": "draft"} | asked | changes))
 
 
 async def started(server: FakeCompletions, folder: Path, **changes: Any) -> OpenAiEngine:
