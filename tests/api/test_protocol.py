@@ -191,6 +191,23 @@ async def test_other_versions_and_what_they_do_not_know_are_refused(port: int, v
     assert "HTTP/1.1" in problem_of(answer)["detail"]
 
 
+@pytest.mark.parametrize(
+    "request_line",
+    [
+        b"/%64rain", b"http://x/drain", b"http://x@y/drain?/healthz", b"//drain", b"/drain/", b"/drain;/healthz",
+        b"/healthz/../drain", b"/drain#/healthz", b"/drain?/healthz", b"@x/drain", b"*/drain", b"/drain%2f",
+    ],
+)  # fmt: skip
+async def test_no_spelling_of_a_path_gets_around_the_check_of_who_asks(
+    port: int, server: Server, request_line: bytes
+) -> None:
+    head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n" % request_line
+    answer = await exchange(port, head + LAST)
+    assert int(answer.split()[1]) in (400, 403, 404)
+    assert not server.should_exit
+    assert (await exchange(port, GET + LAST)).startswith(b"HTTP/1.1 200")
+
+
 async def test_bodies_that_wait_behind_others_are_few_bytes(port: int, engine: FakeEngine) -> None:
     engine.hold()
     large = HEAD + b"Content-Length: 16000\r\n\r\n" + b" " * 16_000
