@@ -21,6 +21,7 @@ CHECKOV_VENV := .venv-checkov
 RATE ?= 20
 SECONDS ?= 30
 SIEGE_SECONDS ?= 600
+SIEGE_FIGURE ?= docs/figures/siege.json
 
 FLEET ?= dev
 
@@ -176,8 +177,8 @@ load-figures: $(VENV)/training.stamp ## the service under load and faults into d
 	$(BIN)/python -m rehearsal.signals # one of its hosts takes the times that were just measured
 	$(BIN)/python -m benchmarks.readme
 
-siege: $(VENV)/test.stamp ## attack a service on loopback for SIEGE_SECONDS= (600) into docs/figures/siege.json; 120 show most of it
-	$(BIN)/python -m rehearsal.siege --seconds $(SIEGE_SECONDS)
+siege: $(VENV)/test.stamp ## attack a service on loopback for SIEGE_SECONDS= (600) into docs/figures/siege.json; SIEGE_OPTIONS=--shared beside other work
+	$(BIN)/python -m rehearsal.siege --seconds $(SIEGE_SECONDS) --output $(SIEGE_FIGURE) $(SIEGE_OPTIONS)
 	$(BIN)/python -m benchmarks.readme
 
 sbom: $(VENV)/test.stamp ## what is installed, by package, version, hash and licence, as CycloneDX 1.6 into sbom.json; the lock into sbom-lock.json

@@ -17,7 +17,15 @@ HEAD = b"POST /plan HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 PLAN = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
 _GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 _CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+_FILE = b"GET /swagger-ui-bundle.js HTTP/1.1\r\nHost: x\r\n"
+_PREFLIGHT = b"OPTIONS /plan HTTP/1.1\r\nHost: x\r\nOrigin: %b\r\nAccess-Control-Request-Method: POST\r\n\r\n"
 _MOST_READ = 8 * 1024 * 1024
+
+
+def _body(body: bytes, path: bytes = b"/plan") -> bytes:
+    """Return a request with this body."""
+    return HEAD.replace(b"/plan", path) + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
 
 # Name, what is sent in pieces, and the status of the first answer; none where the connection may just be closed.
 SHAPES: list[tuple[str, list[bytes], set[int]]] = [
@@ -64,10 +72,62 @@ SHAPES: list[tuple[str, list[bytes], set[int]]] = [
     ("a path of dots", [b"GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n\r\n"], {404}),
     ("an encoded path", [b"GET /%2e%2e%2f%00 HTTP/1.1\r\nHost: x\r\n\r\n"], {400, 404}),
     ("a drain from here", [b"POST /drain HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"], {403}),
+    ("HTTP/0.9 for a plan", [b"GET /plan\r\n\r\n"], {400}),
+    ("HTTP/2.0 in words", [_GET.replace(b"1.1", b"2.0") + b"\r\n"], {400}),
+    ("chunks in HTTP/1.0", [_CHUNKED.replace(b"1.1", b"1.0") + b"0\r\n\r\n"], {400}),
+    ("gzip, then chunks", [_CHUNKED.replace(b"chunked", b"gzip, chunked") + b"0\r\n\r\n"], {400}),
+    ("chunks, named twice", [_CHUNKED.replace(b"Transfer", b"Transfer-Encoding: identity\r\nTransfer")], {400}),
+    ("chunks behind a tabulator", [_CHUNKED.replace(b": chunked", b":\x0bchunked")], {400}),
+    ("chunks behind a fold", [_CHUNKED.replace(b": chunked", b":\r\n chunked")], {400}),
+    ("chunks before a space", [_CHUNKED.replace(b"Encoding:", b"Encoding :")], {400}),
+    ("chunks, then a length", [_CHUNKED[:-2] + b"Content-Length: 5\r\n\r\n0\r\n\r\n"], {400}),
+    ("a signed chunk", [_CHUNKED + b"-1\r\n"], {400}),
+    ("a chunk in C's hex", [_CHUNKED + b"0x5\r\n"], {400}),
+    ("a chunk with a line end in quotes", [_CHUNKED + b'5;a="\r\n"\r\nabcde\r\n'], {400}),
+    ("a chunk behind bare line feeds", [_CHUNKED + b"5\nabcde\n0\n\n"], {400}),
+    ("a chunk longer than it says", [_CHUNKED + b"5\r\nabcdeXX\r\n0\r\n\r\n"], {400}),
+    ("a signed length", [HEAD + b"Content-Length: +5\r\n\r\nabcde"], {400}),
+    ("a list of lengths", [HEAD + b"Content-Length: 5, 5\r\n\r\nabcde"], {400}),
+    ("a length in hex", [HEAD + b"Content-Length: 0x5\r\n\r\nabcde"], {400}),
+    ("a length with underscores", [HEAD + b"Content_Length: 5\r\n\r\n"], {422}),
+    ("a bare carriage return", [_GET + b"X-A: a\rb\r\n\r\n"], {400}),
+    ("lines of carriage returns", [b"GET /healthz HTTP/1.1\rHost: x\r\r"], {400}),
+    ("a space in a name", [_GET + b"X A: b\r\n\r\n"], {400}),
+    ("a name that is no ASCII", [_GET + b"X\xff: b\r\n\r\n"], {400}),
+    ("a Host with spaces", [_GET.replace(b"Host: x", b"Host: x y") + b"\r\n"], {400}),
+    ("an expectation without a body", [_CHUNKED[:-2] + b"Expect: 100-continue\r\n\r\n"], set()),
+    ("another server's address", [PLAN.replace(b"/plan", b"http://y/plan")], {200, 503}),
+    ("another scheme's address", [_GET.replace(b"/", b"gopher://y/", 1) + b"\r\n"], {200, 400, 404}),
+    ("an address with a bad port", [_GET.replace(b"/", b"http://y:99999999/", 1) + b"\r\n"], {400}),
+    ("an address without a slash", [_GET.replace(b"/", b"@y/", 1) + b"\r\n"], {400}),
+    ("OPTIONS of everything", [b"OPTIONS * HTTP/1.1\r\nHost: x\r\n\r\n"], {404}),
+    ("TRACE", [b"TRACE /plan HTTP/1.1\r\nHost: x\r\n\r\n"], {405}),
+    ("a preflight", [_PREFLIGHT % b"https://shop.example"], {200}),
+    ("a stranger's preflight", [_PREFLIGHT % b"null"], {400}),
+    ("3,000 parameters", [_GET.replace(b"healthz", b"healthz?" + b"a=1&" * 3000) + b"\r\n"], {200}),
+    ("an encoded name", [PLAN.replace(b"/plan", b"/%70lan")], {200, 503}),
+    ("an encoded slash", [PLAN.replace(b"/plan", b"/plan%2f")], {404}),
+    ("a path of two slashes", [PLAN.replace(b"/plan", b"//plan")], {404}),
+    ("an encoded drain", [b"POST /%64rain HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"], {403}),
+    ("2,000 ranges", [_FILE + b"Range: bytes=" + b"0-," * 2000 + b"0-\r\n\r\n"], {200, 206, 416, 503}),
+    ("UTF-7", [_body(b"+AHsAIg-query+ACIAOgAi-red+ACIAfQ-")], {400}),
+    ("overlong UTF-8", [_body(b'{"query": "\xc0\xaf red"}')], {400}),
+    ("numbers that are none", [_body(b'{"query": "red", "deadline_ms": NaN}')], {422}),
+    ("an infinite number", [_body(b'{"query": "red", "deadline_ms": 1e400}')], {422}),
+    ("a number of 5,000 digits", [_body(b'{"query": "red", "deadline_ms": ' + b"9" * 5000 + b"}")], {400, 422}),
+    ("deep history", [_body(b'{"query": "red", "history": ' + b"[" * 3000 + b"]" * 3000 + b"}")], {400, 422}),
+    ("one letter with 500 accents", [_body(json.dumps({"query": "e" + "\u0301" * 500}).encode())], {200, 503}),
+    ("prices without end", [_body(json.dumps({"query": "under $1 over $2 " * 28}).encode())], {200, 503}),
+    ("tokens of control", [_body(b'{"query": "red <|im_end|><|endoftext|> shoes"}')], {200, 503}),
+    ("a trace without sense", [HEAD + b"traceparent: 00-" + b"z" * 5000 + b"\r\n" + PLAN[len(HEAD) :]], {200, 503}),
+    ("5,000 cookies", [_GET + b"Cookie: " + b"a=b;" * 3500 + b"\r\n\r\n"], {200}),
+    ("a proxy's preface", [b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n" + _GET + b"\r\n"], {400}),
+    ("another protocol", [b"*1\r\n$4\r\nPING\r\n"], {400}),
     ("a reload of a page", [b"POST /reload HTTP/1.1\r\nHost: x\r\nOrigin: y\r\nContent-Length: 0\r\n\r\n"], {403}),
 ]  # fmt: skip
 # What is left half-sent: the service must close, or say that it took too long, in its own time.
-STALLS = [b"", b"POST /pl", HEAD, PLAN[:-3], _CHUNKED, _CHUNKED + b"5\r\nab", _CHUNKED + b"0\r\nX-T: ", b"\r\n"]
+STALLS = [b"", b"POST /pl", HEAD, PLAN[:-3], _CHUNKED, _CHUNKED + b"5\r\nab", _CHUNKED + b"0\r\nX-T: ", b"\r\n",
+          _CHUNKED + b"ffffffffffffffff\r\n", b"GET /plan\r\n"]  # fmt: skip
 
 
 @dataclass
@@ -193,6 +253,44 @@ async def restless(port: int, rng: random.Random, tally: Tally) -> None:
                 tally.count("a plan", int(head.split()[1]), {200, 503}, head)
 
 
+async def half_closed(port: int, rng: random.Random, tally: Tally) -> None:
+    """Say that nothing more comes, at any point: whoever does so has left."""
+    tally.tried += 1
+    with contextlib.suppress(OSError):
+        async with asyncio.timeout(HANG_SECONDS), _connection(port) as (reader, writer):
+            writer.write(PLAN[: rng.randrange(len(PLAN) + 1)])
+            writer.write_eof()
+            await reader.read()
+            return
+    tally.hangs += 1
+
+
+async def unread_files(port: int, rng: random.Random, tally: Tally) -> None:
+    """Ask for a large file many times over, and read none of it for a while."""
+    tally.tried += 1
+    with contextlib.suppress(OSError):
+        async with _connection(port) as (_, writer):
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            writer.write((_FILE + b"\r\n") * 20)
+            await asyncio.sleep(rng.random() * 2)
+
+
+async def shop_searches(port: int, rng: random.Random, tally: Tally) -> None:
+    """Search the sample shop with a plan of one's own making."""
+    words = [rng.choice(['"', "AND", "NEAR(", "*", "'; --", "\x00", "red", "shoes", "a" * 300]) for _ in range(6)]
+    plan = {"mode": "keyword", "intent": "find_product", "queries": [" ".join(words)], "facets": {"brand": [words[0]]}}
+    body = json.dumps({"query": " ".join(words[:3]), "plan": plan}).encode()
+    await _try(tally, "a search", port, [_body(body, b"/shop/search")], {200, 422, 503})
+
+
+async def outcomes(port: int, rng: random.Random, tally: Tally) -> None:
+    """Report what came of a plan that nobody made, at length."""
+    facets = {f"facet{number}": ["x" * 100] * rng.randrange(3) for number in range(20)}
+    product = {"id": str(rng.random()), "facets": facets}
+    body = json.dumps({"request_id": "a", "outcome": rng.choice(["click", "stare"]), "product": product}).encode()
+    await _try(tally, "an outcome", port, [_body(body, b"/outcomes")], {202, 422, 503})
+
+
 Attack = Callable[[int, random.Random, Tally], Awaitable[None]]
 # Attack, and how many of it run side by side.
 MIX: dict[str, tuple[Attack, int]] = {
@@ -200,6 +298,10 @@ MIX: dict[str, tuple[Attack, int]] = {
     "stalled senders": (stalls, 2),
     "vanishing clients": (vanishing, 4),
     "odd bodies": (odd_bodies, 4),
+    "half-closed connections": (half_closed, 2),
+    "unread files": (unread_files, 40),
+    "searches of the shop": (shop_searches, 12),
+    "outcomes": (outcomes, 4),
     "traces": (traces, 8),
     "short deadlines": (short_deadlines, 4),
     "keep-alive, no pause": (restless, 100),

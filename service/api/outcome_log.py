@@ -1,5 +1,6 @@
 """The file of plans and outcomes: JSON lines that `peakplan outcomes-to-rows` reads (docs/own-data.md)."""
 
+import contextlib
 import errno
 import json
 import logging
@@ -17,7 +18,8 @@ from service.planner.question import Question
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "outcomes.jsonl"
-_WAITING = 10_000  # lines that wait for a slow disk; more are dropped and counted
+_WAITING = 2048  # lines that wait for a slow disk, each no longer than a request; more are dropped and counted
+_CLOSE_SECONDS = 5.0  # for a disk that hangs
 _BATCH = 256  # lines a write
 
 
@@ -35,7 +37,7 @@ class OutcomeLog:
         """Raise OutcomeLogError where the folder cannot be written."""
         self._path = folder / FILE_NAME
         self._keeps_text, self._file_bytes, self._files = keeps_text, file_bytes, files
-        self._lines: Queue[Mapping[str, Any] | None] = Queue(_WAITING)
+        self._lines: Queue[bytes | None] = Queue(_WAITING)
         self.dropped = 0
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -66,13 +68,15 @@ class OutcomeLog:
         return self._put({"record": "outcome", "time": round(time.time(), 3), **outcome})
 
     def close(self) -> None:
-        """Write what waits, and end the thread."""
-        self._lines.put(None)
-        self._thread.join()
+        """Write what waits, and end the thread; a disk that hangs keeps nobody."""
+        with contextlib.suppress(Full):
+            self._lines.put(None, timeout=_CLOSE_SECONDS)
+        self._thread.join(_CLOSE_SECONDS)
 
     def _put(self, line: Mapping[str, Any]) -> bool:
+        text = json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n"
         try:
-            self._lines.put_nowait(line)
+            self._lines.put_nowait(text.encode(errors="replace"))
         except Full:
             self.dropped += 1
             if self.dropped.bit_count() == 1:  # the first, and then ever more rarely
@@ -89,8 +93,8 @@ class OutcomeLog:
             if None in batch:
                 return
 
-    def _write(self, batch: Sequence[Mapping[str, Any]]) -> None:
-        text = "".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in batch).encode()
+    def _write(self, batch: Sequence[bytes]) -> None:
+        text = b"".join(batch)
         try:
             file = self._open()
             try:

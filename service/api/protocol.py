@@ -7,6 +7,7 @@ that came before it, and read on for a moment, because a closed socket would des
 
 import asyncio
 import os
+import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -22,10 +23,12 @@ HEALTH_PATHS = ("/healthz", "/readyz")
 _HEALTH_URLS = tuple(path.encode() for path in HEALTH_PATHS)
 _BEGUN_A_TURN = 32  # requests; a turn of the event loop then lasts some milliseconds, however many connections it has
 _MOST_PIPELINED = 64  # requests of one connection that wait; what follows is for another connection
+_MOST_PIPELINED_BYTES = 64 * 1024  # of their bodies
 _MORE_FOR_HEALTH = 64  # connections beyond the limit, which only health checks may use
 _LINGER_SECONDS = 2.0
 _LAST_REQUEST_SECONDS = 0.5  # into a shutdown, for a request that is on its way
 _LONGEST_LENGTH = 18  # digits of a Content-Length
+_HOST = re.compile(rb"[\w.:%~\[\]-]*")  # a name or an address, and a port
 _FRAMING = 8  # times a body's bytes: a chunk of one byte takes five more
 
 
@@ -156,7 +159,8 @@ class HttpProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if self._deaf or self.parser.should_upgrade():
             return
-        if len(self.pipeline) >= _MOST_PIPELINED:
+        waiting = sum(len(cycle.body) for cycle, _ in self.pipeline)
+        if len(self.pipeline) >= _MOST_PIPELINED or waiting > _MOST_PIPELINED_BYTES:
             self._deaf, self._owed = True, ""
         elif (objection := self._objection()) is not None:
             self._refuse(*objection)
@@ -235,16 +239,24 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _objection(self) -> tuple[int, str] | None:
         """Return status and words for a head that is refused."""
-        size, hosts, length = len(self.url), 0, b""
+        size, version, length = len(self.url), self.parser.get_http_version(), b""
+        hosts: list[bytes] = []
+        codings: list[bytes] = []
         for name, value in self.headers:
             size += len(name) + len(value)
             if name == b"host":
-                hosts += 1
+                hosts.append(value)
             elif name == b"content-length":
                 length = value
+            elif name == b"transfer-encoding":
+                codings.append(value.lower())
         if size > self.max_header_bytes:
             return 431, f"The request's head has more than {self.max_header_bytes} bytes."
-        if hosts != 1 and (hosts or self.parser.get_http_version() == "1.1"):
+        if version not in ("1.1", "1.0"):  # the parser takes 0.9 and 2.0, too
+            return 400, "This is no HTTP/1.1."
+        if codings and (codings != [b"chunked"] or version == "1.0"):  # proxies may read what follows in another way
+            return 400, "A body comes as it is or chunked, in HTTP/1.1, and in no other coding."
+        if (hosts or version == "1.1") and not (len(hosts) == 1 and _HOST.fullmatch(hosts[0])):
             return 400, "A request names its Host once."
         if len(length) > _LONGEST_LENGTH:
             return 400, f"A Content-Length has at most {_LONGEST_LENGTH} digits."

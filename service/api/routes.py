@@ -106,9 +106,12 @@ async def vocabulary(use: Use) -> Response:
 
 
 @router.post(SHOP_PATH, include_in_schema=False)  # for the page alone
-async def search_shop(body: ShopRequest, use: Use) -> Response:
+async def search_shop(body: ShopRequest, request: Request, use: Use) -> Response:
     """Search the sample shop with a question's plan and, beside it, with the shopper's own words."""
-    answer = await use.shop.search(body)
+    try:
+        answer = await use.shop.search(body)
+    except CapacityError as error:
+        return problem_response(request.state.request_id, 503, f"Not now: {error}.", headers=_RETRY_AFTER)
     return Response(answer.model_dump_json(), media_type="application/json")
 
 

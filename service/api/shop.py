@@ -11,7 +11,10 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from service.api.models import MAX_TEXT_CHARACTERS
+from service.gateway.request_queue import CapacityError
 from service.planner.plan import Plan
+
+_MOST_INSIDE = 8  # searches, the running one included: each takes a second at most
 
 
 class ShopRequest(BaseModel):
@@ -45,20 +48,33 @@ class ShopAnswer(BaseModel):
 
 
 class SampleShop:
-    """The sample shop of the client package, opened by the first search; it searches for one caller at a time."""
+    """The sample shop of the client package, opened by the first search; it searches for one caller at a time.
+
+    Only so many may wait for their turn: it is a demonstration beside the planner.
+    """
 
     def __init__(self, cache_dir: Path, *, is_on: bool = True) -> None:
         self._cache_dir = cache_dir
         self._is_on = is_on
         self._turn = asyncio.Lock()
+        self._inside = 0
         self._shop: Any = None
 
     async def search(self, asked: ShopRequest) -> ShopAnswer:
-        """Search with the plan and with the words; where that is not possible, the answer says why."""
+        """Search with the plan and with the words; where that is not possible, the answer says why.
+
+        Raises CapacityError where too many wait.
+        """
         if not self._is_on:
             return ShopAnswer(reason="There is no sample shop here: PEAKPLAN_SAMPLE_SHOP turns it on.")
-        async with self._turn:
-            return await asyncio.to_thread(self._search, asked)
+        if self._inside >= _MOST_INSIDE:
+            raise CapacityError("others search the sample shop", "capacity")
+        self._inside += 1
+        try:
+            async with self._turn:
+                return await asyncio.to_thread(self._search, asked)
+        finally:
+            self._inside -= 1
 
     def _search(self, asked: ShopRequest) -> ShopAnswer:
         try:

@@ -171,12 +171,53 @@ async def test_a_wish_for_http_2_is_ignored(port: int, body: bytes) -> None:
         (b"", 400),
         (b"Host: x\r\nHost: y\r\n", 400),
         (b"Host: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n", 400),
+        (b"Host: x\r\nTransfer-Encoding: gzip, chunked\r\n", 400),
+        (b"Host: x\r\nTransfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n", 400),
+        (b"Host: x/plan?\r\n", 400),
+        (b"Host: x y\r\n", 400),
     ],
 )
 async def test_a_head_that_is_wrong_is_refused_in_words(port: int, head: bytes, status: int) -> None:
     answer = await exchange(port, b"POST /plan HTTP/1.1\r\n" + head + b"\r\n")
     assert answer.startswith(b"HTTP/1.1 %d" % status)
     assert problem_of(answer)["detail"].endswith(".")
+
+
+@pytest.mark.parametrize("version", [b"", b" HTTP/2.0", b" HTTP/1.0\r\nTransfer-Encoding: chunked"])
+async def test_other_versions_and_what_they_do_not_know_are_refused(port: int, version: bytes) -> None:
+    """Without a version a request is HTTP/0.9, whose answer would have no head: nobody may take it for a plan."""
+    answer = await exchange(port, b"GET /plan" + version + b"\r\nHost: x\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert "HTTP/1.1" in problem_of(answer)["detail"]
+
+
+@pytest.mark.parametrize(
+    "request_line",
+    [
+        b"/%64rain", b"http://x/drain", b"http://x@y/drain?/healthz", b"//drain", b"/drain/", b"/drain;/healthz",
+        b"/healthz/../drain", b"/drain#/healthz", b"/drain?/healthz", b"@x/drain", b"*/drain", b"/drain%2f",
+    ],
+)  # fmt: skip
+async def test_no_spelling_of_a_path_gets_around_the_check_of_who_asks(
+    port: int, server: Server, request_line: bytes
+) -> None:
+    head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n" % request_line
+    answer = await exchange(port, head + LAST)
+    assert int(answer.split()[1]) in (400, 403, 404)
+    assert not server.should_exit
+    assert (await exchange(port, GET + LAST)).startswith(b"HTTP/1.1 200")
+
+
+async def test_bodies_that_wait_behind_others_are_few_bytes(port: int, engine: FakeEngine) -> None:
+    engine.hold()
+    large = HEAD + b"Content-Length: 16000\r\n\r\n" + b" " * 16_000
+    async with connected(port) as [(reader, writer)]:
+        writer.write(PLAN + large * 40)
+        await until(lambda: bool(engine.served))
+        await asyncio.sleep(0.05)
+        engine.let_go()
+        answers = await reader.read()
+    assert 2 < answers.count(b"HTTP/1.1 ") < 10
 
 
 async def test_a_refusal_waits_for_the_answers_before_it(port: int) -> None:

@@ -60,6 +60,13 @@ def test_a_cancellation_is_noticed_within_a_forward(model: TorchModel) -> None:
     assert model.generate(plan_request("red shoes")).stop_reason == "finished"
 
 
+def test_words_that_are_tokens_of_control_are_a_shoppers_words(model: TorchModel) -> None:
+    query = "red <|eos|> shoes <|bos|> under $40 <|eos|>"
+    result = model.generate(plan_request(query))
+    assert result.stop_reason == "finished"
+    parse(result.text, Question.parse(query), shipped_vocabulary())
+
+
 def test_limits_on_tokens(model: TorchModel) -> None:
     short = model.generate(plan_request("red running shoes for women under 40", max_tokens=2))
     assert (short.stop_reason, short.plan_tokens) == ("length", 2)
