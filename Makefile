@@ -129,7 +129,7 @@ diff: $(VENV)/cdk.stamp ## what a deploy of FLEET would change (needs AWS creden
 rehearse: $(VENV)/training.stamp $(VENV)/fleet.stamp ## does FLEET carry TRAFFIC= (a trace or a CSV file) through SCENARIO=all|zone-lost|...; PEAK=1.2 SEEDS=5 HOSTS=84 TIMES=measured
 	@$(PEAKPLAN) rehearse run $(FLEET) $(REHEARSED) $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(HOSTS),--hosts $(HOSTS))
 
-rehearse-search: $(VENV)/training.stamp $(VENV)/fleet.stamp ## the cheapest fleets like FLEET that carry TRAFFIC= at PEAK=, ranked
+rehearse-search: $(VENV)/training.stamp $(VENV)/fleet.stamp ## the cheapest fleets like FLEET that carry TRAFFIC= at PEAK=1.1, ranked, with what breaks each (some 3 minutes)
 	@$(PEAKPLAN) rehearse search $(FLEET) $(REHEARSED)
 
 rehearse-validate: $(VENV)/training.stamp $(VENV)/fleet.stamp ## the twin against the live service, side by side (7 minutes, an idle machine)

@@ -115,7 +115,8 @@ class Campaign:
         )
         edges = [round(number * len(found) / _BANDS) for number in range(_BANDS + 1)]
         bands = [_band(found[begin:end], len(found)) for begin, end in pairwise(edges) if end > begin]
-        return {"share_of_capacity": 0.5, "requests": len(found), "bands": bands}
+        lag = latency_summary([sample.sent - sample.at for sample in samples])["p99"]
+        return {"share_of_capacity": 0.5, "seconds": length, "requests": len(found), "lag_p99_ms": lag, "bands": bands}
 
     def faults_part(self) -> dict[str, Any]:
         """Kill replicas at half of the capacity; measure what was lost, and how soon all are back."""

@@ -70,7 +70,7 @@ def svg(chart: Chart, minutes: Array, marks: Sequence[tuple[float, str]]) -> str
     `minutes` are the windows' ends on the axis; `marks` are moments on it, with what happened then.
     """
     highest = max([float(line.values.max(initial=0.0)) for line in chart.lines] + [chart.limit or 0.0, 1e-9])
-    top = 1.15 * highest  # the highest value's words stand above it
+    top = 1.22 * highest  # the highest value's words stand above it
     first, last = float(minutes[0]), float(minutes[-1])
 
     def x(minute: float) -> float:

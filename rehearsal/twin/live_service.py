@@ -12,7 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rehearsal.twin.work import QUANTILES, Array, log_normal
@@ -21,7 +21,10 @@ from service.engines.protocol import GenerationRequest, GenerationResult
 from service.engines.worker.messages import ModelSource
 
 _NUMBER = re.compile(r"\bq(\d{9})\b")
-_PLAN = " find Any"  # valid for every question
+# The plan is valid for every question; the counts are those of no model.
+_COUNTS = {"prompt_tokens": 3, "plan_tokens": 2, "forwards": 2, "decisions": 1, "forced_tokens": 1}
+_WHOLE = GenerationResult(text=" find Any", tokens=[1, 2], stop_reason="finished", seconds=0.0, **_COUNTS)
+_CUT_SHORT = replace(_WHOLE, text="", stop_reason="cancelled")
 _SLICE = 0.05  # seconds between two looks for a cancellation
 
 
@@ -66,17 +69,7 @@ class SleepingModel:
             time.sleep(min(left, _SLICE))
         seconds = time.monotonic() - started
         done = stops == ends and time.monotonic() >= ends
-        return GenerationResult(
-            text=_PLAN if done else "",
-            tokens=[1, 2],
-            stop_reason="finished" if done else "cancelled",
-            prompt_tokens=3,
-            plan_tokens=2,
-            forwards=2,
-            decisions=1,
-            forced_tokens=1,
-            seconds=seconds,
-        )
+        return replace(_WHOLE if done else _CUT_SHORT, seconds=seconds)
 
 
 def sleeping(mean: float, p99: float, seed: int) -> SleepingModel:

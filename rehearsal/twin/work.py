@@ -84,7 +84,8 @@ def measured(settings: FleetSettings, figure: Path = FIGURE) -> Work:
         tables.append(np.interp(even, (np.arange(len(known)) + 0.5) / len(known), known))
     shares = np.cumsum([band["share"] for band in bands])
     lengths = np.array([band["mean_characters"] for band in bands], float)
-    source = f"measured by make load-figures on {found['machine']['processor']}, not on the fleet's instances"
+    plans = f"{found['service_times']['requests']} plans on {found['machine']['processor']}"
+    source = f"make load-figures, {plans}, not on the fleet's instances"
     return Work(np.array([tables] * len(settings.groups)), shares / shares[-1], lengths, True, source)
 
 

@@ -152,12 +152,14 @@ def test_measured_service_times_are_asked_for_by_name(tmp_path: Path) -> None:
         {"share": 0.5, "mean_characters": 60, "quantiles_ms": [20.0] * 200},
     ]
     figure = tmp_path / "serving.json"
-    figure.write_text(json.dumps({"machine": {"processor": "a test"}, "service_times": {"bands": bands}}))
+    figure.write_text(
+        json.dumps({"machine": {"processor": "a test"}, "service_times": {"requests": 9, "bands": bands}})
+    )
     work = measured(DEV, figure)
     assert work.times.shape[:2] == (len(DEV.groups), 2)
     assert work.times[:, 0].mean() == pytest.approx(0.010)
     assert work.is_measured
-    assert "a test" in work.source
+    assert "9 plans on a test" in work.source
 
 
 def test_log_normal_times_have_the_mean_and_the_tail_that_were_stated() -> None:
