@@ -29,7 +29,7 @@ class ModelSource:
     It is a name and not the function itself, so that the server need not import torch. Sources of equal `version` give
     equal answers: cached plans of one are valid for the other. `check` names a function that returns the version of
     what is there now, from the same arguments. A `forkable` model lives in one thread on the CPU, and therefore
-    survives a fork of its process.
+    survives a fork of its process. `python` is the interpreter that has the model's libraries, "" for the server's own.
     """
 
     loader: str
@@ -37,6 +37,7 @@ class ModelSource:
     version: str = ""
     forkable: bool = False
     check: str = ""
+    python: str = ""
 
 
 @dataclass(frozen=True, slots=True)
