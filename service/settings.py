@@ -296,9 +296,9 @@ class Settings(BaseSettings):
     def _batches_only_where_they_pay(self) -> Self:
         if self.batch_size > 1 and self.engine != "neuron":
             raise ValueError(
-                f"PEAKPLAN_BATCH_SIZE={self.batch_size} needs PEAKPLAN_ENGINE=neuron. On a CPU the time of a forward "
-                "goes with its rows: a batch makes every plan later and no more of them (docs/speed.md). There raise "
-                "PEAKPLAN_REPLICAS"
+                f"PEAKPLAN_BATCH_SIZE={self.batch_size} needs PEAKPLAN_ENGINE=neuron. On a CPU our kernels do a "
+                "batch's forwards one after another: every plan would be later, and no more of them (docs/speed.md). "
+                "There raise PEAKPLAN_REPLICAS"
             )
         return self
 
