@@ -24,7 +24,7 @@ SIEGE_SECONDS ?= 600
 
 FLEET ?= dev
 
-.PHONY: help serve lock triton bench-peers bench-triton compile kernels kernels-check neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance siege sbom rehearse rehearse-search rehearse-validate
+.PHONY: help serve lock triton bench-peers bench-batching bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance siege sbom rehearse rehearse-search rehearse-validate
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -71,6 +71,14 @@ bench: $(VENV)/training.stamp ## speed beside greedy decoding and Hugging Face's
 
 bench-peers: $(VENV)/training.stamp $(PEERS_VENV)/stamp ## llama.cpp, ONNX Runtime, OpenVINO and CTranslate2 beside ours into docs/figures/peers.json
 	$(BIN)/python -m benchmarks.peers --model $(MODEL) --python $(PEERS_VENV)/bin/python
+	$(BIN)/python -m benchmarks.readme
+
+bench-batching: $(VENV)/training.stamp ## plans a second and p99 by batch size into docs/figures/batching.json
+	$(BIN)/python -m benchmarks.batching --model $(MODEL)
+	$(BIN)/python -m benchmarks.readme
+
+bench-neuron-loop: $(VENV)/training.stamp ## the Neuron engine's loop over an emulated graph into docs/figures/neuron_loop.json
+	$(BIN)/python -m benchmarks.neuron_loop --model $(MODEL) --questions 1000 --compare
 	$(BIN)/python -m benchmarks.readme
 
 bench-retrieval: $(VENV)/training.stamp ## what a search finds with plans beside raw words into docs/figures/retrieval.json

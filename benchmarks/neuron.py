@@ -21,12 +21,14 @@ import torch
 
 from benchmarks import nxdi_on_cpu
 from service.decoding.generation import generate
+from service.decoding.heads import MedusaHeads
+from service.decoding.lm_head import LmHead
 from service.decoding.medusa import MedusaProposer
 from service.decoding.tree import MedusaTree
 from service.engines.neuron.configuration import CANDIDATES, chain
 from service.engines.neuron.forward import CompiledTarget, ForwardShape
 from service.engines.neuron.hugging_face import Unconstrained
-from service.engines.neuron.nxdi import with_free_row
+from service.weights.checkpoint import read_weights
 
 OUTPUT = Path(__file__).parents[1] / "docs" / "figures" / "neuron.json"
 MODELS = 15
@@ -130,12 +132,23 @@ def neuron_arguments(tree: Sequence[Sequence[int]]) -> dict[str, Any]:
     }
 
 
-def ours(model: Any, prompt: list[int], tree: Sequence[Sequence[int]], *, relocates: bool) -> tuple[list[int], int]:
-    """Return the tokens of our loop over an NxDI model, and its forwards."""
-    shape = ForwardShape(HEADS, len(tree) + 1, CANDIDATES, max_context_length=SEQUENCE // 2, seq_len=SEQUENCE)
-    target = CompiledTarget(with_free_row(model), shape, relocates=relocates)
+def target_of(
+    model: Any, each: RandomModel, tree: Sequence[Sequence[int]], *, relocates: bool, sequence: int = 0
+) -> CompiledTarget:
+    """Return our loop's target over an NxDI model with our graph; heads and LM head are read from the checkpoint."""
+    lm_head = LmHead(read_weights(each.folder)["lm_head.weight"])
+    state = torch.load(each.folder / "medusa_heads.pt", weights_only=True)
+    heads = MedusaHeads.from_state_dict({name.removeprefix("medusa_head_"): tensor for name, tensor in state.items()})
+    batch = model.neuron_config.batch_size
+    shape = ForwardShape(HEADS, len(tree) + 1, max_context_length=SEQUENCE // 2, seq_len=SEQUENCE, batch_size=batch)
+    return CompiledTarget(model, shape, lm_head, heads, relocates=relocates, sequence=sequence)
+
+
+def ours(model: Any, each: RandomModel, tree: Sequence[Sequence[int]], *, relocates: bool) -> tuple[list[int], int]:
+    """Return the tokens of our loop over an NxDI model with our graph, and its forwards."""
+    target = target_of(model, each, tree, relocates=relocates)
     proposer = MedusaProposer(target, MedusaTree.from_choices(tree, HEADS))
-    generation = generate(target, proposer, prompt, Unconstrained(VOCABULARY, ()), max_tokens=NEW_TOKENS)
+    generation = generate(target, proposer, each.prompt, Unconstrained(VOCABULARY, ()), max_tokens=NEW_TOKENS)
     return generation.tokens, generation.statistics.forwards
 
 
@@ -148,15 +161,18 @@ def compare(models: Sequence[RandomModel]) -> dict[str, Runs]:
 
     for each in models:
         tree = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE))
+        stock = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE), stock=True)
         for patched in (False, True):
             with nxdi_on_cpu.persisted_relocation() if patched else nullcontext():
                 kind = "patched" if patched else "stock"
-                add(f"NxDI's loop, tree, {kind} cache", each, nxdi_on_cpu.stock_generate(tree, each.prompt, NEW_TOKENS))
-                add(f"our loop, tree, {kind} cache", each, *ours(tree, each.prompt, TREE, relocates=patched))
-        misled = ours(tree, each.prompt, TREE, relocates=True)
+                add(
+                    f"NxDI's loop, tree, {kind} cache", each, nxdi_on_cpu.stock_generate(stock, each.prompt, NEW_TOKENS)
+                )
+                add(f"our loop, tree, {kind} cache", each, *ours(tree, each, TREE, relocates=patched))
+        misled = ours(tree, each, TREE, relocates=True)
         add("our loop misled: tree, stock cache taken for patched", each, *misled)
         best = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(chain(HEADS)))
-        add("our loop, chain, stock cache", each, *ours(best, each.prompt, chain(HEADS), relocates=False))
+        add("our loop, chain, stock cache", each, *ours(best, each, chain(HEADS), relocates=False))
     return runs
 
 

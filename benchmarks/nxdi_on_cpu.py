@@ -143,8 +143,8 @@ _REAL: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def cpu_model(checkpoint: Path, arguments: Mapping[str, Any]) -> Any:
-    """Load NxDI's Llama with Medusa heads, in float32 on the CPU. Nothing is traced or compiled.
+def cpu_model(checkpoint: Path, arguments: Mapping[str, Any], *, stock: bool = False) -> Any:
+    """Load NxDI's Llama, in float32 on the CPU, with our graph or, `stock`, its own. Nothing is traced or compiled.
 
     In its CPU mode one module serves prompts and trees, so that both must be as long as the cache. A rank of a
     process group that the caller made loads its own shard.
@@ -155,7 +155,7 @@ def cpu_model(checkpoint: Path, arguments: Mapping[str, Any]) -> Any:
     own |= {"max_context_length": length, "max_length": length, "context_encoding_buckets": [length]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        model = Nxdi().model(checkpoint, {**arguments, **own})
+        model = Nxdi().model(checkpoint, {**arguments, **own}, stock=stock)
         model.to_cpu()
     # CPU mode alone needs this, and the release does not have it: it copies the cache to a model of this name.
     model.token_generation_model = model.medusa_speculation_model
@@ -175,7 +175,8 @@ def _one_process_group() -> None:
 def persisted_relocation() -> Iterator[None]:
     """Run the block with our K/V patch in NxDI: on a CPU nothing is compiled, so it can be removed again."""
     manager = importlib.import_module(f"{PACKAGE}.modules.kvcache.kv_cache_manager").KVCacheManager
-    with mock.patch.multiple(manager, **persisting(manager)):
+    methods: dict[str, Any] = persisting(manager)
+    with mock.patch.multiple(manager, **methods):
         yield
 
 

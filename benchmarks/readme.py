@@ -19,7 +19,14 @@ from pydantic_core import PydanticUndefined
 from benchmarks.licences import table as licence_table
 from benchmarks.peers.table import render_peers
 from benchmarks.retrieval_table import render_retrieval
-from benchmarks.serving_tables import provenance, render_scaling, render_serving, render_triton
+from benchmarks.serving_tables import (
+    provenance,
+    render_batching,
+    render_neuron_loop,
+    render_scaling,
+    render_serving,
+    render_triton,
+)
 from service.environment import OLD_NAMES, Variable, variables
 from service.settings import Settings
 
@@ -241,7 +248,9 @@ def siege_table() -> str:
 
 
 RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "batching": render_batching,
     "decoding": render_decoding,
+    "neuron_loop": render_neuron_loop,
     "peers": render_peers,
     "quality": render_quality,
     "scaling": render_scaling,

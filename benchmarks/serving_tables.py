@@ -81,3 +81,37 @@ def render_scaling(figure: dict[str, Any]) -> str:
         shown = " and ".join("never" if each is None else f"{each} s" for each in dict.fromkeys(seconds))
         lines.append(f"| {law} | {shown} |")
     return "\n".join([*lines, "", f"<sub>`{figure['command']}`: simulated, with fixed seeds.</sub>"])
+
+
+def render_neuron_loop(figure: dict[str, Any]) -> str:
+    """Return forwards a plan and the host's time by the rows of a step."""
+    rows = [
+        "| rows of a step | questions | forwards a plan (p99) | host, processor ms a plan (p99) | tokens as greedy's |",
+        "|---:|---:|---:|---:|---:|",
+    ]
+    for name, run in figure["runs"].items():
+        same = f"{run['identical_to_greedy']:,}" if "identical_to_greedy" in run else ""
+        rows.append(
+            f"| {name} | {run['questions']:,} | {run['forwards']} ({run['p99_forwards']}) | {run['host_ms_p50']} "
+            f"({run['host_ms_p99']}) | {same} |"
+        )
+    return "\n".join([*rows, "", provenance(figure, "a graph emulated on a CPU, none of Neuron's hardware")])
+
+
+def render_batching(figure: dict[str, Any]) -> str:
+    """Return plans a second and their p99 by the size of the batch, for each machine and kernel."""
+    parts = []
+    for name, one in figure["machines"].items():
+        rows = [
+            "| kernel | batch | plans a second | p50 ms | p99 ms | tokens as alone |",
+            "|---|---:|---:|---:|---:|---:|",
+        ]
+        for kernel, sizes in one["kernels"].items():
+            rows += [
+                f"| {kernel} | {row['batch']} | {row['plans_per_second']} | {row['p50_ms']} | {row['p99_ms']} "
+                f"| {row['identical_to_alone']:,} |"
+                for row in sizes
+            ]
+        ground = f"{one['questions']:,} questions, {one['threads']} thread, {one['device']}"
+        parts.append("\n".join([f"**{name}**", "", *rows, "", provenance(one, ground)]))
+    return "\n\n".join(parts)

@@ -188,6 +188,9 @@ class Settings(BaseSettings):
     threads_per_replica: int = Field(
         default=1, ge=1, le=64, description="for torch's kernels; ours use one (docs/decisions/0004)"
     )
+    batch_size: int = Field(
+        default=1, ge=1, le=64, description="requests that a replica decodes together; on a CPU one (docs/speed.md)"
+    )
     oversubscribe: bool = Field(default=False, description="allow more model threads than cores; ruins the p99")
     max_prompt_tokens: int = Field(
         default=MAX_PROMPT_TOKENS, ge=64, le=4096, description="longer prompts are planned by rule"
@@ -292,6 +295,16 @@ class Settings(BaseSettings):
             raise ValueError(f"the engine neuron needs {' and '.join(missing)}")
         return self
 
+    @model_validator(mode="after")
+    def _batches_only_where_they_pay(self) -> Self:
+        if self.batch_size > 1 and self.engine != "neuron":
+            raise ValueError(
+                f"PEAKPLAN_BATCH_SIZE={self.batch_size} needs PEAKPLAN_ENGINE=neuron. On a CPU our kernels do a "
+                "batch's forwards one after another: every plan would be later, and no more of them (docs/speed.md). "
+                "There raise PEAKPLAN_REPLICAS"
+            )
+        return self
+
     @property
     def hosted_engine(self) -> HostedName:
         """The engine that runs the model, here or inside Triton."""
@@ -309,6 +322,7 @@ class Settings(BaseSettings):
             cache_dir=self.cache_dir.absolute(),
             dtype=self.dtype,
             kernel=self.kernel,
+            batch_size=self.batch_size,
             threads=self.threads_per_replica,
             replica_python=self.replica_python and self.replica_python.absolute(),
             strategy=self.strategy,

@@ -69,7 +69,7 @@ def replica_pool(settings: Settings, source: ModelSource | None = None) -> Repli
     """Make the replicas of the settings, not started yet. Raises EngineUnavailableError."""
     source = source or settings_source(settings)
     return ReplicaPool(
-        [replica_engine(settings, source, number) for number in range(settings.replica_count)],
+        [replica_engine(settings, source, number) for number in range(settings.replica_count * settings.batch_size)],
         version=source.version,
         order=settings.queue.order,
         quantile=settings.queue.admission_quantile,

@@ -6,10 +6,11 @@ only weights of its own are a tuned lens on that state, and nothing is computed 
 layers are already in the target's cache, and the target continues from the states where the draft stopped.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import torch
 from safetensors.torch import load_file
@@ -117,7 +118,12 @@ class EarlyExitTarget(LlamaTarget):
         hidden = self.model.final_norm(self._states[-1][-1:])
         return HiddenScores(self.model.lm_head, hidden if self._lens is None else self._lens(hidden))
 
-    def _read(self, tree: TokenTree) -> Tensor:
+    @classmethod
+    def _read(cls, targets: Sequence[Self], trees: Sequence[TokenTree]) -> list[Tensor]:
+        """Return the hidden states [N, H] of each chain, read one after another."""
+        return [target._read_chain(tree) for target, tree in zip(targets, trees, strict=True)]
+
+    def _read_chain(self, tree: TokenTree) -> Tensor:
         """Return the hidden states [N, H] of a chain; what the draft has read goes only through the other layers."""
         tokens, positions, mask = tree.tensors(self.model.device)
         if mask is not None:

@@ -1,18 +1,21 @@
 """The decoding loop: greedy under a grammar, with any proposer (`proposer.py`) and any target (`target.py`).
 
 A step forwards the tokens that the model has not read yet, and possibly a draft of what may follow; the model's greedy
-choices decide which drafted nodes are accepted. The output tokens do not depend on the draft. The loop only counts
-lengths and the grammar decides where the text ends: no token id has a special meaning here.
+choices decide which drafted nodes are accepted. Generations may share the forward of a step, and join and leave between
+steps. The output tokens depend neither on the draft nor on the company. The loop only counts lengths and the grammar
+decides where the text ends: no token id has a special meaning here.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
 
 import torch
 
 from service.decoding.constraint import Constraint, accept_forced, known
+from service.decoding.lm_head import Scores
 from service.decoding.proposer import Budget, Proposer
 from service.decoding.statistics import Generation, NodeStatus, Statistics, StopReason, TraceNode, TraceStep
 from service.decoding.target import Target
@@ -22,7 +25,6 @@ from service.decoding.verification import NOTHING_JUDGED, Verdict, verify
 Texts = Callable[[Sequence[int]], str]
 
 
-@torch.inference_mode()
 def generate(
     target: Target,
     proposer: Proposer,
@@ -34,59 +36,74 @@ def generate(
     trace: Texts | None = None,
     cancelled: Callable[[], bool] = lambda: False,
 ) -> Generation:
-    """Decode greedily under the grammar and return the tokens with statistics.
+    """Decode greedily under the grammar and return the tokens with statistics; arguments as in `Running`.
+
+    Raises ValueError for an empty prompt or one that does not fit the target together with `max_tokens`, and
+    GrammarError where the grammar does not compile or comes to a dead end.
+    """
+    running = Running(
+        target, proposer, list(prompt), grammar, max_tokens, fast_forward=fast_forward, trace=trace, cancelled=cancelled
+    )
+    while running.goes_on():
+        step([running])
+    return running.result()
+
+
+@torch.inference_mode()
+def step(batch: Sequence["Running"]) -> None:
+    """Take generations that go on through one forward, which they share; their targets are of one model.
+
+    An error of one generation's own ends that one; its `result` raises it.
+    """
+    started = time.perf_counter()
+    drafted = [(each, tree) for each in batch if (tree := each.draft()) is not None]
+    if not drafted:
+        return
+    moments = [started, time.perf_counter()]
+    first = drafted[0][0].target
+    scores = first.forward([each.target for each, _ in drafted], [tree for _, tree in drafted])
+    moments.append(time.perf_counter())
+    for (each, tree), of_tree in zip(drafted, scores, strict=True):
+        each.judge(tree, of_tree, moments)
+
+
+@dataclass(slots=True)
+class Running:
+    """One running generation.
 
     Without `fast_forward` forced tokens cost a forward each, as in engines that only mask logits. A grammar that is
     still being compiled is awaited only when the prompt has been read, unless the proposer asks it. `trace` converts
     tokens to text, for a trace of the steps. `cancelled` is called before each forward.
 
-    Raises ValueError for an empty prompt or one that does not fit the target together with `max_tokens`, and
-    GrammarError where the grammar does not compile or comes to a dead end.
-    """
-    if not prompt:
-        raise ValueError("the prompt is empty: there is nothing to decode from")
-    target.begin(len(prompt), max_tokens)
-    state = GenerationState(grammar, list(prompt), max_tokens, fast_forward)
-    state.begin()
-    while (stop_reason := state.stop_reason(cancelled)) is None:
-        started = time.perf_counter()
-        tree = state.next_tree(target)
-        reads_all = tree.run == len(state.pending)  # otherwise nothing can be verified yet
-        if reads_all:
-            proposer.propose(tree, state.grammar, state.budget(tree, target))
-        drafted = time.perf_counter()
-        scores = target.forward(tree)
-        read = time.perf_counter()
-        verdict = verify(tree, scores, state.constraint, fast_forward=fast_forward) if reads_all else NOTHING_JUDGED
-        kept = target.commit(verdict.path)
-        emitted = state.advance(tree, verdict, kept)
-        if trace is not None:
-            moments = (started, drafted, read, time.perf_counter())
-            unseen = 0 if tree.start else len(prompt)
-            state.steps.append(_trace_step(tree, verdict, emitted, moments, trace, unseen))
-    return state.result(stop_reason, proposer.draft_forwards)
-
-
-@dataclass(slots=True)
-class GenerationState:
-    """The state of one running generation, without target and proposer; a batching driver would keep one for each.
-
     `pending` are the tokens, the prompt first, that the target has not read yet; `starts_sampled` tells whether the
     first of them is the model's own choice. The grammar stands after the last of them.
     """
 
-    grammar: Constraint | Future[Constraint]
+    target: Target
+    proposer: Proposer
     pending: list[int]
+    grammar: Constraint | Future[Constraint]
     max_tokens: int
+    _: KW_ONLY
     fast_forward: bool = True
+    trace: Texts | None = None
+    cancelled: Callable[[], bool] = lambda: False
     tokens: list[int] = field(default_factory=list)
     credited: list[int] = field(default_factory=list)  # forced after the prompt; counted for the first forward
     starts_sampled: bool = False
     statistics: Statistics = field(default_factory=Statistics)
     steps: list[TraceStep] = field(default_factory=list)
+    stop_reason: StopReason | None = None
+    error: Exception | None = None
 
-    def begin(self) -> None:
-        """Append the tokens that the grammar forces after the prompt, where it is already compiled."""
+    def __post_init__(self) -> None:
+        """Begin, with the tokens that the grammar forces after the prompt, where it is already compiled.
+
+        Raises ValueError for an empty prompt or one that does not fit the target together with `max_tokens`.
+        """
+        if not self.pending:
+            raise ValueError("the prompt is empty: there is nothing to decode from")
+        self.target.begin(len(self.pending), self.max_tokens)
         self.statistics.prompt_tokens = len(self.pending)
         if not self.is_compiling:
             self.credited = self._emit_forced()
@@ -103,27 +120,68 @@ class GenerationState:
         self.grammar = constraint = known(self.grammar)
         return constraint
 
-    def stop_reason(self, cancelled: Callable[[], bool]) -> StopReason | None:
-        """Return why the generation stops here, or None where it goes on."""
+    def goes_on(self) -> bool:
+        """Tell whether another step is due; where it is not, `result` is."""
+        if self.stop_reason is None and self.error is None:
+            with self._own_errors():
+                self.stop_reason = self._why_stop()
+        return self.stop_reason is None and self.error is None
+
+    def draft(self) -> TokenTree | None:
+        """Return the tree for the next forward; None where that fails.
+
+        It holds what has to be read anyway, as many pending tokens as fit, and below them the proposer's guesses.
+        """
+        tree = TokenTree(
+            self.pending[: self.target.most_run],
+            self.target.length,
+            starts_sampled=self.starts_sampled,
+            unchecked=self.is_compiling,
+        )
+        if tree.run < len(self.pending):  # nothing can be verified yet
+            return tree
+        with self._own_errors():
+            # The token that is sampled after a node must still fit.
+            deepest = tree.depths[-1] + self.max_tokens - len(self.tokens) - 1
+            self.proposer.propose(tree, self.grammar, Budget(deepest, tree.run + self.target.room(tree.run)))
+        return tree if self.error is None else None
+
+    def judge(self, tree: TokenTree, scores: Scores, moments: Sequence[float]) -> None:
+        """Verify the tree by the forward's scores, and keep what was accepted.
+
+        `moments` are when the step started, had drafted and had forwarded.
+        """
+        with self._own_errors():
+            is_due = tree.run == len(self.pending)
+            verdict = (
+                verify(tree, scores, self.constraint, fast_forward=self.fast_forward) if is_due else NOTHING_JUDGED
+            )
+            emitted = self._advance(tree, verdict, self.target.commit(verdict.path))
+            if self.trace is not None:
+                unseen = 0 if tree.start else self.statistics.prompt_tokens
+                self.steps.append(
+                    _trace_step(tree, verdict, emitted, (*moments, time.perf_counter()), self.trace, unseen)
+                )
+
+    def result(self) -> Generation:
+        """Return the finished generation. Raises what ended it otherwise."""
+        if self.error is not None:
+            raise self.error
+        assert self.stop_reason is not None, "it goes on"
+        self.statistics.plan_tokens = len(self.tokens)
+        self.statistics.forced_tokens = len(self.tokens) - self.statistics.decisions
+        self.statistics.draft_forwards = self.proposer.draft_forwards
+        return Generation(self.tokens, self.statistics, self.steps, self.stop_reason)
+
+    def _why_stop(self) -> StopReason | None:
         if not self.is_compiling:
             if self.constraint.finished():
                 return "finished"
             if len(self.tokens) >= self.max_tokens:
                 return "length"
-        return "cancelled" if cancelled() else None
+        return "cancelled" if self.cancelled() else None
 
-    def next_tree(self, target: Target) -> TokenTree:
-        """Return the tree that the next forward has to read anyway: as many pending tokens as it can take."""
-        run = self.pending[: target.most_nodes]
-        return TokenTree(run, target.length, starts_sampled=self.starts_sampled, unchecked=self.is_compiling)
-
-    def budget(self, tree: TokenTree, target: Target) -> Budget:
-        """Return how much may be drafted for the next forward."""
-        # The token that is sampled after a node must still fit.
-        deepest = tree.depths[-1] + self.max_tokens - len(self.tokens) - 1
-        return Budget(deepest, tree.run + min(target.most_nodes - tree.run, target.most_drafted_nodes))
-
-    def advance(self, tree: TokenTree, verdict: Verdict, kept: int) -> list[int]:
+    def _advance(self, tree: TokenTree, verdict: Verdict, kept: int) -> list[int]:
         """Update the state after one forward, of whose path the target has kept `kept` nodes.
 
         Returns the tokens credited to this forward, including those that the grammar forces next.
@@ -142,13 +200,6 @@ class GenerationState:
         self.statistics.accepted_per_step.append(len(emitted))
         return emitted
 
-    def result(self, stop_reason: StopReason, draft_forwards: int) -> Generation:
-        """Return the finished generation."""
-        self.statistics.plan_tokens = len(self.tokens)
-        self.statistics.forced_tokens = len(self.tokens) - self.statistics.decisions
-        self.statistics.draft_forwards = draft_forwards
-        return Generation(self.tokens, self.statistics, self.steps, stop_reason)
-
     def _emit_forced(self) -> list[int]:
         if not self.fast_forward:
             return []
@@ -156,12 +207,20 @@ class GenerationState:
         self.tokens += forced
         return forced
 
+    @contextmanager
+    def _own_errors(self) -> Iterator[None]:
+        """Keep an error inside the block from the generations that share a step."""
+        try:
+            yield
+        except Exception as error:
+            self.error = error
+
 
 def _trace_step(
     tree: TokenTree,
     verdict: Verdict,
     emitted: Sequence[int],
-    moments: tuple[float, float, float, float],
+    moments: Sequence[float],
     texts: Texts,
     unseen: int,
 ) -> TraceStep:

@@ -1,4 +1,4 @@
-"""One forward of a Llama-architecture model over a static K/V cache, batch 1, any tree of new positions.
+"""Forwards of a Llama-architecture model over static K/V caches, any tree of new positions in each.
 
 It knows tokens and tensors, and nothing of grammars, heads or text. Each layer is about twenty torch operators: at
 these sizes calling them costs as much as some of them compute.
@@ -9,9 +9,9 @@ property from two rows on; attention is written to have it: see `_attend`.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -77,6 +77,28 @@ def _refuse_unsupported(config: Mapping[str, Any]) -> None:
             raise ValueError(f"this Llama forward does not support {feature}")
 
 
+class ForwardInput(NamedTuple):
+    """The arguments of one forward: see `Llama.forward`."""
+
+    tokens: Tensor
+    positions: Tensor
+    cache: KVCache
+    mask: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """What the `count` new nodes of one cache, padded to `rows`, read and write, layer by layer (`KVCache.window`).
+
+    `bias` [heads per K/V head x rows, keys] is 0 where a row sees a key, else -inf.
+    """
+
+    count: int
+    rows: int
+    layers: list[tuple[Tensor, Tensor, Tensor]]
+    bias: Tensor
+
+
 @dataclass(frozen=True, slots=True)
 class _Layer:
     qkv: Linear  # [heads + 2 kv heads, head_dim] rows, in this order
@@ -109,7 +131,6 @@ class Llama:
         shape = (self.config.num_layers, 2, self.config.num_kv_heads, positions, self.config.head_dim)
         return KVCache(torch.zeros(shape, device=self.device))
 
-    @torch.inference_mode()
     def forward(self, tokens: Tensor, positions: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
         """Return the hidden states [N, H], after the final norm, of N new nodes.
 
@@ -117,8 +138,18 @@ class Llama:
         included); the cached prefix is always visible; None is causal. Keys and values are written after the cached
         ones, and stay invisible to later calls until `cache.keep`. Raises ValueError when the cache is full.
         """
-        layers = range(self.config.num_layers)
-        return self.final_norm(self.run_layers(self.embed(tokens), positions, cache, layers, mask))
+        return self.forward_batch([ForwardInput(tokens, positions, cache, mask)])[0]
+
+    @torch.inference_mode()
+    def forward_batch(self, inputs: Sequence[ForwardInput]) -> list[Tensor]:
+        """Do several forwards over caches of their own; all their rows share each product of the layers."""
+        windows = [self._window(each.cache, len(each.tokens), each.mask) for each in inputs]
+        padding = [(0, window.rows - window.count) for window in windows]
+        tokens = torch.cat([F.pad(each.tokens, pad) for each, pad in zip(inputs, padding, strict=True)])
+        positions = torch.cat([F.pad(each.positions, pad) for each, pad in zip(inputs, padding, strict=True)])
+        states = self.final_norm(self._run_layers(self.embed(tokens), positions, windows, range(len(self._layers))))
+        parts = states.split_with_sizes([window.rows for window in windows])
+        return [part[: window.count] for part, window in zip(parts, windows, strict=True)]
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Return the first layer's input, [N, H]."""
@@ -129,26 +160,29 @@ class Llama:
         self, hidden: Tensor, positions: Tensor, cache: KVCache, layers: range, mask: Tensor | None = None
     ) -> Tensor:
         """Run `hidden` [N, H] through consecutive layers, writing their keys and values; else as in `forward`."""
-        count = hidden.shape[0]
-        if cache.length + count > cache.capacity:
-            raise ValueError(f"{count} nodes after {cache.length} positions overflow a cache of {cache.capacity}")
-        # Padding rows cost nothing where they make the products cheaper. Their keys are never written.
-        padding = max(0, self._layers[0].qkv.cheapest_rows - count) if self._layers else 0
-        if padding:
-            hidden, positions = F.pad(hidden, (0, 0, 0, padding)), F.pad(positions, (0, padding))
+        window = self._window(cache, hidden.shape[0], mask)
+        padding = window.rows - window.count
+        hidden, positions = F.pad(hidden, (0, 0, 0, padding)), F.pad(positions, (0, padding))
+        return self._run_layers(hidden, positions, [window], layers)[: window.count]
+
+    def _run_layers(self, hidden: Tensor, positions: Tensor, windows: Sequence[_Window], layers: range) -> Tensor:
+        """Run the rows of several windows, one window's after another's, through consecutive layers."""
         cosine, sine = self._rotation(positions)
-        visible = max(cache.length + count, FEWEST_KEYS)
-        bias = self._attention_bias(mask, count, padding, cache.length, visible)
-        windows = cache.window(count, visible)
-        for layer, (keys, values, new) in zip(
-            self._layers[layers.start : layers.stop], windows[layers.start : layers.stop], strict=True
-        ):
+        rows = [window.rows for window in windows]
+        for index in layers:
+            layer = self._layers[index]
             query, fresh = self._rotate(layer.qkv(self._normalise(hidden)), cosine, sine)
-            new.copy_(fresh[:count].permute(1, 2, 0, 3))
-            hidden = layer.output.add_to(hidden, self._attend(query, keys, values, bias))
+            attended = []
+            for window, asks, writes in zip(
+                windows, query.split_with_sizes(rows), fresh.split_with_sizes(rows), strict=True
+            ):
+                keys, values, new = window.layers[index]
+                new.copy_(writes[: window.count].permute(1, 2, 0, 3))
+                attended.append(self._attend(asks, keys, values, window.bias))
+            hidden = layer.output.add_to(hidden, torch.cat(attended))
             gate, up = layer.gate_up(self._normalise(hidden)).chunk(2, dim=1)
             hidden = layer.down.add_to(hidden, F.silu(gate).mul_(up))
-        return hidden[:count]
+        return hidden
 
     def final_norm(self, hidden: Tensor) -> Tensor:
         """Apply the final norm to states [N, H]."""
@@ -210,14 +244,23 @@ class Llama:
         sine[:, :rotated] = table[:, 1:]
         return cosine, sine
 
-    def _attention_bias(self, mask: Tensor | None, count: int, padding: int, cached: int, keys: int) -> Tensor:
-        """Return the attention bias, [heads per K/V head x rows, keys]: 0 where a row sees a key, else -inf."""
+    def _window(self, cache: KVCache, count: int, mask: Tensor | None) -> _Window:
+        """Return what `count` new nodes see of a cache. Raises ValueError where it is full.
+
+        Padding rows cost nothing where they make the products cheaper. Their keys are never written.
+        """
+        cached = cache.length
+        if cached + count > cache.capacity:
+            raise ValueError(f"{count} nodes after {cached} positions overflow a cache of {cache.capacity}")
+        rows = max(count, self._layers[0].qkv.cheapest_rows if self._layers else 0)
+        keys = max(cached + count, FEWEST_KEYS)
         if mask is None:
             mask = torch.ones((count, count), dtype=torch.bool, device=self.device).tril()
-        bias = torch.zeros((count + padding, keys), device=self.device)
+        bias = torch.zeros((rows, keys), device=self.device)
         bias[:count, cached : cached + count].masked_fill_(mask.logical_not(), float("-inf"))
         bias[:, cached + count :] = float("-inf")
-        return bias.repeat(self.config.num_heads // self.config.num_kv_heads, 1)
+        shared = self.config.num_heads // self.config.num_kv_heads
+        return _Window(count, rows, cache.window(count, keys), bias.repeat(shared, 1))
 
 
 def _load_layer(weights: Mapping[str, Tensor], prefix: str, dtype: torch.dtype) -> _Layer:

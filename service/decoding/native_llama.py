@@ -7,7 +7,7 @@ a caveat.
 
 import ctypes
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -15,12 +15,12 @@ from torch import Tensor
 
 from service.decoding.kv_cache import KVCache
 from service.decoding.linear import Linear
-from service.decoding.llama import LlamaConfig, rotary_table
+from service.decoding.llama import ForwardInput, LlamaConfig, rotary_table
 from service.decoding.lm_head import LmHead
 from service.decoding.native.library import NativeUnavailableError, Shape
 from service.decoding.native_products import NativeLinear, NativeLmHead
 
-_GROUP = 64  # inputs that share a scale, as in native/int8_matrix.h
+GROUP = 64  # inputs that share a scale, as in native/int8_matrix.h
 _LANES = 16
 LAYER_WEIGHTS = (
     "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj",
@@ -98,6 +98,10 @@ class NativeLlama:
             raise MemoryError(f"no memory for a forward of {count} nodes")
         return hidden
 
+    def forward_batch(self, inputs: Sequence[ForwardInput]) -> list[Tensor]:
+        """Do several forwards, one after another: the library reads one cache at a time."""
+        return [self.forward(*each) for each in inputs]
+
     def embed(self, tokens: Tensor) -> Tensor:
         """Return the first layer's input, [N, H] float32."""
         return F.embedding(tokens, self._embedding).float()
@@ -149,7 +153,7 @@ class NativeLlama:
 
 def _refuse_unsupported(config: LlamaConfig) -> None:
     widths = (config.hidden_size, config.intermediate_size, config.num_heads * config.head_dim)
-    if any(width % _GROUP for width in widths):
-        raise NativeUnavailableError(f"the int8 kernels need multiples of {_GROUP} as widths, not {widths}")
+    if any(width % GROUP for width in widths):
+        raise NativeUnavailableError(f"the int8 kernels need multiples of {GROUP} as widths, not {widths}")
     if config.head_dim % _LANES:
         raise NativeUnavailableError(f"the int8 kernels need a multiple of {_LANES} as head_dim, not {config.head_dim}")

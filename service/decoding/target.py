@@ -1,7 +1,7 @@
 """Targets: the model that decides the tokens of a generation, with the state of what it has read."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -9,14 +9,14 @@ from torch import Tensor
 from service.decoding.heads import MedusaHeads
 from service.decoding.kv_cache import KVCache
 from service.decoding.linear import Linear
-from service.decoding.llama import LlamaConfig
+from service.decoding.llama import ForwardInput, LlamaConfig
 from service.decoding.lm_head import HiddenScores, LmHead, Scores
 from service.decoding.proposer import MOST_DRAFTED_NODES
 from service.decoding.tree import TokenTree
 
 
 class Target(Protocol):
-    """The target model of one generation at a time: `LlamaTarget`, `EarlyExitTarget` or `CompiledTarget`."""
+    """The target model with the state of one generation: `LlamaTarget`, `EarlyExitTarget` or `CompiledTarget`."""
 
     @property
     def length(self) -> int:
@@ -24,21 +24,24 @@ class Target(Protocol):
         ...
 
     @property
-    def most_nodes(self) -> int:
-        """Number of nodes that the next forward can read."""
+    def most_run(self) -> int:
+        """Number of tokens already emitted that the next forward can read."""
         ...
 
-    @property
-    def most_drafted_nodes(self) -> int:
-        """Number of those that may be drafted below tokens already emitted."""
+    def room(self, run: int) -> int:
+        """Return how many drafted nodes the next forward can read below so many tokens already emitted."""
         ...
 
     def begin(self, prompt_tokens: int, max_tokens: int) -> None:
         """Forget everything and prepare a new generation. Raises ValueError where it does not fit."""
         ...
 
-    def forward(self, tree: TokenTree) -> Scores:
-        """Read a tree and return scores with a row for its root and one for each node after it."""
+    @classmethod
+    def forward(cls, targets: Sequence[Self], trees: Sequence[TokenTree]) -> list[Scores]:
+        """Read a tree of each of several generations at once.
+
+        Returns for each tree scores with a row for its root and one for each node after it.
+        """
         ...
 
     def commit(self, path: Sequence[int]) -> int:
@@ -81,6 +84,9 @@ class CausalLM(Protocol):
 
     def forward(self, tokens: Tensor, positions: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor: ...
 
+    def forward_batch(self, inputs: Sequence[ForwardInput]) -> list[Tensor]:
+        """Do several forwards over caches of their own, at once where that is cheaper."""
+
     def run_layers(self, hidden: Tensor, positions: Tensor, cache: KVCache, layers: range) -> Tensor:
         """Run `hidden` [N, H] of a chain, which may be overwritten, through more layers. Else as in `forward`."""
         ...
@@ -94,32 +100,54 @@ class CausalLM(Protocol):
     def logits(self, hidden: Tensor, token_ids: Tensor | None = None) -> Tensor: ...
 
 
-class LlamaTarget:
-    """A model on PyTorch with the K/V cache of one generation, and its Medusa heads where it has them."""
-
-    most_drafted_nodes = MOST_DRAFTED_NODES
+class TargetWithHeads:
+    """The part of a target that turns hidden states into scores: the LM head, and Medusa heads where it has them."""
 
     _run: int  # number of run nodes in the tree just read
     _hidden: Tensor  # [N, H], states of its nodes
     _last: Tensor  # [H], state of the last kept position
 
+    def __init__(self, lm_head: LmHead, heads: MedusaHeads | None) -> None:
+        self._lm_head = lm_head
+        self._heads = heads
+
+    @property
+    def num_heads(self) -> int:
+        return self._heads.num_heads if self._heads else 0
+
+    def head_scores(self) -> Scores:
+        """Return the heads' scores after the last kept position. Raises ValueError for a model without heads."""
+        if self._heads is None:
+            raise ValueError("this target has no Medusa heads")
+        return self._heads.scores(self._lm_head, self._last)
+
+    def take(self, tree: TokenTree, hidden: Tensor) -> Scores:
+        """Take the hidden states [N, H] of the tree just read, and return its scores."""
+        self._run, self._hidden = tree.run, hidden
+        return HiddenScores(self._lm_head, hidden[tree.root :])
+
+
+class LlamaTarget(TargetWithHeads):
+    """A model on PyTorch with the K/V cache of one generation."""
+
+    most_drafted_nodes = MOST_DRAFTED_NODES
+
     def __init__(self, model: CausalLM, cache: KVCache, heads: MedusaHeads | None = None) -> None:
         """Use `cache`, which should have room for a tree beyond prompt and plan: what does not fit is not drafted."""
+        super().__init__(model.lm_head, heads)
         self.model = model
         self.cache = cache
-        self._heads = heads
 
     @property
     def length(self) -> int:
         return self.cache.length
 
     @property
-    def most_nodes(self) -> int:
+    def most_run(self) -> int:
         return self.cache.capacity - self.cache.length
 
-    @property
-    def num_heads(self) -> int:
-        return self._heads.num_heads if self._heads else 0
+    def room(self, run: int) -> int:
+        return min(self.most_run - run, self.most_drafted_nodes)
 
     def begin(self, prompt_tokens: int, max_tokens: int) -> None:
         """Prepare a new generation. Raises ValueError where prompt and plan fit neither the model nor the cache."""
@@ -127,10 +155,10 @@ class LlamaTarget:
             raise ValueError(f"{prompt_tokens} prompt tokens and {max_tokens} more do not fit the model or the cache")
         self.cache.reset()
 
-    def forward(self, tree: TokenTree) -> Scores:
-        self._run = tree.run
-        self._hidden = self._read(tree)
-        return HiddenScores(self.model.lm_head, self._hidden[tree.root :])
+    @classmethod
+    def forward(cls, targets: Sequence[Self], trees: Sequence[TokenTree]) -> list[Scores]:
+        states = cls._read(targets, trees)
+        return [target.take(tree, hidden) for target, tree, hidden in zip(targets, trees, states, strict=True)]
 
     def commit(self, path: Sequence[int]) -> int:
         """Keep the whole path."""
@@ -138,13 +166,12 @@ class LlamaTarget:
         self._last = self._hidden[path[-1] if path else self._run - 1]
         return len(path)
 
-    def head_scores(self) -> Scores:
-        """Return the heads' scores after the last kept position. Raises ValueError for a model without heads."""
-        if self._heads is None:
-            raise ValueError("this target has no Medusa heads")
-        return self._heads.scores(self.model.lm_head, self._last)
-
-    def _read(self, tree: TokenTree) -> Tensor:
-        """Return the hidden states [N, H] of the nodes."""
-        tokens, positions, mask = tree.tensors(self.model.device)
-        return self.model.forward(tokens, positions, self.cache, mask)
+    @classmethod
+    def _read(cls, targets: Sequence[Self], trees: Sequence[TokenTree]) -> list[Tensor]:
+        """Return the hidden states [N, H] of each tree's nodes."""
+        model = targets[0].model
+        inputs = []
+        for target, tree in zip(targets, trees, strict=True):
+            tokens, positions, mask = tree.tensors(model.device)
+            inputs.append(ForwardInput(tokens, positions, target.cache, mask))
+        return model.forward_batch(inputs)

@@ -91,8 +91,9 @@ class OpenAiSettings(BaseModel):
 class EngineConfig(BaseModel):
     """A model folder, the engine that runs it, and its options. Settings make paths absolute.
 
-    `threads` is the number of torch threads in each replica. A cancelled replica has `grace_seconds` to become free
-    again. `replica_python` runs replicas where the model's libraries are not this interpreter's.
+    `threads` is the number of torch threads in each replica, `batch_size` how many requests one decodes together. A
+    cancelled replica has `grace_seconds` to become free again. `replica_python` runs replicas where the model's
+    libraries are not this interpreter's.
     """
 
     model_config = _FROZEN
@@ -107,6 +108,7 @@ class EngineConfig(BaseModel):
     draft_model_dir: Path | None = None
     kernel: KernelChoice = "auto"
     replica_python: Path | None = None
+    batch_size: int = 1
     grace_seconds: float = GRACE_SECONDS
     neuron: NeuronSettings = NeuronSettings()
     triton: TritonSettings = TritonSettings()

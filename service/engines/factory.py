@@ -51,7 +51,10 @@ def source_from_json(config: Mapping[str, Any]) -> ModelSource:
 
 
 def make_engine(config: EngineConfig, source: ModelSource, number: int) -> Engine:
-    """Make replica `number` of a model, not yet started. Raises EngineUnavailableError when packages are missing."""
+    """Make engine `number` of a model, not yet started; a replica that decodes batches has one for each of its slots.
+
+    Raises EngineUnavailableError when packages are missing.
+    """
     if config.engine == "triton":
         return _triton_engine(config, source, number)
     if config.engine == "openai":
@@ -61,7 +64,8 @@ def make_engine(config: EngineConfig, source: ModelSource, number: int) -> Engin
     from service.engines.worker.replica import ReplicaEngine
 
     if config.engine == "neuron":  # each replica takes its own NeuronCores, chosen by its number
-        source = replace(source, arguments={**source.arguments, "number": number})
+        arguments = {**source.arguments, "number": number // config.batch_size}
+        source = replace(source, arguments=arguments, slots=config.batch_size)
     return ReplicaEngine(source, threads=config.threads, grace_seconds=config.grace_seconds)
 
 

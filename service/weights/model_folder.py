@@ -45,7 +45,9 @@ __all__ = [
     "ModelFolderError",
     "base_folder",
     "load_early_exit",
+    "load_heads",
     "load_model",
+    "load_prefill_head",
     "merge_adapter",
     "read_card",
 ]
@@ -121,12 +123,11 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
             weights[name] = weights[name].to(dtype)
             if not weights[name].isfinite().all():  # int8 would make numbers of them, and wrong plans
                 raise ValueError(f"{name} holds values that are no numbers: it is damaged, or too large for {dtype}")
-        heads_path = model_dir / "medusa_heads.safetensors"
-        heads = MedusaHeads.load(heads_path) if heads_path.is_file() else None
+        heads = load_heads(model_dir)
         tree: list[list[int]] = _optional_list(model_dir / "medusa_tree.json")
         path = model_dir / "drafting.json"
         drafting = Drafting.model_validate_json(path.read_text(encoding="utf-8")) if path.is_file() else Drafting()
-        prefill_head = _prefill_head(model_dir, tokenizer, config.hidden_size)
+        prefill_head = load_prefill_head(model_dir, tokenizer, config.hidden_size)
         encoded = [tokenizer.encode(text, add_special_tokens=False).ids for text in drafting.prefill_draft]
     except LayoutError as error:
         raise ModelFolderError(f"The model in {model_dir} cannot be read: {error}") from error
@@ -162,7 +163,17 @@ def load_early_exit(model_dir: Path) -> EarlyExit | None:
     return EarlyExit(card.layers, ChainShape(card.longest, card.p_min), tuned_lens)
 
 
-def _prefill_head(model_dir: Path, tokenizer: Tokenizer, hidden_size: int) -> PrefillHead | None:
+def load_heads(model_dir: Path) -> MedusaHeads | None:
+    """Read a model folder's Medusa heads, where it has them. Raises ValueError or SafetensorError."""
+    path = model_dir / "medusa_heads.safetensors"
+    return MedusaHeads.load(path) if path.is_file() else None
+
+
+def load_prefill_head(model_dir: Path, tokenizer: Tokenizer, hidden_size: int) -> PrefillHead | None:
+    """Read a model folder's prefill head, where it has one, for embeddings of a width.
+
+    Raises ValueError, SafetensorError or ModelFolderError.
+    """
     path = model_dir / "prefill_head.json"
     if not path.is_file():
         return None

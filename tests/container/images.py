@@ -80,7 +80,12 @@ class Store:
         self._make_base()
         self._download("pip==26.3", files=("requirements.txt", "requirements-torch.txt"))
         self._download("--no-deps", WHEEL, _FOR_OLDER_PYTHON)
-        arguments: dict[str, Any] = {"REQUIREMENTS": "requirements.txt", "TORCH": "requirements-torch.txt", "REPLICA": "", "TRITON": ""}
+        arguments: dict[str, Any] = {
+            "REQUIREMENTS": "requirements.txt",
+            "TORCH": "requirements-torch.txt",
+            "REPLICA": "",
+            "TRITON": "",
+        }
         return self._bud("localhost/peakplan-test", BASE=_BASE, **arguments)
 
     def build_for_neuron(self) -> str:

@@ -94,7 +94,17 @@ def test_a_replica_finds_all_it_imports_in_its_own_environment() -> None:
 def test_what_a_neuron_image_installs_is_there_for_its_python(file: str, tmp_path: Path) -> None:
     """AWS's Neuron container has conda's Python 3.12, and the image no compiler; dependencies are in the files."""
     uv = Path(sys.executable).with_name("uv")
-    command: list[str | Path] = [uv, "pip", "install", "--dry-run", "--no-deps", "--only-binary", ":all:", "--python-version", "3.12"]
+    command: list[str | Path] = [
+        uv,
+        "pip",
+        "install",
+        "--dry-run",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "--python-version",
+        "3.12",
+    ]
     command += ["--target", tmp_path, "--requirement", REPOSITORY / file]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -177,7 +177,7 @@ def test_only_chains_are_verified() -> None:
     tree.add(tree.root, 3)
 
     with pytest.raises(ValueError, match="self-speculation verifies chains"):
-        target.forward(tree)
+        target.forward([target], [tree])
 
 
 def test_a_chain_that_nothing_drafted_is_read_whole() -> None:
@@ -185,9 +185,9 @@ def test_a_chain_that_nothing_drafted_is_read_whole() -> None:
     cache = model.new_cache(8)
     target, _ = early_exit(model, 1).begin(cache)
 
-    target.forward(TokenTree(TOKENS[:4]))
+    target.forward([target], [TokenTree(TOKENS[:4])])
     target.commit([])
-    target.forward(TokenTree(TOKENS[4:6], start=4))
+    target.forward([target], [TokenTree(TOKENS[4:6], start=4)])
     target.commit([])
 
     fresh = model.new_cache(6)

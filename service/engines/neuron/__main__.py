@@ -44,6 +44,7 @@ def _parser(settings: Settings) -> argparse.ArgumentParser:
     compiling.add_argument("--max-new-tokens", type=int, default=0, help="longest answer; 0: the model's own limit")
     compiling.add_argument("--sequence-length", type=int, default=512, help=described["sequence_length"])
     compiling.add_argument("--context-buckets", default="", help=f"{described['context_buckets']}; such as 32,384")
+    compiling.add_argument("--batch-size", type=int, default=1, help=described["batch_size"])
     compiling.add_argument("--speculation-length", type=int, default=0, help=described["speculation_length"])
     compiling.add_argument(
         "--allow-chain", action="store_true", help="compile a chain tree where the K/V patch does not know this NxDI"
@@ -66,6 +67,7 @@ def _compile(arguments: argparse.Namespace, settings: Settings) -> Manifest:
         max_new_tokens=arguments.max_new_tokens or read_card(arguments.model).max_tokens,
         sequence_length=arguments.sequence_length,
         context_buckets=tuple(int(length) for length in arguments.context_buckets.split(",") if length),
+        batch_size=arguments.batch_size,
         speculation_length=arguments.speculation_length,
         dtype=arguments.dtype,
     )

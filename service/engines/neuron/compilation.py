@@ -12,9 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from service.engines.neuron.configuration import CompileSettings, MedusaShape, chain, neuron_arguments
 from service.engines.neuron.manifest import (
     COMPILED_MODEL,
+    HOST_WEIGHTS,
     TOKENIZER,
     Manifest,
     ManifestError,
@@ -24,12 +27,12 @@ from service.engines.neuron.manifest import (
 )
 from service.engines.neuron.nxdi import Driver
 from service.engines.neuron.packages import SDK
-from service.weights.checkpoint import read_config, read_lm_head
+from service.weights.checkpoint import EMBEDDING, LM_HEAD, read_config, read_lm_head, read_weights
 from service.weights.exporting import export_model
-from service.weights.head_layouts import LAYOUTS, read_heads
+from service.weights.head_layouts import PEAKPLAN, read_heads, save_tensors
 from service.weights.model_folder import read_card
 
-_NXDI = LAYOUTS["nxdi"]
+_NXDI_HEADS = "medusa_heads.pt"
 _TREE = "medusa_tree.json"
 
 
@@ -52,7 +55,7 @@ def compile_model(
         raise ManifestError(f"{output} is not empty; name a new folder")
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=".checkpoint-") as scratch:
-        checkpoint = export_model(model_dir, cache_dir, _NXDI, Path(scratch) / "checkpoint").folder
+        checkpoint = export_model(model_dir, cache_dir, PEAKPLAN, Path(scratch) / "checkpoint").folder
         model = medusa_shape(checkpoint)
         neuron_arguments(model, settings)  # before patching: errors here do not depend on the tree
         relocates = driver.persist_relocation()
@@ -66,15 +69,18 @@ def compile_model(
             model = replace(model, tree=chain(model.num_heads))
             settings = settings.model_copy(update={"speculation_length": model.num_heads + 2})  # root and free row
         arguments = neuron_arguments(model, settings)
+        torch.save({}, checkpoint / _NXDI_HEADS)  # NxDI wants the file; the heads are multiplied on the host
         driver.compile(checkpoint, output, arguments)
         shutil.copy(checkpoint / TOKENIZER, output / TOKENIZER)
+        weights = read_weights(checkpoint)
+        save_tensors({name: weights[name] for name in (EMBEDDING, LM_HEAD) if name in weights}, output / HOST_WEIGHTS)
     return _write_manifest(model_dir, output, settings, packages, arguments, relocates=relocates)
 
 
 def medusa_shape(checkpoint: Path) -> MedusaShape:
     """Return an exported checkpoint's shape. Raises LayoutError for heads whose names or shapes NxDI cannot match."""
     config = read_config(checkpoint)
-    heads, tree = checkpoint / _NXDI.file, checkpoint / _TREE
+    heads, tree = checkpoint / PEAKPLAN.file, checkpoint / _TREE
     count = read_heads(heads, read_lm_head(checkpoint, config)).heads.count if heads.is_file() else 0
     choices: list[list[int]] = json.loads(tree.read_text(encoding="utf-8")) if tree.is_file() else []
     return MedusaShape(config.vocab_size, count, tuple(map(tuple, choices)), config.num_heads, config.num_kv_heads)

@@ -43,6 +43,7 @@ class CompileSettings(BaseModel):
     context_buckets: tuple[int, ...] = Field(
         default=(), description="prompt lengths compiled; none: 32, 64, 128 and the longest"
     )
+    batch_size: int = Field(default=1, ge=1, description="requests that a replica decodes together")
     speculation_length: int = Field(default=0, ge=0, description="rows of a step; 0: the tree's nodes and the root")
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
 
@@ -69,7 +70,7 @@ def neuron_arguments(model: MedusaShape, settings: CompileSettings) -> dict[str,
     buckets = sorted(set(settings.context_buckets)) or _default_buckets(settings.max_prompt_tokens, rows)
     arguments = {
         "target": settings.chip,
-        "batch_size": 1,
+        "batch_size": settings.batch_size,
         "tp_degree": settings.tensor_parallel,
         "torch_dtype": settings.dtype,
         "padding_side": "right",
@@ -105,9 +106,9 @@ def forward_shape(arguments: Mapping[str, Any]) -> ForwardShape:
     return ForwardShape(
         num_heads=arguments["num_medusa_heads"],
         rows=arguments["medusa_speculation_length"],
-        candidates=_sampling(arguments)["global_topk"],
         max_context_length=arguments["max_context_length"],
         seq_len=arguments["seq_len"],
+        batch_size=arguments.get("batch_size", 1),
     )
 
 
@@ -155,8 +156,8 @@ def argument_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
 
 _OFF = {
     "async_mode": "its outputs are not there when the loop needs them",
-    "is_continuous_batching": "Medusa decodes one sequence",
-    "token_generation_batches": "Medusa decodes one sequence",
+    "is_continuous_batching": "prompts are read as trees, by the graph of all sequences",
+    "token_generation_batches": "every step is of all sequences",
     "is_block_kv_layout": "nodes are moved in a contiguous cache",
     "is_prefix_caching": "nodes are moved in a contiguous cache",
     "flash_decoding_enabled": "nodes are moved in a contiguous cache",
@@ -174,8 +175,6 @@ _OFF = {
 
 
 def _mode_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
-    if arguments.get("batch_size", 1) != 1:
-        yield f"batch_size {arguments['batch_size']}: Medusa decodes one sequence. Use 1, and more replicas"
     if arguments.get("padding_side", "right") != "right":
         yield "padding_side left: tree rows are written at positions counted from the left. Use right"
     yield from (f"{name} is on: {reason}. Leave it out" for name, reason in _OFF.items() if arguments.get(name))
@@ -216,7 +215,6 @@ def _length_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
     shape = ForwardShape(
         num_heads=arguments.get("num_medusa_heads", 0),
         rows=arguments.get("medusa_speculation_length", 0),
-        candidates=CANDIDATES,
         max_context_length=arguments["max_context_length"],
         seq_len=arguments["seq_len"],
     )

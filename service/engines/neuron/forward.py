@@ -1,67 +1,55 @@
-"""A compiled Medusa model as the decoding loop's target: it reads a prompt or a tree, and keeps what was accepted.
+"""A compiled model as the decoding loop's target: it reads prompts and trees, and keeps what was accepted.
 
-The forward contract of NxDI's Medusa models (neuronx-distributed-inference 0.8, `models/model_base.py` and
-`utils/hf_adapter.py`), batch 1, K heads, a graph compiled for L rows, C candidates of each row coming back:
+The forward contract of our graph in NxDI (`graph.py`), compiled for B sequences of H wide states, L rows and K heads:
 
-    prompt  forward(input_ids [1, n], attention_mask ones [1, n], position_ids 0..n-1)
-            -> hidden_states: token ids [K+1, 1, C], best first, of the last position
-    tree    forward(input_ids [1, L], attention_mask ones [1, n], position_ids [1, L], medusa_args=(
-                accepted_indices [1, K+1], current_length [1, K+1], mask [1, L, L], scatter_index [1, L]))
-            -> hidden_states: token ids [K+1, 1, L, C]
+    tree    forward(input_ids [B, L], attention_mask [B, n], position_ids [B, L], medusa_args=(
+                accepted_indices [B, K+1], current_length [B, K+1], mask [B, L, L], scatter_index [B, L]))
+            -> hidden_states [B, L, H] of all rows
+    prompt  forward(input_ids [B, n], attention_mask ones [B, n], position_ids 0..n-1 [B, n]), n > L
+            -> hidden_states [B, 1, H] of the last position
 
-Entry 0 of the first axis is the LM head's, entry 1 + i head i's. A row sees the first n cached positions and the rows
-that `mask` names. Before it reads, a step moves the keys and values at the positions `accepted_indices` to those in
-`current_length`; then it writes its own rows at `scatter_index`. Nothing is moved out of bounds or checked. The tree's
-shape is an input like the tokens: only L is compiled in.
+States are after the final norm: the heads and the LM head are multiplied here on the host, for the tokens that the
+grammar allows and no others, so that a choice is exact however unlikely the model holds it. A row sees the cached
+positions that `attention_mask` names and the rows that `mask` names. Before it reads, a step moves the keys and values
+at the positions `accepted_indices` to those in `current_length`; then it writes its own rows at `scatter_index`.
+Nothing is moved out of bounds or checked. The tree's shape is an input like the tokens: only L is compiled in. A prompt
+that fits L rows is a tree too, with drafted nodes below it; a longer one takes the prompt's graph.
 
 Stock NxDI moves keys and values only in the view that the step itself reads and then writes the unmoved cache back
 (docs/decisions/0012). `relocates` tells whether the graph was compiled with our patch; where it was not, no move is
-requested, and nodes that were accepted out of place are read again.
-
-The last row of every step is left free at position 0: NxDI gathers its rows' hidden states from the lowest position on,
-which is right only for position 0. This module knows tokens and positions, but no text, grammar or Neuron package.
-
-The C candidates are the best tokens of the whole vocabulary, best first; their order is all that is known. Those before
-the first legal one are illegal, so the first legal one is the best legal token there is, exactly. Where none of the C
-is legal, the best legal token is unknown on the host: the generation fails, and no token is invented.
+requested, and nodes that were accepted out of place are read again. This module knows tokens and positions, but no
+text, grammar or Neuron package.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, Self
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from service.decoding.constraint import GrammarError
-from service.decoding.lm_head import Scores
+from service.decoding.heads import MedusaHeads
+from service.decoding.lm_head import LmHead, Scores
 from service.decoding.proposer import MOST_DRAFTED_NODES
+from service.decoding.target import TargetWithHeads
 from service.decoding.tree import TokenTree, ancestor_mask
 
 MedusaArguments = tuple[Tensor, Tensor, Tensor, Tensor]
-
-_OUTSIDE = -1000.0  # a score far below every rank, and finite: softmax of it is 0
 
 
 class ForwardContractError(RuntimeError):
     """Raised when the compiled model's answer violates the contract."""
 
 
-class OutsideCandidatesError(GrammarError):
-    """Raised when no candidate of a row is legal, though the grammar goes on."""
-
-
 class ForwardOutput(Protocol):
-    """The output of NxDI: token ids under a Hugging Face field name."""
+    """The output of NxDI: states under a Hugging Face field name."""
 
     @property
     def hidden_states(self) -> Tensor: ...
 
 
 class CompiledModel(Protocol):
-    """NxDI's `NeuronLlamaForCausalLM`, or any other model that follows the contract above."""
+    """NxDI's model with our graph, or any other model that follows the contract above."""
 
     def forward(
         self,
@@ -75,82 +63,51 @@ class CompiledModel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ForwardShape:
-    """The shape of a graph: K heads, L rows, C candidates for each row, and the longest prompt and sequence."""
+    """The shape of a graph: K heads, L rows, the longest prompt and sequence, and B sequences at once."""
 
     num_heads: int
     rows: int
-    candidates: int
     max_context_length: int
     seq_len: int
-
-    @property
-    def most_nodes(self) -> int:
-        """Number of nodes that one step may read; the last row stays free."""
-        return self.rows - 1
+    batch_size: int = 1
 
     def needed(self, prompt: int, new: int) -> int:
         """Return how many cache positions a prompt and `new` tokens may touch, as a step writes all its rows."""
         return prompt + new + self.num_heads + 1 + self.rows
 
 
-class CandidateScores:
-    """`Scores` from ranks: 0 for a row's best candidate, -1 for its second, far less for every other token."""
-
-    def __init__(self, candidates: NDArray[np.int64]) -> None:
-        """Take `candidates` [rows, C], best first."""
-        self._candidates = candidates
-
-    def of(self, row: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the scores of `token_ids` (ascending, at least one)."""
-        scores = np.full(token_ids.size, _OUTSIDE, dtype=np.float32)
-        candidates = self._candidates[row]
-        places = np.searchsorted(token_ids, candidates).clip(max=token_ids.size - 1)
-        found = np.flatnonzero(token_ids[places] == candidates)
-        scores[places[found]] = -found
-        return scores
-
-
-class LegalCandidateScores(CandidateScores):
-    """`CandidateScores` that decide the model's own choice, which must therefore be among the candidates."""
-
-    def of(self, row: int, token_ids: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Return the scores of `token_ids`. Raises OutsideCandidatesError where none of them is a candidate."""
-        scores = super().of(row, token_ids)
-        if scores.max() == _OUTSIDE:
-            raise OutsideCandidatesError(
-                f"none of the {self._candidates.shape[1]} candidates that the device gave is legal here"
-            )
-        return scores
-
-
-class CompiledTarget:
-    """A compiled model and the state of its cache: `length` positions are kept, some still to be moved into place.
+class CompiledTarget(TargetWithHeads):
+    """One of a compiled model's sequences: `length` positions are kept, some still to be moved into place.
 
     A node that cannot be moved is not kept and is read again, so tokens never depend on how much a step has room for.
     """
 
-    def __init__(self, model: CompiledModel, shape: ForwardShape, *, relocates: bool) -> None:
+    def __init__(
+        self,
+        model: CompiledModel,
+        shape: ForwardShape,
+        lm_head: LmHead,
+        heads: MedusaHeads | None,
+        *,
+        relocates: bool = True,
+        sequence: int = 0,
+    ) -> None:
+        """Use sequence number `sequence` of the graph."""
+        super().__init__(lm_head, heads)
         self.shape = shape
         self.length = 0
         self._model = model
+        self._sequence = sequence
         self._most_moves = shape.num_heads + 1 if relocates else 0
         self._moves: list[tuple[int, int]] = []  # (from, to), absolute; done by the next step
-        self._run = 0  # number of run nodes in the tree just read
-        self._candidates: NDArray[np.int64]  # [K+1, N - root, C], of its root and the nodes after it
-        self._guesses: NDArray[np.int64]  # [K, C], the heads' guesses after the last kept position
 
     @property
-    def most_nodes(self) -> int:
-        return self.shape.most_nodes if self.length else self.shape.max_context_length
+    def most_run(self) -> int:
+        """A prompt may be longer than a step: it has a graph of its own, where a sequence is alone."""
+        return self.shape.rows if self.length or self.shape.batch_size > 1 else self.shape.max_context_length
 
-    @property
-    def most_drafted_nodes(self) -> int:
-        """Zero while the prompt is read: that graph takes a chain and answers for its last token only."""
-        return MOST_DRAFTED_NODES if self.length else 0
-
-    @property
-    def num_heads(self) -> int:
-        return self.shape.num_heads
+    def room(self, run: int) -> int:
+        return min(max(self.shape.rows - run, 0), MOST_DRAFTED_NODES)
 
     def begin(self, prompt_tokens: int, max_tokens: int) -> None:
         """Prepare a new generation. Raises ValueError for a prompt that does not fit the compiled lengths."""
@@ -166,17 +123,14 @@ class CompiledTarget:
             )
         self.length, self._moves = 0, []
 
-    def forward(self, tree: TokenTree) -> Scores:
-        """Read a tree; the first forward of a generation takes only a chain. Raises ForwardContractError.
-
-        The scores raise OutsideCandidatesError where no candidate is legal.
-        """
-        self._run = tree.run
-        if self.length:
-            self._candidates = self._read_tree(tree)[:, tree.root : len(tree.tokens)]
-        else:
-            self._candidates = self._read_prompt(tree.tokens)
-        return LegalCandidateScores(self._candidates[0])
+    @classmethod
+    def forward(cls, targets: Sequence[Self], trees: Sequence[TokenTree]) -> list[Scores]:
+        """Read a tree of each of several sequences in one call. Raises ForwardContractError."""
+        first, tree = targets[0], trees[0]
+        if len(tree.tokens) > first.shape.rows:
+            return [first.take(tree, first._read_prompt(tree))]
+        states = first._read(targets, trees)
+        return [target.take(tree, states[target._sequence]) for target, tree in zip(targets, trees, strict=True)]
 
     def commit(self, path: Sequence[int]) -> int:
         """Keep as many nodes as possible: those out of place are moved, at most K+1 of them."""
@@ -189,59 +143,66 @@ class CompiledTarget:
             kept += 1
         self.length += kept
         kept -= self._run
-        self._guesses = self._candidates[1:, path[kept - 1] - self._run + 1 if kept else 0]
+        self._last = self._hidden[path[kept - 1] if kept else self._run - 1]
         return kept
 
-    def head_scores(self) -> Scores:
-        return CandidateScores(self._guesses)
-
-    def _read_prompt(self, tokens: Sequence[int]) -> NDArray[np.int64]:
-        positions = torch.arange(len(tokens))
+    def _read_prompt(self, tree: TokenTree) -> Tensor:
+        """Read a prompt that is longer than a step; of its states only the last is known."""
+        count = len(tree.tokens)
         output = self._model.forward(
-            input_ids=torch.tensor([tokens]),
-            attention_mask=torch.ones(1, len(tokens), dtype=torch.long),
-            position_ids=positions[None],
+            input_ids=torch.tensor([tree.tokens]),
+            attention_mask=torch.ones(1, count, dtype=torch.long),
+            position_ids=torch.arange(count)[None],
         )
-        return self._checked(output, (self.shape.num_heads + 1, 1, self.shape.candidates))
+        return _states(output, (1, 1))[0].expand(count, -1)
 
-    def _read_tree(self, tree: TokenTree) -> NDArray[np.int64]:
-        rows, start, count = self.shape.rows, self.length, len(tree.tokens)
-        if count > self.shape.most_nodes or start + rows > self.shape.seq_len:
-            raise ValueError(
-                f"{count} nodes after {start} positions do not fit a graph of {rows} rows and {self.shape.seq_len} "
-                "positions"
-            )
-        tokens = torch.zeros(1, rows, dtype=torch.long)
-        tokens[0, :count] = torch.tensor(tree.tokens)
-        positions = torch.full((1, rows), start)
-        positions[0, :count] += torch.tensor(tree.depths)
-        positions[0, -1] = 0
-        mask = torch.eye(rows, dtype=torch.long)
-        mask[:count, :count] = ancestor_mask(tree.parents)
-        arguments = (*self._due_moves(), mask[None], torch.arange(start, start + rows)[None])
+    def _read(self, targets: Sequence[Self], trees: Sequence[TokenTree]) -> Tensor:
+        """Return the states [B, L, H] of a step; what the other sequences read is written where nothing is kept."""
+        batch, rows = self.shape.batch_size, self.shape.rows
+        seen = max(1, *(target.length for target in targets))
+        tokens = torch.zeros(batch, rows, dtype=torch.long)
+        visible = torch.zeros(batch, seen, dtype=torch.long)
+        positions = torch.zeros(batch, rows, dtype=torch.long)
+        masks = torch.eye(rows, dtype=torch.long).repeat(batch, 1, 1)
+        moves = torch.zeros(2, batch, self.shape.num_heads + 1, dtype=torch.long)
+        slots = torch.arange(self.shape.seq_len - rows, self.shape.seq_len).repeat(batch, 1)
+        for target, tree in zip(targets, trees, strict=True):
+            row, start, count = target._sequence, target.length, len(tree.tokens)
+            if count > rows or start + rows > self.shape.seq_len:
+                raise ValueError(
+                    f"{count} nodes after {start} positions do not fit a graph of {rows} rows and {self.shape.seq_len} "
+                    "positions"
+                )
+            tokens[row, :count] = torch.tensor(tree.tokens)
+            visible[row, :start] = 1
+            positions[row] = start
+            positions[row, :count] += torch.tensor(tree.depths)
+            masks[row, :count, :count] = ancestor_mask(tree.parents)
+            moves[:, row] = target._due_moves()
+            slots[row] = torch.arange(start, start + rows)
         output = self._model.forward(
             input_ids=tokens,
-            attention_mask=torch.ones(1, start, dtype=torch.long),
+            attention_mask=visible,
             position_ids=positions,
-            medusa_args=arguments,
+            medusa_args=(moves[0], moves[1], masks, slots),
         )
-        candidates = self._checked(output, (self.shape.num_heads + 1, 1, rows, self.shape.candidates))
-        self._moves = []
-        return candidates[:, 0]
+        states = _states(output, (batch, rows))
+        for target in targets:
+            target._moves = []
+        return states
 
-    def _due_moves(self) -> tuple[Tensor, Tensor]:
-        """Return `accepted_indices` and `current_length` [1, K+1], padded with moves of a free position to itself."""
+    def _due_moves(self) -> Tensor:
+        """Return the moves, [2, K+1]: from where, to where; those not needed move a free position to itself."""
         free = range(self.length, self.length + self.shape.num_heads + 1 - len(self._moves))
-        moves = [*self._moves, *((position, position) for position in free)]
-        source, target = zip(*moves, strict=True)
-        return torch.tensor([source]), torch.tensor([target])
+        return torch.tensor([*self._moves, *((position, position) for position in free)]).T
 
-    def _checked(self, output: ForwardOutput, expected: tuple[int, ...]) -> NDArray[np.int64]:
-        candidates = output.hidden_states
-        if tuple(candidates.shape) != expected:
-            raise ForwardContractError(
-                f"the compiled model gave token ids of shape {list(candidates.shape)}, not {list(expected)}: it was "
-                "compiled for another configuration. Compile it again (make compile)"
-            )
-        numbers: NDArray[np.int64] = candidates.cpu().numpy().astype(np.int64)
-        return numbers
+
+def _states(output: ForwardOutput, expected: tuple[int, int]) -> Tensor:
+    """Return the states [B, rows, H] as float32."""
+    states = output.hidden_states
+    if states.ndim != 3 or tuple(states.shape[:2]) != expected or not states.is_floating_point():
+        raise ForwardContractError(
+            f"the compiled model gave {states.dtype} of shape {list(states.shape)}, not hidden states "
+            f"{[*expected, 'hidden size']}: it was compiled for another configuration. Compile it again (make compile)"
+        )
+    return states.cpu().float()

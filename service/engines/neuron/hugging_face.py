@@ -1,10 +1,11 @@
 """Hugging Face's `generate` for scripts written against NxDI's Medusa, over our own loop.
 
-    model = NeuronLlamaForCausalLM(compiled); model.load(compiled)
-    ids = MedusaGenerator(model).generate(input_ids, assistant_model=model, max_new_tokens=128)
+    model = NXDI.load(compiled)
+    weights = load_file(compiled / HOST_WEIGHTS)
+    generator = MedusaGenerator(model, LmHead(weights.get(LM_HEAD, weights[EMBEDDING])), load_heads(model_dir))
+    ids = generator.generate(input_ids, assistant_model=model, max_new_tokens=128)
 
-It replaces `HuggingFaceGenerationAdapter(model)`. Artifacts compiled by stock NxDI are decoded correctly as they are:
-what a stock graph loses is read again. Pass `relocates=True` for those that `make compile` wrote with the patch.
+It replaces `HuggingFaceGenerationAdapter(model)`, over artifacts of `make compile`: stock NxDI's give no hidden states.
 Greedy, one sequence, as Medusa is in NxDI; whatever would have to be ignored is refused instead.
 """
 
@@ -17,11 +18,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from service.decoding.generation import generate
+from service.decoding.heads import MedusaHeads
+from service.decoding.lm_head import LmHead
 from service.decoding.medusa import MedusaProposer
 from service.decoding.tree import MedusaTree
 from service.engines.neuron.configuration import arguments_of, forward_shape
 from service.engines.neuron.forward import CompiledTarget
-from service.engines.neuron.nxdi import with_free_row
 
 _WITHOUT_EFFECT = {
     "pad_token_id",
@@ -62,15 +64,16 @@ class Unconstrained:
 class MedusaGenerator:
     """Hugging Face's `generate` over a loaded NxDI Medusa model."""
 
-    def __init__(self, model: Any, *, relocates: bool = False) -> None:
-        """Take a loaded model. Raises ConfigurationError for a NeuronConfig that Medusa would silently get wrong."""
+    def __init__(self, model: Any, lm_head: LmHead, heads: MedusaHeads, *, relocates: bool = True) -> None:
+        """Take a loaded model and the host's part of it.
+
+        Raises ConfigurationError for a NeuronConfig that Medusa would silently get wrong.
+        """
         arguments = arguments_of(model.neuron_config)
-        shape = forward_shape(arguments)
         self._model = model
-        self._target = CompiledTarget(with_free_row(model), shape, relocates=relocates)
-        self._proposer = MedusaProposer(
-            self._target, MedusaTree.from_choices(arguments["medusa_tree"], shape.num_heads)
-        )
+        self._target = CompiledTarget(model, forward_shape(arguments), lm_head, heads, relocates=relocates)
+        tree = MedusaTree.from_choices(arguments["medusa_tree"], heads.num_heads)
+        self._proposer = MedusaProposer(self._target, tree)
 
     def generate(
         self,

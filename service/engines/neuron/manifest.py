@@ -1,7 +1,8 @@
 """The manifest of compiled artifacts: what was compiled, from what and by what, which decides whether they may run.
 
     manifest.json    this file
-    tokenizer.json   the base's tokenizer, so that an instance needs nothing of the base
+    tokenizer.json   the base's tokenizer and, in
+    host.safetensors its embedding and LM head, so that an instance needs nothing of the base
     model.pt, neuron_config.json, weights/tp{rank}_sharded_checkpoint.safetensors    NxDI's
 
 A NEFF belongs to one model, one configuration and one compiler. Where any of them differs the artifacts are refused
@@ -23,6 +24,7 @@ from service.weights.model_folder import read_card
 FORMAT: Literal[1] = 1
 FILE = "manifest.json"
 TOKENIZER = "tokenizer.json"
+HOST_WEIGHTS = "host.safetensors"
 COMPILED_MODEL = "model.pt"
 _HOW = "Compile it again for this instance (make compile), or deploy the artifacts that belong to it"
 

@@ -1,97 +1,66 @@
-"""The compiled model inside a replica's process: text in, text out, one request at a time. Not run on hardware.
+"""The compiled model inside a replica's process. Not run on hardware.
 
 The counterpart of `engines/torch/engine.py`. Nothing is compiled here: artifacts of another model, configuration or SDK
 are refused with the difference before the device is touched.
 """
 
-import logging
 import os
-import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
+import torch
+import torch.nn.functional as F  # noqa: N812
+from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from service.decoding.constraint import GrammarCompiler
-from service.decoding.generation import generate
-from service.decoding.medusa import MedusaProposer
-from service.decoding.proposer import NO_PROPOSER
-from service.decoding.statistics import Generation
+from service.decoding.heads import MedusaHeads
+from service.decoding.lm_head import LmHead
+from service.decoding.native.library import NativeUnavailableError, load_kernels
+from service.decoding.native_llama import GROUP
+from service.decoding.native_products import NativeLinear, NativeLmHead
+from service.decoding.proposer import NO_PROPOSER, Proposer
+from service.decoding.target import Target
 from service.decoding.tree import MedusaTree
 from service.engines.config import EngineConfig
 from service.engines.neuron.configuration import forward_shape
 from service.engines.neuron.cores import VISIBLE_CORES, core_count, neuron_cores
-from service.engines.neuron.forward import CompiledTarget, OutsideCandidatesError
-from service.engines.neuron.manifest import TOKENIZER, check_manifest
+from service.engines.neuron.forward import CompiledTarget
+from service.engines.neuron.manifest import HOST_WEIGHTS, TOKENIZER, Manifest, check_manifest
 from service.engines.neuron.nxdi import NXDI, Driver
 from service.engines.neuron.packages import installed_versions
-from service.engines.protocol import (
-    GenerationRequest,
-    GenerationResult,
-    PromptTooLongError,
-    RequestRefusedError,
-    Strategy,
-)
-from service.engines.results import generation_result, request_constraint, trace_texts
-from service.weights.model_folder import ModelCard, read_card
-
-_log = logging.getLogger(__name__)
+from service.engines.protocol import GenerationRequest, RequestRefusedError, Strategy
+from service.engines.text_model import Drafting, TextModel
+from service.weights.checkpoint import EMBEDDING, LM_HEAD
+from service.weights.model_folder import ModelCard, load_heads, load_prefill_head, read_card
 
 STRATEGIES: tuple[Strategy, ...] = ("autoregressive", "medusa")
+# Rows are compiled in, and one without a guess costs what one with a guess does.
+LEAST_LIKELY = 0.03
 _WARM_UP_GRAMMAR = r"start: /(.|\n){8,64}/"  # allows any text: the warm-up only proves that the model answers
 _WARM_UP_PROMPT = " red shoes"
 
 
-class NeuronModel:
-    """A compiled model with its tokenizer. `refused` counts requests for which no candidate was legal."""
+class NeuronModel(TextModel):
+    """A compiled model with its tokenizer; its slots are the sequences of the graph."""
 
-    def __init__(self, card: ModelCard, tokenizer: Tokenizer, target: CompiledTarget, tree: MedusaTree) -> None:
-        self.id = card.id
-        self.kernel = "neuron"
-        self.answered = self.refused = 0
-        self._card = card
-        self._tokenizer = tokenizer
-        self._target = target
-        self._medusa = MedusaProposer(target, tree)
-        self._compiler = GrammarCompiler(tokenizer.to_str(), card.eos_token_id)
+    kernel = "neuron"
 
-    def generate(self, request: GenerationRequest, cancelled: Callable[[], bool] = lambda: False) -> GenerationResult:
-        """Continue the prompt under the grammar until it is finished, the deadline passes or `cancelled` returns true.
+    def __init__(
+        self, card: ModelCard, tokenizer: Tokenizer, targets: list[CompiledTarget], drafting: Drafting
+    ) -> None:
+        limits = (targets[0].shape.max_context_length, card.max_tokens)
+        super().__init__(card.id, tokenizer, (card.bos_token_id, card.eos_token_id), limits, drafting)
+        self._targets = targets
 
-        Raises RequestRefusedError for a prompt that is too long, a grammar that does not compile, a strategy that is
-        not compiled, or where none of the device's candidates is legal.
-        """
-        started = time.monotonic()
-        prompt = [self._card.bos_token_id, *self._tokenizer.encode(request.prompt, add_special_tokens=False).ids]
-        longest = self._target.shape.max_context_length
-        if len(prompt) > longest:
-            raise PromptTooLongError.at(len(prompt), longest)
+    @property
+    def slots(self) -> int:
+        return len(self._targets)
 
-        def stop() -> bool:
-            return cancelled() or (request.deadline is not None and time.monotonic() >= request.deadline)
-
-        generation = self._generate(request, prompt, stop)
-        self.answered += 1
-        return generation_result(generation, self._tokenizer, time.monotonic() - started)
-
-    def _generate(self, request: GenerationRequest, prompt: list[int], stop: Callable[[], bool]) -> Generation:
-        if request.strategy not in STRATEGIES:
-            raise RequestRefusedError(f"the compiled model {self.id} cannot decode by {request.strategy}")
-        is_medusa = request.strategy == "medusa"
-        try:
-            return generate(
-                self._target,
-                self._medusa if is_medusa else NO_PROPOSER,
-                prompt,
-                request_constraint(self._compiler, request.grammar),
-                max_tokens=min(request.max_tokens or self._card.max_tokens, self._card.max_tokens),
-                fast_forward=is_medusa or request.fast_forward,
-                trace=trace_texts(request, self._tokenizer),
-                cancelled=stop,
-            )
-        except OutsideCandidatesError as error:
-            self.refused += 1
-            _log.warning("%d of %d requests refused: %s", self.refused, self.refused + self.answered, error)
-            raise RequestRefusedError(str(error)) from error
+    def _parts(self, strategy: Strategy, prompt: list[int], slot: int) -> tuple[Target, Proposer]:
+        if strategy not in STRATEGIES:
+            raise RequestRefusedError(f"the compiled model {self.id} cannot decode by {strategy}")
+        target = self._targets[slot]
+        return target, self._medusa(target, prompt) if strategy == "medusa" else NO_PROPOSER
 
 
 def load(
@@ -108,23 +77,52 @@ def load(
     """
     model_dir, compiled_dir = config.model_dir, config.neuron.compiled_dir
     assert compiled_dir is not None, "the settings ask for it"
+    torch.set_num_threads(config.threads)
     cores = 0 if number is not None else core_count(os.environ.get(VISIBLE_CORES, ""))
     card = read_card(model_dir)
-    least = {"max_context_length": config.max_prompt_tokens, "max_new_tokens": card.max_tokens}
+    least = {
+        "max_context_length": config.max_prompt_tokens,
+        "max_new_tokens": card.max_tokens,
+        "batch_size": config.batch_size,
+    }
     manifest = check_manifest(compiled_dir, model_dir, packages(), least, cores)
     if number is not None:
         os.environ[VISIBLE_CORES] = neuron_cores(number, manifest.arguments["tp_degree"])
-    shape = forward_shape(manifest.arguments)
-    model = NeuronModel(
-        card,
-        Tokenizer.from_file(str(compiled_dir / TOKENIZER)),
-        CompiledTarget(driver.load(compiled_dir), shape, relocates=manifest.relocates),
-        MedusaTree.from_choices(manifest.arguments["medusa_tree"], shape.num_heads),
-    )
-    _prove(model, config.strategy)
+    model = _model(config, card, manifest, compiled_dir, driver)
+    request = GenerationRequest(prompt=_WARM_UP_PROMPT, grammar=_WARM_UP_GRAMMAR, strategy=config.strategy)
+    model.generate(request)
     return model
 
 
-def _prove(model: NeuronModel, strategy: Strategy) -> None:
-    request = GenerationRequest(prompt=_WARM_UP_PROMPT, grammar=_WARM_UP_GRAMMAR, strategy=strategy)
-    model.generate(request)
+def _model(config: EngineConfig, card: ModelCard, manifest: Manifest, compiled: Path, driver: Driver) -> NeuronModel:
+    """Put together the device's part of the model and the host's: embedding, heads and LM head."""
+    shape = forward_shape(manifest.arguments)
+    tokenizer = Tokenizer.from_file(str(compiled / TOKENIZER))
+    weights = load_file(compiled / HOST_WEIGHTS)
+    embedding = weights[EMBEDDING]
+    prefill_head = load_prefill_head(config.model_dir, tokenizer, embedding.shape[1])
+    lm_head, heads = _products(config, weights.get(LM_HEAD, embedding), load_heads(config.model_dir))
+    loaded = driver.load(compiled)
+    targets = [
+        CompiledTarget(loaded, shape, lm_head, heads, relocates=manifest.relocates, sequence=sequence)
+        for sequence in range(shape.batch_size)
+    ]
+    drafting = Drafting(
+        MedusaTree.from_choices(manifest.arguments["medusa_tree"], shape.num_heads),
+        lambda tokens: F.embedding(tokens, embedding),
+        prefill_head.at_least(LEAST_LIKELY) if prefill_head else None,
+    )
+    return NeuronModel(card, tokenizer, targets, drafting)
+
+
+def _products(
+    config: EngineConfig, lm_head: torch.Tensor, heads: MedusaHeads | None
+) -> tuple[LmHead, MedusaHeads | None]:
+    """Return LM head and heads with our kernels where this host runs them."""
+    if lm_head.shape[1] % GROUP:
+        return LmHead(lm_head), heads
+    try:
+        library = load_kernels(config.cache_dir, config.kernel).functions
+    except NativeUnavailableError:
+        return LmHead(lm_head), heads
+    return NativeLmHead(lm_head, library), heads and heads.with_products(lambda weight: NativeLinear(weight, library))

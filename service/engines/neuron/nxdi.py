@@ -8,9 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from torch import Tensor
-
 from service.engines.neuron.forward import CompiledModel
+from service.engines.neuron.graph import planner_class
 from service.engines.neuron.relocation import persist_relocation
 
 _PACKAGE = "neuronx_distributed_inference"
@@ -44,8 +43,8 @@ class Nxdi:
         model = self.model(checkpoint, arguments)
         model.compile(f"{output}/")
 
-    def model(self, checkpoint: Path, arguments: Mapping[str, Any]) -> Any:
-        """Return NxDI's model of a checkpoint, neither compiled nor loaded."""
+    def model(self, checkpoint: Path, arguments: Mapping[str, Any], *, stock: bool = False) -> Any:
+        """Return NxDI's model of a checkpoint, neither compiled nor loaded, with our graph or, `stock`, its own."""
         configuration = import_module(f"{_PACKAGE}.models.config")
         llama = import_module(f"{_PACKAGE}.models.llama.modeling_llama")
         adapter = import_module(f"{_PACKAGE}.utils.hf_adapter")
@@ -53,13 +52,14 @@ class Nxdi:
         sampling = configuration.OnDeviceSamplingConfig(**arguments["on_device_sampling_config"])
         neuron = configuration.NeuronConfig(**{**arguments, "on_device_sampling_config": sampling})
         config = llama.LlamaInferenceConfig(neuron, load_config=adapter.load_pretrained_config(str(checkpoint)))
-        return llama.NeuronLlamaForCausalLM(str(checkpoint), config)
+        model_class = llama.NeuronLlamaForCausalLM if stock else planner_class(llama)
+        return model_class(str(checkpoint), config)
 
     def load(self, compiled: Path) -> CompiledModel:
         llama = import_module(f"{_PACKAGE}.models.llama.modeling_llama")
-        model = llama.NeuronLlamaForCausalLM(f"{compiled}/")
+        model = planner_class(llama)(f"{compiled}/")
         model.load(f"{compiled}/")
-        ready: CompiledModel = with_free_row(model)
+        ready: CompiledModel = model
         return ready
 
 
@@ -84,16 +84,3 @@ def rope_in_float32(llama: Any) -> Callable[[Any, Any], Any]:
 
     get_rope.stock = stock  # type: ignore[attr-defined]
     return get_rope
-
-
-def with_free_row(model: Any) -> Any:
-    """Let `model` tell prompts from trees by their first position.
-
-    A tree step leaves its last row at position 0 (`forward.py`), and NxDI takes any position 0 for a prompt's.
-    """
-
-    def is_prompt(position_ids: Tensor) -> bool:
-        return int(position_ids[0, 0]) == 0
-
-    model._is_prefill = is_prompt
-    return model

@@ -1,36 +1,18 @@
-"""The model on PyTorch, inside a replica's process: text in, text out, one request at a time.
-
-It knows tokenizers, grammars and the decoding loop; the planner interprets the text.
-"""
+"""The model on PyTorch, inside a replica's process."""
 
 import ctypes
-import time
-from collections.abc import Callable
-from functools import partial
 
 import torch
 
-from service.decoding.constraint import Constraint, GrammarCompiler
 from service.decoding.draft_model import DraftModel
-from service.decoding.generation import generate
-from service.decoding.medusa import MedusaProposer
-from service.decoding.prefill_draft import PrefillDraft, PrefillProposer
 from service.decoding.proposer import MOST_DRAFTED_NODES, NO_PROPOSER, Proposer
-from service.decoding.statistics import Generation
 from service.decoding.target import CausalLM, LlamaTarget, Target
 from service.decoding.tree import MedusaTree
 from service.engines.config import EngineConfig
-from service.engines.protocol import (
-    GenerationRequest,
-    GenerationResult,
-    PromptTooLongError,
-    RequestRefusedError,
-    Strategy,
-)
-from service.engines.results import generation_result, request_constraint, trace_texts
+from service.engines.protocol import GenerationRequest, RequestRefusedError, Strategy
+from service.engines.text_model import Drafting, TextModel
 from service.engines.torch.drafts import early_exit_model, smaller_model
 from service.engines.torch.forward import build_forward, kept_dtype
-from service.engines.torch.side_thread import SideThread
 from service.weights.model_folder import LoadedModel, ModelFolderError, load_model
 from service.weights.seal import check_answer, read_seal
 
@@ -39,43 +21,38 @@ _MISSING: dict[Strategy, str] = {"medusa": "no Medusa heads", "draft": "no early
 _WARM_UP_WORDS = (4, 16, 48)  # prompt lengths: the first product of each shape selects its kernel, which takes time
 
 
-class TorchModel:
-    """A loaded model with its tokenizer, and one K/V cache that every generation reuses."""
+class TorchModel(TextModel):
+    """A loaded model, and a K/V cache for each of its slots, which every generation there reuses."""
 
     def __init__(
-        self, loaded: LoadedModel, forward: CausalLM, max_prompt_tokens: int, draft: DraftModel | None = None
+        self,
+        loaded: LoadedModel,
+        forward: CausalLM,
+        max_prompt_tokens: int,
+        draft: DraftModel | None = None,
+        slots: int = 1,
     ) -> None:
         """Combine the loaded weights with their `forward` and the `draft` model for it.
 
         Raises ModelFolderError when tree and heads do not fit each other.
         """
-        self.id = loaded.id
-        self._tokenizer = loaded.tokenizer
-        self._bos_token_id = loaded.bos_token_id
-        self._max_tokens = loaded.max_tokens
-        self._max_prompt_tokens = max_prompt_tokens
-        self._compiler = GrammarCompiler(loaded.tokenizer.to_str(), loaded.eos_token_id)
-        self._side = SideThread()
         self._llama = forward
         self._heads = loaded.heads.with_products(forward.linear) if loaded.heads else None
-        self._prefill_draft = loaded.prefill_draft
-        head = loaded.prefill_head
-        self._prefill_head = head.at_least(max(head.p_min, forward.row_cost)) if head else None
         self._draft = draft
-        try:
-            num_heads = loaded.heads.num_heads if loaded.heads else 0
-            self._tree = MedusaTree.from_choices(loaded.tree, num_heads, max(loaded.p_min, forward.row_cost))
-        except ValueError as error:
-            raise ModelFolderError(
-                f"medusa_tree.json of model {loaded.id!r} does not fit its heads: {error}"
-            ) from error
         positions = max_prompt_tokens + loaded.max_tokens + MOST_DRAFTED_NODES
         if positions > loaded.longest_sequence:
             raise ModelFolderError(
                 f"model {loaded.id!r} attends to {loaded.longest_sequence} positions, and {positions} may be needed: "
                 f"lower PEAKPLAN_MAX_PROMPT_TOKENS ({max_prompt_tokens}) or max_tokens in model.json"
             )
-        self._cache = self._llama.new_cache(positions)
+        self._caches = [forward.new_cache(positions) for _ in range(slots)]
+        super().__init__(
+            loaded.id,
+            loaded.tokenizer,
+            (loaded.bos_token_id, loaded.eos_token_id),
+            (max_prompt_tokens, loaded.max_tokens),
+            _drafting(loaded, forward),
+        )
 
     @property
     def precision(self) -> str:
@@ -88,6 +65,10 @@ class TorchModel:
         return f"{self._llama.kernel} {self._llama.precision}"
 
     @property
+    def slots(self) -> int:
+        return len(self._caches)
+
+    @property
     def strategies(self) -> tuple[Strategy, ...]:
         """The decoding strategies that this model supports."""
         possible: dict[Strategy, bool] = {
@@ -97,63 +78,28 @@ class TorchModel:
         }
         return tuple(strategy for strategy, has_parts in possible.items() if has_parts)
 
-    def generate(self, request: GenerationRequest, cancelled: Callable[[], bool] = lambda: False) -> GenerationResult:
-        """Continue the prompt under the grammar until it is finished, the deadline passes or `cancelled` returns true.
-
-        Raises RequestRefusedError for a prompt that is too long, a grammar that does not compile, or heads or a draft
-        that the model does not have.
-        """
-        started = time.monotonic()
-        prompt = [self._bos_token_id, *self._tokenizer.encode(request.prompt, add_special_tokens=False).ids]
-        if len(prompt) > self._max_prompt_tokens:
-            raise PromptTooLongError.at(len(prompt), self._max_prompt_tokens)
-
-        def stop() -> bool:
-            return cancelled() or (request.deadline is not None and time.monotonic() >= request.deadline)
-
-        generation = self._generate(request, prompt, stop)
-        return generation_result(generation, self._tokenizer, time.monotonic() - started)
-
-    def _generate(self, request: GenerationRequest, prompt: list[int], stop: Callable[[], bool]) -> Generation:
-        constraint = self._side.submit(partial(self._begin_grammar, request.grammar))
-        target, proposer = self._begin(request.strategy, prompt)
-        return generate(
-            target,
-            proposer,
-            prompt,
-            constraint,
-            max_tokens=min(request.max_tokens or self._max_tokens, self._max_tokens),
-            fast_forward=request.fast_forward or request.strategy != "autoregressive",
-            trace=trace_texts(request, self._tokenizer),
-            cancelled=stop,
-        )
-
-    def _begin(self, strategy: Strategy, prompt: list[int]) -> tuple[Target, Proposer]:
-        """Return target and proposer. Raises RequestRefusedError for a strategy that this model lacks the parts for."""
+    def _parts(self, strategy: Strategy, prompt: list[int], slot: int) -> tuple[Target, Proposer]:
         if strategy == "medusa":
             if self._heads is None:
                 raise RequestRefusedError(f"the model {self.id} has no Medusa heads")
-            target = LlamaTarget(self._llama, self._cache, self._heads)
-            return target, PrefillProposer(self._draft_prefill(prompt), MedusaProposer(target, self._tree))
+            target = LlamaTarget(self._llama, self._caches[slot], self._heads)
+            return target, self._medusa(target, prompt)
         if strategy == "draft":
             if self._draft is None:
                 raise RequestRefusedError(f"the model {self.id} has no draft")
-            return self._draft.begin(self._cache)
-        return LlamaTarget(self._llama, self._cache), NO_PROPOSER
+            return self._draft.begin(self._caches[slot])
+        return LlamaTarget(self._llama, self._caches[slot]), NO_PROPOSER
 
-    def _draft_prefill(self, prompt: list[int]) -> PrefillDraft:
-        if self._prefill_head is None:
-            return self._prefill_draft
-        return self._prefill_head.guess(prompt, self._llama.embed, self._compiler.continues_word)
 
-    def _begin_grammar(self, grammar: str) -> Constraint:
-        constraint = request_constraint(self._compiler, grammar)
-        constraint.legal()  # the first mask, the largest of all, is cached
-        return constraint
-
-    def rest(self) -> None:
-        """Leave no other thread in the process until the next generation, so that it may be forked."""
-        self._side.rest()
+def _drafting(loaded: LoadedModel, forward: CausalLM) -> Drafting:
+    """Return what is worth drafting where a row costs what it costs `forward`."""
+    head, num_heads = loaded.prefill_head, loaded.heads.num_heads if loaded.heads else 0
+    try:
+        tree = MedusaTree.from_choices(loaded.tree, num_heads, max(loaded.p_min, forward.row_cost))
+    except ValueError as error:
+        raise ModelFolderError(f"medusa_tree.json of model {loaded.id!r} does not fit its heads: {error}") from error
+    likely = head.at_least(max(head.p_min, forward.row_cost)) if head else None
+    return Drafting(tree, lambda tokens: forward.embed(tokens.to(forward.device)).cpu(), likely, loaded.prefill_draft)
 
 
 def load(config: EngineConfig) -> TorchModel:
@@ -171,7 +117,7 @@ def load(config: EngineConfig) -> TorchModel:
         draft = smaller_model(loaded, forward, config)
     elif config.strategy == "draft":
         draft = early_exit_model(config.model_dir, forward)
-    model = TorchModel(loaded, forward, config.max_prompt_tokens, draft)
+    model = TorchModel(loaded, forward, config.max_prompt_tokens, draft, config.batch_size)
     del loaded
     _return_free_memory()
     if config.strategy not in model.strategies:

@@ -29,7 +29,8 @@ class ModelSource:
     It is a name and not the function itself, so that the server need not import torch. Sources of equal `version` give
     equal answers: cached plans of one are valid for the other. `check` names a function that returns the version of
     what is there now, from the same arguments. A `forkable` model lives in one thread on the CPU, and therefore
-    survives a fork of its process. `python` is the interpreter that has the model's libraries, "" for the server's own.
+    survives a fork of its process. One of several `slots` decodes so many requests together, for as many engines.
+    `python` is the interpreter that has the model's libraries, "" for the server's own.
     """
 
     loader: str
@@ -37,6 +38,7 @@ class ModelSource:
     version: str = ""
     forkable: bool = False
     check: str = ""
+    slots: int = 1
     python: str = ""
 
 
@@ -125,6 +127,9 @@ class Channel:
         self._stream = stream
         self._decoder = Decoder()
         self._waiting: list[Message] = []
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
 
     def send(self, message: Message) -> None:
         self._stream.sendall(encode(message))

@@ -1,23 +1,25 @@
 """A replica's process: loads one model, then answers one request after another over the socket it was given.
 
-Or it forks replicas that do so, each over a socket of its own that comes with the request (`fork_server.py`). Run by
-`spawn.py` as `python -m service.engines.worker.process FD LOG_LEVEL`. It knows the channel, not what a model is.
+Or it forks replicas that do so, each over a socket of its own that comes with the request (`fork_server.py`), or serves
+such sockets itself, in one batch. Run by `spawn.py` as `python -m service.engines.worker.process FD LOG_LEVEL`.
+It knows the channel, not what a model is.
 """
 
 import contextlib
 import ctypes
 import gc
 import os
+import select
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable
 from pkgutil import resolve_name
-from typing import Protocol
+from typing import Any, Protocol
 
 from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError
-from service.engines.worker.messages import Cancel, Channel, Failure, Forked, LoadModel, ModelSource, Ready
+from service.engines.worker.messages import Cancel, Channel, Failure, Forked, LoadModel, Message, ModelSource, Ready
 from service.engines.worker.spawn import FORK_SERVER, REPLICA, take_name
 from service.telemetry.logs import configure_logging, error_location, progress_line
 
@@ -54,9 +56,11 @@ def main() -> int:
         channel = Channel(stream)
         order = channel.receive()
         if isinstance(order, LoadModel) and die_with_parent(order.parent_pid):
-            take_name(FORK_SERVER if order.forks else REPLICA)
+            take_name(FORK_SERVER if order.forks and order.source.slots == 1 else REPLICA)
             os.nice(NICENESS)
             model = _load(channel, order.source)
+            if model is not None and order.source.slots > 1:
+                return _serve_slots(stream, channel, model)
             if model is not None and order.forks:
                 return _fork_on_demand(stream, channel, model)
             if model is not None:
@@ -134,6 +138,44 @@ def _serve_forked(stream: socket.socket, model: WorkerModel, server_pid: int) ->
     return 1
 
 
+def _serve_slots(stream: socket.socket, channel: Channel, model: Any) -> int:
+    """Serve every socket whose descriptor arrives, each with one request at a time, all in one batch (`batch.py`).
+
+    What arrives on a socket while its request runs, or its end, cancels the request, as with a replica of its own.
+    """
+    from service.engines.batch import Batch
+
+    batch, idle = Batch[Channel](model), list[Channel]()
+    while True:
+        wait = 0.0 if len(batch) or any(place.interrupted() for place in idle) else None
+        if stream in select.select([stream, *idle], (), (), wait)[0]:
+            descriptors = socket.recv_fds(stream, 1, 1)[1]
+            if not descriptors:
+                return 0
+            idle.append(Channel(socket.socket(fileno=descriptors[0])))
+            channel.send(Forked(os.getpid()))
+        for place in [place for place in idle if place.interrupted()]:
+            message = _received(place)
+            if message is None or isinstance(message, GenerationRequest):
+                idle.remove(place)
+            if isinstance(message, GenerationRequest):
+                batch.add(place, message, place.interrupted)
+            elif isinstance(message, LoadModel):
+                place.send(Ready(model.id, model.kernel))
+        for place, outcome in batch.step():
+            idle.append(place)
+            with contextlib.suppress(ConnectionError):  # it has left, and its end is read next
+                place.send(_failure(outcome) if isinstance(outcome, Exception) else outcome)
+
+
+def _received(place: Channel) -> Message | None:
+    """Return the next message; None once the other end is gone, however it went."""
+    try:
+        return place.receive()
+    except ConnectionError:
+        return None
+
+
 def _serve(channel: Channel, model: WorkerModel) -> int:
     while (message := channel.receive()) is not None:
         if isinstance(message, GenerationRequest):
@@ -146,10 +188,14 @@ def _serve(channel: Channel, model: WorkerModel) -> int:
 def _answer(model: WorkerModel, request: GenerationRequest, channel: Channel) -> GenerationResult | Failure:
     try:
         return model.generate(request, channel.interrupted)
-    except RequestRefusedError as error:
-        return Failure(str(error), refused=True)
     except Exception as error:
-        return Failure(error_location(error))
+        return _failure(error)
+
+
+def _failure(error: Exception) -> Failure:
+    return (
+        Failure(str(error), refused=True) if isinstance(error, RequestRefusedError) else Failure(error_location(error))
+    )
 
 
 def _one_line(error: Exception) -> str:

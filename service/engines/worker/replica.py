@@ -33,7 +33,7 @@ _END_SECONDS = 1.0  # for a process whose socket is closed
 
 
 class ReplicaEngine:
-    """One replica process as an `Engine`."""
+    """One replica process as an `Engine`, or one of the slots of a process that decodes several requests together."""
 
     def __init__(
         self,
@@ -47,7 +47,10 @@ class ReplicaEngine:
         self._threads = threads
         self._start_seconds = start_seconds
         self._grace_seconds = grace_seconds
-        self._fork_server = ForkServer.join(source, threads) if source.forkable and can_fork() else None
+        self._shares = source.slots > 1 and can_fork()
+        self._fork_server = (
+            ForkServer.join(source, threads) if self._shares or (source.forkable and can_fork()) else None
+        )
         self._process: Process | None = None
         self._link: ReplicaConnection | None = None
         self._model_id = ""
@@ -165,7 +168,7 @@ class ReplicaEngine:
         self._ready = False
         if self._link is not None:
             self._link.close()
-        if self._process is not None:
+        if self._process is not None and not self._shares:  # what others share ends with the last of them
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
             await asyncio.to_thread(self._process.wait)

@@ -3,6 +3,7 @@
 Elsewhere it is skipped: NxDI's source is not ours to ship, and it is made for another transformers than ours.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ import pytest
 import torch
 
 from benchmarks import neuron, nxdi_on_cpu
+from service.decoding.generation import Running, step
+from service.decoding.medusa import MedusaProposer
+from service.decoding.tree import MedusaTree
 from service.engines.neuron.configuration import Chip, CompileSettings, MedusaShape, neuron_arguments
-from service.engines.neuron.hugging_face import MedusaGenerator
+from service.engines.neuron.hugging_face import MedusaGenerator, Unconstrained
 from service.engines.neuron.nxdi import Nxdi
 from service.engines.neuron.relocation import KNOWN_SOURCES
 
@@ -66,7 +70,8 @@ def test_scripts_that_call_generate_get_greedy_s_tokens(models: list[neuron.Rand
     model.neuron_config.context_encoding_buckets = [neuron.SEQUENCE // 4]
 
     with torch.inference_mode():
-        output = MedusaGenerator(model).generate(
+        target = neuron.target_of(model, each, neuron.TREE, relocates=False)
+        output = MedusaGenerator(model, target._lm_head, target._heads, relocates=False).generate(
             torch.tensor([each.prompt]), assistant_model=model, max_new_tokens=neuron.NEW_TOKENS
         )
 
@@ -112,3 +117,42 @@ def test_angles_stay_float32_where_weights_are_bfloat16(models: list[neuron.Rand
     difference = torch.remainder(found - angles + torch.pi, 2 * torch.pi) - torch.pi
     assert instance.module.embed_tokens.weight.dtype is torch.bfloat16
     assert difference.abs().max() < 1e-4
+
+
+def test_our_graph_holds_no_product_with_the_vocabulary(models: list[neuron.RandomModel]) -> None:
+    graph = nxdi_on_cpu.cpu_model(models[0].folder, neuron.neuron_arguments(neuron.TREE)).models[0].model
+
+    wide = [name for name, weight in graph.named_parameters() if neuron.VOCABULARY in weight.shape]
+    assert wide == ["embed_tokens.weight"]
+
+
+def test_sequences_of_one_graph_share_its_steps(models: list[neuron.RandomModel]) -> None:
+    """Check three sequences in two places of a batch, the third where the first has ended: each has its own tokens."""
+    each = models[0]
+    arguments = neuron.neuron_arguments(neuron.TREE) | {"batch_size": 2}
+    prompts = [each.prompt, each.prompt[:5], [*each.prompt, *each.prompt[::-1]]]
+    tree = MedusaTree.from_choices(neuron.TREE, neuron.HEADS)
+    alone = nxdi_on_cpu.cpu_model(each.folder, neuron.neuron_arguments(neuron.TREE))
+    with nxdi_on_cpu.persisted_relocation(), torch.inference_mode():
+        expected = [
+            neuron.ours(alone, replace(each, prompt=prompt), neuron.TREE, relocates=True)[0] for prompt in prompts
+        ]
+        model = nxdi_on_cpu.cpu_model(each.folder, arguments)
+        found: dict[int, list[int]] = {}
+        slots: dict[int, tuple[int, Running]] = {}
+        while len(found) < len(prompts):
+            for place in {0, 1} - set(slots):
+                if len(found) + len(slots) < len(prompts):
+                    number = len(found) + len(slots)
+                    target = neuron.target_of(model, each, neuron.TREE, relocates=True, sequence=place)
+                    constraint = Unconstrained(neuron.VOCABULARY, ())
+                    limit = neuron.NEW_TOKENS // 2 if number == 0 else neuron.NEW_TOKENS
+                    running = Running(target, MedusaProposer(target, tree), prompts[number], constraint, limit)
+                    slots[place] = number, running
+            for place in [place for place, (_, running) in slots.items() if not running.goes_on()]:
+                number, running = slots.pop(place)
+                found[number] = running.result().tokens
+            step([running for _, running in slots.values()])
+
+    assert expected[0] == each.greedy
+    assert found == {0: expected[0][: neuron.NEW_TOKENS // 2], 1: expected[1], 2: expected[2]}

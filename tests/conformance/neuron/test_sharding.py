@@ -1,9 +1,6 @@
 """Two ranks of the real NxDI, each with its shard of the weights, add up to the whole model; see test_real_nxdi.py."""
 
-from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,27 +13,14 @@ pytestmark = pytest.mark.skipif(bool(nxdi_on_cpu.why_not()), reason=nxdi_on_cpu.
 RANKS = 2
 
 
-def _over_all_ranks(stock: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the sampler's top k over every rank's logits. In its CPU mode NxDI takes this rank's alone."""
-
-    def top_k(self: Any, logits: torch.Tensor, top_k: Any, dim: int, rank_id: Any) -> Any:
-        parts = [torch.empty_like(logits) for _ in range(RANKS)]
-        torch.distributed.all_gather(parts, logits.contiguous())
-        return stock(self, torch.cat(parts, dim), top_k, dim, rank_id)
-
-    return top_k
-
-
 def _decode(rank: int, model: neuron.RandomModel, folder: Path) -> None:
     """Decode as one rank of two, which every sum over ranks joins, and leave the tokens in `folder`."""
     store = torch.distributed.FileStore(str(folder / "store"), RANKS)  # type: ignore[attr-defined]
     torch.distributed.init_process_group("gloo", rank=rank, world_size=RANKS, store=store)
     nxdi_on_cpu.import_nxdi()
-    sampler = import_module(f"{nxdi_on_cpu.PACKAGE}.modules.generation.sampling").Sampler
-    sampler._top_k_masked = _over_all_ranks(sampler._top_k_masked)
     with nxdi_on_cpu.persisted_relocation(), torch.inference_mode():
         shard = nxdi_on_cpu.cpu_model(model.folder, neuron.neuron_arguments(neuron.TREE))
-        tokens, _ = neuron.ours(shard, model.prompt, neuron.TREE, relocates=True)
+        tokens, _ = neuron.ours(shard, model, neuron.TREE, relocates=True)
     weights = sum(parameter.numel() for parameter in shard.models[0].model.parameters())
     torch.save((tokens, weights), folder / f"{rank}.pt")
     torch.distributed.destroy_process_group()

@@ -1,18 +1,21 @@
 """A tiny transformer behind the forward contract of `service/engines/neuron/forward.py`, faults of stock NxDI included.
 
-Its cache is one block of absolute positions that each call reads and writes as the contract says; nothing in it knows
-the loop. float64 keeps sums in another order from ever turning a choice.
+Its cache is one block of absolute positions for each sequence that each call reads and writes as the contract says;
+nothing in it knows the loop. float64 keeps sums in another order from ever turning a choice.
 """
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from service.decoding.constraint import Constraint
-from service.engines.neuron.forward import ForwardShape, MedusaArguments
+from service.decoding.heads import MedusaHeads
+from service.decoding.lm_head import LmHead
+from service.engines.neuron.forward import CompiledTarget, ForwardShape, MedusaArguments
 
-LAYERS, WIDTH, ATTENTION_HEADS = 2, 24, 2
+LAYERS, ATTENTION_HEADS = 2, 2
 
 
 @dataclass(frozen=True)
@@ -28,19 +31,27 @@ class FakeCompiled:
     vocab_size: int
     seed: int = 0
     relocates: bool = True
+    width: int = 24
     calls: int = 0
 
     def __post_init__(self) -> None:
-        self._cache = torch.zeros(LAYERS, 2, self.shape.seq_len, WIDTH, dtype=torch.float64)
+        self._cache = torch.zeros(self.shape.batch_size, LAYERS, 2, self.shape.seq_len, self.width, dtype=torch.float64)
         generator = torch.Generator().manual_seed(self.seed)
 
         def random(*shape: int) -> Tensor:
             return torch.randn(shape, generator=generator, dtype=torch.float64)
 
-        self._embedding = random(self.vocab_size, WIDTH)
-        self._positions = random(self.shape.seq_len, WIDTH)
-        self._layers = [random(4, WIDTH, WIDTH) / WIDTH**0.5 for _ in range(LAYERS)]
-        self._heads = [random(WIDTH, self.vocab_size) for _ in range(self.shape.num_heads + 1)]
+        self._embedding = random(self.vocab_size, self.width)
+        self._positions = random(self.shape.seq_len, self.width)
+        self._layers = [random(4, self.width, self.width) / self.width**0.5 for _ in range(LAYERS)]
+        self.lm_head = LmHead(random(self.vocab_size, self.width).float())
+        heads = self.shape.num_heads
+        self.heads = MedusaHeads(random(heads, self.width, self.width).float(), random(heads, self.width).float())
+
+    def target(self, *, relocates: bool | None = None, sequence: int = 0) -> CompiledTarget:
+        """Return a target of this graph, which by default knows whether the graph keeps its moves."""
+        told = self.relocates if relocates is None else relocates
+        return CompiledTarget(self, self.shape, self.lm_head, self.heads, relocates=told, sequence=sequence)
 
     def forward(
         self,
@@ -51,44 +62,48 @@ class FakeCompiled:
         medusa_args: MedusaArguments | None = None,
     ) -> Output:
         self.calls += 1
-        assert bool(attention_mask.all())
+        assert len(input_ids) == self.shape.batch_size
         if medusa_args is None:
-            return self._prompt(input_ids[0], position_ids[0])
-        return self._tree(input_ids[0], position_ids[0], attention_mask.shape[1], medusa_args)
+            assert bool(attention_mask.all())
+            assert self.shape.batch_size == 1
+            return Output(self._prompt(input_ids[0], position_ids[0])[None])
+        rows = [
+            self._tree(row, input_ids[row], position_ids[row], int(attention_mask[row].sum()), medusa_args)
+            for row in range(self.shape.batch_size)
+        ]
+        return Output(torch.stack(rows))
 
     def next_logits(self, tokens: list[int]) -> Tensor:
         """Return the LM head's logits [V] after a sequence, read at once into an empty cache."""
         count = len(tokens)
         causal = torch.ones(count, count, dtype=torch.bool).tril()
-        hidden, _ = self._hidden(torch.tensor(tokens), torch.arange(count), self._cache[:, :, :0], causal)
-        return hidden[-1] @ self._heads[0]
+        hidden, _ = self._hidden(torch.tensor(tokens), torch.arange(count), self._cache[0, :, :, :0], causal)
+        return self.lm_head.logits(hidden[-1:].float(), torch.arange(self.vocab_size))[0]
 
-    def _prompt(self, tokens: Tensor, positions: Tensor) -> Output:
+    def _prompt(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """Read a prompt; return the state of its last position, [1, W]."""
         count = len(tokens)
-        assert count <= self.shape.max_context_length
+        assert self.shape.rows < count <= self.shape.max_context_length
         assert positions.tolist() == list(range(count))
         hidden, written = self._hidden(
-            tokens, positions, self._cache[:, :, :0], torch.ones(count, count, dtype=torch.bool).tril()
+            tokens, positions, self._cache[0, :, :, :0], torch.ones(count, count, dtype=torch.bool).tril()
         )
-        self._cache[:, :, :count] = written
-        return Output(self._best(hidden[-1:]))  # [K+1, 1, C]
+        self._cache[0, :, :, :count] = written
+        return hidden[-1:]
 
-    def _tree(self, tokens: Tensor, positions: Tensor, visible: int, arguments: MedusaArguments) -> Output:
-        source, target, mask, slots = (argument[0] for argument in arguments)
-        rows = self.shape.rows
+    def _tree(self, row: int, tokens: Tensor, positions: Tensor, visible: int, arguments: MedusaArguments) -> Tensor:
+        """Return the states of a step's rows, [L, W]."""
+        source, target, mask, slots = (argument[row] for argument in arguments)
+        rows, cache = self.shape.rows, self._cache[row]
         assert len(tokens) == len(positions) == len(slots) == rows
         assert mask.shape == (rows, rows)
         assert len(source) == len(target) == self.shape.num_heads + 1
         assert int(max(slots.max(), source.max(), target.max())) < self.shape.seq_len
-        moved = self._cache.index_copy(2, target, self._cache.index_select(2, source))
+        moved = cache.index_copy(2, target, cache.index_select(2, source))
         sees = torch.cat([torch.ones(rows, visible, dtype=torch.bool), mask.bool()], dim=1)
         hidden, written = self._hidden(tokens, positions, moved[:, :, :visible], sees)
-        self._cache = (moved if self.relocates else self._cache).index_copy(2, slots, written)
-        gathered = int(positions.min()) + torch.arange(rows)  # NxDI's own way of selecting the rows
-        return Output(self._best(hidden[gathered])[:, None])  # [K+1, 1, L, C]
-
-    def _best(self, hidden: Tensor) -> Tensor:
-        return torch.stack([(hidden @ head).topk(self.shape.candidates).indices for head in self._heads])
+        self._cache[row] = (moved if self.relocates else cache).index_copy(2, slots, written)
+        return hidden
 
     def _hidden(self, tokens: Tensor, positions: Tensor, past: Tensor, sees: Tensor) -> tuple[Tensor, Tensor]:
         """Return hidden states [N, W] and cache writes [layers, 2, N, W]; `sees` is [N, past + N]."""
@@ -102,24 +117,18 @@ class FakeCompiled:
             split = [each.unflatten(-1, (ATTENTION_HEADS, -1)).transpose(0, 1) for each in whole]
             attended = torch.nn.functional.scaled_dot_product_attention(*split, attn_mask=sees)
             hidden = hidden + attended.transpose(0, 1).flatten(1) @ output
-            hidden = hidden / hidden.norm(dim=-1, keepdim=True) * WIDTH**0.5
+            hidden = hidden / hidden.norm(dim=-1, keepdim=True) * self.width**0.5
         return hidden, torch.stack(written)
 
 
-def greedy(model: FakeCompiled, prompt: list[int], constraint: Constraint, max_tokens: int) -> list[int] | None:
-    """Return textbook greedy tokens, the whole sequence read again for every decision.
-
-    Returns None where a decision comes up whose legal tokens are all outside the model's candidates.
-    """
+def greedy(model: FakeCompiled, prompt: list[int], constraint: Constraint, max_tokens: int) -> list[int]:
+    """Return textbook greedy tokens, the whole sequence read again for every decision."""
     tokens: list[int] = []
     while not constraint.finished() and len(tokens) < max_tokens:
         step = constraint.forced()[: max_tokens - len(tokens)]
         if not step:
-            logits = model.next_logits(prompt + tokens)
-            legal = constraint.legal().tolist()
-            step = [max(legal, key=lambda token: float(logits[token]))]
-            if step[0] not in logits.topk(model.shape.candidates).indices.tolist():
-                return None
+            logits, legal = model.next_logits(prompt + tokens).numpy(), constraint.legal()
+            step = [int(legal[np.argmax(logits[legal])])]
         constraint.accept(step)
         tokens += step
     return tokens

@@ -130,7 +130,7 @@ def test_everything_wrong_is_said_at_once() -> None:
     ("changes", "words"),
     [
         ({"is_medusa": False}, "is_medusa is off"),
-        ({"batch_size": 4}, "batch_size 4"),
+        ({"is_continuous_batching": True}, "is_continuous_batching is on"),
         ({"async_mode": True}, "async_mode is on"),
         ({"token_generation_batches": [1, 2]}, "token_generation_batches is on"),
         ({"padding_side": "left"}, "padding_side left"),

@@ -1,36 +1,33 @@
 from collections.abc import Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from service.decoding.constraint import Constraint
-from service.decoding.generation import generate
+from service.decoding.generation import Running, generate, step
 from service.decoding.medusa import MedusaProposer
 from service.decoding.prefill_draft import PrefillDraft, PrefillProposer
 from service.decoding.proposer import NO_PROPOSER
 from service.decoding.statistics import Generation
 from service.decoding.tree import MedusaTree
 from service.engines.neuron.configuration import chain
-from service.engines.neuron.forward import (
-    CompiledTarget,
-    ForwardContractError,
-    ForwardShape,
-    OutsideCandidatesError,
-)
+from service.engines.neuron.forward import CompiledTarget, ForwardContractError, ForwardShape
 from service.engines.neuron.hugging_face import Unconstrained
 from tests.decoding.decode import check_statistics, numbers, traced_tokens
 from tests.decoding.tiny import CONFIG, choices, compile_grammar, encode, grammars, prompts
-from tests.engines.neuron.fake_compiled import FakeCompiled, greedy
+from tests.engines.neuron.fake_compiled import FakeCompiled, Output, greedy
 
 VOCABULARY = CONFIG.vocab_size
 FREE = "start: /[a-g ]{40}/"
 WIDE = [[rank] for rank in range(8)] + [[rank, other] for rank in range(3) for other in range(4)]
 
 
-def shape_of(num_heads: int, rows: int, candidates: int = VOCABULARY, seq_len: int = 160) -> ForwardShape:
-    return ForwardShape(num_heads, rows, candidates, max_context_length=24, seq_len=seq_len)
+def shape_of(num_heads: int, rows: int, seq_len: int = 160, batch_size: int = 1) -> ForwardShape:
+    return ForwardShape(num_heads, rows, max_context_length=24, seq_len=seq_len, batch_size=batch_size)
 
 
 def decode(
@@ -43,8 +40,7 @@ def decode(
     relocates: bool | None = None,
     fast_forward: bool = True,
 ) -> Generation:
-    told = model.relocates if relocates is None else relocates
-    target = CompiledTarget(model, model.shape, relocates=told)
+    target = model.target(relocates=relocates)
     proposer = MedusaProposer(target, tree) if tree else NO_PROPOSER
     generation = generate(target, proposer, prompt, constraint, max_tokens=max_tokens, fast_forward=fast_forward)
     check_statistics(generation)
@@ -56,15 +52,14 @@ def decode(
 def graphs(draw: st.DrawFn) -> tuple[FakeCompiled, MedusaTree]:
     """Draw a random model compiled for random rows, with a random tree that may be too large for them."""
     num_heads = draw(st.integers(1, 5))
-    candidates = draw(st.sampled_from([4, 10, VOCABULARY]))
-    shape = shape_of(num_heads, draw(st.integers(2, 14)), candidates)
+    shape = shape_of(num_heads, draw(st.integers(1, 14)))
     model = FakeCompiled(shape, VOCABULARY, draw(st.integers(0, 7)), relocates=draw(st.booleans()))
     return model, MedusaTree.from_choices(draw(choices(num_heads)), num_heads)
 
 
 @given(graphs(), grammars(), prompts(), st.integers(1, 40), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_any_tree_on_any_graph_gives_greedy_s_tokens_or_refuses_where_greedy_does(
+def test_any_tree_on_any_graph_gives_greedy_s_tokens(
     graph: tuple[FakeCompiled, MedusaTree], grammar: str, prompt: list[int], max_tokens: int, fast_forward: bool
 ) -> None:
     model, tree = graph
@@ -72,12 +67,8 @@ def test_any_tree_on_any_graph_gives_greedy_s_tokens_or_refuses_where_greedy_doe
 
     for drafts in (None, tree):
         model.calls = 0
-        if expected is None:
-            with pytest.raises(OutsideCandidatesError):
-                decode(model, drafts, prompt, compile_grammar(grammar), max_tokens)
-        else:
-            generation = decode(model, drafts, prompt, compile_grammar(grammar), max_tokens, fast_forward=fast_forward)
-            assert generation.tokens == expected
+        generation = decode(model, drafts, prompt, compile_grammar(grammar), max_tokens, fast_forward=fast_forward)
+        assert generation.tokens == expected
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -123,7 +114,6 @@ def test_token_id_0_is_a_token_like_others(prompt: list[int]) -> None:
     for seed in range(12):
         model = FakeCompiled(shape_of(3, 20), VOCABULARY, seed)
         expected = greedy(model, prompt, Unconstrained(VOCABULARY, ()), 30)
-        assert expected is not None
         generation = decode(model, MedusaTree.from_choices(WIDE, 3), prompt, Unconstrained(VOCABULARY, ()), 30)
         assert generation.tokens == expected
         assert generation.stop_reason == "length"
@@ -135,7 +125,7 @@ def test_token_id_0_is_a_token_like_others(prompt: list[int]) -> None:
 @settings(max_examples=40, deadline=None)
 def test_the_first_end_token_ends_it_wherever_it_stands(end: int, seed: int) -> None:
     model = FakeCompiled(shape_of(3, 20), VOCABULARY, seed)
-    whole = greedy(model, [2, 3], Unconstrained(VOCABULARY, ()), 40) or []
+    whole = greedy(model, [2, 3], Unconstrained(VOCABULARY, ()), 40)
     expected = whole[: whole.index(end) + 1] if end in whole else whole
 
     generation = decode(model, MedusaTree.from_choices(WIDE, 3), [2, 3], Unconstrained(VOCABULARY, [end]), 40)
@@ -197,7 +187,7 @@ def test_prompts_that_were_not_compiled_for_are_refused() -> None:
 
 def test_a_model_is_used_again_without_a_trace_of_what_it_read() -> None:
     model, tree = FakeCompiled(shape_of(4, 24), VOCABULARY, 3), MedusaTree.from_choices(WIDE, 4)
-    target = CompiledTarget(model, model.shape, relocates=True)
+    target = model.target()
 
     for prompt in ([1, 2, 3, 4, 5, 6, 7, 8], [7], [1, 2, 3]):
         generation = generate(
@@ -210,7 +200,7 @@ def test_a_model_is_used_again_without_a_trace_of_what_it_read() -> None:
 def test_cancelling_stops_before_the_next_forward(allowed: int) -> None:
     answers: Iterator[bool] = iter([False] * allowed + [True])
     model = FakeCompiled(shape_of(2, 6), VOCABULARY)
-    target = CompiledTarget(model, model.shape, relocates=True)
+    target = model.target()
 
     generation = generate(
         target, NO_PROPOSER, [2], compile_grammar(FREE), max_tokens=30, cancelled=lambda: next(answers)
@@ -222,7 +212,7 @@ def test_cancelling_stops_before_the_next_forward(allowed: int) -> None:
 
 def test_a_trace_shows_every_token_once() -> None:
     model, tree = FakeCompiled(shape_of(4, 24), VOCABULARY, 1), MedusaTree.from_choices(WIDE, 4)
-    target = CompiledTarget(model, model.shape, relocates=True)
+    target = model.target()
 
     generation = generate(
         target, MedusaProposer(target, tree), [2, 3], compile_grammar(FREE), max_tokens=30, trace=numbers
@@ -237,28 +227,72 @@ def test_a_trace_shows_every_token_once() -> None:
 def test_a_grammar_may_be_compiled_beside_the_prompt_s_forward(
     graph: tuple[FakeCompiled, MedusaTree], grammar: str, prompt: list[int], max_tokens: int
 ) -> None:
-    """Check that nothing is drafted with the prompt, whose graph takes only a chain."""
+    """Check that drafts of the prompt's forward, too, only change how many forwards there are."""
     model, tree = graph
     expected = greedy(model, prompt, compile_grammar(grammar), max_tokens)
     made: Future[Constraint] = Future()
     made.set_result(compile_grammar(grammar))
-    target = CompiledTarget(model, model.shape, relocates=model.relocates)
+    target = model.target()
     proposer = PrefillProposer(PrefillDraft.from_sequences([[3, 1], [5]]), MedusaProposer(target, tree))
 
-    if expected is None:
-        with pytest.raises(OutsideCandidatesError):
-            generate(target, proposer, prompt, made, max_tokens=max_tokens)
-    else:
-        generation = generate(target, proposer, prompt, made, max_tokens=max_tokens, trace=numbers)
+    generation = generate(target, proposer, prompt, made, max_tokens=max_tokens, trace=numbers)
+    assert generation.tokens == expected
+    assert traced_tokens(generation) == expected
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_drafted_with_a_prompt_saves_forwards(seed: int) -> None:
+    """Check a draft of the right beginning: it fits below a prompt of 3 tokens, and not below one that fills a step."""
+    rows = 10
+    for prompt, saves in (([2, 3, 4], 4), ([2] * rows, 0), ([2] * (rows + 1), 0)):
+        model = FakeCompiled(shape_of(2, rows), VOCABULARY, seed)
+        expected = greedy(model, prompt, compile_grammar(FREE), 12)
+        made: Future[Constraint] = Future()
+        made.set_result(compile_grammar(FREE))
+        proposer = PrefillProposer(PrefillDraft.from_sequences([expected[:4], [1, 1]]), NO_PROPOSER)
+
+        generation = generate(model.target(), proposer, prompt, made, max_tokens=12)
+
         assert generation.tokens == expected
-        assert generation.steps[0].nodes == []
-        assert traced_tokens(generation) == expected
+        assert generation.statistics.forwards == generation.statistics.decisions - saves
+
+
+@given(
+    st.lists(st.tuples(grammars(), prompts(), st.booleans(), st.integers(0, 24)), min_size=1, max_size=8),
+    st.integers(2, 4),
+    graphs(),
+    st.data(),
+)
+@settings(max_examples=40, deadline=None)
+def test_sequences_of_one_graph_join_and_leave_without_a_trace(
+    waiting: list[tuple[str, list[int], bool, int]],
+    batch_size: int,
+    graph: tuple[FakeCompiled, MedusaTree],
+    data: st.DataObject,
+) -> None:
+    """Check a graph of several sequences: whoever shares its calls, the tokens are those of greedy decoding alone."""
+    alone, tree = graph
+    model = FakeCompiled(replace(alone.shape, batch_size=batch_size), VOCABULARY, alone.seed, alone.relocates)
+    slots: dict[int, tuple[list[int], Running]] = {}
+    while waiting or slots:
+        for sequence in sorted(set(range(batch_size)) - set(slots)):
+            if waiting and (not slots or data.draw(st.booleans(), label="joins")):
+                grammar, prompt, drafts, max_tokens = waiting.pop(0)
+                target = model.target(sequence=sequence)
+                proposer = MedusaProposer(target, tree) if drafts else NO_PROPOSER
+                expected = greedy(alone, prompt, compile_grammar(grammar), max_tokens)
+                running = Running(target, proposer, list(prompt), compile_grammar(grammar), max_tokens)
+                slots[sequence] = (expected, running)
+        for sequence in [sequence for sequence, (_, running) in slots.items() if not running.goes_on()]:
+            expected, running = slots.pop(sequence)
+            assert running.result().tokens == expected
+        step([running for _, running in slots.values()])
 
 
 def test_a_trace_has_a_step_for_each_piece_of_a_run_too() -> None:
     grammar = 'start: ("a" | "c") " abcd ef abcd ef abcd ef abcd" ("a" | "c") "gg"'
     model = FakeCompiled(shape_of(2, 4), VOCABULARY, seed=2)
-    target = CompiledTarget(model, model.shape, relocates=True)
+    target = model.target()
 
     generation = generate(target, NO_PROPOSER, [3], compile_grammar(grammar), max_tokens=30, trace=numbers)
 
@@ -267,12 +301,15 @@ def test_a_trace_has_a_step_for_each_piece_of_a_run_too() -> None:
         str(token) for token in generation.tokens[:-2]
     ]
     statuses = [[node.status for node in step.nodes] for step in generation.steps]
-    assert statuses[:3] == [[], ["sampled", "forced", "forced"], ["forced", "forced", "forced"]]
+    assert statuses[:3] == [[], ["sampled", "forced", "forced", "forced"], ["forced"] * 4]
 
 
 def test_a_graph_compiled_for_something_else_is_told_from_its_answers() -> None:
     model = FakeCompiled(shape_of(3, 8), VOCABULARY)
-    target = CompiledTarget(model, shape_of(4, 8), relocates=True)
+    target = CompiledTarget(model, shape_of(3, 9), model.lm_head, model.heads)
+    model.forward = lambda **_: Output(torch.zeros(4, 1, 8, 10, dtype=torch.long))  # type: ignore[method-assign]
 
-    with pytest.raises(ForwardContractError, match=r"\[4, 1, 18\], not \[5, 1, 18\]"):
+    with pytest.raises(
+        ForwardContractError, match=r"gave torch.int64 of shape \[4, 1, 8, 10\], not hidden states \[1, 9,"
+    ):
         generate(target, NO_PROPOSER, [2], compile_grammar(FREE), max_tokens=4)

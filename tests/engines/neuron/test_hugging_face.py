@@ -11,11 +11,11 @@ from tests.engines.neuron.fake_compiled import FakeCompiled, greedy
 
 VOCABULARY, HEADS = 40, 3
 TREE = [[0], [1], [2], [0, 0], [0, 1], [1, 0], [0, 0, 0]]
-SHAPE = ForwardShape(HEADS, len(TREE) + 1, CANDIDATES, max_context_length=24, seq_len=96)
+SHAPE = ForwardShape(HEADS, len(TREE) + 1, max_context_length=24, seq_len=96)
 
 
-def nxdi_model(seed: int = 0, *, relocates: bool = False, **changes: Any) -> Any:
-    """Return a loaded model as scripts have it: stock NxDI, which forgets what it moves."""
+def nxdi_model(seed: int = 0, *, relocates: bool = True, **changes: Any) -> Any:
+    """Return a loaded model as scripts have it."""
     model: Any = FakeCompiled(SHAPE, VOCABULARY, seed, relocates)
     model.config = SimpleNamespace(vocab_size=VOCABULARY, eos_token_id=None)
     arguments = {
@@ -32,8 +32,12 @@ def nxdi_model(seed: int = 0, *, relocates: bool = False, **changes: Any) -> Any
     return model
 
 
+def generator(model: Any, **options: Any) -> MedusaGenerator:
+    return MedusaGenerator(model, model.lm_head, model.heads, **options)
+
+
 def expected(model: Any, prompt: list[int], count: int) -> list[int]:
-    return prompt + (greedy(model, prompt, Unconstrained(VOCABULARY, ()), count) or [])
+    return prompt + greedy(model, prompt, Unconstrained(VOCABULARY, ()), count)
 
 
 @pytest.mark.parametrize("relocates", [False, True])
@@ -42,7 +46,7 @@ def test_scripts_get_greedy_s_tokens_from_either_kind_of_artifacts(seed: int, re
     model = nxdi_model(seed, relocates=relocates)
     ids = torch.tensor([[3, 0, 7]])
 
-    output = MedusaGenerator(model, relocates=relocates).generate(ids, assistant_model=model, max_new_tokens=25)
+    output = generator(model, relocates=relocates).generate(ids, assistant_model=model, max_new_tokens=25)
 
     assert output.tolist() == [expected(model, [3, 0, 7], 25)]
 
@@ -50,14 +54,14 @@ def test_scripts_get_greedy_s_tokens_from_either_kind_of_artifacts(seed: int, re
 def test_lengths_are_those_of_the_call_then_of_the_configuration() -> None:
     model = nxdi_model()
     ids = torch.tensor([[3, 4, 5]])
-    generator = MedusaGenerator(model)
+    ours = generator(model)
 
-    assert generator.generate(ids, max_new_tokens=7).shape == (1, 10)
-    assert generator.generate(ids, max_length=12).shape == (1, 12)
-    assert generator.generate(ids, generation_config=SimpleNamespace(max_new_tokens=5)).shape == (1, 8)
-    assert generator.generate(ids).shape == (1, 33)
+    assert ours.generate(ids, max_new_tokens=7).shape == (1, 10)
+    assert ours.generate(ids, max_length=12).shape == (1, 12)
+    assert ours.generate(ids, generation_config=SimpleNamespace(max_new_tokens=5)).shape == (1, 8)
+    assert ours.generate(ids).shape == (1, 33)
     longest = SHAPE.seq_len - SHAPE.needed(3, 0)
-    assert generator.generate(ids, max_length=SHAPE.seq_len).shape == (1, 3 + longest)
+    assert ours.generate(ids, max_length=SHAPE.seq_len).shape == (1, 3 + longest)
 
 
 def test_an_end_token_ends_it_even_where_it_equals_a_count() -> None:
@@ -65,7 +69,7 @@ def test_an_end_token_ends_it_even_where_it_equals_a_count() -> None:
     model = nxdi_model(2)
     whole = expected(model, [3, 4], 20)[2:]
     for end in sorted(set(whole)):
-        output = MedusaGenerator(model).generate(torch.tensor([[3, 4]]), eos_token_id=[end], max_new_tokens=20)
+        output = generator(model).generate(torch.tensor([[3, 4]]), eos_token_id=[end], max_new_tokens=20)
         assert output[0, 2:].tolist() == whole[: whole.index(end) + 1]
 
 
@@ -73,7 +77,7 @@ def test_padding_is_what_the_mask_says_and_not_token_0() -> None:
     model = nxdi_model(1)
     ids, mask = torch.tensor([[0, 0, 5, 6]]), torch.tensor([[0, 1, 1, 1]])
 
-    output = MedusaGenerator(model).generate(ids, attention_mask=mask, max_new_tokens=9)
+    output = generator(model).generate(ids, attention_mask=mask, max_new_tokens=9)
 
     assert output.tolist() == [[0, *expected(model, [0, 5, 6], 9)]]
 
@@ -90,19 +94,19 @@ def test_padding_is_what_the_mask_says_and_not_token_0() -> None:
 )
 def test_what_would_have_to_be_ignored_is_refused(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        MedusaGenerator(nxdi_model()).generate(torch.tensor([[3]]), **arguments)
+        generator(nxdi_model()).generate(torch.tensor([[3]]), **arguments)
 
 
 def test_one_sequence_at_a_time() -> None:
     with pytest.raises(ValueError, match=r"input_ids is \[2, 3\]"):
-        MedusaGenerator(nxdi_model()).generate(torch.ones(2, 3, dtype=torch.long))
+        generator(nxdi_model()).generate(torch.ones(2, 3, dtype=torch.long))
 
 
 def test_top_k_of_one_is_greedy_too() -> None:
     config = SimpleNamespace(do_sample=True, top_k=1, max_new_tokens=3)
-    assert MedusaGenerator(nxdi_model()).generate(torch.tensor([[3]]), generation_config=config).shape == (1, 4)
+    assert generator(nxdi_model()).generate(torch.tensor([[3]]), generation_config=config).shape == (1, 4)
 
 
 def test_a_configuration_that_medusa_gets_wrong_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="async_mode is on"):
-        MedusaGenerator(nxdi_model(async_mode=True))
+        generator(nxdi_model(async_mode=True))

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.engines.torch.side_thread import SideThread
+from service.engines.side_thread import SideThread
 
 # A fork in a process of its own: pytest's has threads that are not ours.
 FORK = """
 import os, sys, threading
-from service.engines.torch.side_thread import SideThread
+from service.engines.side_thread import SideThread
 
 side = SideThread()
 assert side.submit(lambda: 1).result(10) == 1

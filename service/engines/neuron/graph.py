@@ -1,0 +1,86 @@
+"""What our graph computes in NxDI's place: hidden states of every row, and no product with the vocabulary.
+
+NxDI's Medusa graph multiplies its rows by the LM head and by a copy of it for each head, 283 MB a step where the layers
+of our model are 212, and returns the best ten tokens of each. Here it returns the states themselves (15 KB of 13 rows):
+the host multiplies what the grammar allows (`forward.py`). So the graph has neither LM head nor heads, and a batch
+needs no more than a mask of its own for each sequence, which NxDI's takes from the first. Read in NxDI 0.8
+(`_medusa_forward` in models/model_base.py, `NeuronLlamaModel` in models/llama/modeling_llama.py). Not run on hardware.
+"""
+
+from typing import Any
+
+from torch import Tensor
+
+LM_HEAD = "lm_head.weight"
+
+
+def hidden_states(
+    model: Any,
+    input_ids: Tensor,
+    attention_mask: Tensor,
+    position_ids: Tensor,
+    seq_ids: Tensor,
+    sampling_params: Tensor,
+    adapter_ids: Tensor | None = None,
+    accepted_indices: Tensor | None = None,
+    current_length: Tensor | None = None,
+    medusa_mask: Tensor | None = None,
+    scatter_index: Tensor | None = None,
+) -> list[Tensor]:
+    """Return the states of a tree's rows [B, L, H], or of a prompt's last one [B, 1, H], and the updated cache.
+
+    It replaces `NeuronBaseModel._medusa_forward`, with the same arguments.
+    """
+    del sampling_params
+    is_prompt = input_ids.shape[-1] != model.medusa_speculation_length
+    assert is_prompt or medusa_mask is not None, "a tree has a mask"
+    states, cache = model.get_model_output(
+        input_ids=input_ids,
+        attention_mask=model.create_attn_mask(attention_mask, is_prompt, False),
+        position_ids=position_ids,
+        active_mask=None if is_prompt or medusa_mask is None else medusa_mask[:, None].bool(),
+        adapter_ids=adapter_ids,
+        update_cache=True,
+        is_for_context_encoding=is_prompt,
+        medusa_metadata={"current_length": current_length, "accepted_indices": accepted_indices},
+        seq_ids=seq_ids,
+        scatter_index=scatter_index,
+    )
+    if is_prompt:
+        last = position_ids.max(dim=1, keepdim=True).indices[..., None]
+        states = states.gather(1, last.expand(-1, 1, states.shape[-1]))
+    return [states, *cache]
+
+
+def planner_class(llama: Any) -> Any:
+    """Return NxDI's Llama for causal language modelling with our graph; `llama` is its module."""
+
+    class PlannerLlamaModel(llama.NeuronLlamaModel):  # type: ignore[misc]
+        _medusa_forward = hidden_states
+
+        def init_model(self, config: Any) -> None:
+            super().init_model(config)
+            for name in ("lm_head", *(f"medusa_head_{head}" for head in range(self.num_medusa_heads))):
+                delattr(self, name)
+
+    class PlannerLlama(llama.NeuronLlamaForCausalLM):  # type: ignore[misc]
+        _model_cls = PlannerLlamaModel
+
+        @staticmethod
+        def convert_hf_to_neuron_state_dict(state_dict: dict[str, Tensor], config: Any) -> dict[str, Tensor]:
+            state_dict.pop(LM_HEAD, None)
+            converted: dict[str, Tensor] = llama.NeuronLlamaForCausalLM.convert_hf_to_neuron_state_dict(
+                state_dict, config
+            )
+            return converted
+
+        @staticmethod
+        def update_state_dict_for_tied_weights(state_dict: dict[str, Tensor]) -> None:
+            """Add no LM head."""
+
+        def _is_prefill(self, position_ids: Tensor) -> bool:
+            """Tell prompts from trees by their length: a short prompt is a tree that begins at position 0."""
+            rows: int = self.neuron_config.medusa_speculation_length
+            return position_ids.shape[-1] != rows
+
+    return PlannerLlama

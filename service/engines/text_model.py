@@ -1,0 +1,119 @@
+"""A model that decodes in this process: text in, text out, for the engines that run one themselves.
+
+It knows tokenizers, grammars and the decoding loop; the planner interprets the text.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from service.decoding.constraint import Constraint, GrammarCompiler
+from service.decoding.generation import Running, step
+from service.decoding.medusa import HeadsOfTarget, MedusaProposer
+from service.decoding.prefill_draft import NO_PREFILL_DRAFT, PrefillDraft, PrefillProposer
+from service.decoding.prefill_head import PrefillHead
+from service.decoding.proposer import Proposer
+from service.decoding.target import Target
+from service.decoding.tree import MedusaTree
+from service.engines.protocol import GenerationRequest, GenerationResult, PromptTooLongError, Strategy
+from service.engines.results import generation_result, request_constraint, trace_texts
+from service.engines.side_thread import SideThread
+
+
+@dataclass(frozen=True)
+class Drafting:
+    """What is drafted: the tree of the Medusa heads, and beginnings of answers while the prompt is read.
+
+    `embed` maps tokens [N] to the model's input embeddings [N, H], which the `prefill_head` guesses from.
+    """
+
+    tree: MedusaTree
+    embed: Callable[[Tensor], Tensor]
+    prefill_head: PrefillHead | None = None
+    prefill_draft: PrefillDraft = NO_PREFILL_DRAFT
+
+
+class TextModel(ABC):
+    """A loaded model with its tokenizer. Each of its slots holds one generation."""
+
+    def __init__(
+        self, model_id: str, tokenizer: Tokenizer, special: tuple[int, int], limits: tuple[int, int], drafting: Drafting
+    ) -> None:
+        """Take the ids of the first and the end token, and the limits on prompt and answer, in tokens."""
+        self.id = model_id
+        self._tokenizer = tokenizer
+        self._bos_token_id, eos_token_id = special
+        self._max_prompt_tokens, self._max_tokens = limits
+        self._drafting = drafting
+        self._compiler = GrammarCompiler(tokenizer.to_str(), eos_token_id)
+        self._side = SideThread()
+
+    def generate(self, request: GenerationRequest, cancelled: Callable[[], bool] = lambda: False) -> GenerationResult:
+        """Continue the prompt under the grammar until it is finished, the deadline passes or `cancelled` returns true.
+
+        Raises RequestRefusedError for a prompt that is too long, a grammar that does not compile, or a strategy that
+        this model has not the parts for.
+        """
+        started = time.monotonic()
+        running = self.begin(request, cancelled)
+        while running.goes_on():
+            step([running])
+        return self.result(running, time.monotonic() - started)
+
+    def begin(
+        self, request: GenerationRequest, cancelled: Callable[[], bool] = lambda: False, slot: int = 0
+    ) -> Running:
+        """Begin a generation in a free slot, without a forward. Raises as `generate` does."""
+        prompt = [self._bos_token_id, *self._tokenizer.encode(request.prompt, add_special_tokens=False).ids]
+        if len(prompt) > self._max_prompt_tokens:
+            raise PromptTooLongError.at(len(prompt), self._max_prompt_tokens)
+
+        def stop() -> bool:
+            return cancelled() or (request.deadline is not None and time.monotonic() >= request.deadline)
+
+        constraint = self._side.submit(partial(self._begin_grammar, request.grammar))
+        target, proposer = self._parts(request.strategy, prompt, slot)
+        return Running(
+            target,
+            proposer,
+            prompt,
+            constraint,
+            min(request.max_tokens or self._max_tokens, self._max_tokens),
+            fast_forward=request.fast_forward or request.strategy != "autoregressive",
+            trace=trace_texts(request, self._tokenizer),
+            cancelled=stop,
+        )
+
+    def result(self, running: Running, seconds: float) -> GenerationResult:
+        """Return the result of a generation that has ended. Raises what ended it otherwise."""
+        return generation_result(running.result(), self._tokenizer, seconds)
+
+    def rest(self) -> None:
+        """Leave no other thread in the process until the next generation, so that it may be forked."""
+        self._side.rest()
+
+    @property
+    @abstractmethod
+    def slots(self) -> int:
+        """Number of generations that it can hold at once."""
+
+    @abstractmethod
+    def _parts(self, strategy: Strategy, prompt: list[int], slot: int) -> tuple[Target, Proposer]:
+        """Return target and proposer. Raises RequestRefusedError for a strategy that this model lacks the parts for."""
+
+    def _medusa(self, target: HeadsOfTarget, prompt: list[int]) -> Proposer:
+        drafting = self._drafting
+        draft = drafting.prefill_draft
+        if drafting.prefill_head is not None:
+            draft = drafting.prefill_head.guess(prompt, drafting.embed, self._compiler.continues_word)
+        return PrefillProposer(draft, MedusaProposer(target, drafting.tree))
+
+    def _begin_grammar(self, grammar: str) -> Constraint:
+        constraint = request_constraint(self._compiler, grammar)
+        constraint.legal()  # the first mask, the largest of all, is cached
+        return constraint

@@ -1,0 +1,140 @@
+"""The scheduler of slots: answers are those of the model alone, and a batch grows while all are in time."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.decoding.statistics import Statistics
+from service.engines.batch import Batch, Outcome, Pace
+from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError
+from service.engines.torch.engine import TorchModel
+from service.engines.torch.forward import build_forward
+from service.weights.model_folder import load_model
+from tests.tiny_model import QUESTIONS, plan_request
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model_dir: Path) -> TorchModel:
+    loaded = load_model(tiny_model_dir, tiny_model_dir)
+    return TorchModel(loaded, build_forward(loaded, "float32", tiny_model_dir, "torch"), 384, slots=3)
+
+
+def run(batch: Batch[Any]) -> dict[Any, Outcome]:
+    """Step until every request has ended."""
+    ended: dict[Any, Outcome] = {}
+    while len(batch):
+        ended |= dict(batch.step())
+    return ended
+
+
+def test_more_requests_than_slots_have_the_answers_of_the_model_alone(model: TorchModel) -> None:
+    requests = [
+        plan_request(query, strategy=strategy) for query in QUESTIONS for strategy in ("medusa", "autoregressive")
+    ]
+    alone = [model.generate(request) for request in requests]
+    batch = Batch[int](model)
+    sizes = set()
+    for number, request in enumerate(requests):
+        batch.add(number, request)
+
+    ended: dict[int, Outcome] = {}
+    while len(batch):
+        ended |= dict(batch.step())
+        sizes.add(batch.size)
+
+    assert max(sizes) == 3
+    for number, result in enumerate(alone):
+        found = ended[number]
+        assert isinstance(found, GenerationResult)
+        assert (found.tokens, found.text, found.forwards) == (result.tokens, result.text, result.forwards)
+
+
+def test_one_that_is_refused_or_cancelled_leaves_the_others_alone(model: TorchModel) -> None:
+    batch = Batch[str](model)
+    batch.add("sound", plan_request("red shoes"))
+    batch.add("broken", GenerationRequest(prompt=" red", grammar="start: ("))
+    batch.add("long", GenerationRequest(prompt=" red" * 500, grammar='start: "a"'))
+    batch.add("left", plan_request("red shoes"), lambda: True)
+    batch.add("late", plan_request("red shoes", deadline=0.0))
+
+    ended = run(batch)
+
+    assert isinstance(ended["broken"], RequestRefusedError)
+    assert isinstance(ended["long"], RequestRefusedError)
+    reasons = {key: each.stop_reason for key, each in ended.items() if isinstance(each, GenerationResult)}
+    assert reasons == {"sound": "finished", "left": "cancelled", "late": "cancelled"}
+
+
+def test_a_forward_that_fails_is_the_error_of_all_in_it(model: TorchModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = Batch[int](model)
+    batch.add(0, plan_request("red shoes"))
+    batch.add(1, plan_request("blue shoes"))
+    monkeypatch.setattr(model._llama, "forward_batch", lambda _: 1 / 0)
+
+    assert {number: type(each) for number, each in run(batch).items()} == {0: ZeroDivisionError, 1: ZeroDivisionError}
+    monkeypatch.undo()
+    batch.add(2, plan_request("red shoes"))
+    assert isinstance(run(batch)[2], GenerationResult)
+
+
+@dataclass
+class Device:
+    """A model whose steps take 10 ms for each generation in them, and whose generations take five steps."""
+
+    slots: int = 8
+    now: float = 0.0
+
+    def begin(self, request: GenerationRequest, cancelled: object, slot: int) -> "Planned":
+        del request, cancelled, slot
+        return Planned(self)
+
+    def result(self, running: "Planned", seconds: float) -> Any:
+        del running
+        return seconds
+
+
+@dataclass
+class Planned:
+    """A generation on it."""
+
+    device: Device
+    statistics: Statistics = field(default_factory=Statistics)
+
+    def goes_on(self) -> bool:
+        return self.statistics.forwards < 5
+
+    def draft(self) -> None:
+        self.statistics.forwards += 1
+        self.device.now += 0.01
+
+
+@pytest.mark.parametrize(("milliseconds", "largest"), [(40, 1), (60, 1), (120, 2), (170, 3), (1000, 8), (None, 8)])
+def test_a_batch_grows_while_nearly_all_would_be_in_time(milliseconds: int | None, largest: int) -> None:
+    device: Any = Device()
+    batch = Batch[int](device, lambda: device.now)
+    batch.add(0, GenerationRequest(prompt="", grammar=""))
+    run(batch)  # now its pace is known
+
+    deadline = None if milliseconds is None else device.now + milliseconds / 1000
+    for number in range(20):
+        batch.add(number, GenerationRequest(prompt="", grammar="", deadline=deadline))
+    batch.step()
+
+    assert batch.size == largest
+    assert sorted(run(batch)) == list(range(20))
+
+
+def test_an_untried_size_is_thought_as_much_slower_as_it_is_larger() -> None:
+    pace = Pace()
+    assert pace.remaining(4, 0) == 0
+    pace.add_generation(5)
+    pace.add_step(2, 0.01)
+
+    assert pace.remaining(1, 0) == pytest.approx(0.05)
+    assert pace.remaining(2, 3) == pytest.approx(0.02)
+    assert pace.remaining(4, 0) == pytest.approx(0.1)
+    pace.add_step(4, 0.012)
+    assert pace.remaining(4, 0) == pytest.approx(0.06)
+    assert pace.remaining(4, 9) == pytest.approx(0.012)
