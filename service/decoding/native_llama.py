@@ -103,7 +103,7 @@ class NativeLlama:
         return hidden
 
     def forward_batch(self, inputs: Sequence[ForwardInput]) -> list[Tensor]:
-        """Do several forwards, one after another: from a few rows on a CPU's time goes with the rows."""
+        """Do several forwards, one after another: the library reads one cache at a time."""
         return [self.forward(*each) for each in inputs]
 
     def embed(self, tokens: Tensor) -> Tensor:
