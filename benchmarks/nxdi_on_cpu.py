@@ -175,7 +175,7 @@ def _one_process_group() -> None:
 def persisted_relocation() -> Iterator[None]:
     """Run the block with our K/V patch in NxDI: on a CPU nothing is compiled, so it can be removed again."""
     manager = importlib.import_module(f"{PACKAGE}.modules.kvcache.kv_cache_manager").KVCacheManager
-    with mock.patch.object(manager, "update_kv_by_layer_id", persisting(manager.update_kv_by_layer_id)):
+    with mock.patch.multiple(manager, **persisting(manager)):
         yield
 
 

@@ -46,6 +46,9 @@ def _parser(settings: Settings) -> argparse.ArgumentParser:
     compiling.add_argument("--context-buckets", default="", help=f"{described['context_buckets']}; such as 32,384")
     compiling.add_argument("--batch-size", type=int, default=1, help=described["batch_size"])
     compiling.add_argument("--speculation-length", type=int, default=0, help=described["speculation_length"])
+    compiling.add_argument(
+        "--allow-chain", action="store_true", help="compile a chain tree where the K/V patch does not know this NxDI"
+    )
     compiling.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
 
     checking = commands.add_parser("check", help="whether compiled artifacts belong to this model and this SDK")
@@ -68,7 +71,10 @@ def _compile(arguments: argparse.Namespace, settings: Settings) -> Manifest:
         speculation_length=arguments.speculation_length,
         dtype=arguments.dtype,
     )
-    return compile_model(arguments.model, settings.cache_dir, arguments.output, wanted, packages, NXDI)
+    return compile_model(
+        *(arguments.model, settings.cache_dir, arguments.output, wanted, packages, NXDI),
+        allow_chain=arguments.allow_chain,
+    )
 
 
 def _check(arguments: argparse.Namespace) -> Manifest:

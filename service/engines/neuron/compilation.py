@@ -43,11 +43,13 @@ def compile_model(
     settings: CompileSettings,
     packages: Mapping[str, str],
     driver: Driver,
+    *,
+    allow_chain: bool = False,
 ) -> Manifest:
     """Compile `model_dir` into the empty or new folder `output` and return its manifest.
 
-    Where the K/V patch does not fit the installed NxDI, a chain tree is compiled instead of the model's. Raises
-    ConfigurationError, LayoutError, ModelFolderError, BaseWeightsError or ManifestError with what to do.
+    Where the K/V patch does not fit the installed NxDI, `allow_chain` compiles a chain tree instead of the model's.
+    Raises ConfigurationError, LayoutError, ModelFolderError, BaseWeightsError or ManifestError with what to do.
     """
     if output.exists() and any(output.iterdir()):
         raise ManifestError(f"{output} is not empty; name a new folder")
@@ -58,6 +60,12 @@ def compile_model(
         neuron_arguments(model, settings)  # before patching: errors here do not depend on the tree
         relocates = driver.persist_relocation()
         if not relocates:
+            if not allow_chain:
+                raise ManifestError(
+                    "nothing was compiled: the K/V patch does not know this NxDI (its source is in the log), and "
+                    "without it only a chain tree decodes, in more steps a plan. Use the pinned SDK's container, or "
+                    "pass --allow-chain"
+                )
             model = replace(model, tree=chain(model.num_heads))
             settings = settings.model_copy(update={"speculation_length": model.num_heads + 2})  # root and free row
         arguments = neuron_arguments(model, settings)

@@ -3,7 +3,7 @@
 NxDI's import alone costs seconds and needs its packages, so it happens inside the functions.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -48,6 +48,7 @@ class Nxdi:
         configuration = import_module(f"{_PACKAGE}.models.config")
         llama = import_module(f"{_PACKAGE}.models.llama.modeling_llama")
         adapter = import_module(f"{_PACKAGE}.utils.hf_adapter")
+        llama.NeuronLlamaAttention.get_rope = rope_in_float32(llama)
         sampling = configuration.OnDeviceSamplingConfig(**arguments["on_device_sampling_config"])
         neuron = configuration.NeuronConfig(**{**arguments, "on_device_sampling_config": sampling})
         config = llama.LlamaInferenceConfig(neuron, load_config=adapter.load_pretrained_config(str(checkpoint)))
@@ -63,3 +64,23 @@ class Nxdi:
 
 
 NXDI = Nxdi()
+
+
+def rope_in_float32(llama: Any) -> Callable[[Any, Any], Any]:
+    """Return `NeuronLlamaAttention.get_rope` with NxDI's own rotary embedding for Medusa models, too.
+
+    For those alone NxDI takes Hugging Face's, whose frequencies are a buffer that loading casts to bfloat16: 0.6 rad
+    off at position 400. Its own computes them in float32 when it is first called, after the cast (tests/conformance).
+    """
+    now = llama.NeuronLlamaAttention.get_rope
+    stock = getattr(now, "stock", now)
+
+    def get_rope(self: Any, config: Any) -> Any:
+        if not config.neuron_config.is_medusa or getattr(config, "rope_scaling", None):
+            return stock(self, config)
+        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        longest, base = config.max_position_embeddings, config.rope_theta
+        return llama.RotaryEmbedding(width, max_position_embeddings=longest, base=base)
+
+    get_rope.stock = stock  # type: ignore[attr-defined]
+    return get_rope

@@ -6,7 +6,7 @@ step attends to what rejected nodes left there. The patch passes the moved cache
 graph, so it must be in place before `compile()`; afterwards it does nothing.
 
 It is guarded by a fingerprint of every method it relies on: with another source nothing is patched, and the caller
-compiles a chain tree, whose accepted nodes never need to move.
+refuses to compile, or compiles a chain tree where it was told to: a chain's accepted nodes never need to move.
 """
 
 import hashlib
@@ -16,16 +16,15 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from torch import Tensor
-
 _log = logging.getLogger(__name__)
 
 # Fingerprints of the sources that the conformance suite has run (docs/figures/neuron.json), by NxDI's version.
-KNOWN_SOURCES = {"0.8.0": "0e177dcbf49b8ab8"}
+KNOWN_SOURCES = {"0.8.0": "650d611a5c16843d"}
 
 _MANAGER_METHODS = (
     "_fetch_cache",
     "configure_medusa_gather_slice_idx",
+    "get_cache",
     "get_kv_by_layer_id",
     "update_cache",
     "update_kv_by_layer_id",
@@ -33,7 +32,7 @@ _MANAGER_METHODS = (
 _MODEL_METHODS = ("_medusa_forward", "get_model_output")
 _MARK = "_peakplan_stock"
 
-Update = Callable[..., tuple[Tensor, Tensor]]
+Method = Callable[..., Any]
 
 
 def fingerprint(manager_class: type, model_class: type) -> str:
@@ -46,8 +45,8 @@ def fingerprint(manager_class: type, model_class: type) -> str:
     return digest.hexdigest()[:16]
 
 
-def _source(method: Callable[..., Any]) -> str:
-    lines = inspect.getsource(getattr(method, _MARK, method)).splitlines()
+def _source(method: Method) -> str:
+    lines = inspect.getsource(_stock(method)).splitlines()
     return "\n".join(line.strip() for line in lines if line.strip())
 
 
@@ -56,33 +55,43 @@ def persist_relocation(manager_class: type, model_class: type) -> bool:
     found = fingerprint(manager_class, model_class)
     if found not in KNOWN_SOURCES.values():
         _log.warning(
-            "this NxDI's K/V cache (source %s) is none of those the patch was proven on (%s): a chain tree is compiled",
+            "this NxDI's K/V cache (source %s) is none of those the patch was proven on (%s)",
             found,
             ", ".join(f"{version}: {digest}" for version, digest in KNOWN_SOURCES.items()),
         )
         return False
-    stock: Any = manager_class.update_kv_by_layer_id  # type: ignore[attr-defined]
-    if not hasattr(stock, _MARK):
-        manager_class.update_kv_by_layer_id = persisting(stock)  # type: ignore[attr-defined]
+    for name, method in persisting(manager_class).items():
+        setattr(manager_class, name, method)
     return True
 
 
-def persisting(stock: Update) -> Update:
-    """Return NxDI's `update_kv_by_layer_id` changed to write, in a Medusa step, into the cache that the step read."""
+def persisting(manager_class: Any) -> dict[str, Method]:
+    """Return `get_cache` and `update_cache` changed so that a Medusa step writes into the very tensors it read.
 
-    @wraps(stock)
-    def update(self: Any, idx: int, *, is_for_context_encoding: bool, **rest: Any) -> tuple[Tensor, Tensor]:
+    Nothing is computed twice: traced, they have the stock graph's gathers and scatters (docs/figures/neuron.json).
+    """
+    stock_get = _stock(manager_class.get_cache)
+    stock_update = _stock(manager_class.update_cache)
+
+    @wraps(stock_get)
+    def get_cache(self: Any, *arguments: Any, **named: Any) -> Any:
+        self._moved = stock_get(self, *arguments, **named)
+        return self._moved
+
+    @wraps(stock_update)
+    def update_cache(self: Any, *, is_for_context_encoding: bool, **named: Any) -> Any:
         if self.is_medusa and not is_for_context_encoding:
-            moved = self.get_kv_by_layer_id(
-                idx=idx,
-                seq_len=rest["seq_len"],
-                skip_slice=True,
-                medusa_metadata=rest["medusa_metadata"],
-                kvcache_buffer=rest.get("kvcache_buffer"),
-                seq_ids=rest.get("seq_ids"),
-            )
-            rest["kvcache_buffer"] = [moved] * (len(self.past_key_values) // 2)
-        return stock(self, idx=idx, is_for_context_encoding=is_for_context_encoding, **rest)
+            named["kvcache_buffer"], self._moved = self._moved, None
+            read, whole = named["kvcache_buffer"][0][0].shape, self.past_key_values[0].shape
+            if read != whole:
+                raise ValueError(f"a step reads {list(read)} of the cache's {list(whole)}: moves in it would be lost")
+        return stock_update(self, is_for_context_encoding=is_for_context_encoding, **named)
 
-    setattr(update, _MARK, stock)
-    return update
+    for patched, stock in ((get_cache, stock_get), (update_cache, stock_update)):
+        setattr(patched, _MARK, stock)
+    return {"get_cache": get_cache, "update_cache": update_cache}
+
+
+def _stock(method: Method) -> Method:
+    found: Method = getattr(method, _MARK, method)
+    return found

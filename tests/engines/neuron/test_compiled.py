@@ -55,8 +55,9 @@ class FakeDriver:
         return FakeCompiled(forward_shape(arguments), vocab_size=1000, seed=5, width=HIDDEN)
 
 
-def compiled(model_dir: Path, folder: Path, driver: FakeDriver | None = None) -> Manifest:
-    return compile_model(model_dir, folder.parent, folder, SETTINGS, PACKAGES, driver or FakeDriver())
+def compiled(model_dir: Path, folder: Path, driver: FakeDriver | None = None, *, allow_chain: bool = False) -> Manifest:
+    driver = driver or FakeDriver()
+    return compile_model(model_dir, folder.parent, folder, SETTINGS, PACKAGES, driver, allow_chain=allow_chain)
 
 
 @pytest.fixture(scope="module")
@@ -100,8 +101,18 @@ def test_artifacts_carry_all_that_they_were_made_from(tiny_model_dir: Path, arti
     assert not [path for path in artifacts.parent.iterdir() if path.name.startswith(".checkpoint")]
 
 
-def test_where_the_patch_does_not_fit_a_chain_is_compiled(tiny_model_dir: Path, tmp_path: Path) -> None:
-    manifest = compiled(tiny_model_dir, tmp_path / "compiled", FakeDriver(knows_the_source=False))
+def test_where_the_patch_does_not_fit_a_bake_fails(tiny_model_dir: Path, tmp_path: Path) -> None:
+    driver = FakeDriver(knows_the_source=False)
+
+    with pytest.raises(ManifestError, match="pass --allow-chain"):
+        compiled(tiny_model_dir, tmp_path / "compiled", driver)
+
+    assert not driver.compiled
+
+
+def test_where_the_patch_does_not_fit_a_chain_is_compiled_on_request(tiny_model_dir: Path, tmp_path: Path) -> None:
+    driver = FakeDriver(knows_the_source=False)
+    manifest = compiled(tiny_model_dir, tmp_path / "compiled", driver, allow_chain=True)
 
     assert not manifest.relocates
     assert manifest.arguments["medusa_tree"] == [list(choice) for choice in chain(MEDUSA_HEADS)]
