@@ -148,7 +148,8 @@ def _serve_slots(stream: socket.socket, channel: Channel, model: Any) -> int:
     batch, idle = Batch[Channel](model), list[Channel]()
     while True:
         wait = 0.0 if len(batch) or any(place.interrupted() for place in idle) else None
-        if stream in select.select([stream, *idle], (), (), wait)[0]:
+        sources: list[Any] = [stream, *idle]
+        if stream in select.select(sources, (), (), wait)[0]:
             descriptors = socket.recv_fds(stream, 1, 1)[1]
             if not descriptors:
                 return 0
