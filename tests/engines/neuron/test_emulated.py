@@ -1,6 +1,7 @@
 """The shipped model behind the forward contract, and in batches: what the engine's loop needs of a device."""
 
 import json
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -14,8 +15,11 @@ IN_BATCHES, BATCH = 60, 8
 
 
 @pytest.fixture(autouse=True)
-def one_thread() -> None:
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def test_a_plan_takes_few_forwards_and_none_is_lost_or_other_than_greedy_s() -> None:
