@@ -194,6 +194,7 @@ lock: $(VENV)/test.stamp ## resolve pyproject.toml anew into requirements.lock a
 	$(call LOCK,--constraint requirements.lock --extra service --extra torch --extra train --extra load,requirements-training.txt)
 	$(call LOCK,--constraint requirements.lock --extra fleet,requirements-fleet.txt)
 	$(call LOCK,--constraint requirements.lock --extra service --extra triton --no-emit-package numpy,requirements-triton.txt)
+	$(call LOCK,--constraint requirements.lock --extra replica --no-emit-package numpy,requirements-replica.txt)
 
 # PyTorch is left out: its builds differ by machine and index, and their hashes with them (requirements-torch.txt).
 LOCK = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-annotate \

@@ -175,7 +175,8 @@ def _one_process_group() -> None:
 def persisted_relocation() -> Iterator[None]:
     """Run the block with our K/V patch in NxDI: on a CPU nothing is compiled, so it can be removed again."""
     manager = importlib.import_module(f"{PACKAGE}.modules.kvcache.kv_cache_manager").KVCacheManager
-    with mock.patch.multiple(manager, **persisting(manager)):
+    methods: dict[str, Any] = persisting(manager)
+    with mock.patch.multiple(manager, **methods):
         yield
 
 

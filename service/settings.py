@@ -181,6 +181,9 @@ class Settings(BaseSettings):
     draft_model_dir: Path | None = Field(
         default=None, description="a smaller model that drafts for the strategy draft, instead of the first layers"
     )
+    replica_python: Path | None = Field(
+        default=None, description="the interpreter of replicas' processes, where it is another than the gateway's"
+    )
     replicas: int = Field(default=0, ge=0, le=256, description="0: as many as the cores carry")
     threads_per_replica: int = Field(
         default=1, ge=1, le=64, description="for torch's kernels; ours use one (docs/decisions/0004)"
@@ -321,6 +324,7 @@ class Settings(BaseSettings):
             kernel=self.kernel,
             batch_size=self.batch_size,
             threads=self.threads_per_replica,
+            replica_python=self.replica_python and self.replica_python.absolute(),
             strategy=self.strategy,
             max_prompt_tokens=self.max_prompt_tokens,
             draft_model_dir=self.draft_model_dir and self.draft_model_dir.absolute(),

@@ -17,6 +17,7 @@ GENERATED = {
     "requirements-training.txt": ("service", "torch", "train", "load"),
     "requirements-fleet.txt": ("fleet",),
     "requirements-triton.txt": ("service", "triton"),
+    "requirements-replica.txt": ("replica",),
 }
 _NAME = re.compile(r"[-_.]+")
 

@@ -47,6 +47,11 @@ def check(sdk: str, container: str) -> dict[str, object]:
     if sdk not in pins:
         raise NeuronMismatchError(f"SDK {sdk} is not in {PINS.name}: it knows {', '.join(pins)}")
     driver = said("modinfo", "-F", "version", "neuron")
+    if numbers(driver, 3) < numbers(pins[sdk]["oldest_driver"], 3):
+        raise NeuronMismatchError(
+            f"driver {driver} is older than {pins[sdk]['oldest_driver']}, which mends kernel 6.18: take the newest "
+            f"base image whose description says Neuron SDK {sdk}"
+        )
     if numbers(driver) > numbers(pins[sdk]["newest_driver"]):
         raise NeuronMismatchError(
             f"driver {driver} is too new for SDK {sdk}, whose runtime it refuses: take a base image whose description "

@@ -10,7 +10,7 @@ home=${PEAKPLAN_HOME:-/opt/peakplan}
 image=peakplan:baked
 
 neuron() { # without a network: what is not in the image is not needed
-  docker run --rm --pull never --network none --user 0 --entrypoint python \
+  docker run --rm --pull never --network none --user 0 --entrypoint /opt/peakplan/replica/bin/python \
     --volume "$home/model:/opt/peakplan/model:ro" --volume "$home/compiled:/opt/peakplan/compiled" "$image" \
     -m service.engines.neuron "$@"
 }

@@ -92,7 +92,8 @@ class EngineConfig(BaseModel):
     """A model folder, the engine that runs it, and its options. Settings make paths absolute.
 
     `threads` is the number of torch threads in each replica, `batch_size` how many requests one decodes together. A
-    cancelled replica has `grace_seconds` to become free again.
+    cancelled replica has `grace_seconds` to become free again. `replica_python` runs replicas where the model's
+    libraries are not this interpreter's.
     """
 
     model_config = _FROZEN
@@ -106,6 +107,7 @@ class EngineConfig(BaseModel):
     max_prompt_tokens: int = MAX_PROMPT_TOKENS
     draft_model_dir: Path | None = None
     kernel: KernelChoice = "auto"
+    replica_python: Path | None = None
     batch_size: int = 1
     grace_seconds: float = GRACE_SECONDS
     neuron: NeuronSettings = NeuronSettings()

@@ -24,6 +24,7 @@ def model_source(config: EngineConfig) -> ModelSource:
         version=current_version(config),
         check=f"{__name__}:{current_version.__name__}",
         forkable=hosted == "torch" and config.threads == 1,  # no other thread has to survive a fork
+        python=str(config.replica_python or ""),
     )
 
 

@@ -50,6 +50,7 @@ def test_the_model_is_compiled_and_checked_for_every_chip_without_a_network(prog
     assert done.returncode == 0, done.stderr
     asked = programs.asked()
     assert all("--network none" in line and "--pull never" in line for line in asked)
+    assert all("--entrypoint /opt/peakplan/replica/bin/python" in line for line in asked), "the SDK is there alone"
     for chip, (compiled, checked) in zip(("inf2", "trn1"), (asked[:2], asked[2:]), strict=True):
         assert compiled.endswith(f"compile --output /opt/peakplan/compiled/{chip} --chip {chip} --tensor-parallel 2")
         assert checked.endswith(f"check --compiled /opt/peakplan/compiled/{chip}")

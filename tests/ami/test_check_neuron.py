@@ -64,6 +64,7 @@ def test_the_driver_that_is_called_latest_is_refused_with_the_way_out(programs: 
     [
         ({"driver": ""}, "Module neuron not found"),
         ({"driver": "unknown"}, "is no version"),
+        ({"driver": "2.26.5.0"}, "is older than 2.26.10, which mends kernel 6.18"),
         ({"runtime": "2.33.1.0"}, "the container's runtime is 2.33.1.0"),
         ({"runtime": ""}, "no packages found"),
         ({"sdk": "2.29"}, "SDK 2.29 is not in neuron-pins.json"),

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -21,7 +22,18 @@ from service.weights.base_weights import WHEEL
 
 REPOSITORY = Path(__file__).parents[2]
 PROGRAMS = ("buildah", "podman", "runc", "debootstrap")
-_BASE, _IMAGE = "localhost/peakplan-test-base", "localhost/peakplan-test"
+_BASE, _NEURON_BASE = "localhost/peakplan-test-base", "localhost/peakplan-test-neuron-base"
+# What AWS's Neuron container has that matters here (aws-neuron/deep-learning-containers, pytorch/inference/2.9.0): a
+# torch and numpy 2 of its own, and a protobuf below 4, which torch-neuronx was generated with.
+NEURON_BASE_PACKAGES = ("numpy==2.4.6", "protobuf==3.20.3", "safetensors==0.8.0", "tokenizers==0.22.2")
+_NEURON_BASE_FILE = f"""\
+FROM {_BASE}
+COPY requirements-torch.txt /
+RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf python3 -m venv /pip \
+ && /pip/bin/python -m pip --python /usr/bin/python3 install --break-system-packages -r /requirements-torch.txt \
+ && /pip/bin/python -m pip --python /usr/bin/python3 install --break-system-packages {" ".join(NEURON_BASE_PACKAGES)} \
+ && rm -r /pip
+"""
 _BASE_PACKAGES = "python3-minimal,python3-venv,g++,make"
 _BASE_PYTHON = "3.11"  # Debian bookworm's, which is 3.11.2
 # redis requires it before Python 3.11.3; pip resolves for the Python that runs it.
@@ -66,17 +78,40 @@ class Store:
     def build(self) -> str:
         """Build the image of this working tree for a CPU and return its name."""
         self._make_base()
-        wheels = self._download_wheels()
+        self._download("pip==26.3", files=("requirements.txt", "requirements-torch.txt"))
+        self._download("--no-deps", WHEEL, _FOR_OLDER_PYTHON)
+        arguments: dict[str, Any] = {
+            "REQUIREMENTS": "requirements.txt",
+            "TORCH": "requirements-torch.txt",
+            "REPLICA": "",
+            "TRITON": "",
+        }
+        return self._bud("localhost/peakplan-test", BASE=_BASE, **arguments)
+
+    def build_for_neuron(self) -> str:
+        """Build the image as fleets do, on a base with the packages of AWS's Neuron container that could conflict."""
+        self.build()
+        self._download("--no-deps", *NEURON_BASE_PACKAGES)
+        for name in ("triton", "replica", "tritonserver"):
+            self._download("--no-deps", files=(f"requirements-{name}.txt",))
+        file = self.folder / "Dockerfile"
+        file.write_text(_NEURON_BASE_FILE, encoding="utf-8")
+        self._bud(_NEURON_BASE, file)
+        return self._bud("localhost/peakplan-test-neuron", BASE=_NEURON_BASE)
+
+    def _bud(self, tag: str, file: Path = REPOSITORY / "service" / "Dockerfile", **arguments: str) -> str:
         configuration = self.folder / "pip.conf"
         configuration.write_text(PIP_CONFIGURATION, encoding="utf-8")
         options = ["--isolation", "chroot", "--network", "host", "--format", "docker", "--layers=false", "--jobs", "2"]
-        options += ["--volume", f"{wheels}:/wheels:ro", "--secret", f"id=pip.conf,src={configuration}"]
-        for argument in (f"BASE={_BASE}", "REQUIREMENTS=requirements.txt", "TORCH=requirements-torch.txt", "TRITON="):
-            options += ["--build-arg", argument]
-        self.buildah("bud", *options, "--file", REPOSITORY / "service" / "Dockerfile", "--tag", _IMAGE, REPOSITORY)
-        return _IMAGE
+        options += ["--volume", f"{self.folder}/wheels:/wheels:ro", "--secret", f"id=pip.conf,src={configuration}"]
+        for name, value in arguments.items():
+            options += ["--build-arg", f"{name}={value}"]
+        self.buildah("bud", *options, "--file", file, "--tag", tag, REPOSITORY)
+        return tag
 
     def _make_base(self) -> None:
+        if _BASE in self.buildah("images", "--format", "{{.Name}}").split():
+            return
         system = self.folder / "system"
         run("debootstrap", "--variant=minbase", f"--include={_BASE_PACKAGES}", "bookworm", system)
         container = self.buildah("from", "scratch")
@@ -84,14 +119,15 @@ class Store:
         self.buildah("commit", "--rm", container, _BASE)
         shutil.rmtree(system)
 
-    def _download_wheels(self) -> Path:
-        wheels = self.folder / "wheels"
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", str(wheels), "--only-binary=:all:"]
-        for name in ("requirements.txt", "requirements-torch.txt"):
-            run(*pip, "--python-version", _BASE_PYTHON, "--requirement", REPOSITORY / name)
-        run(*pip, "pip==26.3")
-        run(*pip, "--no-deps", WHEEL, _FOR_OLDER_PYTHON)
-        return wheels
+    def _download(self, *packages: str, files: tuple[str, ...] = ()) -> None:
+        """Download wheels to beside the build; files one after another, as some of them have hashes."""
+        pip: list[str | Path] = [sys.executable, "-m", "pip", "download", "--quiet", "--dest", self.folder / "wheels"]
+        pip += ["--only-binary=:all:", "--python-version", _BASE_PYTHON]
+        for name in files:
+            flags = [package for package in packages if package.startswith("--")]
+            run(*pip, *flags, "--requirement", REPOSITORY / name)
+        if any(not package.startswith("--") for package in packages):
+            run(*pip, *packages)
 
 
 class Running:

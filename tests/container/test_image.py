@@ -26,6 +26,13 @@ def image(store: Store) -> str:
 
 
 @pytest.fixture(scope="module")
+def on_neuron(store: Store) -> Iterator[Running]:
+    """The image on a stand-in for AWS's Neuron container, with Triton, which hosts the torch engine here."""
+    with running(store, store.build_for_neuron(), PEAKPLAN_ENGINE="triton") as container:
+        yield container
+
+
+@pytest.fixture(scope="module")
 def container(store: Store, image: str) -> Iterator[Running]:
     with running(store, image) as container:
         yield container
@@ -90,3 +97,30 @@ def test_told_to_end_it_serves_on_unready_and_then_ends_well(store: Store, image
         assert answer.json()["source"] == "model"
         assert container.code() == 0
         assert '"event":"stopped"' in container.log()
+
+
+def test_on_a_neuron_container_s_packages_triton_plans_too(on_neuron: Running) -> None:
+    answer = httpx.post(f"{on_neuron.url}/plan", json={"query": "red nike shoes"}, timeout=30).json()
+    assert (answer["source"], answer["model"]["strategy"]) == ("model", "medusa")
+
+
+@pytest.mark.parametrize(
+    ("environment", "versions"),
+    [("replica", "2.4.6 3.20.3"), ("triton", "1.26.4 3.20.3"), ("venv", "none 7.36.2")],
+    ids=["the base's own, for the SDK", "the older numpy of Triton's stubs", "the gateway's newer protobuf"],
+)
+def test_each_process_has_the_packages_it_was_built_for(on_neuron: Running, environment: str, versions: str) -> None:
+    program = (
+        "import importlib.metadata as m, importlib.util as u, google.protobuf as p;"
+        "print(m.version('numpy') if u.find_spec('numpy') else 'none', p.__version__)"
+    )
+    done = on_neuron.inside(f"/opt/peakplan/{environment}/bin/python", "-c", program)
+    assert done.stdout.strip() == versions, done.stderr
+
+
+def test_where_the_sdk_would_be_a_model_is_compiled(on_neuron: Running) -> None:
+    """Check that the bake's command runs in the environment that has the SDK: here it finds all else."""
+    words = ("-m", "service.engines.neuron", "compile", "--output", "/tmp/compiled")
+    done = on_neuron.inside("/opt/peakplan/replica/bin/python", *words)
+    assert "neuronx-cc is not installed" in done.stderr
+    assert done.returncode == 2

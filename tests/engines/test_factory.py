@@ -31,6 +31,12 @@ def test_a_configuration_survives_a_file(tiny_model_dir: Path) -> None:
     assert model_source(config).version
 
 
+def test_replicas_run_where_the_model_s_libraries_are() -> None:
+    config = Settings(replicas=1, replica_python=Path("/opt/peakplan/replica/bin/python")).engine_config
+    assert model_source(config).python == "/opt/peakplan/replica/bin/python"
+    assert model_source(Settings(replicas=1).engine_config).python == ""
+
+
 def test_a_secret_reaches_the_engine_and_no_file() -> None:
     config = Settings(replicas=1, openai=OpenAiSettings(key=SecretStr("hush"))).engine_config
     assert config.openai.key.get_secret_value() == "hush"

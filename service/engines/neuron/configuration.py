@@ -96,8 +96,8 @@ def neuron_arguments(model: MedusaShape, settings: CompileSettings) -> dict[str,
 
 
 def _default_buckets(longest: int, rows: int) -> list[int]:
-    """Return the ordinary buckets below the longest prompt. One of `rows` tokens would be taken for a tree."""
-    return [*(length for length in CONTEXT_BUCKETS if length < longest and length != rows), longest]
+    """Return the ordinary buckets below the longest prompt. Those of `rows` tokens and less are read as trees."""
+    return [*(length for length in CONTEXT_BUCKETS if rows < length < longest), longest]
 
 
 def forward_shape(arguments: Mapping[str, Any]) -> ForwardShape:

@@ -137,7 +137,7 @@ class ForkServer:
         ours, theirs = socket.socketpair()
         with theirs:
             try:
-                self._process = spawn(theirs, self._threads)
+                self._process = spawn(theirs, self._threads, self._source.python)
             except EngineUnavailableError:
                 ours.close()
                 raise

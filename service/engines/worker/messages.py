@@ -30,6 +30,7 @@ class ModelSource:
     equal answers: cached plans of one are valid for the other. `check` names a function that returns the version of
     what is there now, from the same arguments. A `forkable` model lives in one thread on the CPU, and therefore
     survives a fork of its process. One of several `slots` decodes so many requests together, for as many engines.
+    `python` is the interpreter that has the model's libraries, "" for the server's own.
     """
 
     loader: str
@@ -38,6 +39,7 @@ class ModelSource:
     forkable: bool = False
     check: str = ""
     slots: int = 1
+    python: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ class ReplicaEngine:
         try:
             with theirs:
                 if self._fork_server is None:
-                    self._process = spawn(theirs, self._threads)
+                    self._process = spawn(theirs, self._threads, self._source.python)
                 else:
                     self._process = await self._fork_server.fork(theirs)
         except BaseException:

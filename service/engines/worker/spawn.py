@@ -17,16 +17,18 @@ _PR_SET_NAME = 15  # linux/prctl.h
 _SOURCE_ROOT = Path(service.__file__).parents[1]
 
 
-def spawn(stream: socket.socket, threads: int) -> subprocess.Popen[bytes]:
+def spawn(stream: socket.socket, threads: int, python: str = "") -> subprocess.Popen[bytes]:
     """Start an interpreter that serves on `stream`, in a process group that Ctrl-C does not reach.
 
-    Raises EngineUnavailableError.
+    Another `python` than this one gets no packages of ours but the service: its own are the model's. Raises
+    EngineUnavailableError.
     """
     level = logging.getLevelName(logging.getLogger().getEffectiveLevel())
-    command = [sys.executable, "-P", "-m", "service.engines.worker.process", str(stream.fileno()), level]
+    command = [python or sys.executable, "-P", "-m", "service.engines.worker.process", str(stream.fileno()), level]
+    packages = [] if python else filter(None, sys.path)
     environment = {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(_SOURCE_ROOT), *filter(None, sys.path)]),
+        "PYTHONPATH": os.pathsep.join([str(_SOURCE_ROOT), *packages]),
         "OMP_NUM_THREADS": str(threads),
         "MKL_NUM_THREADS": str(threads),
         "TOKENIZERS_PARALLELISM": "false",

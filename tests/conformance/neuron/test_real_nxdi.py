@@ -100,6 +100,25 @@ def _bucket(wrapper: Any, prompt_tokens: int) -> int:
     return int(wrapper.pad_inputs(ones, ones, ones, torch.zeros(1))[0].shape[1])
 
 
+def test_angles_stay_float32_where_weights_are_bfloat16(models: list[neuron.RandomModel]) -> None:
+    """NxDI casts every buffer of a loaded model; Hugging Face's frequencies, which it takes for Medusa, are one."""
+    arguments = neuron.neuron_arguments(neuron.TREE) | {"torch_dtype": "bfloat16", "on_cpu": True}
+    nxdi_on_cpu.cpu_model(models[0].folder, neuron.neuron_arguments(neuron.TREE))  # makes the process group
+    far = torch.tensor([[400]])
+
+    instance = Nxdi().model(models[0].folder, arguments).models[1].get_model_instance()
+    instance.load_module()
+    rope = instance.module.layers[0].self_attn.rotary_emb
+    width = neuron.HIDDEN // 4
+    cos, sin = rope(torch.zeros(1, 1, 1, width), far)
+
+    angles = 400 / 10000 ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
+    found = torch.atan2(sin.double(), cos.double())[0, 0, : width // 2]
+    difference = torch.remainder(found - angles + torch.pi, 2 * torch.pi) - torch.pi
+    assert instance.module.embed_tokens.weight.dtype is torch.bfloat16
+    assert difference.abs().max() < 1e-4
+
+
 def test_our_graph_holds_no_product_with_the_vocabulary(models: list[neuron.RandomModel]) -> None:
     graph = nxdi_on_cpu.cpu_model(models[0].folder, neuron.neuron_arguments(neuron.TREE)).models[0].model
 
@@ -137,22 +156,3 @@ def test_sequences_of_one_graph_share_its_steps(models: list[neuron.RandomModel]
 
     assert expected[0] == each.greedy
     assert found == {0: expected[0][: neuron.NEW_TOKENS // 2], 1: expected[1], 2: expected[2]}
-
-
-def test_angles_stay_float32_where_weights_are_bfloat16(models: list[neuron.RandomModel]) -> None:
-    """NxDI casts every buffer of a loaded model; Hugging Face's frequencies, which it takes for Medusa, are one."""
-    arguments = neuron.neuron_arguments(neuron.TREE) | {"torch_dtype": "bfloat16", "on_cpu": True}
-    nxdi_on_cpu.cpu_model(models[0].folder, neuron.neuron_arguments(neuron.TREE))  # makes the process group
-    far = torch.tensor([[400]])
-
-    instance = Nxdi().model(models[0].folder, arguments).models[1].get_model_instance()
-    instance.load_module()
-    rope = instance.module.layers[0].self_attn.rotary_emb
-    width = neuron.HIDDEN // 4
-    cos, sin = rope(torch.zeros(1, 1, 1, width), far)
-
-    angles = 400 / 10000 ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
-    found = torch.atan2(sin.double(), cos.double())[0, 0, : width // 2]
-    difference = torch.remainder(found - angles + torch.pi, 2 * torch.pi) - torch.pi
-    assert instance.module.embed_tokens.weight.dtype is torch.bfloat16
-    assert difference.abs().max() < 1e-4

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import multiprocessing
+from torch.multiprocessing.spawn import ProcessRaisedException, spawn
 
 from benchmarks import neuron, nxdi_on_cpu
 from service.engines.neuron.configuration import CompileSettings, ConfigurationError, MedusaShape, neuron_arguments
@@ -31,7 +31,7 @@ def test_both_ranks_add_up_to_the_whole_model_s_greedy_tokens(tmp_path: Path) ->
     model = neuron.random_model(tmp_path / "model", seed=1)
     whole = nxdi_on_cpu.cpu_model(model.folder, neuron.neuron_arguments(neuron.TREE))
 
-    multiprocessing.spawn(_decode, args=(model, tmp_path), nprocs=RANKS)  # type: ignore[no-untyped-call]
+    spawn(_decode, args=(model, tmp_path), nprocs=RANKS)  # type: ignore[no-untyped-call]
 
     for rank in range(RANKS):
         tokens, weights = torch.load(tmp_path / f"{rank}.pt")
@@ -43,8 +43,8 @@ def test_key_heads_that_do_not_divide_cannot_be_sharded_as_the_configuration_say
     """NxDI copies three key heads to six and then pads them as if they were three still (`gqa.py`, preshard_hook)."""
     model = neuron.random_model(tmp_path / "model", seed=1, attention=(6, 3))
 
-    with pytest.raises(multiprocessing.ProcessRaisedException, match="but found"):
-        multiprocessing.spawn(_decode, args=(model, tmp_path), nprocs=RANKS)  # type: ignore[no-untyped-call]
+    with pytest.raises(ProcessRaisedException, match="but found"):
+        spawn(_decode, args=(model, tmp_path), nprocs=RANKS)  # type: ignore[no-untyped-call]
 
     shape = MedusaShape(neuron.VOCABULARY, neuron.HEADS, neuron.TREE, attention_heads=6, key_value_heads=3)
     with pytest.raises(ConfigurationError, match="3 key and value heads"):

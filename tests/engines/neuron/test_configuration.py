@@ -64,8 +64,8 @@ def test_the_compiler_s_target_is_the_chip(chip: Chip) -> None:
 
 @pytest.mark.parametrize(
     ("longest", "rows", "buckets"),
-    [(384, 13, [32, 64, 128, 384]), (384, 32, [64, 128, 384]), (100, 13, [32, 64, 100]), (20, 13, [20])],
-    ids=["ordinary", "a bucket that a tree fills is left out", "none beyond the longest", "one"],
+    [(384, 13, [32, 64, 128, 384]), (384, 48, [64, 128, 384]), (100, 13, [32, 64, 100]), (20, 13, [20])],
+    ids=["ordinary", "none that a tree holds", "none beyond the longest", "one"],
 )
 def test_short_prompts_have_short_graphs(longest: int, rows: int, buckets: list[int]) -> None:
     changes = {"max_prompt_tokens": longest, "speculation_length": rows, "sequence_length": 640}

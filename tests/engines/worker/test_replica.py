@@ -8,9 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+import service
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, RequestRefusedError
 from service.engines.worker.connection import ReplicaConnection
 from service.engines.worker.messages import Failure, encode
@@ -44,6 +47,19 @@ async def test_the_model_runs_in_another_process_with_one_thread(engine: Replica
     assert engine.pid not in (None, os.getpid())
     with open(f"/proc/{engine.pid}/environ", "rb") as environment:
         assert b"OMP_NUM_THREADS=1" in environment.read().split(b"\0")
+
+
+@pytest.mark.parametrize("forkable", [False, True])
+async def test_another_python_runs_the_model_without_the_servers_packages(tmp_path: Path, forkable: bool) -> None:
+    """In AWS's Neuron container the SDK has its own protobuf, and the gateway a newer one."""
+    other = tmp_path / "python"
+    other.write_text(f'#!/bin/sh\nprintf %s "$PYTHONPATH" > {tmp_path}/path\nexec {sys.executable} "$@"\n')
+    other.chmod(0o755)
+    engine = ReplicaEngine(replace(fake_source(), python=str(other), forkable=forkable))
+    await engine.start()
+    assert (await engine.generate(request())).text == VALID_FOR_EVERY_QUESTION
+    await engine.close()
+    assert (tmp_path / "path").read_text(encoding="utf-8") == str(Path(service.__file__).parents[1])
 
 
 async def test_what_a_replica_logs_is_json_as_the_servers_lines_are(capfd: pytest.CaptureFixture[str]) -> None:
