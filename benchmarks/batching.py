@@ -93,7 +93,7 @@ def main(words: Sequence[str] | None = None) -> int:
     settings = Settings()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.batching", description=__doc__)
     parser.add_argument("--model", type=Path, default=settings.model_dir)
-    parser.add_argument("--precision", nargs="+", default=["int8", "bfloat16", "float32"])
+    parser.add_argument("--precision", nargs="+", default=["int8", "bfloat16"])
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--questions", type=int, default=1000)

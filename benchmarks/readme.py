@@ -238,16 +238,15 @@ def render_siege(figure: dict[str, Any]) -> str:
     )
 
 
-def siege_table() -> str:
-    """Return the table of the last siege."""
-    path = FIGURES / "siege.json"
-    if not path.is_file():  # it takes ten minutes of a machine that does nothing else
-        return "Nobody has run `make siege` on this tree yet."
-    return render_siege(json.loads(path.read_text(encoding="utf-8")))
+def measured(name: str, command: str, render: Callable[[dict[str, Any]], str]) -> str:
+    """Return the table of a figure that takes minutes of a machine that does nothing else, once there is one."""
+    path = FIGURES / f"{name}.json"
+    if not path.is_file():
+        return f"Nobody has run `{command}` on this tree yet."
+    return render(json.loads(path.read_text(encoding="utf-8")))
 
 
 RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "batching": render_batching,
     "decoding": render_decoding,
     "neuron_loop": render_neuron_loop,
     "peers": render_peers,
@@ -261,7 +260,8 @@ RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
 
 TABLES: dict[str, Callable[[], str]] = {
     "licences": licence_table,
-    "siege": siege_table,
+    "siege": lambda: measured("siege", "make siege", render_siege),
+    "batching": lambda: measured("batching", "make bench-batching", render_batching),
     "settings": lambda: settings_table(COMMON_SETTINGS),
     "every_setting": every_setting,
     "decisions": decisions,

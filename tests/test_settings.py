@@ -69,6 +69,14 @@ def test_more_threads_than_cores_only_on_purpose() -> None:
     assert Settings(replicas=200, oversubscribe=True).replica_count == 200
 
 
+def test_batches_are_refused_where_they_do_not_pay(tmp_path: Path) -> None:
+    with pytest.raises(ValidationError, match="On a CPU our kernels do a batch's forwards one after another"):
+        Settings(batch_size=2)
+
+    on_a_device = Settings(engine="neuron", replicas=2, batch_size=8, neuron={"compiled_dir": tmp_path})
+    assert on_a_device.engine_config.batch_size == 8
+
+
 @pytest.mark.parametrize(
     ("quota", "cores"), [("100000 100000", 1), ("50000 100000", 1), ("max 100000", None), ("", None)]
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from service.api.app import replica_engine, settings_source
+from service.api.app import replica_engine, replica_pool, settings_source
 from service.engines.config import OpenAiSettings
 from service.engines.factory import as_json, model_source, source_from_json
 from service.engines.protocol import EngineUnavailableError
@@ -42,6 +42,19 @@ def test_a_secret_reaches_the_engine_and_no_file() -> None:
     assert config.openai.key.get_secret_value() == "hush"
     assert "hush" not in json.dumps(as_json(config))
     assert "hush" not in repr(config)
+
+
+def test_a_replica_that_decodes_batches_has_an_engine_for_each_of_its_slots(tmp_path: Path) -> None:
+    settings = Settings(engine="neuron", replicas=2, batch_size=3, neuron={"compiled_dir": tmp_path})
+    source = settings_source(settings)
+    assert replica_pool(settings, source).replica_count == 6
+
+    slots = [
+        engine for number in range(6) if isinstance(engine := replica_engine(settings, source, number), ReplicaEngine)
+    ]
+    sources = [engine._source for engine in slots]
+    assert [source.arguments["number"] for source in sources] == [0, 0, 0, 1, 1, 1]
+    assert {source.slots for source in sources} == {3}
 
 
 def test_missing_packages_are_told_with_where_they_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,9 @@ TENSOR_PARALLEL: dict[Chip, tuple[int, ...]] = {"inf2": (1, 2, 4, 8, 24), "trn1"
 # Prompt lengths that are compiled beside the longest. Prompts average 11 tokens (99%: 27), and a graph reads a whole
 # bucket: padded to 384, a prompt costs some twelve times the arithmetic of 32.
 CONTEXT_BUCKETS = (32, 64, 128)
-CANDIDATES = 10  # NxDI's Medusa code assumes this many for every row (neuronx_distributed/utils/medusa_utils.py)
+# NxDI has no Medusa graph without a sampler of so many best tokens (neuronx_distributed/utils/medusa_utils.py). Ours
+# takes nothing from it (`graph.py`), and no tree that anybody has published goes beyond their ranks.
+CANDIDATES = 10
 
 
 class ConfigurationError(ValueError):
@@ -202,7 +204,7 @@ def _tree_problems(arguments: Mapping[str, Any]) -> Iterator[str]:
         yield f"medusa_tree: {error}"
     ranks = sorted({rank for choice in tree for rank in choice if rank >= CANDIDATES})
     if ranks:
-        yield f"medusa_tree asks for rank {ranks[-1]}: the device gives {CANDIDATES} candidates, rank 0 the best"
+        yield f"medusa_tree asks for rank {ranks[-1]}: a head makes {CANDIDATES} guesses, rank 0 the best"
     if rows < len(tree) + 1:
         yield f"medusa_speculation_length {rows}: the tree's {len(tree)} nodes and the root need {len(tree) + 1}"
 

@@ -35,8 +35,10 @@ class TorchModel(TextModel):
     ) -> None:
         """Combine the loaded weights with their `forward` and the `draft` model for it.
 
-        Raises ModelFolderError when tree and heads do not fit each other.
+        Raises ModelFolderError when tree and heads do not fit each other, and for a draft model with several slots.
         """
+        if draft is not None and slots > 1:
+            raise ModelFolderError(f"a draft model reads one request at a time, and {slots} slots are wanted")
         self._llama = forward
         self._heads = loaded.heads.with_products(forward.linear) if loaded.heads else None
         self._draft = draft

@@ -96,7 +96,7 @@ def test_numbers_that_the_fleet_checks_too_are_the_same() -> None:
         (MedusaShape(49152, 2, TREE), {}, "needs 3 heads, and there are 2"),
         (MedusaShape(49152, 4, ((0,), (0,))), {}, "listed twice"),
         (MedusaShape(49152, 4, ((1, 0),)), {}, "hangs from [1], which is not a choice"),
-        (MedusaShape(49152, 4, ((0,), (10,))), {}, "asks for rank 10: the device gives 10 candidates"),
+        (MedusaShape(49152, 4, ((0,), (10,))), {}, "asks for rank 10: a head makes 10 guesses"),
         (MedusaShape(49153, 4, TREE), {"tensor_parallel": 2}, "does not divide the vocabulary of 49153"),
         (
             replace(MODEL, attention_heads=9, key_value_heads=3),
