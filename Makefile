@@ -139,8 +139,7 @@ REHEARSED = $(if $(TRAFFIC),--traffic "$(TRAFFIC)") $(if $(PEAK),--peak $(PEAK))
 
 deploy: $(VENV)/cdk.stamp $(VENV)/training.stamp ## the newest release to every cell of FLEET, rehearsed first (FORCE="reason" all the same), stopping where one is hurt; again: goes on (needs AWS credentials)
 	$(PEAKPLAN) fleet preflight $(FLEET)
-	$(PEAKPLAN) rehearse gate $(FLEET) $(if $(TRAFFIC),--traffic "$(TRAFFIC)") $(if $(FORCE),--force "$(FORCE)")
-	$(PEAKPLAN) fleet deploy $(FLEET) $(if $(TAKE_OVER),--take-over)
+	$(PEAKPLAN) fleet deploy $(FLEET) $(if $(TRAFFIC),--traffic "$(TRAFFIC)") $(if $(FORCE),--force "$(FORCE)") $(if $(TAKE_OVER),--take-over)
 
 rollback: $(VENV)/fleet.stamp ## every cell of FLEET back to the release before, or to RELEASE=ami-...; at once, without a bake
 	$(PEAKPLAN) fleet rollback $(FLEET) $(if $(RELEASE),--release $(RELEASE))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -22,6 +21,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import BaseModel, ConfigDict
 
 from infra.fleet.settings import FleetSettings
+from infra.repeating import repeated
 
 RENEWED_SECONDS = 60.0
 STALE_AFTER = timedelta(minutes=5)
@@ -152,26 +152,22 @@ class DeployLock:
 @contextmanager
 def held(lock: DeployLock, *, take_over: bool = False, seconds: float = RENEWED_SECONDS) -> Iterator[None]:
     """Hold the lock and renew it every `seconds` until the block ends, however it ends. Raise LockedError."""
-    over = threading.Event()
     lock.acquire(take_over=take_over)
 
-    def go_on() -> None:
-        while not over.wait(seconds):
-            try:
-                lock.renew()
-            except LockedError as error:
-                print(error, file=sys.stderr)
-                return  # the holder stops before its next change
-            except (BotoCoreError, ClientError) as error:
-                print(f"the lock could not be renewed: {error}", file=sys.stderr)
+    def renew() -> bool:
+        try:
+            lock.renew()
+        except LockedError as error:
+            print(error, file=sys.stderr)
+            return False  # the holder stops before its next change
+        except (BotoCoreError, ClientError) as error:
+            print(f"the lock could not be renewed: {error}", file=sys.stderr)
+        return True
 
-    thread = threading.Thread(target=go_on, daemon=True)
-    thread.start()
     try:
-        yield
+        with repeated(renew, seconds):
+            yield
     finally:
-        over.set()
-        thread.join()
         try:
             lock.release()
         except (BotoCoreError, ClientError) as error:

@@ -17,6 +17,9 @@ from infra.fleet.settings import FleetSettings
 LIMIT_SECONDS = 6 * 3600.0  # a careful refresh of a full cell takes hours
 Sleep = Callable[[float], None]
 SETTLED_WELL = ("CREATE_COMPLETE", "UPDATE_COMPLETE", "UPDATE_ROLLBACK_COMPLETE")
+FAILED_CREATION = ("CREATE_FAILED", "ROLLBACK_COMPLETE", "ROLLBACK_FAILED")
+# CloudFormation has the stack and nothing of it runs: its creation failed, or was prepared and never begun.
+NEVER_RAN = (*FAILED_CREATION, "REVIEW_IN_PROGRESS")
 
 
 class CellError(Exception):
@@ -26,6 +29,23 @@ class CellError(Exception):
 def stack_of(settings: FleetSettings, cell: str) -> str:
     """Return CloudFormation's name for the stack of a cell."""
     return f"peakplan-{settings.name}-{cell}"
+
+
+def make_way(stack: str, cloudformation: Any) -> None:
+    """Let the CDK CLI delete a stack whose first creation failed, which it does before it creates the stack anew.
+
+    The CLI protects a stack from termination before it creates it, and does not take that back, so CloudFormation would
+    refuse. A stack that was ever created keeps its protection.
+    """
+    try:
+        (found,) = cloudformation.describe_stacks(StackName=stack)["Stacks"]
+    except ClientError as error:
+        if "does not exist" in str(error):
+            return
+        raise
+    if found["StackStatus"] in FAILED_CREATION:
+        print(f"{stack}: its creation failed ({found['StackStatus']}); it is made anew", flush=True)
+        cloudformation.update_termination_protection(StackName=stack, EnableTerminationProtection=False)
 
 
 @dataclass(frozen=True)
@@ -38,14 +58,14 @@ class DeployedCell:
     sleep: Sleep = time.sleep
 
     def exists(self) -> bool:
-        """Return whether the cell was ever deployed."""
+        """Return whether the cell was ever deployed; a stack whose creation failed or never began is none."""
         try:
-            self._described()
+            status = self._described()["StackStatus"]
         except ClientError as error:
             if "does not exist" in str(error):
                 return False
             raise
-        return True
+        return status not in NEVER_RAN
 
     def runs(self) -> str | None:
         """Return the release that the stack runs now, or None before the first."""

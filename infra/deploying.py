@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from infra.fleet.alarms import alarm_name
 from infra.fleet.metrics import metrics
+from infra.repeating import repeated
 
 MARKER = "DeployInProgress"
 SECONDS = 60.0  # between markers; the alarm tolerates two lost ones
@@ -52,23 +52,17 @@ def publish(cloudwatch: Any, fleet: str, cell: str) -> None:
 @contextmanager
 def marked(cloudwatch: Any, fleet: str, cell: str, seconds: float = SECONDS) -> Iterator[None]:
     """Publish the marker now and every `seconds` until the end. Raise only the first one's failure."""
-    over = threading.Event()
     publish(cloudwatch, fleet, cell)
 
-    def go_on() -> None:
-        while not over.wait(seconds):
-            try:
-                publish(cloudwatch, fleet, cell)
-            except (BotoCoreError, ClientError) as error:  # a lost marker must not end a deploy half way
-                print(f"{cell}: marker lost: {error}", file=sys.stderr)
+    def again() -> bool:
+        try:
+            publish(cloudwatch, fleet, cell)
+        except (BotoCoreError, ClientError) as error:  # a lost marker must not end a deploy half way
+            print(f"{cell}: marker lost: {error}", file=sys.stderr)
+        return True
 
-    thread = threading.Thread(target=go_on, daemon=True)
-    thread.start()
-    try:
+    with repeated(again, seconds):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def bake(cloudwatch: Any, fleet: str, cell: str, minutes: float, sleep: Callable[[float], None] = time.sleep) -> None:

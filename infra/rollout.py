@@ -5,6 +5,9 @@ machine image that the first one proved, whatever becomes of files and parameter
 first, then the first cell alone, then the others as many at a time as `rollout` of the fleet file allows, each under
 its deploy marker (infra/deploying.py), then the names and alarms over them.
 
+Before all of it the fleet is rehearsed, and one that does not hold is refused, unless `--force` gives a reason, which
+is logged (rehearsal/twin).
+
 How far it came is kept in the account (infra/deployment_state.py): started again after its shell died, it goes on.
 One shell deploys at a time (infra/deploy_lock.py). It is tested against moto through the CDK CLI, and has not run in a
 real account.
@@ -29,7 +32,7 @@ import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from infra.deploy_lock import DeployLock, LockedError, held
-from infra.deployed_cell import CellError, DeployedCell, stack_of
+from infra.deployed_cell import CellError, DeployedCell, make_way, stack_of
 from infra.deploying import HarmSeenError, bake, marked
 from infra.deployment_state import DeploymentState, StateStore, Step
 from infra.fleet.__main__ import fleet_file
@@ -98,6 +101,8 @@ class Rollout:
     def _stacks(self, stacks: Sequence[str], *parameters: str) -> int:
         self.check_lock()
         print(f"Deploying {', '.join(stacks)}", flush=True)
+        for stack in stacks:
+            make_way(stack_of(self.settings, stack.lower()), self.cloudformation)
         given = [word for parameter in parameters for word in ("--parameters", parameter)]
         return self.call([*self.deploy, "--exclusively", *stacks, *given])
 
@@ -114,7 +119,7 @@ class Rollout:
         standing = DeployedCell(cell, stack_of(self.settings, cell), self.cloudformation)
         if standing.exists() and not standing.is_settled():
             print(f"{cell} is changing already: waiting for it", flush=True)
-            standing.settled()
+            standing.settled()  # a creation that fails meanwhile leaves no cell
         self._note(lambda: self._sent(cell, release, standing))
         image, speed = f"MachineImageId={release}", "RefreshSpeed=careful"
         try:
@@ -186,6 +191,15 @@ def synthesis(fleet: str, cdk: Sequence[str], assembly: str) -> list[str]:
     return [*cdk, "synth", "--quiet", "--app", app, "--context", f"fleet={fleet}", "--output", assembly]
 
 
+def rehearsal(fleet: str, traffic: str | None, reason: str) -> list[str]:
+    """Return the command line that rehearses `fleet` and fails where it does not hold and no reason is given.
+
+    Like the CDK it is a program of its own: this package knows nothing of rehearsals.
+    """
+    line = [sys.executable, "-m", "rehearsal.twin", "gate", fleet]
+    return [*line, *(["--traffic", traffic] if traffic else []), *(["--force", reason] if reason else [])]
+
+
 def digest(assembly: Path) -> str:
     """Return the hash of all templates in a cloud assembly, which distinguishes it from others."""
     said = hashlib.sha256()
@@ -203,6 +217,8 @@ def _parser() -> argparse.ArgumentParser:
         "--take-over", action="store_true", help="take the lock of a deploy that died, once it was silent for 5 minutes"
     )
     parser.add_argument("--release", help="deploy this machine image instead of the newest")
+    parser.add_argument("--traffic", help="what to rehearse before: a trace by name, or a CSV file of second,requests")
+    parser.add_argument("--force", default="", metavar="REASON", help="deploy although the rehearsal fails; logged")
     parser.add_argument(
         "--bake",
         nargs=2,
@@ -238,6 +254,8 @@ def _deploy_alone(given: argparse.Namespace, settings: FleetSettings, assembly: 
     except ReleaseError:
         if not any(cell.releases for cell in state.cells.values()):  # a first deploy begins with the image stack
             print(f"Deploying {', '.join(UNDER)}: no machine image yet", flush=True)
+            for stack in UNDER:
+                make_way(stack_of(settings, stack.lower()), cloudformation)
             if code := _call([*deploy, "--exclusively", *UNDER]):
                 return code
         raise
@@ -259,6 +277,8 @@ def main(words: Sequence[str] | None = None) -> int:
     given = _parser().parse_intermixed_args(words)
     try:
         settings = FleetSettings.from_yaml(fleet_file(given.fleet))
+        if code := _call(rehearsal(given.fleet, given.traffic, given.force)):
+            return code
         with TemporaryDirectory(prefix=f"peakplan-{settings.name}-") as assembly:
             if code := _call(synthesis(given.fleet, given.cdk, assembly)):
                 return code

@@ -217,8 +217,8 @@ def _in_checkout(command: list[str]) -> None:
 
 
 def _fleet_file(name: str) -> str:
-    """Make a path absolute, so that it stays valid in another working directory."""
-    return str(Path(name).absolute()) if name.endswith((".yaml", ".yml")) else name
+    """Make the path of a fleet file or a trace absolute, so that it stays valid in another working directory."""
+    return str(Path(name).absolute()) if name.endswith((".yaml", ".yml", ".csv")) else name
 
 
 @fleet.command(context_settings=_PASS_ON["context_settings"])
@@ -243,8 +243,12 @@ def diff(context: click.Context, fleet_name: str) -> None:
 @click.argument("fleet_name", metavar="FLEET")
 @click.pass_context
 def deploy(context: click.Context, fleet_name: str) -> None:
-    """Bring the newest release to every cell, stopping where one is hurt. Needs AWS credentials."""
-    words = [_fleet_file(fleet_name), *context.args, "--", *_cdk()]
+    """Rehearse the fleet, then bring the newest release to every cell, stopping where one is hurt.
+
+    Needs AWS credentials. --force "reason" deploys a fleet that fails its rehearsal, and is logged.
+    """
+    need("service", "fleet", "load")  # the rehearsal's
+    words = [_fleet_file(fleet_name), *map(_fleet_file, context.args), "--", *_cdk()]
     _in_checkout([sys.executable, "-m", "infra.rollout", *words])
 
 

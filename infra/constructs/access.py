@@ -51,22 +51,28 @@ class EndpointService(Construct):
     ) -> None:
         """Create the service; `name` is the cell's and `load_balancer` the cell's own."""
         super().__init__(scope, id)
-        group = ec2.SecurityGroup(
-            self, "SecurityGroup", vpc=vpc, description=f"PrivateLink to {name}", allow_all_outbound=False
-        )
-        for port, what in ((HTTPS, "Callers by PrivateLink"), (HEALTH_PORT, "Health checks")):
-            group.add_egress_rule(load_balancer.security_group, ec2.Port.tcp(port), what)
-            load_balancer.security_group.add_ingress_rule(group, ec2.Port.tcp(port), what)
+        self._settings, self._vpc = settings, vpc
         load_balancer.add_health_listener(HEALTH_PORT)
+        front = self._front(name, subnets, load_balancer)
+        service = self._service(front)
+        CfnOutput(
+            Stack.of(self),
+            ENDPOINT_SERVICE_OUTPUT,
+            value=service.vpc_endpoint_service_name,
+            description=f"Callers make an interface endpoint to {name} with this name (docs/fleet.md)",
+        )
+
+    def _front(self, name: str, subnets: ec2.SubnetSelection, load_balancer: LoadBalancer) -> elb.NetworkLoadBalancer:
+        """Return the network load balancer, whose one target is the cell's load balancer."""
         front = elb.NetworkLoadBalancer(
             self,
             "LoadBalancer",
-            vpc=vpc,
+            vpc=self._vpc,
             vpc_subnets=subnets,
             internet_facing=False,
             cross_zone_enabled=True,  # a caller's zone may have none of the healthy nodes
-            deletion_protection=settings.deletion_protection,
-            security_groups=[group],
+            deletion_protection=self._settings.deletion_protection,
+            security_groups=[self._security_group(name, load_balancer)],
             # PrivateLink callers are admitted by the endpoint service's permissions; their addresses mean nothing here.
             enforce_security_group_inbound_rules_on_private_link_traffic=False,
         )
@@ -82,6 +88,20 @@ class EndpointService(Construct):
                 protocol=elb.Protocol.HTTPS, port=str(HEALTH_PORT), path="/readyz", healthy_http_codes="200"
             ),
         )
+        return front
+
+    def _security_group(self, name: str, load_balancer: LoadBalancer) -> ec2.SecurityGroup:
+        group = ec2.SecurityGroup(
+            self, "SecurityGroup", vpc=self._vpc, description=f"PrivateLink to {name}", allow_all_outbound=False
+        )
+        for port, what in ((HTTPS, "Callers by PrivateLink"), (HEALTH_PORT, "Health checks")):
+            group.add_egress_rule(load_balancer.security_group, ec2.Port.tcp(port), what)
+            load_balancer.security_group.add_ingress_rule(group, ec2.Port.tcp(port), what)
+        return group
+
+    def _service(self, front: elb.NetworkLoadBalancer) -> ec2.VpcEndpointService:
+        """Return the endpoint service, open to the callers' accounts, or to the fleet's own where none is named."""
+        settings = self._settings
         accounts = sorted({account for caller in settings.callers for account in caller.accounts})
         service = ec2.VpcEndpointService(
             self,
@@ -94,12 +114,7 @@ class EndpointService(Construct):
             skip_in_checkov(
                 service, MANUAL_ACCEPTANCE, "The fleet file admits the callers' accounts without asking again"
             )
-        CfnOutput(
-            Stack.of(self),
-            ENDPOINT_SERVICE_OUTPUT,
-            value=service.vpc_endpoint_service_name,
-            description=f"Callers make an interface endpoint to {name} with this name (docs/fleet.md)",
-        )
+        return service
 
 
 def routes_to_callers(scope: Construct, vpc: ec2.Vpc, settings: FleetSettings) -> None:

@@ -51,6 +51,9 @@ class Graph:
                     dimensions = [part for pair in metric.dimensions for part in pair]
                     options = {"id": metric.id, "stat": metric.statistic, "visible": False}
                     self._metrics.append([metric.namespace, metric.name, *dimensions, options])
+            if sums == [metrics[0].id]:  # SERVICE_QUOTA knows the quota of a metric, and of no sum
+                terms[identifier] = metrics[0].id
+                continue
             terms[identifier] = f"s{self._curves}_{identifier}"
             total = {"expression": " + ".join(sums), "id": terms[identifier], "visible": False}
             self._metrics.append([total])  # named once, because CloudWatch bounds an expression's length

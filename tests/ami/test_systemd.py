@@ -30,7 +30,7 @@ HOST = {
 @pytest.fixture
 def disk() -> Iterator[Path]:
     """A folder whose name is short enough for podman."""
-    with TemporaryDirectory(prefix="peakplan-", ignore_cleanup_errors=True) as folder:  # a mount may end late
+    with TemporaryDirectory(prefix="peakplan-") as folder:
         yield Path(folder)
 
 

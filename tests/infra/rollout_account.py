@@ -48,6 +48,8 @@ class Account:
     calls: list[list[str]] = field(default_factory=list)
     dies_at: int | None = None  # in the middle of which call the shell dies: before it acts, or after, by `acts_first`
     acts_first: bool = False
+    dies_at_write: int | None = None  # likewise, of the writes of its progress
+    writes: int = 0
     on_call: Callable[[list[str]], int] = lambda _: 0
 
     def client(self, name: str) -> Any:
@@ -80,12 +82,16 @@ class Account:
     def _put(self, cell: str, given: dict[str, str]) -> None:
         api, name = self.client("cloudformation"), f"peakplan-{self.settings.name}-{cell}"
         parameters = [{"ParameterKey": key, "ParameterValue": value} for key, value in given.items()]
-        put = api.update_stack if cell in self.running() else api.create_stack
+        if cell in self.running():
+            put = api.update_stack
+        else:
+            put = api.create_stack
+            api.delete_stack(StackName=name)  # as the CLI does with what never ran
         put(StackName=name, TemplateBody=json.dumps(TEMPLATE), Parameters=parameters)
 
     def deploy(self, image: str, *, assembly: str = "templates") -> int:
         """`make deploy` with these templates, where `image` is the newest release."""
-        store, lock = StateStore(self.settings, self.client("ssm")), self.lock("deploy")
+        store, lock = _MortalStore(self), self.lock("deploy")
         with held(lock):
             state = store.load()
             start(state, known(image), assembly, known)
@@ -116,6 +122,23 @@ class Account:
 
     def roll_back(self, release: str | None = None) -> dict[str, str]:
         return roll_back(self.settings, release, self.client, sleep=lambda _: None)
+
+
+class _MortalStore(StateStore):
+    """Where a deploy of `account` keeps its progress, in whose writes its shell may die."""
+
+    def __init__(self, account: Account) -> None:
+        super().__init__(account.settings, account.client("ssm"))
+        self._account = account
+
+    def save(self, state: DeploymentState) -> None:
+        self._account.writes += 1
+        dies = self._account.dies_at_write == self._account.writes
+        if dies and not self._account.acts_first:
+            raise ShellDiedError
+        super().save(state)
+        if dies:
+            raise ShellDiedError
 
 
 def known(image: str) -> Release:

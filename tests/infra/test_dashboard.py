@@ -71,7 +71,10 @@ def test_the_fleet_s_row_shows_who_plans_which_release_it_is_and_how_far_quotas_
     searched = [entry[0]["expression"] for _, entry in entries(board) if "SEARCH" in str(entry[0])]
     assert any("Release" in text and 'MetricName="Requests"' in text for text in searched)
     quota = [str(entry[0]) for title, entry in entries(board) if title.startswith("vCPU quota")]
-    assert any("SERVICE_QUOTA" in text for text in quota)
+    asked = re.findall(r"SERVICE_QUOTA\((\w+)\)", " ".join(quota))
+    published = {entry[-1]["id"]: entry[0] for title, entry in entries(board) if title.startswith("vCPU quota")}
+    assert asked
+    assert {published[id] for id in asked} == {"AWS/Usage"}, "a quota is a metric's, not an expression's"
 
 
 def test_every_metric_that_is_published_stands_on_a_graph(board: dict[str, Any]) -> None:

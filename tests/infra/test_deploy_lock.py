@@ -162,6 +162,7 @@ def test_the_commands_say_who_holds_the_lock(
 ) -> None:
     for name, value in moto_server.environment().items():
         monkeypatch.setenv(name, value)
+    monkeypatch.setattr("infra.rollout.rehearsal", lambda *_: ["true"])
     clients = {"ssm": moto_server.client("ssm"), "sts": moto_server.client("sts")}
     with held(DeployLock(dev_fleet(), "rollback", **clients)):
         assert main(["dev", "--take-over", "--", "true"]) == 3

@@ -3,19 +3,23 @@
 Against moto's CloudFormation and SSM, by a stand-in for the CDK CLI.
 """
 
+import json
 import subprocess
 import sys
 import threading
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from infra import rollout
+from infra.deployed_cell import DeployedCell, make_way
 from infra.deployment_state import Step
 from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.rollback import main as rollback_main
 from infra.rollout import CannotGoOnError, main, synthesis
-from tests.infra.rollout_account import BEFORE, LATER, NEXT, Account, ShellDiedError, everywhere
+from tests.infra.rollout_account import BEFORE, LATER, NEXT, TEMPLATE, Account, ShellDiedError, everywhere
 
 
 def test_the_canary_goes_alone_and_the_others_follow(account: Account) -> None:
@@ -41,7 +45,11 @@ def test_cells_after_the_canary_roll_as_many_at_a_time_as_the_fleet_file_says(ac
 
 
 @pytest.mark.parametrize("acts_first", [False, True], ids=["before it acted", "after it acted"])
-@pytest.mark.parametrize("step", [1, 2, 3, 6], ids=["foundation", "canary", "second cell", "what is over the cells"])
+@pytest.mark.parametrize(
+    "step",
+    range(1, 7),
+    ids=["foundation", "canary", "second cell", "third cell", "last cell", "what is over the cells"],
+)
 def test_a_deploy_goes_on_where_its_shell_died(account: Account, step: int, acts_first: bool) -> None:
     assert account.deploy(BEFORE) == 0
     account.calls.clear()
@@ -56,6 +64,86 @@ def test_a_deploy_goes_on_where_its_shell_died(account: Account, step: int, acts
     assert account.running() == everywhere(NEXT), "every cell gets the release that the deploy began with"
     again = {word.lower() for line in account.calls for word in line if word.startswith("Cell-")}
     assert not again & set(done), "what was baked is not deployed again"
+
+
+@pytest.mark.parametrize("acts_first", [False, True], ids=["before it is written", "after it is written"])
+def test_a_deploy_goes_on_whatever_it_wrote_last(account: Account, acts_first: bool) -> None:
+    """Its shell dies at each write of its progress: the release, what is under the cells, each cell twice, the end."""
+    assert account.deploy(BEFORE) == 0
+    account.acts_first = acts_first
+    for write in range(1, 12):
+        image = f"ami-{0xA0 + write:08x}"
+        account.writes, account.dies_at_write = 0, write
+        with pytest.raises(ShellDiedError):
+            account.deploy(image)
+        account.dies_at_write = None
+        assert account.deploy(image) == 0
+        assert account.running() == everywhere(image), f"write {write}"
+        assert account.state().release is None
+    account.writes = 0
+    assert account.deploy(LATER) == 0
+    assert account.writes == 11, "every one of them"
+
+
+def test_a_stack_that_was_prepared_and_never_begun_is_not_waited_for(account: Account) -> None:
+    """The shell died between the CLI's change set and its execution."""
+    account.client("cloudformation").create_change_set(
+        StackName=f"peakplan-{account.settings.name}-cell-1", ChangeSetName="cdk", ChangeSetType="CREATE",
+        TemplateBody=json.dumps(TEMPLATE), Parameters=[{"ParameterKey": "MachineImageId", "ParameterValue": NEXT}],
+    )  # fmt: skip
+    assert account.running() == {}
+    assert account.deploy(BEFORE) == 0
+    assert account.running() == everywhere(BEFORE)
+    assert account.state().before("cell-1") is None, "what never ran is nothing to go back to"
+
+
+class OneStack:
+    """CloudFormation with one stack, which is protected from termination."""
+
+    def __init__(self, status: str) -> None:
+        self.status, self.is_protected = status, True
+
+    def describe_stacks(self, **_: object) -> dict[str, list[dict[str, str]]]:
+        return {"Stacks": [{"StackStatus": self.status}]}
+
+    def update_termination_protection(self, **asked: Any) -> None:
+        assert asked["StackName"] == "stack"
+        self.is_protected = asked["EnableTerminationProtection"]
+
+
+@pytest.mark.parametrize("status", ["ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED"])
+def test_a_first_creation_that_failed_does_not_block_the_next(status: str) -> None:
+    """The CDK CLI protects a stack before it creates it, and deletes one that failed before it tries again."""
+    stack = OneStack(status)
+    make_way("stack", stack)
+    assert not stack.is_protected
+    assert not DeployedCell("cell-1", "stack", stack).exists()
+
+
+@pytest.mark.parametrize(
+    "status", ["CREATE_COMPLETE", "CREATE_IN_PROGRESS", "UPDATE_ROLLBACK_COMPLETE", "DELETE_FAILED"]
+)
+def test_whatever_was_created_keeps_its_protection(status: str) -> None:
+    stack = OneStack(status)
+    make_way("stack", stack)
+    assert stack.is_protected
+    assert DeployedCell("cell-1", "stack", stack).exists()
+
+
+def test_no_deploy_begins_without_a_rehearsal_that_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """`peakplan fleet deploy` and `python -m infra.rollout` too, not only `make deploy`."""
+    called: list[list[str]] = []
+
+    def refuse(line: list[str]) -> int:
+        called.append(line)
+        return 1
+
+    monkeypatch.setattr(rollout, "_call", refuse)
+    assert main(["dev", "--traffic", str(tmp_path / "my.csv"), "--take-over", "--", "cdk"]) == 1
+    gate = [sys.executable, "-m", "rehearsal.twin", "gate", "dev", "--traffic", str(tmp_path / "my.csv")]
+    assert called == [gate], "neither synthesised nor asked of AWS"
+    assert main(["dev", "--force", "a zone is gone"]) == 1
+    assert called[1][-3:] == ["dev", "--force", "a zone is gone"], "the rehearsal logs the reason and lets it through"
 
 
 def test_a_shell_that_dies_begins_no_other_cell(account: Account) -> None:
@@ -115,6 +203,7 @@ def test_a_fleet_is_synthesised_by_this_python_into_one_folder() -> None:
 def test_what_cannot_be_used_is_refused_in_words(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(rollout, "rehearsal", lambda *_: ["true"])
     assert main(["nowhere"]) == 2
     assert "Fleets that ship" in capsys.readouterr().err
     assert main(["dev", "no-such-cdk"]) == 127

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from infra.fleet.settings import FLEETS
+from infra.rollout import rehearsal
 from rehearsal.twin import __main__ as command
 from rehearsal.twin import validation
 from rehearsal.twin.live_service import SeededTimes, SleepingModel, question
@@ -135,13 +136,13 @@ def test_a_deploy_is_refused_without_a_reason_and_the_reason_is_logged(
     assert run(*words) == 0
 
 
-def test_make_deploy_rehearses_before_it_deploys() -> None:
+def test_make_deploy_hands_the_reason_to_the_rehearsal_that_every_deploy_begins_with() -> None:
     done = subprocess.run(
         ["make", "--dry-run", "deploy", "FLEET=dev", "FORCE=a reason"], capture_output=True, text=True, check=True
     )
     said = " ".join(done.stdout.split())
-    gate = said.index('rehearse gate dev --force "a reason"')
-    assert said.index("fleet preflight dev") < gate < said.index("fleet deploy dev")
+    assert said.index("fleet preflight dev") < said.index('fleet deploy dev --force "a reason"')
+    assert rehearsal("dev", None, "a reason")[1:] == ["-m", "rehearsal.twin", "gate", "dev", "--force", "a reason"]
 
 
 def test_measured_service_times_are_asked_for_by_name(tmp_path: Path) -> None:
