@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+from service.api.outcome_log import FILE_NAME
 from service.planner.plan import Plan
 from tests.api.client import talking_to
 from tests.faults.under_load import fake_server
@@ -21,7 +22,9 @@ EXAMPLES = 100
 
 def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
     """Run schemathesis by its command, because its pytest plugin uses pytest's private attributes."""
-    with fake_server(FAKE_SECONDS=0, FAKE_ANSWER="fixed", PEAKPLAN_MAX_BODY_BYTES=1024 * 1024) as server:
+    settings = {"PEAKPLAN_MAX_BODY_BYTES": 1024 * 1024, "PEAKPLAN_CORS_ORIGINS": "*"}
+    kept = {"PEAKPLAN_OUTCOMES_DIR": tmp_path / "outcomes", "PEAKPLAN_OUTCOMES_TEXT": 1}
+    with fake_server(FAKE_SECONDS=0, FAKE_ANSWER="fixed", **settings, **kept) as server:
         command = [
             str(Path(sys.executable).with_name("schemathesis")), "run", f"{server.url}/openapi.json",
             "--max-examples", str(EXAMPLES), "--checks", "all", "--seed", "1", "--request-timeout", "60",
@@ -29,6 +32,8 @@ def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
         ]  # fmt: skip
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
+    lines = (tmp_path / "outcomes" / FILE_NAME).read_text(encoding="utf-8").splitlines()
+    assert {json.loads(line)["record"] for line in lines} == {"plan", "outcome"}
 
 
 def any_value(rng: random.Random, depth: int = 0) -> Any:

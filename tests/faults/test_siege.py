@@ -100,15 +100,17 @@ def _answers(port: int) -> bool:
 def test_a_hangup_during_the_start_ends_nothing() -> None:
     server = ServerProcess(MODULE, PEAKPLAN_REPLICAS=1)
     try:
-        ended = time.monotonic() + 60
+        ended, sent = time.monotonic() + 60, 0
         while not server.url and time.monotonic() < ended:
             # Before the interpreter has come to our first line, nobody could do anything about it.
             with contextlib.suppress(OSError):
                 ignored = Path(f"/proc/{server.process.pid}/status").read_text(encoding="ascii").split("SigIgn:\t")[1]
                 if int(ignored[:16], 16) & 1 << (signal.SIGHUP - 1):
                     server.process.send_signal(signal.SIGHUP)
+                    sent += 1
             time.sleep(0.01)
         server.wait_until_ready()
+        assert sent, "it was ready before anybody could hang up"
         eventually(lambda: len(replicas_of(server.process.pid)) == 1, "no replica is left")
     finally:
         server.process.kill()
