@@ -141,6 +141,8 @@ def _rehearse(options: argparse.Namespace) -> int:
     work_of = measured if options.times == "measured" else stated
     work = work_of(settings)
     began = time.monotonic()
+    if curve.note:
+        _say(f"{curve.name}: {curve.note}")
     if options.command == "search":
         plan = Plan(settings, curve, work, options.peak)
         with processes() as pool:

@@ -26,6 +26,7 @@ DAY = 24 * 3600
 # Standard deviation of the load from second to second as a share of it, beyond Poisson: shared data, traces/README.md
 # (variance over mean of one-second counts around their minute, 1.49, on a public stream).
 NOISE = 0.08
+_BURST = 1.5  # from which bursts within a minute are said to be there
 _PEAK_SECONDS = 300  # the peak's place is where this long a mean is highest
 
 
@@ -84,10 +85,12 @@ def read_curve(trace: str, data: Path = DATA) -> Curve:
     note = ""
     if len(relative) > DAY:
         begins = _fullest_day(relative)
-        note = f"{len(relative) / DAY:.1f} days long: its fullest 24 hours, from second {begins} on"
+        note = f"{len(relative) / DAY:.1f} days long: its fullest 24 hours, from second {begins} on."
         relative = relative[begins : begins + DAY]
     peak = float(np.convolve(relative, np.full(60, 1 / 60), mode="valid").max())
-    return Curve(path.name.partition(".csv")[0], relative / peak, width, note)
+    if (burst := float(relative.max() / peak)) > _BURST:
+        note += f" Its fullest second has {burst:.1f} times what a second of its fullest minute has."
+    return Curve(path.name.partition(".csv")[0], relative / peak, width, note.strip())
 
 
 def steady(seconds: int, name: str = "steady") -> Curve:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from rehearsal.twin.work import QUANTILES, Array, log_normal
 from service.__main__ import main
@@ -22,7 +23,7 @@ from service.engines.worker.messages import ModelSource
 
 _NUMBER = re.compile(r"\bq(\d{9})\b")
 # The plan is valid for every question; the counts are those of no model.
-_COUNTS = {"prompt_tokens": 3, "plan_tokens": 2, "forwards": 2, "decisions": 1, "forced_tokens": 1}
+_COUNTS: dict[str, Any] = {"prompt_tokens": 3, "plan_tokens": 2, "forwards": 2, "decisions": 1, "forced_tokens": 1}
 _WHOLE = GenerationResult(text=" find Any", tokens=[1, 2], stop_reason="finished", seconds=0.0, **_COUNTS)
 _CUT_SHORT = replace(_WHOLE, text="", stop_reason="cancelled")
 _SLICE = 0.05  # seconds between two looks for a cancellation

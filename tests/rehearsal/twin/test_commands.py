@@ -30,7 +30,7 @@ def trace(tmp_path: Path) -> Path:
     return path
 
 
-def run(*words: str | Path) -> int:
+def run(*words: str | Path | int) -> int:
     return command.main([str(word) for word in words])
 
 

@@ -35,6 +35,10 @@ def test_bins_of_a_second_keep_their_minutes_and_lose_what_poisson_explains(tmp_
     bursts = np.where(np.arange(1200) % 30 < 2, 100, 3)
     bursty = read_curve(written(tmp_path, "".join(f"{second},{count}\n" for second, count in enumerate(bursts))))
     assert np.std(bursty.relative) / np.mean(bursty.relative) > 1.5, "bursts beyond Poisson stay"
+    assert (curve.note, bursty.note) == (
+        "",
+        "Its fullest second has 10.3 times what a second of its fullest minute has.",
+    )
 
 
 def test_of_several_days_the_fullest_is_taken(tmp_path: Path) -> None:

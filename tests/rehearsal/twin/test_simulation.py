@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from infra.fleet import sizing
+from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FLEETS, FleetSettings
-from rehearsal.twin import simulation
 from rehearsal.twin.alarms import fired
 from rehearsal.twin.cell import BY_RULE, FAILED
 from rehearsal.twin.curves import Curve, steady
@@ -136,7 +136,7 @@ def test_an_event_begins_with_its_scheduled_floor_and_an_ordinary_peak_in_its_fu
     assert begins(situation(settings=PRIME_DAY)) == event[0]
     ordinary = situation("flash-x4", PRIME_DAY)
     peak = begins(ordinary) + timedelta(seconds=CURVE.peak_second)
-    law = simulation.ScalingLaw.for_group(PRIME_DAY, PRIME_DAY.groups[0])
+    law = ScalingLaw.for_group(PRIME_DAY, PRIME_DAY.groups[0])
     assert law.floor_at(peak) == sizing.floor_for(PRIME_DAY, PRIME_DAY.groups[0])
 
 
