@@ -132,7 +132,6 @@ def render_quality(figure: dict[str, Any]) -> str:
     """Return the quality of the model's plans, with the rule fallback beside it."""
     names = {
         "intent": "intent accuracy, all origins",
-        "intent_keyword": "intent accuracy, keyword queries",
         "out_of_scope_recall": "out-of-scope recall",
         "out_of_scope_false_alarms": "out-of-scope false alarms",
         "shopping_out_of_scope": "shoppers' wishes and product questions called out of scope",
@@ -149,6 +148,9 @@ def render_quality(figure: dict[str, Any]) -> str:
         if name in model:
             passed = model[name]["passed"], rules[name]["passed"]
             rows.append(f"| **{label} passed**, of {model[name]['cases']} | {passed[0]} | {passed[1]} |")
+    if "asked" in model:
+        asked = model["asked"]["intent"], rules["asked"]["intent"]
+        rows.append(f"| intent accuracy, sentences in other words than ours | {asked[0]} | {asked[1]} |")
     rows.append(f"| QueryNER span F1 | {model['span_f1']['queryner']} | {rules['span_f1']['queryner']} |")
     rows += [f"| {label} | {model[key]} | {rules[key]} |" for key, label in names.items()]
     return "\n".join([*rows, "", provenance(figure, f"{model['questions']} questions")])
