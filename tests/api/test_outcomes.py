@@ -96,6 +96,15 @@ def test_what_a_full_disk_does_not_take_is_counted_and_harms_nobody(tmp_path: Pa
     assert log.dropped == 1
 
 
+def test_text_that_is_no_unicode_ends_no_writer(tmp_path: Path) -> None:
+    log = OutcomeLog(tmp_path, keeps_text=False, file_bytes=10_000, files=2)
+    log.happened({"request_id": "\ud800"})
+    log.happened({"request_id": "b"})
+    log.close()
+
+    assert [line["request_id"] for line in lines(tmp_path)] == ["?", "b"]
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutcomeLogError, match=r"PEAKPLAN_OUTCOMES_DIR=.*file"):
