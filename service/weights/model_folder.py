@@ -44,6 +44,7 @@ __all__ = [
     "ModelCard",
     "ModelFolderError",
     "base_folder",
+    "load_drafting",
     "load_early_exit",
     "load_heads",
     "load_model",
@@ -125,10 +126,8 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
                 raise ValueError(f"{name} holds values that are no numbers: it is damaged, or too large for {dtype}")
         heads = load_heads(model_dir)
         tree: list[list[int]] = _optional_list(model_dir / "medusa_tree.json")
-        path = model_dir / "drafting.json"
-        drafting = Drafting.model_validate_json(path.read_text(encoding="utf-8")) if path.is_file() else Drafting()
+        p_min, prefill_draft = load_drafting(model_dir, tokenizer)
         prefill_head = load_prefill_head(model_dir, tokenizer, config.hidden_size)
-        encoded = [tokenizer.encode(text, add_special_tokens=False).ids for text in drafting.prefill_draft]
     except LayoutError as error:
         raise ModelFolderError(f"The model in {model_dir} cannot be read: {error}") from error
     except (KeyError, ValueError, SafetensorError) as error:  # JSON errors are ValueErrors
@@ -140,8 +139,8 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
         weights=weights,
         heads=heads,
         tree=tree,
-        p_min=drafting.p_min,
-        prefill_draft=PrefillDraft.from_sequences(encoded),
+        p_min=p_min,
+        prefill_draft=prefill_draft,
         prefill_head=prefill_head,
         tokenizer=tokenizer,
         bos_token_id=card.bos_token_id,
@@ -167,6 +166,14 @@ def load_heads(model_dir: Path) -> MedusaHeads | None:
     """Read a model folder's Medusa heads, where it has them. Raises ValueError or SafetensorError."""
     path = model_dir / "medusa_heads.safetensors"
     return MedusaHeads.load(path) if path.is_file() else None
+
+
+def load_drafting(model_dir: Path, tokenizer: Tokenizer) -> tuple[float, PrefillDraft]:
+    """Read drafting.json: how likely a node must be, and how answers often begin. Raises ValueError."""
+    path = model_dir / "drafting.json"
+    drafting = Drafting.model_validate_json(path.read_text(encoding="utf-8")) if path.is_file() else Drafting()
+    encoded = [tokenizer.encode(text, add_special_tokens=False).ids for text in drafting.prefill_draft]
+    return drafting.p_min, PrefillDraft.from_sequences(encoded)
 
 
 def load_prefill_head(model_dir: Path, tokenizer: Tokenizer, hidden_size: int) -> PrefillHead | None:

@@ -31,7 +31,7 @@ from service.engines.neuron.packages import installed_versions
 from service.engines.protocol import GenerationRequest, RequestRefusedError, Strategy
 from service.engines.text_model import Drafting, TextModel
 from service.weights.checkpoint import EMBEDDING, LM_HEAD
-from service.weights.model_folder import ModelCard, load_heads, load_prefill_head, read_card
+from service.weights.model_folder import ModelCard, load_drafting, load_heads, load_prefill_head, read_card
 
 STRATEGIES: tuple[Strategy, ...] = ("autoregressive", "medusa")
 # Rows are compiled in, and one without a guess costs what one with a guess does.
@@ -111,6 +111,7 @@ def _model(config: EngineConfig, card: ModelCard, manifest: Manifest, compiled: 
         MedusaTree.from_choices(manifest.arguments["medusa_tree"], shape.num_heads),
         lambda tokens: F.embedding(tokens, embedding),
         prefill_head.at_least(LEAST_LIKELY) if prefill_head else None,
+        load_drafting(config.model_dir, tokenizer)[1],
     )
     return NeuronModel(card, tokenizer, targets, drafting)
 

@@ -262,6 +262,20 @@ def test_what_no_replica_would_take_is_refused(model: NeuronModel, request_: Gen
         model.generate(request_)
 
 
+def test_usual_beginnings_are_drafted_with_the_prompt(tiny_model_dir: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny_model_dir.parent, tmp_path / "tiny")
+    folder = tmp_path / "tiny" / tiny_model_dir.name
+    (folder / "drafting.json").write_text('{"prefill_draft": [" red"]}', encoding="utf-8")
+    compiled(folder, tmp_path / "compiled")
+
+    drafted = loaded(folder, tmp_path / "compiled").generate(
+        GenerationRequest(prompt=" red", grammar='start: (" red" | " shoes") " waterproof"', trace=True)
+    )
+
+    assert "".join(node.token_text for node in drafted.steps[0].nodes) == " red"
+    assert drafted.text in (" red waterproof", " shoes waterproof")
+
+
 @pytest.mark.parametrize("word", [" red", " blue", " 7", "\u3042"])
 def test_a_choice_is_exact_however_unlikely_the_model_holds_its_tokens(model: NeuronModel, word: str) -> None:
     """Check a grammar of two words among hundreds of tokens: the model's best ones hold neither."""
