@@ -4,7 +4,7 @@
 set -euo pipefail
 
 # By name, as scripts call them.
-called=(aws docker getent python3 sed systemctl tail)
+called=(aws cut docker getent grep lscpu python3 sed sort systemctl tail wc)
 # By path, as units call them.
 paths=(
   /bin/bash

@@ -1,6 +1,5 @@
 """CloudWatch's evaluation as its guide's tables show it, and the fleet's own alarms under late and missing data."""
 
-import re
 from typing import Any
 
 import pytest
@@ -196,7 +195,3 @@ def test_past_capacity_pages_a_person_and_below_it_nobody(delay: float) -> None:
     for times in (1.15, 1.3, 1.5, 1.6, 3.0):
         assert paged(times, 10, delay=delay), times
     assert not paged(3.0, 2, delay=delay), "a surge that the fleet recovers from by itself wakes nobody"
-
-
-def test_the_regular_expression_of_this_file_finds_fill() -> None:
-    assert re.search("FILL", "IF(FILL(a, 0) > 1, 1, 0)")
