@@ -24,7 +24,7 @@ SIEGE_SECONDS ?= 600
 
 FLEET ?= dev
 
-.PHONY: help serve lock triton bench-peers bench-batching bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance siege sbom rehearse rehearse-search rehearse-validate
+.PHONY: help serve lock triton bench-peers bench-batching bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance siege sbom rehearse rehearse-search rehearse-validate
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -97,6 +97,9 @@ compile: $(VENV)/service.stamp ## MODEL for inf2 or trn1 into OUTPUT; OPTIONS="-
 neuron-conformance: $(NXDI_VENV)/stamp ## our loop over the real NxDI source, NXDI=<its checkout>:<neuronx-distributed's>, on a CPU
 	PEAKPLAN_NXDI_SOURCE="$(NXDI)" $(NXDI_VENV)/bin/python -m pytest tests/conformance/neuron
 	PEAKPLAN_NXDI_SOURCE="$(NXDI)" $(NXDI_VENV)/bin/python -m benchmarks.neuron
+
+neuron-day: ## on an inf2 or trn1: compile, compare, time steps and plans, boot; OPTIONS="--chip trn1 --fleet my.yaml"; NEURON_PYTHON= one with the Neuron SDK
+	$(NEURON_PYTHON) -m benchmarks.neuron_day --model "$(MODEL)" $(OPTIONS)
 
 search-conformance: $(SEARCH_VENV)/stamp ## translations against the search engines' own Python libraries, and the LangChain example
 	$(SEARCH_VENV)/bin/python -m pytest tests/clients/test_official_builders.py tests/clients/test_packaging.py

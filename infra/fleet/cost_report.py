@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from infra.fleet import sizing
+from infra.fleet import neuron_estimate, sizing
 from infra.fleet.cost import Prices, bills
 from infra.fleet.demand import ServiceTime
 from infra.fleet.instances import catalogue
@@ -16,6 +16,7 @@ from infra.fleet.settings import FleetSettings
 
 FIGURES = REPOSITORY_ROOT / "docs" / "figures"
 CPU_TYPES = ("c7i.4xlarge", "c7a.4xlarge", "c8g.4xlarge")
+NEURON_TYPES = ("inf2.xlarge", "inf2.8xlarge", "trn1.2xlarge")
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ def report(settings: FleetSettings, prices: Prices) -> str:
             f"  {each.hourly:>10.2f}  {prices.currency} an hour",
             f"  {each.per_million_plans:>10.2f}  {prices.currency} a million plans",
         ]
-    lines += ["", *_option_lines(settings, prices), "", *_ground_lines(settings, prices)]
+    lines += ["", *_option_lines(settings, prices), "", *_estimate_lines(prices), "", *_ground_lines(settings, prices)]
     return "\n".join(lines)
 
 
@@ -153,6 +154,33 @@ def _option_lines(settings: FleetSettings, prices: Prices) -> Iterator[str]:
             f"  {option.hourly:>10.2f}  {prices.currency} an hour, {option.per_million:.2f} a million plans: "
             f"{option.name} ({counts}; {option.ground})"
         )
+
+
+def _estimate_lines(prices: Prices) -> Iterator[str]:
+    """Yield plans a second and dollars a million of the shipped model, at full use, on each kind of instance."""
+    loop = neuron_estimate.Loop.read()
+    weights, dispatch = neuron_estimate.layer_bytes(), neuron_estimate.HOST_SLOWER * neuron_estimate.DISPATCH_MS
+    host = neuron_estimate.HOST_SLOWER * loop.host_ms
+    yield "At full use, by formulae (infra/fleet/neuron_estimate.py; no Neuron chip was used):"
+    for batch in neuron_estimate.BATCHES:
+        step = neuron_estimate.step_ms(batch)
+        yield (
+            f"  a NeuronCore, batch {batch}: step = {neuron_estimate.FIXED_MS:g} + {weights / 1e6:.0f} MB / "
+            f"{neuron_estimate.BYTES_PER_MS / 1e6:.0f} GB/s + rows = {step:.2f} ms; {loop.forwards:g} forwards x "
+            f"({step:.2f} + {dispatch:.1f}) + {batch} x {host:.1f} of the host = "
+            f"{neuron_estimate.busy_ms(loop, batch):.1f} ms for {batch} plan(s)"
+        )
+        for kind in NEURON_TYPES:
+            yield _estimate_line(f"{kind}, batch {batch}", neuron_estimate.plans_per_second(kind, loop, batch), prices)
+    for kind in CPU_TYPES:
+        instance = catalogue().types[kind]
+        if (time := cpu_service_time(instance.architecture)) is not None:
+            yield _estimate_line(f"{kind}, int8 kernels", instance.cores * 1000 / time.mean_ms, prices)
+
+
+def _estimate_line(name: str, rate: float, prices: Prices) -> str:
+    million = prices.instance_hour[name.partition(",")[0]] / 3600 / rate * 1e6
+    return f"  {rate:>10.0f}  plans a second, {million:.2f} {prices.currency} a million: {name}"
 
 
 def _ground_lines(settings: FleetSettings, prices: Prices) -> Iterator[str]:

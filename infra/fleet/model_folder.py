@@ -11,22 +11,34 @@ import struct
 from pathlib import Path
 from typing import Any
 
-# These are the vocabularies of bases that a model.json may name without a folder, where config.json would say it.
-KNOWN_BASES = {"smollm2-135m-instruct": 49152}
+# These are the shapes of bases that a model.json may name without a folder, where config.json would say it.
+KNOWN_BASES = {
+    "smollm2-135m-instruct": {
+        "vocab_size": 49152,
+        "hidden_size": 576,
+        "intermediate_size": 1536,
+        "num_hidden_layers": 30,
+        "num_attention_heads": 9,
+        "num_key_value_heads": 3,
+    }
+}
 _LONGEST_HEADER = 1 << 20  # bytes; a header of Medusa heads has some hundred bytes
 
 
 def read_model_folder(folder: Path) -> dict[str, Any]:
-    """Return the `model` settings that the folder states: id, vocabulary, heads, tree, max_plan_tokens.
+    """Return the `model` settings that the folder states: id, shape, heads, tree, max_plan_tokens.
 
     Raise ValueError, with a message for the fleet file's author, where the folder is missing or its files are invalid.
     """
     card = _json(folder / "model.json")
     tree = folder / "medusa_tree.json"
     try:
+        shape = KNOWN_BASES.get(card["base"]) or _json(folder / card["base"] / "config.json")
         return {
             "id": card["id"],
-            "vocabulary": _vocabulary(folder, card["base"]),
+            "vocabulary": int(shape["vocab_size"]),
+            "attention_heads": int(shape["num_attention_heads"]),
+            "key_value_heads": int(shape.get("num_key_value_heads") or shape["num_attention_heads"]),
             "heads": _heads(folder / "medusa_heads.safetensors"),
             "tree": _json(tree) if tree.exists() else [],
             "max_plan_tokens": card["max_tokens"],
@@ -42,12 +54,6 @@ def _json(file: Path) -> Any:
         raise ValueError(f"no {file.name} in {file.parent} (paths start at the repository's root)") from error
     except ValueError as error:
         raise ValueError(f"{file} is not JSON: {error}") from error
-
-
-def _vocabulary(folder: Path, base: str) -> int:
-    if base in KNOWN_BASES:
-        return KNOWN_BASES[base]
-    return int(_json(folder / base / "config.json")["vocab_size"])
 
 
 def _heads(file: Path) -> int:

@@ -13,7 +13,7 @@ from infra.fleet.instances import catalogue
 from infra.fleet.parts import Draft, Group, Model
 from infra.fleet.settings import FleetFileError, FleetSettings
 
-FIRST_PORT = 8000
+FIRST_PORT = 8100  # 8000 is the exporter's of neuron-monitor (ami/systemd)
 MODEL_DIR = "/opt/peakplan/model"  # in the machine image
 COMPILED_DIR = "/opt/peakplan/compiled/vllm"
 # Without prefix caching the plugin makes one block of a whole sequence whatever is named; vLLM's own parser wants one
@@ -124,6 +124,7 @@ def _server(model: Model, cores: tuple[int, int], port: int) -> Server:
         "--served-model-name": model.id,
         "--host": "127.0.0.1",
         "--port": str(port),
+        "--dtype": "bfloat16",  # "auto" would be the export's, which keeps its base's: float16
         "--tensor-parallel-size": str(model.tensor_parallel),
         "--max-model-len": str(model.sequence_length),
         "--max-num-seqs": str(model.batch_size),

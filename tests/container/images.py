@@ -90,8 +90,9 @@ class Store:
 
     def build_for_neuron(self) -> str:
         """Build the image as fleets do, on a base with the packages of AWS's Neuron container that could conflict."""
-        self.build()
-        self._download("--no-deps", *NEURON_BASE_PACKAGES)
+        self._make_base()
+        self._download("pip==26.3", files=("requirements-torch.txt",))
+        self._download("--no-deps", WHEEL, _FOR_OLDER_PYTHON, *NEURON_BASE_PACKAGES)
         for name in ("triton", "replica", "tritonserver"):
             self._download("--no-deps", files=(f"requirements-{name}.txt",))
         file = self.folder / "Dockerfile"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from infra.fleet import sizing
+from infra.fleet import neuron_estimate, sizing
 from infra.fleet.__main__ import main
 from infra.fleet.cost import (
     LOGGED_A_PLAN,
@@ -131,6 +131,41 @@ def test_network_load_balancers_cost_where_callers_come_by_privatelink() -> None
     assert found["network load balancer capacity units"] == found["load balancer capacity units"]
     routed = PRIME_DAY.access.model_copy(update={"privatelink": False})
     assert lines(PRIME_DAY.model_copy(update={"access": routed}))["network load balancers, for PrivateLink"] == 0
+
+
+@pytest.mark.parametrize("fleet", ["dev", "prime-day"])
+def test_the_service_time_that_fleets_state_is_what_the_emulated_loop_needs(fleet: str) -> None:
+    stated, loop = FleetSettings.from_yaml(FLEETS / f"{fleet}.yaml").model.service_time, neuron_estimate.Loop.read()
+    assert not stated.is_measured
+    assert stated.mean_ms == pytest.approx(neuron_estimate.busy_ms(loop), rel=0.05)
+    assert stated.p99_ms == pytest.approx(neuron_estimate.p99_ms(loop), rel=0.05)
+
+
+def test_a_step_of_the_estimate_is_the_published_latency_of_a_model_that_was_measured() -> None:
+    """bert-base has 170 MB of layers in bfloat16, and AWS publishes 0.999 ms for it on a core of inf2.xlarge."""
+    bert = neuron_estimate.FIXED_MS + 170e6 / neuron_estimate.BYTES_PER_MS
+    assert bert == pytest.approx(0.999, rel=0.02)
+    assert neuron_estimate.layer_bytes() == 212_336_640
+
+
+def test_estimates_are_printed_for_every_kind_with_their_formula(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cost", "dev"]) == 0
+    printed = capsys.readouterr().out
+    loop = neuron_estimate.Loop.read()
+    for batch in neuron_estimate.BATCHES:
+        rate = neuron_estimate.plans_per_second("inf2.xlarge", loop, batch)
+        assert rate == pytest.approx(2 * batch * 1000 / neuron_estimate.busy_ms(loop, batch)), "a replica a core"
+        million = 0.7582 / 3600 / rate * 1e6
+        assert f"{rate:.0f}  plans a second, {million:.2f} USD a million: inf2.xlarge, batch {batch}" in printed
+    for kind in ("inf2.8xlarge", "trn1.2xlarge", "c7i.4xlarge", "c8g.4xlarge"):
+        assert f"a million: {kind}, " in printed
+    assert "no Neuron chip was used" in printed
+
+
+def test_batches_are_bound_by_the_host() -> None:
+    loop = neuron_estimate.Loop.read()
+    host = 1000 / (neuron_estimate.HOST_SLOWER * loop.host_ms)
+    assert 8 * 1000 / neuron_estimate.busy_ms(loop, 8) < host, "a core plans no faster than its host's Python"
 
 
 def test_without_figures_processors_are_not_compared(tmp_path: Path) -> None:
