@@ -57,12 +57,6 @@ class Candidate:
         event = event_of(self.settings)
         return f"groups: {', '.join(groups)}" + (f"; events: multiplier {event[1]:g}" if event else "")
 
-    @property
-    def ground(self) -> str:
-        """Where its service times come from."""
-        times = [sizing.service_time(self.settings, group) for group in self.settings.groups]
-        return "measured elsewhere" if all(time.is_measured for time in times) else "stated"
-
 
 @dataclass(frozen=True)
 class Found:
@@ -165,6 +159,8 @@ class Asked:
     def row(self, candidate: Candidate, trials: Sequence[Trial], broken: str, shipped: float) -> dict[str, Any]:
         """Return the report's row of a candidate."""
         plan, hourly, made = self.plan_of(candidate), self.dollars(candidate, trials), candidate.settings
+        is_own = {group.instance_type for group in made.groups} <= self._types
+        ground = f"measured{'' if is_own else ' elsewhere'}" if plan.work.is_measured else "stated"
         day = next((trial.course.mean_hosts for trial in trials if trial.situation.whole), ())
         scale = plan.peak / self.plan.peak
         breaking = {name: self.pool.submit(breaking_point, plan, SCENARIOS[name]) for name in BREAKS if not broken}
@@ -181,8 +177,8 @@ class Asked:
             ),
             # of the forecast of the file, not of what its events were lowered to
             "breaks_at": {name: round(each.result() / scale, 2) for name, each in breaking.items()},
-            "own_types": {group.instance_type for group in made.groups} <= self._types,
-            "service_times": candidate.ground,
+            "own_types": is_own,
+            "service_times": ground,
         }
 
     def plan_of(self, candidate: Candidate) -> Plan:

@@ -92,7 +92,7 @@ def test_hosts_that_the_law_adds_are_paid_for(asked: search.Asked) -> None:
 def test_candidates_are_what_the_settings_accept_by_rising_capacity(asked: search.Asked) -> None:
     own, processors = asked.ladders()
     assert len(own) == 4, "both types, each alone, and less of the dearer one"
-    assert [ladder[0].ground for ladder in processors] == ["measured elsewhere"]
+    assert [asked.plan_of(ladder[0]).work.is_measured for ladder in processors] == [True]
     for ladder in [*own, *processors]:
         assert [each.guess for each in ladder] == sorted(each.guess for each in ladder)
         assert ladder[-1].share == 1
