@@ -1,8 +1,9 @@
 """`python -m benchmarks.neuron`: our loop over the real NxDI source on a CPU, into docs/figures/neuron.json.
 
 Random Llamas with heads that rank the right token among their best are decoded by Hugging Face's greedy `generate`, by
-NxDI's own Medusa loop and by ours. It says nothing about speed: nothing here runs on Neuron hardware. `make
-neuron-conformance NXDI=<checkouts>` makes the environment and calls it.
+NxDI's own Medusa loop and by ours, as plain torch and as torch-xla's graphs, whose operations are counted. It says
+nothing about speed: nothing here runs on Neuron hardware. `make neuron-conformance NXDI=<checkouts>` makes the
+environment and calls it.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -20,18 +21,31 @@ from typing import Any
 import torch
 
 from benchmarks import nxdi_on_cpu
+from benchmarks.neuron_loop import EmulatedGraph, over, requests
 from service.decoding.generation import generate
 from service.decoding.heads import MedusaHeads
 from service.decoding.lm_head import LmHead
 from service.decoding.medusa import MedusaProposer
 from service.decoding.tree import MedusaTree
-from service.engines.neuron.configuration import CANDIDATES, chain
+from service.engines.neuron.compilation import medusa_shape
+from service.engines.neuron.configuration import CANDIDATES, CompileSettings, chain, forward_shape
+from service.engines.neuron.configuration import neuron_arguments as configured
 from service.engines.neuron.forward import CompiledTarget, ForwardShape
 from service.engines.neuron.hugging_face import Unconstrained
+from service.engines.neuron.model import NeuronModel
+from service.engines.protocol import GenerationRequest
+from service.engines.torch.forward import build_forward
+from service.planner.vocabulary import SHIPPED_MODEL
+from service.settings import Settings
 from service.weights.checkpoint import read_weights
+from service.weights.exporting import export_model
+from service.weights.head_layouts import PEAKPLAN
+from service.weights.model_folder import load_model
 
 OUTPUT = Path(__file__).parents[1] / "docs" / "figures" / "neuron.json"
 MODELS = 15
+QUESTIONS = 30  # of the shipped model, which takes seconds a plan in NxDI's CPU mode
+XLA_MODELS = 4  # each step is a graph of its own there
 VOCABULARY, HIDDEN, LAYERS, HEADS = 64, 96, 2, 4
 PROMPT, NEW_TOKENS, SEQUENCE = 12, 48, 128
 TREE = (
@@ -176,12 +190,56 @@ def compare(models: Sequence[RandomModel]) -> dict[str, Runs]:
     return runs
 
 
+def compare_on_xla(models: Sequence[RandomModel]) -> tuple[dict[str, Runs], dict[str, dict[str, int]]]:
+    """Run our loop over torch-xla's graphs; return the runs, and the operations of a step's graph by kind of cache."""
+    runs = {"our loop on torch-xla, patched cache": Runs(), "our loop on torch-xla, misled": Runs()}
+    operations: dict[str, dict[str, int]] = {}
+    for each in models:
+        for name, kind in zip(runs, ("patched", "stock"), strict=True):
+            with nxdi_on_cpu.persisted_relocation() if kind == "patched" else nullcontext():
+                model = nxdi_on_cpu.cpu_model(each.folder, neuron_arguments(TREE))
+                counts = nxdi_on_cpu.on_xla(model)
+                tokens, forwards = ours(model, each, TREE, relocates=True)
+            runs[name].add(tokens, each.greedy, forwards)
+            operations[kind] = dict(sorted(counts.items()))
+    return runs, operations
+
+
+def shipped_model(model_dir: Path, cache_dir: Path, folder: Path) -> tuple[NeuronModel, NeuronModel]:
+    """Return a model folder as the Neuron engine serves it: over the real NxDI in float32, and over our own forward."""
+    checkpoint = export_model(model_dir, cache_dir, PEAKPLAN, folder).folder
+    torch.save({}, checkpoint / "medusa_heads.pt")  # as `compile_model` does: the host multiplies the heads
+    settings = CompileSettings(max_prompt_tokens=128, max_new_tokens=64, sequence_length=256, dtype="float32")
+    arguments = configured(medusa_shape(checkpoint), settings)
+    loaded = load_model(model_dir, cache_dir)
+    model, shape = build_forward(loaded, "float32", cache_dir), forward_shape(arguments)
+    graphs: list[Any] = [nxdi_on_cpu.cpu_model(checkpoint, arguments), EmulatedGraph(model, shape)]
+    over_nxdi, over_ours = (over(graph, shape, model_dir, loaded, model) for graph in graphs)
+    return over_nxdi, over_ours
+
+
+def plan_shipped(model_dir: Path, cache_dir: Path, asked: Sequence[GenerationRequest]) -> dict[str, Any]:
+    """Plan under the real grammar; return how many plans are greedy's over our own forward, and forwards a plan."""
+    with tempfile.TemporaryDirectory() as folder, nxdi_on_cpu.persisted_relocation():
+        nxdi, ours = shipped_model(model_dir, cache_dir, Path(folder) / "checkpoint")
+        plans = [nxdi.generate(request) for request in asked]
+        greedy = [ours.generate(replace(request, strategy="autoregressive")).tokens for request in asked]
+    return {
+        "model": nxdi.id,
+        "questions": len(asked),
+        "identical_to_greedy": sum(plan.tokens == tokens for plan, tokens in zip(plans, greedy, strict=True)),
+        "finished": sum(plan.stop_reason == "finished" for plan in plans),
+        "forwards": round(sum(plan.forwards for plan in plans) / len(asked), 2),
+    }
+
+
 def figures(count: int = MODELS) -> dict[str, Any]:
     """Return the content of docs/figures/neuron.json."""
     version = nxdi_on_cpu.import_nxdi()
     with tempfile.TemporaryDirectory() as scratch:
         models = [random_model(Path(scratch) / str(seed), seed) for seed in range(count)]
         runs = compare(models)
+        on_xla, operations = compare_on_xla(models[:XLA_MODELS])
     return {
         "what": "tokens identical to Hugging Face's greedy generate, over random models; CPU mode, float32, tp 1",
         "hardware": "none of Neuron's: not run on Inferentia or Trainium",
@@ -193,7 +251,10 @@ def figures(count: int = MODELS) -> dict[str, Any]:
         "heads": HEADS,
         "tree_nodes": len(TREE),
         "new_tokens": NEW_TOKENS,
-        "runs": {name: _mean(each) for name, each in runs.items()},
+        "torch_xla": metadata.version("torch-xla"),
+        "operations_of_a_step": operations,
+        "shipped": plan_shipped(SHIPPED_MODEL, Settings().cache_dir, requests(SHIPPED_MODEL, QUESTIONS)),
+        "runs": {name: _mean(each) for name, each in (runs | on_xla).items()},
     }
 
 

@@ -24,7 +24,7 @@ from benchmarks.questions import dev_questions, has_dev_data, own_questions
 from service.decoding.llama import ForwardInput
 from service.decoding.target import CausalLM
 from service.decoding.tree import MedusaTree
-from service.engines.neuron.forward import CompiledTarget, ForwardShape, MedusaArguments
+from service.engines.neuron.forward import CompiledModel, CompiledTarget, ForwardShape, MedusaArguments
 from service.engines.neuron.model import LEAST_LIKELY, NeuronModel
 from service.engines.protocol import GenerationRequest, GenerationResult
 from service.engines.text_model import Drafting
@@ -32,7 +32,7 @@ from service.engines.torch.forward import build_forward, kept_dtype
 from service.planner.prompt import PlanTask
 from service.planner.vocabulary import Vocabulary
 from service.settings import Settings
-from service.weights.model_folder import load_model, read_card
+from service.weights.model_folder import LoadedModel, load_model, read_card
 
 OUTPUT = Path(__file__).parents[1] / "docs" / "figures" / "neuron_loop.json"
 QUESTIONS = 150
@@ -96,13 +96,22 @@ def emulate(model_dir: Path, cache_dir: Path, rows: int, batch_size: int = 1) ->
     assert loaded.heads is not None, "a graph has heads"
     shape = ForwardShape(loaded.heads.num_heads, rows, settings.max_prompt_tokens, SEQUENCE, batch_size)
     graph = EmulatedGraph(model, shape)
+    return over(graph, shape, model_dir, loaded, model), graph
+
+
+def over(
+    graph: CompiledModel, shape: ForwardShape, model_dir: Path, loaded: LoadedModel, model: CausalLM
+) -> NeuronModel:
+    """Return the Neuron engine's model of a loaded folder over a graph; `model` has the host's products."""
+    assert loaded.heads is not None, "a graph has heads"
     heads = loaded.heads.with_products(model.linear)
-    targets = [CompiledTarget(graph, shape, model.lm_head, heads, sequence=number) for number in range(batch_size)]
+    sequences = range(shape.batch_size)
+    targets = [CompiledTarget(graph, shape, model.lm_head, heads, sequence=number) for number in sequences]
     head = loaded.prefill_head
     drafting = Drafting(
         MedusaTree.from_choices(loaded.tree, shape.num_heads), model.embed, head and head.at_least(LEAST_LIKELY)
     )
-    return NeuronModel(read_card(model_dir), loaded.tokenizer, targets, drafting), graph
+    return NeuronModel(read_card(model_dir), loaded.tokenizer, targets, drafting)
 
 
 def requests(model_dir: Path, count: int) -> list[GenerationRequest]:

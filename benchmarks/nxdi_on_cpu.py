@@ -3,16 +3,20 @@
     PEAKPLAN_NXDI_SOURCE    checkouts of aws-neuron/neuronx-distributed-inference (tag or commit of SDK 2.28) and
                             aws-neuron/neuronx-distributed, with the path separator between them
 
-NxDI runs its models as plain torch modules in its own CPU mode; torch_neuronx, torch_xla and the compiler are only
-imported there. transformers 4.57 is what it is made for: an environment of its own (`make neuron-conformance`).
+NxDI runs its models as plain torch modules in its own CPU mode, where torch_neuronx and the compiler are only imported.
+`on_xla` moves such a model to torch-xla's CPU device, whose graphs are what Neuron's compiler takes. torch and
+torch-xla 2.9 are those of SDK 2.28, and transformers 4.57 is what NxDI is made for: an environment of its own (`make
+neuron-conformance`).
 """
 
 import importlib
 import importlib.abc
 import importlib.machinery
 import os
+import re
 import sys
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import metadata
@@ -30,7 +34,9 @@ SOURCE_VARIABLE = "PEAKPLAN_NXDI_SOURCE"
 TRANSFORMERS = "4.57."
 PACKAGE = "neuronx_distributed_inference"
 _OTHER = "neuronx_distributed"
-_STAND_INS = ("torch_neuronx", "torch_xla", "neuronxcc", "libneuronxla", "nkilib", "blobfile", "islpy")
+_STAND_INS = ("torch_neuronx", "neuronxcc", "libneuronxla", "nkilib", "blobfile", "islpy")
+COUNTED = ("dot", "gather", "scatter", "sort", "all-reduce")
+_OPERATION = re.compile(r" ([a-z-]+)\(")
 _MAKE = "run `make neuron-conformance NXDI=<checkouts>`, which makes an environment for it"
 
 
@@ -62,8 +68,9 @@ def why_not() -> str:
 
 def import_nxdi() -> str:
     """Make NxDI importable in its CPU mode and return its version; once per process."""
-    os.environ["NXD_CPU_MODE"] = "1"
+    os.environ |= {"NXD_CPU_MODE": "1", "PJRT_DEVICE": "CPU"}
     if not any(isinstance(finder, _StandIns) for finder in sys.meta_path):
+        importlib.import_module("torch_xla")  # before the stand-ins, one of which it would take for a device's library
         sys.path[:0] = [str(folder) for folder in source_folders()]
         sys.meta_path.insert(0, _StandIns())
         vars(torch.classes)["neuron"] = Anything  # registered by the device's runtime
@@ -139,7 +146,6 @@ class _StandIn(ModuleType):
 _REAL: Mapping[str, Mapping[str, Any]] = {
     "torch_neuronx.utils": {"get_platform_target": lambda: "trn1"},
     "torch_neuronx.utils.utils": {"get_platform_target": lambda: "trn1"},
-    "torch_xla.core.xla_model": {f"REDUCE_{name.upper()}": name for name in ("sum", "mul", "and", "or", "min", "max")},
 }
 
 
@@ -161,6 +167,37 @@ def cpu_model(checkpoint: Path, arguments: Mapping[str, Any], *, stock: bool = F
     model.token_generation_model = model.medusa_speculation_model
     model._get_captured_tensors_offset = lambda: 0
     return model
+
+
+class OnXla(torch.nn.Module):
+    """An NxDI module on torch-xla's device: each call is one graph, traced as Neuron's compiler would get it."""
+
+    def __init__(self, module: torch.nn.Module, counts: dict[str, int]) -> None:
+        super().__init__()
+        self._device = importlib.import_module("torch_xla").device()
+        self.module = module.to(self._device)
+        self.kv_mgr = module.kv_mgr
+        self._counts = counts
+
+    @torch.inference_mode(mode=False)  # whose tensors torch-xla cannot slice
+    @torch.no_grad()
+    def forward(self, *arguments: torch.Tensor) -> list[torch.Tensor]:
+        xla = importlib.import_module("torch_xla")
+        outputs = self.module(*(argument.to(self._device) for argument in arguments))
+        graph = xla._XLAC._get_xla_tensors_hlo(list(outputs))
+        self._counts.clear()
+        self._counts |= Counter(found for found in _OPERATION.findall(graph) if found in COUNTED)
+        xla.sync()
+        return [outputs[0].cpu(), *outputs[1:]]
+
+
+def on_xla(model: Any) -> dict[str, int]:
+    """Move a `cpu_model` to torch-xla; return where each call leaves its graph's numbers of `COUNTED` operations."""
+    counts: dict[str, int] = {}
+    module = OnXla(model.models[0].model, counts)
+    for wrapper in model.models:
+        wrapper.model = module
+    return counts
 
 
 def _one_process_group() -> None:

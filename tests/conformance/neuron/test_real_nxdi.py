@@ -18,11 +18,14 @@ from service.engines.neuron.configuration import Chip, CompileSettings, MedusaSh
 from service.engines.neuron.hugging_face import MedusaGenerator, Unconstrained
 from service.engines.neuron.nxdi import Nxdi
 from service.engines.neuron.relocation import KNOWN_SOURCES
+from service.planner.vocabulary import SHIPPED_MODEL
+from service.settings import Settings
 
 pytestmark = [
     pytest.mark.skipif(bool(nxdi_on_cpu.why_not()), reason=nxdi_on_cpu.why_not()),
     pytest.mark.filterwarnings("ignore"),  # NxDI's own, by the dozen
 ]
+PLANS = 4
 MODELS = 3  # docs/figures/neuron.json has 15
 
 
@@ -60,6 +63,28 @@ def test_the_tree_is_worth_it(runs: dict[str, neuron.Runs]) -> None:
 )
 def test_the_stock_cache_loses_what_it_moved(runs: dict[str, neuron.Runs], name: str) -> None:
     assert runs[name].identical < MODELS
+
+
+def test_as_xla_s_graph_the_moved_cache_is_exact_and_costs_no_operation(models: list[neuron.RandomModel]) -> None:
+    """The patched step has the stock one's operations, and the stock one loses what it moved."""
+    runs, operations = neuron.compare_on_xla(models[:1])
+
+    assert [each.identical for each in runs.values()] == [1, 0]
+    assert operations["patched"] == operations["stock"]
+    assert operations["patched"].items() >= {"gather": 5, "scatter": 8}.items(), (
+        "keys and values of 2 layers, moved once"
+    )
+
+
+def test_the_shipped_model_plans_greedy_s_tokens_under_its_grammar(version: str) -> None:
+    """Over the real NxDI in float32, with drafts, moves and the planner's own grammar; greedy is our own forward's."""
+    assert version
+    asked = neuron.requests(SHIPPED_MODEL, PLANS)
+
+    found = neuron.plan_shipped(SHIPPED_MODEL, Settings().cache_dir, asked)
+
+    assert found["identical_to_greedy"] == found["finished"] == found["questions"] == PLANS
+    assert found["forwards"] < 5
 
 
 def test_scripts_that_call_generate_get_greedy_s_tokens(models: list[neuron.RandomModel]) -> None:

@@ -70,7 +70,7 @@ def test_fleets_that_ship_are_accepted(name: str) -> None:
         pytest.param({"groups.0.instance_type": "g5.xlarge"}, "groups.0.instance_type", "not known", id="no Neuron"),
         pytest.param({"maximum_cell_instances": 9}, "groups", "add cells", id="cell over its size"),
         pytest.param({"maximum_cell_instances": 1001}, "maximum_cell_instances", "1000 targets", id="over the quota"),
-        pytest.param({"slo.p99_ms": 100}, "model.service_time", "faster model", id="slo out of reach"),
+        pytest.param({"slo.p99_ms": 60}, "model.service_time", "faster model", id="slo out of reach"),
         pytest.param({"traffic.plans_per_minute": 90000}, "traffic", "raise it", id="day without capacity"),
         pytest.param({"events": [EVENT | {"multiplier": 9}]}, "events.0", "raise it", id="event without capacity"),
         pytest.param({"events": [EVENT, EVENT | {"name": "b"}]}, "events", "overlap", id="events overlap"),
