@@ -154,6 +154,9 @@ def test_scenarios_are_chosen_by_name_and_the_rest_is_explained() -> None:
     assert "nominal" in {scenario.name for scenario in scenarios}
     assert "5 times" in left_out["flash-x10"]
     assert "one cell" in left_out["cell-out"]
+    assert "canary" in left_out["failing-release"]
+    assert chosen("failing-release", DEV) == ([SCENARIOS["failing-release"]], {})
+    assert "failing-release" in {scenario.name for scenario in chosen("all", PRIME_DAY)[0]}
     with pytest.raises(ScenarioError, match="earthquake: no such scenario"):
         chosen("earthquake", DEV)
     with pytest.raises(ScenarioError, match="one cell"):
