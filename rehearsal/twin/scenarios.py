@@ -103,5 +103,5 @@ def _not_promised(scenario: Scenario, settings: FleetSettings) -> str:
     if scenario.flash > settings.surge.times:
         return f"the fleet file promises a surge of {settings.surge.times:g} times, not {scenario.flash:g}"
     if scenario.fault == "failing-release" and settings.cells == 1:
-        return f"{settings.name} has one cell, the canary itself: it is where a bad release is found; ask for it by name"
+        return f"{settings.name} has one cell, its own canary: a bad release is found there; ask for it by name"
     return ""
