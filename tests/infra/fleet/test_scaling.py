@@ -199,7 +199,7 @@ def test_a_surge_s_alarms_act_one_after_another_and_again_after_a_minute() -> No
         desired, state = INF2.advance(state, Metrics(work, 100, 10, 0.0), ORDINARY, 10, 12, desired)
         course.append(desired)
     assert course[:2] == [12, 12], "two of three, so that one odd reading adds nothing"
-    assert course[2] < course[4] < course[6] == 48
+    assert course[2] < course[4] < course[6] == 54
     only = [policy for policy in INF2.steps if policy.name == "surge-1"]
     assert len(only) == 1
     assert ACTION_EVERY_SECONDS == 60
