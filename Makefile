@@ -245,7 +245,7 @@ $(TRITON)/stamp: requirements-tritonserver.txt $(VENV)/service.stamp
 
 $(NXDI_VENV)/stamp: requirements-neuron-conformance.txt pyproject.toml
 	$(PYTHON) -m venv $(NXDI_VENV)
-	$(NXDI_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-neuron-conformance.txt
+	$(NXDI_VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -r requirements-neuron-conformance.txt
 	@touch $@
 
 $(SEARCH_VENV)/stamp: requirements-search-conformance.txt pyproject.toml

@@ -141,12 +141,12 @@ def test_an_event_s_capacity_stands_ready_ahead_and_goes_at_its_end() -> None:
     second = timedelta(seconds=1)
     peak = sizing.instances_wanted(PRIME_DAY, PRIME_DAY.groups[0], event.multiplier)
     assert [INF2.floor_at(moment) for moment in (due - second, due, event.end - second, event.end)] == [
-        12,
+        36,
         peak,
         peak,
-        6,
+        15,
     ], "before it an ordinary evening's, after it a night's"
-    assert peak == 33
+    assert peak > 3 * 36
 
 
 def test_events_back_to_back_hand_over_without_a_dip() -> None:
@@ -160,11 +160,11 @@ def test_events_back_to_back_hand_over_without_a_dip() -> None:
 
 
 def test_the_warm_pool_is_sized_by_the_promised_surge() -> None:
-    assert INF2.warm_pool.prepared == sizing.surge_instances(PRIME_DAY, PRIME_DAY.groups[0]) == 44
-    assert (INF2.warm_pool.size(12), INF2.warm_pool.size(40), INF2.warm_pool.size(48)) == (32, 4, 0)
+    assert INF2.warm_pool.prepared == sizing.surge_instances(PRIME_DAY, PRIME_DAY.groups[0]) == 132
+    assert (INF2.warm_pool.size(36), INF2.warm_pool.size(120), INF2.warm_pool.size(150)) == (96, 12, 0)
     smaller = PRIME_DAY.model_copy(update={"surge": PRIME_DAY.surge.model_copy(update={"times": 5})})
     prepared = ScalingLaw.for_group(smaller, smaller.groups[0]).warm_pool.prepared
-    assert prepared == 33, "never below the biggest event's floor"
+    assert prepared == 111, "never below the biggest event's floor"
 
 
 def test_a_warm_start_that_gains_nothing_keeps_no_pool() -> None:
@@ -175,60 +175,60 @@ def test_a_warm_start_that_gains_nothing_keeps_no_pool() -> None:
 def test_work_that_was_refused_counts_and_fast_answers_do_not_hide_it() -> None:
     """At 1.5 times capacity the gateway answers in 87 ms, 1.2 outstanding a replica: no latency step would fire."""
     hidden = Metrics(1.5, 87, 20, 0.0)
-    assert INF2.wanted_capacity(hidden, ORDINARY, 20) >= math.ceil(20 * 1.5 / INF2.tracking.target)
+    assert INF2.wanted_capacity(hidden, ORDINARY, 40) >= math.ceil(40 * 1.5 / INF2.tracking.target)
 
 
 def test_slow_answers_tighten_the_target() -> None:
-    fast, slow = Metrics(0.6, 100, 10, 0.0), Metrics(0.6, 185, 10, 0.0)
-    assert INF2.wanted_capacity(fast, ORDINARY, 40) == 40
-    assert INF2.wanted_capacity(slow, ORDINARY, 40) > 40
-    waiting = Metrics(0.6, 100, 135, 0.0)
-    assert INF2.wanted_capacity(waiting, ORDINARY, 40) > 40
+    fast, slow = Metrics(0.55, 100, 10, 0.0), Metrics(0.55, 185, 10, 0.0)
+    assert INF2.wanted_capacity(fast, ORDINARY, 60) == 60
+    assert INF2.wanted_capacity(slow, ORDINARY, 60) > 60
+    waiting = Metrics(0.55, 100, 125, 0.0)
+    assert INF2.wanted_capacity(waiting, ORDINARY, 60) > 60
 
 
 def test_rules_above_their_budget_act_at_once_and_below_it_not() -> None:
     state = INF2.initial_state()
-    assert INF2.advance(state, Metrics(0.3, 80, 5, 0.012), ORDINARY, 10, 40, 40)[0] == 46
-    assert INF2.advance(state, Metrics(0.3, 80, 5, 0.009), ORDINARY, 10, 40, 40)[0] == 40
+    assert INF2.advance(state, Metrics(0.3, 80, 5, 0.012), ORDINARY, 10, 60, 60)[0] == 69
+    assert INF2.advance(state, Metrics(0.3, 80, 5, 0.009), ORDINARY, 10, 60, 60)[0] == 60
 
 
 def test_a_surge_s_alarms_act_one_after_another_and_again_after_a_minute() -> None:
     """ "The alarm continues to invoke the action once per minute": a single alarm would sleep through the ramp."""
-    state, desired, course = INF2.initial_state(), 12, []
-    for work in (0.3, 0.9, 0.9, 1.4, 1.4, 3.0, 3.0, 3.0):
-        desired, state = INF2.advance(state, Metrics(work, 100, 10, 0.0), ORDINARY, 10, 12, desired)
+    state, desired, course = INF2.initial_state(), 36, []
+    for work in (0.3, 0.8, 0.8, 1.3, 1.3, 2.6, 2.6, 2.6):
+        desired, state = INF2.advance(state, Metrics(work, 100, 10, 0.0), ORDINARY, 10, 36, desired)
         course.append(desired)
-    assert course[:2] == [12, 12], "two of three, so that one odd reading adds nothing"
-    assert course[2] < course[4] < course[6] == 48
+    assert course[:2] == [36, 36], "two of three, so that one odd reading adds nothing"
+    assert course[2] < course[4] < course[6] == 156
     only = [policy for policy in INF2.steps if policy.name == "surge-1"]
     assert len(only) == 1
     assert ACTION_EVERY_SECONDS == 60
 
 
 def test_silence_holds_the_size() -> None:
-    state, desired = INF2.initial_state(), 40
+    state, desired = INF2.initial_state(), 100
     for minute in range(240):
         desired, state = INF2.advance(state, None, ORDINARY + timedelta(minutes=minute), 60, desired, desired)
-        assert desired == 40
+        assert desired == 100
     calm_for = INF2.removal.calm_seconds
-    assert INF2.advance(state, CALM, ORDINARY, calm_for - 60, 40, 40)[0] == 40, "calm is counted anew"
+    assert INF2.advance(state, CALM, ORDINARY, calm_for - 60, 100, 100)[0] == 100, "calm is counted anew"
 
 
 def test_alarms_are_patient_and_removal_is_slower_than_addition() -> None:
     slow, once = Metrics(0.3, 250, 60, 0.0), 10
     state, course = INF2.initial_state(), []
     for _ in range(3):
-        wanted, state = INF2.advance(state, slow, ORDINARY, once, 40, 40)
+        wanted, state = INF2.advance(state, slow, ORDINARY, once, 60, 60)
         course.append(wanted)
-    assert course == [40, 40, 44], "three of five"
+    assert course == [60, 60, 66], "three of five"
 
     night = datetime(2027, 3, 3, 8, 0, tzinfo=UTC)
-    state, course = INF2.initial_state(), [40]
+    state, course = INF2.initial_state(), [60]
     for _ in range(40):
         wanted, state = INF2.advance(state, CALM, night, 60, course[-1], course[-1])
         course.append(wanted)
-    assert course.index(38) == 15, "calm for a quarter of an hour first"
-    assert course.index(37) == 25, "then a cooldown of ten minutes"
+    assert course.index(57) == 15, "calm for a quarter of an hour first"
+    assert course.index(55) == 25, "then a cooldown of ten minutes"
 
 
 def test_every_signal_but_the_main_one_can_add_and_all_of_them_keep_from_removing() -> None:
