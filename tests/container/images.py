@@ -31,7 +31,8 @@ FROM {_BASE}
 COPY requirements-torch.txt /
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf python3 -m venv /pip \
  && /pip/bin/python -m pip --python /usr/bin/python3 install --break-system-packages -r /requirements-torch.txt \
- && /pip/bin/python -m pip --python /usr/bin/python3 install --break-system-packages --no-deps {" ".join(NEURON_BASE_PACKAGES)} \
+ && /pip/bin/python -m pip --python /usr/bin/python3 install --break-system-packages --no-deps \\
+    {" ".join(NEURON_BASE_PACKAGES)} \
  && rm -r /pip
 """
 _BASE_PACKAGES = "python3-minimal,python3-venv,g++,make"
