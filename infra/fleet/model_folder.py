@@ -37,6 +37,8 @@ def read_model_folder(folder: Path) -> dict[str, Any]:
         return {
             "id": card["id"],
             "vocabulary": int(shape["vocab_size"]),
+            "attention_heads": int(shape["num_attention_heads"]),
+            "key_value_heads": int(shape.get("num_key_value_heads") or shape["num_attention_heads"]),
             "heads": _heads(folder / "medusa_heads.safetensors"),
             "tree": _json(tree) if tree.exists() else [],
             "max_plan_tokens": card["max_tokens"],

@@ -93,6 +93,8 @@ class Model(Part):
     vocabulary: int = Field(
         default=0, gt=0, validate_default=True, description="The number of tokens, read from the model's base."
     )
+    attention_heads: int = Field(default=0, gt=0, validate_default=True, description="Read from the model's base.")
+    key_value_heads: int = Field(default=0, gt=0, validate_default=True, description="Read from the model's base.")
     strategy: Literal["medusa", "autoregressive"] = "medusa"
     heads: int = Field(
         default=0, ge=0, le=8, description="The number of Medusa heads, read from the folder's medusa_heads."
@@ -111,7 +113,7 @@ class Model(Part):
     max_plan_tokens: int = Field(
         default=0, ge=1, validate_default=True, description="Read from the folder's model.json."
     )
-    tensor_parallel: int = Field(default=2, ge=1, description="The NeuronCores that a replica spans; 2 is one chip.")
+    tensor_parallel: int = Field(default=1, ge=1, description="The NeuronCores that a replica spans; a chip has 2.")
     batch_size: int = Field(default=1, ge=1)
     draft: Draft | None = Field(default=None, description="Used by `python -m infra.fleet vllm` alone.")
     async_mode: bool = False

@@ -65,6 +65,13 @@ def _tensor_parallel_exists(fleet: FleetSettings) -> Iterator[Violation]:
                 f"{tensor_parallel} is not possible on {group.instance_type}; possible: {', '.join(map(str, valid))}",
                 catalogue().source,
             )
+    heads, keys = fleet.model.attention_heads, fleet.model.key_value_heads
+    if keys != heads and keys % tensor_parallel and tensor_parallel % keys:
+        yield Violation(
+            "model.tensor_parallel",
+            f"{tensor_parallel} does not divide the model's {keys} key and value heads, nor they it: use 1",
+            "neuronx-distributed-inference 0.8, gqa.py: it cannot shard them (docs/decisions/0012)",
+        )
     if fleet.model.vocabulary % tensor_parallel:
         yield Violation(
             "model.vocabulary",

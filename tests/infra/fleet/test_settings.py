@@ -51,7 +51,10 @@ def test_fleets_that_ship_are_accepted(name: str) -> None:
         pytest.param({"model.async_mode": True}, "model.async_mode", "use false", id="async with medusa"),
         pytest.param({"model.tensor_parallel": 3}, "model.tensor_parallel", "possible: 1, 2", id="tp of no chip"),
         pytest.param({"model.tensor_parallel": 8}, "model.tensor_parallel", "possible: 1, 2", id="tp over the cores"),
-        pytest.param({"model.vocabulary": 49153}, "model.vocabulary", "does not divide", id="vocabulary over tp"),
+        pytest.param({"model.tensor_parallel": 2}, "model.tensor_parallel", "3 key and value heads", id="tp over keys"),
+        pytest.param(
+            {"model.vocabulary": 49153, "model.tensor_parallel": 2}, "model.vocabulary", "not divide", id="vocabulary"
+        ),
         pytest.param({"model.heads": 2}, "model.heads", "depth 3", id="fewer heads than depth"),
         pytest.param(
             {"model.speculation_length": 64}, "model.speculation_length", "must be 6", id="length of the tree"
@@ -225,13 +228,15 @@ def test_the_model_folder_says_what_the_fleet_file_leaves_out() -> None:
     assert (model.vocabulary, model.heads) == (49152, 4)
 
 
-def test_a_folder_of_another_base_says_its_own_vocabulary(tmp_path: Path) -> None:
+def test_a_folder_of_another_base_says_its_own_shape(tmp_path: Path) -> None:
     card = {"id": "mine", "base": "base", "bos_token_id": 1, "eos_token_id": 2, "max_tokens": 64}
     (tmp_path / "base").mkdir()
     (tmp_path / "model.json").write_text(json.dumps(card), encoding="utf-8")
-    (tmp_path / "base/config.json").write_text(json.dumps({"vocab_size": 32000}), encoding="utf-8")
+    (tmp_path / "base/config.json").write_text(
+        json.dumps({"vocab_size": 32000, "num_attention_heads": 8}), encoding="utf-8"
+    )
     expected = {"id": "mine", "vocabulary": 32000, "heads": 0, "tree": [], "max_plan_tokens": 64}
-    assert read_model_folder(tmp_path) == expected
+    assert read_model_folder(tmp_path) == expected | {"attention_heads": 8, "key_value_heads": 8}
 
 
 @pytest.mark.parametrize("content", [b"", b"version https://git-lfs.github.com/spec/v1"], ids=["empty", "LFS pointer"])

@@ -15,6 +15,7 @@ from tests.infra.fleet.fleets import dev_with
 
 TREE = [[0], [0, 0]]
 GREEDY = {"model.strategy": "autoregressive", "model.heads": 0, "model.tree": [], "model.speculation_length": 0}
+TWO_CORES = {"model.tensor_parallel": 2, "model.key_value_heads": 4, "model.attention_heads": 8}
 DRAFT = {"folder": "/opt/peakplan/draft", "method": "eagle", "tokens": 5}
 
 
@@ -29,7 +30,7 @@ def options(arguments: list[str]) -> dict[str, str]:
 
 def test_no_server_takes_a_port_of_the_host_s_own_programs() -> None:
     """neuron-monitor's exporter has 8000, Triton 8001, and the gateway 8080."""
-    changes = {"groups": [{"instance_type": "inf2.48xlarge", "minimum": 3, "maximum": 6}], "model.tensor_parallel": 1}
+    changes = {"groups": [{"instance_type": "inf2.48xlarge", "minimum": 3, "maximum": 6}]}
     unit = (Path(__file__).parents[3] / "ami/systemd/peakplan-neuron-monitor.service").read_text(encoding="utf-8")
     fleet = fleet_with(changes)
     taken = {server.port for server in servers(fleet, fleet.groups[0])}
@@ -54,7 +55,7 @@ def test_every_core_of_every_group_is_served_once(name: str) -> None:
 
 
 def test_a_large_instance_has_a_server_a_replica() -> None:
-    changes = {"groups": [{"instance_type": "inf2.24xlarge", "minimum": 3, "maximum": 6}]}
+    changes = {"groups": [{"instance_type": "inf2.24xlarge", "minimum": 3, "maximum": 6}]} | TWO_CORES
     fleet = fleet_with(changes)
     environment = gateway(fleet, fleet.groups[0])
 
@@ -65,14 +66,14 @@ def test_a_large_instance_has_a_server_a_replica() -> None:
 
 
 def test_one_core_a_replica_is_named_alone() -> None:
-    fleet = fleet_with({"model.tensor_parallel": 1})
+    fleet = fleet_with({})
     visible = [server.environment["NEURON_RT_VISIBLE_CORES"] for server in servers(fleet, fleet.groups[0])]
     assert visible == ["0", "1"]
 
 
 def test_a_draft_becomes_eagle_speculation_and_is_reported() -> None:
     fleet = fleet_with({"model.draft": DRAFT})
-    (server,) = servers(fleet, fleet.groups[0])
+    server, _ = servers(fleet, fleet.groups[0])
 
     assert json.loads(options(server.arguments)["--speculative-config"]) == {
         "model": "/opt/peakplan/draft",
@@ -90,10 +91,10 @@ def test_without_a_draft_the_gateway_says_autoregressive() -> None:
 
 def test_a_batch_takes_as_many_blocks_and_connections() -> None:
     fleet = fleet_with(GREEDY | {"model.batch_size": 4})
-    (server,) = servers(fleet, fleet.groups[0])
+    server, _ = servers(fleet, fleet.groups[0])
     assert options(server.arguments)["--max-num-seqs"] == "4"
     assert options(server.arguments)["--num-gpu-blocks-override"] == "4"
-    assert gateway(fleet, fleet.groups[0])["PEAKPLAN_REPLICAS"] == "4"
+    assert gateway(fleet, fleet.groups[0])["PEAKPLAN_REPLICAS"] == "8"
 
 
 def test_a_sequence_too_short_for_what_is_drafted_is_refused() -> None:
