@@ -112,7 +112,8 @@ def figure() -> dict[str, Any]:
     settings = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
     group = settings.groups[0]
     deadline = settings.slo.p99_ms / 1000
-    hosts = {f"{group.instance_type}, 1 replica": (sizing.service_time(settings, group), 1)}
+    replicas = sizing.replicas_per_instance(group, settings.model.tensor_parallel)
+    hosts = {f"{group.instance_type}, {replicas} replicas": (sizing.service_time(settings, group), replicas)}
     if (processor := cpu_service_time()) is not None:
         hosts["two processor cores, 2 replicas"] = (processor, 2)
     times = settings.surge.times

@@ -23,7 +23,8 @@ def figure() -> dict[str, Any]:
 
 def test_the_first_host_s_curve_is_what_the_command_makes(figure: dict[str, Any]) -> None:
     shown, *_ = figure["gateways"].values()
-    assert gateway_curve(sizing.service_time(PRIME_DAY, INF2), 1, PRIME_DAY.slo.p99_ms / 1000) == shown["loads"]
+    replicas = sizing.replicas_per_instance(INF2, PRIME_DAY.model.tensor_parallel)
+    assert gateway_curve(sizing.service_time(PRIME_DAY, INF2), replicas, PRIME_DAY.slo.p99_ms / 1000) == shown["loads"]
 
 
 def test_past_capacity_offered_work_alone_shows_the_load(figure: dict[str, Any]) -> None:
