@@ -32,7 +32,7 @@ def test_schemathesis_finds_nothing(tmp_path: Path) -> None:
         ]  # fmt: skip
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, (done.stdout + done.stderr)[-5000:]
-    lines = (tmp_path / "outcomes" / FILE_NAME).read_text(encoding="utf-8").splitlines()
+    lines = (tmp_path / "outcomes" / FILE_NAME).read_text(encoding="utf-8").strip().split("\n")
     assert {json.loads(line)["record"] for line in lines} == {"plan", "outcome"}
 
 

@@ -1,5 +1,6 @@
 """Plans and what came of them become rows to train on: choices confirm labels, and disagreement leaves them open."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,14 @@ def test_plans_that_give_no_row_are_counted_with_the_reason() -> None:
     [row] = convert(records, VOCABULARY, questions=elsewhere).rows
     assert (row["question"], row["history"], "facets" in row) == ("nike shoes", ["hi"], False)
     assert convert([served(), chose()], VOCABULARY, least=5).rows == []
+
+
+def test_words_with_another_end_of_line_inside_are_one_record(tmp_path: Path) -> None:
+    record = served(question="red\u2028boots\x85")
+    path = tmp_path / "outcomes.jsonl"
+    path.write_text(json.dumps(record, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    assert list(read_records(path)) == [record]
 
 
 def test_the_command_writes_rows_that_the_checker_takes_and_overwrites_nothing(

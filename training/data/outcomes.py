@@ -59,10 +59,12 @@ def main() -> None:
 def read_records(path: Path) -> Iterator[Record]:
     """Yield the lines of a file. Raises RowsError, which names the line."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8").split("\n")  # a shopper's words may have other ends of lines
     except (OSError, UnicodeDecodeError) as error:
         raise RowsError(f"{path}: {error}") from error
     for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
         try:
             record = json.loads(line)
             record["request_id"]
