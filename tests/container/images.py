@@ -35,7 +35,7 @@ RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf python3 -m venv /pip \
       {" ".join(NEURON_BASE_PACKAGES)} \
  && rm -r /pip
 """
-_BASE_PACKAGES = "python3-minimal,python3-venv,g++,make"
+_BASE_PACKAGES = "python3-minimal,python3-venv,libpython3.11,g++,make"
 _BASE_PYTHON = "3.11"  # Debian bookworm's, which is 3.11.2
 # redis requires it before Python 3.11.3; pip resolves for the Python that runs it.
 _FOR_OLDER_PYTHON = "async-timeout==5.0.1"
