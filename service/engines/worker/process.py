@@ -125,7 +125,7 @@ def _fork_on_demand(stream: socket.socket, channel: Channel, model: WorkerModel)
         os.close(tell)
         pid = os.read(told, 32)
         os.close(told)
-        channel.send(Forked(int(pid)))
+        channel.send(Forked(int(pid or 0)))  # 0, which is no process, where the go-between was killed before it told
     return 0
 
 
