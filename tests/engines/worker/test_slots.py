@@ -41,7 +41,7 @@ async def engines(config: EngineConfig) -> AsyncIterator[list[ReplicaEngine]]:
 
 async def test_they_answer_together_as_the_model_does_alone(engines: list[ReplicaEngine], config: EngineConfig) -> None:
     assert len({engine.pid for engine in engines}) == 1
-    assert replicas_of(os.getpid()) == [engines[0].pid]
+    assert engines[0].pid in replicas_of(os.getpid())  # other modules' replicas may be there, too
     alone = load(config)
     requests = [plan_request(query) for query in QUESTIONS]
 
