@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from service.decoding.linear import Linear
-from service.decoding.llama import LlamaConfig
+from service.decoding.llama_config import LlamaConfig
 from service.decoding.target import CausalLM
 
 _SOURCE = Path(__file__).with_name("limits.cpp")

@@ -38,7 +38,8 @@ from service.planner.prompt import warm_up_requests
 from service.planner.question import Question
 from service.planner.redis_plan_cache import RedisPlanCache
 from service.planner.vocabulary import Vocabulary, VocabularyError
-from service.settings import CacheSettings, OutcomeSettings, Settings
+from service.settings import Settings
+from service.settings_groups import CacheSettings, OutcomeSettings
 from service.telemetry.emf import EmfCollector
 from service.telemetry.metrics import Metrics, Reading
 from service.telemetry.traces import make_tracer

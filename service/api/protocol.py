@@ -7,7 +7,6 @@ that came before it, and read on for a moment, because a closed socket would des
 
 import asyncio
 import os
-import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +17,7 @@ import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from service.api.problems import problem_response
+from service.api.request_head import objection_to_head
 
 HEALTH_PATHS = ("/healthz", "/readyz")
 _HEALTH_URLS = tuple(path.encode() for path in HEALTH_PATHS)
@@ -27,8 +27,6 @@ _MOST_PIPELINED_BYTES = 64 * 1024  # of their bodies
 _MORE_FOR_HEALTH = 64  # connections beyond the limit, which only health checks may use
 _LINGER_SECONDS = 2.0
 _LAST_REQUEST_SECONDS = 0.5  # into a shutdown, for a request that is on its way
-_LONGEST_LENGTH = 18  # digits of a Content-Length
-_HOST = re.compile(rb"[\w.:%~\[\]-]*")  # a name or an address, and a port
 _FRAMING = 8  # times a body's bytes: a chunk of one byte takes five more
 
 
@@ -238,33 +236,12 @@ class HttpProtocol(HttpToolsProtocol):
             self.turnstile.enter(begin)
 
     def _objection(self) -> tuple[int, str] | None:
-        """Return status and words for a head that is refused."""
-        size, version, length = len(self.url), self.parser.get_http_version(), b""
-        hosts: list[bytes] = []
-        codings: list[bytes] = []
-        for name, value in self.headers:
-            size += len(name) + len(value)
-            if name == b"host":
-                hosts.append(value)
-            elif name == b"content-length":
-                length = value
-            elif name == b"transfer-encoding":
-                codings.append(value.lower())
-        if size > self.max_header_bytes:
-            return 431, f"The request's head has more than {self.max_header_bytes} bytes."
-        if version not in ("1.1", "1.0"):  # the parser takes 0.9 and 2.0, too
-            return 400, "This is no HTTP/1.1."
-        if codings and (codings != [b"chunked"] or version == "1.0"):  # proxies may read what follows in another way
-            return 400, "A body comes as it is or chunked, in HTTP/1.1, and in no other coding."
-        if (hosts or version == "1.1") and not (len(hosts) == 1 and _HOST.fullmatch(hosts[0])):
-            return 400, "A request names its Host once."
-        if len(length) > _LONGEST_LENGTH:
-            return 400, f"A Content-Length has at most {_LONGEST_LENGTH} digits."
-        if length and int(length) > self.max_body_bytes:
-            return 413, f"The body is larger than {self.max_body_bytes} bytes."
-        if self._crowded and self.url.partition(b"?")[0] not in _HEALTH_URLS:
+        """Return status and words for a head that is refused, or that there is no room for."""
+        version = self.parser.get_http_version()
+        objection = objection_to_head(version, self.url, self.headers, self.max_header_bytes, self.max_body_bytes)
+        if objection is None and self._crowded and self.url.partition(b"?")[0] not in _HEALTH_URLS:
             return 503, "This host has as many connections as it can hold. Try again in a second."
-        return None
+        return objection
 
     def _without_upgrade(self) -> bytes:
         """Return this message's head without its wish for another protocol, for a new parser: the body is HTTP/1.1."""

@@ -11,7 +11,7 @@ property from two rows on; attention is written to have it: see `_attend`.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -20,62 +20,11 @@ from torch import Tensor
 from service.decoding.interruption import NEVER, ForwardStoppedError, Interruption
 from service.decoding.kv_cache import KVCache
 from service.decoding.linear import Linear, linear
+from service.decoding.llama_config import LlamaConfig
 from service.decoding.lm_head import LmHead
 
-DEFAULT_ROPE_THETA = 10_000.0
 # With fewer keys MKL sums their products in another order.
 FEWEST_KEYS = 16
-
-
-@dataclass(frozen=True)
-class LlamaConfig:
-    """The shape of a Llama model, in Hugging Face's names without their prefixes."""
-
-    hidden_size: int
-    intermediate_size: int
-    num_layers: int
-    num_heads: int
-    num_kv_heads: int
-    head_dim: int
-    vocab_size: int
-    rms_norm_eps: float
-    rope_theta: float
-    max_position_embeddings: int
-    tie_word_embeddings: bool
-
-    @classmethod
-    def from_dict(cls, config: Mapping[str, Any]) -> "LlamaConfig":
-        """Read a Hugging Face config.json. Raises ValueError for features that this forward does not support."""
-        _refuse_unsupported(config)
-        rope: Mapping[str, Any] = config.get("rope_parameters") or {}
-        heads = config["num_attention_heads"]
-        return cls(
-            hidden_size=config["hidden_size"],
-            intermediate_size=config["intermediate_size"],
-            num_layers=config["num_hidden_layers"],
-            num_heads=heads,
-            num_kv_heads=config.get("num_key_value_heads") or heads,
-            head_dim=config.get("head_dim") or config["hidden_size"] // heads,
-            vocab_size=config["vocab_size"],
-            rms_norm_eps=config["rms_norm_eps"],
-            rope_theta=config.get("rope_theta") or rope.get("rope_theta") or DEFAULT_ROPE_THETA,
-            max_position_embeddings=config["max_position_embeddings"],
-            tie_word_embeddings=config.get("tie_word_embeddings", False),
-        )
-
-
-def _refuse_unsupported(config: Mapping[str, Any]) -> None:
-    rope: Mapping[str, Any] = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    kind = rope.get("rope_type", rope.get("type", "default"))
-    checks = {
-        f"rotary embedding of type {kind!r}": kind != "default",
-        f"activation {config.get('hidden_act')!r}": config.get("hidden_act", "silu") != "silu",
-        "a bias in attention": bool(config.get("attention_bias")),
-        "a bias in the MLP": bool(config.get("mlp_bias")),
-    }
-    for feature, is_present in checks.items():
-        if is_present:
-            raise ValueError(f"this Llama forward does not support {feature}")
 
 
 class ForwardInput(NamedTuple):

@@ -16,7 +16,8 @@ from torch import Tensor
 from service.decoding.interruption import ForwardStoppedError, Interruption
 from service.decoding.kv_cache import KVCache
 from service.decoding.linear import Linear
-from service.decoding.llama import ForwardInput, LlamaConfig, rotary_table
+from service.decoding.llama import ForwardInput, rotary_table
+from service.decoding.llama_config import LlamaConfig
 from service.decoding.lm_head import LmHead
 from service.decoding.native.library import NativeUnavailableError, Shape
 from service.decoding.native_products import NativeLinear, NativeLmHead

@@ -10,7 +10,8 @@ from service.decoding.heads import MedusaHeads
 from service.decoding.interruption import Interruption
 from service.decoding.kv_cache import KVCache
 from service.decoding.linear import Linear
-from service.decoding.llama import ForwardInput, LlamaConfig
+from service.decoding.llama import ForwardInput
+from service.decoding.llama_config import LlamaConfig
 from service.decoding.lm_head import HiddenScores, LmHead, Scores
 from service.decoding.proposer import MOST_DRAFTED_NODES
 from service.decoding.tree import TokenTree

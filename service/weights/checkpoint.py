@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from service.decoding.llama import LlamaConfig
+from service.decoding.llama_config import LlamaConfig
 from service.weights.head_weights import LayoutError
 
 MODEL_TYPES = ("llama", "mistral")

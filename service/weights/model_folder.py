@@ -31,7 +31,7 @@ from torch import Tensor
 from service.decoding.draft_model import ChainShape
 from service.decoding.early_exit import EarlyExit, TunedLens
 from service.decoding.heads import MedusaHeads
-from service.decoding.llama import LlamaConfig
+from service.decoding.llama_config import LlamaConfig
 from service.decoding.prefill_draft import PrefillDraft
 from service.decoding.prefill_head import PrefillHead, load_prefill_head_weights
 from service.weights.base_weights import BASE_NAME, ensure_base_weights

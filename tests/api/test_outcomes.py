@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from service.api.outcome_log import FILE_NAME, OutcomeLog, OutcomeLogError
-from service.settings import OutcomeSettings, Settings
+from service.settings import Settings
+from service.settings_groups import OutcomeSettings
 from tests.api.client import assert_problem, talking_to
 from tests.fake_engines import FakeEngine
 

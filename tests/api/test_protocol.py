@@ -15,7 +15,8 @@ from service.__main__ import Server, bind, http_protocol
 from service.api.app import create_app, wire
 from service.api.protocol import Turnstile
 from service.gateway.pool import ReplicaPool
-from service.settings import HttpSettings, Settings
+from service.settings import Settings
+from service.settings_groups import HttpSettings
 from tests.fake_engines import FakeEngine, until
 
 pytestmark = pytest.mark.anyio

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from service.settings import QueueSettings
+from service.settings_groups import QueueSettings
 from tests.api.client import assert_problem, talking_to
 from tests.fake_engines import FakeEngine, settle, until
 

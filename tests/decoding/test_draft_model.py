@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from service.decoding.draft_model import ChainShape, SmallerModel
 from service.decoding.early_exit import EarlyExitModel, TunedLens
-from service.decoding.llama import Llama, LlamaConfig
+from service.decoding.llama import Llama
+from service.decoding.llama_config import LlamaConfig
 from service.decoding.native_llama import NativeLlama
 from service.decoding.statistics import Generation
 from service.decoding.target import CausalLM

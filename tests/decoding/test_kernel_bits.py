@@ -19,7 +19,8 @@ from torch import Tensor
 
 from benchmarks.decoding import our_strategy
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
-from service.decoding.llama import LlamaConfig, cosines_and_sines
+from service.decoding.llama import cosines_and_sines
+from service.decoding.llama_config import LlamaConfig
 from service.decoding.native.library import FLAGS, MAIN, SOURCES, bind, load_kernels
 from service.decoding.native.targets import TARGETS, KernelName, Target, targets_here, targets_of_system
 from service.engines.torch.engine import load

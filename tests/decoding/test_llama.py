@@ -10,7 +10,8 @@ from transformers import LlamaForCausalLM
 
 from service.decoding.interruption import ForwardStoppedError, Interruption
 from service.decoding.linear import has_packed_kernels, linear
-from service.decoding.llama import Llama, LlamaConfig
+from service.decoding.llama import Llama
+from service.decoding.llama_config import LlamaConfig
 from service.decoding.tree import ancestor_mask, path_to
 from tests.decoding.tiny import CONFIG, UNTIED, forward_all, random_model, random_weights
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from service.decoding.interruption import NEVER, ForwardStoppedError, Interruption
-from service.decoding.llama import Llama, LlamaConfig, rotary_table
+from service.decoding.llama import Llama, rotary_table
+from service.decoding.llama_config import LlamaConfig
 from service.decoding.native.library import NativeUnavailableError
 from service.decoding.native_llama import NativeLlama
 from service.decoding.tree import MedusaTree, ancestor_mask

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from service.decoding.constraint import Constraint, GrammarCompiler, GrammarConstraint
 from service.decoding.heads import MedusaHeads
-from service.decoding.llama import Llama, LlamaConfig
+from service.decoding.llama import Llama
+from service.decoding.llama_config import LlamaConfig
 
 EOS = 0
 ALPHABET = "abcdefg "
