@@ -20,6 +20,7 @@ from rehearsal.twin.work import QUANTILES, Array, log_normal
 from service.__main__ import main
 from service.engines.protocol import GenerationRequest, GenerationResult
 from service.engines.worker.messages import ModelSource
+from service.engines.worker.process import WorkerModel
 
 _NUMBER = re.compile(r"\bq(\d{9})\b")
 # The plan is valid for every question; the counts are those of no model.
@@ -60,6 +61,9 @@ class SleepingModel:
     def __init__(self, times: SeededTimes) -> None:
         self._times = times
 
+    def watch(self, socket: int) -> None:
+        """It asks `cancelled` instead."""
+
     def generate(self, request: GenerationRequest, cancelled: Callable[[], bool]) -> GenerationResult:
         """Return a plan after the question's time; nothing where the deadline comes first."""
         started = time.monotonic()
@@ -73,7 +77,7 @@ class SleepingModel:
         return replace(_WHOLE if done else _CUT_SHORT, seconds=seconds)
 
 
-def sleeping(mean: float, p99: float, seed: int) -> SleepingModel:
+def sleeping(mean: float, p99: float, seed: int) -> WorkerModel:
     """Make the model inside its replica's process."""
     return SleepingModel(SeededTimes(mean, p99, seed))
 

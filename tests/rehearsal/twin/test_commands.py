@@ -184,6 +184,14 @@ def test_a_live_replica_sleeps_as_long_as_the_twin_believes() -> None:
     assert model.generate(request(prompt=f" {question(5)}\n"), lambda: True).stop_reason == "cancelled"
 
 
+def test_the_live_service_plans_by_replicas_that_sleep() -> None:
+    live = validation._live(0.5, 1.0, 0)
+
+    assert len(live.shots) > 20
+    assert live.by_rule < 0.5
+    assert live.plans > 0.5 * len(live.shots), "plans of the model, in one second"
+
+
 def test_a_validation_compares_like_with_like_and_a_lagging_generator_makes_it_void() -> None:
     """A live run made of the twin's own figures is found exact; one that is a tenth slower is found outside."""
     shots = np.column_stack((np.cumsum(np.full(600, 0.02)), [validation.TIMES.seconds(each) for each in range(600)]))
