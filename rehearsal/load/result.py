@@ -24,6 +24,7 @@ class Shown:
     source: str
     model_seconds: float | None = None
     reason: str | None = None  # why the plan was made by rules
+    queue_seconds: float | None = None  # waiting for a replica
 
     @property
     def is_good(self) -> bool:
@@ -33,14 +34,15 @@ class Shown:
 
 def shown(sample: Sample) -> Shown:
     """Read a sample: the source that answered it, `shed` for 429 and 503, `failed` for anything else."""
-    source, model_seconds, reason = FAILED, None, None
+    source, model_seconds, reason, queue_seconds = FAILED, None, None, None
     if sample.status == 200:
         answer = json.loads(sample.body)
         source, reason = answer["source"], answer.get("reason")
-        model_seconds = answer["timing_ms"]["model"] / 1000 if source == "model" else None
+        if source == "model":
+            model_seconds, queue_seconds = (answer["timing_ms"][part] / 1000 for part in ("model", "queue"))
     elif sample.status in (429, 503):
         source = SHED
-    return Shown(sample.at, sample.latency, sample.deadline, source, model_seconds, reason)
+    return Shown(sample.at, sample.latency, sample.deadline, source, model_seconds, reason, queue_seconds)
 
 
 def summarise(samples: Sequence[Sample], seconds: float) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from rehearsal.load.__main__ import run as fire
 from rehearsal.load.client import Sample, Shot
 from rehearsal.load.result import latency_summary, shown
 from rehearsal.load.server import ServerError, serving
-from rehearsal.twin.cell import BY_RULE, MODEL, Cell, Constants, Load, percentile
+from rehearsal.twin.cell import BINS_PER_SECOND, BY_RULE, MODEL, Cell, Constants, Load, percentile
 from rehearsal.twin.live_service import SeededTimes, question
 from rehearsal.twin.work import log_normal
 from service.api.routes import REPLY_SECONDS
@@ -33,8 +33,9 @@ TIMES = SeededTimes(0.040, 0.120, 1)
 REPLICAS, DEADLINE = 4, 0.3
 BUSY, OVERLOADED = (0.5, 0.7, 0.85, 0.95), (1.5, 3.0)
 SECONDS = 60.0
-# The round trip to a replica's process while it is the replica's turn, measured when the pipe was chosen: shared facts.
-ROUND_TRIP = 0.00025
+MOST_OCCUPIED = 0.005  # seconds that handing a request over may keep a replica beyond its own time
+# Microseconds decide whom a full queue refuses, so a replay is the mean of several: so many times that handing over.
+REPLAYS = (0.9, 0.925, 0.95, 0.975, 1.0, 1.025, 1.05, 1.075, 1.1)
 SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 MOST_LAG = 0.05  # of the mean service time, at the 99th percentile
 MOST_NOMINAL, MOST_RULE_POINTS, MOST_PLANS = 0.15, 1.0, 0.02
@@ -50,7 +51,7 @@ class Live:
     by_rule: float  # share
     plans: float  # by the model, a second
     lag: float  # p99 of the generator, seconds
-    late: float  # mean seconds by which a replica overslept
+    queued: float  # mean seconds that the model's plans waited for a replica
     shots: np.ndarray  # [A, 2]: at, service seconds
 
     @property
@@ -66,6 +67,7 @@ class Twin:
     latencies: dict[str, float]
     by_rule: float
     plans: float
+    queued: float
 
 
 def validate(scale: float, folder: Path) -> int:
@@ -98,8 +100,15 @@ def validate(scale: float, folder: Path) -> int:
 
 
 def fit(live: Live) -> tuple[float, float]:
-    """Return what a generation adds to a replica's time, and what a request's way adds to its latency, in seconds."""
-    occupied = live.late + ROUND_TRIP
+    """Return what a generation adds to a replica's time, and what a request's way adds to its latency, in seconds.
+
+    The first, which is oversleeping and the way to the replica and back, is what makes the same requests wait as long.
+    """
+    low, high = 0.0, MOST_OCCUPIED
+    for _ in range(12):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _replayed(live, middle, 0.0).queued < live.queued else (low, middle)
+    occupied = (low + high) / 2
     twin = _replayed(live, occupied, 0.0)
     return occupied, max(live.latencies["p50"] - twin.latencies["p50"], 0.0)
 
@@ -129,7 +138,8 @@ def _live(busy: float, seconds: float, number: int) -> Live:
 
 def _summary(busy: float, seconds: float, samples: Sequence[Sample], shots: np.ndarray) -> Live:
     answers = [shown(sample) for sample in samples]
-    by_model = [(answer, drawn) for answer, drawn in zip(answers, shots[:, 1], strict=True) if answer.source == "model"]
+    by_model = [answer for answer in answers if answer.source == "model"]
+    queued = [answer.queue_seconds or 0.0 for answer in by_model] or [0.0]
     summary = latency_summary([answer.latency for answer in answers])
     return Live(
         busy=busy,
@@ -138,13 +148,23 @@ def _summary(busy: float, seconds: float, samples: Sequence[Sample], shots: np.n
         by_rule=sum(answer.source == "fallback" for answer in answers) / len(answers),
         plans=len(by_model) / seconds,
         lag=latency_summary([sample.sent - sample.at for sample in samples])["p99"] / 1000,
-        late=fmean([max((answer.model_seconds or 0.0) - drawn, 0.0) for answer, drawn in by_model] or [0.0]),
+        queued=fmean(queued) - min(queued),  # asking takes a moment where a replica is idle, too
         shots=shots,
     )
 
 
 def _replayed(live: Live, occupied: float, overhead: float) -> Twin:
     """Let the twin have the same requests at the same moments, for the same times."""
+    twins = [_replayed_once(live, share * occupied, overhead) for share in REPLAYS]
+    return Twin(
+        {name: fmean(twin.latencies[name] for twin in twins) for name in SHARES},
+        fmean(twin.by_rule for twin in twins),
+        fmean(twin.plans for twin in twins),
+        fmean(twin.queued for twin in twins),
+    )
+
+
+def _replayed_once(live: Live, occupied: float, overhead: float) -> Twin:
     replay = np.zeros((len(live.shots), 4))
     replay[:, 0], replay[:, 1] = live.shots[:, 0], live.shots[:, 1] + occupied
     replay[:, 2], replay[:, 3] = len(question(0)) + 2, DEADLINE - REPLY_SECONDS
@@ -168,7 +188,10 @@ def _twin(load: Load, seconds: float, overhead: float) -> Twin:
     cell.advance(seconds + 9)
     outcomes = cell.outcomes.sum(axis=0)
     latencies = {name: percentile(cell.latencies, share) for name, share in SHARES.items()}
-    return Twin(latencies, float(outcomes[BY_RULE] / max(outcomes.sum(), 1)), float(outcomes[MODEL] / seconds))
+    waits = cell.queue_times.sum(axis=0)
+    queued = float(waits @ np.arange(len(waits)) / max(waits.sum(), 1) / BINS_PER_SECOND)
+    by_rule = float(outcomes[BY_RULE] / max(outcomes.sum(), 1))
+    return Twin(latencies, by_rule, float(outcomes[MODEL] / seconds), queued)
 
 
 def _compare(live: Live, occupied: float, overhead: float) -> list[dict[str, Any]]:

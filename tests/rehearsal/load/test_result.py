@@ -8,7 +8,7 @@ from rehearsal.load.result import summarise
 
 def sample(at: float, latency: float, source: str = "model", status: int = 200, error: str = "") -> Sample:
     reason = "capacity" if source == "fallback" else None
-    body = json.dumps({"source": source, "timing_ms": {"model": 40.0}, "reason": reason}).encode()
+    body = json.dumps({"source": source, "timing_ms": {"model": 40.0, "queue": 0.5}, "reason": reason}).encode()
     return Sample(at=at, sent=at + 0.001, ended=at + latency, deadline=0.3, status=status, body=body, error=error)
 
 

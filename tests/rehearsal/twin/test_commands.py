@@ -13,6 +13,7 @@ import pytest
 
 from infra.fleet.settings import FLEETS
 from infra.rollout import rehearsal
+from rehearsal.load.arrivals import poisson
 from rehearsal.twin import __main__ as command
 from rehearsal.twin import validation
 from rehearsal.twin.live_service import SeededTimes, SleepingModel, question
@@ -194,12 +195,13 @@ def test_the_live_service_plans_by_replicas_that_sleep() -> None:
 
 def test_a_validation_compares_like_with_like_and_a_lagging_generator_makes_it_void() -> None:
     """A live run made of the twin's own figures is found exact; one that is a tenth slower is found outside."""
-    shots = np.column_stack((np.cumsum(np.full(600, 0.02)), [validation.TIMES.seconds(each) for each in range(600)]))
+    arrivals = poisson(50.0, 12.0, seed=1)
+    shots = np.column_stack((arrivals, [validation.TIMES.seconds(each) for each in range(len(arrivals))]))
     live = validation.Live(0.5, 12.0, {"p50": 1.0, "p90": 1.0, "p99": 1.0}, 0.0, 50.0, 0.0001, 0.0, shots)
-    twin = validation._replayed(live, validation.ROUND_TRIP, 0.001)
-    same = replace(live, latencies=twin.latencies, by_rule=twin.by_rule, plans=twin.plans)
+    twin = validation._replayed(live, 0.001, 0.001)
+    same = replace(live, latencies=twin.latencies, by_rule=twin.by_rule, plans=twin.plans, queued=twin.queued)
     occupied, overhead = validation.fit(same)
-    assert occupied == validation.ROUND_TRIP
+    assert occupied == pytest.approx(0.001, abs=0.0001)
     assert overhead == pytest.approx(0.001, abs=0.0003)
     rows = [row for row in validation._compare(same, occupied, overhead) if "drawn" not in row["what"]]
     assert all(row["holds"] for row in rows)
