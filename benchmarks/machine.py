@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from service.engines.torch.engine import TorchModel
 
 _CPU_INFO = Path("/proc/cpuinfo")
+_STAT = Path("/proc/stat")
 _EXTENSIONS = (
     "avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16", "asimd", "asimddp", "i8mm",
 )  # fmt: skip
@@ -27,6 +28,15 @@ def describe_machine() -> dict[str, Any]:
         "torch": version("torch"),
         "llguidance": version("llguidance"),
     }
+
+
+def processor_time(stat: Path = _STAT) -> tuple[int, int]:
+    """Return the ticks since boot that the hypervisor gave to others, and all ticks; zeros where nobody counts them."""
+    try:
+        ticks = [int(each) for each in stat.read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]]
+    except OSError:
+        return 0, 0
+    return ticks[7], sum(ticks)
 
 
 def kernel_in_use(model: "TorchModel") -> str:

@@ -235,7 +235,11 @@ def render_siege(figure: dict[str, Any]) -> str:
             f"{'found nothing' if schema['passed'] else 'found something'} ({schema['examples']} examples). Lost for "
             f"good: {', '.join(lost) or 'nothing'}.",
             "",
-            provenance(figure, f"{figure['seconds']:.0f} s, seed {figure['seed']}, attackers on the same cores"),
+            provenance(
+                figure,
+                f"{figure['seconds']:.0f} s, seed {figure['seed']}, attackers on the same cores, of whose time the "
+                f"hypervisor gave {figure['stolen_share']:.1%} to others",
+            ),
         ]
     )
 

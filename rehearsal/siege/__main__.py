@@ -23,17 +23,18 @@ from typing import Any
 
 import uvloop
 
-from benchmarks.machine import describe_machine
+from benchmarks.machine import describe_machine, processor_time
 from rehearsal.load.arrivals import poisson
 from rehearsal.load.server import Server, serving
 from rehearsal.siege.attacks import HEAD, MIX, Attack, Tally, exchange
-from rehearsal.siege.health import watch_health
+from rehearsal.siege.health import MOST_SECONDS, watch_health
 
 FIGURE = Path("docs/figures/siege.json")
 FRESH_RATE = 500  # connections a second
 _DEADLINE = 0.3
 _IN_TIME = 0.999
-_HEALTH_MS = 100.0
+_STOLEN = 0.02  # of the machine's time: with more its hypervisor is what was measured
+_HEALTH_MS = 1000 * MOST_SECONDS
 _GROWTH = 1.05  # of the gateway's memory, from a quarter of the storm on
 _FAULT_PAUSE = 5.0
 _EXAMPLES_A_MINUTE = 10  # of schemathesis, for each operation
@@ -201,6 +202,8 @@ def given_way(result: dict[str, Any], outcome_bytes: int, *, shared: bool) -> li
     found += [] if result["exit_code"] == 0 else [f"it ended with {result['exit_code']}"]
     if outcome_bytes > (_OUTCOME_FILES + 1.5) * _OUTCOME_MEGABYTES * 1_000_000:
         found.append(f"outcomes take {outcome_bytes} bytes")
+    if not shared and result["stolen_share"] > _STOLEN:
+        found.append(f"void: the hypervisor gave {result['stolen_share']:.0%} of this machine's time to others")
     judged = "p99_ms" if shared else "worst_ms"
     found += [f"{path}: {asked[judged]} ms" for path, asked in health.items() if asked[judged] > _HEALTH_MS]
     if not shared and result["fresh"]["in_time"] < _IN_TIME:
@@ -219,13 +222,16 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=FIGURE)
     parser.add_argument("--shared", action="store_true", help="others use this machine: judge counts, and 99% of times")
     arguments = parser.parse_args()
+    stolen, ticks = processor_time()
     with tempfile.TemporaryDirectory() as kept:
         environment = _ENVIRONMENT | {"PEAKPLAN_OUTCOMES_DIR": kept}
         with serving(environment, arguments.module) as server:
             result = Siege(server, arguments.seconds, arguments.seed).run()
             code = server.stop()
         outcome_bytes = sum(path.stat().st_size for path in Path(kept).iterdir())
+    stolen, ticks = (after - before for after, before in zip(processor_time(), (stolen, ticks), strict=True))
     result |= {
+        "stolen_share": round(stolen / max(ticks, 1), 4),
         "command": "make siege",
         "seconds": arguments.seconds,
         "seed": arguments.seed,

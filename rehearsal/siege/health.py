@@ -4,10 +4,13 @@ A module of its own: a spawned process cannot find a function of a package's `__
 """
 
 import socket
+import sys
 import time
+from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 
 _HEALTH_PAUSE = 0.1
+MOST_SECONDS = 0.1  # for an answer
 
 
 def watch_health(port: int, answers: Connection) -> None:
@@ -25,6 +28,8 @@ def watch_health(port: int, answers: Connection) -> None:
             except OSError as error:
                 status = type(error).__name__
             taken.append(time.monotonic() - started)
+            if taken[-1] > MOST_SECONDS:
+                print(f"{datetime.now(UTC):%H:%M:%S.%f} {path} took {taken[-1]:.3f} s", file=sys.stderr, flush=True)
             if status != "200" and not (path == "/readyz" and status == "503"):
                 failed[f"{path}: {status}"] = failed.get(f"{path}: {status}", 0) + 1
     answers.send((seconds, failed))
