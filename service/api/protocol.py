@@ -21,7 +21,7 @@ from service.api.request_head import objection_to_head
 
 HEALTH_PATHS = ("/healthz", "/readyz")
 _HEALTH_URLS = tuple(path.encode() for path in HEALTH_PATHS)
-_BEGUN_A_TURN = 16  # requests; a turn of the event loop then lasts some milliseconds, however many connections it has
+_BEGUN_A_TURN = 8  # requests; a turn of the event loop then lasts some milliseconds, however many connections it has
 _MOST_PIPELINED = 64  # requests of one connection that wait; what follows is for another connection
 _MOST_PIPELINED_BYTES = 64 * 1024  # of their bodies
 _MORE_FOR_HEALTH = 64  # connections beyond the limit, which only health checks may use
