@@ -34,9 +34,9 @@ def processor_time(stat: Path = _STAT) -> tuple[int, int]:
     """Return the ticks since boot that the hypervisor gave to others, and all ticks; zeros where nobody counts them."""
     try:
         ticks = [int(each) for each in stat.read_text(encoding="ascii").split("\n", 1)[0].split()[1:9]]
-    except OSError:
+        return ticks[7], sum(ticks)
+    except (OSError, ValueError, IndexError):  # no Linux, or a sandbox's own /proc
         return 0, 0
-    return ticks[7], sum(ticks)
 
 
 def kernel_in_use(model: "TorchModel") -> str:
