@@ -22,7 +22,8 @@ SERVING, WARMED, TERMINATED = {"InService"}, {"Warmed:Stopped", "Warmed:Running"
 PROOF = {"query": "nike running shoes under $100", "deadline_ms": 2000}
 MODELS_OWN = {"model", "cache"}  # A plan made by rules does not prove that the model works.
 UPTIME = Path("/proc/uptime")
-# This file is written once this host is in service; systemd keeps the folder until the next boot.
+# `ready` or `drain`, whichever sees it first, writes this file once this host is to be in service: Auto Scaling may want
+# it back before the other has looked. systemd keeps the folder until the next boot.
 SERVED = Path(os.environ.get("RUNTIME_DIRECTORY", "/run/peakplan")) / "in-service"
 
 
@@ -103,8 +104,16 @@ def complete(hook: str) -> None:
 def ready() -> None:
     """Prove readiness, then complete the launch, which leads into service or into the warm pool."""
     wait()
-    if metadata("autoscaling/target-lifecycle-state") in SERVING | WARMED:
+    target = metadata("autoscaling/target-lifecycle-state")
+    remember(target)
+    if target in SERVING | WARMED:
         complete(os.environ["PEAKPLAN_LAUNCH_HOOK"])
+
+
+def remember(target: str) -> None:
+    """Note, until the next boot, that this host was wanted in service, if that is its target state."""
+    if target in SERVING:
+        SERVED.touch()
 
 
 def is_leaving(target: str) -> bool:
@@ -112,8 +121,7 @@ def is_leaving(target: str) -> bool:
 
     A host that was never in service and is to be warmed is still being launched, so it is not leaving.
     """
-    if target in SERVING:
-        SERVED.touch()
+    remember(target)
     return target in TERMINATED or (target in WARMED and SERVED.exists())
 
 

@@ -40,7 +40,7 @@ class Host:
             "PEAKPLAN_TERMINATE_HOOK": "drain",
         }
         command = [sys.executable, str(LIFECYCLE), word]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
 
     def asked(self) -> list[str]:
         log = self.folder / "asked"

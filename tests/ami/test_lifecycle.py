@@ -99,6 +99,14 @@ def test_a_drain_that_systemd_restarts_remembers_that_the_host_was_in_service(ho
     assert host.asked()[-1] == action("drain")
 
 
+def test_a_host_wanted_back_before_its_drain_ever_looked_is_drained_all_the_same(host: Host) -> None:
+    host.targets = ["InService"]
+    assert host.run("ready").returncode == 0
+    host.targets = ["Warmed:Stopped"]
+    assert host.run("drain").returncode == 0
+    assert host.asked()[-1] == action("drain")
+
+
 def test_a_word_it_does_not_know_is_refused(host: Host) -> None:
     done = host.run("dance")
     assert done.returncode == 2
