@@ -7,6 +7,7 @@ import time
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable
+from operator import mul
 from typing import NamedTuple
 
 WINDOW = 128  # in generations
@@ -56,10 +57,10 @@ class ServiceTimes:
 
     def quantile(self, share: float, length: int | None = None) -> float:
         """Return the duration within which `share` of generations of this length (None: any) end; 0 when unknown."""
-        shares = self._fitted()
-        if length is None:
+        if length is None:  # needs no fit, which would be the dearest step of a request's admission
+            self._forget()
             return _quantile(self._sorted, share)
-        return _quantile(shares, share) * self._line(length)
+        return _quantile(self._fitted(), share) * self._line(length)
 
     def expected(self, length: int) -> float:
         """Return the mean duration of a generation of this length; 0 when unknown."""
@@ -97,18 +98,20 @@ class ServiceTimes:
         self._forget()
         if self._shares is None:
             self._fit()
-            self._shares = sorted(seen.seconds / self._line(seen.length) for seen in self._window)
+            base, slope = self._base, self._slope
+            self._shares = sorted([seconds / (base + slope * length) for _, seconds, length in self._window])
         return self._shares
 
     def _fit(self) -> None:
         if not (count := len(self._window)):
             return
         most = _OUTLIER * _quantile(self._sorted, 0.5)
-        points = [(seen.length, min(seen.seconds, most)) for seen in self._window]
-        mean_length = sum(length for length, _ in points) / count
-        mean_seconds = sum(seconds for _, seconds in points) / count
-        covariance = sum((length - mean_length) * (seconds - mean_seconds) for length, seconds in points)
-        variance = sum((length - mean_length) ** 2 for length, _ in points)
+        lengths = [seen.length for seen in self._window]
+        seconds = [each if each < most else most for _, each, _ in self._window]
+        mean_length, mean_seconds = sum(lengths) / count, sum(seconds) / count
+        deviations = [length - mean_length for length in lengths]
+        covariance = sum(map(mul, deviations, seconds))  # the deviations' sum is 0, so the mean second drops out
+        variance = sum(map(mul, deviations, deviations))
         steepest = mean_seconds / mean_length if mean_length else 0.0  # slope of the line through the origin
         self._slope = min(max(covariance / (variance + _FLAT_PRIOR), 0.0), steepest)
         self._base = max(mean_seconds - self._slope * mean_length, 1e-6)
