@@ -76,7 +76,7 @@ class Access:
         return bool(self._control_token) and is_known and is_local(scope)
 
     def _refusal(self, scope: Scope) -> tuple[int, str, dict[str, str]] | None:
-        client, rate = _network(scope), self._rate
+        client, rate = "", self._rate
         if self._tokens.required:
             caller = self._tokens.caller(Headers(scope=scope).get("authorization", ""))
             if caller is None:
@@ -84,7 +84,7 @@ class Access:
                 return 401, detail, {"www-authenticate": "Bearer"}
             scope["state"]["caller"] = scope["state"]["log"]["caller"] = client = caller.name
             rate = self._rate if caller.rate is None else caller.rate
-        if wait := self._limiter.wait_seconds(client, rate):
+        if rate > 0 and (wait := self._limiter.wait_seconds(client or _network(scope), rate)):
             detail = f"You may send {rate:g} requests a second."
             return 429, detail, {"retry-after": str(math.ceil(wait))}
         return None
