@@ -25,7 +25,7 @@ SIEGE_FIGURE ?= docs/figures/siege.json
 
 FLEET ?= dev
 
-.PHONY: help serve lock triton bench-peers bench-batching bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-fast check format train eval bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance siege sbom rehearse rehearse-search rehearse-validate
+.PHONY: help serve lock triton bench-peers bench-batching bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-fast check format train eval eval-precisions bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance siege sbom rehearse rehearse-search rehearse-validate
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -63,6 +63,10 @@ finetune: $(VENV)/training.stamp ## go on from the model FROM= with rows of your
 
 eval: $(VENV)/training.stamp ## quality on dev questions of DATA into docs/figures/quality.json
 	$(BIN)/python -m benchmarks.quality --data $(DATA) --model $(MODEL)
+	$(BIN)/python -m benchmarks.readme
+
+eval-precisions: $(VENV)/training.stamp ## quality in int8, bfloat16 and float32 side by side into docs/figures/precision.json
+	$(BIN)/python -m benchmarks.precision --data $(DATA) --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
 
 bench: $(VENV)/training.stamp ## speed beside greedy decoding and Hugging Face's generate into docs/figures/decoding.json

@@ -253,20 +253,33 @@ class Asked:
         return found
 
 
-async def evaluate(asked: Asked, model_dir: Path) -> dict[str, Any]:
-    """Plan the questions with the model and with the rules; return the figure."""
-    settings = Settings(model_dir=model_dir)
-    vocabulary, questions = settings_vocabulary(settings), asked.questions()
+async def model_plans(settings: Settings, questions: Sequence[Question]) -> tuple[str, list[Plan | None]]:
+    """Return the identifier of the settings' model, and its plans; an invalid plan is None."""
     pool = replica_pool(settings)
     await pool.start()
     try:
-        plans = await plan_all(Planner(pool, vocabulary), questions, settings.replica_count)
+        planner = Planner(pool, settings_vocabulary(settings))
+        return pool.model_id, await plan_all(planner, questions, settings.replica_count)
     finally:
         await pool.close()
+
+
+def asked_questions(data: Path, cases: Path | None = None, sample: int | None = None) -> Asked:
+    """Read the dev rows, at most `sample` of an origin, and the behaviour cases where the file is there."""
+    cases = cases or data.parent / "behaviour" / "cases.jsonl"
+    both = {"behaviour": cases, "second_cases": SECOND_CASES} if cases.is_file() else {}  # whose program judges both
+    return Asked(dev_questions(data, sample), {name: read_cases(path) for name, path in both.items()}, cases)
+
+
+async def evaluate(asked: Asked, model_dir: Path) -> dict[str, Any]:
+    """Plan the questions with the model and with the rules; return the figure."""
+    settings, questions = Settings(model_dir=model_dir), asked.questions()
+    vocabulary = settings_vocabulary(settings)
+    model_id, plans = await model_plans(settings, questions)
     return {
         "command": "make eval",
         "machine": describe_machine(),
-        "model": {"id": pool.model_id, **asked.scores(plans)},
+        "model": {"id": model_id, **asked.scores(plans)},
         "rules": asked.scores([fallback_plan(question, vocabulary) for question in questions]),
     }
 
@@ -281,10 +294,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=FIGURE)
     parser.add_argument("--sample", type=int, help="questions an origin at most, for a quick look")
     arguments = parser.parse_args()
-    cases = arguments.cases or arguments.data.parent / "behaviour" / "cases.jsonl"
-    sets = dev_questions(arguments.data, arguments.sample)
-    both = {"behaviour": cases, "second_cases": SECOND_CASES} if cases.is_file() else {}  # whose program judges both
-    asked = Asked(sets, {name: read_cases(path) for name, path in both.items()}, cases)
+    asked = asked_questions(arguments.data, arguments.cases, arguments.sample)
     figure = asyncio.run(evaluate(asked, arguments.model))
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     arguments.output.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")

@@ -18,6 +18,7 @@ from pydantic_core import PydanticUndefined
 
 from benchmarks.licences import table as licence_table
 from benchmarks.peers.table import render_peers
+from benchmarks.quality_tables import FIGURES, behaviour_classes, render_precision, render_quality
 from benchmarks.retrieval_table import render_retrieval
 from benchmarks.serving_tables import (
     provenance,
@@ -44,7 +45,6 @@ COMMON_SETTINGS = (
     "PEAKPLAN_FLEET",
     "OTEL_EXPORTER_OTLP_ENDPOINT",
 )
-FIGURES = Path("docs/figures")
 _BLOCK = re.compile(r"(<!-- figure: (\w+) -->\n).*?(<!-- end of figure -->)", re.DOTALL)
 
 
@@ -126,47 +126,6 @@ def _breakdown(figure: dict[str, Any]) -> list[str]:
     rows = [f"| mean ms a plan | {' | '.join(columns.values())} |", "|---|" + "---:|" * len(columns)]
     rows += [f"| {name} | {' | '.join(str(row[key]) for key in columns)} |" for name, row in breakdown.items()]
     return [*rows, ""]
-
-
-def render_quality(figure: dict[str, Any]) -> str:
-    """Return the quality of the model's plans, with the rule fallback beside it."""
-    names = {
-        "intent": "intent accuracy, all origins",
-        "out_of_scope_recall": "out-of-scope recall",
-        "out_of_scope_false_alarms": "out-of-scope false alarms",
-        "shopping_out_of_scope": "shoppers' wishes and product questions called out of scope",
-        "price_exact": "price bounds exact",
-        "vertical": "vertical accuracy, unseen leaf categories",
-        "first_source": "first source right, product questions",
-        "corrected": "misspelt words that a query spells right",
-        "valid_plans": "valid plans",
-        "invented_facet_values": "facet values that the question does not contain",
-    }
-    model, rules = figure["model"], figure["rules"]
-    rows = ["| on questions never trained on | model | rule fallback |", "|---|---:|---:|"]
-    for name, label in (("behaviour", "behaviour cases"), ("second_cases", "cases that nobody had seen before")):
-        if name in model:
-            passed = model[name]["passed"], rules[name]["passed"]
-            rows.append(f"| **{label} passed**, of {model[name]['cases']} | {passed[0]} | {passed[1]} |")
-    if "asked" in model:
-        asked = model["asked"]["intent"], rules["asked"]["intent"]
-        rows.append(f"| intent accuracy, sentences in other words than ours | {asked[0]} | {asked[1]} |")
-    rows.append(f"| QueryNER span F1 | {model['span_f1']['queryner']} | {rules['span_f1']['queryner']} |")
-    rows += [f"| {label} | {model[key]} | {rules[key]} |" for key, label in names.items()]
-    return "\n".join([*rows, "", provenance(figure, f"{model['questions']} questions")])
-
-
-def behaviour_classes() -> str:
-    """Return the behaviour cases passed and our own dev questions right, by class."""
-    figure = json.loads((FIGURES / "quality.json").read_text(encoding="utf-8"))
-    model, rules = figure["model"], figure["rules"]
-    cases, dev = model.get("behaviour", {}).get("by_class", {}), model.get("classes", {})
-    rows = ["| class | cases, model | cases, rules | own dev questions, model | rules |", "|---|---:|---:|---:|---:|"]
-    for kind in sorted({*cases, *dev}):
-        of_rules = rules["behaviour"]["by_class"].get(kind, "") if cases else ""
-        shares = f"{dev.get(kind, '')} | {rules['classes'].get(kind, '')}"
-        rows.append(f"| {kind} | {cases.get(kind, '')} | {of_rules} | {shares} |")
-    return "\n".join([*rows, "", provenance(figure, f"{model['questions']} questions")])
 
 
 def settings_table(names: Sequence[str] = ()) -> str:
@@ -267,6 +226,7 @@ RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
 TABLES: dict[str, Callable[[], str]] = {
     "licences": licence_table,
     "siege": lambda: measured("siege", "make siege", render_siege),
+    "precision": lambda: measured("precision", "make eval-precisions", render_precision),
     "batching": lambda: measured("batching", "make bench-batching", render_batching),
     "settings": lambda: settings_table(COMMON_SETTINGS),
     "every_setting": every_setting,

@@ -2,7 +2,8 @@
 
 Three parts: schemathesis; 500 fresh connections a second; then every attack at once, while replicas are killed and
 stopped, and the model is reloaded. A process of its own asks for the service's health all the while, each time on a
-fresh connection, because this program's own loop would delay it.
+fresh connection, because this program's own loop would delay it. The attackers yield a core to the service, as they
+would not be on its machine: at its own priority they would measure how the kernel shares two cores among four.
 """
 
 import argparse
@@ -37,6 +38,8 @@ _STOLEN = 0.02  # of the machine's time: with more its hypervisor is what was me
 _HEALTH_MS = 1000 * MOST_SECONDS
 _GROWTH = 1.05  # of the gateway's memory, from a quarter of the storm on
 _FAULT_PAUSE = 5.0
+_BACK_SECONDS = 30.0  # after the last attack, for everything to be as before
+_NICENESS = 5  # of the attackers, as of the service's replicas
 _EXAMPLES_A_MINUTE = 10  # of schemathesis, for each operation
 _MOST_EXAMPLES = 100
 _LONGEST_SCHEMATHESIS = 900.0  # seconds
@@ -61,6 +64,7 @@ class Siege:
         self._port = int(server.url.rpartition(":")[2])
         self._seconds = seconds
         self._seed = seed
+        self._replicas = len(server.replicas())
         self._memory: list[float] = []
 
     def run(self) -> dict[str, Any]:
@@ -69,6 +73,7 @@ class Siege:
         ours, theirs = multiprocessing.get_context("spawn").Pipe()
         watch = multiprocessing.get_context("spawn").Process(target=watch_health, args=(self._port, theirs))
         watch.start()
+        os.nice(_NICENESS)
         schema = self._schemathesis()
         fresh = uvloop.run(self._fresh(min(self._seconds / 6, _LONGEST_FRESH)))
         tallies = uvloop.run(self._storm(max(self._seconds / 2, end - time.monotonic())))
@@ -175,10 +180,10 @@ class Siege:
                     os.kill(rng.choice(replicas), number)
 
     def _lost_for_good(self) -> list[str]:
-        """Return what has not come back half a minute after the last attack."""
-        end = time.monotonic() + 30
+        """Return what has not come back half a minute after the last attack, when a reload may still be under way."""
+        end = time.monotonic() + _BACK_SECONDS
         body = json.dumps({"query": "red shoes afterwards", "deadline_ms": 2000}).encode()
-        while time.monotonic() < end and not self._server.is_ready():
+        while time.monotonic() < end and not (self._server.is_ready() and self._missing() <= 0):
             time.sleep(0.2)
         time.sleep(2)
         self._memory.append(self._server.memory_mib())
@@ -187,8 +192,12 @@ class Siege:
         with urllib.request.urlopen(request, timeout=10) as response:
             plan = json.loads(response.read())
         lost += [] if plan["source"] == "model" else [f"plans by the model: {plan['reason']}"]
-        up, wanted = self._server.metric("peakplan_replicas_in_service"), len(self._server.replicas())
-        return lost + ([] if up >= wanted > 0 else [f"{wanted - up:.0f} replicas"])
+        missing = self._missing()
+        return lost + ([f"{missing} replicas"] if missing > 0 else [])
+
+    def _missing(self) -> int:
+        """Return how many replicas fewer than at the start are in service."""
+        return self._replicas - int(self._server.metric("peakplan_replicas_in_service"))
 
 
 def given_way(result: dict[str, Any], outcome_bytes: int, *, shared: bool) -> list[str]:

@@ -1,0 +1,67 @@
+"""The tables of figures about the quality of plans."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from benchmarks.serving_tables import provenance
+
+FIGURES = Path("docs/figures")
+_LABELS = {
+    "intent": "intent accuracy, all origins",
+    "out_of_scope_recall": "out-of-scope recall",
+    "out_of_scope_false_alarms": "out-of-scope false alarms",
+    "shopping_out_of_scope": "shoppers' wishes and product questions called out of scope",
+    "price_exact": "price bounds exact",
+    "vertical": "vertical accuracy, unseen leaf categories",
+    "first_source": "first source right, product questions",
+    "corrected": "misspelt words that a query spells right",
+    "valid_plans": "valid plans",
+    "invented_facet_values": "facet values that the question does not contain",
+}
+
+
+def render_quality(figure: dict[str, Any]) -> str:
+    """Return the quality of the model's plans, with the rule fallback beside it."""
+    model, rules = figure["model"], figure["rules"]
+    rows = ["| on questions never trained on | model | rule fallback |", "|---|---:|---:|"]
+    for name, label in (("behaviour", "behaviour cases"), ("second_cases", "cases that nobody had seen before")):
+        if name in model:
+            passed = model[name]["passed"], rules[name]["passed"]
+            rows.append(f"| **{label} passed**, of {model[name]['cases']} | {passed[0]} | {passed[1]} |")
+    if "asked" in model:
+        asked = model["asked"]["intent"], rules["asked"]["intent"]
+        rows.append(f"| intent accuracy, sentences in other words than ours | {asked[0]} | {asked[1]} |")
+    rows.append(f"| QueryNER span F1 | {model['span_f1']['queryner']} | {rules['span_f1']['queryner']} |")
+    rows += [f"| {label} | {model[key]} | {rules[key]} |" for key, label in _LABELS.items()]
+    return "\n".join([*rows, "", provenance(figure, f"{model['questions']} questions")])
+
+
+def render_precision(figure: dict[str, Any]) -> str:
+    """Return the quality in each precision of the model's numbers, side by side."""
+    labels = {
+        "behaviour": "behaviour cases passed",
+        "second_cases": "cases that nobody had seen before passed",
+        "span_f1": "QueryNER span F1",
+        **_LABELS,
+        "same_as_reference": f"the same plan as in {figure['reference']}",
+    }
+    found = figure["precisions"]
+    rows = [f"| | {' | '.join(found)} |", "|---|" + "---:|" * len(found)]
+    for key, label in labels.items():
+        if all(key in scores for scores in found.values()):
+            rows.append(f"| {label} | {' | '.join(str(scores[key]) for scores in found.values())} |")
+    return "\n".join([*rows, "", provenance(figure, f"{figure['questions']} questions")])
+
+
+def behaviour_classes() -> str:
+    """Return the behaviour cases passed and our own dev questions right, by class."""
+    figure = json.loads((FIGURES / "quality.json").read_text(encoding="utf-8"))
+    model, rules = figure["model"], figure["rules"]
+    cases, dev = model.get("behaviour", {}).get("by_class", {}), model.get("classes", {})
+    rows = ["| class | cases, model | cases, rules | own dev questions, model | rules |", "|---|---:|---:|---:|---:|"]
+    for kind in sorted({*cases, *dev}):
+        of_rules = rules["behaviour"]["by_class"].get(kind, "") if cases else ""
+        shares = f"{dev.get(kind, '')} | {rules['classes'].get(kind, '')}"
+        rows.append(f"| {kind} | {cases.get(kind, '')} | {of_rules} | {shares} |")
+    return "\n".join([*rows, "", provenance(figure, f"{model['questions']} questions")])
