@@ -21,7 +21,9 @@ from service.api.request_head import objection_to_head
 
 HEALTH_PATHS = ("/healthz", "/readyz")
 _HEALTH_URLS = tuple(path.encode() for path in HEALTH_PATHS)
-_BEGUN_A_TURN = 8  # requests; a turn of the event loop then lasts some milliseconds, however many connections it has
+_MOST_A_TURN = 8  # requests that begin in a turn of the event loop, however many connections it has;
+_FEWEST_A_TURN = 2  # and where others keep the processor and a turn takes longer than it should, as few as this
+_TURN_SECONDS = 0.012
 _MOST_PIPELINED = 64  # requests of one connection that wait; what follows is for another connection
 _MOST_PIPELINED_BYTES = 64 * 1024  # of their bodies
 _MORE_FOR_HEALTH = 64  # connections beyond the limit, which only health checks may use
@@ -31,21 +33,23 @@ _FRAMING = 8  # times a body's bytes: a chunk of one byte takes five more
 
 
 class Turnstile:
-    """Lets `_BEGUN_A_TURN` requests begin in one turn of the event loop; the others wait, first come, first served.
+    """Lets a few requests begin in one turn of the event loop; the others wait, first come, first served.
 
     Without it a turn grows with the number of busy connections, and new ones, of which libuv accepts one for each
-    listener and turn, wait for seconds.
+    listener and turn, wait for seconds. How many begin follows what turns take (additive increase, multiplicative
+    decrease): a health check waits for some turns, and on a busy machine each would be longer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._waiting: deque[Callable[[], object]] = deque()
-        self._left = _BEGUN_A_TURN
-        self._is_turning = False
+        self._allowed = self._left = _MOST_A_TURN
+        self._since: float | None = None  # this turn's start; None between turns
 
     def enter(self, begin: Callable[[], object]) -> None:
         """Call `begin` now, or as soon as its turn comes."""
-        if not self._is_turning:
-            self._is_turning = True
+        if self._since is None:
+            self._since = self._clock()
             asyncio.get_running_loop().call_soon(self._turn)
         if self._left:
             self._left -= 1
@@ -54,8 +58,11 @@ class Turnstile:
             self._waiting.append(begin)
 
     def _turn(self) -> None:
-        self._left, self._is_turning = _BEGUN_A_TURN, False
-        for _ in range(min(len(self._waiting), _BEGUN_A_TURN)):
+        assert self._since is not None
+        is_slow = self._clock() - self._since > _TURN_SECONDS
+        self._allowed = max(self._allowed // 2, _FEWEST_A_TURN) if is_slow else min(self._allowed + 1, _MOST_A_TURN)
+        self._left, self._since = self._allowed, None
+        for _ in range(min(len(self._waiting), self._left)):
             self.enter(self._waiting.popleft())
 
 

@@ -306,6 +306,27 @@ async def test_few_requests_begin_in_one_turn_and_in_order() -> None:
     assert begun == list(range(200))
 
 
+async def test_fewer_requests_begin_while_turns_are_slow_and_more_again_once_they_are_not() -> None:
+    now = 0.0
+    turnstile, begun = Turnstile(lambda: now), list[int]()
+    for number in range(1000):
+        turnstile.enter(partial(begun.append, number))
+
+    async def next_turn(seconds: float) -> int:
+        nonlocal now
+        now += seconds
+        before = len(begun)
+        await asyncio.sleep(0)
+        return len(begun) - before
+
+    quick = [await next_turn(0.001) for _ in range(5)][-1]
+    slow = [await next_turn(0.1) for _ in range(5)][-1]
+    again = [await next_turn(0.001) for _ in range(20)][-1]
+
+    assert 0 < slow < quick == again
+    assert begun == list(range(len(begun)))
+
+
 async def test_requests_that_are_on_their_way_at_the_end_are_answered(port: int, server: Server) -> None:
     async with connected(port, 20) as fresh:
         server.should_exit = True
