@@ -20,7 +20,7 @@ from service.settings import Settings
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "precision.json"
 PRECISIONS: tuple[Precision, ...] = ("int8", "bfloat16", "float32")
 REFERENCE: Precision = "float32"
-SAMPLE = 100  # questions an origin
+SAMPLE = 40  # questions an origin
 SCORES = ("intent", "out_of_scope_recall", "shopping_out_of_scope", "price_exact", "corrected", "valid_plans")
 
 

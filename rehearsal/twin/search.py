@@ -273,7 +273,8 @@ def _processors(settings: FleetSettings) -> Iterator[Group]:
     room = sum(sizing.full_rate(settings, group) * group.maximum for group in settings.groups)
     for kind in CPU_TYPES:
         group = Group(instance_type=kind, engine="torch", service_time=time, minimum=0, maximum=1)
-        yield group.model_copy(update={"maximum": int(room / sizing.full_rate(settings, group)) + 1})
+        needed = sizing.floor_for(settings.model_copy(update={"groups": (group,)}), group)  # a host a zone at least
+        yield group.model_copy(update={"maximum": max(int(room / sizing.full_rate(settings, group)) + 1, needed)})
 
 
 def _variant(settings: FleetSettings, groups: tuple[Group, ...], share: float) -> FleetSettings | None:

@@ -109,9 +109,9 @@ class ServiceTimes:
         lengths = [seen.length for seen in self._window]
         seconds = [each if each < most else most for _, each, _ in self._window]
         mean_length, mean_seconds = sum(lengths) / count, sum(seconds) / count
-        deviations = [length - mean_length for length in lengths]
-        covariance = sum(map(mul, deviations, seconds))  # the deviations' sum is 0, so the mean second drops out
-        variance = sum(map(mul, deviations, deviations))
+        longer = [length - mean_length for length in lengths]
+        covariance = sum(map(mul, longer, [each - mean_seconds for each in seconds]))
+        variance = sum(map(mul, longer, longer))
         steepest = mean_seconds / mean_length if mean_length else 0.0  # slope of the line through the origin
         self._slope = min(max(covariance / (variance + _FLAT_PRIOR), 0.0), steepest)
         self._base = max(mean_seconds - self._slope * mean_length, 1e-6)
