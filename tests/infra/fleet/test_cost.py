@@ -52,8 +52,9 @@ def test_the_bill_follows_the_price_file(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_the_arithmetic_source_and_date_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    measured = cpu_service_time()
+    measured, stated = cpu_service_time(), cpu_service_time("arm64")
     assert measured is not None
+    assert stated is not None
     assert main(["cost", "prime-day"]) == 0
     printed = capsys.readouterr().out
     for words in (
@@ -63,7 +64,7 @@ def test_the_arithmetic_source_and_date_are_printed(capsys: pytest.CaptureFixtur
         "STATED",
         "not measured on hardware",
         f"service time of c7i.4xlarge: {measured.mean_ms:g} ms, measured",
-        "ms, stated, no arm64 core was timed",
+        f"service time of c8g.4xlarge: {stated.mean_ms:g} ms, stated, no arm64 core was timed",
         "network load balancers, for PrivateLink",
         "network load balancer capacity units",
         "inf2.xlarge alone",
