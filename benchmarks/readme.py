@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
+from benchmarks.cost_table import at_full_use, ordinary_peak
 from benchmarks.licences import table as licence_table
 from benchmarks.peers.table import render_peers
 from benchmarks.quality_tables import FIGURES, behaviour_classes, render_precision, render_quality
@@ -233,6 +234,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "decisions": decisions,
     "every_decoding": every_decoding,
     "behaviour_classes": behaviour_classes,
+    "ordinary_peak": ordinary_peak,
+    "at_full_use": at_full_use,
 }
 
 

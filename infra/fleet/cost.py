@@ -27,8 +27,7 @@ GIB = 2**30
 LOGGED_A_PLAN, METRICS_A_PLAN, METRICS_A_HOST_FLUSH = 340, 47, 1150
 # Stated: a balancer's access log line, compressed; a host's flow records, some ten pairs of addresses a minute.
 ACCESS_LOG_A_PLAN, FLOW_LOG_A_HOST_MINUTE = 120, 1500
-# These dimensions have no values in metrics.json: intents of the vocabulary, and releases in service at once.
-VALUES = {"Intent": 12, "Release": 2}
+RELEASES = 2  # in service at once, while one follows another
 FREE_DASHBOARDS = 3
 
 
@@ -150,7 +149,14 @@ def _group_items(settings: FleetSettings, prices: Prices, group: Group, running:
 
 def custom_metrics(settings: FleetSettings) -> int:
     """Return the number of metrics that the fleet publishes: every set of values of all dimensions, in every cell."""
-    values = {"Fleet": 1, "Cell": 1, "Group": len(settings.groups), "Source": len(metrics().answer_sources), **VALUES}
+    values = {
+        "Fleet": 1,
+        "Cell": 1,
+        "Group": len(settings.groups),
+        "Source": len(metrics().answer_sources),
+        "Intent": settings.model.intents,
+        "Release": RELEASES,
+    }
     neuron = any(group.engine == "neuron" for group in settings.groups)
     count = 0
     for metric in metrics().metrics.values():

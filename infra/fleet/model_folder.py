@@ -26,7 +26,7 @@ _LONGEST_HEADER = 1 << 20  # bytes; a header of Medusa heads has some hundred by
 
 
 def read_model_folder(folder: Path) -> dict[str, Any]:
-    """Return the `model` settings that the folder states: id, shape, heads, tree, max_plan_tokens.
+    """Return the `model` settings that the folder states: id, shape, intents, heads, tree, max_plan_tokens.
 
     Raise ValueError, with a message for the fleet file's author, where the folder is missing or its files are invalid.
     """
@@ -37,6 +37,7 @@ def read_model_folder(folder: Path) -> dict[str, Any]:
         return {
             "id": card["id"],
             "vocabulary": int(shape["vocab_size"]),
+            "intents": len(_json(folder / "vocabulary.json")["intents"]),
             "attention_heads": int(shape["num_attention_heads"]),
             "key_value_heads": int(shape.get("num_key_value_heads") or shape["num_attention_heads"]),
             "heads": _heads(folder / "medusa_heads.safetensors"),
@@ -44,7 +45,7 @@ def read_model_folder(folder: Path) -> dict[str, Any]:
             "max_plan_tokens": card["max_tokens"],
         }
     except (KeyError, TypeError) as missing:
-        raise ValueError(f"{folder / 'model.json'} does not say {missing}") from missing
+        raise ValueError(f"{folder}: model.json or vocabulary.json does not say {missing}") from missing
 
 
 def _json(file: Path) -> Any:

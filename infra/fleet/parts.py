@@ -84,14 +84,17 @@ class Draft(Part):
 class Model(Part):
     """The model that every replica serves, the shapes that it was compiled for, and the SDK that compiled it.
 
-    What the model folder knows (id, vocabulary, heads, tree, max_plan_tokens) is read there, unless the fleet file says
-    it too.
+    What the model folder knows (id, vocabulary, intents, heads, tree, max_plan_tokens) is read there, unless the fleet
+    file says it too.
     """
 
     folder: str = Field(description="The model folder, from the repository's root.")
     id: Name = Field(default="", validate_default=True, description="Read from the folder's model.json.")
     vocabulary: int = Field(
         default=0, gt=0, validate_default=True, description="The number of tokens, read from the model's base."
+    )
+    intents: int = Field(
+        default=0, gt=0, validate_default=True, description="Their number, read from the folder's vocabulary.json."
     )
     attention_heads: int = Field(default=0, gt=0, validate_default=True, description="Read from the model's base.")
     key_value_heads: int = Field(default=0, gt=0, validate_default=True, description="Read from the model's base.")

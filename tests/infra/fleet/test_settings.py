@@ -226,6 +226,7 @@ def test_the_model_folder_says_what_the_fleet_file_leaves_out() -> None:
     assert (model.id, model.max_plan_tokens) == (card["id"], card["max_tokens"])
     assert model.tree == json.loads((folder / "medusa_tree.json").read_text(encoding="utf-8"))
     assert (model.vocabulary, model.heads) == (49152, 4)
+    assert model.intents == len(json.loads((folder / "vocabulary.json").read_text(encoding="utf-8"))["intents"])
 
 
 def test_a_folder_of_another_base_says_its_own_shape(tmp_path: Path) -> None:
@@ -235,7 +236,8 @@ def test_a_folder_of_another_base_says_its_own_shape(tmp_path: Path) -> None:
     (tmp_path / "base/config.json").write_text(
         json.dumps({"vocab_size": 32000, "num_attention_heads": 8}), encoding="utf-8"
     )
-    expected = {"id": "mine", "vocabulary": 32000, "heads": 0, "tree": [], "max_plan_tokens": 64}
+    (tmp_path / "vocabulary.json").write_text(json.dumps({"intents": {"find": {}, "other": {}}}), encoding="utf-8")
+    expected = {"id": "mine", "vocabulary": 32000, "intents": 2, "heads": 0, "tree": [], "max_plan_tokens": 64}
     assert read_model_folder(tmp_path) == expected | {"attention_heads": 8, "key_value_heads": 8}
 
 
@@ -243,6 +245,7 @@ def test_a_folder_of_another_base_says_its_own_shape(tmp_path: Path) -> None:
 def test_heads_that_were_not_fetched_are_refused_in_words(tmp_path: Path, content: bytes) -> None:
     card = {"id": "mine", "base": "smollm2-135m-instruct", "max_tokens": 64}
     (tmp_path / "model.json").write_text(json.dumps(card), encoding="utf-8")
+    (tmp_path / "vocabulary.json").write_text(json.dumps({"intents": {}}), encoding="utf-8")
     (tmp_path / "medusa_heads.safetensors").write_bytes(content)
     with pytest.raises(ValueError, match="git lfs pull"):
         read_model_folder(tmp_path)

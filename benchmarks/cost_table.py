@@ -1,0 +1,57 @@
+"""The tables of docs/cost.md, by the functions that print `make cost`."""
+
+from infra.fleet.cost import Prices
+from infra.fleet.cost_report import CPU_TYPES, NEURON_TYPES, Option, cpu_service_time, options
+from infra.fleet.instances import catalogue
+from infra.fleet.neuron_estimate import BATCHES, Loop, busy_ms, plans_per_second
+from infra.fleet.settings import FLEETS, FleetSettings
+
+SHOWN = FLEETS / "prime-day.yaml"
+
+
+def ordinary_peak() -> str:
+    """Return which instances carry the shown fleet's ordinary peak, the cheapest first, and the basis of each."""
+    settings, prices = FleetSettings.from_yaml(SHOWN), Prices.from_json()
+    rows = [
+        f"| an ordinary peak of {settings.traffic.plans_per_minute:,} plans a minute on | instances "
+        f"| {prices.currency} an hour | a million plans | a plan's time |",
+        "|---|---:|---:|---:|---|",
+    ]
+    rows += [_row(option, settings.name) for option in options(settings, prices)]
+    return "\n".join([*rows, "", *_grounds()])
+
+
+def _row(option: Option, fleet: str) -> str:
+    counts = " + ".join(str(count) for _, count in option.counts)
+    name = option.name.replace(" alone", "").replace("the file", fleet)
+    return f"| {name} | {counts} | {option.hourly:.0f} | {option.per_million:.2f} | {option.ground} |"
+
+
+def _grounds() -> list[str]:
+    """Return what the processors' times are taken from."""
+    kinds: dict[str, list[str]] = {}
+    for kind in CPU_TYPES:
+        if (time := cpu_service_time(catalogue().types[kind].architecture)) is not None:
+            kinds.setdefault(f"{time.mean_ms:g} ms of a core, {time.source}", []).append(kind)
+    return [f"- {' and '.join(names)}: {ground}." for ground, names in kinds.items()]
+
+
+def at_full_use() -> str:
+    """Return the plans a second of each kind of instance at full use, by formulae and by measured processors."""
+    prices, loop = Prices.from_json(), Loop.read()
+    rates = {
+        f"{kind}, batches of {batch} ({busy_ms(loop, batch):.0f} ms of a NeuronCore)": plans_per_second(
+            kind, loop, batch
+        )
+        for batch in BATCHES
+        for kind in NEURON_TYPES
+    }
+    for kind in CPU_TYPES:
+        instance = catalogue().types[kind]
+        if (time := cpu_service_time(instance.architecture)) is not None:
+            rates[f"{kind}, int8 kernels"] = instance.cores * 1000 / time.mean_ms
+    rows = [f"| at full use | plans a second | {prices.currency} a million plans |", "|---|---:|---:|"]
+    for name, rate in rates.items():
+        million = prices.instance_hour[name.partition(",")[0]] / 3600 / rate * 1e6
+        rows.append(f"| {name} | {rate:.0f} | {million:.2f} |")
+    return "\n".join(rows)
