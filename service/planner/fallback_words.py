@@ -85,8 +85,9 @@ GREETING = re.compile(
 )
 # What takes back a facet.
 _ANY = (
-    r"(?:any|all|other|whatever|no matter (?:the|which)|don't care about the|don't care what|forget (?:about )?the|"
-    r"every|which)"
+    r"(?:any|all|other|whatever|no matter (?:the|which)|don'?t (?:care about(?: the)?|care what|mind (?:what|which))|"
+    r"not (?:too |that )?(?:fussed|bothered|picky|fussy) (?:about|on|what|which)(?: the)?|forget (?:about )?the|every|"
+    r"which)"
 )
 _MATTERS = r"(?:doesn't|does not|isn't|is not|don't|can|could|needn't)\b.{0,12}\b(?:matter|important|be anything)"
 LIFTS = {

@@ -7,6 +7,7 @@ is about, and whether it is about a product at all; nothing here looks at histor
 from dataclasses import dataclass
 from typing import Final, get_args
 
+from service.planner import phrases_indifferent
 from service.planner.phrases_prices import PricePhrase, find_prices, merge
 from service.planner.phrases_ratings import find_ratings
 from service.planner.phrases_refused import RefusedTokens, read_refusal
@@ -19,7 +20,7 @@ OFFERS: Final[tuple[str, ...]] = get_args(Offer)
 _SORTS = tuple(f"sort.{sort}" for sort in SORTS[1:])
 _OFFERS = tuple(f"offer.{offer}" for offer in OFFERS)
 _LIFTS = ("lift.price", "lift.rating", "lift.sort")
-_CLOSED = trie("refuse", *_SORTS, *_OFFERS, *_LIFTS, "slogan", "name")
+_CLOSED = trie("indifferent", "refuse", *_SORTS, *_OFFERS, *_LIFTS, "slogan", "name")
 _APART = trie("price.apart")
 _TAKE_BACK = trie("take back", backwards=True)
 _QUOTES = word_set("quote")
@@ -123,9 +124,10 @@ class _Reading:
     def _price(self, price: PricePhrase) -> SpokenPrice:
         return SpokenPrice(price.min, price.max, price.currency, self._words.span(price.first, price.end))
 
-    def _take(self, first: int, end: int) -> None:
+    def _take(self, first: int, end: int) -> int:
         self._taken.update(range(first, end))
         self._spans.append(self._words.span(first, end))
+        return end
 
     def _read_ratings(self) -> None:
         for rating in find_ratings(self._words):
@@ -163,7 +165,13 @@ class _Reading:
         """Read sort, offers, refusals and withdrawn phrases, token by token, the longest phrase first."""
         words, at = self._words, 0
         while at < len(words.texts):
-            if at in self._taken or at in quoted or words.texts[at] not in _CLOSED:
+            if at in self._taken or at in quoted:
+                at += 1
+                continue
+            if shrugged := phrases_indifferent.before_cue(words, at):
+                at = self._take(*shrugged)
+                continue
+            if words.texts[at] not in _CLOSED:
                 at += 1
                 continue
             stop = next(
@@ -179,6 +187,9 @@ class _Reading:
             end = at + length
             if label == "refuse":
                 end = self._refuse(at, length)
+            elif label == "indifferent":
+                shrugged = phrases_indifferent.after_cue(words, at, end)
+                end = self._take(*shrugged) if shrugged else at + 1
             elif label != "name":
                 self._say(label, at, end)
             at = end

@@ -19,6 +19,9 @@ _BEFORE = trie(
 _AFTER = trie("price.after.high", "price.after.low", "price.after.around")
 _LEAD = trie("price.lead", backwards=True)
 _TAIL = trie("price.tail")
+_WEIGHED = word_set("price.weighed")
+_LEAST_STERLING: Final = 10  # "under 3 pounds" is a weight
+_STERLING_CUES: Final = frozenset(("price.high", "price.around"))
 _LEAST_FROM_TO: Final = 10  # "from 1 to 3" is a count
 _WEAK_LEADS = frozenset(sections()["price.lead.weak"])
 _PRICE_NAMES: Final = frozenset(("fisher", "half", "vincent", "kelley"))  # "fisher price" names no price
@@ -230,11 +233,13 @@ class _Reader:
         return at if self._words.at(at) in _FLIPS else None
 
     def _weighed(self, amount: Amount) -> Amount:
-        """Return the amount as pounds sterling where a word of spending says that "30 pounds" is no weight."""
+        """Return the amount as pounds sterling, unless "30 pounds" may be a weight: of a dog, or what a thing holds."""
         if not amount.pounds:
             return amount
-        texts = self._words.texts
-        if SPENDING.search(" ".join(texts[max(0, amount.first - 4) : amount.first])):
+        texts, cue = self._words.texts, self._cue(amount.first)
+        is_bound = cue is not None and cue[1] in _STERLING_CUES and not cue[2].startswith("up to")
+        is_sterling = is_bound and amount.value >= _LEAST_STERLING and _WEIGHED.isdisjoint(texts)
+        if is_sterling or SPENDING.search(" ".join(texts[max(0, amount.first - 4) : amount.first])):
             return amount._replace(currency="GBP", end=amount.end + 1, is_money=True)
         return amount
 

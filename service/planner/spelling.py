@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 WORDS_PATH = Path(__file__).with_name("words.txt")
 _LEAST_LETTERS = 4
+_LEAST_ORDINARY = 7  # letters of a word that may become one that is no product's
 _MOST_CORRECTED = 6  # words of a question: an upper bound on the time that a hostile one can take
 _LONGEST = 20
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
@@ -113,8 +114,28 @@ def correct_word(word: str) -> str:
     if word in slips:
         return slips[word]
     sound = _sound(word)
-    near = [edit for edit in edits(word) if edit in counts] + by_sound.get(sound, [])
-    return _best(word, near) or _best(word, (same for edit in edits(sound) for same in by_sound.get(edit, ()))) or word
+    near = [edit for edit in edits(word) if edit in counts] + by_sound.get(sound, []) + _plurals(word)
+    return (
+        _best(word, near)
+        or _best(word, (same for edit in edits(sound) for same in by_sound.get(edit, ())))
+        or _best(word, _ordinary(word))
+        or word
+    )
+
+
+def _plurals(word: str) -> list[str]:
+    """Return the plurals near a word of which the list has the singular: "joggers"."""
+    if not word.endswith("s") or len(word) <= _LEAST_LETTERS:
+        return []
+    return [f"{edit}s" for edit in edits(word[:-1]) if len(edit) >= _LEAST_LETTERS and edit in words().counts]
+
+
+def _ordinary(word: str) -> list[str]:
+    """Return the words one edit inside a long one that name no product on the list; names and forms differ at ends."""
+    if len(word) < _LEAST_ORDINARY:
+        return []
+    inner = (word[0] + edit + word[-1] for edit in edits(word[1:-1]))
+    return [candidate for candidate in inner if candidate in words().known]
 
 
 def _best(word: str, candidates: Iterable[str]) -> str | None:
@@ -126,7 +147,7 @@ def _best(word: str, candidates: Iterable[str]) -> str | None:
             continue
         edits_apart = distance(word, candidate)
         if edits_apart <= _allowed(len(word)):
-            cost = edits_apart - _WEIGHT * log(words().counts[candidate])
+            cost = edits_apart - _WEIGHT * log(words().counts.get(candidate, 1))
             if cost < least:
                 best, least = candidate, cost
     return best

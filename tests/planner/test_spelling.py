@@ -22,6 +22,8 @@ from training.data.rows import held_out
         ("vaccum", "vacuum"),
         ("samsng galxy s22 case", "samsung galaxy s22 case"),
         ("outdoor chrismas lites", "outdoor christmas lights"),
+        ("grey joggrs", "grey joggers"),  # a plural whose singular is on the list
+        ("paracetmol", "paracetamol"),  # a word that names none of our products
     ],
 )
 def test_misspelt_words_are_corrected(wrong: str, right: str) -> None:
