@@ -56,19 +56,36 @@ def second_look(draft: PlanDraft, question: Question, vocabulary: Vocabulary) ->
     text = question.text.lower()
     if not draft.foreign and _is_foreign(question):
         return PlanDraft(draft.mode, DEFAULT_INTENT, foreign=True)
-    if draft.intent == "out_of_scope":
-        facets = [words().facets.get(word.text) for word in question.own_words if word.text not in _UNTELLING]
-        brands = sum(facet in _BRANDS for facet in facets)  # one alone is often a name: "where was john denver born"
-        asks = text.startswith(("how do i", "how to", "does ", "do ", "is ", "are ", "can ", "will "))
-        if lists.STRONG_SUPPORT.search(text) or brands > 1 or (brands and (asks or "type" in facets)):
-            rules = fallback_draft(question, vocabulary)
-            return draft if rules.intent == "small_talk" else rules
-    parts = len({span.part for span in draft.spans if span.part})
-    if draft.intent == DEFAULT_INTENT and parts > 1 and lists.COMPARED.search(text) and not lists.TITLES.search(text):
-        return replace(draft, intent="compare_products") if "compare_products" in vocabulary.intents else draft
+    if draft.intent == "out_of_scope" and _is_for_a_shop(question, text):
+        rules = fallback_draft(question, vocabulary)
+        return draft if rules.intent == "small_talk" else rules
+    parts = _parts(draft)
+    if vocabulary.intents[draft.intent].products and lists.COMPARED.search(text) and not lists.TITLES.search(text):
+        rules = fallback_draft(question, vocabulary) if parts < 2 else draft
+        if parts < 2 and rules.intent == "compare_products" and _parts(rules) > 1:
+            return replace(rules, mode=draft.mode, vertical=draft.vertical or rules.vertical)
+        if draft.intent == DEFAULT_INTENT and parts > 1 and "compare_products" in vocabulary.intents:
+            return replace(draft, intent="compare_products")
     if draft.intent == "compare_products" and parts < 2 and draft.mode == "keyword" and len(question.utterances) == 1:
         return replace(draft, intent=DEFAULT_INTENT)
     return draft
+
+
+def _is_for_a_shop(question: Question, text: str) -> bool:
+    """Tell whether only a shop can answer: an order, brands, or a price, sort or offer for a kind of thing."""
+    if lists.STRONG_SUPPORT.search(text):
+        return True
+    facets = [words().facets.get(word.text) for word in question.own_words if word.text not in _UNTELLING]
+    said = Closed(question).phrases[-1]
+    if "type" in facets and (said.prices or said.offers or said.sort != "relevance"):
+        return True
+    brands = sum(facet in _BRANDS for facet in facets)  # one alone is often a name: "where was john denver born"
+    asks = text.startswith(("how do i", "how to", "does ", "do ", "is ", "are ", "can ", "will "))
+    return brands > 1 or (brands > 0 and (asks or "type" in facets))
+
+
+def _parts(draft: PlanDraft) -> int:
+    return len({span.part for span in draft.spans if span.part})
 
 
 def _is_foreign(question: Question) -> bool:
@@ -88,8 +105,9 @@ def _is_foreign(question: Question) -> bool:
 def _intent(question: Question, text: str, mode: str, closed: Closed) -> str:
     own = [word.text for word in question.own_words]
     is_follow_up = len(question.utterances) > 1
-    if all(correct_word(word.strip("!?.,")) in lists.TALK for word in own) and not lists.SUPPORT_WORDS.search(text):
+    if all(_is_talk(word.strip("!?.,")) for word in own) and not lists.SUPPORT_WORDS.search(text):
         return "small_talk"
+    names_title = bool(lists.TITLES.search(text))
     text = lists.SLOGAN.split(correct(lists.GREETING.sub("", text)))[0]
     facets = {word: words().facets.get(word) for word in own if word not in _UNTELLING}
     names_thing = mode == "keyword" and 1 < len(own) < _LONG and any(facets.get(word) == "type" for word in own[-2:])
@@ -98,7 +116,7 @@ def _intent(question: Question, text: str, mode: str, closed: Closed) -> str:
             return intent
     if lists.OUT_OF_SCOPE.search(text) and not names_thing:
         return "out_of_scope"
-    if lists.COMPARISON.search(text) and not lists.TITLES.search(text):
+    if lists.COMPARISON.search(text) and not names_title:
         return "compare_products"
     brands = not _BRANDS.isdisjoint(facets.values())
     said = closed.phrases[-1]
@@ -112,6 +130,10 @@ def _intent(question: Question, text: str, mode: str, closed: Closed) -> str:
     if (asks or advises) and not is_about_product:
         return "out_of_scope"
     return "advise" if advises else "ask_product" if asks else DEFAULT_INTENT
+
+
+def _is_talk(word: str) -> bool:
+    return word in lists.TALK or correct_word(word) in lists.TALK
 
 
 def _is_word(text: str) -> bool:

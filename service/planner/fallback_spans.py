@@ -18,6 +18,8 @@ from service.planner.vocabulary import DEFAULT_INTENT
 
 SKIPPED = lists.FILLERS | lists.LINKS | lists.NEGATIONS | FUNCTION_WORDS  # words that name nothing
 _MAX_TYPE_WORDS = 3
+_FEWEST_COMPARED = 2
+_BETWEEN = ("between", "btwn")
 _GOVERNED = {"with": "feature", "for": "audience"}
 _ATTRIBUTES = frozenset(
     ("audience", "brand", "color", "material", "feature", "occasion", "condition", "origin", "shape", "time")
@@ -127,10 +129,10 @@ class _Spans:
         while index and not self._words.is_lead_in(index - 1) and self._words.joined(index - 1):
             index -= 1
             text = self._words.text(index)
+            if text in lists.JOINS or (self._compares and (text in lists.COMPARING or text == "of")):
+                return False  # "the pros and cons of a steam mop"
             if text in lists.GOVERNORS:
                 return True
-            if text in lists.JOINS or (self._compares and text in lists.COMPARING):
-                return False
         return False
 
     def _things(self, indices: list[int]) -> list[list[int]]:
@@ -155,13 +157,22 @@ class _Spans:
         joins = lists.JOINS | lists.COMPARING if self._compares else lists.JOINS
         sides: list[list[int]] = [[]]
         for index in indices:
-            if self._words.text(index) in joins and not self._words.is_lead_in(index):
+            if self._compares and self._words.text(index) in _BETWEEN:
+                sides = [[]]
+            elif self._words.text(index) in joins and not self._words.is_lead_in(index):
                 sides.append([])
             elif self._is_free(index):
                 sides[-1].append(index)
             if not self._words.joined(index):
                 sides.append([])
+                if self._compares and len(sides) > _FEWEST_COMPARED and self._is_clause(index + 1):
+                    break
         return [side for side in sides if side]
+
+    def _is_clause(self, index: int) -> bool:
+        """Tell whether a clause about the compared things begins, and not another one: ", which is quieter?"."""
+        text = self._words.text(index)
+        return text in self._skipped and text not in lists.JOINS | lists.COMPARING | lists.ARTICLES
 
     def _continues(self, before: list[int], side: list[int], thing: list[int], is_named: bool) -> bool:
         """Tell whether a side only says more of the thing before it, or makes one thing of two names.

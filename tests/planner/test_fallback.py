@@ -100,6 +100,8 @@ def test_a_follow_up_changes_what_it_names_and_keeps_the_rest() -> None:
         ("alien vs predator dvd", " find And Type alien And Type predator Any", "find_product"),
         ("compare and contrast workbook", " compare And Type workbook Any", "find_product"),
         ("nike shoes", " find Brand nike Any", "find_product"),
+        ("most expensive whisky u got", " Other", "find_product"),
+        ("difference between bamboo sheets and cotton sheets", " ask answers Type sheets Home", "compare_products"),
     ],
 )
 def test_a_second_look_at_what_the_model_reads(query: str, text: str, intent: str) -> None:
@@ -112,6 +114,28 @@ def test_another_language_is_told_whatever_the_model_reads() -> None:
     draft = second_look(parse(" find Type chaussures Any", question, VOCABULARY), question, VOCABULARY)
     assert draft.foreign
     assert not draft.spans
+
+
+@pytest.mark.parametrize(
+    ("query", "things"),
+    [
+        ("whats the diff btwn gas grills and charcoal grills", ["gas grills", "charcoal grills"]),
+        ("clay litter against tofu litter, whats better if ive two cats", ["clay litter", "tofu litter"]),
+        ("pros and cons of a steam mop compared to a spin mop", ["steam mop", "spin mop"]),
+        ("we have cats and can't decide between a cordless vacuum and a robot vacuum", None),
+        ("how a weber kettle stacks up against a kamado", None),
+    ],
+)
+def test_what_is_compared_by_rule(query: str, things: list[str] | None) -> None:
+    plan = fallback_plan(Question.parse(query), VOCABULARY)
+    assert plan.intent == "compare_products"
+    assert len(plan.parts) == 2
+    assert things is None or [part.queries[0] for part in plan.parts] == things
+
+
+@pytest.mark.parametrize("query", ["hiya", "lol ok bye then", "hope ur well"])
+def test_talk_of_other_words_is_talk(query: str) -> None:
+    assert fallback_plan(Question.parse(query), VOCABULARY).intent == "small_talk"
 
 
 def test_several_things_follow_ups_and_corrections_by_rule() -> None:
