@@ -12,7 +12,8 @@ Plans come from the same replicas, grammar and decoding as in service. Definitio
   classes        share of our own dev questions of each class of plan version 2 of which every field is right but
                  vertical, sources and queries
   behaviour      share of the open behaviour cases that pass (benchmarks/behaviour.py), where the file is there
-  second_cases   the same of benchmarks/behaviour_cases.jsonl, whose writer saw neither those cases nor the planner
+  second_cases   the same of each set in benchmarks/cases, whose writers saw neither those cases nor the planner
+  scope          intents of benchmarks/cases/scope.tsv (benchmarks/scope.py), by another such writer
 """
 
 import argparse
@@ -28,6 +29,7 @@ from typing import Any
 
 from benchmarks.behaviour import Case, behaviour_scores, checker, read_cases
 from benchmarks.machine import describe_machine
+from benchmarks.scope import ScopeQuestion, read_scope_questions, scope_scores
 from service.api.app import replica_pool, settings_vocabulary
 from service.planner.fallback import fallback_plan
 from service.planner.plan import Plan
@@ -41,7 +43,7 @@ from training.data.examples import Example
 from training.data.mix import SUPPORT_INTENTS, dev_sets
 
 FIGURE = Path("docs/figures/quality.json")
-SECOND_CASES = Path(__file__).with_name("behaviour_cases.jsonl")
+OWN_CASES = {f"{path.stem}_cases": path for path in sorted(Path(__file__).with_name("cases").glob("*.jsonl"))}
 SAMPLES = {"queryner": 866, "price": 300, "taxonomy": 400, "clinc": 400, "asked": 400}
 DEFAULT_SAMPLE = 150
 CLASS_SAMPLE = 60  # questions of each class of plan version 2
@@ -227,16 +229,18 @@ def dev_questions(data: Path, most: int | None = None) -> dict[str, list[Example
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What is asked: dev examples by origin, and behaviour cases where they are at hand."""
+    """What is asked: dev examples by origin, questions of scope, and behaviour cases where they are at hand."""
 
     sets: dict[str, list[Example]]
+    scope: list[ScopeQuestion]
     cases: dict[str, list[Case]]  # by the name of their figure
     cases_path: Path
 
     def questions(self) -> list[Question]:
-        """Return the questions of all, the cases last."""
-        cases = [case.question for cases in self.cases.values() for case in cases]
-        return [example.question() for examples in self.sets.values() for example in examples] + cases
+        """Return the questions of all, those of scope and the cases last."""
+        others = [asked.question for asked in self.scope]
+        others += [case.question for cases in self.cases.values() for case in cases]
+        return [example.question() for examples in self.sets.values() for example in examples] + others
 
     def scores(self, plans: Sequence[Plan | None]) -> dict[str, Any]:
         """Score the plans of `questions()`."""
@@ -246,7 +250,8 @@ class Asked:
             for (origin, example), plan in zip(pairs, plans[: len(pairs)], strict=True)
         ]
         found = scores(judged)
-        first = len(pairs)
+        first = len(pairs) + len(self.scope)
+        found["scope"] = scope_scores(self.scope, plans[len(pairs) : first])
         for name, cases in self.cases.items():
             found[name] = behaviour_scores(cases, plans[first : first + len(cases)], checker(self.cases_path))
             first += len(cases)
@@ -267,8 +272,9 @@ async def model_plans(settings: Settings, questions: Sequence[Question]) -> tupl
 def asked_questions(data: Path, cases: Path | None = None, sample: int | None = None) -> Asked:
     """Read the dev rows, at most `sample` of an origin, and the behaviour cases where the file is there."""
     cases = cases or data.parent / "behaviour" / "cases.jsonl"
-    both = {"behaviour": cases, "second_cases": SECOND_CASES} if cases.is_file() else {}  # whose program judges both
-    return Asked(dev_questions(data, sample), {name: read_cases(path) for name, path in both.items()}, cases)
+    every = {"behaviour": cases, **OWN_CASES} if cases.is_file() else {}  # whose program judges all
+    read = {name: read_cases(path) for name, path in every.items()}
+    return Asked(dev_questions(data, sample), read_scope_questions(), read, cases)
 
 
 async def evaluate(asked: Asked, model_dir: Path) -> dict[str, Any]:

@@ -7,6 +7,16 @@ from typing import Any
 from benchmarks.serving_tables import provenance
 
 FIGURES = Path("docs/figures")
+OTHER_WRITERS = {  # who had seen neither the planner nor the open cases; docs/training-log.md has the first results
+    "second_cases": "cases by a second writer",
+    "third_cases": "cases by a third writer",
+    "fourth_cases": "cases by a fourth writer",
+}
+_SCOPE = {
+    "shop_out_of_scope": "another writer's shopping questions called out of scope",
+    "out": "the same writer's out-of-scope recall",
+    "support": "the same writer's support intents",
+}
 _LABELS = {
     "intent": "intent accuracy, all origins",
     "out_of_scope_recall": "out-of-scope recall",
@@ -25,10 +35,12 @@ def render_quality(figure: dict[str, Any]) -> str:
     """Return the quality of the model's plans, with the rule fallback beside it."""
     model, rules = figure["model"], figure["rules"]
     rows = ["| on questions never trained on | model | rule fallback |", "|---|---:|---:|"]
-    for name, label in (("behaviour", "behaviour cases"), ("second_cases", "cases that nobody had seen before")):
+    for name, label in (("behaviour", "behaviour cases"), *OTHER_WRITERS.items()):
         if name in model:
             passed = model[name]["passed"], rules[name]["passed"]
             rows.append(f"| **{label} passed**, of {model[name]['cases']} | {passed[0]} | {passed[1]} |")
+    if "scope" in model:
+        rows += [f"| {label} | {model['scope'][key]} | {rules['scope'][key]} |" for key, label in _SCOPE.items()]
     if "asked" in model:
         asked = model["asked"]["intent"], rules["asked"]["intent"]
         rows.append(f"| intent accuracy, sentences in other words than ours | {asked[0]} | {asked[1]} |")
@@ -41,7 +53,7 @@ def render_precision(figure: dict[str, Any]) -> str:
     """Return the quality in each precision of the model's numbers, side by side."""
     labels = {
         "behaviour": "behaviour cases passed",
-        "second_cases": "cases that nobody had seen before passed",
+        **{name: f"{label} passed" for name, label in OTHER_WRITERS.items()},
         "span_f1": "QueryNER span F1",
         **_LABELS,
         "same_as_reference": f"the same plan as in {figure['reference']}",

@@ -24,7 +24,7 @@ WRONG = Plan(mode="keyword", intent="out_of_scope")
 
 
 def test_each_precision_is_scored_and_compared_with_the_reference() -> None:
-    asked = Asked({"queryner": [SHOES, SHOES]}, {}, Path())
+    asked = Asked({"queryner": [SHOES, SHOES]}, [], {}, Path())
     plans: dict[str, list[Plan | None]] = {
         "int8": [RIGHT, WRONG],
         "bfloat16": [RIGHT, None],

@@ -15,7 +15,8 @@ from service.planner.queries import FUNCTION_WORDS
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = ROOT.parent / "shared" / "behaviour" / "cases.jsonl"
-SECOND_CASES = ROOT / "benchmarks" / "behaviour_cases.jsonl"
+OWN_CASES = sorted((ROOT / "benchmarks" / "cases").glob("*.jsonl"))
+SCOPE = ROOT / "benchmarks" / "cases" / "scope.tsv"
 DIGESTS = Path(__file__).with_name("judged_digests.txt")
 NEAR = 0.8
 # Search queries of ours that were written before the cases, in words that people happen to search with: the shipped
@@ -44,9 +45,10 @@ def content_of(text: str) -> tuple[frozenset[str], frozenset[str]]:
 @cache
 def _judged() -> tuple[list[tuple[frozenset[str], frozenset[str]]], dict[str, set[int]]]:
     """Return the content of every text, and which texts each word is in."""
-    files = (CASES, SECOND_CASES)
+    files = (CASES, *OWN_CASES)
     cases = [json.loads(line) for path in files for line in path.read_text(encoding="utf-8").splitlines() if line]
     texts = {text for case in cases for text in (case["query"], " ".join([*case.get("history", ()), case["query"]]))}
+    texts |= {line.split("\t")[2] for line in SCOPE.read_text(encoding="utf-8").splitlines()}
     judged = [content_of(text) for text in sorted(texts)]
     with_word: dict[str, set[int]] = defaultdict(set)
     for index, (words, _) in enumerate(judged):
