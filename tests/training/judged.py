@@ -19,20 +19,6 @@ OWN_CASES = sorted((ROOT / "benchmarks" / "cases").glob("*.jsonl"))
 SCOPE = ROOT / "benchmarks" / "cases" / "scope.tsv"
 DIGESTS = Path(__file__).with_name("judged_digests.txt")
 NEAR = 0.8
-# Search queries of ours that were written before the cases, in words that people happen to search with: the shipped
-# model has read these. They go with the next run of the recipe.
-WRITTEN_BEFORE = frozenset(
-    {
-        "14k gold hoop earrings small",
-        "halloween costume for dachshund",
-        "hdmi cable 25 feet",
-        "mascara waterproof brown",
-        "vitamin d3 5000 iu softgels",
-        "measuring cups stainless steel magnetic",
-        "address stamp self inking",
-        "honda civic floor mats",
-    }
-)
 _STOP_WORDS = frozenset(word.replace("'", "") for word in FUNCTION_WORDS)
 
 

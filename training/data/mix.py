@@ -45,6 +45,7 @@ class Shares:
     retail: int = 200
     support: int = 500
     out_of_scope: int = 500
+    asked: int = 8000  # our own sentences with an intent alone: all of them
     behaviour: int = 11_000  # questions of every class of plan version 2
 
 
@@ -79,6 +80,7 @@ class Mix:
         self._read_written(data)
         self.values = facet_values([*self.queries, *self.written])
         self.behaviour = behaviour_examples.examples("train")
+        self.asked = asked.examples("train")
 
     def _read_written(self, data: Path) -> None:
         """Read our own product names and queries, without any that name a dev category or repeat a dev query."""
@@ -95,6 +97,7 @@ class Mix:
         """Draw one shuffled epoch. The same generator state gives the same epoch."""
         examples = [*self._labelled(rng), *self._written(rng), *self._support(rng), *self._taxonomy(rng)]
         examples += rng.sample(self.behaviour, min(self.shares.behaviour, len(self.behaviour)))
+        examples += rng.sample(self.asked, min(self.shares.asked, len(self.asked)))
         rng.shuffle(examples)
         return examples
 
