@@ -2,8 +2,7 @@
 
 Templates and public sets have few ways to ask for support and few of the things that people ask of any assistant. A
 language model wrote these from general knowledge; it saw no dev row and none of the cases that the planner is judged
-by. The shipped model has learnt from none of them: `make eval` asks it a tenth, and docs/training-log.md says what came
-of training on the others.
+by. The recipe reads nine tenths of them, and `make eval` asks the others.
 """
 
 from functools import cache
