@@ -50,8 +50,8 @@ def fallback_draft(question: Question, vocabulary: Vocabulary) -> PlanDraft:
 def second_look(draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> PlanDraft:
     """Return the draft of a model, or another one where rules are certain that it errs about what is asked.
 
-    A shopper who names a brand or an order of theirs is never turned away; words of another language are no facets;
-    a comparison has two things, and two things "side by side" are compared.
+    A shopper is never turned away who speaks of an order, or of a price for a kind of thing; words of another language
+    are no facets; a comparison has two things, and two things "side by side" are compared.
     """
     text = question.text.lower()
     if not draft.foreign and _is_foreign(question):
@@ -72,16 +72,16 @@ def second_look(draft: PlanDraft, question: Question, vocabulary: Vocabulary) ->
 
 
 def _is_for_a_shop(question: Question, text: str) -> bool:
-    """Tell whether only a shop can answer: an order, brands, or a price, sort or offer for a kind of thing."""
+    """Tell whether only a shop can answer: about an order, or a price, a sort or an offer for a kind of thing.
+
+    Names of brands do not tell: "where was john denver born", "is there life on mars".
+    """
     if lists.STRONG_SUPPORT.search(text):
         return True
-    facets = [words().facets.get(word.text) for word in question.own_words if word.text not in _UNTELLING]
     said = Closed(question).phrases[-1]
-    if "type" in facets and (said.prices or said.offers or said.sort != "relevance"):
-        return True
-    brands = sum(facet in _BRANDS for facet in facets)  # one alone is often a name: "where was john denver born"
-    asks = text.startswith(("how do i", "how to", "does ", "do ", "is ", "are ", "can ", "will "))
-    return brands > 1 or (brands > 0 and (asks or "type" in facets))
+    if not said.prices and not said.offers and said.sort == "relevance":
+        return False
+    return any(words().facets.get(word.text) == "type" for word in question.own_words if word.text not in _UNTELLING)
 
 
 def _parts(draft: PlanDraft) -> int:

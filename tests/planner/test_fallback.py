@@ -88,7 +88,7 @@ def test_a_follow_up_changes_what_it_names_and_keeps_the_rest() -> None:
 @pytest.mark.parametrize(
     ("query", "text", "intent"),
     [
-        ("how do i clean a dyson", " Other", "ask_product"),
+        ("is there life on mars", " Other", "out_of_scope"),
         ("when will i see my refund", " Other", "returns_refunds"),
         ("who wrote hamlet", " Other", "out_of_scope"),
         ("thanks a lot", " Other", "out_of_scope"),
