@@ -8,6 +8,7 @@ from typing import cast
 
 from service.planner.closed import Closed, Refused, Standing
 from service.planner.fallback_words import COLORS, MATERIALS
+from service.planner.follow_ups import replaced_words, wanted_no_more, without_turns
 from service.planner.phrases import SpokenPrice
 from service.planner.plan import MAX_PARTS, Mode, Part, Plan, Price, Rating
 from service.planner.plan_text import FacetSpan, PlanDraft
@@ -23,6 +24,7 @@ _ADDED = re.compile(r"^(?:and|also|plus)\b|\b(?:also|as well|too|or)\b", re.IGNO
 _LIFTED = re.compile(r"\b(?:brands?|colou?rs?|materials?|sizes?|have to be|made of|filters?|all that|start over)\b")
 # Refused words that name no property of a product: "nothing more", "not so expensive".
 _UNNAMEABLE = FUNCTION_WORDS | frozenset("more less much many else expensive pricey crazy sure needed bad idea".split())
+_ASKING = frozenset(("which", "what", "who", "whats", "what's"))
 
 
 def complete_plan(draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> Plan:
@@ -50,9 +52,13 @@ class _Products:
         self._closed = Closed(question)
         self._newest = len(question.utterances) - 1
         self._refusals = [refusal for refusal in self._closed.refusals if not self._is_void(refusal)]
-        self._spans = _few_parts(self._unreplaced(self._settled()))
+        self._gone = self._closed.taken | self._replaced_words()
+        self._spans = _few_parts(self._without_questions(self._unreplaced(self._settled())))
         self._first = self._topic_start()
         self._spans += self._uncovered()
+        taken_back = wanted_no_more(self._spans, question)
+        self._spans = [span for span in self._spans if span not in taken_back]
+        self._gone |= {index for span in taken_back for index in span.indices}
         self._queries = Queries(question, draft, self._spans, self._first, self._cut())
 
     def fields(self) -> dict[str, object]:
@@ -81,24 +87,34 @@ class _Products:
         refused = {index for refusal in by_rule for value in refusal.values for index in value}
         dropped = {index for refusal in by_rule for index in refusal.words} - refused
         for span in self._draft.spans:
-            gone = self._closed.taken if span.refused else self._closed.taken | dropped
+            gone = self._gone if span.refused else self._gone | dropped
             for is_refused, run in groupby(
                 (index for index in span.indices if index not in gone), key=lambda index: index in refused
             ):
                 spans += _runs(replace(span, refused=span.refused or is_refused), list(run))
-        return spans
+        return without_turns(spans, self._question, _REPLACED)
+
+    def _replaced_words(self) -> frozenset[int]:
+        if self._is_added() or any(span.part for span in self._draft.spans):
+            return frozenset()
+        return replaced_words(self._question, self._closed.taken)
+
+    def _is_added(self) -> bool:
+        """Tell whether the newest utterance, where it wants something, wants it besides what stood before."""
+        return self._draft.intent != DEFAULT_INTENT or bool(_ADDED.search(self._question.text))
 
     def _unreplaced(self, spans: list[FacetSpan]) -> list[FacetSpan]:
         """Return the spans without those of the history that the newest utterance replaces: "what about blue?"."""
         newest = [span for span in spans if self._position(span.first)[0] == self._newest and not span.refused]
-        if (
-            self._draft.intent != DEFAULT_INTENT
-            or any(span.part for span in spans)
-            or _ADDED.search(self._question.text)
-        ):
+        if self._is_added() or any(span.part for span in spans):
             return spans
         replaced = {span.facet for span in newest} & _REPLACED
         return [s for s in spans if s in newest or s.refused or s.facet not in replaced]
+
+    def _without_questions(self, spans: list[FacetSpan]) -> list[FacetSpan]:
+        """Return the spans without those of a question behind several things: "a or b, which leaks less"."""
+        asking = [span.part for span in spans if span.part > 1 and self._question.words[span.first].text in _ASKING]
+        return [span for span in spans if span.part not in asking]
 
     def _is_void(self, refusal: Refused) -> bool:
         """Tell whether a refusal is none: in a question, or where a name includes its words ("no show socks")."""
@@ -188,7 +204,7 @@ class _Products:
         wanted = {index for span in self._spans if not span.refused for index in span.indices}
         refused = {index for span in self._spans if span.refused for index in span.indices}
         phrases = {index for refusal in self._refusals for index in refusal.words}
-        return frozenset(self._closed.taken | refused | (phrases - wanted))
+        return frozenset(self._gone | refused | (phrases - wanted))
 
 
 def _runs(span: FacetSpan, indices: list[int]) -> list[FacetSpan]:

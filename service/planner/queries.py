@@ -6,7 +6,7 @@ several things has its own.
 
 from collections.abc import Iterable, Iterator
 
-from service.planner.fallback_words import COLORS, MATERIALS
+from service.planner.fallback_words import COLORS, COMPARING, JOINS, MATERIALS, QUESTION_VERBS
 from service.planner.phrases_text import without
 from service.planner.phrases_words import word_set
 from service.planner.plan import MAX_QUERIES
@@ -21,6 +21,7 @@ QUESTIONS = ("ask_product", "advise")
 FUNCTION_WORDS = word_set("function")
 _UNSEARCHED = FUNCTION_WORDS | word_set("unsearched")
 _ARTICLES = ("a", "an", "the", "some")
+_PARTING = JOINS | COMPARING | QUESTION_VERBS  # between several things, and what is asked about them
 _MARKS = ",.?!;:()\"'"
 _MOST_ASKED_WORDS = 8
 
@@ -58,8 +59,21 @@ class Queries:
 
     def of_part(self, spans: list[FacetSpan]) -> list[str]:
         """Return the queries of one of several things, which has these spans."""
-        strict = self._kept(spans)
+        strict = self._kept(spans, self._continued(spans))
         return distinct([strict, correct(strict)])
+
+    def _continued(self, spans: Iterable[FacetSpan]) -> Iterator[int]:
+        """Yield words right after what names one of several things, and after its "of": a "ream of a4"."""
+        for span in spans:
+            index, is_of = span.last + 1, False
+            while span.part and index < len(self._words) and self._adjoins(index - 1) and index not in self._named:
+                text = self._words[index].text
+                is_of = text == "of" or (is_of and text in _ARTICLES)
+                if not is_of and (text in _UNSEARCHED or text in _PARTING):
+                    break
+                if not is_of:
+                    yield index
+                index += 1
 
     def of_question(self) -> list[str]:
         """Return the queries of a question about one thing."""
@@ -81,11 +95,15 @@ class Queries:
     def _numbers(self) -> Iterator[int]:
         """Yield words with a number that no span names: "toys for a 3 year old" are for that age."""
         words = self._words
-        gone = self._cut if self._first == self._newest else range(len(words))
+        is_alone = self._first == self._newest  # else a number of the newest utterance restates a price or a size
+        gone = self._cut if is_alone else self._named
         for index, word in enumerate(words):
-            if index not in gone and word.text[0].isdigit() and word.utterance == self._newest:
+            is_said = word.utterance >= self._first and (is_alone or word.utterance < self._newest)
+            if index not in gone and word.text[0].isdigit() and is_said:
                 end = index + 1
-                while end < min(len(words), index + 3) and end not in gone and words[end].text not in FUNCTION_WORDS:
+                while end < min(len(words), index + 3) and self._adjoins(end - 1) and end not in gone:
+                    if words[end].text in FUNCTION_WORDS:
+                        break
                     end += 1
                 yield from range(index, end)
 
