@@ -56,6 +56,16 @@ class Closed:
                     found.update(self.words_in(utterance, span))
         return frozenset(found)
 
+    @cached_property
+    def names(self) -> frozenset[int]:
+        """Indices of words in names that only look like closed phrases: no refusal is in "not your mother's"."""
+        return frozenset(
+            index
+            for utterance, said in enumerate(self.phrases)
+            for span in said.names
+            for index in self.words_in(utterance, span)
+        )
+
     def words_in(self, utterance: int, span: tuple[int, int]) -> range:
         """Return the indices of the words that a span of an utterance touches."""
         at = [i for i, w in enumerate(self._question.words) if w.utterance == utterance and _touches(w, span)]

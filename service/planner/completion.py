@@ -19,11 +19,12 @@ from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 
 # Facets of which a thing has one value: a later one replaces it, unless it is added.
 _REPLACED = frozenset(("brand", "line", "model", "color", "size", "material", "count", "audience", "condition"))
-_ADDED = re.compile(r"^(?:and|also|plus)\b|\b(?:also|as well|too|or)\b", re.IGNORECASE)
+_ADDED = re.compile(r"^(?:and (?!in|for|size)|also|plus)\b|\b(?:also|as well|too|or)\b", re.IGNORECASE)
 # What takes back wishes about a facet, refusals included: "any brand is fine", "it doesn't have to be blue".
 _LIFTED = re.compile(r"\b(?:brands?|colou?rs?|materials?|sizes?|have to be|made of|filters?|all that|start over)\b")
 # Refused words that name no property of a product: "nothing more", "not so expensive".
 _UNNAMEABLE = FUNCTION_WORDS | frozenset("more less much many else expensive pricey crazy sure needed bad idea".split())
+_DISLIKES = frozenset(("hate", "hates", "stand", "dislike", "dislikes", "allergic", "intolerant"))
 _ASKING = frozenset(("which", "what", "who", "whats", "what's"))
 
 
@@ -56,7 +57,7 @@ class _Products:
         self._spans = _few_parts(self._without_questions(self._unreplaced(self._settled())))
         self._first = self._topic_start()
         self._spans += self._uncovered()
-        taken_back = wanted_no_more(self._spans, question)
+        taken_back = wanted_no_more(self._spans, question) if draft.intent == DEFAULT_INTENT else []
         self._spans = [span for span in self._spans if span not in taken_back]
         self._gone |= {index for span in taken_back for index in span.indices}
         self._queries = Queries(question, draft, self._spans, self._first, self._cut())
@@ -88,11 +89,12 @@ class _Products:
         dropped = {index for refusal in by_rule for index in refusal.words} - refused
         for span in self._draft.spans:
             gone = self._gone if span.refused else self._gone | dropped
+            is_name = self._closed.names.issuperset(span.indices)
             for is_refused, run in groupby(
                 (index for index in span.indices if index not in gone), key=lambda index: index in refused
             ):
-                spans += _runs(replace(span, refused=span.refused or is_refused), list(run))
-        return without_turns(spans, self._question, _REPLACED)
+                spans += _runs(replace(span, refused=(span.refused and not is_name) or is_refused), list(run))
+        return without_turns(spans, self._question, _REPLACED.intersection(self._facets))
 
     def _replaced_words(self) -> frozenset[int]:
         if self._is_added() or any(span.part for span in self._draft.spans):
@@ -119,13 +121,18 @@ class _Products:
     def _is_void(self, refusal: Refused) -> bool:
         """Tell whether a refusal is none: in a question, or where a name includes its words ("no show socks")."""
         if self._draft.intent in QUESTIONS:
-            return True
+            return self._draft.intent != "advise" or not self._is_dislike(refusal)
         if not self._newest and not any(span.facet in NAMING_FACETS for span in self._draft.spans):
             return not any(span.refused for span in self._draft.spans)  # "sleep outdoors without bugs" tells a trouble
         values = {index for value in refusal.values for index in value}
         cue = set(refusal.words) - values
         names = [span for span in self._draft.spans if not span.refused and span.facet in (*NAMING_FACETS, "theme")]
         return any(values.intersection(span.indices) and cue.intersection(span.indices) for span in names)
+
+    def _is_dislike(self, refusal: Refused) -> bool:
+        """Tell whether words of refusal tell of the shopper even in a question: "I can't stand lavender, which…"."""
+        first = refusal.values[0][0]
+        return any(word.text in _DISLIKES for word in self._question.words[refusal.words.start : first])
 
     def _is_named(self, refusal: Refused) -> bool:
         """Tell whether the model says what is refused in a phrase; the rest of it may be wanted."""

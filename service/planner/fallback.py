@@ -20,6 +20,7 @@ from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 _UNTELLING = SKIPPED | lists.TALK | lists.QUESTION_VERBS
 _BRANDS = frozenset(("brand", "line"))
 _NAMES = frozenset((*NAMING_FACETS, "theme", "material"))
+_OF_THE_WORLD = ("who ", "when ", "where ", "why ")  # questions that name a brand and are about something else
 _LONG = 6  # words that a search query of a few words has not
 
 
@@ -59,6 +60,9 @@ def second_look(draft: PlanDraft, question: Question, vocabulary: Vocabulary) ->
     if draft.intent == "out_of_scope" and _is_for_a_shop(question, text):
         rules = fallback_draft(question, vocabulary)
         return draft if rules.intent == "small_talk" else rules
+    if draft.intent == "policy_help" and Closed(question).phrases[-1].offers and _names_a_kind(question):
+        rules = fallback_draft(question, vocabulary)  # "any deals on prams" looks for prams
+        return rules if rules.intent == DEFAULT_INTENT else draft
     parts = _parts(draft)
     if vocabulary.intents[draft.intent].products and lists.COMPARED.search(text) and not lists.TITLES.search(text):
         rules = fallback_draft(question, vocabulary) if parts < 2 else draft
@@ -72,15 +76,21 @@ def second_look(draft: PlanDraft, question: Question, vocabulary: Vocabulary) ->
 
 
 def _is_for_a_shop(question: Question, text: str) -> bool:
-    """Tell whether only a shop can answer: about an order, or a price, a sort or an offer for a kind of thing.
+    """Tell whether only a shop can answer: about an order; a price, a sort or an offer for a kind of thing; or a brand's.
 
-    Names of brands do not tell: "where was john denver born", "is there life on mars".
+    A brand's name alone does not tell ("where was john denver born", "what does adidas stand for"), but a product's at
+    the end: "how do i wash a canada goose parka".
     """
     if lists.STRONG_SUPPORT.search(text):
         return True
     said = Closed(question).phrases[-1]
-    if not said.prices and not said.offers and said.sort == "relevance":
-        return False
+    if (said.prices or said.offers or said.sort != "relevance") and _names_a_kind(question):
+        return True
+    facets = [words().facets.get(word.text) for word in question.own_words]
+    return facets[-1:] == ["type"] and "brand" in facets[-3:-1] and not text.startswith(_OF_THE_WORLD)
+
+
+def _names_a_kind(question: Question) -> bool:
     return any(words().facets.get(word.text) == "type" for word in question.own_words if word.text not in _UNTELLING)
 
 

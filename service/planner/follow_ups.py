@@ -40,8 +40,12 @@ def without_turns(spans: list[FacetSpan], question: Question, replaceable: froze
         if question.words[span.first].utterance == newest:
             is_declined = span.refused and question.words[span.first].text in _DECLINES
             first = span.first if span.refused and not is_declined else _after_turns(span, question.words)
-            facet = _facet_of(question.words[span.last].text)
-            is_other = first == span.last and facet in before & replaceable
+            if not span.refused and all(_is_beside(question.words[index].text) for index in span.indices):
+                continue
+            text = question.words[span.last].text
+            kind = next((facet for facet, texts in _KINDS.items() if text in texts), "")
+            facet = kind or word_list().facets.get(text, "")
+            is_other = first == span.last and facet in replaceable and (kind != "" or facet in before)
             found.append(
                 replace(
                     span, first=first, facet=facet if is_other else span.facet, refused=span.refused and not is_declined
@@ -50,12 +54,6 @@ def without_turns(spans: list[FacetSpan], question: Question, replaceable: froze
         else:
             found.append(span)
     return found
-
-
-def _facet_of(text: str) -> str:
-    """Return the facet that the word lists know a word by; empty for none."""
-    kind = next((facet for facet, texts in _KINDS.items() if text in texts), "")
-    return kind or word_list().facets.get(text, "")
 
 
 def _after_turns(span: FacetSpan, words: tuple[Word, ...]) -> int:

@@ -58,7 +58,8 @@ class Phrases:
 
     `prices` are all price phrases in order, for each of several things may have its own; `price_min`, `price_max` and
     `currency` are what they say together. `lifted` are fields that the shopper takes back: "price", "rating", "sort",
-    or an offer. `spans` are what to leave out of search queries, refusals included.
+    or an offer. `spans` are what to leave out of search queries, refusals included; `names` only look like refusals or
+    offers ("not your mother's").
     """
 
     prices: tuple[SpokenPrice, ...] = ()
@@ -71,6 +72,7 @@ class Phrases:
     refused: tuple[Refusal, ...] = ()
     lifted: frozenset[str] = frozenset()
     spans: tuple[Span, ...] = ()
+    names: tuple[Span, ...] = ()
 
 
 _NOTHING = Phrases()
@@ -89,6 +91,7 @@ class _Reading:
         self._words = words
         self._taken: set[int] = set()
         self._spans: list[Span] = []
+        self._names: list[Span] = []
         self._rating: float | None = None
         self._sort = "relevance"
         self._offers: dict[str, None] = {}
@@ -119,6 +122,7 @@ class _Reading:
             refused=tuple(self._refused),
             lifted=frozenset(self._lifted),
             spans=tuple(sorted(self._spans)),
+            names=tuple(self._names),
         )
 
     def _price(self, price: PricePhrase) -> SpokenPrice:
@@ -190,7 +194,9 @@ class _Reading:
             elif label == "indifferent":
                 shrugged = phrases_indifferent.after_cue(words, at, end)
                 end = self._take(*shrugged) if shrugged else at + 1
-            elif label != "name":
+            elif label == "name":
+                self._names.append(words.span(at, end))
+            else:
                 self._say(label, at, end)
             at = end
 

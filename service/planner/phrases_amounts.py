@@ -12,6 +12,7 @@ _GLUED = re.compile(r"(\d{1,3}(?:,\d{3}){1,2}|\d{1,7})(\.\d{1,2})?(k)?([^\W\d_]*
 CURRENCIES: Final = dict(entry.split("=") for entry in sections()["word.price.currencies"])
 _SIGNS = frozenset(entry for entry in CURRENCIES if not entry.isalpha())
 _DOLLARS = dict(entry.split("=") for entry in sections()["word.price.dollars"])
+_BANKNOTES = dict(entry.split("=") for entry in sections()["word.price.notes"])  # in pounds sterling
 
 _UNITS = {
     word: value
@@ -55,6 +56,8 @@ def find_amounts(words: Words, taken: frozenset[int]) -> list[Amount]:
 def _amount_at(words: Words, first: int) -> Amount | None:
     """Return the amount whose number begins here; a sign or code before it belongs to it."""
     text = words.texts[first]
+    if text in _BANKNOTES:
+        return Amount(float(_BANKNOTES[text]), first, first + 1, "GBP", is_money=True)
     if text[0].isdigit():
         match = _GLUED.fullmatch(text)
         if match is None or (match.group(4) and match.group(4) not in CURRENCIES):

@@ -96,7 +96,10 @@ class _Reader:
         cue = self._cue(low.first)
         kind = cue[1] if cue else ""
         is_between = kind == "price.between"
-        if joined not in (["-"], ["–"], ["—"], ["to"], ["and"], ["~"], ["or"]):
+        is_from = kind in ("price.between", "price.low.money")
+        if joined not in (["-"], ["–"], ["—"], ["to"], ["and"], ["~"], ["or"]) and not (
+            is_from and joined in (["up", "to"], ["down", "to"])
+        ):
             return None
         if joined == ["or"] or (joined == ["and"] and not is_between):
             return None
@@ -238,7 +241,10 @@ class _Reader:
             return amount
         texts, cue = self._words.texts, self._cue(amount.first)
         is_bound = cue is not None and cue[1] in _STERLING_CUES and not cue[2].startswith("up to")
-        is_sterling = is_bound and amount.value >= _LEAST_STERLING and _WEIGHED.isdisjoint(texts)
+        follows = (
+            cue is not None and cue[1] == "price.high.lone" and _AFTER.match(self._words, amount.end + 1) is not None
+        )
+        is_sterling = (is_bound or follows) and amount.value >= _LEAST_STERLING and _WEIGHED.isdisjoint(texts)
         if is_sterling or SPENDING.search(" ".join(texts[max(0, amount.first - 4) : amount.first])):
             return amount._replace(currency="GBP", end=amount.end + 1, is_money=True)
         return amount

@@ -95,11 +95,12 @@ class Queries:
     def _numbers(self) -> Iterator[int]:
         """Yield words with a number that no span names: "toys for a 3 year old" are for that age."""
         words = self._words
-        is_alone = self._first == self._newest  # else a number of the newest utterance restates a price or a size
+        is_alone = self._first == self._newest
         gone = self._cut if is_alone else self._named
+        if not is_alone and any(word.text[0].isdigit() for word in self._question.own_words):
+            return  # it restates a price, or replaces one of these
         for index, word in enumerate(words):
-            is_said = word.utterance >= self._first and (is_alone or word.utterance < self._newest)
-            if index not in gone and word.text[0].isdigit() and is_said:
+            if index not in gone and word.text[0].isdigit() and word.utterance >= self._first:
                 end = index + 1
                 while end < min(len(words), index + 3) and self._adjoins(end - 1) and end not in gone:
                     if words[end].text in FUNCTION_WORDS:
