@@ -8,7 +8,7 @@ from typing import cast
 
 from service.planner.closed import Closed, Refused, Standing
 from service.planner.fallback_words import COLORS, MATERIALS
-from service.planner.follow_ups import replaced_words, wanted_no_more, without_turns
+from service.planner.follow_ups import replaced_words, taken_back, wanted_no_more, without_turns
 from service.planner.phrases import SpokenPrice
 from service.planner.plan import MAX_PARTS, Mode, Part, Plan, Price, Rating
 from service.planner.plan_text import FacetSpan, PlanDraft
@@ -57,9 +57,9 @@ class _Products:
         self._spans = _few_parts(self._without_questions(self._unreplaced(self._settled())))
         self._first = self._topic_start()
         self._spans += self._uncovered()
-        taken_back = wanted_no_more(self._spans, question) if draft.intent == DEFAULT_INTENT else []
-        self._spans = [span for span in self._spans if span not in taken_back]
-        self._gone |= {index for span in taken_back for index in span.indices}
+        dropped = wanted_no_more(self._spans, question) if draft.intent == DEFAULT_INTENT else []
+        self._spans = [span for span in self._spans if span not in dropped]
+        self._gone |= {index for span in dropped for index in span.indices}
         self._queries = Queries(question, draft, self._spans, self._first, self._cut())
 
     def fields(self) -> dict[str, object]:
@@ -99,7 +99,8 @@ class _Products:
     def _replaced_words(self) -> frozenset[int]:
         if self._is_added() or any(span.part for span in self._draft.spans):
             return frozenset()
-        return replaced_words(self._question, self._closed.taken)
+        back = frozenset() if self._closed.phrases[-1].refused else taken_back(self._question)
+        return back | replaced_words(self._question, self._closed.taken)
 
     def _is_added(self) -> bool:
         """Tell whether the newest utterance, where it wants something, wants it besides what stood before."""

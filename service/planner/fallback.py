@@ -57,6 +57,8 @@ def second_look(draft: PlanDraft, question: Question, vocabulary: Vocabulary) ->
     text = question.text.lower()
     if not draft.foreign and _is_foreign(question):
         return PlanDraft(draft.mode, DEFAULT_INTENT, foreign=True)
+    if draft.foreign and _is_english(question):
+        return fallback_draft(question, vocabulary)
     if draft.intent == "out_of_scope" and _is_for_a_shop(question, text):
         rules = fallback_draft(question, vocabulary)
         return draft if rules.intent == "small_talk" else rules
@@ -70,13 +72,16 @@ def second_look(draft: PlanDraft, question: Question, vocabulary: Vocabulary) ->
             return replace(rules, mode=draft.mode, vertical=draft.vertical or rules.vertical)
         if draft.intent == DEFAULT_INTENT and parts > 1 and "compare_products" in vocabulary.intents:
             return replace(draft, intent="compare_products")
+    if draft.intent == DEFAULT_INTENT and not draft.spans and not draft.foreign:
+        rules = fallback_draft(question, vocabulary)  # of a list of things a model may name nothing
+        return replace(draft, spans=rules.spans) if _parts(rules) > 1 else draft
     if draft.intent == "compare_products" and parts < 2 and draft.mode == "keyword" and len(question.utterances) == 1:
         return replace(draft, intent=DEFAULT_INTENT)
     return draft
 
 
 def _is_for_a_shop(question: Question, text: str) -> bool:
-    """Tell whether only a shop can answer: about an order; a price, a sort or an offer for a kind of thing; or a brand's.
+    """Tell whether only a shop can answer: about an order, or a kind of thing with a price, sort, offer or brand.
 
     A brand's name alone does not tell ("where was john denver born", "what does adidas stand for"), but a product's at
     the end: "how do i wash a canada goose parka".
@@ -110,6 +115,12 @@ def _is_foreign(question: Question) -> bool:
     strange = sum(not text.isascii() or not is_known(text) for text in own if text not in lists.FOREIGN)
     accents = any(not text.isascii() and text not in words().counts for text in own)
     return foreign >= 1 and (foreign + strange) * 2 > len(own) and (foreign > 1 or strange > 0 or accents)
+
+
+def _is_english(question: Question) -> bool:
+    """Tell whether every word of the newest utterance is one that products or English texts have."""
+    own = [word.text.strip("'") for word in question.own_words if word.text.isalpha()]
+    return len(own) > _LONG and all(is_known(text) and text not in lists.FOREIGN for text in own)
 
 
 def _intent(question: Question, text: str, mode: str, closed: Closed) -> str:

@@ -86,7 +86,8 @@ GREETING = re.compile(
 # What takes back a facet.
 _ANY = (
     r"(?:any|all|other|whatever|no matter (?:the|which)|don'?t (?:care about(?: the)?|care what|mind (?:what|which))|"
-    r"not (?:too |that )?(?:fussed|bothered|picky|fussy) (?:about|on|what|which)(?: the)?|forget (?:about )?the|every|"
+    r"not (?:too |that )?(?:fussed|bothered|picky|fussy) (?:about|on|what|which)(?: the)?|every|"
+    r"(?:forget(?: about)?|scrap|drop|remove|lose|ditch|skip|never ?mind) the|"
     r"which)"
 )
 _MATTERS = r"(?:doesn't|does not|isn't|is not|don't|can|could|needn't)\b.{0,12}\b(?:matter|important|be anything)"

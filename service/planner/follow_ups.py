@@ -22,6 +22,12 @@ _LABELS = frozenset(("size", "sizes", "sz", "age", "aged", "us", "uk"))
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _ENDS = frozenset(("old", "olds"))  # "a 5 year old"
 _DECLINES = frozenset(("nah", "nope"))  # they decline what was, not what follows: "nah black instead"
+# What takes a wish back without a refusal: "remove logitech", "it doesn't have to be waterproof".
+_TAKES_BACK = re.compile(
+    r"\b(?:(?:remove|drop|scrap|forget(?: about)?|lose|ditch|skip|never ?mind|leave out)(?: the)?"
+    r"|(?:doesn'?t|does not|don'?t|do not|needn'?t|need not)(?: really| actually)?(?: (?:have|need|got) to)? be)"
+    r" (?P<words>.+?)(?: (?:bit|part|thing|please|pls|anymore|any more|then|now|after all|though|tho))*[.!]*$"
+)
 _KINDS = {"color": lists.COLORS, "material": lists.MATERIALS}
 
 
@@ -66,15 +72,35 @@ def _after_turns(span: FacetSpan, words: tuple[Word, ...]) -> int:
 
 
 def wanted_no_more(spans: list[FacetSpan], question: Question) -> list[FacetSpan]:
-    """Return the wanted spans of before whose every word the newest utterance refuses."""
+    """Return the wanted spans of before that the newest utterance refuses in every word, or whose facet it lifts."""
     newest = len(question.utterances) - 1
+    text = question.text.lower().replace("’", "'")
+    lifted = {facet for facet, pattern in lists.LIFTS.items() if newest and pattern.search(text)}
     is_new = [question.words[span.first].utterance == newest for span in spans]
     refused = [_content(s, question) for s, new in zip(spans, is_new, strict=True) if new and s.refused]
     return [
         span
         for span, new in zip(spans, is_new, strict=True)
-        if not new and not span.refused and any(_content(span, question) <= words for words in refused)
+        if not new
+        and not span.refused
+        and (span.facet in lifted or any(_content(span, question) <= words for words in refused))
     ]
+
+
+def taken_back(question: Question) -> frozenset[int]:
+    """Return the words of before that the newest utterance takes back, and those of it that say so."""
+    newest = len(question.utterances) - 1
+    match = _TAKES_BACK.search(question.text.lower().replace("’", "'"))
+    if not newest or match is None:
+        return frozenset()
+    own = [index for index, word in enumerate(question.words) if word.utterance == newest]
+    saying = [index for index in own if question.words[index].end > match.start()]
+    back = {question.words[index].text for index in own if question.words[index].start >= match.start("words")}
+    before = {index: word.text for index, word in enumerate(question.words) if word.utterance < newest}
+    is_all = back.issuperset(set(before.values()) - FUNCTION_WORDS)
+    if not back <= set(before.values()) or is_all:
+        return frozenset()
+    return frozenset((*saying, *(index for index, text in before.items() if text in back)))
 
 
 def _content(span: FacetSpan, question: Question) -> set[str]:
@@ -83,9 +109,10 @@ def _content(span: FacetSpan, question: Question) -> set[str]:
 
 
 def replaced_words(question: Question, taken: frozenset[int]) -> frozenset[int]:
-    """Return the words of before that the newest utterance replaces by saying no more than another of their kind.
+    """Return the words of before that the newest utterance replaces by another of their kind.
 
-    A number, with its unit, replaces the only number of before; a color or a material replaces those of before.
+    A number with a unit replaces the only one of that unit. Where nothing else is said, a bare number replaces the only
+    number, and a color or a material those of before.
 
     `taken` are words of prices and other closed phrases, which are no numbers of a thing.
     """
@@ -100,9 +127,11 @@ def replaced_words(question: Question, taken: frozenset[int]) -> frozenset[int]:
         if all(words[index].text in kind for index in said):
             return frozenset(index for index in before if words[index].text in kind)
     numbers = [index for index in said if _NUMBER.match(words[index].text)]
-    if len(numbers) != 1 or not set(said) <= set(_measure(numbers[0], words)):
+    if len(numbers) != 1:
         return frozenset()
     unit = _unit(numbers[0], words)
+    if not unit and not set(said) <= set(_measure(numbers[0], words)):
+        return frozenset()
     others = [index for index in before if _NUMBER.match(words[index].text)]
     others = [index for index in others if not unit or _unit(index, words) == unit]
     is_clear = len(others) == 1 and (unit or not taken)  # beside a price, a bare number may be another price

@@ -31,6 +31,8 @@ _STATEMENTS: Final = {  # "i am not", "my kitchen has no shelf" say what is
 _SHORT: Final = 3  # tokens
 _LONGEST: Final = 24  # tokens of a phrase, hyphens included
 _FREE: Final = "free"
+_CANNOT: Final = frozenset("can't cannot cant couldn't couldnt".split())  # "can't live without coffee" refuses nothing
+_NEAR: Final = 6  # tokens
 MAX_DAYS: Final = 10  # "in 30 days" is no fast delivery
 
 
@@ -237,6 +239,9 @@ class _Reading:
         if self._words.at(first + length) in (",", ".", "!") and length == 1 and self._words.at(first) == "no":
             return first + length
         cue, before = self._words.at(first), self._words.at(first - 1)
+        if cue == "without" and not _CANNOT.isdisjoint(self._words.texts[max(0, first - _NEAR) : first]):
+            self._names.append(self._words.span(first, min(first + length + 1, len(self._words.texts))))
+            return first + length
         is_statement = before in _STATEMENTS.get(cue, ()) or (cue == "apart" and "sets" in self._words.texts[:first])
         if is_statement or self._is_sort_or_offer(first + length):
             return first + length
