@@ -58,7 +58,7 @@ def second_look(draft: PlanDraft, question: Question, vocabulary: Vocabulary) ->
     if not draft.foreign and _is_foreign(question):
         return PlanDraft(draft.mode, DEFAULT_INTENT, foreign=True)
     if draft.foreign and _is_english(question):
-        return fallback_draft(question, vocabulary)
+        draft = replace(draft, foreign=False)
     if draft.intent == "out_of_scope" and _is_for_a_shop(question, text):
         rules = fallback_draft(question, vocabulary)
         return draft if rules.intent == "small_talk" else rules
@@ -72,8 +72,8 @@ def second_look(draft: PlanDraft, question: Question, vocabulary: Vocabulary) ->
             return replace(rules, mode=draft.mode, vertical=draft.vertical or rules.vertical)
         if draft.intent == DEFAULT_INTENT and parts > 1 and "compare_products" in vocabulary.intents:
             return replace(draft, intent="compare_products")
-    if draft.intent == DEFAULT_INTENT and not draft.spans and not draft.foreign:
-        rules = fallback_draft(question, vocabulary)  # of a list of things a model may name nothing
+    if draft.intent == DEFAULT_INTENT and not draft.foreign and not parts and _may_be_several(draft, question):
+        rules = fallback_draft(question, vocabulary)
         return replace(draft, spans=rules.spans) if _parts(rules) > 1 else draft
     if draft.intent == "compare_products" and parts < 2 and draft.mode == "keyword" and len(question.utterances) == 1:
         return replace(draft, intent=DEFAULT_INTENT)
@@ -97,6 +97,13 @@ def _is_for_a_shop(question: Question, text: str) -> bool:
 
 def _names_a_kind(question: Question) -> bool:
     return any(words().facets.get(word.text) == "type" for word in question.own_words if word.text not in _UNTELLING)
+
+
+def _may_be_several(draft: PlanDraft, question: Question) -> bool:
+    """Tell whether a model may have overlooked several things: it named none, or one with "and" inside."""
+    words = question.words
+    inside = (words[index].text for span in draft.spans for index in span.indices if span.first < index < span.last)
+    return not draft.spans or not lists.JOINS.isdisjoint(inside)
 
 
 def _parts(draft: PlanDraft) -> int:
