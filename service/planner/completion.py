@@ -7,8 +7,8 @@ from itertools import groupby
 from typing import cast
 
 from service.planner.closed import Closed, Refused, Standing
-from service.planner.fallback_words import COLORS, MATERIALS
-from service.planner.follow_ups import replaced_words, taken_back, wanted_no_more, without_turns
+from service.planner.fallback_words import COLORS, MATERIALS, NEGATIONS
+from service.planner.follow_ups import REPLACED, FollowUp
 from service.planner.phrases import SpokenPrice
 from service.planner.plan import MAX_PARTS, Mode, Part, Plan, Price, Rating
 from service.planner.plan_text import FacetSpan, PlanDraft
@@ -17,8 +17,6 @@ from service.planner.question import Question
 from service.planner.spelling import words as word_list
 from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 
-# Facets of which a thing has one value: a later one replaces it, unless it is added.
-_REPLACED = frozenset(("brand", "line", "model", "color", "size", "material", "count", "audience", "condition"))
 _ADDED = re.compile(r"^(?:and (?!in|for|size)|also|plus)\b|\b(?:also|as well|too|or)\b", re.IGNORECASE)
 # What takes back wishes about a facet, refusals included: "any brand is fine", "it doesn't have to be blue".
 _LIFTED = re.compile(r"\b(?:brands?|colou?rs?|materials?|sizes?|have to be|made of|filters?|all that|start over)\b")
@@ -52,15 +50,16 @@ class _Products:
         self._facets = tuple(vocabulary.facets)
         self._closed = Closed(question)
         self._newest = len(question.utterances) - 1
+        self._follow_up = FollowUp(question, self._closed.taken, self._facets)
+        self._allowed = self._follow_up.allowed()
         self._refusals = [refusal for refusal in self._closed.refusals if not self._is_void(refusal)]
         self._gone = self._closed.taken | self._replaced_words()
         self._spans = _few_parts(self._without_questions(self._unreplaced(self._settled())))
         self._first = self._topic_start()
         self._spans += self._uncovered()
-        dropped = wanted_no_more(self._spans, question) if draft.intent == DEFAULT_INTENT else []
-        self._spans = [span for span in self._spans if span not in dropped]
-        self._gone |= {index for span in dropped for index in span.indices}
-        self._queries = Queries(question, draft, self._spans, self._first, self._cut())
+        cut = self._cut()
+        standing = self._follow_up.standing(self._spans, self._first, self._named_and(cut)) if self._turns() else []
+        self._queries = Queries(question, draft, self._spans, self._first, cut, standing)
 
     def fields(self) -> dict[str, object]:
         """Return the fields of the plan by name."""
@@ -93,14 +92,38 @@ class _Products:
             for is_refused, run in groupby(
                 (index for index in span.indices if index not in gone), key=lambda index: index in refused
             ):
-                spans += _runs(replace(span, refused=(span.refused and not is_name) or is_refused), list(run))
-        return without_turns(spans, self._question, _REPLACED.intersection(self._facets))
+                left = list(run)
+                if len(left) == len(span.indices) or not self._is_function(left):
+                    spans += _runs(replace(span, refused=(span.refused and not is_name) or is_refused), left)
+        spans = [span for span in spans if not self._is_empty(span)]
+        turned = self._follow_up.turned(spans) if self._turns() else spans
+        return turned + (self._follow_up.wishes(turned, self._gone | refused | dropped) if self._turns() else [])
+
+    def _is_function(self, indices: Iterable[int]) -> bool:
+        return FUNCTION_WORDS.issuperset(self._question.words[index].text for index in indices)
+
+    def _turns(self) -> bool:
+        """Tell whether the newest utterance may change what one thing is to be."""
+        return (
+            bool(self._newest) and self._draft.intent == DEFAULT_INTENT and not any(s.part for s in self._draft.spans)
+        )
 
     def _replaced_words(self) -> frozenset[int]:
-        if self._is_added() or any(span.part for span in self._draft.spans):
+        """Return words of before that the newest utterance replaces, takes back or refuses."""
+        if not self._turns():
             return frozenset()
-        back = frozenset() if self._closed.phrases[-1].refused else taken_back(self._question)
-        return back | replaced_words(self._question, self._closed.taken)
+        own = [refusal for refusal in self._refusals if self._position(refusal.words.start)[0] == self._newest]
+        values = [index for refusal in own for value in refusal.values for index in value]
+        refused = self._follow_up.refused({self._question.words[index].text for index in values})
+        return refused | (frozenset() if own or self._is_added() else self._follow_up.replaced())
+
+    def _is_empty(self, span: FacetSpan) -> bool:
+        """Tell whether a span says nothing: it refuses what is fine by now, or has only the "not" of a refusal."""
+        texts = {self._question.words[index].text for index in span.indices}
+        return texts <= NEGATIONS or (span.refused and texts <= self._allowed)
+
+    def _is_allowed(self, indices: Iterable[int]) -> bool:
+        return self._allowed.issuperset(self._question.words[index].text for index in indices)
 
     def _is_added(self) -> bool:
         """Tell whether the newest utterance, where it wants something, wants it besides what stood before."""
@@ -111,8 +134,16 @@ class _Products:
         newest = [span for span in spans if self._position(span.first)[0] == self._newest and not span.refused]
         if self._is_added() or any(span.part for span in spans):
             return spans
-        replaced = {span.facet for span in newest} & _REPLACED
-        return [s for s in spans if s in newest or s.refused or s.facet not in replaced]
+        replaced = {span.facet for span in newest} & REPLACED
+        heads = {self._head(span) for span in newest} - {""}
+        return [
+            s for s in spans if s in newest or s.refused or (s.facet not in replaced and self._head(s) not in heads)
+        ]
+
+    def _head(self, span: FacetSpan) -> str:
+        """Return the last word of a description of several: a "regular fit" replaces a "slim fit"."""
+        is_name = span.facet in NAMING_FACETS or span.first == span.last
+        return "" if is_name else self._question.words[span.last].text
 
     def _without_questions(self, spans: list[FacetSpan]) -> list[FacetSpan]:
         """Return the spans without those of a question behind several things: "a or b, which leaks less"."""
@@ -121,6 +152,8 @@ class _Products:
 
     def _is_void(self, refusal: Refused) -> bool:
         """Tell whether a refusal is none: in a question, or where a name includes its words ("no show socks")."""
+        if self._allowed and all(self._is_allowed(value) for value in refusal.values):
+            return True
         if self._draft.intent in QUESTIONS:
             return self._draft.intent != "advise" or not self._is_dislike(refusal)
         if not self._newest and not any(span.facet in NAMING_FACETS for span in self._draft.spans):
@@ -206,6 +239,11 @@ class _Products:
     def _position(self, index: int) -> tuple[int, int]:
         word = self._question.words[index]
         return word.utterance, word.start
+
+    def _named_and(self, cut: frozenset[int]) -> frozenset[int]:
+        """Return words that count no more: those to leave out, and those of values that later ones replaced."""
+        named = cut.union(index for span in self._draft.spans for index in span.indices)
+        return named.union(i for refusal in self._closed.refusals for i in refusal.words if self._allowed)
 
     def _cut(self) -> frozenset[int]:
         """Return the words that are no part of what to search for."""

@@ -100,9 +100,9 @@ def _names_a_kind(question: Question) -> bool:
 
 
 def _may_be_several(draft: PlanDraft, question: Question) -> bool:
-    """Tell whether a model may have overlooked several things: it named none, or one with "and" inside."""
-    words = question.words
-    inside = (words[index].text for span in draft.spans for index in span.indices if span.first < index < span.last)
+    """Tell whether a model may have overlooked several things: it named none, or one kind with "and" inside."""
+    kinds = [span for span in draft.spans if span.facet == "type"]
+    inside = (question.words[index].text for span in kinds for index in range(span.first + 1, span.last))
     return not draft.spans or not lists.JOINS.isdisjoint(inside)
 
 

@@ -97,7 +97,7 @@ LIFTS = {
         ("color", "colou?rs?"),
         ("brand", "brands?|makes?"),
         ("size", "sizes?"),
-        ("material", "materials?|it's made of"),
+        ("material", "materials?|fabrics?|it's made of"),
     )
 }
 ADDED = re.compile(r"^(?:and (?!for|in|size)|also|plus)\b|\b(?:as well|too)\s*$")

@@ -1,176 +1,238 @@
-"""What the newest utterance of a conversation turns around, where the model's spans alone do not tell.
+"""What the newest utterance of a conversation changes, by rules, where the model's spans alone do not tell.
 
-"Actually make it a 9" wants another number and names nothing "make it a 9"; "without the light" takes a light back; and
-"same but in walnut" replaces the oak of before, whatever else the model took oak for.
+"Actually make it a 9" wants another number and names nothing "make it a 9"; "remove the logo" takes a wish back; "same
+but in walnut" replaces the oak of before, whatever the model took it for. All other words of a topic still stand.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 from service.planner import fallback_words as lists
 from service.planner.phrases_words import word_set
 from service.planner.plan_text import FacetSpan
-from service.planner.queries import FUNCTION_WORDS
-from service.planner.question import Question, Word
+from service.planner.queries import FUNCTION_WORDS, UNSEARCHED
+from service.planner.question import Question
 from service.planner.spelling import words as word_list
 
+# Facets of which a thing has one value: a later one replaces it, unless it is added.
+REPLACED = frozenset(("brand", "line", "model", "color", "size", "material", "count", "audience", "condition"))
 _TURNS = word_set("turns")  # words that turn a conversation; those before a wish are no part of it
 _LEADS = _TURNS | word_set("turn.leads")  # words that lead on from there: "make it a"
+_BESIDE = _LEADS | FUNCTION_WORDS | lists.FILLERS | lists.TALK | lists.NEGATIONS  # words that say nothing of a thing
 _UNITS = lists.SIZE_UNITS | lists.COUNT_UNITS | word_set("price.unit")
 _LABELS = frozenset(("size", "sizes", "sz", "age", "aged", "us", "uk"))
+_YEAR = re.compile(r"(?:19[5-9]|20[0-3])\d")
+_DIGITS = re.compile(r"\d+")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _ENDS = frozenset(("old", "olds"))  # "a 5 year old"
 _DECLINES = frozenset(("nah", "nope"))  # they decline what was, not what follows: "nah black instead"
+_PROPOSES = (("what", "about"), ("how", "about"))
+_KINDS = {
+    "color": lists.COLORS,
+    "material": lists.MATERIALS,
+    "audience": lists.AUDIENCES,
+    "size": lists.SIZES | word_set("turn.sizes"),
+}
+_MOST_WISHES = 3  # words of a wish that the model did not label; more tell a story
+_LONGEST_KEYWORDS = 8  # words of an utterance that names a thing and tells no story
 # What takes a wish back without a refusal: "remove logitech", "it doesn't have to be waterproof".
 _TAKES_BACK = re.compile(
     r"\b(?:(?:remove|drop|scrap|forget(?: about)?|lose|ditch|skip|never ?mind|leave out)(?: the)?"
     r"|(?:doesn'?t|does not|don'?t|do not|needn'?t|need not)(?: really| actually)?(?: (?:have|need|got) to)? be)"
     r" (?P<words>.+?)(?: (?:bit|part|thing|please|pls|anymore|any more|then|now|after all|though|tho))*[.!]*$"
 )
-_KINDS = {"color": lists.COLORS, "material": lists.MATERIALS}
+# What takes a refusal back: "chocolate is fine actually".
+_ALLOWS = re.compile(
+    r"(?P<words>[^,.!?]{2,40}?)(?: (?:is|are|would be)|'s)(?: also| still| actually)? "
+    r"(?:ok|okay|fine|alright|all right|good|no problem)\b"
+)
 
 
-def without_turns(spans: list[FacetSpan], question: Question, replaceable: frozenset[str]) -> list[FacetSpan]:
-    """Return spans whose words turn nothing: those of the newest utterance begin with what is wanted.
+class FollowUp:
+    """The newest utterance against those before it; nothing changes where there are none."""
 
-    A single word that the word list knows as another of the `replaceable` facets, and that a span of before has, is
-    of that facet: "what about lg" is no size.
-    """
-    newest = len(question.utterances) - 1
-    if not newest:
-        return spans
-    before = {span.facet for span in spans if question.words[span.first].utterance < newest}
-    found = []
-    for span in spans:
-        if question.words[span.first].utterance == newest:
-            is_declined = span.refused and question.words[span.first].text in _DECLINES
-            first = span.first if span.refused and not is_declined else _after_turns(span, question.words)
-            if not span.refused and all(_is_beside(question.words[index].text) for index in span.indices):
-                continue
-            text = question.words[span.last].text
-            kind = next((facet for facet, texts in _KINDS.items() if text in texts), "")
-            facet = kind or word_list().facets.get(text, "")
-            is_other = first == span.last and facet in replaceable and (kind != "" or facet in before)
-            found.append(
-                replace(
-                    span, first=first, facet=facet if is_other else span.facet, refused=span.refused and not is_declined
-                )
-            )
-        else:
-            found.append(span)
-    return found
+    def __init__(self, question: Question, taken: frozenset[int], facets: Collection[str]) -> None:
+        """Take the words of closed phrases, `taken`, and the vocabulary's facets."""
+        self._question = question
+        self._words = question.words
+        self._taken = taken
+        self._facets = facets
+        self._newest = len(question.utterances) - 1
+        self._text = question.text.lower().replace("’", "'") if self._newest else ""
+        self._before = [i for i, word in enumerate(self._words) if word.utterance < self._newest]
+        self._own = [i for i, word in enumerate(self._words) if word.utterance == self._newest and self._newest]
+
+    def replaced(self) -> frozenset[int]:
+        """Return words that count no more: of before, and of the newest utterance where it only takes some back."""
+        lifted = self._lifted()
+        gone = {index for index in self._before if lifted and _facet_of(self._words[index].text) in lifted}
+        return self._taken_back().union(gone, self._outdone())
+
+    def refused(self, texts: Collection[str]) -> frozenset[int]:
+        """Return the words of before that the newest utterance refuses: "freestanding, not integrated"."""
+        refused = set(texts) - FUNCTION_WORDS
+        return frozenset(index for index in self._before if self._words[index].text in refused)
+
+    def allowed(self) -> frozenset[str]:
+        """Return the words of what was refused before and is fine now."""
+        match = _ALLOWS.search(self._text)
+        return frozenset(match["words"].split()) if match else frozenset()
+
+    def turned(self, spans: Sequence[FacetSpan]) -> list[FacetSpan]:
+        """Return spans of which those of the newest utterance begin with what is wanted, and have its facet.
+
+        A single word that the word list knows as another facet, which a span of before has, is of that facet: "what
+        about lg" is no size.
+        """
+        if not self._newest:
+            return list(spans)
+        lifted = self._lifted()
+        before = {span.facet for span in spans if span.first not in self._own}
+        kept = (span for span in spans if span.refused or span.first in self._own or span.facet not in lifted)
+        turned = (self._turned(span, before) if span.first in self._own else span for span in kept)
+        return [span for span in turned if span is not None]
+
+    def _turned(self, span: FacetSpan, before: set[str]) -> FacetSpan | None:
+        texts = [self._words[index].text for index in span.indices]
+        is_refused = span.refused and texts[0] not in _DECLINES and self._two_before(span.first) not in _PROPOSES
+        if is_refused:
+            return span
+        if _LEADS.issuperset(texts):
+            return None
+        lead = 0
+        while texts[lead] in _LEADS:
+            lead += 1
+        first = span.first + lead if not _TURNS.isdisjoint(texts[:lead]) else span.first
+        facet = _facet_of(texts[-1])
+        is_other = facet in REPLACED and facet in self._facets and (facet in _KINDS or facet in before)
+        return replace(span, first=first, facet=facet if is_other and first == span.last else span.facet, refused=False)
+
+    def _two_before(self, index: int) -> tuple[str, ...]:
+        return tuple(word.text for word in self._words[max(0, index - 2) : index])
+
+    def wishes(self, spans: Iterable[FacetSpan], gone: frozenset[int]) -> list[FacetSpan]:
+        """Return spans of what the newest utterance wants and the model did not label: "she's in a 5 now"."""
+        if self.allowed() or self._lifted() or self._taken_back():
+            return []  # it only takes something back
+        spans = list(spans)
+        named = {index for span in spans for index in span.indices} | gone | self._taken
+        refusal = min((i for i in self._own if self._words[i].text in lists.NEGATIONS), default=len(self._words))
+        free = [i for i in self._own if i not in named and i < refusal and self._words[i].text not in _BESIDE]
+        wants = any(span.first in self._own and not span.refused for span in spans)
+        is_priced = bool(self._taken) and any(self._words[i].text.isdigit() for i in free)  # it may be another price
+        if wants or is_priced or len(free) > _MOST_WISHES or not self._taken.isdisjoint(self._own):
+            free = [i for i in free if any(self._words[i].text in texts for texts in _KINDS.values())]
+        runs = [[i for _, i in run] for _, run in groupby(enumerate(free), key=lambda pair: pair[1] - pair[0])]
+        found = (FacetSpan(self._wished(run), run[0], run[-1]) for run in runs)
+        return [span for span in found if span.facet in self._facets]
+
+    def _wished(self, run: Sequence[int]) -> str:
+        texts = [self._words[index].text for index in run]
+        if any(text[0].isdigit() for text in texts):
+            return "size"
+        facet = _facet_of(texts[-1])
+        return facet if facet in REPLACED else "feature"
+
+    def standing(self, spans: Sequence[FacetSpan], first: int, cut: frozenset[int]) -> list[int]:
+        """Return the words of before, from utterance `first` on, that still stand and that no span has.
+
+        `cut` are words that count no more. A value is out where a later utterance wants another of its facet.
+        """
+        named = {index for span in spans for index in span.indices} | cut
+        later = {(span.facet, self._words[span.first].utterance) for span in spans if not span.refused}
+        cut_texts = {self._words[index].text for index in cut if self._words[index].utterance > first}
+        units = {self._unit(i) for i in self._own if _NUMBER.match(self._words[i].text) and i not in self._taken}
+        found = []
+        for index in self._before:
+            word = self._words[index]
+            facet = _kind_of(word.text) or ("brand" if _facet_of(word.text) == "brand" else "")
+            if (
+                word.utterance >= first
+                and index not in named
+                and word.text not in UNSEARCHED | cut_texts
+                and word.text[0].isalnum()
+                and not (_NUMBER.match(word.text) and self._unit(index) in units)
+                and not any(wanted == facet and utterance > word.utterance for wanted, utterance in later)
+                and self._is_keywords(word.utterance)
+            ):
+                found.append(index)
+        return [i for i in found if self._words[i].text not in _LABELS or i + 1 in found]
+
+    def _is_keywords(self, utterance: int) -> bool:
+        text = self._question.utterances[utterance].lower()
+        return len(text.split()) <= _LONGEST_KEYWORDS and not lists.CONVERSATIONAL.search(text)
+
+    def _lifted(self) -> set[str]:
+        return {facet for facet, pattern in lists.LIFTS.items() if pattern.search(self._text)}
+
+    def _taken_back(self) -> frozenset[int]:
+        """Return the words of before that are taken back, and those that say so."""
+        match = _TAKES_BACK.search(self._text)
+        if match is None:
+            return frozenset()
+        saying = [index for index in self._own if self._words[index].end > match.start()]
+        back = {self._words[index].text for index in self._own if self._words[index].start >= match.start("words")}
+        before = {index: self._words[index].text for index in self._before}
+        if not back <= set(before.values()) or back.issuperset(set(before.values()) - FUNCTION_WORDS):
+            return frozenset()
+        return frozenset((*saying, *(index for index, text in before.items() if text in back)))
+
+    def _outdone(self) -> frozenset[int]:
+        """Return the words of before that another value of their kind replaces.
+
+        A number with a unit replaces the only one of that unit. Where nothing else is said, a bare number replaces the
+        only number, and a color or a material those of before.
+        """
+        words = self._words
+        said = [i for i in self._own if i not in self._taken and words[i].text not in _BESIDE]
+        before = [i for i in self._before if i not in self._taken]
+        for texts in _KINDS.values():
+            if said and all(words[i].text in texts for i in said):
+                return frozenset(i for i in before if words[i].text in texts)
+        numbers = [i for i in said if _NUMBER.match(words[i].text)]
+        if len(numbers) != 1:
+            return frozenset()
+        others = [i for i in before if _NUMBER.match(words[i].text)]
+        unit = self._unit(numbers[0], [self._after(i) for i in others])
+        if unit:
+            others = [i for i in others if self._unit(i, [unit]) == unit]
+        elif self._taken or not set(said) <= set(self._measure(numbers[0])):
+            return frozenset()  # beside a price, a bare number may be another price
+        return frozenset(self._measure(others[0], unit)) if len(others) == 1 else frozenset()
+
+    def _unit(self, index: int, others: Collection[str] = ()) -> str:
+        """Return the unit of a number in the singular, empty for none; what follows another number is one too."""
+        text = self._words[index].text
+        if _YEAR.fullmatch(text):
+            return "year"
+        match = _NUMBER.match(text)
+        attached = _DIGITS.sub("", text[match.end() if match else 0 :]).strip("-\"'”’.")  # "5w30" and "5w40" are alike
+        after = self._after(index)
+        return attached.removesuffix("s") or (after.removesuffix("s") if after in _UNITS or after in others else "")
+
+    def _after(self, index: int) -> str:
+        word, following = self._words[index], self._words[index + 1 : index + 2]
+        return following[0].text if following and following[0].utterance == word.utterance else ""
+
+    def _measure(self, index: int, unit: str = "") -> Iterator[int]:
+        """Yield a number with its label and unit: "size 8", "65 inch", "5 year old"."""
+        if index and self._after(index - 1) and self._words[index - 1].text in _LABELS:
+            yield index - 1
+        yield index
+        after = self._after(index)
+        if after and (after in _UNITS or after.removesuffix("s") == unit):
+            yield index + 1
+            if self._after(index + 1) in _ENDS:
+                yield index + 2
 
 
-def _after_turns(span: FacetSpan, words: tuple[Word, ...]) -> int:
-    """Return where a span begins after words that turn the conversation, if one of them surely does."""
-    end = span.first
-    while end <= span.last and words[end].text in _LEADS:
-        end += 1
-    is_turn = any(words[index].text in _TURNS for index in range(span.first, end))
-    return end if is_turn and end <= span.last else span.first
+def _facet_of(text: str) -> str:
+    """Return the facet that the word lists know a word by; empty for none."""
+    return _kind_of(text) or word_list().facets.get(text, "")
 
 
-def wanted_no_more(spans: list[FacetSpan], question: Question) -> list[FacetSpan]:
-    """Return the wanted spans of before that the newest utterance refuses in every word, or whose facet it lifts."""
-    newest = len(question.utterances) - 1
-    text = question.text.lower().replace("’", "'")
-    lifted = {facet for facet, pattern in lists.LIFTS.items() if newest and pattern.search(text)}
-    is_new = [question.words[span.first].utterance == newest for span in spans]
-    refused = [_content(s, question) for s, new in zip(spans, is_new, strict=True) if new and s.refused]
-    return [
-        span
-        for span, new in zip(spans, is_new, strict=True)
-        if not new
-        and not span.refused
-        and (span.facet in lifted or any(_content(span, question) <= words for words in refused))
-    ]
-
-
-def taken_back(question: Question) -> frozenset[int]:
-    """Return the words of before that the newest utterance takes back, and those of it that say so."""
-    newest = len(question.utterances) - 1
-    match = _TAKES_BACK.search(question.text.lower().replace("’", "'"))
-    if not newest or match is None:
-        return frozenset()
-    own = [index for index, word in enumerate(question.words) if word.utterance == newest]
-    saying = [index for index in own if question.words[index].end > match.start()]
-    back = {question.words[index].text for index in own if question.words[index].start >= match.start("words")}
-    before = {index: word.text for index, word in enumerate(question.words) if word.utterance < newest}
-    is_all = back.issuperset(set(before.values()) - FUNCTION_WORDS)
-    if not back <= set(before.values()) or is_all:
-        return frozenset()
-    return frozenset((*saying, *(index for index, text in before.items() if text in back)))
-
-
-def _content(span: FacetSpan, question: Question) -> set[str]:
-    texts = {question.words[index].text for index in span.indices}
-    return texts - FUNCTION_WORDS - lists.GOVERNORS or texts
-
-
-def replaced_words(question: Question, taken: frozenset[int]) -> frozenset[int]:
-    """Return the words of before that the newest utterance replaces by another of their kind.
-
-    A number with a unit replaces the only one of that unit. Where nothing else is said, a bare number replaces the only
-    number, and a color or a material those of before.
-
-    `taken` are words of prices and other closed phrases, which are no numbers of a thing.
-    """
-    newest = len(question.utterances) - 1
-    words = question.words
-    said = [index for index, word in enumerate(words) if word.utterance == newest and index not in taken]
-    said = [index for index in said if not _is_beside(words[index].text)] if newest else []
-    if not said:
-        return frozenset()
-    before = [index for index, word in enumerate(words) if word.utterance < newest and index not in taken]
-    for kind in _KINDS.values():
-        if all(words[index].text in kind for index in said):
-            return frozenset(index for index in before if words[index].text in kind)
-    numbers = [index for index in said if _NUMBER.match(words[index].text)]
-    if len(numbers) != 1:
-        return frozenset()
-    unit = _unit(numbers[0], words)
-    if not unit and not set(said) <= set(_measure(numbers[0], words)):
-        return frozenset()
-    others = [index for index in before if _NUMBER.match(words[index].text)]
-    others = [index for index in others if not unit or _unit(index, words) == unit]
-    is_clear = len(others) == 1 and (unit or not taken)  # beside a price, a bare number may be another price
-    return frozenset(_measure(others[0], words)) if is_clear else frozenset()
-
-
-def _is_beside(text: str) -> bool:
-    """Tell whether a word is beside the point of an utterance that turns around what was said before."""
-    return text in _LEADS or text in FUNCTION_WORDS or text in lists.FILLERS or text in lists.TALK
-
-
-def _unit(index: int, words: tuple[Word, ...]) -> str:
-    """Return the unit of a number, in the singular; empty for a bare number."""
-    attached = words[index].text[_number_length(words[index].text) :].strip("-\"'”’")
-    if attached:
-        return attached.removesuffix("s")
-    after = next(iter(_following(index, words)), None)
-    return words[after].text.removesuffix("s") if after is not None and words[after].text in _UNITS else ""
-
-
-def _number_length(text: str) -> int:
-    match = _NUMBER.match(text)
-    return match.end() if match else 0
-
-
-def _measure(index: int, words: tuple[Word, ...]) -> Iterator[int]:
-    """Yield a number with its label and unit: "size 8", "65 inch", "5 year old"."""
-    if index and words[index - 1].utterance == words[index].utterance and words[index - 1].text in _LABELS:
-        yield index - 1
-    yield index
-    for after in _following(index, words):
-        if words[after].text not in (_UNITS if after == index + 1 else _ENDS):
-            break
-        yield after
-
-
-def _following(index: int, words: tuple[Word, ...]) -> range:
-    """Return the next two words of the utterance, fewer at its end."""
-    end = index + 1
-    while end < min(len(words), index + 3) and words[end].utterance == words[index].utterance:
-        end += 1
-    return range(index + 1, end)
+def _kind_of(text: str) -> str:
+    """Return the facet of the closed lists that has a word; empty for none."""
+    return next((facet for facet, texts in _KINDS.items() if text in texts), "")

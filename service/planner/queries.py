@@ -4,7 +4,7 @@ The first is strict, the next corrects its spelling, and the last is wider and k
 several things has its own.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from service.planner.fallback_words import COLORS, COMPARING, JOINS, MATERIALS, QUESTION_VERBS
 from service.planner.phrases_text import without
@@ -19,9 +19,10 @@ NAMING_FACETS = ("type", "brand", "line", "model")  # facets that name a thing; 
 # Intents that ask about products: words of refusal state facts there ("does it work without wifi").
 QUESTIONS = ("ask_product", "advise")
 FUNCTION_WORDS = word_set("function")
-_UNSEARCHED = FUNCTION_WORDS | word_set("unsearched")
-_ARTICLES = ("a", "an", "the", "some")
-_PARTING = JOINS | COMPARING | QUESTION_VERBS  # between several things, and what is asked about them
+UNSEARCHED = FUNCTION_WORDS | word_set("unsearched")
+_ARTICLES = ("a", "an", "the", "some", "my", "our", "your")
+_LINKS = ("of", "for", "with")
+_PARTING = JOINS | COMPARING | QUESTION_VERBS | word_set("parting")  # what several things end at
 _MARKS = ",.?!;:()\"'"
 _MOST_ASKED_WORDS = 8
 
@@ -42,17 +43,25 @@ class Queries:
     """Writes the queries of a plan about products."""
 
     def __init__(
-        self, question: Question, draft: PlanDraft, spans: list[FacetSpan], first: int, cut: frozenset[int]
+        self,
+        question: Question,
+        draft: PlanDraft,
+        spans: list[FacetSpan],
+        first: int,
+        cut: frozenset[int],
+        standing: Sequence[int],
     ) -> None:
         """Take the plan's `spans`, the `first` utterance in force, and words to leave out, `cut`: no part of a thing.
 
-        The model's own spans, in `draft`, say what is named and yet replaced.
+        The model's own spans, in `draft`, say what is named and yet replaced. `standing` are words of before that no
+        span has and that still tell what is wanted.
         """
         self._question = question
         self._words = question.words
         self._draft = draft
         self._spans = spans
         self._first = first
+        self._standing = standing
         self._cut = cut
         self._named = {index for span in draft.spans for index in span.indices} | cut
         self._newest = len(question.utterances) - 1
@@ -63,15 +72,15 @@ class Queries:
         return distinct([strict, correct(strict)])
 
     def _continued(self, spans: Iterable[FacetSpan]) -> Iterator[int]:
-        """Yield words right after what names one of several things, and after its "of": a "ream of a4"."""
+        """Yield words right after what names one of several things, and after its "of" or "for": a "ream of a4"."""
         for span in spans:
-            index, is_of = span.last + 1, False
+            index, is_link = span.last + 1, False
             while span.part and index < len(self._words) and self._adjoins(index - 1) and index not in self._named:
                 text = self._words[index].text
-                is_of = text == "of" or (is_of and text in _ARTICLES)
-                if not is_of and (text in _UNSEARCHED or text in _PARTING):
+                is_link = text in _LINKS or (is_link and text in _ARTICLES)
+                if not is_link and (text in UNSEARCHED or text in _PARTING):
                     break
-                if not is_of:
+                if not is_link:
                     yield index
                 index += 1
 
@@ -83,7 +92,7 @@ class Queries:
         if self._draft.mode == "keyword" and is_alone:
             strict = self._rest(self._newest)
         elif names:
-            strict = self._kept(wanted, (*self._numbers(), *self._modifiers(names), *self._governed()))
+            strict = self._kept(wanted, (*self._numbers(), *self._modifiers(names), *self._governed(), *self._standing))
         else:
             strict = " ".join(filter(None, map(self._content, range(self._first, self._newest + 1))))
         strict = strict or self._kept(wanted) or self._question.text.lower()
@@ -95,16 +104,11 @@ class Queries:
     def _numbers(self) -> Iterator[int]:
         """Yield words with a number that no span names: "toys for a 3 year old" are for that age."""
         words = self._words
-        is_alone = self._first == self._newest
-        gone = self._cut if is_alone else self._named
-        if not is_alone and any(word.text[0].isdigit() for word in self._question.own_words):
-            return  # it restates a price, or replaces one of these
+        gone = self._cut if self._first == self._newest else range(len(words))
         for index, word in enumerate(words):
-            if index not in gone and word.text[0].isdigit() and word.utterance >= self._first:
+            if index not in gone and word.text[0].isdigit() and word.utterance == self._newest:
                 end = index + 1
-                while end < min(len(words), index + 3) and self._adjoins(end - 1) and end not in gone:
-                    if words[end].text in FUNCTION_WORDS:
-                        break
+                while end < min(len(words), index + 3) and end not in gone and words[end].text not in FUNCTION_WORDS:
                     end += 1
                 yield from range(index, end)
 
@@ -117,7 +121,7 @@ class Queries:
             index = span.first - 1
             while index >= 0 and index not in self._named and self._adjoins(index):
                 text = self._words[index].text
-                if text in _UNSEARCHED or not text.isalpha() or (self._newest and not _tells_kind(text)):
+                if text in UNSEARCHED or not text.isalpha() or (self._newest and not _tells_kind(text)):
                     break
                 yield index
                 index -= 1
@@ -135,7 +139,7 @@ class Queries:
             if words[at].text == "with" and own[0] <= at < own[-1]:
                 rest = [index for index in range(at + 1, own[-1] + 1) if words[index].text not in _ARTICLES]
                 for index in rest[:2]:
-                    if index in self._named or words[index].text in _UNSEARCHED:
+                    if index in self._named or words[index].text in UNSEARCHED:
                         break
                     yield index
 
@@ -146,7 +150,7 @@ class Queries:
 
     def _content(self, utterance: int) -> str:
         words = (word.strip(_MARKS) for word in self._rest(utterance).split())
-        return " ".join(word for word in words if word and word not in _UNSEARCHED)
+        return " ".join(word for word in words if word and word not in UNSEARCHED)
 
     def _rest(self, utterance: int) -> str:
         """Return an utterance without the words to leave out, as a person would type what remains."""
