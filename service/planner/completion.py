@@ -97,7 +97,8 @@ class _Products:
                     spans += _runs(replace(span, refused=(span.refused and not is_name) or is_refused), left)
         spans = [span for span in spans if not self._is_empty(span)]
         turned = self._follow_up.turned(spans) if self._turns() else spans
-        return turned + (self._follow_up.wishes(turned, self._gone | refused | dropped) if self._turns() else [])
+        told = self._gone.union(index for refusal in self._refusals for index in refusal.words)
+        return turned + (self._follow_up.wishes(turned, told) if self._turns() else [])
 
     def _is_function(self, indices: Iterable[int]) -> bool:
         return FUNCTION_WORDS.issuperset(self._question.words[index].text for index in indices)

@@ -13,7 +13,8 @@ from service.planner import fallback_words as lists
 from service.planner.phrases_words import word_set
 from service.planner.plan_text import FacetSpan
 from service.planner.queries import FUNCTION_WORDS, UNSEARCHED
-from service.planner.question import Question
+from service.planner.question import Question, Word
+from service.planner.spelling import is_known
 from service.planner.spelling import words as word_list
 
 # Facets of which a thing has one value: a later one replaces it, unless it is added.
@@ -116,6 +117,8 @@ class FollowUp:
         """Return spans of what the newest utterance wants and the model did not label: "she's in a 5 now"."""
         if self.allowed() or self._lifted() or self._taken_back():
             return []  # it only takes something back
+        if lists.QUESTION_START.search(self._text) and self._two_before(self._own[0] + 2) not in _PROPOSES:
+            return []
         spans = list(spans)
         named = {index for span in spans for index in span.indices} | gone | self._taken
         refusal = min((i for i in self._own if self._words[i].text in lists.NEGATIONS), default=len(self._words))
@@ -154,11 +157,15 @@ class FollowUp:
                 and word.text not in UNSEARCHED | cut_texts
                 and word.text[0].isalnum()
                 and not (_NUMBER.match(word.text) and self._unit(index) in units)
-                and not any(wanted == facet and utterance > word.utterance for wanted, utterance in later)
+                and not any(utterance > word.utterance and self._is_out(word, facet, w) for w, utterance in later)
                 and self._is_keywords(word.utterance)
             ):
                 found.append(index)
         return [i for i in found if self._words[i].text not in _LABELS or i + 1 in found]
+
+    def _is_out(self, word: Word, facet: str, wanted: str) -> bool:
+        """Tell whether a later value of the `wanted` facet replaces a word: an unknown one may have been the brand."""
+        return wanted == facet or (wanted == "brand" and not is_known(word.text))
 
     def _is_keywords(self, utterance: int) -> bool:
         text = self._question.utterances[utterance].lower()

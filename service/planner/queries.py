@@ -73,11 +73,14 @@ class Queries:
 
     def _continued(self, spans: Iterable[FacetSpan]) -> Iterator[int]:
         """Yield words right after what names one of several things, and after its "of" or "for": a "ream of a4"."""
+        links = (
+            ("of",) if self._draft.intent == "compare_products" else _LINKS
+        )  # "a or b for reading": both are for that
         for span in spans:
             index, is_link = span.last + 1, False
             while span.part and index < len(self._words) and self._adjoins(index - 1) and index not in self._named:
                 text = self._words[index].text
-                is_link = text in _LINKS or (is_link and text in _ARTICLES)
+                is_link = text in links or (is_link and text in _ARTICLES)
                 if not is_link and (text in UNSEARCHED or text in _PARTING):
                     break
                 if not is_link:

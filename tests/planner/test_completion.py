@@ -95,6 +95,13 @@ def test_facet_values_are_the_shoppers_own_spelling_and_come_once() -> None:
         # A name may hold such words, and a question states them.
         ("no show socks", " find Type no show socks Any", {"type": ["no show socks"]}, {}, "no show socks"),
         ("no cry sauce", " find Type no cry sauce Any", {"type": ["no cry sauce"]}, {}, "no cry sauce"),
+        ("not your mother's shampoo", " find Not Theme your mother's Type shampoo Any",
+         {"theme": ["your mother's"], "type": ["shampoo"]}, {}, "not your mother's shampoo"),
+        ("can't live without coffee mug", " find Not Type coffee Type mug Any", {"type": ["coffee", "mug"]}, {},
+         "can't live without coffee mug"),
+        # What a shopper cannot stand is refused even where advice is asked.
+        ("I hate lavender, which soap suits", " Advice Type soap Any", {"type": ["soap"]}, {"color": ["lavender"]},
+         "soap suits"),
         ("does the tv work without wifi", " Ask answers Type tv Any", {"type": ["tv"]}, {}, "tv work without wifi"),
         ("get some sleep without noise", " Find Any", {}, {}, "sleep without noise"),
     ],
@@ -121,6 +128,24 @@ def test_what_one_part_refuses_another_may_want() -> None:
     assert [part.queries for part in plan.parts] == [["coat"], ["hat"]]
     plan = plan_of(" find Not Type hat And Type coat And Type hat Any", "no hat, coat and hat")
     assert [bool(part.queries) for part in plan.parts] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "queries"),
+    [
+        ("printer ink hp 305 and a ream of a4", " find And Type printer ink And Type ream Any",
+         ["printer ink hp 305", "ream a4"]),
+        ("shampoo for curly hair and a comb", " find And Type shampoo And Type comb Any",
+         ["shampoo curly hair", "comb"]),
+        ("guitar strap and picks please", " find And Type guitar strap And Type picks Any", ["guitar strap", "picks"]),
+        ("kindle paperwhite or kobo for reading?", " Compare And Brand kindle And Brand kobo Any",
+         ["kindle paperwhite", "kobo"]),
+        ("pampers against huggies, which is best", " compare And Brand pampers And Brand huggies And Brand which Any",
+         ["pampers", "huggies"]),
+    ],
+)  # fmt: skip
+def test_a_part_is_searched_for_in_the_shoppers_words(query: str, text: str, queries: list[str]) -> None:
+    assert plan_of(text, query).queries == queries
 
 
 def test_one_price_at_the_end_is_for_all_things() -> None:

@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given
 
+from service.planner.completion import complete_plan
 from service.planner.fallback import fallback_draft, fallback_plan, second_look
 from service.planner.plan import Plan
 from service.planner.plan_text import parse, render
@@ -89,6 +90,12 @@ def test_a_follow_up_changes_what_it_names_and_keeps_the_rest() -> None:
     ("query", "text", "intent"),
     [
         ("is there life on mars", " Other", "out_of_scope"),
+        ("who made the barbie movie", " Other", "out_of_scope"),
+        ("how do i wash a canada goose parka", " Other", "ask_product"),
+        ("the mixer turned up smashed to bits", " Other", "returns_refunds"),
+        ("any deals on car seats?", " Policy", "find_product"),
+        ("do you price match prams", " Policy", "policy_help"),
+        ("weber spirit or napoleon rogue, which one for five", " Advice Type spirit Any", "compare_products"),
         ("when will i see my refund", " Other", "returns_refunds"),
         ("who wrote hamlet", " Other", "out_of_scope"),
         ("thanks a lot", " Other", "out_of_scope"),
@@ -131,6 +138,23 @@ def test_what_is_compared_by_rule(query: str, things: list[str] | None) -> None:
     assert plan.intent == "compare_products"
     assert len(plan.parts) == 2
     assert things is None or [part.queries[0] for part in plan.parts] == things
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "things"),
+    [
+        ("oil filter and air filter", " find Type oil filter and air filter Any", ["oil filter", "air filter"]),
+        ("bird feeder, bird bath and suet balls for the garden", " find Foreign", None),
+        ("salt and pepper grinder", " find Type salt and pepper grinder Any", []),
+        ("baby monitor with camera and audio", " find Type baby monitor Feature with camera and audio Any", []),
+    ],
+)
+def test_several_things_that_a_model_overlooks(query: str, text: str, things: list[str] | None) -> None:
+    question = Question.parse(query)
+    draft = second_look(parse(text, question, VOCABULARY), question, VOCABULARY)
+    parts = [part.queries[0] for part in complete_plan(draft, question, VOCABULARY).parts]
+    assert not draft.foreign
+    assert len(parts) > 1 if things is None else parts == things
 
 
 @pytest.mark.parametrize("query", ["hiya", "lol ok bye then", "hope ur well"])

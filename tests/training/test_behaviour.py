@@ -183,12 +183,12 @@ def test_the_data_is_small_enough_to_commit() -> None:
 def test_no_row_is_near_identical_to_a_judged_case(made: list[Row]) -> None:
     """By the newest utterance, and by the whole conversation."""
     near = [row for row in made if any(map(is_near, texts_of(row)))]
-    assert not near, f"list these in left_out.txt or reword their lines: {[(row.newest_digest, row.key) for row in near]}"
+    assert not near, f"list in left_out.txt, or reword their lines: {[(row.newest_digest, row.key) for row in near]}"
 
 
 def test_no_row_has_the_words_of_a_judged_case(made: list[Row]) -> None:
     same = [row for row in made if any(map(has_the_same_words, texts_of(row)))]
-    assert not same, f"list these in left_out.txt or reword their lines: {[(row.newest_digest, row.key) for row in same]}"
+    assert not same, f"list in left_out.txt, or reword their lines: {[(row.newest_digest, row.key) for row in same]}"
 
 
 def texts_of(row: Row) -> set[str]:
