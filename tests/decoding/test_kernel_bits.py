@@ -32,8 +32,8 @@ from service.weights.model_folder import LoadedModel, load_model
 from tests.decoding.kernel_calls import ARM64_SYSTEM, QEMU, KernelCalls
 
 DRAWN_MODEL = "142d23e159a962ed9b5bc7bbd60c207d323ea323535ac3a847768f6fddd98fa9"
-SHIPPED_MODEL = "2bfd3339dc95e61a069400892731d59aad8a8ad96b14d812b2a68ce732fd6ca2"
-PLANS_OF_DEV_QUESTIONS = "2d55aebd369e14e16cde647bc991e0835d573dea4d49aca09602604f31119772"
+SHIPPED_MODEL = "fcd2f3259ef3f5de87aa4c723b3472a12c6c4b06315279d2eb971df9e86cefb4"
+PLANS_OF_DEV_QUESTIONS = "6e83617847e9a05a8ceae2b026048dc73fbec55a032c01827a980712bf85ba83"
 ROTARY_ANGLES = "bda1ea8408d185875b4c0ab99e1bc2bfbcc79f63de2f85db75f45e171de24652"
 
 HERE = {target.kernel: target for target in targets_here()}
