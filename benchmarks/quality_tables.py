@@ -11,6 +11,9 @@ OTHER_WRITERS = {  # who had seen neither the planner nor the open cases; docs/t
     "second_cases": "cases by a second writer",
     "third_cases": "cases by a third writer",
     "fourth_cases": "cases by a fourth writer",
+    "fifth_cases": "cases by a fifth writer",
+    "sixth_cases": "cases by a sixth writer, half of them follow-ups",
+    "seventh_cases": "cases by a seventh writer",
 }
 _SCOPE = {
     "shop_out_of_scope": "another writer's shopping questions called out of scope",

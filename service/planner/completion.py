@@ -8,22 +8,21 @@ from typing import cast
 
 from service.planner.closed import Closed, Refused, Standing
 from service.planner.fallback_words import COLORS, MATERIALS, NEGATIONS
-from service.planner.follow_ups import REPLACED, FollowUp
-from service.planner.phrases import SpokenPrice
+from service.planner.follow_ups import FollowUp
 from service.planner.plan import MAX_PARTS, Mode, Part, Plan, Price, Rating
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.queries import FUNCTION_WORDS, NAMING_FACETS, QUESTIONS, Queries, content_query, distinct
 from service.planner.question import Question
+from service.planner.several import as_price, few_parts, of_things, part_price
 from service.planner.spelling import words as word_list
 from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 
-_ADDED = re.compile(r"^(?:and (?!in|for|size)|also|plus)\b|\b(?:also|as well|too|or)\b", re.IGNORECASE)
+_ADDED = re.compile(r"^(?:and (?!in|for|size)|also|plus)\b|\b(?:also|as well|or)\b|\btoo\W*$", re.IGNORECASE)
 # What takes back wishes about a facet, refusals included: "any brand is fine", "it doesn't have to be blue".
 _LIFTED = re.compile(r"\b(?:brands?|colou?rs?|materials?|sizes?|have to be|made of|filters?|all that|start over)\b")
 # Refused words that name no property of a product: "nothing more", "not so expensive".
 _UNNAMEABLE = FUNCTION_WORDS | frozenset("more less much many else expensive pricey crazy sure needed bad idea".split())
 _DISLIKES = frozenset(("hate", "hates", "stand", "dislike", "dislikes", "allergic", "intolerant"))
-_ASKING = frozenset(("which", "what", "who", "whats", "what's"))
 
 
 def complete_plan(draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> Plan:
@@ -54,7 +53,7 @@ class _Products:
         self._allowed = self._follow_up.allowed()
         self._refusals = [refusal for refusal in self._closed.refusals if not self._is_void(refusal)]
         self._gone = self._closed.taken | self._replaced_words()
-        self._spans = _few_parts(self._without_questions(self._unreplaced(self._settled())))
+        self._spans = few_parts(of_things(self._unreplaced(self._settled()), question.words))
         self._first = self._topic_start()
         self._spans += self._uncovered()
         cut = self._cut()
@@ -78,7 +77,7 @@ class _Products:
             is_shared = len({part.price for part in parts}) == 1
             queries = distinct((part.queries[0] for part in parts), MAX_PARTS)
             return fields | {"parts": parts, "queries": queries, "price": parts[0].price if is_shared else Price()}
-        return fields | {"queries": self._queries.of_question(), "price": _price(stands.price)}
+        return fields | {"queries": self._queries.of_question(), "price": as_price(stands.price)}
 
     def _settled(self) -> list[FacetSpan]:
         """Return the spans without words of closed phrases; those that a rule reads as refused are marked so."""
@@ -97,8 +96,8 @@ class _Products:
                     spans += _runs(replace(span, refused=(span.refused and not is_name) or is_refused), left)
         spans = [span for span in spans if not self._is_empty(span)]
         turned = self._follow_up.turned(spans) if self._turns() else spans
-        told = self._gone.union(index for refusal in self._refusals for index in refusal.words)
-        return turned + (self._follow_up.wishes(turned, told) if self._turns() else [])
+        told = {index for refusal in self._refusals for index in refusal.words}
+        return turned + (self._follow_up.wishes(turned, self._gone, told) if self._turns() else [])
 
     def _is_function(self, indices: Iterable[int]) -> bool:
         return FUNCTION_WORDS.issuperset(self._question.words[index].text for index in indices)
@@ -135,7 +134,7 @@ class _Products:
         newest = [span for span in spans if self._position(span.first)[0] == self._newest and not span.refused]
         if self._is_added() or any(span.part for span in spans):
             return spans
-        replaced = {span.facet for span in newest} & REPLACED
+        replaced = {span.facet for span in newest} & self._follow_up.replaced_facets()
         heads = {self._head(span) for span in newest} - {""}
         return [
             s for s in spans if s in newest or s.refused or (s.facet not in replaced and self._head(s) not in heads)
@@ -145,11 +144,6 @@ class _Products:
         """Return the last word of a description of several: a "regular fit" replaces a "slim fit"."""
         is_name = span.facet in NAMING_FACETS or span.first == span.last
         return "" if is_name else self._question.words[span.last].text
-
-    def _without_questions(self, spans: list[FacetSpan]) -> list[FacetSpan]:
-        """Return the spans without those of a question behind several things: "a or b, which leaks less"."""
-        asking = [span.part for span in spans if span.part > 1 and self._question.words[span.first].text in _ASKING]
-        return [span for span in spans if span.part not in asking]
 
     def _is_void(self, refusal: Refused) -> bool:
         """Tell whether a refusal is none: in a question, or where a name includes its words ("no show socks")."""
@@ -176,9 +170,10 @@ class _Products:
     def _topic_start(self) -> int:
         """Return the first utterance whose closed phrases are in force."""
         used = {self._question.words[span.first].utterance for span in self._spans}
-        if used - {self._newest} or any(not span.refused and span.facet in NAMING_FACETS for span in self._spans):
-            return min(used)
-        return 0
+        names = any(not span.refused and span.facet in NAMING_FACETS for span in self._spans)
+        names |= any(s.facet == "theme" and self._position(s.first)[0] != self._newest for s in self._spans)
+        is_lost = used == {self._newest} and self._follow_up.continues()
+        return min(used) if names and not is_lost else 0
 
     def _uncovered(self) -> list[FacetSpan]:
         """Return what rules read as refused and the model did not name."""
@@ -234,7 +229,7 @@ class _Products:
         for at, number in enumerate(numbers):
             spans = [span for span in self._spans if span.part in (0, number)]
             queries = self._queries.of_part(spans)
-            parts.append(Part(**self._values(spans), price=_part_price(stands, starts, at), queries=queries))
+            parts.append(Part(**self._values(spans), price=part_price(stands, starts, at), queries=queries))
         return parts
 
     def _position(self, index: int) -> tuple[int, int]:
@@ -263,25 +258,3 @@ def _runs(span: FacetSpan, indices: list[int]) -> list[FacetSpan]:
         else:
             spans.append(replace(span, first=index, last=index))
     return spans
-
-
-def _few_parts(spans: list[FacetSpan]) -> list[FacetSpan]:
-    """Number the parts that want something from 1, at most four; a single one is no part."""
-    parts = list(dict.fromkeys(span.part for span in spans if span.part and not span.refused))[:MAX_PARTS]
-    if len(parts) < 2:
-        return [replace(span, part=0) for span in spans]
-    return [replace(s, part=parts.index(s.part) + 1 if s.part else 0) for s in spans if s.part in (0, *parts)]
-
-
-def _part_price(stands: Standing, starts: list[tuple[int, int]], at: int) -> Price:
-    """Return the price said between this part and the next; one before or after all parts is for each of them."""
-    said = stands.prices
-    if len(said) == 1 and (said[0][0] > starts[-1] or said[0][0] < starts[0]):
-        return _price(said[0][1])
-    ends = [*starts[1:], (1 << 30, 0)]
-    inside = [price for position, price in said if starts[at] <= position < ends[at]]
-    return _price(inside[-1]) if inside else Price()
-
-
-def _price(phrase: SpokenPrice) -> Price:
-    return Price(min=phrase.min, max=phrase.max, currency=phrase.currency)

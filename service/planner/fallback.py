@@ -100,9 +100,9 @@ def _names_a_kind(question: Question) -> bool:
 
 
 def _may_be_several(draft: PlanDraft, question: Question) -> bool:
-    """Tell whether a model may have overlooked several things: it named none, or one kind with "and" inside."""
+    """Tell whether a model may have overlooked several things: it named none, or one kind with an "and"."""
     kinds = [span for span in draft.spans if span.facet == "type"]
-    inside = (question.words[index].text for span in kinds for index in range(span.first + 1, span.last))
+    inside = (question.words[index].text for span in kinds for index in span.indices)
     return not draft.spans or not lists.JOINS.isdisjoint(inside)
 
 

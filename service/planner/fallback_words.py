@@ -90,7 +90,7 @@ _ANY = (
     r"(?:forget(?: about)?|scrap|drop|remove|lose|ditch|skip|never ?mind) the|"
     r"which)"
 )
-_MATTERS = r"(?:doesn't|does not|isn't|is not|don't|can|could|needn't)\b.{0,12}\b(?:matter|important|be anything)"
+_MATTERS = r"(?:doesn'?t|does not|isn'?t|is not|don'?t|can|could|needn'?t)\b.{0,12}\b(?:matter|important|be anything)"
 LIFTS = {
     facet: re.compile(rf"\b{_ANY} (?:{name})\b|\b(?:{name})s? {_MATTERS}")
     for facet, name in (

@@ -8,6 +8,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
+from typing import Final
 
 from service.planner import fallback_words as lists
 from service.planner.phrases_words import word_set
@@ -18,17 +19,17 @@ from service.planner.spelling import is_known
 from service.planner.spelling import words as word_list
 
 # Facets of which a thing has one value: a later one replaces it, unless it is added.
-REPLACED = frozenset(("brand", "line", "model", "color", "size", "material", "count", "audience", "condition"))
+REPLACED: Final = frozenset(("brand", "line", "model", "color", "size", "material", "count", "audience", "condition"))
 _TURNS = word_set("turns")  # words that turn a conversation; those before a wish are no part of it
 _LEADS = _TURNS | word_set("turn.leads")  # words that lead on from there: "make it a"
 _BESIDE = _LEADS | FUNCTION_WORDS | lists.FILLERS | lists.TALK | lists.NEGATIONS  # words that say nothing of a thing
 _UNITS = lists.SIZE_UNITS | lists.COUNT_UNITS | word_set("price.unit")
 _LABELS = frozenset(("size", "sizes", "sz", "age", "aged", "us", "uk"))
 _YEAR = re.compile(r"(?:19[5-9]|20[0-3])\d")
-_DIGITS = re.compile(r"\d+")
-_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_DIGITS = re.compile(r"\d+(?:[.,/]\d+)*")
+_NUMBER = re.compile(r".*\d")
 _ENDS = frozenset(("old", "olds"))  # "a 5 year old"
-_DECLINES = frozenset(("nah", "nope"))  # they decline what was, not what follows: "nah black instead"
+_DECLINES = frozenset(("nah", "nope", "make", "change", "switch"))  # not what follows: "nah black", "no make it black"
 _PROPOSES = (("what", "about"), ("how", "about"))
 _KINDS = {
     "color": lists.COLORS,
@@ -38,6 +39,9 @@ _KINDS = {
 }
 _MOST_WISHES = 3  # words of a wish that the model did not label; more tell a story
 _LONGEST_KEYWORDS = 8  # words of an utterance that names a thing and tells no story
+_CONTINUES = re.compile(r"(?:(?:and|but|or|ok|okay|um|so|actually),? )*(?:with|without|in|same|instead)\b")
+# What says that the thing itself is another: "make it a ukulele", "wellies instead".
+_OTHER_THING = re.compile(r"\b(?:instead|i meant?|(?:make|change|switch) (?:it|that|them|this)?(?: to)?)\b")
 # What takes a wish back without a refusal: "remove logitech", "it doesn't have to be waterproof".
 _TAKES_BACK = re.compile(
     r"\b(?:(?:remove|drop|scrap|forget(?: about)?|lose|ditch|skip|never ?mind|leave out)(?: the)?"
@@ -64,6 +68,10 @@ class FollowUp:
         self._text = question.text.lower().replace("’", "'") if self._newest else ""
         self._before = [i for i, word in enumerate(self._words) if word.utterance < self._newest]
         self._own = [i for i, word in enumerate(self._words) if word.utterance == self._newest and self._newest]
+
+    def replaced_facets(self) -> frozenset[str]:
+        """Return the facets of which a later value replaces an earlier one."""
+        return REPLACED | {"type"} if _OTHER_THING.search(self._text) else REPLACED
 
     def replaced(self) -> frozenset[int]:
         """Return words that count no more: of before, and of the newest utterance where it only takes some back."""
@@ -113,20 +121,28 @@ class FollowUp:
     def _two_before(self, index: int) -> tuple[str, ...]:
         return tuple(word.text for word in self._words[max(0, index - 2) : index])
 
-    def wishes(self, spans: Iterable[FacetSpan], gone: frozenset[int]) -> list[FacetSpan]:
-        """Return spans of what the newest utterance wants and the model did not label: "she's in a 5 now"."""
+    def continues(self) -> bool:
+        """Tell whether the newest utterance cannot begin a topic, whatever it names: "with a floral print"."""
+        return _CONTINUES.match(self._text) is not None
+
+    def wishes(self, spans: Iterable[FacetSpan], gone: frozenset[int], refused: Collection[int]) -> list[FacetSpan]:
+        """Return spans of what the newest utterance wants and the model did not label: "she's in a 5 now".
+
+        Words that are `gone`, or come with or after words of a refusal, `refused`, say something else.
+        """
         if self.allowed() or self._lifted() or self._taken_back():
             return []  # it only takes something back
         if lists.QUESTION_START.search(self._text) and self._two_before(self._own[0] + 2) not in _PROPOSES:
             return []
         spans = list(spans)
         named = {index for span in spans for index in span.indices} | gone | self._taken
-        refusal = min((i for i in self._own if self._words[i].text in lists.NEGATIONS), default=len(self._words))
+        refusal = min((i for i in self._own if i in refused), default=len(self._words))
         free = [i for i in self._own if i not in named and i < refusal and self._words[i].text not in _BESIDE]
+        outdoes = [i for i in free if _NUMBER.match(self._words[i].text) and self._outdone()]
         wants = any(span.first in self._own and not span.refused for span in spans)
         is_priced = bool(self._taken) and any(self._words[i].text.isdigit() for i in free)  # it may be another price
         if wants or is_priced or len(free) > _MOST_WISHES or not self._taken.isdisjoint(self._own):
-            free = [i for i in free if any(self._words[i].text in texts for texts in _KINDS.values())]
+            free = [i for i in free if _kind_of(self._words[i].text) or i in outdoes]
         runs = [[i for _, i in run] for _, run in groupby(enumerate(free), key=lambda pair: pair[1] - pair[0])]
         found = (FacetSpan(self._wished(run), run[0], run[-1]) for run in runs)
         return [span for span in found if span.facet in self._facets]
@@ -146,7 +162,10 @@ class FollowUp:
         named = {index for span in spans for index in span.indices} | cut
         later = {(span.facet, self._words[span.first].utterance) for span in spans if not span.refused}
         cut_texts = {self._words[index].text for index in cut if self._words[index].utterance > first}
-        units = {self._unit(i) for i in self._own if _NUMBER.match(self._words[i].text) and i not in self._taken}
+        numbers = [i for i in self._own if _NUMBER.match(self._words[i].text) and i not in self._taken]
+        units = (
+            set() if self._outdone() else {self._unit(i) for i in numbers}
+        )  # which of several they replace is unsaid
         found = []
         for index in self._before:
             word = self._words[index]
@@ -207,6 +226,8 @@ class FollowUp:
             others = [i for i in others if self._unit(i, [unit]) == unit]
         elif self._taken or not set(said) <= set(self._measure(numbers[0])):
             return frozenset()  # beside a price, a bare number may be another price
+        elif len(others) > 1:
+            others = [i for i in others if i and self._words[i - 1].text in _LABELS]
         return frozenset(self._measure(others[0], unit)) if len(others) == 1 else frozenset()
 
     def _unit(self, index: int, others: Collection[str] = ()) -> str:
@@ -214,8 +235,7 @@ class FollowUp:
         text = self._words[index].text
         if _YEAR.fullmatch(text):
             return "year"
-        match = _NUMBER.match(text)
-        attached = _DIGITS.sub("", text[match.end() if match else 0 :]).strip("-\"'”’.")  # "5w30" and "5w40" are alike
+        attached = _DIGITS.sub("", text).strip("-\"'”’.")  # "5w30" and "5w40" are alike
         after = self._after(index)
         return attached.removesuffix("s") or (after.removesuffix("s") if after in _UNITS or after in others else "")
 

@@ -32,6 +32,7 @@ _SHORT: Final = 3  # tokens
 _LONGEST: Final = 24  # tokens of a phrase, hyphens included
 _FREE: Final = "free"
 _CANNOT: Final = frozenset("can't cannot cant couldn't couldnt".split())  # "can't live without coffee" refuses nothing
+_TURNS: Final = frozenset("make change switch wait sorry actually i i'm it's that's let's".split())
 _NEAR: Final = 6  # tokens
 MAX_DAYS: Final = 10  # "in 30 days" is no fast delivery
 
@@ -239,6 +240,8 @@ class _Reading:
         if self._words.at(first + length) in (",", ".", "!") and length == 1 and self._words.at(first) == "no":
             return first + length
         cue, before = self._words.at(first), self._words.at(first - 1)
+        if cue == "no" and self._words.at(first + length) in _TURNS:
+            return first + length  # "no, make that orange"
         if cue == "without" and not _CANNOT.isdisjoint(self._words.texts[max(0, first - _NEAR) : first]):
             self._names.append(self._words.span(first, min(first + length + 1, len(self._words.texts))))
             return first + length

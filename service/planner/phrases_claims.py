@@ -15,6 +15,7 @@ _WORTHS: Final = frozenset(("card", "cards", "certificate", "certificates", "vou
 _MOST_COUNTED = 99  # "up to 6 cables" counts, "up to 300 headphones" does not
 _LEAST_OR_LESS = 20
 _LEAST_SHORT_BOUND = 10  # "max 8" is hardly a price
+_LEAST_BEYOND_NAMES = 1000  # "iphone 15 max 512" is a phone, "ipad 64gb max 20k" a price
 _PLAIN_BOUNDS: Final = frozenset(("or less", "or under", "or below", "or cheaper", "or lower", "tops"))
 _LARGEST_SIZE = 60
 _LEAST_BARE_RANGE = 100  # "tv 300-500" is a price, "boys 10-12" is not
@@ -55,7 +56,7 @@ class Claims:
         if phrase.startswith(("max", "min")) and amount.value % 1 == 0:
             is_short = phrase in ("max", "min")
             is_name = before in _NAMES or (before not in BREAKS and any(character.isdigit() for character in before))
-            is_model = is_name or value < _LEAST_SHORT_BOUND
+            is_model = (is_name and value < _LEAST_BEYOND_NAMES) or value < _LEAST_SHORT_BOUND
             if is_short and is_model and words.at(amount.first)[:1].isdigit():
                 return follows_sum
             if first == 0 or before in BREAKS:

@@ -199,7 +199,7 @@ class _Reader:
         first, kind = at - match[0], match[1]
         while words.at(first - 1) in (":", "of", "price", "cost", "is", "be", "a", "the", "say", "like", "only"):
             outer = self._outer(first)
-            if outer is None:
+            if outer is None or kind == "price.between":
                 break
             first, kind = outer
         if kind.startswith("price.around") and (outer := self._outer(first)):

@@ -148,6 +148,20 @@ def test_a_part_is_searched_for_in_the_shoppers_words(query: str, text: str, que
     assert plan_of(text, query).queries == queries
 
 
+@pytest.mark.parametrize(
+    ("query", "text"),
+    [
+        ("strap and picks both in red", " find And Type strap And Type picks Color red Any"),
+        ("strap and picks, both for a 2012 focus", " find And Type strap And Type picks And Feature 2012 focus Any"),
+    ],
+)
+def test_what_is_said_of_both_is_shared(query: str, text: str) -> None:
+    plan = plan_of(text, query)
+    assert [part.facets["type"] for part in plan.parts] == [["strap"], ["picks"]]
+    assert plan.facets
+    assert all(plan.facets.items() <= part.facets.items() for part in plan.parts)
+
+
 def test_one_price_at_the_end_is_for_all_things() -> None:
     plan = plan_of(" find And Type desk And Type lamp Any", "desk and lamp under 50")
     assert [part.price.max for part in plan.parts] == [50, 50]

@@ -98,3 +98,25 @@ def test_a_story_before_the_thing_is_not_searched_for() -> None:
 
 def test_a_new_topic_keeps_nothing() -> None:
     assert plan_of(" find Type desk Any", "desk", "red 4 person tent").queries == ["desk"]
+
+
+@pytest.mark.parametrize(
+    ("history", "query", "text", "first"),
+    [
+        (["air force 1 size 9"], "10.5", " find Line air force Size 10.5 Any", "air force 1 10.5"),
+        (["tyres 195/65 r15"], "what about r16", " Find Type tyres Size r16 Any", "tyres 195/65 r16"),
+        (["levis 501 34 waist"], "36 waist", " find Brand levis Model 501 Any", "levis 501 36 waist"),
+        (["kids bike", "16 inch", "for my daughter"], "20 inch", " find Audience daughter Size 20 inch Any",
+         "kids bike daughter 20 inch"),
+        (["hose 15m"], "too short, 30m", " find Type hose Size 30m Any", "hose 30m"),
+        # The thing itself is another where the words say so.
+        (["yellow raincoat"], "wellies instead", " find Color yellow Type raincoat Type wellies Any", "yellow wellies"),
+        (["black pack"], "round instead", " find Type pack Shape round Any", "black pack round"),
+        # What begins with "with" begins no topic.
+        (["queen cover", "in stock"], "with a floral print", " find Brand with a floral print Any",
+         "queen cover with a floral print"),
+        (["dog lead purple"], "um no make that orange please", " Find Type dog lead Any", "dog lead orange"),
+    ],
+)  # fmt: skip
+def test_what_stands_is_searched_for(history: list[str], query: str, text: str, first: str) -> None:
+    assert plan_of(text, query, *history).queries[0] == first
