@@ -41,19 +41,21 @@ The base, SmolLM2-135M-Instruct (Apache-2.0, Hugging Face), is fetched at the fi
 
 ## Training
 
-`make train DATA=../shared/data`, seed {seed}; the run, or its last piece where it was resumed, took {minutes:.0f} minutes
-(`training.json` has the hashes of data and parts): a LoRA adapter of rank {rank} on every linear layer, {epochs} epochs of
-the mix of `training/data/mix.py`; then four Medusa heads (one residual block each, LM head shared) on the frozen tuned
-model's own greedy plans, in int8 where that is how it is served; a head that guesses from the prompt's words how a plan
-begins; a lens on the state after the first layers, so that these can draft; then a tree of {nodes} nodes and which guesses
-to draft, calibrated by the time that dev plans take on the machine that trained it.
+`make train DATA=../shared/data`, seed {seed}; the run, or its last piece where it was resumed, took {minutes:.0f}
+minutes (`training.json` has the hashes of data and parts): a LoRA adapter of rank {rank} on every linear layer,
+{epochs} epochs of the mix of `training/data/mix.py`; then four Medusa heads (one residual block each, LM head
+shared) on the frozen tuned model's own greedy plans, in int8 where that is how it is served; a head that guesses
+from the prompt's words how a plan begins; a lens on the state after the first layers, so that these can draft; then
+a tree of {nodes} nodes and which guesses to draft, calibrated by the time that dev plans take on the machine that
+trained it.
 
 Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI queries (Apache-2.0), WebShop instructions
 (MIT), questions of contextual-product-qa (CDLA-Sharing-1.0), Bitext customer support (CDLA-Sharing-1.0), CLINC150
 (CC BY 3.0), the Shopify product taxonomy (MIT), product names of the AWS retail demo store (MIT-0). And on what is
 ours, in `training/data/`: templates (`phrases.json`), {products:,} kinds of product by vertical (`products.txt`),
-{queries:,} labelled queries (`queries.txt`), questions of every class of plan version 2 (`behaviour/`) and sentences of which the intent alone is known
-(`asked.txt`); a language model wrote these and saw no dev row and none of the cases that the planner is judged by.
+{queries:,} labelled queries (`queries.txt`), questions of every class of plan version 2 (`behaviour/`) and sentences
+of which the intent alone is known (`asked.txt`); a language model wrote these and saw no dev row and none of the
+cases that the planner is judged by.
 
 ## Quality and speed
 
