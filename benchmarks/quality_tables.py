@@ -14,6 +14,7 @@ OTHER_WRITERS = {  # who had not seen the planner; benchmarks/cases/README.md ha
     "fifth_cases": "cases by a fifth writer",
     "sixth_cases": "cases by a sixth writer, half of them follow-ups",
     "seventh_cases": "cases by a seventh writer",
+    "eighth_cases": "cases by an eighth writer",
 }
 _SCOPE = {
     "shop_out_of_scope": "another writer's shopping questions called out of scope",

@@ -59,6 +59,7 @@ class _Products:
         cut = self._cut()
         standing = self._follow_up.standing(self._spans, self._first, self._named_and(cut)) if self._turns() else []
         self._queries = Queries(question, draft, self._spans, self._first, cut, standing)
+        self._spans += self._follow_up.standing_values(standing, self._spans)
 
     def fields(self) -> dict[str, object]:
         """Return the fields of the plan by name."""

@@ -25,6 +25,7 @@ _LEADS = _TURNS | word_set("turn.leads")  # words that lead on from there: "make
 _BESIDE = _LEADS | FUNCTION_WORDS | lists.FILLERS | lists.TALK | lists.NEGATIONS  # words that say nothing of a thing
 _UNITS = lists.SIZE_UNITS | lists.COUNT_UNITS | word_set("price.unit")
 _LABELS = frozenset(("size", "sizes", "sz", "age", "aged", "us", "uk"))
+_SURE = frozenset(("color", "material", "audience"))
 _YEAR = re.compile(r"(?:19[5-9]|20[0-3])\d")
 _DIGITS = re.compile(r"\d+(?:[.,/]\d+)*")
 _NUMBER = re.compile(r".*\d")
@@ -163,9 +164,9 @@ class FollowUp:
         later = {(span.facet, self._words[span.first].utterance) for span in spans if not span.refused}
         cut_texts = {self._words[index].text for index in cut if self._words[index].utterance > first}
         numbers = [i for i in self._own if _NUMBER.match(self._words[i].text) and i not in self._taken]
-        units = (
-            set() if self._outdone() else {self._unit(i) for i in numbers}
-        )  # which of several they replace is unsaid
+        # Where nothing is surely replaced, a new number may stand for any of its unit.
+        units = set() if self._outdone() else {self._unit(i) for i in numbers}
+        kinds = {(_kind_of(word.text), word.utterance) for word in self._words}
         found = []
         for index in self._before:
             word = self._words[index]
@@ -177,10 +178,19 @@ class FollowUp:
                 and word.text[0].isalnum()
                 and not (_NUMBER.match(word.text) and self._unit(index) in units)
                 and not any(utterance > word.utterance and self._is_out(word, facet, w) for w, utterance in later)
+                and not (facet and any(utterance > word.utterance and kind == facet for kind, utterance in kinds))
                 and self._is_keywords(word.utterance)
             ):
                 found.append(index)
         return [i for i in found if self._words[i].text not in _LABELS or i + 1 in found]
+
+    def standing_values(self, standing: Iterable[int], spans: Iterable[FacetSpan]) -> list[FacetSpan]:
+        """Return spans of standing words that are values beyond doubt, of facets that no span has yet."""
+        said = {span.facet for span in spans if not span.refused}
+        kinds = ((_kind_of(self._words[index].text), index) for index in standing)
+        return [
+            FacetSpan(kind, i, i) for kind, i in kinds if kind in _SURE and kind in self._facets and kind not in said
+        ]
 
     def _is_out(self, word: Word, facet: str, wanted: str) -> bool:
         """Tell whether a later value of the `wanted` facet replaces a word: an unknown one may have been the brand."""

@@ -21,13 +21,13 @@ def wanted(plan: Plan) -> tuple[dict[str, list[str]], str]:
         (["4 person tent with porch"], "6 person", " find Type tent Size 6 person Any",
          {"type": ["tent"], "size": ["6 person"]}, "tent porch 6 person"),
         (["hose 15m green"], "30m and brass", " find Type hose Size 30m Any",
-         {"type": ["hose"], "size": ["30m"], "material": ["brass"]}, "hose green 30m brass"),
+         {"type": ["hose"], "color": ["green"], "size": ["30m"], "material": ["brass"]}, "hose green 30m brass"),
         (["oil 5w30 5 litres"], "5w40", " find Type oil Any", {"type": ["oil"], "size": ["5w40"]}, "oil 5 litres 5w40"),
         # So does a color, a material, an audience or a size; the rest stands, labelled or not.
         (["oak bookshelf 5 tier"], "same but in walnut", " find Type oak bookshelf Shape walnut Any",
          {"type": ["bookshelf"], "material": ["walnut"]}, "bookshelf 5 tier walnut"),
         (["shoes womens leather"], "same for men", " find Type shoes Audience womens Any",
-         {"type": ["shoes"], "audience": ["men"]}, "shoes leather men"),
+         {"type": ["shoes"], "material": ["leather"], "audience": ["men"]}, "shoes leather men"),
         (["dog harness no pull", "medium"], "sorry large", " find Type dog harness Any",
          {"type": ["dog harness"], "size": ["large"]}, "dog harness no pull large"),
         (["chinos navy slim fit"], "regular fit", " find Type chinos Color navy Shape slim fit Shape regular fit Any",
@@ -120,3 +120,9 @@ def test_a_new_topic_keeps_nothing() -> None:
 )  # fmt: skip
 def test_what_stands_is_searched_for(history: list[str], query: str, text: str, first: str) -> None:
     assert plan_of(text, query, *history).queries[0] == first
+
+
+def test_a_standing_color_is_a_facet_though_a_model_forgets_it_and_the_last_one_counts() -> None:
+    plan = plan_of(" find Type goggles Audience for kids Any", "for kids", "swim goggles", "blue", "actually pink")
+    assert plan.facets == {"type": ["goggles"], "audience": ["for kids"], "color": ["pink"]}
+    assert plan.queries[0] == "swim goggles pink for kids"
