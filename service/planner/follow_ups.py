@@ -115,7 +115,8 @@ class FollowUp:
         while texts[lead] in _LEADS:
             lead += 1
         first = span.first + lead if not _TURNS.isdisjoint(texts[:lead]) else span.first
-        facet = _facet_of(texts[-1])
+        is_number = texts[-1][0].isdigit() and bool(self._outdone())
+        facet = "size" if is_number else _facet_of(texts[-1])
         is_other = facet in REPLACED and facet in self._facets and (facet in _KINDS or facet in before)
         return replace(span, first=first, facet=facet if is_other and first == span.last else span.facet, refused=False)
 

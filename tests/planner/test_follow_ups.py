@@ -17,7 +17,7 @@ def wanted(plan: Plan) -> tuple[dict[str, list[str]], str]:
     [
         # A number replaces the only one of its unit; without one, the only number, where nothing else is said.
         (["trail shoes size 8"], "actually make it a 9", " Find Type trail shoes Size size 8 Brand make it a 9 Any",
-         {"type": ["trail shoes"], "brand": ["9"]}, "trail shoes 9"),
+         {"type": ["trail shoes"], "size": ["9"]}, "trail shoes 9"),
         (["4 person tent with porch"], "6 person", " find Type tent Size 6 person Any",
          {"type": ["tent"], "size": ["6 person"]}, "tent porch 6 person"),
         (["hose 15m green"], "30m and brass", " find Type hose Size 30m Any",
