@@ -188,13 +188,17 @@ for _name, _text in {
     "schema": "Write the JSON Schema that editors check fleet files with.",
 }.items():
     _passes_on(fleet, _name, "infra.fleet", ("fleet",), _text, _name)
-_passes_on(fleet, "preflight", "infra.preflight", ("fleet",), "Say what a fleet needs that the account lacks.")
-_passes_on(fleet, "rollback", "infra.rollback", ("fleet",), "Bring every cell back to the release before, at once.")
-_passes_on(fleet, "cell", "infra.cells", ("fleet",), "Move a cell out of service, and back in.")
+_passes_on(
+    fleet, "preflight", "infra.operations.preflight", ("fleet",), "Say what a fleet needs that the account lacks."
+)
+_passes_on(
+    fleet, "rollback", "infra.operations.rollback", ("fleet",), "Bring every cell back to the release before, at once."
+)
+_passes_on(fleet, "cell", "infra.operations.cells", ("fleet",), "Move a cell out of service, and back in.")
 _passes_on(
     fleet,
     "access",
-    "infra.access",
+    "infra.operations.access",
     ("fleet",),
     "Let the callers in whom the fleet file names: their endpoints and VPCs.",
 )
@@ -249,7 +253,7 @@ def deploy(context: click.Context, fleet_name: str) -> None:
     """
     need("service", "fleet", "load")  # the rehearsal's
     words = [_fleet_file(fleet_name), *map(_fleet_file, context.args), "--", *_cdk()]
-    _in_checkout([sys.executable, "-m", "infra.rollout", *words])
+    _in_checkout([sys.executable, "-m", "infra.operations.rollout", *words])
 
 
 if __name__ == "__main__":

@@ -86,7 +86,7 @@ class ReleaseParameters(Construct):
     They allow one template to serve every release.
 
     `image_id` has no default: a stack is made with a release, keeps it through every other change, and goes back to
-    one by a change of this parameter alone (infra/rollback.py).
+    one by a change of this parameter alone (infra/operations/rollback.py).
     """
 
     def __init__(self, scope: Construct, id: str) -> None:

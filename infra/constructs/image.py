@@ -23,8 +23,8 @@ from infra.constructs.image_components import baked_on, cloudwatch_agent, compon
 from infra.constructs.log_storage import access_log_bucket, removal_policy
 from infra.constructs.network import ZONES_BY_NAME, flow_logs
 from infra.fleet.parts import REPOSITORY_ROOT
+from infra.fleet.release_tags import release_tags
 from infra.fleet.settings import FleetSettings
-from infra.release import release_tags
 from infra.source import commit
 
 AMI = REPOSITORY_ROOT / "ami"

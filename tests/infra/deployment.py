@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from infra.fleet.parts import REPOSITORY_ROOT
+from infra.fleet.release_tags import release_tags
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
-from infra.release import release_tags
 from tests.infra.fleet.fleets import dev_fleet
 from tests.infra.moto_server import MotoServer
 from tests.infra.synthesis import synthesised
@@ -62,9 +62,12 @@ def run_cdk(server: MotoServer, *words: str) -> None:
 def deploy(server: MotoServer, fleet: str) -> subprocess.CompletedProcess[str]:
     """`make deploy FLEET=...` without its baking; moto knows nothing of change sets' parameters, nor does it ask.
 
-    The rehearsal before it takes minutes, and tests/infra/test_rollout.py has it.
+    The rehearsal before it takes minutes, and tests/infra/operations/test_rollout.py has it.
     """
-    unrehearsed = "from infra import rollout; rollout.rehearsal = lambda *_: ['true']; raise SystemExit(rollout.main())"
+    unrehearsed = (
+        "from infra.operations import rollout; "
+        "rollout.rehearsal = lambda *_: ['true']; raise SystemExit(rollout.main())"
+    )
     options = ("--method=direct", "--no-previous-parameters", "--require-approval", "never")
     rollout = (sys.executable, "-c", unrehearsed, "--bake", "0", "0", fleet)
     return run_line(server, *rollout, "--", str(CDK), "--no-notices", *options)

@@ -258,7 +258,7 @@ def test_a_hurt_cell_stops_the_deploy(deployed: Deployment, changed_fleet: Path)
 
 
 def test_a_rollback_brings_the_release_before(deployed: Deployment, releases: list[str]) -> None:
-    done = run_line(deployed.server, sys.executable, "-m", "infra.rollback", "dev")
+    done = run_line(deployed.server, sys.executable, "-m", "infra.operations.rollback", "dev")
     assert done.returncode == 0, done.stdout + done.stderr
     assert images(deployed) == {releases[0]}
     refused = deploy(deployed.server, "dev")

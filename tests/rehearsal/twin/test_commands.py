@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from infra.fleet.settings import FLEETS
-from infra.rollout import rehearsal
+from infra.operations.rollout import rehearsal
 from rehearsal.load.arrivals import poisson
 from rehearsal.twin import __main__ as command
 from rehearsal.twin import validation

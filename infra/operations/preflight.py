@@ -1,9 +1,9 @@
-"""`python -m infra.preflight FLEET` says whether this account can run the fleet in its region. It changes nothing.
+"""`python -m infra.operations.preflight FLEET` says whether this account can run the fleet in its region.
 
-It compares quotas with the fleet's maximum, and looks for zones, certificate, machine image, parameters, the bootstrap
-stack and everything that the fleet file names by id. It prints what is there, what lacks and how to get it. The exit
-code is 1 where the deploy could not work, and 2 where AWS cannot be asked. It is tested against moto and the shapes of
-AWS's own API descriptions, and has not run in a real account.
+It changes nothing. It compares quotas with the fleet's maximum, and looks for zones, certificate, machine image,
+parameters, the bootstrap stack and everything that the fleet file names by id. It prints what is there, what lacks and
+how to get it. The exit code is 1 where the deploy could not work, and 2 where AWS cannot be asked. It is tested against
+moto and the shapes of AWS's own API descriptions, and has not run in a real account.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from infra.fleet.__main__ import fleet_file
 from infra.fleet.cost import volume_gib
 from infra.fleet.host_names import names_in_tls
 from infra.fleet.settings import FleetFileError, FleetSettings
-from infra.quotas import granted, needs, request
-from infra.release import ReleaseError, release_of
+from infra.operations.quotas import granted, needs, request
+from infra.operations.release import ReleaseError, release_of
 
 Clients = Callable[[str], Any]
 BOOTSTRAP_PARAMETER, BOOTSTRAP_VERSION = "/cdk-bootstrap/hnb659fds/version", 6  # the CDK's default synthesizer

@@ -11,11 +11,11 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from infra import preflight
+from infra.fleet.release_tags import release_tags
 from infra.fleet.settings import FLEETS, FleetSettings
-from infra.preflight import Verdict, inspect
-from infra.quotas import needs
-from infra.release import release_tags
+from infra.operations import preflight
+from infra.operations.preflight import Verdict, inspect
+from infra.operations.quotas import needs
 from tests.infra.fleet.fleets import dev_fleet
 from tests.infra.moto_server import MotoServer
 

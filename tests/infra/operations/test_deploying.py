@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from infra import deploying
 from infra.fleet.alarms import alarm_name
+from infra.operations import deploying
 from tests.infra.moto_server import MotoServer
 from tests.processes import eventually
 

@@ -21,7 +21,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from pydantic import BaseModel, ConfigDict
 
 from infra.fleet.settings import FleetSettings
-from infra.repeating import repeated
+from infra.operations.repeating import repeated
 
 RENEWED_SECONDS = 60.0
 STALE_AFTER = timedelta(minutes=5)

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from infra.deployed_cell import CellError, DeployedCell
-from tests.infra.rollout_account import BEFORE, LATER, NEXT, Account, ShellDiedError, everywhere
+from infra.operations.deployed_cell import CellError, DeployedCell
+from tests.infra.operations.rollout_account import BEFORE, LATER, NEXT, Account, ShellDiedError, everywhere
 
 
 def test_a_rollback_is_one_update_of_each_stack_and_the_next_one_goes_further(account: Account) -> None:

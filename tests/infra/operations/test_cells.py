@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from infra import cells
-from infra.cells import Cells, CellShiftError, Load
 from infra.fleet.settings import FleetSettings
+from infra.operations import cells
+from infra.operations.cells import Cells, CellShiftError, Load
 from tests.infra.fleet.fleets import dev_with
 from tests.infra.moto_server import MotoServer
 

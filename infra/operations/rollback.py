@@ -1,4 +1,4 @@
-"""`python -m infra.rollback FLEET` returns every cell to the release before, at once and without a bake.
+"""`python -m infra.operations.rollback FLEET` returns every cell to the release before, at once and without a bake.
 
 `--release ami-...` sends every cell to that one instead. It needs no checkout's templates and no CDK: only the
 parameter of each cell's stack changes, so its instances are replaced as fast as new ones boot. A deploy that is under
@@ -18,12 +18,12 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from infra.deploy_lock import DeployLock, LockedError, held
-from infra.deployed_cell import CellError, DeployedCell, Sleep, stack_of
-from infra.deployment_state import DeploymentState, StateStore
 from infra.fleet.__main__ import fleet_file
 from infra.fleet.settings import FleetFileError, FleetSettings
-from infra.release import ReleaseError, release_of
+from infra.operations.deploy_lock import DeployLock, LockedError, held
+from infra.operations.deployed_cell import CellError, DeployedCell, Sleep, stack_of
+from infra.operations.deployment_state import DeploymentState, StateStore
+from infra.operations.release import ReleaseError, release_of
 
 
 def plan(state: DeploymentState, settings: FleetSettings, release: str | None) -> dict[str, str]:

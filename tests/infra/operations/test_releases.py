@@ -2,10 +2,10 @@
 
 import pytest
 
-from infra.deployment_state import DeploymentState
-from infra.release import ReleaseError, newest_release, release_of
+from infra.operations.deployment_state import DeploymentState
+from infra.operations.release import ReleaseError, newest_release, release_of
 from tests.infra.fleet.fleets import dev_fleet
-from tests.infra.rollout_account import Account
+from tests.infra.operations.rollout_account import Account
 
 
 def test_a_release_is_what_its_image_s_tags_say(account: Account) -> None:

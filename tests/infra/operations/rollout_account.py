@@ -11,14 +11,15 @@ from typing import Any
 
 import pytest
 
-from infra.deploy_lock import Action, DeployLock, held
-from infra.deployed_cell import DeployedCell
-from infra.deployment_state import DeploymentState, StateStore
 from infra.fleet.alarms import alarm_name
+from infra.fleet.release_tags import release_tags
 from infra.fleet.settings import FleetSettings
-from infra.release import Release, release_tags
-from infra.rollback import roll_back
-from infra.rollout import Rollout, start
+from infra.operations.deploy_lock import Action, DeployLock, held
+from infra.operations.deployed_cell import DeployedCell
+from infra.operations.deployment_state import DeploymentState, StateStore
+from infra.operations.release import Release
+from infra.operations.rollback import roll_back
+from infra.operations.rollout import Rollout, start
 from tests.infra.fleet.fleets import dev_fleet
 from tests.infra.moto_server import MotoServer
 
@@ -152,7 +153,7 @@ def account(moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> Iterato
     settings = dev_fleet({"cells": len(CELLS), "rollout": {"parallel_cells": 2}, "traffic.plans_per_minute": 9000})
     # A name of its own, so that tests do not meet in the one account.
     account = Account(moto_server, settings.model_copy(update={"name": f"fleet-{next(_fleets)}"}))
-    monkeypatch.setattr("infra.rollback.release_of", lambda _, image, __: known(image))
+    monkeypatch.setattr("infra.operations.rollback.release_of", lambda _, image, __: known(image))
     yield account
     for cell in account.running():
         account.client("cloudformation").delete_stack(StackName=f"peakplan-{account.settings.name}-{cell}")

@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from infra import rollout
-from infra.deployed_cell import DeployedCell, make_way
-from infra.deployment_state import Step
 from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.settings import FLEETS, FleetSettings
-from infra.rollback import main as rollback_main
-from infra.rollout import CannotGoOnError, main, synthesis
-from tests.infra.rollout_account import BEFORE, LATER, NEXT, TEMPLATE, Account, ShellDiedError, everywhere
+from infra.operations import rollout
+from infra.operations.deployed_cell import DeployedCell, make_way
+from infra.operations.deployment_state import Step
+from infra.operations.rollback import main as rollback_main
+from infra.operations.rollout import CannotGoOnError, main, synthesis
+from tests.infra.operations.rollout_account import BEFORE, LATER, NEXT, TEMPLATE, Account, ShellDiedError, everywhere
 
 
 def test_the_canary_goes_alone_and_the_others_follow(account: Account) -> None:
@@ -131,7 +131,7 @@ def test_whatever_was_created_keeps_its_protection(status: str) -> None:
 
 
 def test_no_deploy_begins_without_a_rehearsal_that_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`peakplan fleet deploy` and `python -m infra.rollout` too, not only `make deploy`."""
+    """`peakplan fleet deploy` and `python -m infra.operations.rollout` too, not only `make deploy`."""
     called: list[list[str]] = []
 
     def refuse(line: list[str]) -> int:

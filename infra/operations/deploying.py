@@ -1,10 +1,10 @@
-"""`python -m infra.deploying --fleet NAME --cell cell-1 -- COMMAND` marks a cell as deploying while a command runs.
+"""`python -m infra.operations.deploying --fleet NAME --cell cell-1 -- COMMAND` runs a command with its cell marked.
 
 Every minute it publishes DeployInProgress, which lets the cell's page alarm tell a deploy's noise from harm. Then the
 cell bakes: the marker goes on for `--bake` minutes, and the command fails as soon as the cell's deploy-health alarm
-fires, so that whatever deploys cell after cell (infra/rollout.py) stops there. A deploy that dies silences nothing: its
-marker is soon forgotten. The exit code is 1 where the bake saw harm, 2 where AWS cannot be reached, else the command's
-own. This has not run in a real account.
+fires, so that whatever deploys cell after cell (infra/operations/rollout.py) stops there. A deploy that dies silences
+nothing: its marker is soon forgotten. The exit code is 1 where the bake saw harm, 2 where AWS cannot be reached, else
+the command's own. This has not run in a real account.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from infra.fleet.alarms import alarm_name
 from infra.fleet.metrics import metrics
-from infra.repeating import repeated
+from infra.operations.repeating import repeated
 
 MARKER = "DeployInProgress"
 SECONDS = 60.0  # between markers; the alarm tolerates two lost ones

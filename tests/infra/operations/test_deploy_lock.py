@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from infra.deploy_lock import STALE_AFTER, DeployLock, LockedError, held
-from infra.rollback import main as rollback_main
-from infra.rollout import main
+from infra.operations.deploy_lock import STALE_AFTER, DeployLock, LockedError, held
+from infra.operations.rollback import main as rollback_main
+from infra.operations.rollout import main
 from tests.infra.fleet.fleets import dev_fleet
 from tests.infra.moto_server import MotoServer
-from tests.infra.rollout_account import BEFORE, NEXT, Account, ShellDiedError, everywhere
+from tests.infra.operations.rollout_account import BEFORE, NEXT, Account, ShellDiedError, everywhere
 
 
 class Clock:
@@ -162,7 +162,7 @@ def test_the_commands_say_who_holds_the_lock(
 ) -> None:
     for name, value in moto_server.environment().items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("infra.rollout.rehearsal", lambda *_: ["true"])
+    monkeypatch.setattr("infra.operations.rollout.rehearsal", lambda *_: ["true"])
     clients = {"ssm": moto_server.client("ssm"), "sts": moto_server.client("sts")}
     with held(DeployLock(dev_fleet(), "rollback", **clients)):
         assert main(["dev", "--take-over", "--", "true"]) == 3

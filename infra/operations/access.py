@@ -1,4 +1,4 @@
-"""`python -m infra.access FLEET` lets in the callers whom the fleet file names, where that takes more than a template.
+"""`python -m infra.operations.access FLEET` lets in callers of the fleet file where that takes more than a template.
 
 It accepts the PrivateLink endpoints that accounts of `callers` have made to the cells. It authorises the VPCs of other
 accounts in `access.caller_vpcs` to join the private zone, and prints the command for their owners: CloudFormation has

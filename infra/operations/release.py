@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from botocore.exceptions import ClientError
 
+from infra.fleet.release_tags import COMMIT, FLEET, MANIFEST, MODEL_HASH
 from infra.fleet.settings import FleetSettings
-
-FLEET, MODEL, COMMIT, MODEL_HASH, MANIFEST = (
-    f"peakplan:{name}" for name in ("fleet", "model", "commit", "model-hash", "manifest")
-)
-_HASH = 12  # of the 64 hexadecimal digits of a content's hash; a tag has 256 characters
 
 
 class ReleaseError(Exception):
@@ -32,18 +27,6 @@ class Release:
 
     def __str__(self) -> str:
         return f"{self.image_id} (commit {self.commit}, model {self.model_hash})"
-
-
-def release_tags(settings: FleetSettings, contents: Mapping[str, str], commit: str) -> dict[str, str]:
-    """Return the tags of an image made at `commit` of `contents` (the content hashes of service, model and host)."""
-    manifest = {name: digest[:_HASH] for name, digest in sorted(contents.items())} | {"sdk": settings.model.sdk}
-    return {
-        FLEET: settings.name,
-        MODEL: settings.model.id,
-        COMMIT: commit,
-        MODEL_HASH: contents["model"][:_HASH],
-        MANIFEST: json.dumps(manifest, separators=(",", ":")),
-    }
 
 
 def newest_release(settings: FleetSettings, ssm: Any, ec2: Any) -> Release:

@@ -1,4 +1,4 @@
-"""`python -m infra.cells out|in|show FLEET [CELL]` moves one cell's callers away, and back: `make cell-out CELL=`.
+"""`python -m infra.operations.cells out|in|show FLEET [CELL]` moves a cell's callers away, and back: `make cell-out`.
 
 Names are weighted records of the fleet's private zone: out sets this cell's weights to 0, in puts back those of the
 fleet file. New connections follow within the answer's minute, and kept ones as they end. A move is refused where a name

@@ -7,7 +7,7 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from infra.access import NothingToJoinError, accept, authorise
+from infra.operations.access import NothingToJoinError, accept, authorise
 from tests.infra.fleet.fleets import dev_fleet
 
 SERVICE, CALLER, STRANGER = "vpce-svc-0123456789abcdef0", "111122223333", "999999999999"

@@ -1,16 +1,15 @@
-"""`python -m infra.rollout FLEET` brings one release to every cell. Harm in one stops all that follow.
+"""`python -m infra.operations.rollout FLEET` brings one release to every cell. Harm in one stops all that follow.
 
 The fleet is synthesised once and the release is read once, at the beginning: every cell gets the templates and the
 machine image that the first one proved, whatever becomes of files and parameters meanwhile. What cells stand on goes
 first, then the first cell alone, then the others as many at a time as `rollout` of the fleet file allows, each under
-its deploy marker (infra/deploying.py), then the names and alarms over them.
+its deploy marker (infra/operations/deploying.py), then the names and alarms over them.
 
 Before all of it the fleet is rehearsed, and one that does not hold is refused, unless `--force` gives a reason, which
 is logged (rehearsal/twin).
 
-How far it came is kept in the account (infra/deployment_state.py): started again after its shell died, it goes on.
-One shell deploys at a time (infra/deploy_lock.py). It is tested against moto through the CDK CLI, and has not run in a
-real account.
+How far it came is kept in the account (deployment_state.py): started again after its shell died, it goes on. One shell
+deploys at a time (deploy_lock.py). It is tested against moto through the CDK CLI, and has not run in a real account.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from infra.deploy_lock import DeployLock, LockedError, held
-from infra.deployed_cell import CellError, DeployedCell, make_way, stack_of
-from infra.deploying import HarmSeenError, bake, marked
-from infra.deployment_state import DeploymentState, StateStore, Step
 from infra.fleet.__main__ import fleet_file
 from infra.fleet.settings import FleetFileError, FleetSettings
-from infra.release import Release, ReleaseError, newest_release, release_of
+from infra.operations.deploy_lock import DeployLock, LockedError, held
+from infra.operations.deployed_cell import CellError, DeployedCell, make_way, stack_of
+from infra.operations.deploying import HarmSeenError, bake, marked
+from infra.operations.deployment_state import DeploymentState, StateStore, Step
+from infra.operations.release import Release, ReleaseError, newest_release, release_of
 from infra.source import commit
 
 Call = Callable[[list[str]], int]  # runs a command line and returns its exit code

@@ -1,0 +1,1 @@
+"""What an operator runs against the account: deploys, rollbacks, checks and moves of cells."""
