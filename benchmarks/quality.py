@@ -31,7 +31,7 @@ from benchmarks.behaviour import Case, behaviour_scores, checker, read_cases
 from benchmarks.machine import describe_machine
 from benchmarks.scope import ScopeQuestion, read_scope_questions, scope_scores
 from service.api.app import replica_pool, settings_vocabulary
-from service.planner.fallback import fallback_plan
+from service.planner.making.plans import plan_by_rule
 from service.planner.plan import Plan
 from service.planner.plan_text import FacetSpan
 from service.planner.planner import Planner
@@ -286,7 +286,7 @@ async def evaluate(asked: Asked, model_dir: Path) -> dict[str, Any]:
         "command": "make eval",
         "machine": describe_machine(),
         "model": {"id": model_id, **asked.scores(plans)},
-        "rules": asked.scores([fallback_plan(question, vocabulary) for question in questions]),
+        "rules": asked.scores([plan_by_rule(question, vocabulary) for question in questions]),
     }
 
 

@@ -29,7 +29,7 @@ from peakplan_client.shop import Shop
 
 from benchmarks.machine import describe_machine
 from service.api.app import replica_pool, settings_vocabulary
-from service.planner.fallback import fallback_plan
+from service.planner.making.plans import plan_by_rule
 from service.planner.planner import Planner
 from service.planner.question import Question
 from service.planner.vocabulary import Vocabulary
@@ -204,7 +204,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             model_id, plans = asyncio.run(plans_of_model(questions, arguments.model))
         figure["model"] = {"id": model_id, **compare(cases, plans, shop)}
     vocabulary = Vocabulary.load(arguments.model)
-    rules = [fallback_plan(Question.parse(question), vocabulary).model_dump() for question in questions]
+    rules = [plan_by_rule(Question.parse(question), vocabulary).model_dump() for question in questions]
     figure["rules"] = compare(cases, rules, shop)
     return figure
 

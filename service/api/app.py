@@ -31,7 +31,7 @@ from service.gateway.drain import Drain
 from service.gateway.load_shedder import LoadShedder
 from service.gateway.pool import ReplicaPool
 from service.planner.caching import CachingPlanner
-from service.planner.fallback import fallback_plan
+from service.planner.making.plans import plan_by_rule
 from service.planner.plan_cache import PlanCache
 from service.planner.planner import Planner
 from service.planner.prompt import warm_up_requests
@@ -82,7 +82,7 @@ def replica_pool(settings: Settings, source: ModelSource | None = None) -> Repli
 def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = None) -> Services:
     """Build everything that handlers use, around one pool. A reload loads `source`, else the settings' model."""
     vocabulary = settings_vocabulary(settings)
-    fallback_plan(_FIRST, vocabulary)  # reads the word list, so that no request waits for it
+    plan_by_rule(_FIRST, vocabulary)  # reads the word list, so that no request waits for it
     planner, drain = Planner(pool, vocabulary, settings.strategy), Drain(settings.drain_seconds)
     shared = _shared_memory(settings.cache)
     memory = PlanCache(settings.cache.entries, settings.cache.seconds)

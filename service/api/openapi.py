@@ -8,7 +8,7 @@ from pydantic.json_schema import models_json_schema
 
 from service.api.models import Problem
 from service.api.problems import REFERENCE
-from service.planner.fallback import fallback_plan
+from service.planner.making.plans import plan_by_rule
 from service.planner.question import Question
 from service.planner.vocabulary import Vocabulary
 
@@ -49,4 +49,4 @@ def _name_entries(schema: _Schema, vocabulary: Vocabulary) -> None:
         fields["intent"]["enum"] = list(vocabulary.intents)
         fields["vertical"] = {"title": "Vertical", "enum": [*vocabulary.verticals, None], "default": None}
         fields["sources"]["items"]["enum"] = list(vocabulary.sources)
-        schema["examples"] = [fallback_plan(Question.parse(_QUESTION), vocabulary).model_dump()]
+        schema["examples"] = [plan_by_rule(Question.parse(_QUESTION), vocabulary).model_dump()]

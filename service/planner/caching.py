@@ -11,9 +11,10 @@ from dataclasses import replace
 from typing import Any, Generic, TypeVar, get_args
 
 from service.engines.protocol import EngineError, Strategy
+from service.planner.making.plans import plan_from_text
 from service.planner.plan_cache import CachedPlanText, PlanCache, SharedPlanCache
 from service.planner.plan_text import PlanTextError
-from service.planner.planner import Planned, Planner, plan_from_text
+from service.planner.planner import Planned, Planner
 from service.planner.prompt import PlanTask
 from service.planner.vocabulary import Vocabulary
 
@@ -139,7 +140,7 @@ def _memorable(planned: Planned) -> CachedPlanText:
 
 def _cached_plan(remembered: CachedPlanText, task: PlanTask) -> Planned:
     """Build a cached plan. Raises PlanTextError when the text is not valid for this question."""
-    plan = plan_from_text(remembered.text, task)
+    plan = plan_from_text(remembered.text, task.question, task.vocabulary)
     return Planned(plan=plan, source="cache", model_id=remembered.model_id, strategy=remembered.strategy)
 
 

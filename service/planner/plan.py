@@ -8,9 +8,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from service.planner.reading.phrases import Offer, Sort
+
 Mode = Literal["keyword", "conversational"]
-Sort = Literal["relevance", "price_asc", "price_desc", "rating", "newest", "best_selling"]
-Offer = Literal["in_stock", "on_sale", "free_shipping", "fast_delivery"]
 VERSION = 2  # of the plan's shape; logs and traces name it
 MAX_QUERIES = 3
 MAX_PARTS = 4

@@ -13,9 +13,9 @@ The intent word is lower-case for a keyword query and capitalised for a conversa
 token. Spans follow the question's own order and never overlap, so most words after a facet word are forced. "And"
 begins one of several things, "All" goes back to what holds for all of them, "Not" refuses. What most training rows
 label comes first and the vertical, which few label, last: nothing is conditioned on a guess. Prices, ratings, sorts and
-offers are read by rule (`phrases.py`) and cost no tokens.
+offers are read by rule (`reading`) and cost no tokens.
 
-This module knows only the text; `grammar.py` writes what is legal for one question, `completion.py` makes the plan.
+This module knows only the text; `grammar.py` writes what is legal for one question, `making` makes the plan.
 """
 
 from collections.abc import Iterator

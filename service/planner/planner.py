@@ -16,13 +16,12 @@ from service.engines.protocol import (
     StopReason,
     Strategy,
 )
-from service.planner.completion import complete_plan
-from service.planner.fallback import fallback_plan, second_look
+from service.planner.making.plans import plan_by_rule, plan_from_draft
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanDraft, PlanTextError, parse
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
-from service.planner.spelling import words
+from service.planner.reading.en.spelling import words
 from service.planner.vocabulary import Vocabulary
 from service.telemetry.logs import error_location
 
@@ -105,7 +104,7 @@ class Planner:
             log = logger.warning if isinstance(error, IncompletePlanError) else logger.debug
             log("fell back to rules", extra={"reason": error.reason, "detail": str(error)})
         reason = error.reason if isinstance(error, EngineError) else "engine"
-        plan = fallback_plan(task.question, task.vocabulary)
+        plan = plan_by_rule(task.question, task.vocabulary)
         return Planned(plan=plan, source="fallback", model_id=RULES_ID, strategy="rules", reason=reason)
 
     async def plan_with_model(
@@ -127,7 +126,7 @@ class Planner:
             doubted, result = result, await self._pool.generate(request, second_opinion_on=result)
             draft = _draft(result, task)
             self._pool.distrust(doubted)
-        plan = _plan(draft, task)
+        plan = plan_from_draft(draft, task.question, task.vocabulary)
         model_id = result.model_id or self._engine.model_id
         return Planned(plan=plan, source="model", model_id=model_id, strategy=chosen, result=result)
 
@@ -137,12 +136,3 @@ def _draft(result: GenerationResult, task: PlanTask) -> PlanDraft:
     if result.stop_reason != "finished":
         raise IncompletePlanError(result.stop_reason, result.plan_tokens)
     return parse(result.text, task.question, task.vocabulary)
-
-
-def _plan(draft: PlanDraft, task: PlanTask) -> Plan:
-    return complete_plan(second_look(draft, task.question, task.vocabulary), task.question, task.vocabulary)
-
-
-def plan_from_text(text: str, task: PlanTask) -> Plan:
-    """Return the plan that the model's text means for this question. Raises PlanTextError when it is invalid."""
-    return _plan(parse(text, task.question, task.vocabulary), task)

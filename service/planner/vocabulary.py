@@ -27,6 +27,9 @@ PART_WORD = "And"  # one of several things begins
 SHARED_WORD = "All"  # what follows holds for all of them
 REFUSED_WORD = "Not"  # the next span is what the shopper does not want
 DEFAULT_INTENT = "find_product"  # of the plans that rules make
+NAMING_FACETS = ("type", "brand", "line", "model")  # facets that name a thing; the others only describe it
+# Intents that ask about products: words of refusal state facts there ("does it work without wifi").
+QUESTIONS = ("ask_product", "advise")
 _MARKS = (NO_VERTICAL_WORD, FOREIGN_WORD, PART_WORD, SHARED_WORD, REFUSED_WORD)
 _GRAMMAR_RULES = ("start", "facet")  # names of rules in a grammar, where each source is a rule too
 

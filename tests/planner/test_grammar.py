@@ -5,8 +5,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from service.planner.completion import complete_plan
 from service.planner.grammar import plan_grammar
+from service.planner.making.completion import complete_plan
 from service.planner.plan import Plan
 from service.planner.plan_text import parse, render
 from service.planner.question import Question

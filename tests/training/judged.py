@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from functools import cache
 from pathlib import Path
 
-from service.planner.queries import FUNCTION_WORDS
+from service.planner.reading.en.lists import FUNCTION_WORDS
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = ROOT.parent / "shared" / "behaviour" / "cases.jsonl"

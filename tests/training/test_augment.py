@@ -5,10 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from service.planner.phrases import read_phrases
-from service.planner.phrases_amounts import find_amounts
-from service.planner.phrases_words import Words
 from service.planner.plan_text import FacetSpan, parse, render
+from service.planner.reading.en.amounts import find_amounts
+from service.planner.reading.en.utterance import read_phrases
+from service.planner.reading.tokens import Words
 from service.planner.vocabulary import shipped_vocabulary
 from training.data import augment
 from training.data.examples import Example, MarkedText

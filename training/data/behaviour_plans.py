@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from service.planner.phrases import OFFERS, SORTS, Phrases, read_phrases
-from service.planner.phrases_text import without
-from service.planner.phrases_words import Words
-from service.planner.queries import FUNCTION_WORDS
+from service.planner.reading.en.lists import FUNCTION_WORDS
+from service.planner.reading.en.trimming import without
+from service.planner.reading.en.utterance import read_phrases
+from service.planner.reading.phrases import OFFERS, SORTS, Phrases
+from service.planner.reading.tokens import Words
 from service.planner.vocabulary import shipped_vocabulary
 from training.data.behaviour_text import Piece, places, text_of
 from training.data.rows import looks_conversational

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from service.planner.phrases import Phrases, read_phrases
+from service.planner.reading.en.utterance import read_phrases
+from service.planner.reading.phrases import Phrases
 from training.data.behaviour_phrases import Facts, closed_phrase
 from training.data.behaviour_text import Line, Piece, sections
 from training.data.rows import VERTICAL_CODES, LabelledQuery

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from service.planner.phrases_amounts import find_amounts
-from service.planner.phrases_words import Words
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
+from service.planner.reading.en.amounts import find_amounts
+from service.planner.reading.tokens import Words
 from service.planner.vocabulary import shipped_vocabulary
 from training.data.examples import Example, MarkedText
 

@@ -1,0 +1,261 @@
+"""From a plan draft to the plan: what the model named, what the closed phrases say, and the search queries of both."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import cast
+
+from service.planner.making.follow_ups import FollowUp
+from service.planner.making.queries import Queries, content_query, distinct
+from service.planner.making.several import as_price, few_parts, of_things, part_price
+from service.planner.plan import MAX_PARTS, Mode, Part, Plan, Price, Rating
+from service.planner.plan_text import FacetSpan, PlanDraft
+from service.planner.question import Question
+from service.planner.reading.conversation import Conversation, DialogueState, Refused
+from service.planner.reading.en.lists import COLORS, FUNCTION_WORDS, MATERIALS, NEGATIONS
+from service.planner.reading.en.spelling import words as word_list
+from service.planner.vocabulary import DEFAULT_INTENT, NAMING_FACETS, QUESTIONS, Vocabulary
+
+_ADDED = re.compile(r"^(?:and (?!in|for|size)|also|plus)\b|\b(?:also|as well|or)\b|\btoo\W*$", re.IGNORECASE)
+# What takes back wishes about a facet, refusals included: "any brand is fine", "it doesn't have to be blue".
+_LIFTED = re.compile(r"\b(?:brands?|colou?rs?|materials?|sizes?|have to be|made of|filters?|all that|start over)\b")
+# Refused words that name no property of a product: "nothing more", "not so expensive".
+_UNNAMEABLE = FUNCTION_WORDS | frozenset("more less much many else expensive pricey crazy sure needed bad idea".split())
+_DISLIKES = frozenset(("hate", "hates", "stand", "dislike", "dislikes", "allergic", "intolerant"))
+
+
+def complete_plan(draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> Plan:
+    """Return the plan that a draft means for its question. Total: every draft becomes a valid plan."""
+    intent = vocabulary.intents[draft.intent]
+    mode = cast(Mode, draft.mode)
+    if intent.sources == ():
+        return Plan(mode=mode, intent=draft.intent)
+    sources = list(dict.fromkeys(intent.sources or draft.sources or list(vocabulary.sources)[:1]))
+    plan = Plan(mode=mode, intent=draft.intent, sources=sources)
+    if draft.foreign:
+        return plan.model_copy(update={"queries": [question.text]})
+    if not intent.products:
+        return plan.model_copy(update={"queries": content_query(question)})
+    return plan.model_copy(update=_Products(draft, question, vocabulary).fields())
+
+
+class _Products:
+    """The fields of a plan about products."""
+
+    def __init__(self, draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> None:
+        self._draft = draft
+        self._question = question
+        self._facets = tuple(vocabulary.facets)
+        self._conversation = Conversation(question)
+        self._newest = len(question.utterances) - 1
+        self._follow_up = FollowUp(question, self._conversation.taken, self._facets)
+        self._allowed = self._follow_up.allowed()
+        self._refusals = [refusal for refusal in self._conversation.refusals if not self._is_void(refusal)]
+        self._gone = self._conversation.taken | self._replaced_words()
+        self._spans = few_parts(of_things(self._unreplaced(self._settled()), question.words))
+        self._first = self._topic_start()
+        self._spans += self._uncovered()
+        cut = self._cut()
+        standing = self._follow_up.standing(self._spans, self._first, self._named_and(cut)) if self._turns() else []
+        self._queries = Queries(question, draft, self._spans, self._first, cut, standing)
+        self._spans += self._follow_up.standing_values(standing, self._spans)
+
+    def fields(self) -> dict[str, object]:
+        """Return the fields of the plan by name."""
+        named = frozenset(index for span in self._spans if not span.refused for index in span.indices)
+        stands = self._conversation.standing(self._first, named)
+        shared = [span for span in self._spans if span.part == 0]
+        fields: dict[str, object] = {
+            "vertical": self._draft.vertical,
+            "rating": Rating(min=stands.rating),
+            "sort": stands.sort,
+            "offers": list(stands.offers),
+            **self._values(shared),
+        }
+        parts = self._parts(stands)
+        if parts:
+            is_shared = len({part.price for part in parts}) == 1
+            queries = distinct((part.queries[0] for part in parts), MAX_PARTS)
+            return fields | {"parts": parts, "queries": queries, "price": parts[0].price if is_shared else Price()}
+        return fields | {"queries": self._queries.of_question(), "price": as_price(stands.price)}
+
+    def _settled(self) -> list[FacetSpan]:
+        """Return the spans without words of closed phrases; those that a rule reads as refused are marked so."""
+        spans: list[FacetSpan] = []
+        by_rule = [refusal for refusal in self._refusals if not self._is_named(refusal)]
+        refused = {index for refusal in by_rule for value in refusal.values for index in value}
+        dropped = {index for refusal in by_rule for index in refusal.words} - refused
+        for span in self._draft.spans:
+            gone = self._gone if span.refused else self._gone | dropped
+            is_name = self._conversation.names.issuperset(span.indices)
+            for is_refused, run in groupby(
+                (index for index in span.indices if index not in gone), key=lambda index: index in refused
+            ):
+                left = list(run)
+                if len(left) == len(span.indices) or not self._is_function(left):
+                    spans += _runs(replace(span, refused=(span.refused and not is_name) or is_refused), left)
+        spans = [span for span in spans if not self._is_empty(span)]
+        turned = self._follow_up.turned(spans) if self._turns() else spans
+        told = {index for refusal in self._refusals for index in refusal.words}
+        return turned + (self._follow_up.wishes(turned, self._gone, told) if self._turns() else [])
+
+    def _is_function(self, indices: Iterable[int]) -> bool:
+        return FUNCTION_WORDS.issuperset(self._question.words[index].text for index in indices)
+
+    def _turns(self) -> bool:
+        """Tell whether the newest utterance may change what one thing is to be."""
+        return (
+            bool(self._newest) and self._draft.intent == DEFAULT_INTENT and not any(s.part for s in self._draft.spans)
+        )
+
+    def _replaced_words(self) -> frozenset[int]:
+        """Return words of before that the newest utterance replaces, takes back or refuses."""
+        if not self._turns():
+            return frozenset()
+        own = [refusal for refusal in self._refusals if self._position(refusal.words.start)[0] == self._newest]
+        values = [index for refusal in own for value in refusal.values for index in value]
+        refused = self._follow_up.refused({self._question.words[index].text for index in values})
+        return refused | (frozenset() if own or self._is_added() else self._follow_up.replaced())
+
+    def _is_empty(self, span: FacetSpan) -> bool:
+        """Tell whether a span says nothing: it refuses what is fine by now, or has only the "not" of a refusal."""
+        texts = {self._question.words[index].text for index in span.indices}
+        return texts <= NEGATIONS or (span.refused and texts <= self._allowed)
+
+    def _is_allowed(self, indices: Iterable[int]) -> bool:
+        return self._allowed.issuperset(self._question.words[index].text for index in indices)
+
+    def _is_added(self) -> bool:
+        """Tell whether the newest utterance, where it wants something, wants it besides what stood before."""
+        return self._draft.intent != DEFAULT_INTENT or bool(_ADDED.search(self._question.text))
+
+    def _unreplaced(self, spans: list[FacetSpan]) -> list[FacetSpan]:
+        """Return the spans without those of the history that the newest utterance replaces: "what about blue?"."""
+        newest = [span for span in spans if self._position(span.first)[0] == self._newest and not span.refused]
+        if self._is_added() or any(span.part for span in spans):
+            return spans
+        replaced = {span.facet for span in newest} & self._follow_up.replaced_facets()
+        heads = {self._head(span) for span in newest} - {""}
+        return [
+            s for s in spans if s in newest or s.refused or (s.facet not in replaced and self._head(s) not in heads)
+        ]
+
+    def _head(self, span: FacetSpan) -> str:
+        """Return the last word of a description of several: a "regular fit" replaces a "slim fit"."""
+        is_name = span.facet in NAMING_FACETS or span.first == span.last
+        return "" if is_name else self._question.words[span.last].text
+
+    def _is_void(self, refusal: Refused) -> bool:
+        """Tell whether a refusal is none: in a question, or where a name includes its words ("no show socks")."""
+        if self._allowed and all(self._is_allowed(value) for value in refusal.values):
+            return True
+        if self._draft.intent in QUESTIONS:
+            return self._draft.intent != "advise" or not self._is_dislike(refusal)
+        if not self._newest and not any(span.facet in NAMING_FACETS for span in self._draft.spans):
+            return not any(span.refused for span in self._draft.spans)  # "sleep outdoors without bugs" tells a trouble
+        values = {index for value in refusal.values for index in value}
+        cue = set(refusal.words) - values
+        names = [span for span in self._draft.spans if not span.refused and span.facet in (*NAMING_FACETS, "theme")]
+        return any(values.intersection(span.indices) and cue.intersection(span.indices) for span in names)
+
+    def _is_dislike(self, refusal: Refused) -> bool:
+        """Tell whether words of refusal tell of the shopper even in a question: "I can't stand lavender, which…"."""
+        first = refusal.values[0][0]
+        return any(word.text in _DISLIKES for word in self._question.words[refusal.words.start : first])
+
+    def _is_named(self, refusal: Refused) -> bool:
+        """Tell whether the model says what is refused in a phrase; the rest of it may be wanted."""
+        return any(span.refused and span.first in refusal.words for span in self._draft.spans)
+
+    def _topic_start(self) -> int:
+        """Return the first utterance whose closed phrases are in force."""
+        used = {self._question.words[span.first].utterance for span in self._spans}
+        names = any(not span.refused and span.facet in NAMING_FACETS for span in self._spans)
+        names |= any(s.facet == "theme" and self._position(s.first)[0] != self._newest for s in self._spans)
+        is_lost = used == {self._newest} and self._follow_up.continues()
+        return min(used) if names and not is_lost else 0
+
+    def _uncovered(self) -> list[FacetSpan]:
+        """Return what rules read as refused and the model did not name."""
+        words = self._question.words
+        wanted = [self._said(span) for span in self._spans if not span.refused]
+        turns = any(self._position(span.first)[0] == self._newest for span in self._spans if not span.refused)
+        is_lifted = bool(_LIFTED.search(self._question.text.lower()))
+        before = {word.text for word in words if word.utterance < self._newest}
+        found: list[FacetSpan] = []
+        for refusal in self._refusals:
+            utterance = words[refusal.words.start].utterance
+            if utterance < (self._newest if is_lifted else self._first) or self._is_named(refusal):
+                continue
+            for value in refusal.values:
+                texts = [words[index].text for index in value]
+                if " ".join(texts) in wanted or all(text in _UNNAMEABLE for text in texts):
+                    continue
+                if utterance == self._newest and turns and before.issuperset(texts):
+                    continue  # "green rather than blue" replaces the blue of before
+                if not any(index in span.indices for span in self._spans for index in value):
+                    found.append(FacetSpan(self._facet_of(texts), value[0], value[-1], refused=True))
+        return found
+
+    def _facet_of(self, texts: Sequence[str]) -> str:
+        named = word_list().facets.get(texts[-1], "feature")
+        guess = "color" if texts[-1] in COLORS else "material" if texts[-1] in MATERIALS else named
+        return next(facet for facet in (guess, "feature", "type", *self._facets) if facet in self._facets)
+
+    def _said(self, span: FacetSpan) -> str:
+        return self._question.spelled(span.indices)
+
+    def _values(self, spans: Iterable[FacetSpan]) -> dict[str, dict[str, list[str]]]:
+        """Return wanted and refused values by facet; of a value that is both, what was said last holds."""
+        found: dict[str, dict[str, list[str]]] = {"facets": {}, "exclude": {}}
+        last: dict[str, bool] = {}
+        spans = sorted(spans, key=lambda span: span.first)
+        for span in spans:
+            last[self._said(span)] = span.refused
+        for span in spans:
+            if last[self._said(span)] == span.refused:
+                values = found["exclude" if span.refused else "facets"].setdefault(span.facet, [])
+                surface = self._question.surface(span.first, span.last)
+                if surface not in values:
+                    values.append(surface)
+        return found
+
+    def _parts(self, stands: DialogueState) -> list[Part]:
+        numbers = sorted({span.part for span in self._spans if span.part})
+        if not numbers:
+            return []
+        starts = [self._position(min(span.first for span in self._spans if span.part == part)) for part in numbers]
+        parts = []
+        for at, number in enumerate(numbers):
+            spans = [span for span in self._spans if span.part in (0, number)]
+            queries = self._queries.of_part(spans)
+            parts.append(Part(**self._values(spans), price=part_price(stands, starts, at), queries=queries))
+        return parts
+
+    def _position(self, index: int) -> tuple[int, int]:
+        word = self._question.words[index]
+        return word.utterance, word.start
+
+    def _named_and(self, cut: frozenset[int]) -> frozenset[int]:
+        """Return words that count no more: those to leave out, and those of values that later ones replaced."""
+        named = cut.union(index for span in self._draft.spans for index in span.indices)
+        return named.union(i for refusal in self._conversation.refusals for i in refusal.words if self._allowed)
+
+    def _cut(self) -> frozenset[int]:
+        """Return the words that are no part of what to search for."""
+        wanted = {index for span in self._spans if not span.refused for index in span.indices}
+        refused = {index for span in self._spans if span.refused for index in span.indices}
+        phrases = {index for refusal in self._refusals for index in refusal.words}
+        return frozenset(self._gone | refused | (phrases - wanted))
+
+
+def _runs(span: FacetSpan, indices: list[int]) -> list[FacetSpan]:
+    """Return one span for each run of consecutive indices."""
+    spans: list[FacetSpan] = []
+    for index in indices:
+        if spans and spans[-1].last == index - 1:
+            spans[-1] = replace(spans[-1], last=index)
+        else:
+            spans.append(replace(span, first=index, last=index))
+    return spans

@@ -1,0 +1,120 @@
+"""What the closed phrases of a conversation say together: later ones replace, add to or lift earlier ones.
+
+A language's reader reads one utterance. Here each word of the question learns what became of it, so that the plan can
+tell what is still to be searched for.
+"""
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+from service.planner.question import Question, Word
+from service.planner.reading.phrases import OFFERS, Phrases, Refusal, SpokenPrice
+from service.planner.reading.readers import reader_of
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Refused words: a phrase of an utterance, and the indices of `Question.words` in each of its values."""
+
+    words: range
+    values: tuple[range, ...]
+
+
+@dataclass(slots=True)
+class DialogueState:
+    """What stands after the newest utterance. `prices` have the position at which each was said."""
+
+    price: SpokenPrice = field(default_factory=lambda: SpokenPrice(None, None, None, (0, 0)))
+    prices: list[tuple[tuple[int, int], SpokenPrice]] = field(default_factory=list)
+    rating: float | None = None
+    sort: str = "relevance"
+    offers: tuple[str, ...] = ()
+
+
+class Conversation:
+    """The closed phrases of every utterance of a question, read once by the reader of its language."""
+
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self.reader = reader_of(question)
+        self.phrases: list[Phrases] = [self.reader.phrases(text) for text in question.utterances]
+        self.refusals: list[Refused] = []
+        for utterance, said in enumerate(self.phrases):
+            self.refusals += [self._refused(utterance, refusal) for refusal in said.refused]
+
+    @cached_property
+    def taken(self) -> frozenset[int]:
+        """Indices of words that belong to a price, rating, sort or offer."""
+        found: set[int] = set()
+        for utterance, said in enumerate(self.phrases):
+            refusals = {refusal.span for refusal in said.refused}
+            for span in said.spans:
+                if span not in refusals:
+                    found.update(self.words_in(utterance, span))
+        return frozenset(found)
+
+    @cached_property
+    def names(self) -> frozenset[int]:
+        """Indices of words in names that only look like closed phrases: no refusal is in "not your mother's"."""
+        return frozenset(
+            index
+            for utterance, said in enumerate(self.phrases)
+            for span in said.names
+            for index in self.words_in(utterance, span)
+        )
+
+    def words_in(self, utterance: int, span: tuple[int, int]) -> range:
+        """Return the indices of the words that a span of an utterance touches."""
+        at = [i for i, w in enumerate(self._question.words) if w.utterance == utterance and _touches(w, span)]
+        return range(at[0], at[-1] + 1) if at else range(0)
+
+    def _refused(self, utterance: int, refusal: Refusal) -> Refused:
+        values = (self.words_in(utterance, value) for value in refusal.values)
+        return Refused(self.words_in(utterance, refusal.span), tuple(value for value in values if value))
+
+    def standing(self, first: int, named: frozenset[int]) -> DialogueState:
+        """Return what the utterances from `first` on say together; `named` are words that name something wanted."""
+        stands = DialogueState()
+        for utterance in range(first, len(self.phrases)):
+            said = self.phrases[utterance]
+            _lift(stands, said)
+            self._reprice(stands, said, utterance, named)
+            stands.rating = stands.rating if said.rating_min is None else said.rating_min
+            stands.sort = stands.sort if said.sort == "relevance" else said.sort
+            stands.offers = tuple(offer for offer in OFFERS if offer in (*stands.offers, *said.offers))
+        return stands
+
+    def _reprice(self, stands: DialogueState, said: Phrases, utterance: int, named: frozenset[int]) -> None:
+        spoken = SpokenPrice(said.price_min, said.price_max, said.currency, (0, 0))
+        now = spoken if said.prices else self._restated(stands.price, utterance, named)
+        if now is None:
+            return
+        currency = now.currency or stands.price.currency
+        stands.price = replace(now, currency=currency)
+        stands.prices += [((utterance, price.span[0]), price) for price in said.prices or (stands.price,)]
+
+    def _restated(self, before: SpokenPrice, utterance: int, named: frozenset[int]) -> SpokenPrice | None:
+        """Return the price before with another amount, where the utterance says no more than an amount."""
+        if before.min is None and before.max is None:
+            return None
+        if any(self._question.words[index].utterance == utterance for index in named):
+            return None
+        amount = self.reader.amount_alone(self._question.utterances[utterance])
+        if amount is None:
+            return None
+        bound = replace(amount, min=None) if before.max is not None else replace(amount, max=None)
+        return replace(bound, span=before.span)
+
+
+def _touches(word: Word, span: tuple[int, int]) -> bool:
+    return span[0] < word.end and word.start < span[1]
+
+
+def _lift(stands: DialogueState, said: Phrases) -> None:
+    if "price" in said.lifted:
+        stands.price, stands.prices = SpokenPrice(None, None, None, (0, 0)), []
+    if "rating" in said.lifted:
+        stands.rating = None
+    if "sort" in said.lifted:
+        stands.sort = "relevance"
+    stands.offers = tuple(offer for offer in stands.offers if offer not in said.lifted)

@@ -1,0 +1,116 @@
+"""Search text without the words that belong to a question's closed phrases.
+
+The rest reads like text that a person would type: no "but" whose other half is gone, and no "please".
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+from service.planner.reading.en.data import PHRASES
+from service.planner.reading.tokens import BREAKS, Words
+
+_LEFT, _RIGHT, _SMALL = PHRASES.words("trim.left"), PHRASES.words("trim.right"), PHRASES.words("trim.small")
+_START = PHRASES.trie("trim.start", "name")
+_END = PHRASES.trie("trim.end", backwards=True)
+_LOOSE_MARK = re.compile(r" ([,;.?!])(?=\s|$)")
+_GLUED_TO_NUMBER: Final = frozenset("\"'″%")
+
+
+def without(text: str, spans: Iterable[tuple[int, int]]) -> str:
+    """Return the text without the spans ([start, end) of its characters) and the words that only led to them.
+
+    Words keep the shopper's spelling and case. Empty where nothing to search for is left.
+    """
+    words = Words(text)
+    is_cut = bytearray(len(words.texts))
+    for start, end in spans:
+        for index, at in enumerate(words.starts):
+            if start <= at < end:
+                is_cut[index] = 1
+    runs = _runs(words, is_cut)
+    kept: list[range] = []
+    for index, run in enumerate(runs):
+        trimmed = _trimmed(words, run, is_first=not kept, is_after_cut=index > 0, is_before_cut=index < len(runs) - 1)
+        kept += [trimmed] if trimmed else []
+    return _joined(words, kept)
+
+
+def _runs(words: Words, is_cut: bytearray) -> list[range]:
+    """Return runs of tokens between the cuts; an empty first or last run stands for a cut at the very edge."""
+    runs: list[range] = []
+    start = 0
+    for index in range(len(words.texts) + 1):
+        if index == len(words.texts) or is_cut[index]:
+            if index > start or index in (0, len(words.texts)):
+                runs.append(range(start, index))
+            start = index + 1
+    return runs
+
+
+def _trimmed(words: Words, run: range, *, is_first: bool, is_after_cut: bool, is_before_cut: bool) -> range:
+    first, end = run.start, run.stop
+    while first < end and words.texts[first] in BREAKS and words.texts[first] not in "([":
+        first += 1
+    if is_before_cut:
+        end = _drop_left_of_cut(words, first, end)
+    if is_after_cut:
+        first = _drop_right_of_cut(words, first, end, is_first=is_first)
+    else:
+        first = _drop_request(words, first, end)
+    return range(first, _drop_courtesy(words, first, end))
+
+
+def _drop_left_of_cut(words: Words, first: int, end: int) -> int:
+    while end > first and words.texts[end - 1] in _LEFT and not _belongs(words, end - 1):
+        end -= 1
+    return end
+
+
+def _drop_right_of_cut(words: Words, first: int, end: int, *, is_first: bool) -> int:
+    while first < end and words.texts[first] in _RIGHT:
+        first += 1
+    after = _drop_request(words, first, end)
+    if is_first and after == first:
+        after = _drop_small(words, first, end)
+    return after
+
+
+def _drop_request(words: Words, first: int, end: int) -> int:
+    """Skip requests such as "i'm looking for a", and the small words after one."""
+    start = first
+    while first < end and (match := _START.match(words, first)) and match[1] == "trim.start":
+        if first + match[0] >= end:
+            return end
+        first += match[0]
+        first = _drop_small(words, first, end)
+    return first if first > start else start
+
+
+def _drop_small(words: Words, first: int, end: int) -> int:
+    while first < end - 1 and words.texts[first] in _SMALL:
+        first += 1
+    return first
+
+
+def _drop_courtesy(words: Words, first: int, end: int) -> int:
+    while end > first:
+        if words.texts[end - 1] in BREAKS and words.texts[end - 1] not in ")]":
+            end -= 1
+        elif (match := _END.match(words, end - 1)) and end - match[0] >= first:
+            end -= match[0]
+        else:
+            break
+    return end
+
+
+def _belongs(words: Words, index: int) -> bool:
+    """Tell whether a mark is part of the adjacent word: `24"`, "c++"."""
+    return words.texts[index] in _GLUED_TO_NUMBER or (words.texts[index] == "+" and words.touches(index - 1))
+
+
+def _joined(words: Words, runs: list[range]) -> str:
+    pieces = [words.source[words.starts[run.start] : words.ends[run.stop - 1]] for run in runs if len(run)]
+    text = " ".join(pieces)
+    text = _LOOSE_MARK.sub(r"\1", text)
+    return " ".join(text.split())

@@ -1,0 +1,107 @@
+"""What the words of a question say by themselves, by rule: facets, sizes, counts, and where marks part them."""
+
+import re
+
+from service.planner.question import Question
+from service.planner.reading.en import lists
+from service.planner.reading.en.spelling import correct_word, words
+
+_NUMBER = re.compile(r"^\d[\d./x-]*$")
+_MEASURE = re.compile(
+    r"^\d[\d./x-]*-?(?:" + "|".join(sorted(lists.SIZE_UNITS, key=len, reverse=True)) + r")\.?$|^\d+[\"']$"
+)
+_BREAK = re.compile(r"[.,;:?!()\[\]|]")
+_MAX_LEAD_CHARACTERS = 200
+_SIZES_OF_TWO_WORDS = ("plus", "king", "queen", "full", "twin")
+_LETTER_SIZES = frozenset(("s", "m", "l"))  # elsewhere than at the end they may be part of a name
+_SIZES = lists.SIZES - _LETTER_SIZES
+_SIZE_UNITS = lists.SIZE_UNITS - {"in", "m", "l"}
+_WORDS_OF_FACETS = (
+    ("color", lists.COLORS),
+    ("material", lists.MATERIALS),
+    ("audience", lists.AUDIENCES),
+    ("condition", lists.CONDITIONS),
+    ("occasion", lists.OCCASIONS),
+    ("feature", lists.FEATURES),
+)
+
+
+class Readings:
+    """The words of a question; `facets` has what each mostly names, None where that is nothing known."""
+
+    def __init__(self, question: Question, skipped: frozenset[str]) -> None:
+        """Take `skipped`, words that name nothing."""
+        self._question = question
+        self._words = question.words
+        self._is_joined = [self._joins_next(index) for index in range(len(self._words))]
+        self._lead_ends = [_lead_end(utterance) for utterance in question.utterances]
+        self.facets = [None if word.text in skipped else _facet(word.text) for word in self._words]
+
+    def text(self, index: int) -> str:
+        """Return a word, empty outside the question."""
+        return self._words[index].text if 0 <= index < len(self._words) else ""
+
+    def joined(self, index: int, count: int = 1) -> bool:
+        """Tell whether no punctuation and no utterance end separates this word from the `count` words after it."""
+        return all(self._is_joined[index : index + count])
+
+    def is_lead_in(self, index: int) -> bool:
+        """Tell whether a word stands before those about the product: in "i am looking for" and the like."""
+        word = self._words[index]
+        return word.start < self._lead_ends[word.utterance]
+
+    def is_number(self, index: int) -> bool:
+        """Tell whether a word is a number or a range, without a unit."""
+        return bool(_NUMBER.match(self.text(index)))
+
+    def value_at(self, index: int, *, is_follow_up: bool) -> tuple[str, int] | None:
+        """Return facet and last word of the count, size, color or material of several words that starts here."""
+        word = self.text(index)
+        if self._is_count(index):
+            return "count", index + (2 if self.text(index + 1) == "of" else 1)
+        if (last := self._size_end(index, is_follow_up)) >= index:
+            return "size", last
+        for facet, modifiers in (("color", lists.COLOR_MODIFIERS), ("material", lists.MATERIAL_MODIFIERS)):
+            if word in modifiers and self.joined(index) and self.facets[index + 1] == facet:
+                return facet, index + 1
+        return None
+
+    def _is_count(self, index: int) -> bool:
+        word, after = self.text(index), self.text(index + 1)
+        if word in ("pack", "set") and after == "of":
+            return self.is_number(index + 2) and self.joined(index, 2)
+        return self.is_number(index) and after in lists.COUNT_UNITS and self.joined(index)
+
+    def _size_end(self, index: int, is_follow_up: bool) -> int:
+        """Return the last word of a size that starts here, or -1."""
+        word, after = self.text(index), self.text(index + 1)
+        if self.is_number(index) and after in _SIZE_UNITS and self.joined(index):
+            return index + 1
+        if word == "size" and self.joined(index) and (self.is_number(index + 1) or after in lists.SIZES):
+            return index + 1
+        if word in _SIZES_OF_TWO_WORDS and after == "size":
+            return index + 1
+        is_alone = word in _LETTER_SIZES and (is_follow_up or not after)
+        return index if _MEASURE.match(word) or is_alone or word in _SIZES else -1
+
+    def _joins_next(self, index: int) -> bool:
+        word = self._words[index]
+        if index + 1 == len(self._words) or self._words[index + 1].utterance != word.utterance:
+            return False
+        between = self._question.utterances[word.utterance][word.end : self._words[index + 1].start]
+        return not _BREAK.search(between)
+
+
+def _lead_end(utterance: str) -> int:
+    match = lists.LEAD_INS.search(utterance.lower()[:_MAX_LEAD_CHARACTERS])
+    return match.end() if match else 0
+
+
+def _facet(word: str) -> str | None:
+    """Return the facet that a word mostly names, its spelling corrected."""
+    for facet, vocabulary in _WORDS_OF_FACETS:
+        if word in vocabulary:
+            return facet
+    facets = words().facets
+    found = facets.get(word) or facets.get(correct_word(word))
+    return found or facets.get(word.removesuffix("s")) if word.isalpha() else None

@@ -1,0 +1,260 @@
+"""Finds by rule what a question names: facet spans, in parts where it wants several things.
+
+What words name is in the list of product words (`spelling.words`); the product is told by its place in the sentence.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from service.planner.plan import MAX_PARTS
+from service.planner.plan_text import FacetSpan
+from service.planner.question import Question
+from service.planner.reading.conversation import Conversation
+from service.planner.reading.en import lists
+from service.planner.reading.en.spelling import is_known, words
+from service.planner.rules.facets import Readings
+from service.planner.vocabulary import DEFAULT_INTENT
+
+SKIPPED = lists.FILLERS | lists.LINKS | lists.NEGATIONS | lists.FUNCTION_WORDS  # words that name nothing
+_MAX_TYPE_WORDS = 3
+_FEWEST_COMPARED = 2
+_BETWEEN = ("between", "btwn")
+_GOVERNED = {"with": "feature", "for": "audience"}
+_ATTRIBUTES = frozenset(
+    ("audience", "brand", "color", "material", "feature", "occasion", "condition", "origin", "shape", "time")
+)
+
+
+def find_spans(question: Question, intent: str, conversation: Conversation) -> tuple[list[FacetSpan], str | None]:
+    """Return spans in question order, without overlaps, and the vertical of the thing that is named last."""
+    return _Spans(question, intent, conversation).find()
+
+
+class _Spans:
+    """Every word belongs to at most one span; `_taken` has the words that are already in one."""
+
+    def __init__(self, question: Question, intent: str, conversation: Conversation) -> None:
+        self._question = question
+        self._intent = intent
+        self._words = Readings(question, SKIPPED)
+        self._newest = len(question.utterances) - 1
+        self._is_said = bool(lists.CONVERSATIONAL.search(question.text.lower()))
+        self._compares = intent == "compare_products"
+        self._skipped = SKIPPED | (lists.QUESTION_VERBS if intent != DEFAULT_INTENT else frozenset())
+        refusing = () if intent in ("ask_product", "advise") else conversation.refusals
+        self._values = [value for refusal in refusing for value in refusal.values]
+        self._refused = {index for value in self._values for index in value}
+        cues = {index for refusal in refusing for index in refusal.words} - self._refused
+        self._barred = conversation.taken | cues
+        self._taken: dict[int, FacetSpan] = {}
+
+    def find(self) -> tuple[list[FacetSpan], str | None]:
+        """Return the spans and the vertical, see `find_spans`."""
+        facets = self._words.facets
+        for value in self._values:
+            self._take(facets[value[-1]] or "feature", value[0], value[-1])
+        for index in range(len(facets)):
+            if index not in self._taken and index not in self._barred:
+                self._match(index)
+        spans: list[FacetSpan] = []
+        for utterance in range(self._newest + 1):
+            now = self._of(utterance, is_first=not spans)
+            spans = self._after(spans, now, self._question.utterances[utterance].lower()) if spans else now
+        heads = [span for span in spans if span.facet == "type" and not span.refused]
+        vertical = words().verticals.get(self._words.text(heads[-1].last)) if heads else None
+        return sorted(spans, key=lambda span: span.first), vertical
+
+    def _of(self, utterance: int, *, is_first: bool) -> list[FacetSpan]:
+        """Return the spans of one utterance, in parts where it names several things."""
+        facets = self._words.facets
+        indices = [index for index, word in enumerate(self._question.words) if word.utterance == utterance]
+        every = list(self._runs(indices))
+        things = self._things(indices) if utterance == self._newest else []
+        runs = [run for run in every if not self._is_governed(run[0])]
+        if is_first and not self._is_said:
+            runs += [run for run in every if run not in runs]
+        for thing in things:
+            for run in runs:
+                if set(run) <= set(thing) and (self._compares or facets[run[-1]] == "type"):
+                    self._take("type", run[0], run[-1])
+        head = next(
+            (run for run in runs if facets[run[-1]] == "type"),
+            runs[0] if runs and is_first and not self._is_said else None,
+        )
+        if head and not things:
+            self._take("type", max(head[0], head[-1] - _MAX_TYPE_WORDS + 1), head[-1])
+        elif runs and not things and self._intent == DEFAULT_INTENT and not is_first:
+            is_name = not any(is_known(self._words.text(index)) for index in runs[0])
+            self._take("brand" if is_name else "feature", runs[0][0], runs[0][-1])
+        for index in indices:
+            self._match_phrase(index)
+            if not is_first and self._words.is_number(index):
+                self._take("size", index, index)  # "what about 75?"
+        self._merge(indices)
+        spans = sorted({span for index, span in self._taken.items() if index in indices}, key=lambda span: span.first)
+        return [replace(span, part=self._part(span, things)) for span in spans]
+
+    def _merge(self, indices: list[int]) -> None:
+        """Make one value of adjacent words of one facet: "brushed nickel", "agatha christie"."""
+        for index in indices[1:]:
+            left, right = self._taken.get(index - 1), self._taken.get(index)
+            if not left or not right or left == right or not self._words.joined(index - 1):
+                continue
+            is_one = (left.facet, left.refused) == (right.facet, right.refused)
+            if is_one and left.facet in ("brand", "color", "material", "audience"):
+                span = replace(left, last=right.last)
+                self._taken.update(dict.fromkeys(span.indices, span))
+
+    def _part(self, span: FacetSpan, things: list[list[int]]) -> int:
+        """Return the part that a span belongs to; what a comparison says after its last thing is for all of them."""
+        if not things or (self._compares and span.first > things[-1][-1]):
+            return 0
+        return max(1, sum(span.first >= thing[0] for thing in things))
+
+    def _runs(self, indices: list[int]) -> Iterator[list[int]]:
+        """Yield runs of words that may be a thing's name: content words between function words, marks and facets."""
+        run: list[int] = []
+        for index in indices:
+            is_content = not self._words.is_lead_in(index) and self._is_content(index)
+            run += [index] if is_content else []
+            if run and (not is_content or not self._words.joined(index)):
+                yield run
+                run = []
+
+    def _is_governed(self, index: int) -> bool:
+        """Tell whether a preposition governs a word: "with a timer" describes a thing and names none."""
+        if self._compares and self._words.text(index) in lists.COMPARING:
+            return False
+        while index and not self._words.is_lead_in(index - 1) and self._words.joined(index - 1):
+            index -= 1
+            text = self._words.text(index)
+            if text in lists.JOINS or (self._compares and (text in lists.COMPARING or text == "of")):
+                return False  # "the pros and cons of a steam mop"
+            if text in lists.GOVERNORS:
+                return True
+        return False
+
+    def _things(self, indices: list[int]) -> list[list[int]]:
+        """Return the words of each of several things, or of what is compared; none where it is one thing."""
+        if self._intent not in (DEFAULT_INTENT, "compare_products"):
+            return []
+        things: list[list[int]] = []
+        for side in self._sides(indices):
+            thing = [index for index in side if not self._is_governed(index)]
+            names = [index for index in thing if index not in self._taken]
+            is_named = self._compares or (bool(names) and self._words.facets[names[-1]] == "type")
+            is_named |= bool(things and names) and self._words.text(side[0] - 1) in ("a", "an", "some")
+            if things and not self._compares and self._continues(things[-1], side, thing, is_named):
+                continue
+            if not is_named:
+                return []
+            things += [thing] if thing else []
+        return things[:MAX_PARTS] if len(things) > 1 else []
+
+    def _sides(self, indices: list[int]) -> list[list[int]]:
+        """Return the words that carry meaning between words that join."""
+        joins = lists.JOINS | lists.COMPARING if self._compares else lists.JOINS
+        sides: list[list[int]] = [[]]
+        for index in indices:
+            if self._compares and self._words.text(index) in _BETWEEN:
+                sides = [[]]
+            elif self._words.text(index) in joins and not self._words.is_lead_in(index):
+                sides.append([])
+            elif self._is_free(index):
+                sides[-1].append(index)
+            if not self._words.joined(index):
+                sides.append([])
+                if self._compares and len(sides) > _FEWEST_COMPARED and self._is_clause(index + 1):
+                    break
+        return [side for side in sides if side]
+
+    def _is_clause(self, index: int) -> bool:
+        """Tell whether a clause about the compared things begins, and not another one: ", which is quieter?"."""
+        text = self._words.text(index)
+        return text in self._skipped and text not in lists.JOINS | lists.COMPARING | lists.ARTICLES
+
+    def _continues(self, before: list[int], side: list[int], thing: list[int], is_named: bool) -> bool:
+        """Tell whether a side only says more of the thing before it, or makes one thing of two names.
+
+        "For school and weekend travel", "salt and pepper grinder", "mop and bucket set".
+        """
+        text = self._words.text
+        if not thing or all(index in self._taken for index in thing):
+            return True
+        if text(side[0] - 1) in lists.ARTICLES:
+            return False
+        governs = any(text(index) in lists.GOVERNORS for index in range(before[-1], side[0]))
+        is_one = (text(before[-1]), text(thing[0])) in words().joined
+        return (governs and not is_named) or is_one or text(thing[-1]) in lists.SETS
+
+    def _after(self, before: list[FacetSpan], now: list[FacetSpan], text: str) -> list[FacetSpan]:
+        """Return the spans that stand after an utterance: it starts afresh, or changes what it names."""
+        lifted = {facet for facet, pattern in lists.LIFTS.items() if pattern.search(text)}
+        before = [span for span in before if span.facet not in lifted]
+        names = [span for span in now if not span.refused and span.facet in ("type", "line", "model")]
+        if self._compares and names and not any(span.part for span in now):
+            return [replace(span, part=1) for span in before] + [replace(span, part=2) for span in now]
+        if self._intent == "ask_product":
+            return now if any(span.facet == "brand" for span in now) else before
+        if names:
+            return now
+        if lists.ADDED.search(text):
+            return before + now
+        now = [self._like_before(span, before) for span in now]
+        replaced = {span.facet for span in now if not span.refused and span.facet != "feature"}
+        spelled = self._question.spelled
+        refused = {spelled(span.indices) for span in now if span.refused}
+        kept = [span for span in before if span.facet not in replaced and spelled(span.indices) not in refused]
+        return kept + now
+
+    def _like_before(self, span: FacetSpan, before: list[FacetSpan]) -> FacetSpan:
+        """Give a lone word the facet of what it replaces: "what about 75?" after "65 inch"."""
+        is_size = self._words.is_number(span.first) and any(old.facet == "size" for old in before)
+        return replace(span, facet="size") if is_size else span
+
+    def _match(self, index: int) -> None:
+        """Take the words of an attribute that starts here."""
+        facet = self._words.facets[index]
+        found = self._words.value_at(index, is_follow_up=self._newest > 0)
+        if found:
+            self._take(found[0], index, found[1])
+        elif facet in _ATTRIBUTES and (facet not in ("feature", "origin") or not self._may_be_name(index)):
+            self._take(facet, index, index)
+
+    def _may_be_name(self, index: int) -> bool:
+        """Tell whether nothing follows that this word could describe: then it may be the thing's own name."""
+        after = self._words.text(index + 1)
+        describes = bool(after) and self._words.joined(index) and after not in self._skipped
+        return not describes and index > 0 and self._words.text(index) not in lists.FEATURES
+
+    def _match_phrase(self, index: int) -> None:
+        """Take "with pockets", "for dogs": a preposition and the one or two free words it governs."""
+        text, joined = self._words.text, self._words.joined
+        facet = _GOVERNED.get(text(index))
+        if not facet or not joined(index) or self._words.is_lead_in(index):
+            return
+        first = index + 1
+        while text(first) in lists.ARTICLES and joined(first):
+            first += 1
+        last = first - 1
+        while last < first + 1 and self._is_content(last + 1) and (last < first or joined(last)):
+            last += 1
+        if last >= first:
+            self._take(facet, first, last)
+
+    def _is_free(self, index: int) -> bool:
+        text = self._words.text(index)
+        return bool(text) and text not in self._skipped and index not in self._barred
+
+    def _is_content(self, index: int) -> bool:
+        if not self._is_free(index) or index in self._taken:
+            return False
+        follows = index > 0 and self._words.joined(index - 1)
+        return not self._words.is_number(index) or (follows and self._is_content(index - 1))
+
+    def _take(self, facet: str, first: int, last: int) -> None:
+        """Mark words as taken by a facet, unless some are already."""
+        if any(index in self._taken or index in self._barred for index in range(first, last + 1)):
+            return
+        span = FacetSpan(facet, first, last, refused=first in self._refused)
+        self._taken.update(dict.fromkeys(span.indices, span))

@@ -1,0 +1,65 @@
+"""Tests of what rules know better than the model's draft."""
+
+import pytest
+
+from service.planner.making.completion import complete_plan
+from service.planner.making.second_look import second_look
+from service.planner.plan_text import parse
+from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
+
+VOCABULARY = shipped_vocabulary()
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "intent"),
+    [
+        ("is there life on mars", " Other", "out_of_scope"),
+        ("who made the barbie movie", " Other", "out_of_scope"),
+        ("how do i wash a canada goose parka", " Other", "ask_product"),
+        ("the mixer turned up smashed to bits", " Other", "returns_refunds"),
+        ("any deals on car seats?", " Policy", "find_product"),
+        ("do you price match prams", " Policy", "policy_help"),
+        ("weber spirit or napoleon rogue, which one for five", " Advice Type spirit Any", "compare_products"),
+        ("when will i see my refund", " Other", "returns_refunds"),
+        ("who wrote hamlet", " Other", "out_of_scope"),
+        ("thanks a lot", " Other", "out_of_scope"),
+        (
+            "nike pegasus and adidas boston side by side",
+            " find And Brand nike And Brand adidas Any",
+            "compare_products",
+        ),
+        ("alien vs predator dvd", " find And Type alien And Type predator Any", "find_product"),
+        ("compare and contrast workbook", " compare And Type workbook Any", "find_product"),
+        ("nike shoes", " find Brand nike Any", "find_product"),
+        ("most expensive whisky u got", " Other", "find_product"),
+        ("difference between bamboo sheets and cotton sheets", " ask answers Type sheets Home", "compare_products"),
+    ],
+)
+def test_a_second_look_at_what_the_model_reads(query: str, text: str, intent: str) -> None:
+    question = Question.parse(query)
+    assert second_look(parse(text, question, VOCABULARY), question, VOCABULARY).intent == intent
+
+
+def test_another_language_is_told_whatever_the_model_reads() -> None:
+    question = Question.parse("chaussures femme sans lacets")
+    draft = second_look(parse(" find Type chaussures Any", question, VOCABULARY), question, VOCABULARY)
+    assert draft.foreign
+    assert not draft.spans
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "things"),
+    [
+        ("oil filter and air filter", " find Type oil filter and air filter Any", ["oil filter", "air filter"]),
+        ("bird feeder, bird bath and suet balls for the garden", " find Foreign", None),
+        ("salt and pepper grinder", " find Type salt and pepper grinder Any", []),
+        ("baby monitor with camera and audio", " find Type baby monitor Feature with camera and audio Any", []),
+    ],
+)
+def test_several_things_that_a_model_overlooks(query: str, text: str, things: list[str] | None) -> None:
+    question = Question.parse(query)
+    draft = second_look(parse(text, question, VOCABULARY), question, VOCABULARY)
+    parts = [part.queries[0] for part in complete_plan(draft, question, VOCABULARY).parts]
+    assert not draft.foreign
+    assert len(parts) > 1 if things is None else parts == things

@@ -1,0 +1,85 @@
+"""Tests of spelling by rule, and of the word list that it reads."""
+
+import string
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from service.planner.reading.en.spelling import WORDS_PATH, correct, correct_word, distance, is_known, words
+from training.data.behaviour_text import sections
+from training.data.rows import held_out
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right"),
+    [
+        ("hedphones", "headphones"),  # a letter left out
+        ("keyborad", "keyboard"),  # two letters transposed
+        ("bluetoooth", "bluetooth"),  # a letter doubled
+        ("choclate", "chocolate"),
+        ("kamera bag", "camera bag"),  # what sounds alike
+        ("vaccum", "vacuum"),
+        ("samsng galxy s22 case", "samsung galaxy s22 case"),
+        ("outdoor chrismas lites", "outdoor christmas lights"),
+        ("grey joggrs", "grey joggers"),  # a plural whose singular is on the list
+        ("paracetmol", "paracetamol"),  # a word that names none of our products
+    ],
+)
+def test_misspelt_words_are_corrected(wrong: str, right: str) -> None:
+    assert correct(wrong) == right
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "wireless headphones",
+        "nike shoes",
+        "dcd771c2 drill",
+        "wf-1000xm5",
+        "2tb ssd",
+        "men's socks",
+        "zqxjkv",
+        "café mug",
+        "",
+    ],
+)
+def test_known_words_models_and_what_nothing_is_near_stay(text: str) -> None:
+    assert correct(text) == text
+
+
+def test_misspellings_that_no_table_lists_are_mostly_corrected(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [line.split() for _, line, _ in sections("spelling.txt")]
+    dev = [(wrong, right) for wrong, right in pairs if held_out(f"spelling: {wrong}") and wrong.isalpha()]
+    known = {right for _, right in dev if right in words().counts}
+    without_table = words()._replace(slips={})
+    monkeypatch.setattr("service.planner.reading.en.spelling.words", lambda: without_table)
+    correct_word.cache_clear()
+    found = [correct_word(wrong) == right for wrong, right in dev if right in known and not is_known(wrong)]
+    correct_word.cache_clear()
+    assert len(found) > 20
+    assert sum(found) >= 0.8 * len(found)
+
+
+@given(st.text(max_size=300))
+@example("Sneekers")
+def test_any_text_keeps_its_number_of_words(text: str) -> None:
+    assert len(correct(text).split()) == len(text.split())
+
+
+@given(
+    st.text(string.ascii_lowercase, min_size=1, max_size=12), st.text(string.ascii_lowercase, min_size=1, max_size=12)
+)
+def test_the_distance_is_zero_for_equal_words_alone(wrong: str, right: str) -> None:
+    assert (distance(wrong, right) == 0) == (wrong == right)
+
+
+def test_the_list_is_small_and_says_where_it_comes_from() -> None:
+    text = WORDS_PATH.read_text(encoding="ascii")
+    assert text.startswith("# Written by `python -m training.words`")
+    assert len(text) < 500_000
+    found = words()
+    assert not found.slips.keys() & (found.counts.keys() | found.known)
+    assert found.facets["nike"] == "brand"
+    assert found.facets["boots"] == "type"
+    assert ("salt", "pepper") in found.joined
