@@ -4,16 +4,14 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from service.decoding.statistics import StopReason, TraceNode, TraceStep
+from service.telemetry.names import DegradedReason
 
 __all__ = [
-    "Engine", "EngineError", "EngineUnavailableError", "GenerationRequest", "GenerationResult", "RequestRefusedError",
-    "StopReason", "Strategy", "TraceNode", "TraceStep",
+    "DegradedReason", "Engine", "EngineError", "EngineUnavailableError", "GenerationRequest", "GenerationResult",
+    "RequestRefusedError", "StopReason", "Strategy", "TraceNode", "TraceStep",
 ]  # fmt: skip
 
 Strategy = Literal["medusa", "autoregressive", "draft"]
-# Why a plan is made by rule: the model needs longer than the deadline leaves, the load exceeds what all replicas can
-# do, the model cannot read or write so much, or no replica gave a valid answer.
-DegradedReason = Literal["deadline", "capacity", "too_long", "engine"]
 
 
 class EngineError(Exception):

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from service.telemetry.emf import EmfCollector, Label
-from service.telemetry.names import metric_names
+from service.telemetry.names import DegradedReason
 from service.telemetry.prometheus import PrometheusMeters
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,6 @@ _FLUSHES_A_MINUTE = 6
 _LAST_WRITE_SECONDS = 1.0
 # Told every time, as 0 where nothing happened: alarms can then tell a quiet host from a silent one.
 _ALWAYS = ("Requests", "Degraded", "Shed", "SloGood", "SloBad", "OfferedWork", "ReplicaRestarts")
-_OTHER_REASON = "error"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +36,7 @@ class Outcome:
     queue_milliseconds: float | None = None
     tokens_per_step: float | None = None
     forced_percent: float | None = None
-    reason: str | None = None  # what kept the model from it, where rules planned
+    reason: DegradedReason | None = None  # what kept the model from it, where rules planned
     intent: str = ""
 
 
@@ -88,8 +87,7 @@ class Metrics:
         if outcome.intent:
             self._add("Intents", 1, ("Intent", outcome.intent))
         if outcome.reason is not None:
-            known = metric_names()["Fallbacks"].values["Reason"]
-            self._add("Fallbacks", 1, ("Reason", outcome.reason if outcome.reason in known else _OTHER_REASON))
+            self._add("Fallbacks", 1, ("Reason", outcome.reason))
         if source == "model":
             self._add("ModelLatency", outcome.milliseconds)
         if outcome.degraded:

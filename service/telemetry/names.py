@@ -7,10 +7,15 @@ import json
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 FILE = Path(__file__).with_name("metrics.json")
 _SOURCE = "service"
+
+# Why a plan is made by rule: the model needs longer than the deadline leaves, the load exceeds what all replicas can
+# do, the model cannot read or write so much, or no replica is up or gave a valid answer. Answers and metrics say it
+# in the same words; the fleet's list names them under Fallbacks.
+DegradedReason = Literal["deadline", "capacity", "too_long", "engine"]
 
 
 @dataclass(frozen=True, slots=True)

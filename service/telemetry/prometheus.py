@@ -40,8 +40,9 @@ class PrometheusMeters:
             buckets = {"Milliseconds": _SECONDS, "Percent": _PERCENT}.get(metric.unit, _TOKENS)
             meter = Histogram(name, text, labels, buckets=buckets, registry=self._registry)
             self._histograms[metric.name] = meter
-        for source in answer_sources() if labels == ["source"] else ():
-            meter.labels(source)  # one that has not answered yet shows as 0, not as missing
+        known = {"source": answer_sources(), **{name.lower(): values for name, values in metric.values.items()}}
+        for value in known.get(labels[0], ()) if labels else ():
+            meter.labels(value)  # one that has not been counted yet shows as 0, not as missing
 
     def add(self, name: str, value: float, label: Label | None = None) -> None:
         """Record one value under the fleet's name of the metric."""

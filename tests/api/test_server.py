@@ -2,16 +2,20 @@
 
 import json
 import os
+import re
 import signal
 import socket
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import get_args
 
 import httpx
 import pytest
 
 from service.engines.worker.spawn import replicas_of
 from service.planner.plan import Plan
+from service.telemetry.names import DegradedReason
 from tests.api.client import ODD_QUERIES, assert_problem
 from tests.processes import eventually, is_alive
 from tests.server_process import ServerProcess, serving
@@ -91,6 +95,21 @@ def test_a_killed_replica_comes_back_and_plans_go_on_meanwhile(server: ServerPro
     eventually(lambda: server.get("/readyz").status_code == 200, "the replica did not come back", seconds=300)
     assert server.post("/plan", {"query": "red shoes", **PATIENT}).json()["source"] == "model"
     assert replicas_of(server.process.pid) != [replica]
+
+
+def test_metrics_count_plans_by_rule_under_the_reason_that_their_answers_give(tiny_model_dir: Path) -> None:
+    with serving(PEAKPLAN_MODEL_DIR=tiny_model_dir, PEAKPLAN_REPLICAS=1) as server:
+        (replica,) = replicas_of(server.process.pid)
+        bodies = [{"query": "👟" * 512, **PATIENT}, {"query": "red shoes", "deadline_ms": 50}]
+        os.kill(replica, signal.SIGSTOP)
+        answers = [server.post("/plan", body).json() for body in bodies]
+        os.kill(replica, signal.SIGCONT)
+        answers.append(server.post("/plan", bodies[0]).json())
+        pattern = r'^peakplan_fallbacks_total\{reason="(\w+)"\} ([\d.]+)$'
+        counted = {name: float(count) for name, count in re.findall(pattern, server.get("/metrics").text, re.MULTILINE)}
+    given = Counter(answer["reason"] for answer in answers)
+    assert {"deadline", "too_long"} <= set(given)
+    assert counted == {reason: given[reason] for reason in get_args(DegradedReason)}
 
 
 def test_logs_are_json_lines_without_the_shoppers_words(server: ServerProcess) -> None:

@@ -1,13 +1,15 @@
 """The model's vocabulary on the outside: `GET /vocabulary`, the OpenAPI document, its page, other origins, the shop."""
 
 import json
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from service.planner.plan import Plan
 from service.planner.vocabulary import FILE_NAME, shipped_vocabulary
+from service.telemetry.names import DegradedReason
 from tests.api.client import assert_problem, talking_to
 from tests.planner.test_vocabulary import GROCER, write
 
@@ -123,3 +125,10 @@ async def test_the_shop_is_searched_with_plan_and_words(tmp_path: Path, monkeypa
     assert [hit["price"] for hit in answer["by_plan"]] == [30.0]
     assert {hit["price"] for hit in answer["by_words"]} == {30.0, 90.0}
     assert_problem(refused, 422)
+
+
+async def test_the_page_explains_every_reason_of_a_plan_by_rule() -> None:
+    async with talking_to() as client:
+        script = (await client.get("/plan.js")).text
+    (reasons,) = re.findall(r"const REASONS = \{(.*?)\n\};", script, re.DOTALL)
+    assert set(re.findall(r"^  (\w+): ", reasons, re.MULTILINE)) == set(get_args(DegradedReason))

@@ -8,6 +8,8 @@ import boto3
 import botocore
 import pytest
 
+from infra.fleet.metrics import metrics
+
 RUNBOOKS = sorted(Path("docs/runbooks").glob("*.md"))
 # What the AWS CLI adds to every operation, and commands that it has beyond the APIs.
 EVERYWHERE = {"query", "output", "max-items"}
@@ -57,3 +59,10 @@ def test_a_dreamt_option_is_seen() -> None:
 
     assert command == ("autoscaling", "set-desired-capacity", {"auto-scaling-group-nom"})
     assert not command[2] <= options(*command[:2])
+
+
+def test_on_call_finds_every_reason_of_a_plan_by_rule() -> None:
+    runbook = Path("docs/runbooks/degraded-share.md").read_text(encoding="utf-8")
+
+    told = re.findall(r"^\| `(\w+)` \|", runbook, re.MULTILINE)
+    assert sorted(told) == sorted(metrics().metric("Fallbacks").values["Reason"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from service.telemetry.emf import EmfCollector, Label
 from service.telemetry.metrics import Metrics, Outcome, Reading
-from service.telemetry.names import answer_sources, metric_names
+from service.telemetry.names import DegradedReason, answer_sources, metric_names
 
 SCHEMA = json.loads(Path(__file__).with_name("emf_schema.json").read_text(encoding="utf-8"))
 WHO = {"Fleet": "dev", "Cell": "cell-1", "Group": ""}
@@ -127,7 +127,7 @@ def test_a_request_becomes_its_metrics() -> None:
             forced_percent=40,
         )
     )
-    metrics.planned(Outcome(source="fallback", milliseconds=301, degraded=True, reason="late", intent="support"))
+    metrics.planned(Outcome(source="fallback", milliseconds=301, degraded=True, reason="deadline", intent="support"))
     metrics.shed()
     metrics.failed()
     found = [json.loads(line) for line in metrics.lines()]
@@ -169,15 +169,16 @@ def test_offered_work_counts_what_was_refused_and_replica_seconds_what_could_be_
     assert directive_of(document, "OfferedWork")["Metrics"][0]["StorageResolution"] == 1
 
 
-def test_a_reason_and_an_intent_are_dimensions_and_an_odd_reason_is_an_error() -> None:
+def test_a_reason_and_an_intent_are_dimensions() -> None:
     collector = EmfCollector(WHO | {"Release": "r-7"})
     metrics = Metrics(Reading, 300.0, collector)
-    for reason in ("busy", "busy", "IncompletePlanError"):
+    reasons: tuple[DegradedReason, ...] = ("deadline", "deadline", "engine")
+    for reason in reasons:
         metrics.planned(Outcome(source="fallback", milliseconds=2, degraded=True, reason=reason, intent="find_product"))
     found = [json.loads(line) for line in metrics.lines()]
     assert {document["Reason"]: document["Fallbacks"] for document in found if "Reason" in document} == {
-        "busy": 2,
-        "error": 1,
+        "deadline": 2,
+        "engine": 1,
     }
     assert [document["Intents"] for document in found if document.get("Intent") == "find_product"] == [3]
     (degraded,) = [document for document in found if "Degraded" in document]

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
@@ -19,3 +20,7 @@ def test_only_the_services_metrics_are_ours() -> None:
     assert known["Requests"].resolution == 1
     assert names.namespace() == "Peakplan"
     assert {"cache", "model", "fallback"} <= set(names.answer_sources())
+
+
+def test_the_fleets_list_names_the_reasons_that_answers_give() -> None:
+    assert names.metric_names()["Fallbacks"].values["Reason"] == get_args(names.DegradedReason)
