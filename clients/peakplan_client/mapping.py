@@ -89,6 +89,11 @@ class FacetMapping(_Strict):
                     found[normal(name)].append(value)
         return found
 
+    @cached_property
+    def _longest(self) -> int:
+        """The most words that a name has: no longer run of a shopper's words is looked up."""
+        return max(map(len, self._by_name), default=0)
+
     def exact(self, said: str) -> list[str]:
         """Return the catalogue values whose name, or a synonym of it, is just what was said."""
         if self.values is None:
@@ -96,11 +101,14 @@ class FacetMapping(_Strict):
         return self._by_name.get(normal(said), [])
 
     def within(self, said: str) -> list[str]:
-        """Return the catalogue values of the longest name in what was said: "boot" of "leather hiking boots"."""
+        """Return the catalogue values of the longest name in what was said: "boot" of "leather hiking boots".
+
+        Linear in what was said: the mapping's own names bound how much of it is compared.
+        """
         if self.values is None or (found := self.exact(said)):
             return self.exact(said)
         all_words = normal(said)
-        for length in range(len(all_words) - 1, 0, -1):
+        for length in range(min(len(all_words) - 1, self._longest), 0, -1):
             for first in range(len(all_words) - length, -1, -1):  # what a product is stands last in English
                 if found := self._by_name.get(all_words[first : first + length], []):
                     return found

@@ -194,12 +194,9 @@ class _Translation:
             mapping = self._mapping.facets.get(facet)
             if mapping is None or not mapping.boost:
                 continue  # its words are in the queries
-            known = [value for said in values for value in mapping.within(said)] if mapping.field else []
-            unknown = [
-                " ".join(words(said))
-                for said in values
-                if normal(said) and not (mapping.field and mapping.within(said))
-            ]
+            named = {said: mapping.within(said) if mapping.field else [] for said in values}
+            known = [value for said in values for value in named[said]]
+            unknown = [" ".join(words(said)) for said in values if not named[said] and normal(said)]
             if known:
                 found.append(Boost(mapping.field, tuple(dict.fromkeys(known)), mapping.boost))
             if unknown:

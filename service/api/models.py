@@ -108,7 +108,7 @@ class Timing:
 _REASON = (
     "Why rules made the plan; null where they did not. deadline: the model needs longer than the request allows; "
     "capacity: more is asked than all replicas can do; too_long: the model cannot read or write so much; engine: no "
-    "replica is up, or none gave a sound answer."
+    "replica is up, or none gave a sound answer; fault: the planner itself failed at this question."
 )
 
 

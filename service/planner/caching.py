@@ -51,7 +51,16 @@ class CachingPlanner:
         return self._planner.vocabulary
 
     def plan_at_once(self, task: PlanTask) -> Planned | None:
-        """Return a plan that needs no waiting (a cached one, or one by rule where no model is available), else None."""
+        """Return a plan that needs no waiting (a cached one, or one by rule where no model is available), else None.
+
+        Never fails.
+        """
+        try:
+            return self._plan_at_once(task)
+        except Exception as fault:  # a bug of ours at this question must not cost the shopper the plan
+            return self._despite(fault, task)
+
+    def _plan_at_once(self, task: PlanTask) -> Planned | None:
         key = task.key(self._version())
         if (remembered := self._memory.get(key)) is not None:
             return self._given(key, remembered, task, "hits")
@@ -59,11 +68,20 @@ class CachingPlanner:
             return None
         if (refusal := self._refusal(task.deadline, len(task.prompt))) is None:
             return None
-        self.counts["misses"] += 1
-        return self._planner.plan_by_rule(task, refusal)
+        return self._by_rule(task, refusal)
 
     async def plan(self, task: PlanTask) -> Planned:
         """Return the best plan available before the deadline. Never fails."""
+        try:
+            return await self._plan(task)
+        except Exception as fault:
+            return self._despite(fault, task)
+
+    def _despite(self, fault: Exception, task: PlanTask) -> Planned:
+        self.counts["misses"] += 1
+        return self._planner.plan_despite(task, fault)
+
+    async def _plan(self, task: PlanTask) -> Planned:
         key = task.key(self._version())
         if (known := await self._recall(key, task)) is not None:
             return known
@@ -72,11 +90,16 @@ class CachingPlanner:
             if not shared:
                 self.counts["misses"] += 1
                 return planned
+            joined = _cached_plan(_memorable(planned), task)
             self.counts["joined"] += 1
-            return _cached_plan(_memorable(planned), task)
+            return joined
         except (EngineError, PlanTextError) as error:
-            self.counts["misses"] += 1
-            return self._planner.plan_by_rule(task, error)
+            return self._by_rule(task, error)
+
+    def _by_rule(self, task: PlanTask, error: EngineError | PlanTextError) -> Planned:
+        planned = self._planner.plan_by_rule(task, error)
+        self.counts["misses"] += 1
+        return planned
 
     async def unwanted(self, worker: asyncio.Task[Any]) -> None:
         """Return once nobody else waits for the plan that this task makes; do not cancel the task before."""

@@ -4,6 +4,7 @@
 no model, `plan_by_rule` answers instead, and marks the plan as such.
 """
 
+import hashlib
 import logging
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
@@ -22,12 +23,13 @@ from service.planner.plan_text import PlanDraft, PlanTextError, parse
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.reading.en.spelling import words
-from service.planner.vocabulary import Vocabulary
+from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 from service.telemetry.logs import error_location
 
 logger = logging.getLogger(__name__)
 
 RULES_ID = "peakplan-rules"
+_DIGEST_BYTES = 8
 
 
 class Generator(Protocol):
@@ -104,8 +106,21 @@ class Planner:
             log = logger.warning if isinstance(error, IncompletePlanError) else logger.debug
             log("fell back to rules", extra={"reason": error.reason, "detail": str(error)})
         reason = error.reason if isinstance(error, EngineError) else "engine"
-        plan = plan_by_rule(task.question, task.vocabulary)
-        return Planned(plan=plan, source="fallback", model_id=RULES_ID, strategy="rules", reason=reason)
+        return _by_rule(plan_by_rule(task.question, task.vocabulary), reason)
+
+    def plan_despite(self, task: PlanTask, fault: Exception) -> Planned:
+        """Plan a question at which our own code failed: by rule, or where rules fail too with its words alone.
+
+        Never fails. The question's digest in the log tells whether faults have one cause, and lets whoever has the
+        question find it; the shopper's words stay out.
+        """
+        digest = hashlib.blake2b(task.prompt.encode("utf-8", "replace"), digest_size=_DIGEST_BYTES).hexdigest()
+        logger.error("a question could not be planned", extra={"exception": error_location(fault), "question": digest})
+        try:
+            plan = plan_by_rule(task.question, task.vocabulary)
+        except Exception:  # most often the fault that the log has by now
+            plan = _least_plan(task)
+        return _by_rule(plan, "fault")
 
     async def plan_with_model(
         self, task: PlanTask, *, strategy: Strategy | None = None, fast_forward: bool = True, trace: bool = False
@@ -129,6 +144,16 @@ class Planner:
         plan = plan_from_draft(draft, task.question, task.vocabulary)
         model_id = result.model_id or self._engine.model_id
         return Planned(plan=plan, source="model", model_id=model_id, strategy=chosen, result=result)
+
+
+def _by_rule(plan: Plan, reason: DegradedReason) -> Planned:
+    return Planned(plan=plan, source="fallback", model_id=RULES_ID, strategy="rules", reason=reason)
+
+
+def _least_plan(task: PlanTask) -> Plan:
+    """Return the plan that needs nothing but the question: search for its words."""
+    sources = list(task.vocabulary.sources)[:1]
+    return Plan(mode="keyword", intent=DEFAULT_INTENT, queries=[task.question.text], sources=sources)
 
 
 def _draft(result: GenerationResult, task: PlanTask) -> PlanDraft:

@@ -1,14 +1,21 @@
 """A shopper's question as words, with their positions in the text."""
 
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import islice
+from typing import Final, NamedTuple
 
 # Limits on the model's input. They keep the prompt, and therefore the prefill, short: a plan must fit 300 ms.
 MAX_QUESTION_WORDS = 96
 MAX_HISTORY_WORDS = 48
 MAX_WORD_CHARACTERS = 48
+# Letters and digits, with what stands inside a number ("1,200.50") or a word ("men's"); other marks are tokens each.
+TOKEN: Final = re.compile(r"[^\W_]+(?:(?:(?<=\d)[.,](?=\d)|['’](?=[^\W\d_]))[^\W_]+)*|[^\w\s]|_")
+# Limits on what rules read. A word without a space in it ("$1$1$1…") may be many tokens, and each takes its time.
+MAX_QUESTION_TOKENS = 160
+MAX_HISTORY_TOKENS = 80
 
 _TRAILING = ",;:?!"
 _OPENING = "\"'([{“‘"
@@ -29,7 +36,8 @@ class Word(NamedTuple):
 class Question:
     """The newest utterance and the kept part of the history, oldest first.
 
-    `utterances` are cleaned texts, the question last; `words` runs over all of them in order.
+    `utterances` are cleaned texts, the question last; `words` runs over all of them in order. All utterances together
+    have at most MAX_QUESTION_TOKENS + MAX_HISTORY_TOKENS tokens, so that reading them has a known worst cost.
     """
 
     utterances: tuple[str, ...]
@@ -54,14 +62,19 @@ class Question:
 
     @classmethod
     def parse(cls, query: str, history: Sequence[str] = ()) -> "Question":
-        """Split a query and its history (newest last) into words; the history keeps its newest words only."""
+        """Split a query and its history (newest last) into words; the history keeps its newest words only.
+
+        What stands past the question's last token is not read by anything, the model included.
+        """
         newest = clean(query)
+        newest = newest[: _end_of_token(newest, MAX_QUESTION_TOKENS)]
         kept: list[str] = []
-        budget = MAX_HISTORY_WORDS
+        budget, tokens = MAX_HISTORY_WORDS, MAX_HISTORY_TOKENS
         for utterance in reversed([clean(text) for text in history]):
             budget -= len(utterance.split())
-            if budget < 0:
+            if budget < 0 or _end_of_token(utterance, tokens) < len(utterance):
                 break
+            tokens -= sum(1 for _ in TOKEN.finditer(utterance))
             if utterance:
                 kept.insert(0, utterance)
         utterances = (*kept, newest)
@@ -77,6 +90,14 @@ def clean(text: str) -> str:
         return " ".join(text.split())
     kept = (" " if character.isspace() else character for character in text if _is_kept(character))
     return " ".join("".join(kept).split())
+
+
+def _end_of_token(text: str, count: int) -> int:
+    """Return where so many tokens of a text end; its length where it has no more."""
+    if len(text) <= count:  # a token has a character at least
+        return len(text)
+    ends = [match.end() for match in islice(TOKEN.finditer(text), count + 1)]
+    return len(text) if len(ends) <= count else ends[count - 1] if count else 0
 
 
 def _is_kept(character: str) -> bool:

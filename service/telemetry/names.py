@@ -13,9 +13,9 @@ FILE = Path(__file__).with_name("metrics.json")
 _SOURCE = "service"
 
 # Why a plan is made by rule: the model needs longer than the deadline leaves, the load exceeds what all replicas can
-# do, the model cannot read or write so much, or no replica is up or gave a valid answer. Answers and metrics say it
-# in the same words; the fleet's list names them under Fallbacks.
-DegradedReason = Literal["deadline", "capacity", "too_long", "engine"]
+# do, the model cannot read or write so much, no replica is up or gave a valid answer, or our own code failed at this
+# question. Answers and metrics say it in the same words; the fleet's list names them under Fallbacks.
+DegradedReason = Literal["deadline", "capacity", "too_long", "engine", "fault"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,14 +156,17 @@ async def test_wrong_addresses_and_methods(method: str, path: str, status: int) 
     assert (status == 405) == ("allow" in response.headers)
 
 
-async def test_a_bug_of_ours_is_a_500_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_bug_of_ours_costs_a_trace_and_no_plan_and_shows_no_words(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(FakeEngine):
         async def generate(self, request: Any) -> Any:  # noqa: ARG002
             raise ZeroDivisionError("secret words")
 
     async with talking_to(Broken()) as client:
-        problem = assert_problem(await client.post("/plan", json={"query": "shoes"}), 500)
-    assert "secret" not in json.dumps(problem) + caplog.text
+        problem = assert_problem(await client.post("/trace", json={"query": "shoes"}), 500)
+        answer = await client.post("/plan", json={"query": "shoes"})
+    assert (answer.status_code, answer.json()["reason"]) == (200, "fault")
+    assert answer.json()["plan"]["facets"] == {"type": ["shoes"]}
+    assert "secret" not in json.dumps(problem) + answer.text + caplog.text
 
 
 @settings(max_examples=60, deadline=None)

@@ -7,6 +7,9 @@ import pytest
 from peakplan_client import CatalogueMapping, Plan
 from peakplan_client.mapping import words
 from peakplan_client.searching import AnyOf, Boost, NoneOf, NotInText, Range, Search, Searches, searches
+from peakplan_client.shop import MAPPING as SHOP
+
+from tests.operations import operations
 
 MAPPING = CatalogueMapping.load(Path(__file__).parents[2] / "clients" / "examples" / "mapping.yaml")
 
@@ -147,3 +150,20 @@ def test_a_plan_without_queries_searches_nothing() -> None:
 def test_a_question_of_signs_alone_is_no_search() -> None:
     assert found("?!", queries=["…"]).searches == ()
     assert words("?!") == []
+
+
+def test_a_plan_costs_its_size() -> None:
+    """Whoever may call a shop's search may send any plan."""
+    mapping = CatalogueMapping.load(SHOP)
+
+    def cost(size: int) -> int:
+        said = " ".join(f"hiking w{number}" for number in range(size))
+        values = [f"boot {number}" for number in range(size)]
+        plan = Plan.model_validate(
+            {"queries": [said], "facets": {"type": [said], "feature": values}, "exclude": {"type": [said, *values]}}
+        )
+        return operations(lambda: searches(plan, mapping, said))
+
+    cost(10)
+    few, many = cost(200), cost(400)
+    assert few < many < 2.1 * few

@@ -141,3 +141,12 @@ def test_a_nested_field_is_refused() -> None:
     mapping = CatalogueMapping.model_validate({"index": "p", "text": {"t": 1}, "price": {"field": "price.usd"}})
     with pytest.raises(MappingError, match=r"'price\.usd' is no column"):
         translate(Plan.model_validate({"queries": ["x"], "price": {"max": 1}}), mapping, "sqlite", "x")
+
+
+@pytest.mark.parametrize("facet", ["brand", "material"])
+def test_thousands_of_exclusions_are_one_condition(catalogue: sqlite3.Connection, facet: str) -> None:
+    """SQLite refuses an expression that is deeper than 1,000."""
+    refused = [f"x{number}" for number in range(3000)]
+    real = "nike" if facet == "brand" else "red"
+    assert "red boots" in titles(catalogue, "boots", exclude={facet: refused})
+    assert "red boots" not in titles(catalogue, "boots", exclude={facet: [*refused, real]})

@@ -61,8 +61,8 @@ def test_two_rows_a_cell_with_everything_on_call_asks_for(board: dict[str, Any])
         assert labels >= {
             "good %", "burn", "burn, by the model", "p50", "p90", "p99", "requests", "degraded %", "shed %",
             "cache hits %", "offered", "outstanding", "tokens a step", "in service", "wanted", "warm", "busy %",
-            "hardware", "runtime", "$ inf2", "capacity", "deadline", "too_long", "engine", "queue p99",
-            "replicas", "restarts",
+            "hardware", "runtime", "$ inf2", "capacity", "deadline", "too_long", "engine", "fault",
+            "queue p99", "replicas", "restarts",
         }  # fmt: skip
 
 

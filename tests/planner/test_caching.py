@@ -1,6 +1,7 @@
 """Tests of which plans come from the model, the caches and the rules."""
 
 import asyncio
+import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,13 +11,17 @@ from hypothesis import strategies as st
 
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, GenerationResult
 from service.gateway.request_queue import CapacityError
+from service.planner import caching as caching_module
+from service.planner import planner as planner_module
 from service.planner import prompt as prompt_module
 from service.planner.caching import CachingPlanner
+from service.planner.plan import Plan
 from service.planner.plan_cache import CachedPlanText, PlanCache
 from service.planner.planner import Planner
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
+from service.telemetry.logs import JsonFormatter
 from tests.fake_models import result
 
 pytestmark = pytest.mark.anyio
@@ -248,3 +253,52 @@ async def test_prompt_and_grammar_are_made_once_and_the_grammar_only_for_a_model
     assert made == ["render_prompt", "plan_grammar"]
     assert caching.plan_at_once(remembered) is not None
     assert made == ["render_prompt", "plan_grammar", "render_prompt"]
+
+
+def _failing(*_: object) -> Plan:
+    raise IndexError("a bug")
+
+
+@pytest.mark.parametrize("broken", [(), ("plan_by_rule",)], ids=["completing alone", "rules too"])
+async def test_whatever_fails_at_a_question_it_is_answered_counted_and_told_once(
+    broken: Sequence[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("plan_from_draft", *broken):
+        monkeypatch.setattr(planner_module, name, _failing)
+    caching = planner(Engine())
+    planned = await caching.plan(task("red secret shoes"))
+    assert (planned.source, planned.degraded, planned.reason) == ("fallback", True, "fault")
+    assert planned.plan.intent == "find_product"
+    assert planned.plan.queries[0] == "red secret shoes"
+    assert planned.plan.sources
+    assert caching.counts == {"misses": 1}
+    (told,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert vars(told)["question"] == hashlib.blake2b(b" red secret shoes\n", digest_size=8).hexdigest()
+    assert "IndexError" in vars(told)["exception"]
+    assert "secret" not in JsonFormatter().format(told)
+
+
+async def test_a_cached_plan_that_fails_is_answered_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    caching = planner(Engine())
+    await caching.plan(task("red shoes"))
+    monkeypatch.setattr(caching_module, "plan_from_text", _failing)
+    at_once = caching.plan_at_once(task("red shoes"))
+    assert at_once is not None
+    assert (at_once.source, at_once.reason) == ("fallback", "fault")
+    assert (await caching.plan(task("red shoes"))).reason == "fault"
+    assert caching.counts == {"misses": 3}
+
+
+async def test_rules_that_fail_without_a_model_still_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusal = CapacityError("every replica is busy", "capacity")
+    caching = CachingPlanner(
+        Planner(Engine(), shipped_vocabulary()),
+        lambda: "v1",
+        PlanCache(10, 60.0),
+        refusal=lambda _, __: refusal,
+    )
+    monkeypatch.setattr(planner_module, "plan_by_rule", _failing)
+    planned = caching.plan_at_once(task("red shoes"))
+    assert planned is not None
+    assert (planned.reason, planned.plan.queries) == ("fault", ["red shoes"])
+    assert caching.counts == {"misses": 1}

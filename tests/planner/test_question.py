@@ -5,12 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.planner.question import (
+    MAX_HISTORY_TOKENS,
     MAX_HISTORY_WORDS,
+    MAX_QUESTION_TOKENS,
     MAX_QUESTION_WORDS,
     MAX_WORD_CHARACTERS,
     Question,
     clean,
 )
+from service.planner.reading.tokens import Words
 from tests.planner.walks import questions
 
 
@@ -83,3 +86,30 @@ def test_clean_leaves_visible_text_only_and_does_so_once(text: str) -> None:
     assert clean(cleaned) == cleaned
     assert cleaned == cleaned.strip()
     assert not any(unicodedata.category(character) in ("Cc", "Cf", "Cs") for character in cleaned)
+
+
+def _tokens(question: Question) -> int:
+    return sum(len(Words(utterance).texts) for utterance in question.utterances)
+
+
+@pytest.mark.parametrize("token", ["$1", "1-", "a'", "é", "½", "İ", "_"])
+def test_tokens_are_bounded_whatever_the_words_are(token: str) -> None:
+    """One word without a space may be 512 tokens, eight of them in a history 4,096."""
+    hostile = token * (512 // len(token))
+    question = Question.parse(hostile, [hostile] * 8)
+    assert len(Words(question.text).texts) <= MAX_QUESTION_TOKENS
+    assert _tokens(question) <= MAX_QUESTION_TOKENS + MAX_HISTORY_TOKENS
+    assert hostile.startswith(question.text)
+    assert question.text
+
+
+def test_what_people_write_is_kept_to_the_last_token() -> None:
+    longest = "blue-green shoes, size 10.5, under $1,200! " * 12
+    assert Question.parse(longest).text == clean(longest)
+    history = ["running shoes, size 10", "not nike's, under $100"]
+    assert Question.parse("in blue", history).utterances == (*history, "in blue")
+
+
+@given(st.lists(st.text(max_size=120), max_size=8), st.text(min_size=1, max_size=512))
+def test_no_conversation_has_more_tokens_than_its_readers_expect(history: list[str], query: str) -> None:
+    assert _tokens(Question.parse(query, history)) <= MAX_QUESTION_TOKENS + MAX_HISTORY_TOKENS

@@ -3,12 +3,12 @@
 `index` is a table, `<index>_text` the FTS5 table over its rows, whose columns are the fields of `text` in their order.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from peakplan_client.errors import MappingError
 from peakplan_client.mapping import CatalogueMapping, Value
-from peakplan_client.searching import AnyOf, Boost, Filter, NotInText, Range, Search
+from peakplan_client.searching import AnyOf, Boost, Filter, NoneOf, NotInText, Range, Search
 
 STRONG_MATCH = 0.5  # of the best score: what is at least so good is sorted first, where a field sorts
 
@@ -19,6 +19,17 @@ class Statement:
 
     sql: str
     parameters: tuple[Value | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _NoneInText:
+    """None of the phrases stands in any of the text fields."""
+
+    fields: tuple[str, ...]
+    phrases: tuple[str, ...]
+
+
+_Condition = Range | AnyOf | NoneOf | _NoneInText
 
 
 def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Callable[[str], None]) -> Statement:
@@ -37,7 +48,7 @@ def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Call
         factor += f" + {boost.weight:g} * ({condition})"
         parameters += values
     conditions = ["TRUE"]
-    for each in search.filters:
+    for each in _gathered(search.filters):
         condition, values = _filter(each, text_table)
         conditions.append(condition)
         parameters += values
@@ -64,6 +75,10 @@ def _phrase(words: str) -> str:
     return '"' + words.replace('"', " ") + '"'
 
 
+def _any_phrase(texts: Sequence[str]) -> str:
+    return " OR ".join(_phrase(words) for words in texts)
+
+
 def _name(field: str) -> str:
     """Return a quoted name. Raises MappingError for a nested field, which a table does not have."""
     if "." in field:
@@ -71,15 +86,31 @@ def _name(field: str) -> str:
     return f'"{field}"'
 
 
-def _filter(condition: Filter, text_table: str) -> tuple[str, list[Value | None]]:
+def _gathered(filters: Sequence[Filter]) -> list[_Condition]:
+    """Return the filters with all refusals of a field in one: SQLite takes no expression deeper than 1,000."""
+    values: dict[str, dict[str, None]] = {}
+    phrases: dict[tuple[str, ...], dict[str, None]] = {}
+    others: list[_Condition] = []
+    for each in filters:
+        if isinstance(each, NoneOf):
+            values.setdefault(each.field, {}).update(dict.fromkeys(each.values))
+        elif isinstance(each, NotInText):
+            phrases.setdefault(each.fields, {})[each.words] = None
+        else:
+            others.append(each)
+    others += [NoneOf(field, tuple(refused)) for field, refused in values.items()]
+    return others + [_NoneInText(fields, tuple(refused)) for fields, refused in phrases.items()]
+
+
+def _filter(condition: _Condition, text_table: str) -> tuple[str, list[Value | None]]:
     if isinstance(condition, Range):
         column = f"item.{_name(condition.field)}"
         bounds = [(sign, bound) for sign, bound in ((">=", condition.min), ("<=", condition.max)) if bound is not None]
         return " AND ".join(f"{column} {sign} ?" for sign, _ in bounds), [bound for _, bound in bounds]
-    if isinstance(condition, NotInText):
+    if isinstance(condition, _NoneInText):
         columns = " ".join(_name(field) for field in condition.fields)
         inside = f"SELECT rowid FROM {text_table} WHERE {text_table} MATCH ?"
-        return f"summed.id NOT IN ({inside})", [f"{{{columns}}} : {_phrase(condition.words)}"]
+        return f"summed.id NOT IN ({inside})", [f"{{{columns}}} : ({_any_phrase(condition.phrases)})"]
     if isinstance(condition, AnyOf):
         return _one_of(condition.field, condition.values)
     inside, values = _one_of(condition.field, condition.values)
@@ -95,4 +126,4 @@ def _boost(boost: Boost, text_table: str) -> tuple[str, list[Value | None]]:
         inside, values = _one_of(boost.field, boost.values)
         return f"COALESCE({inside}, FALSE)", values
     inside = f"SELECT rowid FROM {text_table} WHERE {text_table} MATCH ?"
-    return f"summed.id IN ({inside})", [" OR ".join(_phrase(words) for words in boost.values)]
+    return f"summed.id IN ({inside})", [_any_phrase(boost.values)]

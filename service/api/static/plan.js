@@ -9,6 +9,7 @@ const REASONS = {
   capacity: "More is asked right now than the model can do",
   too_long: "This is more than the model can read or write",
   engine: "No replica of the model gave a sound answer",
+  fault: "The planner failed at this question",
 };
 const THINGS = ["type", "line", "model", "brand"]; // what a product sentence may be about, best first
 

@@ -40,7 +40,8 @@ class Conversation:
         self.phrases: list[Phrases] = [self.reader.phrases(text) for text in question.utterances]
         self.refusals: list[Refused] = []
         for utterance, said in enumerate(self.phrases):
-            self.refusals += [self._refused(utterance, refusal) for refusal in said.refused]
+            refusals = (self._refused(utterance, refusal) for refusal in said.refused)
+            self.refusals += [refusal for refusal in refusals if refusal.values]  # past the last word are none
 
     @cached_property
     def taken(self) -> frozenset[int]:

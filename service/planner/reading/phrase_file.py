@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-from service.planner.reading.tokens import TOKEN, Words, is_number
+from service.planner.question import TOKEN
+from service.planner.reading.tokens import Words, is_number
 
 Node = dict[str, object]  # by the next word; under the empty word the label of the phrase that ends here
 

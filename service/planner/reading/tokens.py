@@ -3,8 +3,8 @@
 import re
 from typing import Final
 
-# Letters and digits, with what stands inside a number ("1,200.50") or a word ("men's"); other marks are tokens each.
-TOKEN: Final = re.compile(r"[^\W_]+(?:(?:(?<=\d)[.,](?=\d)|['’](?=[^\W\d_]))[^\W_]+)*|[^\w\s]|_")
+from service.planner.question import TOKEN
+
 _NUMBER = re.compile(r"(\d{1,3}(?:,\d{3}){1,2}|\d{1,7})(?:\.\d{1,2})?")
 BREAKS: Final = frozenset(",;:.!?()[]|")
 

@@ -153,3 +153,8 @@ def test_price_bounds(query: str, low: float | None, high: float | None) -> None
 def test_repetition_does_not_make_it_slow(piece: str) -> None:
     """Check that no search backtracks quadratically, which would take minutes here: the plan comes, and is valid."""
     assert_valid_plan_in_own_words(Question.parse((piece * 20_000)[:20_000]))
+
+
+def test_a_refusal_past_the_last_word_that_is_read_has_no_values() -> None:
+    question = Question.parse("which boots should i buy " + "x " * 100 + "without leather")
+    assert plan_by_rule(question, VOCABULARY).intent == "advise"
