@@ -25,7 +25,7 @@ SIEGE_FIGURE ?= docs/figures/siege.json
 
 FLEET ?= dev
 
-.PHONY: help serve lock triton bench-peers bench-batching bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-fast check format train eval eval-precisions bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance siege sbom rehearse rehearse-search rehearse-validate
+.PHONY: help serve lock triton bench-peers bench-batching bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-fast check format train eval first-answer eval-precisions bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance siege sbom rehearse rehearse-search rehearse-validate
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -49,6 +49,7 @@ check: $(VENV)/test.stamp ## lint, types, imports, stale figures and tables
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m benchmarks.readme --check
+	$(BIN)/python -m benchmarks.first_answer --check
 	$(BIN)/python -m infra.fleet.alarm_table --check
 
 format: $(VENV)/test.stamp ## let ruff format and fix what it can
@@ -63,6 +64,10 @@ finetune: $(VENV)/training.stamp ## go on from the model FROM= with rows of your
 
 eval: $(VENV)/training.stamp ## quality on dev questions of DATA into docs/figures/quality.json
 	$(BIN)/python -m benchmarks.quality --data $(DATA) --model $(MODEL)
+	$(BIN)/python -m benchmarks.readme
+
+first-answer: $(VENV)/service.stamp ## the answer that README begins with, from the shipped model, into docs/figures/first_answer.json
+	$(BIN)/python -m benchmarks.first_answer
 	$(BIN)/python -m benchmarks.readme
 
 eval-precisions: $(VENV)/training.stamp ## quality in int8, bfloat16 and float32 side by side into docs/figures/precision.json

@@ -17,6 +17,7 @@ from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
 from benchmarks.cost_table import at_full_use, ordinary_peak
+from benchmarks.first_answer import render as render_first_answer
 from benchmarks.licences import table as licence_table
 from benchmarks.peers.table import render_peers
 from benchmarks.quality_tables import FIGURES, behaviour_classes, render_precision, render_quality
@@ -39,12 +40,10 @@ COMMON_SETTINGS = (
     "PORT",
     "PEAKPLAN_MODEL_DIR",
     "PEAKPLAN_ENGINE",
-    "PEAKPLAN_STRATEGY",
     "PEAKPLAN_REPLICAS",
     "PEAKPLAN_CACHE_URL",
     "PEAKPLAN_API_KEYS_FILE",
     "PEAKPLAN_FLEET",
-    "OTEL_EXPORTER_OTLP_ENDPOINT",
 )
 _BLOCK = re.compile(r"(<!-- figure: (\w+) -->\n).*?(<!-- end of figure -->)", re.DOTALL)
 
@@ -214,6 +213,7 @@ def measured(name: str, command: str, render: Callable[[dict[str, Any]], str]) -
 
 RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "decoding": render_decoding,
+    "first_answer": render_first_answer,
     "neuron_loop": render_neuron_loop,
     "peers": render_peers,
     "quality": render_quality,

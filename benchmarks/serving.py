@@ -9,7 +9,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,24 +18,31 @@ from service.engines.worker.spawn import replicas_of
 from service.planner.question import Question
 from service.settings import Settings
 
+PORT = 18080
 _START_SECONDS = 300
 _HEAD = "POST /plan HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
 
 
 def measure_service(settings: Settings, questions: Sequence[Question]) -> dict[str, Any]:
     """Start a server with the default settings, ask every question at concurrency 1 and 2, and stop it."""
-    port = 18080
-    environment = {**os.environ, "PORT": str(port), "PEAKPLAN_MODEL_DIR": str(settings.model_dir.resolve())}
-    environment |= {"PEAKPLAN_LOG_LEVEL": "warning", "PEAKPLAN_CACHE_ENTRIES": "0"}  # so that every plan is decoded
-    server = subprocess.Popen([sys.executable, "-m", "service"], env=environment)
-    try:
-        _wait_until_ready(server, port)
-        asyncio.run(_ask_all(port, questions[:20], 2))  # warm-up
+    with running_service(settings) as server:
+        asyncio.run(_ask_all(PORT, questions[:20], 2))  # warm-up
         measured = {
-            f"concurrency_{concurrency}": _summary(asyncio.run(_ask_all(port, questions, concurrency)))
+            f"concurrency_{concurrency}": _summary(asyncio.run(_ask_all(PORT, questions, concurrency)))
             for concurrency in (1, 2)
         }
-        return {**measured, "replica_rss_mb": max(_replica_memory(server.pid))}
+        return {**measured, "replica_rss_mb": max(_replica_memory(server))}
+
+
+@contextmanager
+def running_service(settings: Settings) -> Iterator[int]:
+    """Run a server that listens on `PORT` and decodes every plan; yield its process id once it is ready."""
+    environment = {**os.environ, "PORT": str(PORT), "PEAKPLAN_MODEL_DIR": str(settings.model_dir.resolve())}
+    environment |= {"PEAKPLAN_LOG_LEVEL": "warning", "PEAKPLAN_CACHE_ENTRIES": "0"}
+    server = subprocess.Popen([sys.executable, "-m", "service"], env=environment)
+    try:
+        _wait_until_ready(server, PORT)
+        yield server.pid
     finally:
         server.send_signal(signal.SIGTERM)
         server.wait(timeout=30)
