@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache, lru_cache
-from math import inf, log
+from math import log
 from pathlib import Path
 from typing import NamedTuple
 
@@ -141,16 +141,14 @@ def _ordinary(word: str) -> list[str]:
 def _best(word: str, candidates: Iterable[str]) -> str | None:
     """Return the nearest candidate that is near enough; a frequent word may be a little farther."""
     letters = set(word)
-    best, least = None, inf
+    near: list[tuple[float, str]] = []  # of equal cost, the first in the alphabet, whatever order a set has
     for candidate in set(candidates):
         if abs(len(candidate) - len(word)) > 2 or len(letters ^ set(candidate)) > 3:
             continue
         edits_apart = distance(word, candidate)
         if edits_apart <= _allowed(len(word)):
-            cost = edits_apart - _WEIGHT * log(words().counts.get(candidate, 1))
-            if cost < least:
-                best, least = candidate, cost
-    return best
+            near.append((edits_apart - _WEIGHT * log(words().counts.get(candidate, 1)), candidate))
+    return min(near)[1] if near else None
 
 
 def _allowed(length: int) -> float:

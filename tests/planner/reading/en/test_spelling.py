@@ -1,6 +1,9 @@
 """Tests of spelling by rule, and of the word list that it reads."""
 
+import os
 import string
+import subprocess
+import sys
 
 import pytest
 from hypothesis import example, given
@@ -83,3 +86,14 @@ def test_the_list_is_small_and_says_where_it_comes_from() -> None:
     assert found.facets["nike"] == "brand"
     assert found.facets["boots"] == "type"
     assert ("salt", "pepper") in found.joined
+
+
+def test_of_equally_near_words_every_process_takes_the_same() -> None:
+    program = "from service.planner.reading.en.spelling import correct_word; print(correct_word('aller'))"
+    taken = {
+        subprocess.run(
+            [sys.executable, "-c", program], env=os.environ | {"PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("0", "4")
+    }
+    assert len(taken) == 1
