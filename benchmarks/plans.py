@@ -68,10 +68,10 @@ def rows(
         key = text_key(task)
         text = known[key] if key in known else generate(task)
         try:
-            plan = plan_from_text(text, task.question, vocabulary).model_dump(mode="json")
+            plan = plan_from_text(text, task.conversation, vocabulary).model_dump(mode="json")
         except PlanTextError as error:  # of a text cut short
             plan = {"error": str(error)}
-        rules = plan_by_rule(task.question, vocabulary).model_dump(mode="json")
+        rules = plan_by_rule(task.conversation, vocabulary).model_dump(mode="json")
         yield {"query": query, "history": history, "key": key, "text": text, "model": plan, "rules": rules}
 
 

@@ -36,6 +36,7 @@ from service.planner.plan import Plan
 from service.planner.plan_text import FacetSpan
 from service.planner.planner import Planner
 from service.planner.question import Question
+from service.planner.reading.conversation import Conversation
 from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
 from training.data.behaviour_examples import examples as behaviour_examples
@@ -286,7 +287,7 @@ async def evaluate(asked: Asked, model_dir: Path) -> dict[str, Any]:
         "command": "make eval",
         "machine": describe_machine(),
         "model": {"id": model_id, **asked.scores(plans)},
-        "rules": asked.scores([plan_by_rule(question, vocabulary) for question in questions]),
+        "rules": asked.scores([plan_by_rule(Conversation(question), vocabulary) for question in questions]),
     }
 
 

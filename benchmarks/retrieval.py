@@ -32,6 +32,7 @@ from service.api.app import replica_pool, settings_vocabulary
 from service.planner.making.plans import plan_by_rule
 from service.planner.planner import Planner
 from service.planner.question import Question
+from service.planner.reading.conversation import Conversation
 from service.planner.vocabulary import Vocabulary
 from service.settings import Settings
 
@@ -204,7 +205,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
             model_id, plans = asyncio.run(plans_of_model(questions, arguments.model))
         figure["model"] = {"id": model_id, **compare(cases, plans, shop)}
     vocabulary = Vocabulary.load(arguments.model)
-    rules = [plan_by_rule(Question.parse(question), vocabulary).model_dump() for question in questions]
+    rules = [plan_by_rule(Conversation(Question.parse(question)), vocabulary).model_dump() for question in questions]
     figure["rules"] = compare(cases, rules, shop)
     return figure
 

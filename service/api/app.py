@@ -36,6 +36,7 @@ from service.planner.plan_cache import PlanCache
 from service.planner.planner import Planner
 from service.planner.prompt import warm_up_requests
 from service.planner.question import Question
+from service.planner.reading.conversation import Conversation
 from service.planner.redis_plan_cache import RedisPlanCache
 from service.planner.vocabulary import Vocabulary, VocabularyError
 from service.settings import Settings
@@ -82,7 +83,7 @@ def replica_pool(settings: Settings, source: ModelSource | None = None) -> Repli
 def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = None) -> Services:
     """Build everything that handlers use, around one pool. A reload loads `source`, else the settings' model."""
     vocabulary = settings_vocabulary(settings)
-    plan_by_rule(_FIRST, vocabulary)  # reads the word list, so that no request waits for it
+    plan_by_rule(Conversation(_FIRST), vocabulary)  # reads the word list, so that no request waits for it
     planner, drain = Planner(pool, vocabulary, settings.strategy), Drain(settings.drain_seconds)
     shared = _shared_memory(settings.cache)
     memory = PlanCache(settings.cache.entries, settings.cache.seconds)

@@ -10,6 +10,7 @@ from service.api.models import Problem
 from service.api.problems import REFERENCE
 from service.planner.making.plans import plan_by_rule
 from service.planner.question import Question
+from service.planner.reading.conversation import Conversation
 from service.planner.vocabulary import Vocabulary
 
 _QUESTION = "waterproof hiking boots but not leather, under $120"
@@ -49,4 +50,4 @@ def _name_entries(schema: _Schema, vocabulary: Vocabulary) -> None:
         fields["intent"]["enum"] = list(vocabulary.intents)
         fields["vertical"] = {"title": "Vertical", "enum": [*vocabulary.verticals, None], "default": None}
         fields["sources"]["items"]["enum"] = list(vocabulary.sources)
-        schema["examples"] = [plan_by_rule(Question.parse(_QUESTION), vocabulary).model_dump()]
+        schema["examples"] = [plan_by_rule(Conversation(Question.parse(_QUESTION)), vocabulary).model_dump()]

@@ -163,7 +163,7 @@ def _memorable(planned: Planned) -> CachedPlanText:
 
 def _cached_plan(remembered: CachedPlanText, task: PlanTask) -> Planned:
     """Build a cached plan. Raises PlanTextError when the text is not valid for this question."""
-    plan = plan_from_text(remembered.text, task.question, task.vocabulary)
+    plan = plan_from_text(remembered.text, task.conversation, task.vocabulary)
     return Planned(plan=plan, source="cache", model_id=remembered.model_id, strategy=remembered.strategy)
 
 

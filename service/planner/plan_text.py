@@ -48,11 +48,10 @@ class FacetSpan:
     last: int
     refused: bool = False
     part: int = 0
+    indices: range = field(init=False, repr=False, compare=False)  # of its words
 
-    @property
-    def indices(self) -> range:
-        """The indices of its words."""
-        return range(self.first, self.last + 1)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "indices", range(self.first, self.last + 1))
 
 
 @dataclass(slots=True)

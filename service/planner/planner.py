@@ -106,7 +106,7 @@ class Planner:
             log = logger.warning if isinstance(error, IncompletePlanError) else logger.debug
             log("fell back to rules", extra={"reason": error.reason, "detail": str(error)})
         reason = error.reason if isinstance(error, EngineError) else "engine"
-        return _by_rule(plan_by_rule(task.question, task.vocabulary), reason)
+        return _by_rule(plan_by_rule(task.conversation, task.vocabulary), reason)
 
     def plan_despite(self, task: PlanTask, fault: Exception) -> Planned:
         """Plan a question at which our own code failed: by rule, or where rules fail too with its words alone.
@@ -117,7 +117,7 @@ class Planner:
         digest = hashlib.blake2b(task.prompt.encode("utf-8", "replace"), digest_size=_DIGEST_BYTES).hexdigest()
         logger.error("a question could not be planned", extra={"exception": error_location(fault), "question": digest})
         try:
-            plan = plan_by_rule(task.question, task.vocabulary)
+            plan = plan_by_rule(task.conversation, task.vocabulary)
         except Exception:  # most often the fault that the log has by now
             plan = _least_plan(task)
         return _by_rule(plan, "fault")
@@ -141,7 +141,7 @@ class Planner:
             doubted, result = result, await self._pool.generate(request, second_opinion_on=result)
             draft = _draft(result, task)
             self._pool.distrust(doubted)
-        plan = plan_from_draft(draft, task.question, task.vocabulary)
+        plan = plan_from_draft(draft, task.conversation, task.vocabulary)
         model_id = result.model_id or self._engine.model_id
         return Planned(plan=plan, source="model", model_id=model_id, strategy=chosen, result=result)
 

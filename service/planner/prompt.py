@@ -10,6 +10,7 @@ from functools import cached_property
 from service.engines.protocol import GenerationRequest, Strategy
 from service.planner.grammar import plan_grammar
 from service.planner.question import Question
+from service.planner.reading.conversation import Conversation
 from service.planner.vocabulary import Vocabulary
 
 _KEY_BYTES = 20
@@ -47,6 +48,11 @@ class PlanTask:
         self.vocabulary = vocabulary
         self.deadline = deadline
         self._keys: dict[str, str] = {}
+
+    @cached_property
+    def conversation(self) -> Conversation:
+        """The question as it is read, once, for whoever makes its plan."""
+        return Conversation(self.question)
 
     @cached_property
     def prompt(self) -> str:

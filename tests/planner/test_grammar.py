@@ -10,6 +10,7 @@ from service.planner.making.completion import complete_plan
 from service.planner.plan import Plan
 from service.planner.plan_text import parse, render
 from service.planner.question import Question
+from service.planner.reading.conversation import Conversation
 from service.planner.vocabulary import shipped_vocabulary
 from tests.planner.walks import byte_tokenizer, questions, random_walk
 
@@ -20,7 +21,7 @@ slow = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChe
 @slow
 @given(question=questions, seed=st.integers(0, 2**32))
 def test_every_admitted_text_becomes_a_valid_plan_that_invents_nothing(question: Question, seed: int) -> None:
-    plan = complete_plan(parse(random_walk(question, seed), question, SHIPPED), question, SHIPPED)
+    plan = complete_plan(parse(random_walk(question, seed), question, SHIPPED), Conversation(question), SHIPPED)
     assert Plan.model_validate_json(plan.model_dump_json()) == plan
     for facets in (plan.facets, plan.exclude, *(part.facets for part in plan.parts)):
         for values in facets.values():

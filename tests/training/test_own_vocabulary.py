@@ -11,6 +11,7 @@ import torch
 from service.planner.making.plans import plan_from_text
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
+from service.planner.reading.conversation import Conversation
 from service.planner.vocabulary import Vocabulary, VocabularyError, shipped_vocabulary
 from tests.planner.test_vocabulary import GROCER, write
 from tests.training.conftest import _byte_level
@@ -84,12 +85,14 @@ def test_a_miniature_model_plans_in_the_words_of_its_own_vocabulary(folder: Path
             written = model.greedy(question)
             assert written is not None
             text = model.text(written.tokens).removesuffix("<|im_end|>")
-            plan = plan_from_text(text, question, vocabulary)
+            plan = plan_from_text(text, Conversation(question), vocabulary)
             assert plan.facets == {"diet": [diet], "type": [thing]}
             assert (plan.intent, plan.vertical, plan.sources) == ("find_product", "fresh-food", ["shelf"])
     asked = model.greedy(Question.parse("vegan"))
     assert asked is not None
-    assert plan_from_text(model.text(asked.tokens), Question.parse("vegan"), vocabulary).intent == "recipe"
+    assert (
+        plan_from_text(model.text(asked.tokens), Conversation(Question.parse("vegan")), vocabulary).intent == "recipe"
+    )
 
 
 def _train(run: Finetuning, output: Path) -> None:

@@ -11,7 +11,6 @@ from service.planner.making.queries import Queries, content_query, distinct
 from service.planner.making.several import as_price, few_parts, of_things, part_price
 from service.planner.plan import MAX_PARTS, Mode, Part, Plan, Price, Rating
 from service.planner.plan_text import FacetSpan, PlanDraft
-from service.planner.question import Question
 from service.planner.reading.conversation import Conversation, DialogueState, Refused
 from service.planner.reading.en.lists import COLORS, FUNCTION_WORDS, MATERIALS, NEGATIONS
 from service.planner.reading.en.spelling import words as word_list
@@ -25,7 +24,7 @@ _UNNAMEABLE = FUNCTION_WORDS | frozenset("more less much many else expensive pri
 _DISLIKES = frozenset(("hate", "hates", "stand", "dislike", "dislikes", "allergic", "intolerant"))
 
 
-def complete_plan(draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> Plan:
+def complete_plan(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabulary) -> Plan:
     """Return the plan that a draft means for its question. Total: every draft becomes a valid plan."""
     intent = vocabulary.intents[draft.intent]
     mode = cast(Mode, draft.mode)
@@ -34,20 +33,21 @@ def complete_plan(draft: PlanDraft, question: Question, vocabulary: Vocabulary) 
     sources = list(dict.fromkeys(intent.sources or draft.sources or list(vocabulary.sources)[:1]))
     plan = Plan(mode=mode, intent=draft.intent, sources=sources)
     if draft.foreign:
-        return plan.model_copy(update={"queries": [question.text]})
+        return plan.model_copy(update={"queries": [conversation.question.text]})
     if not intent.products:
-        return plan.model_copy(update={"queries": content_query(question)})
-    return plan.model_copy(update=_Products(draft, question, vocabulary).fields())
+        return plan.model_copy(update={"queries": content_query(conversation.question)})
+    return plan.model_copy(update=_Products(draft, conversation, vocabulary).fields())
 
 
 class _Products:
     """The fields of a plan about products."""
 
-    def __init__(self, draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> None:
+    def __init__(self, draft: PlanDraft, conversation: Conversation, vocabulary: Vocabulary) -> None:
+        question = conversation.question
         self._draft = draft
         self._question = question
         self._facets = tuple(vocabulary.facets)
-        self._conversation = Conversation(question)
+        self._conversation = conversation
         self._newest = len(question.utterances) - 1
         self._follow_up = FollowUp(question, self._conversation.taken, self._facets)
         self._allowed = self._follow_up.allowed()

@@ -1,24 +1,24 @@
-"""The plan of a question: of what a model wrote about it, or by rule alone."""
+"""The plan of a conversation's newest question: of what a model wrote about it, or by rule alone."""
 
 from service.planner.making.completion import complete_plan
 from service.planner.making.second_look import second_look
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanDraft, parse
-from service.planner.question import Question
+from service.planner.reading.conversation import Conversation
 from service.planner.rules.draft import draft_by_rule
 from service.planner.vocabulary import Vocabulary
 
 
-def plan_from_draft(draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> Plan:
+def plan_from_draft(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabulary) -> Plan:
     """Return the plan of a model's draft. Total: every draft becomes a valid plan."""
-    return complete_plan(second_look(draft, question, vocabulary), question, vocabulary)
+    return complete_plan(second_look(draft, conversation, vocabulary), conversation, vocabulary)
 
 
-def plan_from_text(text: str, question: Question, vocabulary: Vocabulary) -> Plan:
-    """Return the plan that a model's text means for this question. Raises PlanTextError when it is invalid."""
-    return plan_from_draft(parse(text, question, vocabulary), question, vocabulary)
+def plan_from_text(text: str, conversation: Conversation, vocabulary: Vocabulary) -> Plan:
+    """Return the plan that a model's text means. Raises PlanTextError when it is invalid."""
+    return plan_from_draft(parse(text, conversation.question, vocabulary), conversation, vocabulary)
 
 
-def plan_by_rule(question: Question, vocabulary: Vocabulary) -> Plan:
+def plan_by_rule(conversation: Conversation, vocabulary: Vocabulary) -> Plan:
     """Return the best plan that rules can make. Total: every question gets a valid one."""
-    return complete_plan(draft_by_rule(question, vocabulary), question, vocabulary)
+    return complete_plan(draft_by_rule(conversation, vocabulary), conversation, vocabulary)

@@ -14,39 +14,40 @@ from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 _OF_THE_WORLD = ("who ", "when ", "where ", "why ")  # questions that name a brand and are about something else
 
 
-def second_look(draft: PlanDraft, question: Question, vocabulary: Vocabulary) -> PlanDraft:
+def second_look(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabulary) -> PlanDraft:
     """Return the draft of a model, or another one where rules are certain that it errs about what is asked.
 
     A shopper is never turned away who speaks of an order, or of a price for a kind of thing; words of another language
     are no facets; a comparison has two things, and two things "side by side" are compared.
     """
+    question = conversation.question
     text = question.text.lower()
     if not draft.foreign and is_foreign(question):
         return PlanDraft(draft.mode, DEFAULT_INTENT, foreign=True)
     if draft.foreign and is_english(question):
         draft = replace(draft, foreign=False)
-    if draft.intent == "out_of_scope" and _is_for_a_shop(question, text):
-        rules = draft_by_rule(question, vocabulary)
+    if draft.intent == "out_of_scope" and _is_for_a_shop(conversation, text):
+        rules = draft_by_rule(conversation, vocabulary)
         return draft if rules.intent == "small_talk" else rules
-    if draft.intent == "policy_help" and Conversation(question).phrases[-1].offers and _names_a_kind(question):
-        rules = draft_by_rule(question, vocabulary)  # "any deals on prams" looks for prams
+    if draft.intent == "policy_help" and conversation.phrases[-1].offers and _names_a_kind(question):
+        rules = draft_by_rule(conversation, vocabulary)  # "any deals on prams" looks for prams
         return rules if rules.intent == DEFAULT_INTENT else draft
     parts = _parts(draft)
     if vocabulary.intents[draft.intent].products and lists.COMPARED.search(text) and not lists.TITLES.search(text):
-        rules = draft_by_rule(question, vocabulary) if parts < 2 else draft
+        rules = draft_by_rule(conversation, vocabulary) if parts < 2 else draft
         if parts < 2 and rules.intent == "compare_products" and _parts(rules) > 1:
             return replace(rules, mode=draft.mode, vertical=draft.vertical or rules.vertical)
         if draft.intent == DEFAULT_INTENT and parts > 1 and "compare_products" in vocabulary.intents:
             return replace(draft, intent="compare_products")
     if draft.intent == DEFAULT_INTENT and not draft.foreign and not parts and _may_be_several(draft, question):
-        rules = draft_by_rule(question, vocabulary)
+        rules = draft_by_rule(conversation, vocabulary)
         return replace(draft, spans=rules.spans) if _parts(rules) > 1 else draft
     if draft.intent == "compare_products" and parts < 2 and draft.mode == "keyword" and len(question.utterances) == 1:
         return replace(draft, intent=DEFAULT_INTENT)
     return draft
 
 
-def _is_for_a_shop(question: Question, text: str) -> bool:
+def _is_for_a_shop(conversation: Conversation, text: str) -> bool:
     """Tell whether only a shop can answer: about an order, or a kind of thing with a price, sort, offer or brand.
 
     A brand's name alone does not tell ("where was john denver born", "what does adidas stand for"), but a product's at
@@ -54,7 +55,7 @@ def _is_for_a_shop(question: Question, text: str) -> bool:
     """
     if lists.STRONG_SUPPORT.search(text):
         return True
-    said = Conversation(question).phrases[-1]
+    question, said = conversation.question, conversation.phrases[-1]
     if (said.prices or said.offers or said.sort != "relevance") and _names_a_kind(question):
         return True
     facets = [words().facets.get(word.text) for word in question.own_words]

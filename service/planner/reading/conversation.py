@@ -35,13 +35,19 @@ class Conversation:
     """The closed phrases of every utterance of a question, read once by the reader of its language."""
 
     def __init__(self, question: Question) -> None:
-        self._question = question
+        self.question = question
         self.reader = reader_of(question)
-        self.phrases: list[Phrases] = [self.reader.phrases(text) for text in question.utterances]
-        self.refusals: list[Refused] = []
-        for utterance, said in enumerate(self.phrases):
-            refusals = (self._refused(utterance, refusal) for refusal in said.refused)
-            self.refusals += [refusal for refusal in refusals if refusal.values]  # past the last word are none
+
+    @cached_property
+    def phrases(self) -> list[Phrases]:
+        """What each utterance says; a plan that is about no product asks nobody."""
+        return [self.reader.phrases(text) for text in self.question.utterances]
+
+    @cached_property
+    def refusals(self) -> list[Refused]:
+        """What is refused in any utterance."""
+        refusals = (self._refused(at, refusal) for at, said in enumerate(self.phrases) for refusal in said.refused)
+        return [refusal for refusal in refusals if refusal.values]  # past the last word are none
 
     @cached_property
     def taken(self) -> frozenset[int]:
@@ -66,7 +72,7 @@ class Conversation:
 
     def words_in(self, utterance: int, span: tuple[int, int]) -> range:
         """Return the indices of the words that a span of an utterance touches."""
-        at = [i for i, w in enumerate(self._question.words) if w.utterance == utterance and _touches(w, span)]
+        at = [i for i, w in enumerate(self.question.words) if w.utterance == utterance and _touches(w, span)]
         return range(at[0], at[-1] + 1) if at else range(0)
 
     def _refused(self, utterance: int, refusal: Refusal) -> Refused:
@@ -98,9 +104,9 @@ class Conversation:
         """Return the price before with another amount, where the utterance says no more than an amount."""
         if before.min is None and before.max is None:
             return None
-        if any(self._question.words[index].utterance == utterance for index in named):
+        if any(self.question.words[index].utterance == utterance for index in named):
             return None
-        amount = self.reader.amount_alone(self._question.utterances[utterance])
+        amount = self.reader.amount_alone(self.question.utterances[utterance])
         if amount is None:
             return None
         bound = replace(amount, min=None) if before.max is not None else replace(amount, max=None)

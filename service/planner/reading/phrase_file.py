@@ -6,6 +6,7 @@ It finds phrases; what they mean is for the modules of the language's folder to 
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 from service.planner.question import TOKEN
 from service.planner.reading.tokens import Words, is_number
@@ -24,10 +25,7 @@ class Trie:
             for word in reversed(phrase.split()) if backwards else phrase.split():
                 node = node.setdefault(word, {})  # type: ignore[assignment]
             node[""] = label
-
-    def __contains__(self, word: str) -> bool:
-        """Tell whether some phrase begins (backwards: ends) with the word."""
-        return word in self._root or (is_number(word) and "#" in self._root)
+        self.starts: Final = frozenset(self._root)  # words with which a phrase begins (backwards: ends); "#": a number
 
     def match(self, words: Words, start: int, stop: int | None = None) -> tuple[int, str] | None:
         """Return (number of tokens, label) of the longest phrase that begins (backwards: ends) at a token.
@@ -49,8 +47,8 @@ class Trie:
         while 0 <= at < stop:
             text = texts[at]
             below = node.get(text)
-            if below is None and is_number(text):
-                below = node.get("#")
+            if below is None and "#" in node and is_number(text):
+                below = node["#"]
             at += step
             if below is None:
                 if text == "-":

@@ -5,7 +5,6 @@ question, and `making` completes the plan of both.
 """
 
 from service.planner.plan_text import PlanDraft
-from service.planner.question import Question
 from service.planner.reading.conversation import Conversation
 from service.planner.reading.en import lists
 from service.planner.reading.en.language import is_foreign
@@ -19,26 +18,27 @@ _NAMES = frozenset((*NAMING_FACETS, "theme", "material"))
 _LONG = 6  # words that a search query of a few words has not
 
 
-def draft_by_rule(question: Question, vocabulary: Vocabulary) -> PlanDraft:
+def draft_by_rule(conversation: Conversation, vocabulary: Vocabulary) -> PlanDraft:
     """Return the best draft that rules can make. Total: every question gets one."""
+    question = conversation.question
     text = question.text.lower().replace("’", "'")
     if is_foreign(question):
         return PlanDraft("keyword", DEFAULT_INTENT, foreign=True)
     mode = "conversational" if lists.CONVERSATIONAL.search(text) else "keyword"
-    conversation = Conversation(question)
-    intent = _intent(question, text, mode, conversation)
+    intent = _intent(text, mode, conversation)
     draft = PlanDraft(mode, intent if intent in vocabulary.intents else DEFAULT_INTENT)
     if vocabulary.intents[draft.intent].products:
         if draft.intent == "ask_product":
             draft.sources = ["reviews", "qa"] if lists.REVIEW_QUESTION.search(text) else ["qa", "catalog"]
             draft.sources = [source for source in draft.sources if source in vocabulary.sources]
-        spans, vertical = find_spans(question, draft.intent, conversation)
+        spans, vertical = find_spans(conversation, draft.intent)
         draft.spans = [span for span in spans if span.facet in vocabulary.facets]
         draft.vertical = vertical if vertical in vocabulary.verticals else None
     return draft
 
 
-def _intent(question: Question, text: str, mode: str, conversation: Conversation) -> str:
+def _intent(text: str, mode: str, conversation: Conversation) -> str:
+    question = conversation.question
     own = [word.text for word in question.own_words]
     is_follow_up = len(question.utterances) > 1
     if all(_is_talk(word.strip("!?.,")) for word in own) and not lists.SUPPORT_WORDS.search(text):

@@ -1,6 +1,8 @@
 """What the words of a question say by themselves, by rule: facets, sizes, counts, and where marks part them."""
 
 import re
+from collections import defaultdict
+from collections.abc import Callable
 
 from service.planner.question import Question
 from service.planner.reading.en import lists
@@ -33,26 +35,20 @@ class Readings:
         """Take `skipped`, words that name nothing."""
         self._question = question
         self._words = question.words
-        self._is_joined = [self._joins_next(index) for index in range(len(self._words))]
-        self._lead_ends = [_lead_end(utterance) for utterance in question.utterances]
-        self.facets = [None if word.text in skipped else _facet(word.text) for word in self._words]
-
-    def text(self, index: int) -> str:
-        """Return a word, empty outside the question."""
-        return self._words[index].text if 0 <= index < len(self._words) else ""
-
-    def joined(self, index: int, count: int = 1) -> bool:
-        """Tell whether no punctuation and no utterance end separates this word from the `count` words after it."""
-        return all(self._is_joined[index : index + count])
-
-    def is_lead_in(self, index: int) -> bool:
-        """Tell whether a word stands before those about the product: in "i am looking for" and the like."""
-        word = self._words[index]
-        return word.start < self._lead_ends[word.utterance]
-
-    def is_number(self, index: int) -> bool:
-        """Tell whether a word is a number or a range, without a unit."""
-        return bool(_NUMBER.match(self.text(index)))
+        texts = [word.text for word in self._words]
+        self.facets = [None if text in skipped else _facet(text) for text in texts]
+        # A word by its index, empty outside the question. It and the next are asked at every step, so no call is ours.
+        self.text: Callable[[int], str] = defaultdict(str, enumerate(texts)).__getitem__
+        # Does neither punctuation nor the end of an utterance part a word from the next one?
+        self.joined: Callable[[int], bool] = defaultdict(
+            bool, enumerate(map(self._joins_next, range(len(texts))))
+        ).__getitem__
+        leads = [_lead_end(utterance) for utterance in question.utterances]
+        # Words before those about the product: "i am looking for" and the like.
+        self.lead_ins = frozenset(i for i, word in enumerate(self._words) if word.start < leads[word.utterance])
+        self.numbers = frozenset(
+            i for i, text in enumerate(texts) if text[0].isdigit() and _NUMBER.match(text)
+        )  # or ranges
 
     def value_at(self, index: int, *, is_follow_up: bool) -> tuple[str, int] | None:
         """Return facet and last word of the count, size, color or material of several words that starts here."""
@@ -69,15 +65,15 @@ class Readings:
     def _is_count(self, index: int) -> bool:
         word, after = self.text(index), self.text(index + 1)
         if word in ("pack", "set") and after == "of":
-            return self.is_number(index + 2) and self.joined(index, 2)
-        return self.is_number(index) and after in lists.COUNT_UNITS and self.joined(index)
+            return index + 2 in self.numbers and self.joined(index) and self.joined(index + 1)
+        return index in self.numbers and after in lists.COUNT_UNITS and self.joined(index)
 
     def _size_end(self, index: int, is_follow_up: bool) -> int:
         """Return the last word of a size that starts here, or -1."""
         word, after = self.text(index), self.text(index + 1)
-        if self.is_number(index) and after in _SIZE_UNITS and self.joined(index):
+        if index in self.numbers and after in _SIZE_UNITS and self.joined(index):
             return index + 1
-        if word == "size" and self.joined(index) and (self.is_number(index + 1) or after in lists.SIZES):
+        if word == "size" and self.joined(index) and (index + 1 in self.numbers or after in lists.SIZES):
             return index + 1
         if word in _SIZES_OF_TWO_WORDS and after == "size":
             return index + 1

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from service.planner.plan import MAX_PARTS
 from service.planner.plan_text import FacetSpan
-from service.planner.question import Question
 from service.planner.reading.conversation import Conversation
 from service.planner.reading.en import lists
 from service.planner.reading.en.spelling import is_known, words
@@ -25,15 +24,16 @@ _ATTRIBUTES = frozenset(
 )
 
 
-def find_spans(question: Question, intent: str, conversation: Conversation) -> tuple[list[FacetSpan], str | None]:
+def find_spans(conversation: Conversation, intent: str) -> tuple[list[FacetSpan], str | None]:
     """Return spans in question order, without overlaps, and the vertical of the thing that is named last."""
-    return _Spans(question, intent, conversation).find()
+    return _Spans(conversation, intent).find()
 
 
 class _Spans:
     """Every word belongs to at most one span; `_taken` has the words that are already in one."""
 
-    def __init__(self, question: Question, intent: str, conversation: Conversation) -> None:
+    def __init__(self, conversation: Conversation, intent: str) -> None:
+        question = conversation.question
         self._question = question
         self._intent = intent
         self._words = Readings(question, SKIPPED)
@@ -88,7 +88,7 @@ class _Spans:
             self._take("brand" if is_name else "feature", runs[0][0], runs[0][-1])
         for index in indices:
             self._match_phrase(index)
-            if not is_first and self._words.is_number(index):
+            if not is_first and index in self._words.numbers:
                 self._take("size", index, index)  # "what about 75?"
         self._merge(indices)
         spans = sorted({span for index, span in self._taken.items() if index in indices}, key=lambda span: span.first)
@@ -115,7 +115,7 @@ class _Spans:
         """Yield runs of words that may be a thing's name: content words between function words, marks and facets."""
         run: list[int] = []
         for index in indices:
-            is_content = not self._words.is_lead_in(index) and self._is_content(index)
+            is_content = index not in self._words.lead_ins and self._is_content(index)
             run += [index] if is_content else []
             if run and (not is_content or not self._words.joined(index)):
                 yield run
@@ -125,7 +125,7 @@ class _Spans:
         """Tell whether a preposition governs a word: "with a timer" describes a thing and names none."""
         if self._compares and self._words.text(index) in lists.COMPARING:
             return False
-        while index and not self._words.is_lead_in(index - 1) and self._words.joined(index - 1):
+        while index and index - 1 not in self._words.lead_ins and self._words.joined(index - 1):
             index -= 1
             text = self._words.text(index)
             if text in lists.JOINS or (self._compares and (text in lists.COMPARING or text == "of")):
@@ -158,7 +158,7 @@ class _Spans:
         for index in indices:
             if self._compares and self._words.text(index) in _BETWEEN:
                 sides = [[]]
-            elif self._words.text(index) in joins and not self._words.is_lead_in(index):
+            elif self._words.text(index) in joins and index not in self._words.lead_ins:
                 sides.append([])
             elif self._is_free(index):
                 sides[-1].append(index)
@@ -209,7 +209,7 @@ class _Spans:
 
     def _like_before(self, span: FacetSpan, before: list[FacetSpan]) -> FacetSpan:
         """Give a lone word the facet of what it replaces: "what about 75?" after "65 inch"."""
-        is_size = self._words.is_number(span.first) and any(old.facet == "size" for old in before)
+        is_size = span.first in self._words.numbers and any(old.facet == "size" for old in before)
         return replace(span, facet="size") if is_size else span
 
     def _match(self, index: int) -> None:
@@ -231,7 +231,7 @@ class _Spans:
         """Take "with pockets", "for dogs": a preposition and the one or two free words it governs."""
         text, joined = self._words.text, self._words.joined
         facet = _GOVERNED.get(text(index))
-        if not facet or not joined(index) or self._words.is_lead_in(index):
+        if not facet or not joined(index) or index in self._words.lead_ins:
             return
         first = index + 1
         while text(first) in lists.ARTICLES and joined(first):
@@ -250,7 +250,7 @@ class _Spans:
         if not self._is_free(index) or index in self._taken:
             return False
         follows = index > 0 and self._words.joined(index - 1)
-        return not self._words.is_number(index) or (follows and self._is_content(index - 1))
+        return index not in self._words.numbers or (follows and self._is_content(index - 1))
 
     def _take(self, facet: str, first: int, last: int) -> None:
         """Mark words as taken by a facet, unless some are already."""

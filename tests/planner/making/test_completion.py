@@ -10,6 +10,7 @@ from service.planner.making.completion import complete_plan
 from service.planner.plan import Plan
 from service.planner.plan_text import parse
 from service.planner.question import Question
+from service.planner.reading.conversation import Conversation
 from service.planner.vocabulary import shipped_vocabulary
 from tests.planner.walks import questions, random_walk
 
@@ -20,13 +21,13 @@ _COUCH = {"type": ["couch"]}
 
 def plan_of(text: str, query: str, *history: str) -> Plan:
     question = Question.parse(query, history)
-    return complete_plan(parse(text, question, VOCABULARY), question, VOCABULARY)
+    return complete_plan(parse(text, question, VOCABULARY), Conversation(question), VOCABULARY)
 
 
 @given(questions, st.integers(0, 1 << 30))
 def test_whatever_a_model_may_write_becomes_a_valid_plan(question: Question, seed: int) -> None:
     draft = parse(random_walk(question, seed), question, VOCABULARY)
-    plan = complete_plan(draft, question, VOCABULARY)
+    plan = complete_plan(draft, Conversation(question), VOCABULARY)
     Plan.model_validate_json(plan.model_dump_json())
     assert bool(plan.queries) == bool(plan.sources) == (VOCABULARY.intents[draft.intent].sources != ())
     utterances = " ".join(question.utterances)

@@ -6,6 +6,7 @@ from service.planner.making.completion import complete_plan
 from service.planner.making.second_look import second_look
 from service.planner.plan_text import parse
 from service.planner.question import Question
+from service.planner.reading.conversation import Conversation
 from service.planner.vocabulary import shipped_vocabulary
 
 VOCABULARY = shipped_vocabulary()
@@ -38,12 +39,12 @@ VOCABULARY = shipped_vocabulary()
 )
 def test_a_second_look_at_what_the_model_reads(query: str, text: str, intent: str) -> None:
     question = Question.parse(query)
-    assert second_look(parse(text, question, VOCABULARY), question, VOCABULARY).intent == intent
+    assert second_look(parse(text, question, VOCABULARY), Conversation(question), VOCABULARY).intent == intent
 
 
 def test_another_language_is_told_whatever_the_model_reads() -> None:
     question = Question.parse("chaussures femme sans lacets")
-    draft = second_look(parse(" find Type chaussures Any", question, VOCABULARY), question, VOCABULARY)
+    draft = second_look(parse(" find Type chaussures Any", question, VOCABULARY), Conversation(question), VOCABULARY)
     assert draft.foreign
     assert not draft.spans
 
@@ -59,7 +60,7 @@ def test_another_language_is_told_whatever_the_model_reads() -> None:
 )
 def test_several_things_that_a_model_overlooks(query: str, text: str, things: list[str] | None) -> None:
     question = Question.parse(query)
-    draft = second_look(parse(text, question, VOCABULARY), question, VOCABULARY)
-    parts = [part.queries[0] for part in complete_plan(draft, question, VOCABULARY).parts]
+    draft = second_look(parse(text, question, VOCABULARY), Conversation(question), VOCABULARY)
+    parts = [part.queries[0] for part in complete_plan(draft, Conversation(question), VOCABULARY).parts]
     assert not draft.foreign
     assert len(parts) > 1 if things is None else parts == things

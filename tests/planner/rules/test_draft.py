@@ -5,6 +5,7 @@ from service.planner.making.plans import plan_by_rule
 from service.planner.plan import Plan
 from service.planner.plan_text import parse, render
 from service.planner.question import Question
+from service.planner.reading.conversation import Conversation
 from service.planner.rules.draft import draft_by_rule
 from service.planner.vocabulary import shipped_vocabulary
 from tests.planner.walks import questions
@@ -13,7 +14,7 @@ VOCABULARY = shipped_vocabulary()
 
 
 def assert_valid_plan_in_own_words(question: Question) -> None:
-    plan = plan_by_rule(question, VOCABULARY)
+    plan = plan_by_rule(Conversation(question), VOCABULARY)
     assert Plan.model_validate_json(plan.model_dump_json()) == plan
     for item in (plan, *plan.parts):
         for values in (*item.facets.values(), *item.exclude.values()):
@@ -27,7 +28,7 @@ def test_every_question_gets_a_valid_plan_in_its_own_words(question: Question) -
 
 @given(questions)
 def test_the_rules_say_nothing_that_plan_text_could_not(question: Question) -> None:
-    draft = draft_by_rule(question, VOCABULARY)
+    draft = draft_by_rule(Conversation(question), VOCABULARY)
     spans = [question.surface(span.first, span.last) for span in draft.spans]
     read = parse(render(draft, question, VOCABULARY), question, VOCABULARY)
     assert [question.surface(span.first, span.last).lower() for span in read.spans] == [span.lower() for span in spans]
@@ -57,7 +58,7 @@ def test_the_rules_say_nothing_that_plan_text_could_not(question: Question) -> N
     ],
 )
 def test_intents(query: str, intent: str, sources: list[str]) -> None:
-    plan = plan_by_rule(Question.parse(query), VOCABULARY)
+    plan = plan_by_rule(Conversation(Question.parse(query)), VOCABULARY)
     assert (plan.intent, plan.sources) == (intent, sources)
 
 
@@ -75,12 +76,12 @@ def test_intents(query: str, intent: str, sources: list[str]) -> None:
     ],
 )
 def test_facets(query: str, facets: dict[str, list[str]]) -> None:
-    assert plan_by_rule(Question.parse(query), VOCABULARY).facets == facets
+    assert plan_by_rule(Conversation(Question.parse(query)), VOCABULARY).facets == facets
 
 
 def test_a_follow_up_changes_what_it_names_and_keeps_the_rest() -> None:
     question = Question.parse("what about in red, under $50?", ["blue running shoes size 10 under $80"])
-    plan = plan_by_rule(question, VOCABULARY)
+    plan = plan_by_rule(Conversation(question), VOCABULARY)
     assert plan.facets == {"type": ["running shoes"], "size": ["size 10"], "color": ["red"]}
     assert plan.price.max == 50.0
     assert plan.intent == "find_product"
@@ -97,7 +98,7 @@ def test_a_follow_up_changes_what_it_names_and_keeps_the_rest() -> None:
     ],
 )
 def test_what_is_compared_by_rule(query: str, things: list[str] | None) -> None:
-    plan = plan_by_rule(Question.parse(query), VOCABULARY)
+    plan = plan_by_rule(Conversation(Question.parse(query)), VOCABULARY)
     assert plan.intent == "compare_products"
     assert len(plan.parts) == 2
     assert things is None or [part.queries[0] for part in plan.parts] == things
@@ -105,15 +106,15 @@ def test_what_is_compared_by_rule(query: str, things: list[str] | None) -> None:
 
 @pytest.mark.parametrize("query", ["hiya", "lol ok bye then", "hope ur well"])
 def test_talk_of_other_words_is_talk(query: str) -> None:
-    assert plan_by_rule(Question.parse(query), VOCABULARY).intent == "small_talk"
+    assert plan_by_rule(Conversation(Question.parse(query)), VOCABULARY).intent == "small_talk"
 
 
 def test_several_things_follow_ups_and_corrections_by_rule() -> None:
-    plan = plan_by_rule(Question.parse("hiking boots, a tent and two sleeping bags"), VOCABULARY)
+    plan = plan_by_rule(Conversation(Question.parse("hiking boots, a tent and two sleeping bags")), VOCABULARY)
     assert [part.queries[0] for part in plan.parts] == ["hiking boots", "tent", "two sleeping bags"]
-    plan = plan_by_rule(Question.parse("anything but nike", ["nike running shoes"]), VOCABULARY)
+    plan = plan_by_rule(Conversation(Question.parse("anything but nike", ["nike running shoes"])), VOCABULARY)
     assert (plan.exclude, plan.queries[0]) == ({"brand": ["nike"]}, "running shoes")
-    plan = plan_by_rule(Question.parse("wirless keybord"), VOCABULARY)
+    plan = plan_by_rule(Conversation(Question.parse("wirless keybord")), VOCABULARY)
     assert "wireless keyboard" in plan.queries
 
 
@@ -143,7 +144,7 @@ def test_several_things_follow_ups_and_corrections_by_rule() -> None:
     ],
 )
 def test_price_bounds(query: str, low: float | None, high: float | None) -> None:
-    price = plan_by_rule(Question.parse(query), VOCABULARY).price
+    price = plan_by_rule(Conversation(Question.parse(query)), VOCABULARY).price
     assert (price.min, price.max) == (low, high)
 
 
@@ -157,4 +158,4 @@ def test_repetition_does_not_make_it_slow(piece: str) -> None:
 
 def test_a_refusal_past_the_last_word_that_is_read_has_no_values() -> None:
     question = Question.parse("which boots should i buy " + "x " * 100 + "without leather")
-    assert plan_by_rule(question, VOCABULARY).intent == "advise"
+    assert plan_by_rule(Conversation(question), VOCABULARY).intent == "advise"

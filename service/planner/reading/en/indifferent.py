@@ -5,7 +5,7 @@ from typing import Final
 from service.planner.reading.en.data import PHRASES
 from service.planner.reading.tokens import Words
 
-_ATTRIBUTES: Final = PHRASES.words("indifferent.attributes")
+ATTRIBUTES: Final = PHRASES.words("indifferent.attributes")
 _AFTER = PHRASES.trie("indifferent.after")
 _BETWEEN: Final = frozenset(("the", "a", "its", "their", "which", "what", "particular", "specific"))
 _JOINS: Final = frozenset(("and", "or", "/", "&", ","))
@@ -35,9 +35,9 @@ def before_cue(words: Words, at: int) -> tuple[int, int] | None:
 
 def _attributes(words: Words, at: int) -> int | None:
     """Return the end of the attributes that begin at `at`: "brand", "colour or size"."""
-    if words.at(at) not in _ATTRIBUTES or words.at(at + 1) in _DENIES:
+    if words.at(at) not in ATTRIBUTES or words.at(at + 1) in _DENIES:
         return None
-    while words.at(at + 1) in _JOINS and words.at(at + 2) in _ATTRIBUTES:
+    while words.at(at + 1) in _JOINS and words.at(at + 2) in ATTRIBUTES:
         at += 2
     return at + 1
 

@@ -12,7 +12,7 @@ from service.planner.reading.en.prices import PricePhrase, find_prices, merge
 from service.planner.reading.en.ratings import find_ratings
 from service.planner.reading.en.refusals import RefusedTokens, read_refusal
 from service.planner.reading.phrases import OFFERS, SORTS, Phrases, Refusal, Span, SpokenPrice
-from service.planner.reading.tokens import Words, is_number
+from service.planner.reading.tokens import Words
 
 _SORTS = tuple(f"sort.{sort}" for sort in SORTS[1:])
 _OFFERS = tuple(f"offer.{offer}" for offer in OFFERS)
@@ -109,7 +109,7 @@ class _Reading:
         found: set[int] = set()
         texts = self._words.texts
         for at, text in enumerate(texts):
-            if is_number(text) or text == "$":
+            if text[0].isdigit() or text == "$":
                 match = _CLOSED.match(self._words, at)
                 if match and match[1].startswith("offer."):
                     found.update(range(at, at + match[0]))
@@ -117,6 +117,8 @@ class _Reading:
 
     def _quoted(self) -> set[int]:
         """Return the tokens inside quotation marks: text printed on a product does not describe it."""
+        if _QUOTES.isdisjoint(self._words.texts):
+            return set()
         marks = [
             at
             for at, text in enumerate(self._words.texts)
@@ -131,10 +133,11 @@ class _Reading:
             if at in self._taken or at in quoted:
                 at += 1
                 continue
-            if shrugged := indifferent.before_cue(words, at):
+            text = words.texts[at]
+            if text in indifferent.ATTRIBUTES and (shrugged := indifferent.before_cue(words, at)):
                 at = self._take(*shrugged)
                 continue
-            if words.texts[at] not in _CLOSED:
+            if text not in _CLOSED.starts and not text[0].isdigit():
                 at += 1
                 continue
             stop = next(
