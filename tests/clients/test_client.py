@@ -2,11 +2,14 @@
 
 import asyncio
 import contextlib
+import gzip
 import json
 import re
 import socket
 import threading
 import time
+import tracemalloc
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -23,9 +26,12 @@ from peakplan_client import (
     UnavailableError,
     UnexpectedAnswerError,
 )
+from peakplan_client import client as client_module
+from peakplan_client.body import Body
 
 from tests.server_process import ServerProcess
 
+MOST_BYTES = 1 << 20
 FIRST, SECOND = "http://first", "http://second"
 PLAN = {
     "mode": "keyword", "intent": "find_product", "vertical": "footwear", "facets": {"type": ["boots"]},
@@ -279,11 +285,12 @@ def swallow(function: Callable[[socket.socket], None], connection: socket.socket
     ("hostile", "why"),
     [
         (Hostile(b"{", pause=0.01), "too slow"),
-        (Hostile(b"{" * 65536), "does not end"),
+        (Hostile(b"{" * 65536), "more than 1048576 bytes"),
         (Hostile(b"no gzip", headers=b"content-encoding: gzip\r\n"), "DecodingError"),
+        (Hostile(b"{", headers=b"content-encoding: br\r\n"), "not asked for"),
     ],
     indirect=["hostile"],
-    ids=["drips", "floods", "is no gzip"],
+    ids=["drips", "floods", "is no gzip", "is in another encoding"],
 )
 def test_an_answer_that_never_ends_well_costs_one_timeout(hostile: str, why: str, is_async: bool) -> None:
     def ask() -> Answer:
@@ -294,6 +301,64 @@ def test_an_answer_that_never_ends_well_costs_one_timeout(hostile: str, why: str
 
     with pytest.raises(UnavailableError, match=why):
         ask()
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_an_answer_is_bounded_once_it_is_unfolded(ask: Callable[..., Answer], encoding: str) -> None:
+    """260 kB of gzip once became 140 MB before anybody looked."""
+    fold = gzip.compress if encoding == "gzip" else zlib.compress
+
+    def answer(body: bytes) -> Handler:
+        headers = {"content-encoding": encoding, "content-type": "application/json"}
+        return lambda _: httpx.Response(200, headers=headers, stream=httpx.ByteStream(fold(body)))
+
+    fair = json.dumps(BODY).encode()
+    assert ask(answer(fair + b" " * (MOST_BYTES - len(fair))), timeout=20).request_id == "r1"
+    with pytest.raises(UnavailableError, match=f"more than {MOST_BYTES} bytes"):
+        ask(answer(fair + b" " * (MOST_BYTES + 1 - len(fair))), endpoints=FIRST, timeout=0.2)
+
+
+def test_few_bytes_that_would_become_many_never_do() -> None:
+    body = Body(httpx.Headers({"content-encoding": "gzip"}), 1000)
+    bomb = gzip.compress(bytes(20_000_000))
+    tracemalloc.start()
+    with pytest.raises(httpx.ReadError):
+        body.add(bomb)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 1_000_000
+
+
+def scripted(monkeypatch: pytest.MonkeyPatch, now: list[float]) -> list[float]:
+    """Let the client's clock stand at `now`, and return the pauses that it takes, which move the clock."""
+    paused: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        paused.append(seconds)
+        now[0] += seconds
+
+    monkeypatch.setattr(client_module.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(client_module.time, "sleep", sleep)
+    monkeypatch.setattr(client_module.random, "uniform", lambda low, high: (low + high) / 2)
+    return paused
+
+
+def test_pauses_between_tries_double(monkeypatch: pytest.MonkeyPatch) -> None:
+    paused = scripted(monkeypatch, [100.0])
+    fake = Fake(first=[problem(500)])
+    with Client(FIRST, transport=httpx.MockTransport(fake)) as client, pytest.raises(UnavailableError):
+        client.plan("red boots", timeout=0.5)
+    assert paused == pytest.approx([0.02, 0.04, 0.08, 0.16])
+
+
+def test_an_endpoint_that_answers_again_is_asked_first_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    scripted(monkeypatch, [100.0])
+    fake = Fake(first=[httpx.ConnectError], second=[httpx.ConnectError, OK])
+    with Client([FIRST, SECOND], transport=httpx.MockTransport(fake)) as client:
+        client.plan("red boots")
+        client.plan("red boots")
+
+    assert fake.hosts == ["first", "second", "first", "second", "second"], "its cool-down ended with its answer"
 
 
 def test_the_real_service_answers_the_client(server: ServerProcess) -> None:
