@@ -20,7 +20,7 @@ from service.settings import Settings
 
 PORT = 18080
 _START_SECONDS = 300
-_HEAD = "POST /plan HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+_HEAD = "POST /plan HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
 
 
 def measure_service(settings: Settings, questions: Sequence[Question]) -> dict[str, Any]:

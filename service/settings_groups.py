@@ -87,6 +87,11 @@ class HttpSettings(BaseModel):
     cors_origins: str = Field(
         default="", description="web pages that may ask: https://shop.example, separated by commas; * is any"
     )
+    allowed_hosts: str = Field(
+        default="",
+        description="names that requests may give the host, separated by commas; empty: on a loopback address those of "
+        "loopback, else any",
+    )
     max_memory_mb: int = Field(
         default=1024, ge=128, le=1_000_000, description="of the gateway, without replicas; beyond it is 503"
     )
@@ -102,6 +107,19 @@ class HttpSettings(BaseModel):
                 raise ValueError(f"{origin!r} must be a scheme and a host, like https://shop.example, and no more")
         return origins
 
+    @field_validator("allowed_hosts")
+    @classmethod
+    def _hosts_are_names(cls, hosts: str) -> str:
+        for host in filter(None, map(str.strip, hosts.split(","))):
+            if not re.fullmatch(r"[\w.-]+|[0-9a-fA-F:.]+", host):
+                raise ValueError(f"{host!r} must be a name or an address alone, like shop.example, without a port")
+        return hosts
+
+    @property
+    def host_names(self) -> list[str]:
+        """The allowed hosts as a list."""
+        return [host for item in self.allowed_hosts.split(",") if (host := item.strip())]
+
     @property
     def allowed_origins(self) -> list[str]:
         """The origins as a list."""
@@ -116,7 +134,10 @@ class OutcomeSettings(BaseModel):
     dir: Path | None = Field(default=None, description="a folder for them; without one nothing is kept")
     text: bool = Field(default=False, description="keep the shoppers' words too; training needs them")
     file_megabytes: int = Field(default=64, ge=1, le=4096, description="then another file begins")
-    files: int = Field(default=16, ge=1, le=1000, description="so many full ones are kept, the newest")
+    files: int = Field(default=16, ge=1, le=1000, description="so many full ones of plans are kept, and of outcomes")
+    key: SecretStr = Field(
+        default=SecretStr(""), description="that hosts share, so that each takes outcomes of the others' plans"
+    )
 
     @model_validator(mode="after")
     def _text_goes_somewhere(self) -> Self:

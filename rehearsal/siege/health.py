@@ -22,7 +22,7 @@ def watch_health(port: int, answers: Connection) -> None:
             started = time.monotonic()
             try:
                 with socket.create_connection(("127.0.0.1", port), timeout=20) as client:
-                    client.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+                    client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
                     answer = client.recv(1024)
                 status = answer.split()[1].decode() if answer else "nothing"
             except OSError as error:

@@ -95,6 +95,11 @@ def parse_tokens(lines: str, source: str) -> dict[str, Caller]:
                 "python -m service.api.api_keys NAME makes such a line"
             )
         rate = None if match["rate"] is None else float(match["rate"])
+        if rate == 0:
+            raise ApiKeysError(
+                f"{source}, line {number}: a rate of 0 admits nothing. Remove the line to lock the caller out, or the "
+                "rate for the general one (PEAKPLAN_RATE)"
+            )
         callers[match["digest"]] = Caller(match["name"], rate)
     return callers
 

@@ -4,11 +4,13 @@ from functools import partial
 from typing import get_args
 
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from service.api.access import Access
 from service.api.api_keys import ApiKeys
 from service.api.fast_lane import FastLane
+from service.api.hosts import AllowedHosts
 from service.api.middleware import JsonBody, RequestContext
 from service.api.observation import PLAN_PATH, Observer
 from service.api.openapi import Api
@@ -21,6 +23,7 @@ from service.api.page import page_routes
 from service.api.problems import install_problem_handlers
 from service.api.readiness import DeadlineWatch, Readiness
 from service.api.reload import Reloader
+from service.api.request_ids import RequestIds
 from service.api.routes import JSON_PATHS, SHOP_PATH, router
 from service.api.services import Services
 from service.api.shop import SampleShop
@@ -115,6 +118,7 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         shared_memory=shared,
         tracer=tracer,
         outcomes=_outcome_log(settings.outcomes),
+        request_ids=RequestIds(settings.outcomes.key.get_secret_value()),
         shop=SampleShop(settings.cache_dir, is_on=settings.sample_shop),
     )
 
@@ -167,9 +171,9 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
         routes=[*page_routes()],
     )
     api.state.services = services
-    api.include_router(router)
-    api.include_router(operations_router)
-    api.include_router(outcomes_router)
+    routers = (router, operations_router, outcomes_router)
+    for each in routers:
+        api.include_router(each)
     install_problem_handlers(api)
     lane = FastLane(api, services)
     body = JsonBody(lane, paths=POSTED, max_bytes=settings.http.max_body_bytes)
@@ -184,7 +188,12 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
         local=LOCAL_PATHS,
     )
     allowed = settings.http.allowed_origins
-    return RequestContext(_with_cors(access, allowed) if allowed else access, services.observer, services.drain)
+    hosts = AllowedHosts(
+        _with_cors(access, allowed) if allowed else access, settings.http.host_names, bound_to=settings.host
+    )
+    routes = (*api.routes, *(route for each in routers for route in each.routes))
+    paths = {route.path for route in routes if isinstance(route, Route)}
+    return RequestContext(hosts, services.observer, services.drain, services.request_ids, paths=paths)
 
 
 def _with_cors(app: ASGIApp, origins: list[str]) -> ASGIApp:

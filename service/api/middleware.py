@@ -1,7 +1,6 @@
-"""Middleware around every request: an id, safe headers, a bounded JSON body. Plain ASGI, because it is fast."""
+"""Middleware around every request: id, route, safe headers, a bounded JSON body. Plain ASGI, because it is fast."""
 
 import asyncio
-import os
 import re
 import time
 from collections.abc import Collection
@@ -10,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service.api.observation import Observer
 from service.api.problems import problem_response
+from service.api.request_ids import RequestIds
 from service.gateway.drain import Drain
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
@@ -32,15 +32,23 @@ _SAFE_HEADERS = [
 
 
 class RequestContext:
-    """Sets a request's id and start (`request.state.request_id`, `.started`) and safe headers; notifies the observer.
+    """Sets a request's id, start and route (`request.state`) and safe headers; notifies the observer.
+
+    The id is the service's own; one that the caller sends is logged and answered beside it. A route is a path of ours,
+    or "-": any other may hold anything, a shopper's words too, and goes into no log and no span.
 
     While the service drains, every answer also closes its connection: callers then reconnect to another host.
     """
 
-    def __init__(self, app: ASGIApp, observer: Observer, drain: Drain) -> None:
+    def __init__(
+        self, app: ASGIApp, observer: Observer, drain: Drain, ids: RequestIds, *, paths: Collection[str]
+    ) -> None:
+        """Take the `paths` of all routes."""
         self._app = app
         self._observer = observer
         self._drain = drain
+        self._ids = ids
+        self._paths = frozenset(paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -49,15 +57,17 @@ class RequestContext:
         started = state.get("arrived") or time.monotonic()  # its turn may have come later
         headers = dict(reversed(scope["headers"]))  # of repeated headers the first counts
         given = headers.get(b"x-request-id", b"")
-        request_id = given.decode("ascii") if _REQUEST_ID.fullmatch(given) else os.urandom(16).hex()
-        state |= {"request_id": request_id, "started": started, "headers": headers, "log": {}}
+        request_id, callers_id = self._ids.new(), given.decode("ascii") if _REQUEST_ID.fullmatch(given) else ""
+        state |= {"request_id": request_id, "started": started, "headers": headers}
+        state["log"] = {"callers_request_id": callers_id} if callers_id else {}
+        state["route"] = scope["path"] if scope["path"] in self._paths else "-"
         status = 0
 
         async def send_with_headers(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                self._add_headers(message, request_id)
+                self._add_headers(message, request_id, callers_id)
             await send(message)
 
         self._observer.began(scope)
@@ -69,10 +79,12 @@ class RequestContext:
             asyncio.get_running_loop().call_soon(self._observer.ended, scope, status, seconds)
         return None
 
-    def _add_headers(self, message: Message, request_id: str) -> None:
+    def _add_headers(self, message: Message, request_id: str, callers_id: str) -> None:
         headers: list[tuple[bytes, bytes]] = message["headers"]
         given = {name for name, _ in headers}
         headers.append((b"x-request-id", request_id.encode("ascii")))
+        if callers_id:
+            headers.append((b"x-callers-request-id", callers_id.encode("ascii")))
         headers += [header for header in _SAFE_HEADERS if header[0] not in given]
         if self._drain.draining and b"connection" not in given:
             headers.append((b"connection", b"close"))

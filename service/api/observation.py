@@ -74,7 +74,7 @@ class Observer:
         }
         result = planned.result if planned else None
         parts = {"queue": result.queue_seconds, "model": result.seconds} if result else {}
-        tracer.record(f"{scope['method']} {_route(scope, status)}", seconds, attributes, parts, Headers(scope=scope))
+        tracer.record(f"{scope['method']} {state['route']}", seconds, attributes, parts, Headers(scope=scope))
 
 
 def _described(planned: Planned) -> Mapping[str, str | int | float]:
@@ -117,14 +117,9 @@ def _outcome(planned: Planned, seconds: float) -> Outcome:
 
 def _log(scope: Scope, status: int, seconds: float) -> None:
     """Log one line, without the query string, which may hold a shopper's words."""
+    state = scope["state"]
     level = logging.DEBUG if scope["path"] in _QUIET_PATHS and status == 200 else logging.INFO
     if not logger.isEnabledFor(level):
         return
-    state = scope["state"]
     fields = {"request_id": state["request_id"], "status": status, "milliseconds": round(seconds * 1000, 2)}
-    logger.log(level, f"{scope['method']} {_route(scope, status)}", extra=fields | state["log"])
-
-
-def _route(scope: Scope, status: int) -> str:
-    """Return the path if it is one of ours: any other may contain anything."""
-    return "-" if status in (0, 404) else str(scope["path"])
+    logger.log(level, f"{scope['method']} {state['route']}", extra=fields | state["log"])

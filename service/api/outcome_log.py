@@ -1,26 +1,23 @@
-"""The file of plans and outcomes: JSON lines that `peakplan outcomes-to-rows` reads (docs/own-data.md)."""
+"""The files of plans and outcomes: JSON lines that `peakplan outcomes-to-rows` reads (docs/own-data.md).
 
-import contextlib
-import errno
+Plans and outcomes have files, and room to wait for a slow disk, of their own: whoever sends many outcomes drops no
+plan and rotates none away.
+"""
+
 import json
-import logging
-import os
 import time
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
-from queue import Full, Queue
-from threading import Thread
 from typing import Any
 
+from service.api.line_file import LineFile, LineFileError
 from service.planner.planner import Planned
 from service.planner.question import Question
 
-logger = logging.getLogger(__name__)
-
-FILE_NAME = "outcomes.jsonl"
-_WAITING = 2048  # lines that wait for a slow disk, each no longer than a request; more are dropped and counted
-_CLOSE_SECONDS = 5.0  # for a disk that hangs
-_BATCH = 256  # lines a write
+PLANS, OUTCOMES = "plans", "outcomes"
+MOST_OUTCOMES = 16  # of one plan: so many products of its results a shopper may look at
+_REMEMBERED = 20_000  # plans whose outcomes are counted; the one without a new outcome for longest is forgotten
 
 
 class OutcomeLogError(RuntimeError):
@@ -28,32 +25,34 @@ class OutcomeLogError(RuntimeError):
 
 
 class OutcomeLog:
-    """Appends JSON lines to a file from a thread of its own, so that no request waits for the disk.
-
-    A line is appended whole. A file that has grown past its limit is renamed, and of those only the newest are kept.
-    """
+    """Keeps what was planned for whom, and what came of it. No request waits for the disk."""
 
     def __init__(self, folder: Path, *, keeps_text: bool, file_bytes: int, files: int) -> None:
         """Raise OutcomeLogError where the folder cannot be written."""
-        self._path = folder / FILE_NAME
-        self._keeps_text, self._file_bytes, self._files = keeps_text, file_bytes, files
-        self._lines: Queue[bytes | None] = Queue(_WAITING)
-        self.dropped = 0
+        self._keeps_text = keeps_text
+        self._counts: OrderedDict[tuple[str, str], int] = OrderedDict()
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            os.close(self._open())
-        except OSError as error:
-            reason = f"{error.strerror}; it has to be a folder that this user can write"
-            raise OutcomeLogError(f"PEAKPLAN_OUTCOMES_DIR={folder}: {reason}") from error
-        self._thread = Thread(target=self._write_for_ever, name="outcomes", daemon=True)
-        self._thread.start()
+            self._plans, self._outcomes = (
+                LineFile(folder / f"{name}.jsonl", file_bytes=file_bytes, files=files) for name in (PLANS, OUTCOMES)
+            )
+        except (OSError, LineFileError) as error:
+            raise OutcomeLogError(
+                f"PEAKPLAN_OUTCOMES_DIR={folder}: {error}; it has to be a folder that this user can write"
+            ) from error
 
-    def served(self, request_id: str, question: Question, planned: Planned) -> None:
+    @property
+    def dropped(self) -> int:
+        """Lines that a slow or full disk did not take."""
+        return self._plans.dropped + self._outcomes.dropped
+
+    def served(self, request_id: str, caller: str, question: Question, planned: Planned) -> None:
         """Keep a plan that was answered."""
         plan = planned.plan
         line = {
-            "record": "plan", "request_id": request_id, "time": round(time.time(), 3), "model": planned.model_id,
-            "source": planned.source, "mode": plan.mode, "intent": plan.intent, "vertical": plan.vertical,
+            "record": "plan", "request_id": request_id, "caller": caller, "time": round(time.time(), 3),
+            "model": planned.model_id, "source": planned.source, "mode": plan.mode, "intent": plan.intent,
+            "vertical": plan.vertical,
         }  # fmt: skip
         if self._keeps_text:
             *history, newest = question.utterances
@@ -61,59 +60,28 @@ class OutcomeLog:
             line |= {"question": newest, "history": history, **kept}
         else:
             line |= {"facets": sorted(plan.facets), "exclude": sorted(plan.exclude)}
-        self._put(line)
+        self._plans.put(_line(line))
 
-    def happened(self, outcome: Mapping[str, Any]) -> bool:
-        """Keep an outcome; return whether there was room."""
-        return self._put({"record": "outcome", "time": round(time.time(), 3), **outcome})
+    def has_room(self, request_id: str, caller: str) -> bool:
+        """Tell whether this plan of the caller's may have one more outcome."""
+        return self._counts.get((caller, request_id), 0) < MOST_OUTCOMES
+
+    def happened(self, outcome: Mapping[str, Any], caller: str) -> bool:
+        """Keep an outcome that a caller reports; return whether the disk keeps up."""
+        key = (caller, str(outcome["request_id"]))
+        self._counts[key] = self._counts.get(key, 0) + 1
+        self._counts.move_to_end(key)
+        if len(self._counts) > _REMEMBERED:
+            self._counts.popitem(last=False)
+        return self._outcomes.put(
+            _line({"record": "outcome", "caller": caller, "time": round(time.time(), 3), **outcome})
+        )
 
     def close(self) -> None:
-        """Write what waits, and end the thread; a disk that hangs keeps nobody."""
-        with contextlib.suppress(Full):
-            self._lines.put(None, timeout=_CLOSE_SECONDS)
-        self._thread.join(_CLOSE_SECONDS)
+        """Write what waits; a disk that hangs keeps nobody."""
+        self._plans.close()
+        self._outcomes.close()
 
-    def _put(self, line: Mapping[str, Any]) -> bool:
-        text = json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n"
-        try:
-            self._lines.put_nowait(text.encode(errors="replace"))
-        except Full:
-            self.dropped += 1
-            if self.dropped.bit_count() == 1:  # the first, and then ever more rarely
-                logger.warning("outcomes are dropped: the disk is slow or full", extra={"dropped": self.dropped})
-            return False
-        return True
 
-    def _write_for_ever(self) -> None:
-        while True:
-            batch = [self._lines.get()]
-            while len(batch) < _BATCH and not self._lines.empty():  # nobody else takes lines
-                batch.append(self._lines.get())
-            self._write([line for line in batch if line is not None])
-            if None in batch:
-                return
-
-    def _write(self, batch: Sequence[bytes]) -> None:
-        text = b"".join(batch)
-        try:
-            file = self._open()
-            try:
-                before = os.fstat(file).st_size
-                if os.write(file, text) < len(text):  # the disk is full
-                    os.ftruncate(file, before)
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            finally:
-                os.close(file)
-            if before + len(text) > self._file_bytes:
-                self._rotate()
-        except OSError as error:
-            self.dropped += len(batch)
-            logger.warning(f"outcomes cannot be written: {error.strerror}", extra={"dropped": self.dropped})
-
-    def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)  # only the service's group reads them
-
-    def _rotate(self) -> None:
-        self._path.rename(self._path.with_name(f"outcomes-{time.time_ns()}.jsonl"))
-        for old in sorted(self._path.parent.glob("outcomes-*.jsonl"))[: -self._files]:
-            old.unlink(missing_ok=True)
+def _line(record: Mapping[str, Any]) -> bytes:
+    return (json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n").encode(errors="replace")

@@ -1,8 +1,9 @@
 """`POST /outcomes`: what shoppers did with the products that a plan found, kept beside the plans as rows to train on.
 
 Off unless `PEAKPLAN_OUTCOMES_DIR` names a folder. Then every plan is a JSON line there and every outcome another, with
-the request id in both (docs/own-data.md). A plan's words are the shopper's; its line has them, and the values made of
-them, only if the operator set `PEAKPLAN_OUTCOMES_TEXT`, and else only keys of the vocabulary.
+the request id and the caller in both, by which they are joined (docs/own-data.md): nobody teaches another's plans. A
+plan's words are the shopper's; its line has them, and the values made of them, only if the operator set
+`PEAKPLAN_OUTCOMES_TEXT`, and else only keys of the vocabulary.
 """
 
 from typing import Annotated, Literal, Self
@@ -13,6 +14,7 @@ from pydantic.config import JsonDict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from service.api.outcome_log import MOST_OUTCOMES
 from service.api.problems import problem_response
 from service.api.services import Use, problems
 
@@ -76,7 +78,7 @@ router = APIRouter()
     OUTCOMES_PATH,
     operation_id="report_outcome",
     status_code=202,
-    responses=problems(400, 401, 404, 408, 413, 415, 422, 429, 503),
+    responses=problems(400, 401, 404, 408, 409, 413, 415, 422, 429, 503),
 )
 async def outcomes(body: Outcome, request: Request, use: Use) -> Response:
     """Report what a shopper did with the products that a plan found; kept for training where the operator wants it."""
@@ -84,6 +86,12 @@ async def outcomes(body: Outcome, request: Request, use: Use) -> Response:
     if use.outcomes is None:
         detail = "This service keeps no outcomes: PEAKPLAN_OUTCOMES_DIR turns that on."
         return problem_response(request_id, 404, detail)
-    if not use.outcomes.happened(body.model_dump(exclude_none=True)):
+    if not use.request_ids.is_of_late(body.request_id):
+        detail = "This request_id is of no plan that was served here lately."
+        return problem_response(request_id, 404, detail)
+    caller = getattr(request.state, "caller", "")
+    if not use.outcomes.has_room(body.request_id, caller):
+        return problem_response(request_id, 409, f"This plan has its {MOST_OUTCOMES} outcomes already.")
+    if not use.outcomes.happened(body.model_dump(exclude_none=True), caller):
         return problem_response(request_id, 503, "The outcome was not kept: too many wait.", headers=_RETRY_AFTER)
     return JSONResponse({"status": "kept"}, status_code=202)

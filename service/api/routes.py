@@ -64,7 +64,7 @@ async def answer_plan(body: PlanRequest, scope: Scope, receive: Receive, use: Se
             return Response(status_code=CLIENT_CLOSED_REQUEST)
     use.observer.planned(scope, question, planned)
     if use.outcomes is not None:
-        use.outcomes.served(state["request_id"], question, planned)
+        use.outcomes.served(state["request_id"], task.caller, question, planned)
     answer = PlanAnswer.of(planned, state["request_id"], time.monotonic() - state["started"])
     return Response(answer.json(), media_type="application/json")
 

@@ -14,6 +14,7 @@ from service.api.outcome_log import OutcomeLog
 from service.api.problems import MEDIA_TYPE, REFERENCE
 from service.api.readiness import DeadlineWatch, Readiness
 from service.api.reload import Reloader
+from service.api.request_ids import RequestIds
 from service.api.shop import SampleShop
 from service.gateway.drain import Drain
 from service.gateway.load_shedder import LoadShedder
@@ -40,6 +41,7 @@ class Services:
     deadline_watch: DeadlineWatch
     trace_seconds: float
     shop: SampleShop
+    request_ids: RequestIds = field(default_factory=RequestIds)
     tracing: asyncio.Lock = field(default_factory=asyncio.Lock)  # one trace at a time
     speculation: Literal["medusa", "draft"] = "medusa"  # shown by a trace beside greedy decoding
     shared_memory: RedisPlanCache | None = None

@@ -43,7 +43,7 @@ class PlanTask:
 
         A cached plan would tell one caller what another has asked.
         """
-        self._caller = caller
+        self.caller = caller
         self.question = question
         self.vocabulary = vocabulary
         self.deadline = deadline
@@ -71,7 +71,7 @@ class PlanTask:
     def key(self, version: str) -> str:
         """Return the cache key: equal for questions that a model of this version answers alike."""
         if version not in self._keys:
-            seen = "\x1e".join((*filter(None, [self._caller]), version, self._seen)).encode()
+            seen = "\x1e".join((*filter(None, [self.caller]), version, self._seen)).encode()
             self._keys[version] = hashlib.blake2b(seen, digest_size=_KEY_BYTES).hexdigest()
         return self._keys[version]
 

@@ -85,3 +85,13 @@ def test_systemd_waits_longer_for_the_stop_than_docker_may_take() -> None:
     (after,) = re.findall(r"after_drain_seconds=(\d+)", (AMI / "host" / "serve.sh").read_text(encoding="utf-8"))
     longest_drain = 300  # infra/fleet/settings.py: drain_seconds
     assert int(parser["Service"]["TimeoutStopSec"]) > longest_drain + int(after)
+
+
+@pytest.mark.parametrize("unit", [unit for unit in UNITS if unit.suffix == ".service"], ids=lambda unit: unit.name)
+def test_every_service_is_kept_from_what_it_does_not_need(unit: Path) -> None:
+    parser = RawConfigParser(strict=False)
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(unit)
+    service = parser["Service"]
+    assert [service.get(name) for name in ("NoNewPrivileges", "ProtectHome", "PrivateTmp")] == ["yes"] * 3
+    assert service.get("ProtectSystem") in ("strict", "full")

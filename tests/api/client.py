@@ -22,7 +22,7 @@ async def talking_to(*engines: Any, **settings: Any) -> AsyncIterator[httpx.Asyn
     services = wire(pool, chosen)
     transport = httpx.ASGITransport(create_app(services, chosen), raise_app_exceptions=False)
     hooks = {"response": [_let_it_be_told]}
-    async with httpx.AsyncClient(transport=transport, base_url="http://test", event_hooks=hooks) as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", event_hooks=hooks) as client:
         yield client
     await services.close()
 

@@ -97,7 +97,7 @@ async def test_the_hosts_own_addresses_answer_nobody_else(path: str, address: st
     settings = Settings(replicas=1, auth=CONTROLLED)
     services = wire(pool, settings)
     transport = httpx.ASGITransport(create_app(services, settings), client=(address, 1))
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         assert_problem(await client.post(path, headers=headers), 403)
     assert not services.drain.draining
     await services.close()
@@ -196,6 +196,6 @@ async def test_a_caller_is_an_address_or_a_network_of_ipv6(first: str, second: s
     app = create_app(services, settings)
     for address, expected in ((first, 200), (second, status)):
         transport = httpx.ASGITransport(app, client=(address, 1))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             assert (await client.post("/plan", json=BODY)).status_code == expected
     await services.close()

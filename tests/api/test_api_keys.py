@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from service.api.api_keys import ApiKeys, ApiKeysError, Caller
+from service.api.api_keys import ApiKeys, ApiKeysError, Caller, parse_tokens
 
 
 class Clock:
@@ -84,3 +84,11 @@ def test_the_command_makes_a_token_and_its_line() -> None:
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     token, made = (words.rpartition(":  ")[2].strip() for words in printed)
     assert ApiKeys(made, None).caller(f"Bearer {token}") == Caller("search")
+
+
+def test_a_rate_of_nothing_is_refused() -> None:
+    """It once meant any number."""
+    with pytest.raises(ApiKeysError, match=r"line 2: a rate of 0 admits nothing\. Remove the line"):
+        parse_tokens(f"search {'0' * 64} 1\nmobile {'1' * 64} 0", "keys")
+    with pytest.raises(ApiKeysError, match="rate of 0"):
+        parse_tokens(f"mobile {'1' * 64} 0.00", "keys")

@@ -37,7 +37,8 @@ async def engine_and_port() -> AsyncIterator[tuple[FakeEngine, int]]:
 async def ask(port: int, path: str = "/plan") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Return the connection of a client that has asked for red shoes."""
     body = json.dumps({"query": "red shoes", "deadline_ms": 2000}).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head += f"Content-Length: {len(body)}\r\n\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(head.encode() + body)
     return reader, writer

@@ -1,16 +1,24 @@
 """Outcomes are kept beside their plans, and a shopper's words only where the operator turned that on."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
-from service.api.outcome_log import FILE_NAME, OutcomeLog, OutcomeLogError
+from service.api.outcome_log import MOST_OUTCOMES, OutcomeLog, OutcomeLogError
+from service.api.request_ids import LATELY_SECONDS, RequestIds
+from service.planner.plan import Plan
+from service.planner.planner import Planned
+from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
-from service.settings_groups import OutcomeSettings
+from service.settings_groups import AuthSettings, OutcomeSettings
 from tests.api.client import assert_problem, talking_to
 from tests.fake_engines import FakeEngine
+from training.data.outcomes import convert
 
 pytestmark = pytest.mark.anyio
 
@@ -20,8 +28,17 @@ PRODUCT = {"id": "B07", "vertical": "sporting-goods", "facets": {"brand": ["Nike
 
 
 def lines(folder: Path) -> list[dict[str, Any]]:
-    files = [*sorted(folder.glob("outcomes-*.jsonl")), folder / FILE_NAME]
+    """Return what was kept, plans first, and of each the oldest files first."""
+    files = [
+        path
+        for name in ("plans", "outcomes")
+        for path in (*sorted(folder.glob(f"{name}-*.jsonl")), folder / f"{name}.jsonl")
+    ]
     return [json.loads(line) for path in files if path.is_file() for line in path.read_text("utf-8").splitlines()]
+
+
+def happened(log: OutcomeLog, request_id: str, **more: str) -> bool:
+    return log.happened({"request_id": request_id, "outcome": "nothing", **more}, "")
 
 
 async def plan_and_report(folder: Path, **outcomes: Any) -> list[dict[str, Any]]:
@@ -80,7 +97,7 @@ async def test_a_bad_outcome_names_its_field(tmp_path: Path, change: dict[str, A
 def test_full_files_are_set_aside_and_the_oldest_go(tmp_path: Path) -> None:
     for number in range(6):
         log = OutcomeLog(tmp_path, keeps_text=False, file_bytes=100, files=2)
-        assert log.happened({"request_id": str(number), "outcome": "nothing", "filling": "x" * 100})
+        assert happened(log, str(number), filling="x" * 100)
         log.close()
 
     assert len(list(tmp_path.glob("outcomes-*.jsonl"))) == 2
@@ -89,9 +106,9 @@ def test_full_files_are_set_aside_and_the_oldest_go(tmp_path: Path) -> None:
 
 def test_what_a_full_disk_does_not_take_is_counted_and_harms_nobody(tmp_path: Path) -> None:
     log = OutcomeLog(tmp_path / "folder", keeps_text=False, file_bytes=10_000, files=2)
-    (tmp_path / "folder" / FILE_NAME).unlink()
-    (tmp_path / "folder" / FILE_NAME).mkdir()  # as good as a full disk: it cannot be opened for writing
-    log.happened({"request_id": "a", "outcome": "nothing"})
+    (tmp_path / "folder" / "outcomes.jsonl").unlink()
+    (tmp_path / "folder" / "outcomes.jsonl").mkdir()  # as good as a full disk: it cannot be opened for writing
+    happened(log, "a")
     log.close()
 
     assert log.dropped == 1
@@ -99,8 +116,8 @@ def test_what_a_full_disk_does_not_take_is_counted_and_harms_nobody(tmp_path: Pa
 
 def test_text_that_is_no_unicode_ends_no_writer(tmp_path: Path) -> None:
     log = OutcomeLog(tmp_path, keeps_text=False, file_bytes=10_000, files=2)
-    log.happened({"request_id": "\ud800"})
-    log.happened({"request_id": "b"})
+    happened(log, "\ud800")
+    happened(log, "b")
     log.close()
 
     assert [line["request_id"] for line in lines(tmp_path)] == ["?", "b"]
@@ -115,3 +132,68 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 def test_keeping_words_nowhere_is_refused() -> None:
     with pytest.raises(ValueError, match="PEAKPLAN_OUTCOMES_DIR"):
         Settings(outcomes=OutcomeSettings(text=True))
+
+
+TOKENS = {
+    name: f"{name} {hashlib.sha256(name.encode()).hexdigest()}" for name in ("honest", "hostile")
+}  # each caller's token is its name
+
+
+async def test_nobody_decides_what_another_s_plan_is_learnt_as(tmp_path: Path) -> None:
+    """Whoever saw or set a request id once decided what the plan was learnt as."""
+    auth = AuthSettings(api_keys=SecretStr("\n".join(TOKENS.values())))
+    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path, text=True), auth=auth) as client:
+
+        def post(path: str, who: str, body: dict[str, Any]) -> Any:
+            headers = {"authorization": f"Bearer {who}", "x-request-id": "chosen"}
+            return client.post(path, json=body, headers=headers)
+
+        planned = (await post("/plan", "honest", {"query": "nike running shoes"})).json()
+        named = {"request_id": planned["request_id"], "outcome": "purchase", "product": PRODUCT}
+        poison = PRODUCT | {"vertical": "toys-games"}
+        assert (await post("/outcomes", "hostile", named | {"product": poison})).status_code == 202
+        assert (await post("/outcomes", "honest", named)).status_code == 202
+        guessed = await post("/outcomes", "hostile", named | {"request_id": "chosen"})
+        made_up = await post("/outcomes", "hostile", named | {"request_id": "0" * 32})
+    for refused in (guessed, made_up):
+        assert "of no plan that was served here lately" in assert_problem(refused, 404)["detail"]
+
+    (row,) = convert(lines(tmp_path), shipped_vocabulary()).rows
+    assert row["vertical"] == "sporting-goods"
+
+
+async def test_a_plan_has_few_outcomes(tmp_path: Path) -> None:
+    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path)) as client:
+        planned = (await client.post("/plan", json={"query": "nike"})).json()
+        report = {"request_id": planned["request_id"], "outcome": "click", "product": PRODUCT}
+        answers = [await client.post("/outcomes", json=report) for _ in range(MOST_OUTCOMES + 1)]
+    assert [answer.status_code for answer in answers] == [202] * MOST_OUTCOMES + [409]
+    assert len(lines(tmp_path)) == 1 + MOST_OUTCOMES
+
+
+def test_many_outcomes_rotate_no_plan_away(tmp_path: Path) -> None:
+    log = OutcomeLog(tmp_path, keeps_text=False, file_bytes=1000, files=1)
+    plan = Plan(mode="keyword", intent="find_product", sources=["catalog"], queries=["shoes"])
+    log.served("honest", "", Question.parse("shoes"), Planned(plan=plan, source="model", model_id="m", strategy="x"))
+    for number in range(500):
+        happened(log, str(number), filling="x" * 100)
+    log.close()
+    assert lines(tmp_path)[0]["request_id"] == "honest"
+    assert len(list(tmp_path.glob("outcomes-*.jsonl"))) == 1
+
+
+def test_ids_are_known_again_for_a_day_by_whoever_has_the_key() -> None:
+    now = 1_800_000_000.0
+    ours, same_key, other = (RequestIds(key, lambda: now) for key in ("k", "k", "another"))
+    made = ours.new()
+    assert ours.is_of_late(made)
+    assert same_key.is_of_late(made)
+    assert not other.is_of_late(made)
+    assert not RequestIds("", lambda: now).is_of_late(RequestIds("", lambda: now).new()), "each process has its own key"
+    assert not ours.is_of_late(made[:-1] + ("0" if made[-1] != "0" else "1"))
+    assert not any(ours.is_of_late(odd) for odd in ("", "x" * 32, made[:-2], made + "00"))
+    now += LATELY_SECONDS
+    assert ours.is_of_late(made)
+    now += 1
+    assert not ours.is_of_late(made)
+    assert len({ours.new() for _ in range(1000)}) == 1000

@@ -128,16 +128,23 @@ async def test_a_client_that_leaves_cancels_the_work() -> None:
 
 
 @pytest.mark.parametrize("given", ["abc-123", "A.b_c:d-9", "x" * 64])
-async def test_a_good_request_id_is_kept(given: str) -> None:
-    async with talking_to() as client:
-        response = await client.post("/plan", json={"query": "shoes"}, headers={"X-Request-Id": given})
-    assert response.headers["x-request-id"] == response.json()["request_id"] == given
+async def test_a_caller_s_request_id_stands_beside_ours(given: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever chose ids could name another caller's plan when it reports an outcome."""
+    with caplog.at_level("INFO"):
+        async with talking_to() as client:
+            response = await client.post("/plan", json={"query": "shoes"}, headers={"X-Request-Id": given})
+    ours = response.json()["request_id"]
+    assert response.headers["x-request-id"] == ours != given
+    assert response.headers["x-callers-request-id"] == given
+    (told,) = [vars(record) for record in caplog.records if record.message == "POST /plan"]
+    assert (told["request_id"], told["callers_request_id"]) == (ours, given)
 
 
 @pytest.mark.parametrize("given", ["", "two words", "x" * 65, '"><script>', "é"])
-async def test_a_bad_request_id_is_replaced(given: str) -> None:
+async def test_a_bad_request_id_is_not_carried(given: str) -> None:
     async with talking_to() as client:
         headers = {b"X-Request-Id": given.encode("latin-1")}
         response = await client.post("/plan", json={"query": "shoes"}, headers=headers)
     assert response.headers["x-request-id"] == response.json()["request_id"] != given
     assert len(response.headers["x-request-id"]) == 32
+    assert "x-callers-request-id" not in response.headers

@@ -20,9 +20,9 @@ from service.settings_groups import HttpSettings
 from tests.fake_engines import FakeEngine, until
 
 pytestmark = pytest.mark.anyio
-GET = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
+GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 BODY = b'{"query": "red shoes"}'
-HEAD = b"POST /plan HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+HEAD = b"POST /plan HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 PLAN = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
 LAST = b"Connection: close\r\n\r\n"
 CONNECTIONS = 40
@@ -112,7 +112,7 @@ async def test_a_head_that_never_ends_is_given_up(port: int, pieces: list[bytes]
 
 
 async def test_a_body_that_never_ends_is_answered(port: int) -> None:
-    head = b"POST /plan HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+    head = b"POST /plan HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
     assert (await exchange(port, head, b'{"query"')).startswith(b"HTTP/1.1 408")
 
 
@@ -166,16 +166,16 @@ async def test_a_wish_for_http_2_is_ignored(port: int, body: bytes) -> None:
 @pytest.mark.parametrize(
     ("head", "status"),
     [
-        (b"Host: x\r\nContent-Length: " + b"0" * 1500 + b"30\r\n", 400),
-        (b"Host: x\r\nContent-Length: 99999999999999999999\r\n", 400),
-        (b"Host: x\r\nContent-Length: 20000\r\nExpect: 100-continue\r\n", 413),
+        (b"Host: localhost\r\nContent-Length: " + b"0" * 1500 + b"30\r\n", 400),
+        (b"Host: localhost\r\nContent-Length: 99999999999999999999\r\n", 400),
+        (b"Host: localhost\r\nContent-Length: 20000\r\nExpect: 100-continue\r\n", 413),
         (b"", 400),
-        (b"Host: x\r\nHost: y\r\n", 400),
-        (b"Host: x\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n", 400),
-        (b"Host: x\r\nTransfer-Encoding: gzip, chunked\r\n", 400),
-        (b"Host: x\r\nTransfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n", 400),
-        (b"Host: x/plan?\r\n", 400),
-        (b"Host: x y\r\n", 400),
+        (b"Host: localhost\r\nHost: y\r\n", 400),
+        (b"Host: localhost\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n", 400),
+        (b"Host: localhost\r\nTransfer-Encoding: gzip, chunked\r\n", 400),
+        (b"Host: localhost\r\nTransfer-Encoding: identity\r\nTransfer-Encoding: chunked\r\n", 400),
+        (b"Host: localhost/plan?\r\n", 400),
+        (b"Host: localhost y\r\n", 400),
     ],
 )
 async def test_a_head_that_is_wrong_is_refused_in_words(port: int, head: bytes, status: int) -> None:
@@ -187,7 +187,7 @@ async def test_a_head_that_is_wrong_is_refused_in_words(port: int, head: bytes, 
 @pytest.mark.parametrize("version", [b"", b" HTTP/2.0", b" HTTP/1.0\r\nTransfer-Encoding: chunked"])
 async def test_other_versions_and_what_they_do_not_know_are_refused(port: int, version: bytes) -> None:
     """Without a version a request is HTTP/0.9, whose answer would have no head: nobody may take it for a plan."""
-    answer = await exchange(port, b"GET /plan" + version + b"\r\nHost: x\r\n\r\n")
+    answer = await exchange(port, b"GET /plan" + version + b"\r\nHost: localhost\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 400")
     assert "HTTP/1.1" in problem_of(answer)["detail"]
 
@@ -202,7 +202,7 @@ async def test_other_versions_and_what_they_do_not_know_are_refused(port: int, v
 async def test_no_spelling_of_a_path_gets_around_the_check_of_who_asks(
     port: int, server: Server, request_line: bytes
 ) -> None:
-    head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n" % request_line
+    head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n" % request_line
     answer = await exchange(port, head + LAST)
     assert int(answer.split()[1]) in (400, 403, 404)
     assert not server.should_exit

@@ -134,7 +134,7 @@ def test_sigterm_lets_requests_finish_then_ends_everything(tiny_model_dir: Path)
     patience = {"PEAKPLAN_BODY_TIMEOUT_SECONDS": 60, "PEAKPLAN_SHUTDOWN_SECONDS": 60}
     body = json.dumps({"query": "red shoes", **PATIENT}).encode()
     head = (
-        "POST /plan HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        "POST /plan HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\nExpect: 100-continue\r\n\r\n"
     )
     with serving(PEAKPLAN_MODEL_DIR=tiny_model_dir, PEAKPLAN_REPLICAS=1, **patience) as server:

@@ -19,8 +19,9 @@ from tests.server_process import REPOSITORY, ServerProcess
 
 pytestmark = pytest.mark.slow
 BODY = b'{"query": "red shoes"}'
-PLAN = b"POST /plan HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(BODY)
-HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+HEAD = b"POST /plan HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+PLAN = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY)
+HEALTH = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 BUSY = 300  # clients that never pause
 FRESH = 50
 

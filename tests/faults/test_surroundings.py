@@ -19,7 +19,7 @@ from tests.server_process import REPOSITORY, ServerProcess
 
 pytestmark = pytest.mark.slow
 SECONDS = 4.0
-HEAD = b"POST /plan HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 30\r\n\r\n"
+HEAD = b"POST /plan HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 30\r\n\r\n"
 FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from service.api.outcome_log import MOST_OUTCOMES
 from service.planner.vocabulary import SHIPPED_MODEL, Vocabulary, VocabularyError
 from training.data.own_rows import OwnRow, RowsError, own_example
 
@@ -86,7 +87,7 @@ def convert(
     records: Sequence[Record], vocabulary: Vocabulary, least: int = 1, questions: Mapping[str, Record] | None = None
 ) -> Conversion:
     """Return a row for every question whose outcomes confirm something."""
-    chosen: dict[str, list[Record]] = defaultdict(list)
+    chosen: dict[str, list[Record]] = defaultdict(list)  # by the plan's request id
     for record in records:
         if record.get("record") == "outcome" and record.get("outcome") in WEIGHTS:
             chosen[record["request_id"]].append(record)
@@ -94,7 +95,7 @@ def convert(
     asked: dict[tuple[str, ...], list[tuple[Record, Record]]] = defaultdict(list)
     for plan in (record for record in records if record.get("record") == "plan"):
         words = plan if "question" in plan else (questions or {}).get(plan["request_id"], {})
-        outcomes = chosen[plan["request_id"]]
+        outcomes = _own(plan, chosen[plan["request_id"]])
         if not outcomes:
             made.left_out["nothing was chosen"] += 1
         elif plan["intent"] not in vocabulary.intents or not vocabulary.intents[plan["intent"]].products:
@@ -116,6 +117,14 @@ def convert(
         else:
             made.rows.append(row)
     return made
+
+
+def _own(plan: Record, outcomes: Sequence[Record]) -> list[Record]:
+    """Return the outcomes that the plan's own caller reported, so many as one plan may have.
+
+    The service writes the caller into every line; a shop's own file has none, and is trusted.
+    """
+    return [each for each in outcomes if each.get("caller", plan.get("caller")) == plan.get("caller")][:MOST_OUTCOMES]
 
 
 def confirmed(choices: Sequence[tuple[Record, Record]], vocabulary: Vocabulary) -> Record:

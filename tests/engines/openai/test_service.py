@@ -52,7 +52,7 @@ async def test_a_plan_says_which_model_made_it_and_how(tmp_path: Path) -> None:
         await pool.start()
         services = wire(pool, settings)
         transport = httpx.ASGITransport(create_app(services, settings), raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             plan = (await client.post("/plan", json={"query": "red nike running shoes", "deadline_ms": 2000})).json()
             server.text = ILLEGAL
             rules = (await client.post("/plan", json={"query": "red nike running shoes", "deadline_ms": 2000})).json()

@@ -1,0 +1,53 @@
+"""Which names a request may give its host.
+
+A page anywhere can have its own name resolve to this machine (DNS rebinding): its browser then lets it read whatever
+answers there. A service on a loopback address without tokens is protected by the name alone, which the page cannot
+choose.
+"""
+
+import ipaddress
+from collections.abc import Collection
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from service.api.problems import problem_response
+
+_LOCAL_NAME = "localhost"
+
+
+class AllowedHosts:
+    """Middleware that answers 421 where a request is for another host than this one."""
+
+    def __init__(self, app: ASGIApp, names: Collection[str], *, bound_to: str) -> None:
+        """Take the `names` of the setting; without any, loopback binds answer to loopback names and others to all."""
+        self._app = app
+        self._names = frozenset(name.lower() for name in names)
+        self._local = is_loopback(bound_to)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or self._is_ours(scope["state"]["headers"].get(b"host", b"")):
+            return await self._app(scope, receive, send)
+        detail = "This host answers to another name: PEAKPLAN_ALLOWED_HOSTS lists those that are right."
+        response = problem_response(scope["state"]["request_id"], 421, detail)
+        return await response(scope, receive, send)
+
+    def _is_ours(self, host: bytes) -> bool:
+        if not host or not (self._names or self._local):  # every browser names a host
+            return True
+        name = _without_port(host.decode("latin-1").lower())
+        return name in self._names or (self._local and is_loopback(name))
+
+
+def is_loopback(name: str) -> bool:
+    """Tell whether a name or address can only mean this machine."""
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return name == _LOCAL_NAME or name.endswith(f".{_LOCAL_NAME}")
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    name, _, port = host.rpartition(":")
+    return name if name and port.isdigit() else host
