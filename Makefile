@@ -18,6 +18,7 @@ PEERS_VENV := .venv-peers
 KERNELS_VENV := .venv-kernels
 SEARCH_VENV := .venv-search
 CHECKOV_VENV := .venv-checkov
+COMMA := ,
 RATE ?= 20
 SECONDS ?= 30
 SIEGE_SECONDS ?= 600
@@ -195,20 +196,20 @@ siege: $(VENV)/test.stamp ## attack a service on loopback for SIEGE_SECONDS= (60
 sbom: $(VENV)/test.stamp ## what is installed, by package, version, hash and licence, as CycloneDX 1.6 into sbom.json; the lock into sbom-lock.json
 	$(BIN)/python -m benchmarks.licences --check
 	$(BIN)/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --mc-type application --output-reproducible --spec-version 1.6 --output-file sbom.json
-	$(BIN)/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --mc-type application --output-reproducible --spec-version 1.6 --output-file sbom-lock.json
+	$(BIN)/cyclonedx-py requirements requirements/lock.txt --pyproject pyproject.toml --mc-type application --output-reproducible --spec-version 1.6 --output-file sbom-lock.json
 
 clean: ## forget the virtual environment and what tools cached here
 	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(KERNELS_VENV) $(SEARCH_VENV) $(CHECKOV_VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-lock: $(VENV)/test.stamp ## resolve pyproject.toml anew into requirements.lock and the requirements files
-	$(call LOCK,--all-extras,requirements.lock)
-	$(call LOCK,--constraint requirements.lock --extra service --extra torch,requirements.txt)
-	$(call LOCK,--constraint requirements.lock --extra service --extra torch --extra train --extra load,requirements-training.txt)
-	$(call LOCK,--constraint requirements.lock --extra fleet,requirements-fleet.txt)
-	$(call LOCK,--constraint requirements.lock --extra service --extra triton --no-emit-package numpy,requirements-triton.txt)
-	$(call LOCK,--constraint requirements.lock --extra replica --no-emit-package numpy,requirements-replica.txt)
+lock: $(VENV)/test.stamp ## resolve pyproject.toml anew into requirements/lock.txt and the files that are parts of it
+	$(call LOCK,--all-extras,requirements/lock.txt)
+	$(call LOCK,--constraint requirements/lock.txt --extra service --extra torch,requirements/service.txt)
+	$(call LOCK,--constraint requirements/lock.txt --extra service --extra torch --extra train --extra load,requirements/training.txt)
+	$(call LOCK,--constraint requirements/lock.txt --extra fleet,requirements/fleet.txt)
+	$(call LOCK,--constraint requirements/lock.txt --extra service --extra triton --no-emit-package numpy,requirements/triton.txt)
+	$(call LOCK,--constraint requirements/lock.txt --extra replica --no-emit-package numpy,requirements/replica.txt)
 
-# PyTorch is left out: its builds differ by machine and index, and their hashes with them (requirements-torch.txt).
+# PyTorch is left out: its builds differ by machine and index, and their hashes with them (requirements/torch.txt).
 LOCK = $(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-annotate \
   --no-emit-index-url --no-emit-package torch --no-emit-package peakplan --custom-compile-command "make lock" --quiet \
   $(if $(UPGRADE),--upgrade) $(1) --output-file $(2)
@@ -226,44 +227,45 @@ $(VENV)/command.stamp: pyproject.toml hatch_build.py $(VENV)/pip.stamp
 
 # After the packages with hashes, which have all that PyTorch needs. What follows goes again: nothing reads it, 180 MB.
 UNUSED := torch/include torch/test torch/bin/test_* torch/bin/*Test torch/bin/protoc* $(addsuffix /tests,sympy/* numpy/* networkx/*)
-$(VENV)/service.stamp: requirements-torch.txt requirements.txt $(VENV)/command.stamp
-	@echo "Installing what serving needs: $$(grep -c == requirements.txt) packages and PyTorch, about 300 MB to download (CPU build:"
+$(VENV)/service.stamp: requirements/torch.txt requirements/service.txt $(VENV)/command.stamp
+	@echo "Installing what serving needs: $$(grep -c == requirements/service.txt) packages and PyTorch, about 300 MB to download (CPU build:"
 	@echo "on Linux give TORCH_INDEX=, the address that PyTorch's Get started page shows for CPU; without it CUDA comes along, several GB)."
-	$(PIP) --requirement requirements.txt
-	$(PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --requirement requirements-torch.txt
+	$(PIP) --requirement requirements/service.txt
+	$(PIP) $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --requirement requirements/torch.txt
 	@rm -rf $(addprefix $(VENV)/lib/python3*/site-packages/,$(UNUSED))
 	@touch $@
 
-$(VENV)/fleet.stamp: requirements-fleet.txt $(VENV)/command.stamp
+$(VENV)/fleet.stamp: requirements/fleet.txt $(VENV)/command.stamp
 	@echo "Installing what a fleet needs: the CDK and its Node; about 200 MB to download."
-	$(PIP) --requirement requirements-fleet.txt
+	$(PIP) --requirement requirements/fleet.txt
 	@touch $@
 
-$(VENV)/training.stamp: requirements-training.txt $(VENV)/service.stamp
-	$(PIP) --quiet --requirement requirements-training.txt
+$(VENV)/training.stamp: requirements/training.txt $(VENV)/service.stamp
+	$(PIP) --quiet --requirement requirements/training.txt
 	@touch $@
 
-$(VENV)/test.stamp: requirements.lock $(VENV)/service.stamp
-	@echo "Installing what the tests need: $$(grep -c == requirements.lock) packages; about 500 MB to download."
-	$(PIP) --quiet --requirement requirements.lock
+$(VENV)/test.stamp: requirements/lock.txt $(VENV)/service.stamp
+	@echo "Installing what the tests need: $$(grep -c == requirements/lock.txt) packages; about 500 MB to download."
+	$(PIP) --quiet --requirement requirements/lock.txt
 	@touch $@ $(VENV)/fleet.stamp $(VENV)/training.stamp
 
-$(TRITON)/stamp: requirements-tritonserver.txt $(VENV)/service.stamp
+$(TRITON)/stamp: requirements/tritonserver.txt $(VENV)/service.stamp
 	$(BIN)/python -m service.engines.triton.environment --python $(TRITON_PYTHON) $(TRITON)
 	@touch $@
 
-$(NXDI_VENV)/stamp: requirements-neuron-conformance.txt pyproject.toml
-	$(PYTHON) -m venv $(NXDI_VENV)
-	$(NXDI_VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -r requirements-neuron-conformance.txt
+# $(call APART,folder,group,more): an environment with a dependency group of pyproject.toml. Its own pip is too old for groups.
+APART = $(PYTHON) -m venv $(1) && $(BIN)/python -m pip --quiet --disable-pip-version-check --python $(1)/bin/python install --group $(2) $(3)
+
+$(NXDI_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp
+	$(call APART,$(NXDI_VENV),neuron-conformance,$(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) --editable .[service$(COMMA)plots])
 	@touch $@
 
-$(SEARCH_VENV)/stamp: requirements-search-conformance.txt pyproject.toml
-	$(PYTHON) -m venv $(SEARCH_VENV)
-	$(SEARCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-search-conformance.txt
+$(SEARCH_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp
+	$(call APART,$(SEARCH_VENV),search-conformance,--editable .)
 	@touch $@
 
 # Whatever of them does not install is listed in the figure. PEAKPLAN_KERNEL=avx2 wants a llama.cpp held to that, too.
-$(PEERS_VENV)/stamp: requirements-peers.txt | $(VENV)/service.stamp
+$(PEERS_VENV)/stamp: pyproject.toml | $(VENV)/service.stamp
 	$(PYTHON) -m venv $(PEERS_VENV)
 	$(BIN)/python -m benchmarks.peers.environment $(PEERS_VENV)
 	@touch $@
@@ -276,14 +278,12 @@ ifeq ($(PEAKPLAN_KERNEL),avx2)
 bench-peers: $(PEERS_VENV)/avx2.stamp
 endif
 
-$(KERNELS_VENV)/stamp: requirements-kernels.txt
-	$(PYTHON) -m venv $(KERNELS_VENV)
-	$(KERNELS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-kernels.txt
+$(KERNELS_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp
+	$(call APART,$(KERNELS_VENV),kernels)
 	@touch $@
 
-$(CHECKOV_VENV)/stamp: requirements-checkov.txt
-	$(PYTHON) -m venv $(CHECKOV_VENV)
-	$(CHECKOV_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-checkov.txt
+$(CHECKOV_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp
+	$(call APART,$(CHECKOV_VENV),checkov)
 	@touch $@
 
 $(VENV)/cdk.stamp: package-lock.json $(VENV)/fleet.stamp

@@ -9,7 +9,7 @@ import sys
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
-REQUIREMENTS = (Path("requirements.txt"), Path("requirements-torch.txt"))
+REQUIREMENTS = (Path("requirements/service.txt"), Path("requirements/torch.txt"))
 # Permissive, or weak copyleft of files that we use as they are.
 ALLOWED = frozenset(
     "0BSD Apache-2.0 BSD BSD-2-Clause BSD-3-Clause BSL-1.0 CC0-1.0 ISC LLVM-exception MIT MIT-0 MPL-2.0 PSF-2.0 "

@@ -12,12 +12,12 @@ REPOSITORY = Path(__file__).parents[1]
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 GENERATED = {
-    "requirements.lock": tuple(EXTRAS),
-    "requirements.txt": ("service", "torch"),
-    "requirements-training.txt": ("service", "torch", "train", "load"),
-    "requirements-fleet.txt": ("fleet",),
-    "requirements-triton.txt": ("service", "triton"),
-    "requirements-replica.txt": ("replica",),
+    "requirements/lock.txt": tuple(EXTRAS),
+    "requirements/service.txt": ("service", "torch"),
+    "requirements/training.txt": ("service", "torch", "train", "load"),
+    "requirements/fleet.txt": ("fleet",),
+    "requirements/triton.txt": ("service", "triton"),
+    "requirements/replica.txt": ("replica",),
 }
 _NAME = re.compile(r"[-_.]+")
 
@@ -55,7 +55,7 @@ def locked(file: str) -> dict[tuple[str, str], tuple[str, frozenset[str]]]:
 @pytest.mark.parametrize("file", GENERATED)
 def test_a_file_is_made_of_its_extras(file: str) -> None:
     """Check that the file is what `make lock` would write."""
-    own = {"torch": "requirements-torch.txt", "numpy": "the Neuron container"}
+    own = {"torch": "requirements/torch.txt", "numpy": "the Neuron container"}
     wanted = direct(*GENERATED[file])
     have = dict(locked(file))
     for name, version in wanted.items():
@@ -78,20 +78,20 @@ def test_a_file_is_made_of_its_extras(file: str) -> None:
 
 @pytest.mark.parametrize("file", GENERATED)
 def test_a_file_is_a_part_of_the_lock(file: str) -> None:
-    lock = locked("requirements.lock")
+    lock = locked("requirements/lock.txt")
     for pin, (_, hashes) in locked(file).items():
         assert hashes, f"{pin} has no hash"
         assert lock[pin][1] == hashes
 
 
 def test_torch_is_named_alone_and_once() -> None:
-    lines = (REPOSITORY / "requirements-torch.txt").read_text(encoding="utf-8").splitlines()
+    lines = (REPOSITORY / "requirements/torch.txt").read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if not line.startswith("#")] == [f"torch=={direct('torch')['torch']}"]
     assert PROJECT["tool"]["uv"]["dependency-metadata"][0]["version"] == direct("torch")["torch"]
 
 
 def test_no_file_names_an_index() -> None:
-    for file in (*REPOSITORY.glob("requirements*"), REPOSITORY / "pyproject.toml", REPOSITORY / "Makefile"):
+    for file in (*REPOSITORY.glob("requirements/*.txt"), REPOSITORY / "pyproject.toml", REPOSITORY / "Makefile"):
         assert not re.search(r"https?://", file.read_text(encoding="utf-8")), file.name
 
 

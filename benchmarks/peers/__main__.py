@@ -1,7 +1,8 @@
 """`make bench-peers`: other engines for CPUs on the same tuned weights, beside ours and the machine's limit.
 
-Each peer runs in a process of its own, from the environment of requirements-peers.txt, and is asked over a pipe, so
-that all take turns in one run. docs/figures/peers.json keeps one entry a machine and kernel; a run replaces its own.
+Each peer runs in a process of its own, from an environment with the group `peers` of pyproject.toml, and is asked over
+a pipe, so that all take turns in one run. docs/figures/peers.json keeps one entry a machine and kernel; a run replaces
+its own.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """The peers, and the environment that they are installed into: `python -m benchmarks.peers.environment .venv-peers`.
 
-Every line of requirements-peers.txt is installed by itself, so that one that needs a compiler, or has no build for this
-machine, costs no other; what pip said of it is kept in the environment and listed in the figure. A line without a
-version takes the one of the environment that this runs in.
+Every line of pyproject.toml's group `peers` is installed by itself, so that one that needs a compiler, or has no build
+for this machine, costs no other; what pip said of it is kept in the environment and listed in the figure. A line
+without a version takes the one of the environment that this runs in.
 """
 
 import argparse
@@ -10,11 +10,12 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-REQUIREMENTS = Path(__file__).parents[2] / "requirements-peers.txt"
+PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 _FAILURES = "not-installed.json"
 # A second llama.cpp for AVX2 alone, for figures of that kernel on a larger machine.
 _AVX2 = "avx2"
@@ -63,16 +64,16 @@ def why_not_installed(python: Path, peer: Peer) -> str:
     return f"not installed: {reason}" if reason else ""
 
 
-def requirements(text: str) -> list[str]:
-    """Return requirement lines without comments, with this environment's versions where they have none."""
-    lines = [line.partition("#")[0].strip() for line in text.splitlines()]
-    return [line if "==" in line else f"{line}=={version(line).partition('+')[0]}" for line in lines if line]
+def requirements() -> list[str]:
+    """Return the lines of the group, with this environment's versions where they have none."""
+    lines: list[str] = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["dependency-groups"]["peers"]
+    return [line if "==" in line else f"{line}=={version(line).partition('+')[0]}" for line in lines]
 
 
 def install(environment: Path) -> dict[str, str]:
     """Install every package that can be installed; return the reasons of the others."""
     failures = {}
-    for requirement in requirements(REQUIREMENTS.read_text(encoding="utf-8")):
+    for requirement in requirements():
         print(f"installing {requirement}", flush=True)
         if reason := _pip(environment, [requirement]):
             failures[requirement.partition("==")[0]] = reason
@@ -83,8 +84,7 @@ def install(environment: Path) -> dict[str, str]:
 
 def install_avx2(environment: Path) -> None:
     """Build llama.cpp once more, for AVX2 only, beside the other build."""
-    lines = requirements(REQUIREMENTS.read_text(encoding="utf-8"))
-    (wanted,) = (line for line in lines if line.startswith("llama-cpp-python"))
+    (wanted,) = (line for line in requirements() if line.startswith("llama-cpp-python"))
     target = str(_avx2_folder(environment / "bin" / "python"))
     words = ["--no-cache-dir", "--no-binary", "llama-cpp-python", "--no-deps", "--upgrade", "--target", target, wanted]
     if reason := _pip(environment, words, CMAKE_ARGS=_AVX2_ONLY):

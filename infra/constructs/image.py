@@ -276,10 +276,10 @@ class ImagePipeline(Construct):
 
 
 def _copied_requirements() -> list[str]:
-    """Return the root files that service/Dockerfile copies besides the service, as exceptions to the exclusions."""
+    """Return the requirements that service/Dockerfile copies, as exceptions to the exclusions."""
     dockerfile = (REPOSITORY_ROOT / "service" / "Dockerfile").read_text(encoding="utf-8")
-    copies = re.findall(r"^COPY (requirements.*) \./$", dockerfile, re.MULTILINE)
-    return [f"!{name}" for line in copies for name in line.split()]
+    (copied,) = re.findall(r"^COPY ((?:requirements/\w+\.txt\s+(?:\\\n\s*)?)+)requirements/$", dockerfile, re.MULTILINE)
+    return ["!requirements", *(f"!{name}" for name in re.findall(r"\S+\.txt", copied))]
 
 
 def _version(*contents: str) -> str:

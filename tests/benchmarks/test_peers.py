@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.figure_file import read_machines
-from benchmarks.peers import environment
 from benchmarks.peers.__main__ import AGREEMENT_QUESTIONS, OURS, measure
 from benchmarks.peers.comparison import Answered, Asked, compare
 from benchmarks.peers.environment import PEERS, Peer, requirements, why_not_installed
@@ -174,11 +173,12 @@ def test_what_pip_said_is_the_reason_where_a_package_is_not_installed(tmp_path: 
 
 
 def test_requirements_take_this_environments_version_where_they_name_none() -> None:
-    assert requirements("# why\nonnx==1.2.3   # graphs\n\nnumpy\n") == ["onnx==1.2.3", f"numpy=={np.__version__}"]
+    assert f"numpy=={np.__version__}" in requirements()
+    assert all("==" in line for line in requirements())
 
 
 def test_every_peer_has_its_package_and_a_worker() -> None:
-    wanted = {line.partition("==")[0] for line in requirements(environment.REQUIREMENTS.read_text(encoding="utf-8"))}
+    wanted = {line.partition("==")[0] for line in requirements()}
 
     assert {peer.requirement for peer in PEERS} <= wanted
     assert {peer.name for peer in PEERS} == set(WORKER_PEERS)

@@ -28,7 +28,7 @@ _BASE, _NEURON_BASE = "localhost/peakplan-test-base", "localhost/peakplan-test-n
 NEURON_BASE_PACKAGES = ("numpy==2.4.6", "protobuf==3.20.3", "safetensors==0.8.0", "tokenizers==0.22.2")
 _NEURON_BASE_FILE = f"""\
 FROM {_BASE}
-COPY requirements-torch.txt /
+COPY requirements/torch.txt /requirements-torch.txt
 RUN --mount=type=secret,id=pip.conf,target=/etc/pip.conf python3 -m venv /pip \
  && /pip/bin/python -m pip --python /usr/bin/python3 install --break-system-packages -r /requirements-torch.txt \
  && /pip/bin/python -m pip --python /usr/bin/python3 install --break-system-packages --no-deps \
@@ -79,11 +79,11 @@ class Store:
     def build(self) -> str:
         """Build the image of this working tree for a CPU and return its name."""
         self._make_base()
-        self._download("pip==26.3", files=("requirements.txt", "requirements-torch.txt"))
+        self._download("pip==26.3", files=("requirements/service.txt", "requirements/torch.txt"))
         self._download("--no-deps", WHEEL, _FOR_OLDER_PYTHON)
         arguments: dict[str, Any] = {
-            "REQUIREMENTS": "requirements.txt",
-            "TORCH": "requirements-torch.txt",
+            "REQUIREMENTS": "requirements/service.txt",
+            "TORCH": "requirements/torch.txt",
             "REPLICA": "",
             "TRITON": "",
         }
@@ -92,10 +92,10 @@ class Store:
     def build_for_neuron(self) -> str:
         """Build the image as fleets do, on a base with the packages of AWS's Neuron container that could conflict."""
         self._make_base()
-        self._download("pip==26.3", files=("requirements-torch.txt",))
+        self._download("pip==26.3", files=("requirements/torch.txt",))
         self._download("--no-deps", WHEEL, _FOR_OLDER_PYTHON, *NEURON_BASE_PACKAGES)
         for name in ("triton", "replica", "tritonserver"):
-            self._download("--no-deps", files=(f"requirements-{name}.txt",))
+            self._download("--no-deps", files=(f"requirements/{name}.txt",))
         file = self.folder / "Dockerfile"
         file.write_text(_NEURON_BASE_FILE, encoding="utf-8")
         self._bud(_NEURON_BASE, file)

@@ -37,7 +37,9 @@ def test_the_context_holds_what_is_copied_and_no_more() -> None:
     """Check that no unnamed file leaves the machine for a builder: .dockerignore lists what may."""
     lines = (REPOSITORY / ".dockerignore").read_text(encoding="utf-8").splitlines()
     let_in = {line.removeprefix("!") for line in lines if line.startswith("!")}
-    words = re.findall(r"^COPY (?!--from)(.+) \S+$", DOCKERFILE.read_text(encoding="utf-8"), re.MULTILINE)
+    words = re.findall(
+        r"^COPY (?!--from)(.+) \S+$", DOCKERFILE.read_text(encoding="utf-8").replace("\\\n", ""), re.MULTILINE
+    )
     copied = {word.replace("${MODEL}", "models") for line in words for word in line.split()}
     assert lines[1] == "*"
     assert let_in == copied
@@ -69,16 +71,16 @@ def imported() -> set[str]:
 
 def test_what_the_service_imports_is_in_the_image() -> None:
     """Check that a requirement added for a laptop reaches the hosts too."""
-    ours, distributions = pinned("requirements.lock", "requirements-torch.txt"), packages_distributions()
+    ours, distributions = pinned("requirements/lock.txt", "requirements/torch.txt"), packages_distributions()
     needed = {name for module in imported() for name in map(str.lower, distributions.get(module, [])) if name in ours}
     assert {"fastapi", "torch", "grpcio"} <= needed
-    assert needed - pinned("requirements-triton.txt") <= NEURON_CONTAINERS_OWN
-    assert needed - TRITONS_OWN <= pinned("requirements.txt", "requirements-torch.txt")
+    assert needed - pinned("requirements/triton.txt") <= NEURON_CONTAINERS_OWN
+    assert needed - TRITONS_OWN <= pinned("requirements/service.txt", "requirements/torch.txt")
 
 
 def test_a_replica_finds_all_it_imports_in_its_own_environment() -> None:
     """Check that nothing of it replaces what AWS's Neuron container has: that was built, and generated, to fit."""
-    own = pinned("requirements-replica.txt")
+    own = pinned("requirements/replica.txt")
     program = f"import sys, {REPLICA}; print(*{{name.partition('.')[0] for name in sys.modules}})"
     modules = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
     distributions = packages_distributions()
@@ -89,7 +91,7 @@ def test_a_replica_finds_all_it_imports_in_its_own_environment() -> None:
 
 
 @pytest.mark.parametrize(
-    "file", ["requirements-triton.txt", "requirements-replica.txt", "requirements-tritonserver.txt"]
+    "file", ["requirements/triton.txt", "requirements/replica.txt", "requirements/tritonserver.txt"]
 )
 def test_what_a_neuron_image_installs_is_there_for_its_python(file: str, tmp_path: Path) -> None:
     """AWS's Neuron container has conda's Python 3.12, and the image no compiler; dependencies are in the files."""
@@ -111,4 +113,4 @@ def test_what_a_neuron_image_installs_is_there_for_its_python(file: str, tmp_pat
 
 
 def test_nothing_that_only_deploys_need_is_in_the_image() -> None:
-    assert not pinned("requirements.txt", "requirements-torch.txt", "requirements-triton.txt") & DEPLOYS
+    assert not pinned("requirements/service.txt", "requirements/torch.txt", "requirements/triton.txt") & DEPLOYS

@@ -60,5 +60,5 @@ def test_a_replica_that_decodes_batches_has_an_engine_for_each_of_its_slots(tmp_
 def test_missing_packages_are_told_with_where_they_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "service.engines.triton.engine", None)
     settings = Settings(replicas=1, engine="triton")
-    with pytest.raises(EngineUnavailableError, match=r"requirements-triton\.txt"):
+    with pytest.raises(EngineUnavailableError, match=r"requirements/triton\.txt"):
         replica_engine(settings, settings_source(settings), 0)

@@ -47,7 +47,7 @@ def installed_versions(read: Metadata = metadata.metadata) -> dict[str, str]:
         raise NeuronUnavailableError(
             f"The Neuron engine needs Neuron SDK {SDK} (neuronx-distributed-inference {PINS[_NXDI]}x): "
             f"{'; '.join(problems)}. Run it in the SDK's own container (service/Dockerfile builds on it), or install "
-            "requirements-neuron.txt from AWS's Neuron package repository as the SDK's setup guide says: the public "
-            "index has only placeholders under these names. Without a Neuron device: PEAKPLAN_ENGINE=torch."
+            "the group `neuron` of pyproject.toml from AWS's Neuron package repository as the SDK's setup guide says: "
+            "the public index has only placeholders under these names. Without a Neuron device: PEAKPLAN_ENGINE=torch."
         )
     return versions

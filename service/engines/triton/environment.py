@@ -14,8 +14,8 @@ import service
 from service.engines.triton.installation import Installation, NoTritonError
 
 _SOURCE_ROOT = Path(service.__file__).parents[1]
-_SERVER = _SOURCE_ROOT / "requirements-tritonserver.txt"
-_SERVICE = (_SOURCE_ROOT / "requirements.txt", _SOURCE_ROOT / "requirements-torch.txt")
+_SERVER = _SOURCE_ROOT / "requirements/tritonserver.txt"
+_SERVICE = (_SOURCE_ROOT / "requirements/service.txt", _SOURCE_ROOT / "requirements/torch.txt")
 _USAGE_ERROR = 1  # exit code of a stub that starts at all
 
 

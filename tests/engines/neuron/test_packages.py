@@ -33,7 +33,7 @@ def test_here_without_them_the_message_names_the_pin_and_the_way() -> None:
     assert f"Neuron SDK {SDK}" in words
     assert "neuronx-distributed-inference 0.8.x" in words
     assert "neuronx-distributed-inference is not installed" in words
-    assert "requirements-neuron.txt" in words
+    assert "the group `neuron` of pyproject.toml" in words
     assert "PEAKPLAN_ENGINE=torch" in words
 
 
