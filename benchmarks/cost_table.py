@@ -13,8 +13,8 @@ def ordinary_peak() -> str:
     """Return which instances carry the shown fleet's ordinary peak, the cheapest first, and the basis of each."""
     settings, prices = FleetSettings.from_yaml(SHOWN), Prices.from_json()
     rows = [
-        f"| an ordinary peak of {settings.traffic.plans_per_minute:,} plans a minute on | instances "
-        f"| {prices.currency} an hour | a million plans | a plan's time |",
+        f"| an ordinary peak of {settings.traffic.plans_per_minute:,} plans per minute on | instances "
+        f"| {prices.currency} per hour | per million plans | service time |",
         "|---|---:|---:|---:|---|",
     ]
     rows += [_row(option, settings.name) for option in options(settings, prices)]
@@ -50,7 +50,7 @@ def at_full_use() -> str:
         instance = catalogue().types[kind]
         if (time := cpu_service_time(instance.architecture)) is not None:
             rates[f"{kind}, int8 kernels"] = instance.cores * 1000 / time.mean_ms
-    rows = [f"| at full use | plans a second | {prices.currency} a million plans |", "|---|---:|---:|"]
+    rows = [f"| at full utilisation | plans per second | {prices.currency} per million plans |", "|---|---:|---:|"]
     for name, rate in rates.items():
         million = prices.instance_hour[name.partition(",")[0]] / 3600 / rate * 1e6
         rows.append(f"| {name} | {rate:.0f} | {million:.2f} |")

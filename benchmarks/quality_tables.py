@@ -17,23 +17,23 @@ OTHER_WRITERS = {  # who had not seen the planner; benchmarks/cases/README.md ha
     "eighth_cases": "cases by an eighth writer",
 }
 _SCOPE = {
-    "shop_out_of_scope": "another writer's shopping questions called out of scope",
+    "shop_out_of_scope": "another writer's shopping questions misjudged as out of scope",
     "out": "the same writer's out-of-scope recall",
     "support": "the same writer's support intents",
 }
 _LABELS = {
     "intent": "intent accuracy, all origins",
     "out_of_scope_recall": "out-of-scope recall",
-    "shopping_out_of_scope": "shoppers' wishes and product questions called out of scope",
+    "shopping_out_of_scope": "product searches and questions misjudged as out of scope",
     "price_exact": "price bounds exact",
     "vertical": "vertical accuracy, unseen leaf categories",
     "valid_plans": "valid plans",
-    "invented_facet_values": "facet values that the question does not contain",
+    "invented_facet_values": "facet values not found in the question",
 }
 _MORE_LABELS = {
     "out_of_scope_false_alarms": "out-of-scope false alarms",
-    "first_source": "first source right, product questions",
-    "corrected": "misspelt words that a query spells right",
+    "first_source": "correct first source, product questions",
+    "corrected": "misspelt words corrected in a query",
 }
 
 
@@ -56,7 +56,7 @@ def render_quality(figure: dict[str, Any]) -> str:
         rows += [f"| {label} | {model['scope'][key]} | {rules['scope'][key]} |" for key, label in _SCOPE.items()]
     if "asked" in model:
         asked = model["asked"]["intent"], rules["asked"]["intent"]
-        rows.append(f"| intent accuracy, sentences in other words than ours | {asked[0]} | {asked[1]} |")
+        rows.append(f"| intent accuracy on sentences not worded like the training texts | {asked[0]} | {asked[1]} |")
     rows.append(f"| QueryNER span F1 | {model['span_f1']['queryner']} | {rules['span_f1']['queryner']} |")
     rows += [f"| {label} | {model[key]} | {rules[key]} |" for key, label in _LABELS.items()]
     return "\n".join([*rows, "", provenance(figure, f"{model['questions']} questions")])

@@ -70,12 +70,12 @@ def _decoding(figure: dict[str, Any]) -> str:
     """Return the table of strategies and Medusa's speed-up."""
     medusa, service = figure["medusa"], figure["service"]
     rows = [
-        "| strategy | p50 ms | p99 ms | forwards a plan | tokens a forward | Medusa is faster by |",
+        "| strategy | p50 ms | p99 ms | forwards per plan | tokens per forward | Medusa speedup |",
         "|---|---:|---:|---:|---:|---:|",
     ]
     for name, row in figure["strategies"].items():
         gain = medusa["speedup_p50"].get(name)
-        drafting = f" + {row['draft_forwards']} of its draft" if row.get("draft_forwards") else ""
+        drafting = f" + {row['draft_forwards']} drafting" if row.get("draft_forwards") else ""
         rows.append(
             f"| {name} | {row['p50_ms']} | {row['p99_ms']} | {row['forwards']}{drafting} | {row['tokens_per_forward']} "
             f"| {'' if gain is None else f'{gain}x'} |"
@@ -85,11 +85,11 @@ def _decoding(figure: dict[str, Any]) -> str:
         [
             *rows,
             "",
-            f"Medusa takes {medusa['forwards_share_of_greedy']:.0%} of the forwards of greedy with fast-forward; "
-            f"{medusa['identical_to_greedy']:.1%} of the plans have exactly its tokens in {figure['dtype']}. "
+            f"Medusa needs {medusa['forwards_share_of_greedy']:.0%} of the forward passes of greedy with fast-forward, and "
+            f"{medusa['identical_to_greedy']:.1%} of its plans are token-for-token identical in {figure['dtype']}. "
             f"{_drafted(figure)}"
-            f"Over HTTP: p50 {one['p50_ms']} ms and p99 {one['p99_ms']} ms one request at a time, "
-            f"p99 {two['p99_ms']} ms two at a time; a replica holds {service['replica_rss_mb']} MB.",
+            f"Over HTTP, p50 is {one['p50_ms']} ms and p99 {one['p99_ms']} ms with one request at a time; "
+            f"p99 is {two['p99_ms']} ms with two. A replica uses {service['replica_rss_mb']} MB of memory.",
             "",
             *_breakdown(figure),
             provenance(
@@ -105,8 +105,8 @@ def _drafted(figure: dict[str, Any]) -> str:
     if (draft := figure.get("draft")) is None:
         return ""
     return (
-        f"With its own first layers as its draft the model takes {draft['forwards_share_of_greedy']:.0%} of them; "
-        f"{draft['identical_to_greedy']:.1%} of the plans are the same. "
+        f"Drafting with its own first layers, the model needs {draft['forwards_share_of_greedy']:.0%} of them, and "
+        f"{draft['identical_to_greedy']:.1%} of the plans are identical. "
     )
 
 
@@ -120,10 +120,10 @@ def _breakdown(figure: dict[str, Any]) -> list[str]:
         "drafting_ms": "drafting",
         "verifying_ms": "verifying",
         "grammar_and_rest_ms": "grammar, rest",
-        "prompt_rows": "rows of the prompt's forward",
-        "rows_an_other_forward": "rows of the others",
+        "prompt_rows": "rows in the prompt's forward",
+        "rows_an_other_forward": "rows in each other forward",
     }
-    rows = [f"| mean ms a plan | {' | '.join(columns.values())} |", "|---|" + "---:|" * len(columns)]
+    rows = [f"| mean ms per plan | {' | '.join(columns.values())} |", "|---|" + "---:|" * len(columns)]
     rows += [f"| {name} | {' | '.join(str(row[key]) for key in columns)} |" for name, row in breakdown.items()]
     return [*rows, ""]
 
@@ -144,7 +144,7 @@ def every_setting() -> str:
         purpose = (field.annotation.__doc__ or "").partition("\n")[0]
         lines += ["", f"## {name}", "", purpose, "", *_SETTINGS_HEAD]
         lines += [_setting(variable) for variable in variables(Settings) if variable.path[0] == name]
-    lines += ["", "## Old names", "", "They work, with a warning.", "", "| old | now |", "|---|---|"]
+    lines += ["", "## Old names", "", "These still work, with a warning.", "", "| old | now |", "|---|---|"]
     return "\n".join([*lines, *(f"| `{old}` | `{new}` |" for old, new in OLD_NAMES.items())])
 
 
@@ -174,7 +174,7 @@ def _default(value: Any) -> str:
 
 def render_siege(figure: dict[str, Any]) -> str:
     """Return what each attack tried and what came of it, then health, memory and fresh connections."""
-    columns = ("attack", "tried", "answered", "of them 429 or 503", "wrong", "hangs", "lost")
+    columns = ("attack", "attempts", "answered", "of which 429 or 503", "wrong", "hung", "lost")
     rows = [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
     for name, tally in figure["attacks"].items():
         wrong = sum(tally["wrong"].values())
@@ -182,22 +182,25 @@ def render_siege(figure: dict[str, Any]) -> str:
         rows.append(f"| {name} | {' | '.join(f'{number:,}' for number in numbers)} |")
     fresh, memory, health = figure["fresh"], figure["memory_mib"], figure["health"]
     schema, lost = figure["schemathesis"], figure["lost_for_good"]
-    worst = {path: f"`{path}` {asked['worst_ms']} ms at worst of {asked['asked']:,}" for path, asked in health.items()}
+    worst = {
+        path: f"the slowest of {asked['asked']:,} `{path}` checks took {asked['worst_ms']} ms"
+        for path, asked in health.items()
+    }
     return "\n".join(
         [
             *rows,
             "",
-            f"While replicas were killed and stopped and the model was reloaded. {' and '.join(worst.values())}, each "
-            f"on a fresh connection. {fresh['rate']} fresh connections a second: {fresh['in_time']:.2%} of "
-            f"{fresh['asked']:,} plans inside the deadline, p99 {fresh['p99_ms']} ms. The gateway's memory went from "
-            f"{memory['settled']} MiB to {memory['end']} MiB, {memory['most']} MiB at most. schemathesis "
-            f"{'found nothing' if schema['passed'] else 'found something'} ({schema['examples']} examples). Lost for "
-            f"good: {', '.join(lost) or 'nothing'}.",
+            f"Meanwhile, replicas were killed and stopped, and the model was reloaded. Health checks used a fresh "
+            f"connection each: {' and '.join(worst.values())}. At {fresh['rate']} fresh connections per second, "
+            f"{fresh['in_time']:.2%} of {fresh['asked']:,} plans met the deadline, with a p99 of {fresh['p99_ms']} ms. "
+            f"The gateway's memory went from {memory['settled']} MiB to {memory['end']} MiB and peaked at "
+            f"{memory['most']} MiB. schemathesis {'found nothing' if schema['passed'] else 'found something'} "
+            f"({schema['examples']} examples). Lost permanently: {', '.join(lost) or 'nothing'}.",
             "",
             provenance(
                 figure,
-                f"{figure['seconds']:.0f} s, seed {figure['seed']}, attackers on the same cores, of whose time the "
-                f"hypervisor gave {figure['stolen_share']:.1%} to others",
+                f"{figure['seconds']:.0f} s, seed {figure['seed']}, attackers on the same cores, "
+                f"{figure['stolen_share']:.1%} of whose time the hypervisor gave to other guests",
             ),
         ]
     )
@@ -207,7 +210,7 @@ def measured(name: str, command: str, render: Callable[[dict[str, Any]], str]) -
     """Return the table of a figure that takes minutes of a machine that does nothing else, once there is one."""
     path = FIGURES / f"{name}.json"
     if not path.is_file():
-        return f"Nobody has run `{command}` on this tree yet."
+        return f"`{command}` has not been run on this tree yet."
     return render(json.loads(path.read_text(encoding="utf-8")))
 
 

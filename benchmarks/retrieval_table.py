@@ -14,7 +14,7 @@ def render_retrieval(figure: dict[str, Any]) -> str:
         "|---|---:|---|---:|" + "---:|" * len(planners),
     ]
     any_planner = next(iter(planners.values()))
-    for half, title in (("test", "kept from tuning"), ("dev", "tuned on")):
+    for half, title in (("test", "held out"), ("dev", "used for tuning")):
         for score, label in _SCORES.items():
             cells = [_with_interval(planner[half][score]) for planner in planners.values()]
             start = f"{title} | {any_planner[half]['questions']}" if label == "recall@10" else " | "
@@ -23,7 +23,7 @@ def render_retrieval(figure: dict[str, Any]) -> str:
         cells = [f"{planner['classes'][kind]['ndcg@10']['plan']:.3f}" for planner in planners.values()]
         raw = scores["ndcg@10"]["raw"]
         rows.append(f"| {kind}, both halves | {scores['questions']} | nDCG@10 | {raw:.3f} | {' | '.join(cells)} |")
-    told = "the difference to the raw words with its 95% interval, by a paired bootstrap over questions"
+    told = "the difference from the raw words with its 95% confidence interval, by a paired bootstrap over questions"
     model = f", {figure['model']['id']}" if "model" in figure else ""
     return "\n".join([*rows, "", f"<sub>`{figure['command']}`: in brackets {told}{model}.</sub>"])
 

@@ -16,7 +16,7 @@ def render_serving(figure: dict[str, Any]) -> str:
     gateway, kept = figure["overhead"]["gateway_ms"], over["answered_within_deadline_and_allowance"]
     bodies = over["mean_body_bytes"]
     rows = [
-        ("capacity", f"{figure['capacity']['plans_per_second']} plans a second, every one decoded"),
+        ("capacity", f"{figure['capacity']['plans_per_second']} plans per second, each of them decoded"),
         (
             f"{steady['share_of_capacity']:.0%} of it, Poisson arrivals, {steady['seconds']:.0f} s",
             f"p50 {steady['latency_ms']['p50']} ms, p99 {steady['latency_ms']['p99']} ms, "
@@ -24,23 +24,23 @@ def render_serving(figure: dict[str, Any]) -> str:
         ),
         (
             f"{over['times_capacity']} times it, {over['seconds']:.0f} s",
-            f"goodput {over['goodput_share_of_capacity']:.1%} of capacity, on shorter questions "
-            f"({bodies['by_model']:.0f} bytes a body against {bodies['all']:.0f} of all); "
-            f"{over['model_answers_in_deadline']:.2%} of the model's answers in time, {kept:.3%} of all answered "
+            f"goodput {over['goodput_share_of_capacity']:.1%} of capacity, from shorter questions "
+            f"({bodies['by_model']:.0f} bytes per body, against {bodies['all']:.0f} overall); "
+            f"{over['model_answers_in_deadline']:.2%} of the model's answers in time, {kept:.3%} of all answers "
             f"within 50 ms of the deadline; memory grew {over['server_memory_grown_mib']} MiB; recovered in "
             f"{over['recovered_after_seconds']} s",
         ),
         (
-            f"questions that repeat (Zipf {cache['zipf_exponent']})",
+            f"repeated questions (Zipf {cache['zipf_exponent']})",
             f"{cache['hit_ratio']:.1%} from the cache, p50 {cache['latency_ms']['p50']} ms",
         ),
-        ("the gateway adds to the bare engine", f"p50 {gateway['p50']} ms, p99 {gateway['p99']} ms"),
+        ("latency that the gateway adds to the engine", f"p50 {gateway['p50']} ms, p99 {gateway['p99']} ms"),
     ]
     for name, fault in figure["faults"].items():
         lost = sum(fault["errors"].values()) + fault["sources"].get("shed", 0)
         told = f"{lost} requests lost; full capacity after {fault['full_capacity_after_seconds']} s"
         rows.append((f"{name}, at half of capacity", told))
-    table = ["| under load | what it did |", "|---|---|", *(f"| {name} | {what} |" for name, what in rows)]
+    table = ["| load | result |", "|---|---|", *(f"| {name} | {what} |" for name, what in rows)]
     return "\n".join([*table, "", provenance(figure, "the load generator on the same cores")])
 
 
@@ -49,9 +49,9 @@ def render_triton(figure: dict[str, Any]) -> str:
     added, recovery = figure["added_p50_ms"], figure["recovery"]
     seconds = ", ".join(f"{each:g}" for each in recovery["seconds_to_full_capacity"])
     text = (
-        f"{figure['identical_tokens']} of {figure['questions']['count']} questions get exactly the tokens of the model "
-        f"in process. gRPC and Triton {figure['tritonserver']} add {added['over_in_process']} ms (p50) to a "
-        f"generation, {added['over_pipe']} ms more than the pipe to a replica of our own. With a replica's process "
+        f"{figure['identical_tokens']} of {figure['questions']['count']} questions get exactly the same tokens as in "
+        f"process. gRPC and Triton {figure['tritonserver']} add {added['over_in_process']} ms (p50) to a "
+        f"generation, {added['over_pipe']} ms more than the pipe to one of our own replicas. When a replica's process was "
         f"killed {recovery['kills']} times under load, full capacity was back after {seconds} s; {recovery['lost']} of "
         f"{recovery['requests']} requests were lost."
     )
@@ -63,10 +63,10 @@ def render_scaling(figure: dict[str, Any]) -> str:
     lines = []
     for name, gateway in figure["gateways"].items():
         lines += [
-            f"**{name}**, {gateway['mean_ms']} ms a plan, {gateway['p99_ms']} ms at the 99th percentile:",
+            f"**{name}**, {gateway['mean_ms']} ms per plan on average, {gateway['p99_ms']} ms at the 99th percentile:",
             "",
-            "| times capacity | by rule | offered work | p99 of answers | of plans by the model | of their wait | "
-            "outstanding a replica |",
+            "| load, times capacity | by rule | offered work | p99 of answers | of the model's plans | of their wait | "
+            "outstanding per replica |",
             "|---:|---:|---:|---:|---:|---:|---:|",
         ]
         for row in gateway["loads"]:
@@ -86,7 +86,7 @@ def render_scaling(figure: dict[str, Any]) -> str:
 def render_neuron_loop(figure: dict[str, Any]) -> str:
     """Return forwards a plan and the host's time by the rows of a step."""
     rows = [
-        "| rows of a step | questions | forwards a plan (p99) | host, processor ms a plan (p99) | tokens as greedy's |",
+        "| rows per step | questions | forwards per plan (p99) | host CPU ms per plan (p99) | identical to greedy |",
         "|---:|---:|---:|---:|---:|",
     ]
     for name, run in figure["runs"].items():
@@ -95,7 +95,7 @@ def render_neuron_loop(figure: dict[str, Any]) -> str:
             f"| {name} | {run['questions']:,} | {run['forwards']} ({run['p99_forwards']}) | {run['host_ms_p50']} "
             f"({run['host_ms_p99']}) | {same} |"
         )
-    return "\n".join([*rows, "", provenance(figure, "a graph emulated on a CPU, none of Neuron's hardware")])
+    return "\n".join([*rows, "", provenance(figure, "a graph emulated on a CPU, not on Neuron hardware")])
 
 
 def render_batching(figure: dict[str, Any]) -> str:
@@ -103,7 +103,7 @@ def render_batching(figure: dict[str, Any]) -> str:
     parts = []
     for name, one in figure["machines"].items():
         rows = [
-            "| kernel | batch | plans a second | p50 ms | p99 ms | tokens as alone |",
+            "| kernel | batch | plans per second | p50 ms | p99 ms | same tokens as at batch 1 |",
             "|---|---:|---:|---:|---:|---:|",
         ]
         for kernel, sizes in one["kernels"].items():

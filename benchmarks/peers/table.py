@@ -38,8 +38,8 @@ def _forwards(engines: dict[str, dict[str, Any]], limit: dict[str, float]) -> It
     ours = engines[_OURS]["forward_ms"]
     ratios = " and ".join(_COMPARED)
     yield (
-        f"| ms of one forward, by rows | {' | '.join(limit)} | times ours, {ratios} rows | times the limit "
-        "| best token as ours | correlation of logits |"
+        f"| ms per forward, by rows | {' | '.join(limit)} | relative to ours, {ratios} rows | relative to the limit "
+        "| same best token as ours | correlation of logits |"
     )
     yield "|---|" + "---:|" * (len(limit) + 4)
     yield f"| the machine's limit | {' | '.join(f'{each:g}' for each in limit.values())} | | | | |"
@@ -60,7 +60,7 @@ def _ratios(taken: dict[str, float], base: dict[str, float]) -> str:
 
 def _plans(engines: dict[str, dict[str, Any]]) -> Iterator[str]:
     best = engines[_OURS]["plans"][_MEDUSA]["p50_ms"]
-    yield "| ms of a whole plan | decoded with | p50 | p99 | forwards | Medusa is faster by | plans like ours |"
+    yield "| ms per plan | decoded with | p50 | p99 | forwards | Medusa speedup | same plans as ours |"
     yield "|---|---|---:|---:|---:|---:|---:|"
     every = [(name, how, plan) for name, one in _sorted(engines) for how, plan in one["plans"].items()]
     for name, how, plan in sorted(every, key=lambda item: item[2]["p50_ms"]):
@@ -95,8 +95,8 @@ def _two_threads(threads: dict[str, dict[str, dict[str, Any]]]) -> Iterator[str]
     ours = threads["1"][_OURS]
     mine = " and ".join(f"{ours['forward_ms'][rows]:g}" for rows in _COMPARED)
     yield (
-        f"On two threads the fastest of the peers, {name}, takes {forwards} ms for {' and '.join(_COMPARED)} rows and "
-        f"{plan['p50_ms']} ms for a plan ({how}, p50); ours, on one, {mine} ms and "
+        f"On two threads the fastest peer, {name}, takes {forwards} ms for {' and '.join(_COMPARED)} rows and "
+        f"{plan['p50_ms']} ms for a plan ({how}, p50); ours, on one thread, takes {mine} ms and "
         f"{ours['plans'][_MEDUSA]['p50_ms']} ms."
     )
     yield ""
@@ -108,5 +108,5 @@ def _held(figure: dict[str, Any], engines: dict[str, dict[str, Any]]) -> str:
         return ""
     free = [name for name, one in engines.items() if one.get("instructions") == "what it detects"]
     if not free:
-        return " All peers are held to the same instructions."
-    return f" {', '.join(free)} cannot be held to the same instructions and may use all that this processor has."
+        return " All peers are restricted to the same instructions."
+    return f" {', '.join(free)} cannot be restricted to the same instructions and may use everything that this processor has."

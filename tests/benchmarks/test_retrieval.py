@@ -84,7 +84,7 @@ def test_plans_are_compared_with_raw_words_and_the_table_shows_it(tmp_path: Path
         "interval": pytest.approx([0.3691, 0.3691], abs=1e-4),
     }
     table = render_retrieval({"command": "c", "rules": figures, "model": {"id": "m", **figures}})
-    assert "| kept from tuning | 1 | recall@10 | 1.000 | 1.000 (+0.000, +0.000 to +0.000) |" in table
+    assert "| held out | 1 | recall@10 | 1.000 | 1.000 (+0.000, +0.000 to +0.000) |" in table
     assert "| price, both halves | 2 | nDCG@10 | 0.631 | 1.000 | 1.000 |" in table
 
 
