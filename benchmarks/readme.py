@@ -85,8 +85,8 @@ def _decoding(figure: dict[str, Any]) -> str:
         [
             *rows,
             "",
-            f"Medusa needs {medusa['forwards_share_of_greedy']:.0%} of the forward passes of greedy with fast-forward, and "
-            f"{medusa['identical_to_greedy']:.1%} of its plans are token-for-token identical in {figure['dtype']}. "
+            f"Medusa needs {medusa['forwards_share_of_greedy']:.0%} of the forward passes of greedy with fast-forward, "
+            f"and {medusa['identical_to_greedy']:.1%} of its plans are token-for-token identical in {figure['dtype']}. "
             f"{_drafted(figure)}"
             f"Over HTTP, p50 is {one['p50_ms']} ms and p99 {one['p99_ms']} ms with one request at a time; "
             f"p99 is {two['p99_ms']} ms with two. A replica uses {service['replica_rss_mb']} MB of memory.",

@@ -109,4 +109,4 @@ def _held(figure: dict[str, Any], engines: dict[str, dict[str, Any]]) -> str:
     free = [name for name, one in engines.items() if one.get("instructions") == "what it detects"]
     if not free:
         return " All peers are restricted to the same instructions."
-    return f" {', '.join(free)} cannot be restricted to the same instructions and may use everything that this processor has."
+    return f" {', '.join(free)} cannot be restricted to the same instructions and may use all of this processor's."
