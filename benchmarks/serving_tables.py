@@ -51,8 +51,8 @@ def render_triton(figure: dict[str, Any]) -> str:
     text = (
         f"{figure['identical_tokens']} of {figure['questions']['count']} questions get exactly the same tokens as in "
         f"process. gRPC and Triton {figure['tritonserver']} add {added['over_in_process']} ms (p50) to a "
-        f"generation, {added['over_pipe']} ms more than the pipe to one of our own replicas. When a replica's process "
-        f"was killed {recovery['kills']} times under load, full capacity was back after {seconds} s; {recovery['lost']} "
+        f"generation, {added['over_pipe']} ms more than the pipe to our own replicas. When a replica's process "
+        f"was killed {recovery['kills']} times under load, capacity was back after {seconds} s; {recovery['lost']} "
         f"of {recovery['requests']} requests were lost."
     )
     return "\n".join([text, "", provenance(figure, f"{figure['questions']['count']} questions")])
