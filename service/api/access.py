@@ -7,6 +7,7 @@ import hmac
 import ipaddress
 import math
 from collections.abc import Collection
+from functools import partial
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -84,9 +85,12 @@ class Access:
                 return 401, detail, {"www-authenticate": "Bearer"}
             scope["state"]["caller"] = scope["state"]["log"]["caller"] = client = caller.name
             rate = self._rate if caller.rate is None else caller.rate
-        if rate > 0 and (wait := self._limiter.wait_seconds(client or _network(scope), rate)):
-            detail = f"You may send {rate:g} requests a second."
-            return 429, detail, {"retry-after": str(math.ceil(wait))}
+        if rate > 0:
+            client = client or _network(scope)
+            if wait := self._limiter.wait_seconds(client, rate):
+                detail = f"You may send {rate:g} requests a second; a very long one counts as several."
+                return 429, detail, {"retry-after": str(math.ceil(wait))}
+            scope["state"]["charge"] = partial(self._limiter.charge, client)
         return None
 
 

@@ -28,3 +28,9 @@ class RateLimiter:
         if len(self._buckets) > _MOST_CALLERS:
             self._buckets.popitem(last=False)
         return 0.0 if allowed else (1.0 - level) / rate
+
+    def charge(self, caller: str, more: int) -> None:
+        """Count so many requests more: the one that was let in is worth them, as only its content tells."""
+        if caller in self._buckets:
+            level, when = self._buckets[caller]
+            self._buckets[caller] = (level - more, when)

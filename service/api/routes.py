@@ -56,6 +56,8 @@ async def answer_plan(body: PlanRequest, scope: Scope, receive: Receive, use: Se
     task = PlanTask(
         question, use.planner.vocabulary, state["started"] + seconds - REPLY_SECONDS, state.get("caller", "")
     )
+    if "charge" in state and (weight := question.weight) > 1:
+        state["charge"](weight - 1)
     planned = use.planner.plan_at_once(task)
     if planned is None:
         try:

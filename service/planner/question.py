@@ -16,6 +16,7 @@ TOKEN: Final = re.compile(r"[^\W_]+(?:(?:(?<=\d)[.,](?=\d)|['’](?=[^\W\d_]))[^
 # Limits on what rules read. A word without a space in it ("$1$1$1…") may be many tokens, and each takes its time.
 MAX_QUESTION_TOKENS = 160
 MAX_HISTORY_TOKENS = 80
+ORDINARY_TOKENS = 48  # more than any question that people wrote for us has, its history included
 
 _TRAILING = ",;:?!"
 _OPENING = "\"'([{“‘"
@@ -59,6 +60,14 @@ class Question:
     def spelled(self, indices: Iterable[int]) -> str:
         """Return words as the model sees them, each once, in the question's order."""
         return " ".join(self.words[index].text for index in sorted(set(indices)))
+
+    @property
+    def weight(self) -> int:
+        """How many ordinary questions this one is worth of a caller's rate: reading costs time for each token."""
+        if sum(map(len, self.utterances)) <= ORDINARY_TOKENS:  # a token has a character at least
+            return 1
+        tokens = sum(1 for utterance in self.utterances for _ in TOKEN.finditer(utterance))
+        return max(1, -(-tokens // ORDINARY_TOKENS))
 
     @classmethod
     def parse(cls, query: str, history: Sequence[str] = ()) -> "Question":

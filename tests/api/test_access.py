@@ -199,3 +199,13 @@ async def test_a_caller_is_an_address_or_a_network_of_ipv6(first: str, second: s
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             assert (await client.post("/plan", json=BODY)).status_code == expected
     await services.close()
+
+
+async def test_a_long_question_counts_as_the_ordinary_ones_it_is_worth() -> None:
+    """Four such callers once took the rules' time from everybody, each within its rate."""
+    async with talking_to(auth=AuthSettings(rate=4)) as client:
+        answers = [await client.post("/plan", json={"query": "$1" * 256}) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [200, 429]
+    async with talking_to(auth=AuthSettings(rate=4)) as client:
+        answers = [await client.post("/plan", json={"query": f"red shoes {number}"}) for number in range(4)]
+        assert [answer.status_code for answer in answers] == [200] * 4

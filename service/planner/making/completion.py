@@ -137,9 +137,8 @@ class _Products:
             return spans
         replaced = {span.facet for span in newest} & self._follow_up.replaced_facets()
         heads = {self._head(span) for span in newest} - {""}
-        return [
-            s for s in spans if s in newest or s.refused or (s.facet not in replaced and self._head(s) not in heads)
-        ]
+        stay = frozenset(newest)
+        return [s for s in spans if s in stay or s.refused or (s.facet not in replaced and self._head(s) not in heads)]
 
     def _head(self, span: FacetSpan) -> str:
         """Return the last word of a description of several: a "regular fit" replaces a "slim fit"."""

@@ -7,6 +7,7 @@ but in walnut" replaces the oak of before, whatever the model took it for. All o
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import groupby
 from typing import Final
 
@@ -79,7 +80,7 @@ class FollowUp:
         """Return words that count no more: of before, and of the newest utterance where it only takes some back."""
         lifted = self._lifted()
         gone = {index for index in self._before if lifted and _facet_of(self._words[index].text) in lifted}
-        return self._taken_back().union(gone, self._outdone())
+        return self._taken_back().union(gone, self._outdone)
 
     def refused(self, texts: Collection[str]) -> frozenset[int]:
         """Return the words of before that the newest utterance refuses: "freestanding, not integrated"."""
@@ -116,7 +117,7 @@ class FollowUp:
         while texts[lead] in _LEADS:
             lead += 1
         first = span.first + lead if not _TURNS.isdisjoint(texts[:lead]) else span.first
-        is_number = texts[-1][0].isdigit() and bool(self._outdone())
+        is_number = texts[-1][0].isdigit() and bool(self._outdone)
         facet = "size" if is_number else _facet_of(texts[-1])
         is_other = facet in REPLACED and facet in self._facets and (facet in _KINDS or facet in before)
         return replace(span, first=first, facet=facet if is_other and first == span.last else span.facet, refused=False)
@@ -141,7 +142,7 @@ class FollowUp:
         named = {index for span in spans for index in span.indices} | gone | self._taken
         refusal = min((i for i in self._own if i in refused), default=len(self._words))
         free = [i for i in self._own if i not in named and i < refusal and self._words[i].text not in _BESIDE]
-        outdoes = [i for i in free if _NUMBER.match(self._words[i].text) and self._outdone()]
+        outdoes = [i for i in free if _NUMBER.match(self._words[i].text) and self._outdone]
         wants = any(span.first in self._own and not span.refused for span in spans)
         is_priced = bool(self._taken) and any(self._words[i].text.isdigit() for i in free)  # it may be another price
         if wants or is_priced or len(free) > _MOST_WISHES or not self._taken.isdisjoint(self._own):
@@ -167,7 +168,7 @@ class FollowUp:
         cut_texts = {self._words[index].text for index in cut if self._words[index].utterance > first}
         numbers = [i for i in self._own if _NUMBER.match(self._words[i].text) and i not in self._taken]
         # Where nothing is surely replaced, a new number may stand for any of its unit.
-        units = set() if self._outdone() else {self._unit(i) for i in numbers}
+        units = set() if self._outdone else {self._unit(i) for i in numbers}
         kinds = {(_kind_of(word.text), word.utterance) for word in self._words}
         found = []
         for index in self._before:
@@ -217,6 +218,7 @@ class FollowUp:
             return frozenset()
         return frozenset((*saying, *(index for index, text in before.items() if text in back)))
 
+    @cached_property
     def _outdone(self) -> frozenset[int]:
         """Return the words of before that another value of their kind replaces.
 

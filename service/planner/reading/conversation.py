@@ -4,10 +4,11 @@ A language's reader reads one utterance. Here each word of the question learns w
 tell what is still to be searched for.
 """
 
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from service.planner.question import Question, Word
+from service.planner.question import Question
 from service.planner.reading.phrases import OFFERS, Phrases, Refusal, SpokenPrice
 from service.planner.reading.readers import reader_of
 
@@ -72,8 +73,20 @@ class Conversation:
 
     def words_in(self, utterance: int, span: tuple[int, int]) -> range:
         """Return the indices of the words that a span of an utterance touches."""
-        at = [i for i, w in enumerate(self.question.words) if w.utterance == utterance and _touches(w, span)]
-        return range(at[0], at[-1] + 1) if at else range(0)
+        offset, starts, ends = self._places[utterance]
+        first, end = bisect_right(ends, span[0]), bisect_left(starts, span[1])
+        return range(offset + first, offset + end) if first < end else range(0)
+
+    @cached_property
+    def _places(self) -> list[tuple[int, list[int], list[int]]]:
+        """Of each utterance the index of its first word, and where its words start and end."""
+        places: list[tuple[int, list[int], list[int]]] = [(0, [], []) for _ in self.question.utterances]
+        for index, word in enumerate(self.question.words):
+            if not places[word.utterance][1]:
+                places[word.utterance] = (index, [], [])
+            places[word.utterance][1].append(word.start)
+            places[word.utterance][2].append(word.end)
+        return places
 
     def _refused(self, utterance: int, refusal: Refusal) -> Refused:
         values = (self.words_in(utterance, value) for value in refusal.values)
@@ -111,10 +124,6 @@ class Conversation:
             return None
         bound = replace(amount, min=None) if before.max is not None else replace(amount, max=None)
         return replace(bound, span=before.span)
-
-
-def _touches(word: Word, span: tuple[int, int]) -> bool:
-    return span[0] < word.end and word.start < span[1]
 
 
 def _lift(stands: DialogueState, said: Phrases) -> None:

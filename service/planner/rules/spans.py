@@ -5,6 +5,7 @@ What words name is in the list of product words (`spelling.words`); the product 
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cached_property
 
 from service.planner.plan import MAX_PARTS
 from service.planner.plan_text import FacetSpan
@@ -123,16 +124,19 @@ class _Spans:
 
     def _is_governed(self, index: int) -> bool:
         """Tell whether a preposition governs a word: "with a timer" describes a thing and names none."""
-        if self._compares and self._words.text(index) in lists.COMPARING:
-            return False
-        while index and index - 1 not in self._words.lead_ins and self._words.joined(index - 1):
-            index -= 1
+        return self._governed[index] and not (self._compares and self._words.text(index) in lists.COMPARING)
+
+    @cached_property
+    def _governed(self) -> list[bool]:
+        """Tell of each word whether one before it governs: what governs a word governs those that follow it."""
+        governed = [False]
+        for index in range(len(self._question.words) - 1):
             text = self._words.text(index)
-            if text in lists.JOINS or (self._compares and (text in lists.COMPARING or text == "of")):
-                return False  # "the pros and cons of a steam mop"
-            if text in lists.GOVERNORS:
-                return True
-        return False
+            ends = text in lists.JOINS or (self._compares and (text in lists.COMPARING or text == "of"))
+            # "the pros and cons of a steam mop"
+            follows = index not in self._words.lead_ins and self._words.joined(index) and not ends
+            governed.append(follows and (text in lists.GOVERNORS or governed[index]))
+        return governed
 
     def _things(self, indices: list[int]) -> list[list[int]]:
         """Return the words of each of several things, or of what is compared; none where it is one thing."""

@@ -4,6 +4,7 @@ The rest reads like text that a person would type: no "but" whose other half is 
 """
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import Final
 
@@ -25,9 +26,8 @@ def without(text: str, spans: Iterable[tuple[int, int]]) -> str:
     words = Words(text)
     is_cut = bytearray(len(words.texts))
     for start, end in spans:
-        for index, at in enumerate(words.starts):
-            if start <= at < end:
-                is_cut[index] = 1
+        for index in range(bisect_left(words.starts, start), bisect_left(words.starts, end)):
+            is_cut[index] = 1
     runs = _runs(words, is_cut)
     kept: list[range] = []
     for index, run in enumerate(runs):
