@@ -26,7 +26,7 @@ SIEGE_FIGURE ?= docs/figures/siege.json
 
 FLEET ?= dev
 
-.PHONY: help serve lock triton bench-peers bench-batching bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-fast check format train eval first-answer eval-precisions bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance siege sbom rehearse rehearse-search rehearse-validate
+.PHONY: help serve lock triton bench-peers bench-batching bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer eval-precisions bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance siege sbom rehearse rehearse-search rehearse-validate
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -34,15 +34,21 @@ help: ## this list
 serve: $(VENV)/service.stamp ## serve the planner on 127.0.0.1:8080 (PORT= and HOST= move it)
 	@exec $(PEAKPLAN) serve
 
-# CDK keeps one Node process from its import on, which did not outlive ten minutes of other tests: its own run apart, whatever became of the first.
-test: $(VENV)/test.stamp $(VENV)/cdk.stamp ## every test, fast ones first
-	@failed=0; \
-	$(BIN)/python -m pytest --ignore tests/infra --ignore tests/ami || failed=1; \
-	$(BIN)/python -m pytest tests/infra tests/ami || failed=1; \
-	exit $$failed
+# Two runs beside each other, one a core: CDK keeps one Node process from its import on, which did not outlive ten minutes of
+# other tests, so what imports it has a run of its own. What that one says comes at the end.
+TESTS = @said=$$(mktemp); $(BIN)/python -m pytest -m "$(1)" tests/infra tests/ami >"$$said" 2>&1 & fleet=$$!; \
+	trap 'kill $$fleet' INT TERM; failed=0; \
+	$(BIN)/python -m pytest -m "$(1)" --ignore tests/infra --ignore tests/ami || failed=1; \
+	wait $$fleet || failed=1; cat "$$said"; rm "$$said"; exit $$failed
 
-test-fast: $(VENV)/test.stamp ## every test that takes seconds
-	$(BIN)/python -m pytest -m "not slow"
+test: $(VENV)/test.stamp $(VENV)/cdk.stamp ## the tests that show within minutes whether everything works
+	$(call TESTS,not slow)
+
+test-rest: $(VENV)/test.stamp $(VENV)/cdk.stamp ## what `make test` leaves out: images, Triton, training, faults, every fleet
+	$(call TESTS,slow)
+
+test-all: ## every test: make test, then make test-rest
+	@failed=0; $(MAKE) test || failed=1; $(MAKE) test-rest || failed=1; exit $$failed
 
 check: $(VENV)/test.stamp ## lint, types, imports, stale figures and tables
 	$(BIN)/ruff check .

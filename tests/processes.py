@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+PATIENCE = 300.0  # seconds that a test waits for what has to happen: no machine is so busy that it takes longer
+
 
 def is_alive(pid: int) -> bool:
     """Tell whether the process runs; a zombie does not."""
@@ -24,9 +26,9 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-def eventually(holds: Callable[[], bool], complaint: str, seconds: float = 20.0) -> None:
-    """Wait until a condition holds; only a failure reaches the generous limit."""
-    end = time.monotonic() + seconds
+def eventually(holds: Callable[[], bool], complaint: str) -> None:
+    """Wait until a condition holds; only a failure reaches the limit."""
+    end = time.monotonic() + PATIENCE
     while not holds():
         assert time.monotonic() < end, complaint
         time.sleep(0.01)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import PATIENCE
+
 REDIS = shutil.which("redis-server") or shutil.which("valkey-server")
 needs_redis = pytest.mark.skipif(REDIS is None, reason="needs redis-server: apt-get install redis-server")
 
@@ -33,7 +35,7 @@ class RedisServer:
     def start(self) -> None:
         command = [str(REDIS), "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--dir", self._folder]
         self._process = subprocess.Popen([*map(str, command), "--loglevel", "warning"], stdout=subprocess.DEVNULL)
-        end = time.monotonic() + 20
+        end = time.monotonic() + PATIENCE
         while True:
             with contextlib.suppress(OSError):
                 socket.create_connection(("127.0.0.1", self.port), timeout=1).close()

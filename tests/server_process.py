@@ -13,8 +13,9 @@ from typing import Any
 
 import httpx
 
+from tests.processes import PATIENCE
+
 REPOSITORY = Path(__file__).parents[1]
-START_SECONDS = 300.0  # a limit that only a server that never starts reaches
 
 # How to decode: `PEAKPLAN_DTYPE=float32 make test` runs every test on the slow path of a machine without kernels.
 FORCED = ("PEAKPLAN_DTYPE", "PEAKPLAN_KERNEL")
@@ -50,7 +51,7 @@ class ServerProcess:
         self._ready_or_ended.set()
 
     def wait_until_ready(self) -> "ServerProcess":
-        assert self._ready_or_ended.wait(START_SECONDS), "the server neither started nor ended"
+        assert self._ready_or_ended.wait(PATIENCE), "the server neither started nor ended"
         assert self.url, "the server ended:\n" + "\n".join(self.lines)
         return self
 
@@ -75,7 +76,7 @@ class ServerProcess:
 
     def wait(self) -> int:
         """Wait for its end and last log lines; return the exit code."""
-        code = self.process.wait(START_SECONDS)
+        code = self.process.wait(PATIENCE)
         self._reader.join()
         if self.process.stderr is not None:
             self.process.stderr.close()

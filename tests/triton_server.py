@@ -15,10 +15,8 @@ import pytest
 from service.engines.triton.installation import Installation, NoTritonError
 from service.engines.triton.messages import SERVICE, message
 from service.engines.triton.repository import Replica, write_repository
-from tests.processes import children_of, is_alive
+from tests.processes import PATIENCE, children_of, is_alive
 from tests.redis_server import free_port
-
-_START_SECONDS = 60.0
 
 
 def installation() -> Installation | None:
@@ -62,7 +60,7 @@ class TritonServer:
                 message("ServerLiveRequest").SerializeToString,
                 message("ServerLiveResponse").FromString,
             )
-            assert live(message("ServerLiveRequest")(), timeout=_START_SECONDS, wait_for_ready=True).live
+            assert live(message("ServerLiveRequest")(), timeout=PATIENCE, wait_for_ready=True).live
 
     def stubs(self) -> list[int]:
         """Return the process ids of the replicas."""
@@ -83,9 +81,9 @@ class TritonServer:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)  # a test may have frozen it
         self._process.send_signal(number)
-        self._process.wait(_START_SECONDS)
+        self._process.wait(PATIENCE)
         self._process = None
-        end = time.monotonic() + _START_SECONDS
+        end = time.monotonic() + PATIENCE
         while any(map(is_alive, stubs)):
             assert time.monotonic() < end, "a stub outlived its server"
             time.sleep(0.02)

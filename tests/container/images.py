@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 
 from service.weights.base_weights import WHEEL
+from tests.processes import PATIENCE
 
 REPOSITORY = Path(__file__).parents[2]
 PROGRAMS = ("buildah", "podman", "runc", "debootstrap")
@@ -41,7 +42,6 @@ _BASE_PYTHON = "3.11"  # Debian bookworm's, which is 3.11.2
 _FOR_OLDER_PYTHON = "async-timeout==5.0.1"
 # Wheels from beside the build. Compiling every module would take longer than all else; here they are run twice.
 PIP_CONFIGURATION = "[global]\nno-index = true\nfind-links = /wheels\n[install]\nno-compile = true\n"
-_START_SECONDS = 300  # every module is compiled at each start of this image
 # The defaults of the system are more than a container in a container may have.
 _LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000")
 
@@ -148,7 +148,7 @@ class Running:
         self.id = store.podman("run", "--detach", *options, image)
 
     def wait_until_ready(self) -> "Running":
-        until = time.monotonic() + _START_SECONDS
+        until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             with contextlib.suppress(httpx.TransportError):
                 if httpx.get(f"{self.url}/readyz", timeout=5).status_code == 200:

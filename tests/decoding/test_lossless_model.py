@@ -32,8 +32,6 @@ from service.settings import Settings
 from service.weights.model_folder import LoadedModel, load_early_exit, load_model
 from tests.decoding.decode import decode_drafted, decode_greedy, decode_medusa
 
-pytestmark = pytest.mark.slow
-
 QUESTIONS_IN_ALL = 500
 CHUNK = 100
 QUESTIONS_A_RANDOM_TREE = 15
@@ -44,6 +42,11 @@ MOST_THREADS = 2
 MOST_DIFFERENT = 0.02  # of the questions, in bfloat16; each of them a near tie
 
 chunks = pytest.mark.parametrize("start", range(0, QUESTIONS_IN_ALL, CHUNK))
+# The proof that `make test` makes, of what is served: the first questions in int8 with the shipped heads.
+first_at_once = pytest.mark.parametrize(
+    "start",
+    [pytest.param(start, marks=[pytest.mark.slow] if start else []) for start in range(0, QUESTIONS_IN_ALL, CHUNK)],
+)
 
 
 @dataclass(frozen=True)
@@ -169,12 +172,13 @@ def random_tree(seed: int, num_heads: int) -> MedusaTree:
     return MedusaTree.from_choices([list(path) for path in closed], num_heads)
 
 
+@pytest.mark.slow
 @chunks
 def test_float32_is_exact_with_the_shipped_heads(exact: Subject, start: int) -> None:
     assert_exact(exact, range(start, start + CHUNK))
 
 
-@chunks
+@first_at_once
 def test_int8_is_exact_with_the_shipped_heads(native: Subject, start: int) -> None:
     assert_exact(native, range(start, start + CHUNK))
 
@@ -186,11 +190,13 @@ def assert_exact(subject: Subject, indices: range) -> None:
         assert medusa.statistics.decisions == subject.greedy_answer(index).statistics.decisions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_int8_is_exact_with_random_heads_and_trees(native: Subject, seed: int) -> None:
     assert_exact_in_random_trees(native, seed, CHUNK)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_float32_is_exact_with_random_heads_and_trees(exact: Subject, seed: int) -> None:
     assert_exact_in_random_trees(exact, seed, QUESTIONS_A_RANDOM_TREE)
@@ -204,6 +210,7 @@ def assert_exact_in_random_trees(subject: Subject, seed: int, count: int) -> Non
         assert medusa.tokens == subject.greedy_answer(index).tokens, subject.questions[index].text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_float32_is_exact_with_the_shipped_heads_in_random_trees(exact: Subject, seed: int) -> None:
     for index in range(100 + seed * QUESTIONS_A_RANDOM_TREE, 100 + (seed + 1) * QUESTIONS_A_RANDOM_TREE):
@@ -212,14 +219,17 @@ def test_float32_is_exact_with_the_shipped_heads_in_random_trees(exact: Subject,
         assert medusa.tokens == exact.greedy_answer(index).tokens, exact.questions[index].text
 
 
+@pytest.mark.slow
 def test_int8_is_exact_with_the_shipped_early_exit(native: Subject) -> None:
     assert_exact_draft(native, native.shipped_exit, range(DRAFTED_QUESTIONS))
 
 
+@pytest.mark.slow
 def test_float32_is_exact_with_the_shipped_early_exit(exact: Subject) -> None:
     assert_exact_draft(exact, exact.shipped_exit, range(DRAFTED_QUESTIONS_IN_FLOAT32))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", [1, 13, 29])
 def test_int8_is_exact_with_any_exit(native: Subject, layers: int) -> None:
     bad = EarlyExit(layers, ChainShape(6, 0.0))
@@ -233,6 +243,7 @@ def assert_exact_draft(subject: Subject, early_exit: EarlyExit, indices: range) 
         assert drafted.statistics.decisions == subject.greedy_answer(index).statistics.decisions
 
 
+@pytest.mark.slow
 def test_bfloat16_differs_in_near_ties_only(rounded: Subject, capsys: pytest.CaptureFixture[str]) -> None:
     different = []
     for index in range(ROUNDED_QUESTIONS):

@@ -95,6 +95,6 @@ def test_a_reload_can_be_asked_for_by_signal() -> None:
     with fake_server() as server:
         before = replicas_of(server.process.pid)
         server.process.send_signal(signal.SIGHUP)
-        eventually(lambda: not set(before) & set(replicas_of(server.process.pid)), "it did not reload", 60)
-        eventually(lambda: len(replicas_of(server.process.pid)) == len(before), "an old replica stayed", 60)
+        eventually(lambda: not set(before) & set(replicas_of(server.process.pid)), "it did not reload")
+        eventually(lambda: len(replicas_of(server.process.pid)) == len(before), "an old replica stayed")
         assert_full_capacity_again(server)

@@ -13,7 +13,7 @@ import pytest
 
 from service.engines.worker.spawn import replicas_of
 from tests.faults.under_load import MODULE, fake_server
-from tests.processes import eventually
+from tests.processes import PATIENCE, eventually
 from tests.redis_server import free_port
 from tests.server_process import REPOSITORY, ServerProcess
 
@@ -76,11 +76,11 @@ def test_nobody_reads_the_log_or_the_metrics() -> None:
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=REPOSITORY, env=environment, **pipes) as process:
         try:
-            eventually(lambda: _answers(port), "it did not start", 60)
+            eventually(lambda: _answers(port), "it did not start")
             for _ in range(2000):  # a pipe holds the log of some hundred
                 assert _answers(port), "it waits for a reader of its log"
             process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 0
+            assert process.wait(PATIENCE) == 0
         finally:
             process.kill()
 
@@ -101,7 +101,7 @@ def _answers(port: int) -> bool:
 def test_a_hangup_during_the_start_ends_nothing() -> None:
     server = ServerProcess(MODULE, PEAKPLAN_REPLICAS=1)
     try:
-        ended, sent = time.monotonic() + 60, 0
+        ended, sent = time.monotonic() + PATIENCE, 0
         while not server.url and time.monotonic() < ended:
             # Before the interpreter has come to our first line, nobody could do anything about it.
             with contextlib.suppress(OSError):

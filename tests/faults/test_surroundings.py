@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.under_load import MODULE, Load, assert_full_capacity_again, fake_server, metric
-from tests.processes import eventually
+from tests.processes import PATIENCE, eventually
 from tests.redis_server import free_port, needs_redis, redis_server
 from tests.server_process import REPOSITORY, ServerProcess
 
@@ -74,12 +74,12 @@ def test_a_full_disk_under_logs_and_metrics() -> None:
         )
     try:
         url = f"http://127.0.0.1:{port}"
-        eventually(lambda: _is_ready(url), "it did not start", 60)
+        eventually(lambda: _is_ready(url), "it did not start")
         with Load(url, SECONDS, rate=10) as load:
             pass
         load.assert_nothing_was_lost()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
     finally:
         process.kill()
         process.wait()

@@ -71,6 +71,6 @@ def metric(server: ServerProcess, name: str) -> float:
 
 
 def assert_full_capacity_again(server: ServerProcess) -> None:
-    eventually(lambda: metric(server, "peakplan_replicas_in_service") == REPLICAS, "a replica stayed away", 60)
+    eventually(lambda: metric(server, "peakplan_replicas_in_service") == REPLICAS, "a replica stayed away")
     answer = server.post("/plan", {"query": "afterwards shoes", "deadline_ms": 2000}).json()
     assert answer["source"] == "model"

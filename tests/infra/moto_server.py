@@ -16,8 +16,9 @@ from typing import Any
 import boto3
 import pytest
 
+from tests.processes import PATIENCE
+
 REPOSITORY = Path(__file__).parents[2]
-START_SECONDS = 120.0  # a limit that only a server that never starts reaches
 REGION, ACCOUNT = "us-east-1", "123456789012"
 
 
@@ -75,7 +76,7 @@ def running_moto(log: Path) -> Iterator[MotoServer]:
         command = [sys.executable, "-m", "tests.infra.moto_models", str(port)]
         process = subprocess.Popen(command, cwd=REPOSITORY, stdout=output, stderr=subprocess.STDOUT)
     try:
-        end = time.monotonic() + START_SECONDS
+        end = time.monotonic() + PATIENCE
         while not _answers(url):
             assert process.poll() is None, f"the moto server ended:\n{log.read_text()}"
             assert time.monotonic() < end, f"the moto server does not answer:\n{log.read_text()}"
