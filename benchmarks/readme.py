@@ -30,7 +30,7 @@ from benchmarks.serving_tables import (
     render_serving,
     render_triton,
 )
-from service.environment import OLD_NAMES, Variable, variables
+from service.environment import Variable, variables
 from service.settings import Settings
 
 README = Path("README.md")
@@ -135,7 +135,7 @@ def settings_table(names: Sequence[str] = ()) -> str:
 
 
 def every_setting() -> str:
-    """Return all environment variables of the service by group, with their former names."""
+    """Return all environment variables of the service by group."""
     lines = ["## General", "", *_SETTINGS_HEAD]
     lines += [_setting(variable) for variable in variables(Settings) if len(variable.path) == 1]
     for name, field in Settings.model_fields.items():
@@ -144,8 +144,7 @@ def every_setting() -> str:
         purpose = (field.annotation.__doc__ or "").partition("\n")[0]
         lines += ["", f"## {name}", "", purpose, "", *_SETTINGS_HEAD]
         lines += [_setting(variable) for variable in variables(Settings) if variable.path[0] == name]
-    lines += ["", "## Old names", "", "These still work, with a warning.", "", "| old | now |", "|---|---|"]
-    return "\n".join([*lines, *(f"| `{old}` | `{new}` |" for old, new in OLD_NAMES.items())])
+    return "\n".join(lines)
 
 
 def decisions() -> str:

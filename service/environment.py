@@ -25,15 +25,6 @@ OTHERS = frozenset(
         "TERMINATE_HOOK"
     ).split()
 )
-OLD_NAMES = {
-    "PEAKPLAN_CORES_PER_CHIP": "PEAKPLAN_TENSOR_PARALLEL",
-    "PEAKPLAN_TOKENS": "PEAKPLAN_API_KEYS",
-    "PEAKPLAN_TOKENS_FILE": "PEAKPLAN_API_KEYS_FILE",
-    "PEAKPLAN_HEAD_SECONDS": "PEAKPLAN_HEADER_TIMEOUT_SECONDS",
-    "PEAKPLAN_MAX_HEAD_BYTES": "PEAKPLAN_MAX_HEADER_BYTES",
-    "PEAKPLAN_BODY_SECONDS": "PEAKPLAN_BODY_TIMEOUT_SECONDS",
-    "PEAKPLAN_PROOF_SECONDS": "PEAKPLAN_READINESS_TTL_SECONDS",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +59,8 @@ class Variable:
         return SecretStr in _alternatives(self.field.annotation)
 
     def set_names(self, environment: Mapping[str, str]) -> list[str]:
-        """Return those of its names that are set, old ones last."""
-        old = [name for name, new in OLD_NAMES.items() if new in self.names]
-        return [name for name in (*self.names, *old) if name in environment]
+        """Return those of its names that are set."""
+        return [name for name in self.names if name in environment]
 
 
 def variables(settings: type[BaseModel], path: tuple[str, ...] = (), prefix: str = "") -> Iterator[Variable]:
@@ -108,19 +98,16 @@ class FlatEnvironment(PydanticBaseSettingsSource):
 
 
 def warnings_of(settings: type[BaseModel], environment: Mapping[str, str]) -> list[str]:
-    """Return a warning for each variable that has no effect or an old name; values are never quoted."""
+    """Return a warning for each variable that has no effect; values are never quoted."""
     given = {name.upper() for name in environment}
     known = {name for variable in variables(settings) for name in variable.names}
     told = []
     for name in sorted(given):
         if not name.startswith(PREFIX) or name in known or name in OTHERS:
             continue
-        if (new := OLD_NAMES.get(name)) is not None:
-            told.append(f"{name} is ignored: {new} is set too" if new in given else f"{name} is now called {new}")
-        else:
-            bare = {each.removeprefix(PREFIX): each for each in known}
-            near = difflib.get_close_matches(name.removeprefix(PREFIX), bare, n=1)
-            told.append(f"{name} is no setting" + (f": did you mean {bare[near[0]]}?" if near else ""))
+        bare = {each.removeprefix(PREFIX): each for each in known}
+        near = difflib.get_close_matches(name.removeprefix(PREFIX), bare, n=1)
+        told.append(f"{name} is no setting" + (f": did you mean {bare[near[0]]}?" if near else ""))
     return told
 
 

@@ -7,38 +7,20 @@ import pytest
 from pydantic import ValidationError
 
 from service.engines.config import MAX_PROMPT_TOKENS, EngineConfig
-from service.environment import OLD_NAMES, OTHERS, PREFIX, problems_of, variables, warnings_of
+from service.environment import OTHERS, PREFIX, problems_of, variables, warnings_of
 from service.settings import Settings
 
 REPOSITORY = Path(__file__).parents[1]
-# Every variable in the README of release 0.1, all of which still work.
-DOCUMENTED = """
-HOST PORT PEAKPLAN_ENGINE PEAKPLAN_MODEL_DIR PEAKPLAN_CACHE_DIR PEAKPLAN_COMPILED_DIR PEAKPLAN_DTYPE PEAKPLAN_STRATEGY
-PEAKPLAN_DRAFT_MODEL_DIR PEAKPLAN_REPLICAS PEAKPLAN_THREADS_PER_REPLICA PEAKPLAN_OVERSUBSCRIBE
-PEAKPLAN_MAX_PROMPT_TOKENS PEAKPLAN_MAX_BODY_BYTES PEAKPLAN_BODY_SECONDS PEAKPLAN_TRACE_DEADLINE_MS
-PEAKPLAN_PROOF_SECONDS PEAKPLAN_DRAIN_SECONDS PEAKPLAN_SHUTDOWN_SECONDS PEAKPLAN_LOG_LEVEL PEAKPLAN_LOG_TEXT
-PEAKPLAN_ORDER PEAKPLAN_ADMISSION_QUANTILE PEAKPLAN_HANG_SECONDS PEAKPLAN_GRACE_SECONDS PEAKPLAN_MIN_REPLICAS
-PEAKPLAN_BACKLOG_MS PEAKPLAN_TRITON_URL PEAKPLAN_TRITON_HOSTS PEAKPLAN_TRITON_HOME PEAKPLAN_TRITON_FOLDER
-PEAKPLAN_TRITON_METRICS_PORT PEAKPLAN_CORES_PER_CHIP PEAKPLAN_OPENAI_URL PEAKPLAN_OPENAI_MODEL PEAKPLAN_OPENAI_KEY
-PEAKPLAN_OPENAI_GRAMMAR PEAKPLAN_CACHE_ENTRIES PEAKPLAN_CACHE_SECONDS PEAKPLAN_CACHE_URL PEAKPLAN_CACHE_WAIT_MS
-PEAKPLAN_TOKENS PEAKPLAN_TOKENS_FILE PEAKPLAN_RATE PEAKPLAN_MAX_HEAD_BYTES PEAKPLAN_HEAD_SECONDS PEAKPLAN_FLEET
-PEAKPLAN_CELL PEAKPLAN_GROUP PEAKPLAN_SLO_MS OTEL_EXPORTER_OTLP_ENDPOINT
-""".split()
 
 
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (name for variable in variables(Settings) for name in (*variable.names, *OLD_NAMES)):
+    for name in known():
         monkeypatch.delenv(name, raising=False)
 
 
 def known() -> set[str]:
     return {name for variable in variables(Settings) for name in variable.names}
-
-
-def test_every_documented_variable_goes_on_working() -> None:
-    assert set(DOCUMENTED) <= known() | set(OLD_NAMES)
-    assert set(OLD_NAMES.values()) <= known()
 
 
 def test_no_two_settings_share_a_variable() -> None:
@@ -54,8 +36,8 @@ def test_no_two_settings_share_a_variable() -> None:
         ("PEAKPLAN_ORDER", "oldest", "queue.order", "oldest"),
         ("PEAKPLAN_RATE", "3", "auth.rate", 3.0),
         ("PEAKPLAN_TRITON_URL", "triton:9", "triton.url", "triton:9"),
-        ("PEAKPLAN_CORES_PER_CHIP", "2", "neuron.tensor_parallel", 2),
-        ("PEAKPLAN_HEAD_SECONDS", "4", "http.header_timeout_seconds", 4.0),
+        ("PEAKPLAN_TENSOR_PARALLEL", "2", "neuron.tensor_parallel", 2),
+        ("PEAKPLAN_HEADER_TIMEOUT_SECONDS", "4", "http.header_timeout_seconds", 4.0),
         ("peakplan_slo_ms", "200", "slo_ms", 200),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:4318/", "otlp_endpoint", "http://collector:4318"),
     ],
@@ -68,13 +50,6 @@ def test_a_flat_variable_reaches_its_group(
     for part in path.split("."):
         found = getattr(found, part)
     assert found == wanted
-
-
-def test_the_new_name_wins_over_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PEAKPLAN_BODY_SECONDS", "3")
-    assert Settings().http.body_timeout_seconds == 3
-    monkeypatch.setenv("PEAKPLAN_BODY_TIMEOUT_SECONDS", "4")
-    assert Settings().http.body_timeout_seconds == 4
 
 
 def test_words_of_the_program_win_over_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,16 +75,10 @@ def test_one_configuration_carries_what_engines_need(monkeypatch: pytest.MonkeyP
         ("PEAKPLAN_REPLICA", "PEAKPLAN_REPLICA is no setting: did you mean PEAKPLAN_REPLICAS?"),
         ("PEAKPLAN_CACHE_WAIT", "PEAKPLAN_CACHE_WAIT is no setting: did you mean PEAKPLAN_CACHE_WAIT_MS?"),
         ("PEAKPLAN_XYZZY", "PEAKPLAN_XYZZY is no setting"),
-        ("PEAKPLAN_TOKENS", "PEAKPLAN_TOKENS is now called PEAKPLAN_API_KEYS"),
     ],
 )
 def test_a_variable_that_does_nothing_is_warned_of(variable: str, said: str) -> None:
     assert warnings_of(Settings, {variable: "secret"}) == [said]
-
-
-def test_an_old_name_beside_its_new_one_is_told_to_be_ignored() -> None:
-    both = {"PEAKPLAN_TOKENS": "", "PEAKPLAN_API_KEYS": ""}
-    assert warnings_of(Settings, both) == ["PEAKPLAN_TOKENS is ignored: PEAKPLAN_API_KEYS is set too"]
 
 
 def test_nothing_is_said_of_what_is_known_or_belongs_to_others() -> None:
@@ -144,7 +113,7 @@ def test_an_error_names_the_variable_and_its_value(monkeypatch: pytest.MonkeyPat
 
 def test_an_error_names_the_variable_as_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused(monkeypatch, PORT="http").startswith("PORT=http ")
-    assert refused(monkeypatch, PEAKPLAN_HEAD_SECONDS="-1").partition("; ")[2].startswith("PEAKPLAN_HEAD_SECONDS=-1 ")
+    assert refused(monkeypatch, PEAKPLAN_PORT="https").startswith("PEAKPLAN_PORT=https ")
 
 
 def test_an_error_keeps_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:

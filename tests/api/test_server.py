@@ -207,11 +207,10 @@ def test_settings_that_cannot_be_are_said_in_one_line(environment: dict[str, str
 
 
 def test_an_unknown_variable_is_warned_of_with_the_nearest_name(tmp_path: Path) -> None:
-    server = ServerProcess(PEAKPLAN_MODEL_DIR=tmp_path / "nowhere", PEAKPLAN_REPLICA=1, PEAKPLAN_HEAD_SECONDS=9)
+    server = ServerProcess(PEAKPLAN_MODEL_DIR=tmp_path / "nowhere", PEAKPLAN_REPLICA=1)
     assert server.wait() == 1
     said = [event["reason"] for event in map(json.loads, server.lines[:-1]) if event["event"] == "setting"]
     assert said == [
-        "PEAKPLAN_HEAD_SECONDS is now called PEAKPLAN_HEADER_TIMEOUT_SECONDS",
         "PEAKPLAN_REPLICA is no setting: did you mean PEAKPLAN_REPLICAS?",
     ]
 
