@@ -16,7 +16,6 @@ from service.planner.reading.en.lists import COLORS, FUNCTION_WORDS, MATERIALS, 
 from service.planner.reading.en.spelling import words as word_list
 from service.planner.vocabulary import DEFAULT_INTENT, NAMING_FACETS, QUESTIONS, Vocabulary
 
-_ADDED = re.compile(r"^(?:and (?!in|for|size)|also|plus)\b|\b(?:also|as well|or)\b|\btoo\W*$", re.IGNORECASE)
 # What takes back wishes about a facet, refusals included: "any brand is fine", "it doesn't have to be blue".
 _LIFTED = re.compile(r"\b(?:brands?|colou?rs?|materials?|sizes?|have to be|made of|filters?|all that|start over)\b")
 # Refused words that name no property of a product: "nothing more", "not so expensive".
@@ -128,7 +127,7 @@ class _Products:
 
     def _is_added(self) -> bool:
         """Tell whether the newest utterance, where it wants something, wants it besides what stood before."""
-        return self._draft.intent != DEFAULT_INTENT or bool(_ADDED.search(self._question.text))
+        return self._draft.intent != DEFAULT_INTENT
 
     def _unreplaced(self, spans: list[FacetSpan]) -> list[FacetSpan]:
         """Return the spans without those of the history that the newest utterance replaces: "what about blue?"."""

@@ -202,8 +202,6 @@ class _Spans:
             return now if any(span.facet == "brand" for span in now) else before
         if names:
             return now
-        if lists.ADDED.search(text):
-            return before + now
         now = [self._like_before(span, before) for span in now]
         replaced = {span.facet for span in now if not span.refused and span.facet != "feature"}
         spelled = self._question.spelled

@@ -103,4 +103,3 @@ LIFTS = {
         ("material", "materials?|fabrics?|it's made of"),
     )
 }
-ADDED = re.compile(r"^(?:and (?!for|in|size)|also|plus)\b|\b(?:as well|too)\s*$")
