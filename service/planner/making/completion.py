@@ -1,6 +1,5 @@
 """From a plan draft to the plan: what the model named, what the closed phrases say, and the search queries of both."""
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -16,10 +15,6 @@ from service.planner.reading.en.lists import COLORS, FUNCTION_WORDS, MATERIALS, 
 from service.planner.reading.en.spelling import words as word_list
 from service.planner.vocabulary import DEFAULT_INTENT, NAMING_FACETS, QUESTIONS, Vocabulary
 
-# What takes back wishes about a facet, refusals included: "any brand is fine", "it doesn't have to be blue".
-_LIFTED = re.compile(r"\b(?:brands?|colou?rs?|materials?|sizes?|have to be|made of|filters?|all that|start over)\b")
-# Refused words that name no property of a product: "nothing more", "not so expensive".
-_UNNAMEABLE = FUNCTION_WORDS | frozenset("more less much many else expensive pricey crazy sure needed bad idea".split())
 _DISLIKES = frozenset(("hate", "hates", "stand", "dislike", "dislikes", "allergic", "intolerant"))
 
 
@@ -115,7 +110,7 @@ class _Products:
         own = [refusal for refusal in self._refusals if self._position(refusal.words.start)[0] == self._newest]
         values = [index for refusal in own for value in refusal.values for index in value]
         refused = self._follow_up.refused({self._question.words[index].text for index in values})
-        return refused | (frozenset() if own or self._is_added() else self._follow_up.replaced())
+        return refused | (frozenset() if own else self._follow_up.replaced())
 
     def _is_empty(self, span: FacetSpan) -> bool:
         """Tell whether a span says nothing: it refuses what is fine by now, or has only the "not" of a refusal."""
@@ -125,14 +120,10 @@ class _Products:
     def _is_allowed(self, indices: Iterable[int]) -> bool:
         return self._allowed.issuperset(self._question.words[index].text for index in indices)
 
-    def _is_added(self) -> bool:
-        """Tell whether the newest utterance, where it wants something, wants it besides what stood before."""
-        return self._draft.intent != DEFAULT_INTENT
-
     def _unreplaced(self, spans: list[FacetSpan]) -> list[FacetSpan]:
         """Return the spans without those of the history that the newest utterance replaces: "what about blue?"."""
         newest = [span for span in spans if self._position(span.first)[0] == self._newest and not span.refused]
-        if self._is_added() or any(span.part for span in spans):
+        if self._draft.intent != DEFAULT_INTENT or any(span.part for span in spans):
             return spans
         replaced = {span.facet for span in newest} & self._follow_up.replaced_facets()
         heads = {self._head(span) for span in newest} - {""}
@@ -179,16 +170,15 @@ class _Products:
         words = self._question.words
         wanted = [self._said(span) for span in self._spans if not span.refused]
         turns = any(self._position(span.first)[0] == self._newest for span in self._spans if not span.refused)
-        is_lifted = bool(_LIFTED.search(self._question.text.lower()))
         before = {word.text for word in words if word.utterance < self._newest}
         found: list[FacetSpan] = []
         for refusal in self._refusals:
             utterance = words[refusal.words.start].utterance
-            if utterance < (self._newest if is_lifted else self._first) or self._is_named(refusal):
+            if utterance < self._first or self._is_named(refusal):
                 continue
             for value in refusal.values:
                 texts = [words[index].text for index in value]
-                if " ".join(texts) in wanted or all(text in _UNNAMEABLE for text in texts):
+                if " ".join(texts) in wanted:
                     continue
                 if utterance == self._newest and turns and before.issuperset(texts):
                     continue  # "green rather than blue" replaces the blue of before
