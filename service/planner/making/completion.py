@@ -57,8 +57,7 @@ class _Products:
 
     def fields(self) -> dict[str, object]:
         """Return the fields of the plan by name."""
-        named = frozenset(index for span in self._spans if not span.refused for index in span.indices)
-        stands = self._conversation.standing(self._first, named)
+        stands = self._conversation.standing(self._first)
         shared = [span for span in self._spans if span.part == 0]
         fields: dict[str, object] = {
             "vertical": self._draft.vertical,

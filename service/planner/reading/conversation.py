@@ -5,7 +5,7 @@ tell what is still to be searched for.
 """
 
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from service.planner.question import Question
@@ -92,38 +92,24 @@ class Conversation:
         values = (self.words_in(utterance, value) for value in refusal.values)
         return Refused(self.words_in(utterance, refusal.span), tuple(value for value in values if value))
 
-    def standing(self, first: int, named: frozenset[int]) -> DialogueState:
-        """Return what the utterances from `first` on say together; `named` are words that name something wanted."""
+    def standing(self, first: int) -> DialogueState:
+        """Return what the utterances from `first` on say together."""
         stands = DialogueState()
         for utterance in range(first, len(self.phrases)):
             said = self.phrases[utterance]
             _lift(stands, said)
-            self._reprice(stands, said, utterance, named)
+            self._reprice(stands, said, utterance)
             stands.rating = stands.rating if said.rating_min is None else said.rating_min
             stands.sort = stands.sort if said.sort == "relevance" else said.sort
             stands.offers = tuple(offer for offer in OFFERS if offer in (*stands.offers, *said.offers))
         return stands
 
-    def _reprice(self, stands: DialogueState, said: Phrases, utterance: int, named: frozenset[int]) -> None:
-        spoken = SpokenPrice(said.price_min, said.price_max, said.currency, (0, 0))
-        now = spoken if said.prices else self._restated(stands.price, utterance, named)
-        if now is None:
-            return
-        currency = now.currency or stands.price.currency
-        stands.price = replace(now, currency=currency)
-        stands.prices += [((utterance, price.span[0]), price) for price in said.prices or (stands.price,)]
-
-    def _restated(self, before: SpokenPrice, utterance: int, named: frozenset[int]) -> SpokenPrice | None:
-        """Return the price before with another amount, where the utterance says no more than an amount."""
-        if before.min is None and before.max is None:
-            return None
-        if any(self.question.words[index].utterance == utterance for index in named):
-            return None
-        amount = self.reader.amount_alone(self.question.utterances[utterance])
-        if amount is None:
-            return None
-        bound = replace(amount, min=None) if before.max is not None else replace(amount, max=None)
-        return replace(bound, span=before.span)
+    @staticmethod
+    def _reprice(stands: DialogueState, said: Phrases, utterance: int) -> None:
+        if said.prices:
+            currency = said.currency or stands.price.currency
+            stands.price = SpokenPrice(said.price_min, said.price_max, currency, (0, 0))
+            stands.prices += [((utterance, price.span[0]), price) for price in said.prices]
 
 
 def _lift(stands: DialogueState, said: Phrases) -> None:

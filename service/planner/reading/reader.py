@@ -6,7 +6,7 @@ Everything that is said in words of one language is read through it. Positions a
 from collections.abc import Iterable
 from typing import Protocol
 
-from service.planner.reading.phrases import Phrases, Span, SpokenPrice
+from service.planner.reading.phrases import Phrases, Span
 
 
 class Reader(Protocol):
@@ -16,8 +16,6 @@ class Reader(Protocol):
     def language(self) -> str:
         """The language, ISO 639-1: "en"."""
         ...
-
-    # Of one utterance.
 
     def phrases(self, utterance: str) -> Phrases:
         """Return its closed phrases: price and currency, rating, sort, offers, refusals, and what it takes back."""
@@ -33,13 +31,4 @@ class Reader(Protocol):
 
     def intent(self, utterance: str) -> str | None:
         """Return the intent where closed phrases tell it: of support, of an order; None where they do not."""
-        ...
-
-    # Of a conversation.
-
-    def amount_alone(self, utterance: str) -> SpokenPrice | None:
-        """Return the one amount of an utterance that says no more, as both bounds: "make that 500", "no, 80".
-
-        It replaces the price of an earlier utterance.
-        """
         ...
