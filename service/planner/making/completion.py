@@ -53,7 +53,6 @@ class _Products:
         cut = self._cut()
         standing = self._follow_up.standing(self._spans, self._first, self._named_and(cut)) if self._turns() else []
         self._queries = Queries(question, draft, self._spans, self._first, cut, standing)
-        self._spans += self._follow_up.standing_values(standing, self._spans)
 
     def fields(self) -> dict[str, object]:
         """Return the fields of the plan by name."""
@@ -161,8 +160,7 @@ class _Products:
         used = {self._question.words[span.first].utterance for span in self._spans}
         names = any(not span.refused and span.facet in NAMING_FACETS for span in self._spans)
         names |= any(s.facet == "theme" and self._position(s.first)[0] != self._newest for s in self._spans)
-        is_lost = used == {self._newest} and self._follow_up.continues()
-        return min(used) if names and not is_lost else 0
+        return min(used) if names else 0
 
     def _uncovered(self) -> list[FacetSpan]:
         """Return what rules read as refused and the model did not name."""

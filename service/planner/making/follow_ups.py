@@ -27,7 +27,6 @@ _BESIDE = (
 )  # words that say nothing of a thing
 _UNITS = lists.SIZE_UNITS | lists.COUNT_UNITS | PHRASES.words("price.unit")
 _LABELS = frozenset(("size", "sizes", "sz", "age", "aged", "us", "uk"))
-_SURE = frozenset(("color", "material", "audience"))
 _YEAR = re.compile(r"(?:19[5-9]|20[0-3])\d")
 _DIGITS = re.compile(r"\d+(?:[.,/]\d+)*")
 _NUMBER = re.compile(r".*\d")
@@ -42,7 +41,6 @@ _KINDS = {
 }
 _MOST_WISHES = 3  # words of a wish that the model did not label; more tell a story
 _LONGEST_KEYWORDS = 8  # words of an utterance that names a thing and tells no story
-_CONTINUES = re.compile(r"(?:(?:and|but|or|ok|okay|um|so|actually),? )*(?:with|without|in|same|instead)\b")
 # What says that the thing itself is another: "make it a ukulele", "wellies instead".
 _OTHER_THING = re.compile(r"\b(?:instead|i meant?|(?:make|change|switch) (?:it|that|them|this)?(?: to)?)\b")
 # What takes a wish back without a refusal: "remove logitech", "it doesn't have to be waterproof".
@@ -125,10 +123,6 @@ class FollowUp:
     def _two_before(self, index: int) -> tuple[str, ...]:
         return tuple(word.text for word in self._words[max(0, index - 2) : index])
 
-    def continues(self) -> bool:
-        """Tell whether the newest utterance cannot begin a topic, whatever it names: "with a floral print"."""
-        return _CONTINUES.match(self._text) is not None
-
     def wishes(self, spans: Iterable[FacetSpan], gone: frozenset[int], refused: Collection[int]) -> list[FacetSpan]:
         """Return spans of what the newest utterance wants and the model did not label: "she's in a 5 now".
 
@@ -186,14 +180,6 @@ class FollowUp:
             ):
                 found.append(index)
         return [i for i in found if self._words[i].text not in _LABELS or i + 1 in found]
-
-    def standing_values(self, standing: Iterable[int], spans: Iterable[FacetSpan]) -> list[FacetSpan]:
-        """Return spans of standing words that are values beyond doubt, of facets that no span has yet."""
-        said = {span.facet for span in spans if not span.refused}
-        kinds = ((_kind_of(self._words[index].text), index) for index in standing)
-        return [
-            FacetSpan(kind, i, i) for kind, i in kinds if kind in _SURE and kind in self._facets and kind not in said
-        ]
 
     def _is_out(self, word: Word, facet: str, wanted: str) -> bool:
         """Tell whether a later value of the `wanted` facet replaces a word: an unknown one may have been the brand."""

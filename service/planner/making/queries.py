@@ -99,7 +99,7 @@ class Queries:
         if self._draft.mode == "keyword" and is_alone:
             strict = self._rest(self._newest)
         elif names:
-            strict = self._kept(wanted, (*self._numbers(), *self._modifiers(names), *self._governed(), *self._standing))
+            strict = self._kept(wanted, (*self._numbers(), *self._modifiers(names), *self._standing))
         else:
             strict = " ".join(filter(None, map(self._content, range(self._first, self._newest + 1))))
         strict = strict or self._kept(wanted) or self._question.text.lower()
@@ -137,18 +137,6 @@ class Queries:
         """Tell whether a word and the next stand in one utterance, with no mark between them."""
         word, after = self._words[index : index + 2]
         return word.utterance == after.utterance and after.start - word.end == 1
-
-    def _governed(self) -> Iterator[int]:
-        """Yield what a follow-up wants a thing "with", where no span names it."""
-        words = self._words
-        own = [index for index, word in enumerate(words) if word.utterance == self._newest] if self._newest else []
-        for at in own:
-            if words[at].text == "with" and own[0] <= at < own[-1]:
-                rest = [index for index in range(at + 1, own[-1] + 1) if words[index].text not in _ARTICLES]
-                for index in rest[:2]:
-                    if index in self._named or words[index].text in UNSEARCHED:
-                        break
-                    yield index
 
     def _asked(self) -> str:
         """Return the words that a short question is about; nothing of a long one, which tells a story."""
