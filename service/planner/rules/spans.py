@@ -60,7 +60,7 @@ class _Spans:
         spans: list[FacetSpan] = []
         for utterance in range(self._newest + 1):
             now = self._of(utterance, is_first=not spans)
-            spans = self._after(spans, now, self._question.utterances[utterance].lower()) if spans else now
+            spans = self._after(spans, now)
         heads = [span for span in spans if span.facet == "type" and not span.refused]
         vertical = words().verticals.get(self._words.text(heads[-1].last)) if heads else None
         return sorted(spans, key=lambda span: span.first), vertical
@@ -191,28 +191,10 @@ class _Spans:
         is_one = (text(before[-1]), text(thing[0])) in words().joined
         return (governs and not is_named) or is_one or text(thing[-1]) in lists.SETS
 
-    def _after(self, before: list[FacetSpan], now: list[FacetSpan], text: str) -> list[FacetSpan]:
-        """Return the spans that stand after an utterance: it starts afresh, or changes what it names."""
-        lifted = {facet for facet, pattern in lists.LIFTS.items() if pattern.search(text)}
-        before = [span for span in before if span.facet not in lifted]
-        names = [span for span in now if not span.refused and span.facet in ("type", "line", "model")]
-        if self._compares and names and not any(span.part for span in now):
-            return [replace(span, part=1) for span in before] + [replace(span, part=2) for span in now]
-        if self._intent == "ask_product":
-            return now if any(span.facet == "brand" for span in now) else before
-        if names:
-            return now
-        now = [self._like_before(span, before) for span in now]
-        replaced = {span.facet for span in now if not span.refused and span.facet != "feature"}
-        spelled = self._question.spelled
-        refused = {spelled(span.indices) for span in now if span.refused}
-        kept = [span for span in before if span.facet not in replaced and spelled(span.indices) not in refused]
-        return kept + now
-
-    def _like_before(self, span: FacetSpan, before: list[FacetSpan]) -> FacetSpan:
-        """Give a lone word the facet of what it replaces: "what about 75?" after "65 inch"."""
-        is_size = span.first in self._words.numbers and any(old.facet == "size" for old in before)
-        return replace(span, facet="size") if is_size else span
+    def _after(self, before: list[FacetSpan], now: list[FacetSpan]) -> list[FacetSpan]:
+        """Return the spans that stand after an utterance: whoever names a thing starts afresh."""
+        names = any(not span.refused and span.facet in ("type", "line", "model") for span in now)
+        return now if names else before + now
 
     def _match(self, index: int) -> None:
         """Take the words of an attribute that starts here."""
