@@ -14,9 +14,7 @@ _MEASURE = re.compile(
 )
 _BREAK = re.compile(r"[.,;:?!()\[\]|]")
 _MAX_LEAD_CHARACTERS = 200
-_SIZES_OF_TWO_WORDS = ("plus", "king", "queen", "full", "twin")
-_LETTER_SIZES = frozenset(("s", "m", "l"))  # elsewhere than at the end they may be part of a name
-_SIZES = lists.SIZES - _LETTER_SIZES
+_SIZES = lists.SIZES - {"s", "m", "l"}  # which may be part of a name
 _SIZE_UNITS = lists.SIZE_UNITS - {"in", "m", "l"}
 _WORDS_OF_FACETS = (
     ("color", lists.COLORS),
@@ -50,12 +48,12 @@ class Readings:
             i for i, text in enumerate(texts) if text[0].isdigit() and _NUMBER.match(text)
         )  # or ranges
 
-    def value_at(self, index: int, *, is_follow_up: bool) -> tuple[str, int] | None:
+    def value_at(self, index: int) -> tuple[str, int] | None:
         """Return facet and last word of the count, size, color or material of several words that starts here."""
         word = self.text(index)
         if self._is_count(index):
             return "count", index + (2 if self.text(index + 1) == "of" else 1)
-        if (last := self._size_end(index, is_follow_up)) >= index:
+        if (last := self._size_end(index)) >= index:
             return "size", last
         for facet, modifiers in (("color", lists.COLOR_MODIFIERS), ("material", lists.MATERIAL_MODIFIERS)):
             if word in modifiers and self.joined(index) and self.facets[index + 1] == facet:
@@ -68,17 +66,14 @@ class Readings:
             return index + 2 in self.numbers and self.joined(index) and self.joined(index + 1)
         return index in self.numbers and after in lists.COUNT_UNITS and self.joined(index)
 
-    def _size_end(self, index: int, is_follow_up: bool) -> int:
+    def _size_end(self, index: int) -> int:
         """Return the last word of a size that starts here, or -1."""
         word, after = self.text(index), self.text(index + 1)
         if index in self.numbers and after in _SIZE_UNITS and self.joined(index):
             return index + 1
         if word == "size" and self.joined(index) and (index + 1 in self.numbers or after in lists.SIZES):
             return index + 1
-        if word in _SIZES_OF_TWO_WORDS and after == "size":
-            return index + 1
-        is_alone = word in _LETTER_SIZES and (is_follow_up or not after)
-        return index if _MEASURE.match(word) or is_alone or word in _SIZES else -1
+        return index if _MEASURE.match(word) or word in _SIZES else -1
 
     def _joins_next(self, index: int) -> bool:
         word = self._words[index]

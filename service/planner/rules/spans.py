@@ -199,17 +199,11 @@ class _Spans:
     def _match(self, index: int) -> None:
         """Take the words of an attribute that starts here."""
         facet = self._words.facets[index]
-        found = self._words.value_at(index, is_follow_up=self._newest > 0)
+        found = self._words.value_at(index)
         if found:
             self._take(found[0], index, found[1])
-        elif facet in _ATTRIBUTES and (facet not in ("feature", "origin") or not self._may_be_name(index)):
+        elif facet in _ATTRIBUTES:
             self._take(facet, index, index)
-
-    def _may_be_name(self, index: int) -> bool:
-        """Tell whether nothing follows that this word could describe: then it may be the thing's own name."""
-        after = self._words.text(index + 1)
-        describes = bool(after) and self._words.joined(index) and after not in self._skipped
-        return not describes and index > 0 and self._words.text(index) not in lists.FEATURES
 
     def _match_phrase(self, index: int) -> None:
         """Take "with pockets", "for dogs": a preposition and the one or two free words it governs."""
