@@ -11,11 +11,9 @@ from service.planner.making.several import as_price, few_parts, of_things, part_
 from service.planner.plan import MAX_PARTS, Mode, Part, Plan, Price, Rating
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.reading.conversation import Conversation, DialogueState, Refused
-from service.planner.reading.en.lists import COLORS, FUNCTION_WORDS, MATERIALS, NEGATIONS
+from service.planner.reading.en.lists import COLORS, MATERIALS, NEGATIONS
 from service.planner.reading.en.spelling import words as word_list
 from service.planner.vocabulary import DEFAULT_INTENT, NAMING_FACETS, QUESTIONS, Vocabulary
-
-_DISLIKES = frozenset(("hate", "hates", "stand", "dislike", "dislikes", "allergic", "intolerant"))
 
 
 def complete_plan(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabulary) -> Plan:
@@ -84,16 +82,11 @@ class _Products:
             for is_refused, run in groupby(
                 (index for index in span.indices if index not in gone), key=lambda index: index in refused
             ):
-                left = list(run)
-                if len(left) == len(span.indices) or not self._is_function(left):
-                    spans += _runs(replace(span, refused=(span.refused and not is_name) or is_refused), left)
+                spans += _runs(replace(span, refused=(span.refused and not is_name) or is_refused), list(run))
         spans = [span for span in spans if not self._is_empty(span)]
         turned = self._follow_up.turned(spans) if self._turns() else spans
         told = {index for refusal in self._refusals for index in refusal.words}
         return turned + (self._follow_up.wishes(turned, self._gone, told) if self._turns() else [])
-
-    def _is_function(self, indices: Iterable[int]) -> bool:
-        return FUNCTION_WORDS.issuperset(self._question.words[index].text for index in indices)
 
     def _turns(self) -> bool:
         """Tell whether the newest utterance may change what one thing is to be."""
@@ -138,18 +131,13 @@ class _Products:
         if self._allowed and all(self._is_allowed(value) for value in refusal.values):
             return True
         if self._draft.intent in QUESTIONS:
-            return self._draft.intent != "advise" or not self._is_dislike(refusal)
+            return True
         if not self._newest and not any(span.facet in NAMING_FACETS for span in self._draft.spans):
             return not any(span.refused for span in self._draft.spans)  # "sleep outdoors without bugs" tells a trouble
         values = {index for value in refusal.values for index in value}
         cue = set(refusal.words) - values
         names = [span for span in self._draft.spans if not span.refused and span.facet in (*NAMING_FACETS, "theme")]
         return any(values.intersection(span.indices) and cue.intersection(span.indices) for span in names)
-
-    def _is_dislike(self, refusal: Refused) -> bool:
-        """Tell whether words of refusal tell of the shopper even in a question: "I can't stand lavender, which…"."""
-        first = refusal.values[0][0]
-        return any(word.text in _DISLIKES for word in self._question.words[refusal.words.start : first])
 
     def _is_named(self, refusal: Refused) -> bool:
         """Tell whether the model says what is refused in a phrase; the rest of it may be wanted."""

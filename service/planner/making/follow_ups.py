@@ -27,12 +27,9 @@ _BESIDE = (
 )  # words that say nothing of a thing
 _UNITS = lists.SIZE_UNITS | lists.COUNT_UNITS | PHRASES.words("price.unit")
 _LABELS = frozenset(("size", "sizes", "sz", "age", "aged", "us", "uk"))
-_YEAR = re.compile(r"(?:19[5-9]|20[0-3])\d")
 _DIGITS = re.compile(r"\d+(?:[.,/]\d+)*")
 _NUMBER = re.compile(r".*\d")
-_ENDS = frozenset(("old", "olds"))  # "a 5 year old"
 _DECLINES = frozenset(("nah", "nope", "make", "change", "switch"))  # not what follows: "nah black", "no make it black"
-_PROPOSES = (("what", "about"), ("how", "about"))
 _KINDS = {
     "color": lists.COLORS,
     "material": lists.MATERIALS,
@@ -106,8 +103,7 @@ class FollowUp:
 
     def _turned(self, span: FacetSpan, before: set[str]) -> FacetSpan | None:
         texts = [self._words[index].text for index in span.indices]
-        is_refused = span.refused and texts[0] not in _DECLINES and self._two_before(span.first) not in _PROPOSES
-        if is_refused:
+        if span.refused and texts[0] not in _DECLINES:
             return span
         if _LEADS.issuperset(texts):
             return None
@@ -120,9 +116,6 @@ class FollowUp:
         is_other = facet in REPLACED and facet in self._facets and (facet in _KINDS or facet in before)
         return replace(span, first=first, facet=facet if is_other and first == span.last else span.facet, refused=False)
 
-    def _two_before(self, index: int) -> tuple[str, ...]:
-        return tuple(word.text for word in self._words[max(0, index - 2) : index])
-
     def wishes(self, spans: Iterable[FacetSpan], gone: frozenset[int], refused: Collection[int]) -> list[FacetSpan]:
         """Return spans of what the newest utterance wants and the model did not label: "she's in a 5 now".
 
@@ -130,7 +123,7 @@ class FollowUp:
         """
         if self.allowed() or self._lifted() or self._taken_back():
             return []  # it only takes something back
-        if lists.QUESTION_START.search(self._text) and self._two_before(self._own[0] + 2) not in _PROPOSES:
+        if lists.QUESTION_START.search(self._text):
             return []
         spans = list(spans)
         named = {index for span in spans for index in span.indices} | gone | self._taken
@@ -233,8 +226,6 @@ class FollowUp:
     def _unit(self, index: int, others: Collection[str] = ()) -> str:
         """Return the unit of a number in the singular, empty for none; what follows another number is one too."""
         text = self._words[index].text
-        if _YEAR.fullmatch(text):
-            return "year"
         attached = _DIGITS.sub("", text).strip("-\"'”’.")  # "5w30" and "5w40" are alike
         after = self._after(index)
         return attached.removesuffix("s") or (after.removesuffix("s") if after in _UNITS or after in others else "")
@@ -251,8 +242,6 @@ class FollowUp:
         after = self._after(index)
         if after and (after in _UNITS or after.removesuffix("s") == unit):
             yield index + 1
-            if self._after(index + 1) in _ENDS:
-                yield index + 2
 
 
 def _facet_of(text: str) -> str:
