@@ -6,7 +6,6 @@ is about, and whether it is about a product at all; nothing here looks at histor
 
 from typing import Final
 
-from service.planner.reading.en import indifferent
 from service.planner.reading.en.data import PHRASES
 from service.planner.reading.en.prices import PricePhrase, find_prices, merge
 from service.planner.reading.en.ratings import find_ratings
@@ -17,7 +16,7 @@ from service.planner.reading.tokens import Words
 _SORTS = tuple(f"sort.{sort}" for sort in SORTS[1:])
 _OFFERS = tuple(f"offer.{offer}" for offer in OFFERS)
 _LIFTS = ("lift.price", "lift.rating", "lift.sort")
-_CLOSED = PHRASES.trie("indifferent", "refuse", *_SORTS, *_OFFERS, *_LIFTS, "slogan", "name")
+_CLOSED = PHRASES.trie("refuse", *_SORTS, *_OFFERS, *_LIFTS, "slogan", "name")
 _APART = PHRASES.trie("price.apart")
 _TAKE_BACK = PHRASES.trie("take back", backwards=True)
 _QUOTES = PHRASES.words("quote")
@@ -134,9 +133,6 @@ class _Reading:
                 at += 1
                 continue
             text = words.texts[at]
-            if text in indifferent.ATTRIBUTES and (shrugged := indifferent.before_cue(words, at)):
-                at = self._take(*shrugged)
-                continue
             if text not in _CLOSED.starts and not text[0].isdigit():
                 at += 1
                 continue
@@ -153,9 +149,6 @@ class _Reading:
             end = at + length
             if label == "refuse":
                 end = self._refuse(at, length)
-            elif label == "indifferent":
-                shrugged = indifferent.after_cue(words, at, end)
-                end = self._take(*shrugged) if shrugged else at + 1
             elif label == "name":
                 self._names.append(words.span(at, end))
             else:
