@@ -1,11 +1,12 @@
 """Plans of some 5,000 dev questions and all cases, written to a file and compared: did a change of code change a plan?
 
     python -m benchmarks.plans --write before.jsonl        # with the model and by rule; minutes
-    python -m benchmarks.plans --write after.jsonl --texts before.jsonl
+    python -m benchmarks.plans --write after.jsonl --earlier before.jsonl
     python -m benchmarks.plans --compare before.jsonl after.jsonl
 
-The model runs in this process. What it writes follows from its prompt and grammar alone, so `--texts` takes the texts
-of an earlier file for questions whose prompt and grammar are the same, and the second run takes seconds.
+The model runs in this process. What it writes follows from its prompt and grammar alone, so `--earlier` takes the texts
+of a file for questions whose prompt and grammar are the same, and the second run takes seconds. It asks the questions
+of that file: our dev sentences are made with the planner's own reading, and may change with it.
 """
 
 import argparse
@@ -116,9 +117,10 @@ def _changed(before: Any, after: Any) -> str:
 
 
 def _write(arguments: argparse.Namespace) -> None:
-    known = {row["key"]: row["text"] for row in read_rows(arguments.texts)} if arguments.texts else {}
+    earlier = read_rows(arguments.earlier) if arguments.earlier else []
+    known = {row["key"]: row["text"] for row in earlier}
     vocabulary = Vocabulary.load(arguments.model)
-    asked = questions(arguments.data, arguments.questions)
+    asked = [(row["query"], row["history"]) for row in earlier] or questions(arguments.data, arguments.questions)
     with arguments.write.open("w", encoding="utf-8") as file:
         for row in rows(asked, vocabulary, _generator(arguments.model), known):
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
@@ -140,7 +142,7 @@ def main() -> None:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--write", type=Path, metavar="FILE", help="write the plans of this code")
     what.add_argument("--compare", type=Path, nargs=2, metavar="FILE", help="say which plans differ; 1 where some do")
-    parser.add_argument("--texts", type=Path, metavar="FILE", help="an earlier file, for its texts of the model")
+    parser.add_argument("--earlier", type=Path, metavar="FILE", help="ask its questions; its texts stand")
     parser.add_argument("--data", type=Path, default=DATA, help="folder with the dev rows")
     parser.add_argument("--model", type=Path, default=SHIPPED_MODEL, help="model folder")
     parser.add_argument("--questions", type=int, default=DEV_QUESTIONS, help="dev questions at most")

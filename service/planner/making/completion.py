@@ -82,7 +82,9 @@ class _Products:
             for is_refused, run in groupby(
                 (index for index in span.indices if index not in gone), key=lambda index: index in refused
             ):
-                spans += _runs(replace(span, refused=(span.refused and not is_name) or is_refused), list(run))
+                left = list(run)  # of "with light" the "with" alone says nothing
+                if len(left) == len(span.indices) or not self._question.is_all(left, FUNCTION_WORDS):
+                    spans += _runs(replace(span, refused=(span.refused and not is_name) or is_refused), left)
         spans = [span for span in spans if not self._is_empty(span)]
         turned = self._follow_up.turned(spans) if self._turns() else spans
         told = {index for refusal in self._refusals for index in refusal.words}
