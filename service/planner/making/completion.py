@@ -11,7 +11,7 @@ from service.planner.making.several import as_price, few_parts, of_things, part_
 from service.planner.plan import MAX_PARTS, Mode, Part, Plan, Price, Rating
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.reading.conversation import Conversation, DialogueState, Refused
-from service.planner.reading.en.lists import COLORS, MATERIALS, NEGATIONS
+from service.planner.reading.en.lists import COLORS, FUNCTION_WORDS, MATERIALS, NEGATIONS
 from service.planner.reading.en.spelling import words as word_list
 from service.planner.vocabulary import DEFAULT_INTENT, NAMING_FACETS, QUESTIONS, Vocabulary
 

@@ -58,7 +58,9 @@ class Claims:
 
     def is_size(self, first: int, high: float) -> bool:
         """Match "what size if i'm between 8 and 9"."""
-        return high <= _LARGEST_SIZE and not _SIZES.isdisjoint(self._words.texts[:first])
+        words = self._words  # "size 9 boots between 20 and 50" tells it
+        speaks = any(words.at(at) in _SIZES and not words.at(at + 1)[:1].isdigit() for at in range(first))
+        return speaks and high <= _LARGEST_SIZE
 
     def is_bare_bound(self, amount: Amount, kind: str, phrase: str, end: int) -> bool:
         """Tell whether the phrase that ends at token `end` makes a number without a currency a bound."""
