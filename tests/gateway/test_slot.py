@@ -1,0 +1,48 @@
+"""A replica's slot: how soon it is started again, and what a reload that is given up leaves behind."""
+
+import asyncio
+
+import pytest
+
+from service.gateway import slot as slot_module
+from service.gateway.request_queue import QueuedRequest
+from service.gateway.slot import MIN_BACKOFF, Slot
+from tests.fake_engines import FakeEngine, settle
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_pauses_before_restarts_grow_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    pause = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        if seconds:
+            pauses.append(seconds)
+        await pause(0)
+
+    monkeypatch.setattr(slot_module.asyncio, "sleep", sleep)
+    engine = FakeEngine()
+    slot = Slot(engine)
+    await engine.start()
+    came_back = asyncio.Event()
+    keeping = asyncio.create_task(slot.keep_alive(lambda: None, lambda _: came_back.set()))
+    await settle()
+    engine.start_failures = 12
+    engine.fail()
+    await came_back.wait()
+    keeping.cancel()
+    expected = [min(MIN_BACKOFF * 2**step, 30.0) for step in range(1, 14)]
+    assert pauses == pytest.approx(expected)
+
+
+async def test_a_reload_that_is_given_up_leaves_the_replica_in_service() -> None:
+    slot = Slot(FakeEngine())
+    await slot.engine.start()
+    slot.take(QueuedRequest(1.0, 0))
+    reloading = asyncio.create_task(slot.replace(FakeEngine(), "v2"))
+    await settle()
+    assert not slot.usable
+    reloading.cancel()
+    await asyncio.wait({reloading})
+    assert slot.usable
