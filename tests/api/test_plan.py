@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from service.api import routes
 from service.planner.plan import Plan
 from tests.api.client import talking_to
 from tests.fake_engines import FakeEngine
@@ -148,3 +149,13 @@ async def test_a_bad_request_id_is_not_carried(given: str) -> None:
     assert response.headers["x-request-id"] == response.json()["request_id"] != given
     assert len(response.headers["x-request-id"]) == 32
     assert "x-callers-request-id" not in response.headers
+
+
+async def test_an_engine_has_the_deadline_less_the_time_that_the_answer_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "REPLY_SECONDS", 1.5)
+    engine = FakeEngine()
+    async with talking_to(engine) as client:
+        await client.post("/plan", json={"query": "shoes", "deadline_ms": 2000})
+    (asked,) = engine.served
+    assert asked.deadline is not None
+    assert asked.deadline < time.monotonic() + 0.5

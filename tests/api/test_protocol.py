@@ -13,6 +13,7 @@ import uvicorn
 
 from service.__main__ import Server, bind, http_protocol
 from service.api.app import create_app, wire
+from service.api.observation import CLIENT_CLOSED_REQUEST
 from service.api.protocol import Turnstile
 from service.gateway.pool import ReplicaPool
 from service.settings import Settings
@@ -44,7 +45,9 @@ async def server(engine: FakeEngine) -> AsyncIterator[Server]:
     await pool.start()
     services = wire(pool, settings)
     protocol = http_protocol(settings, services)
-    config = uvicorn.Config(create_app(services, settings), http=protocol, lifespan="off", log_config=None)
+    config = uvicorn.Config(
+        create_app(services, settings), http=protocol, lifespan="off", log_config=None, timeout_keep_alive=3600
+    )
     server = Server(config, services)
     with bind("127.0.0.1", 0) as listener:
         serving = asyncio.create_task(server.serve(sockets=[listener]))
@@ -362,3 +365,19 @@ async def test_a_client_that_does_not_read_its_answers_is_given_up(port: int, se
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
     await until(lambda: not server.server_state.connections)
+
+
+async def test_a_client_that_leaves_with_a_request_behind_the_first_cancels_the_first(
+    port: int, engine: FakeEngine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Uvicorn tells the request that came last alone that its client is gone."""
+    engine.hold()
+    body = b'{"query": "red shoes", "deadline_ms": 2000}'
+    with caplog.at_level("INFO"):
+        async with connected(port) as [(_, writer)]:
+            writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body + GET + b"\r\n")
+            await until(lambda: bool(engine.served))
+        await until(lambda: engine.cancelled == 1)
+        await until(lambda: "POST /plan" in caplog.messages)
+    (status,) = [vars(record)["status"] for record in caplog.records if record.message == "POST /plan"]
+    assert status == CLIENT_CLOSED_REQUEST, "it was not the deadline that ended it"

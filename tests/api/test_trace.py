@@ -1,7 +1,11 @@
 import asyncio
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from service.engines.protocol import GenerationResult
+from service.gateway.pool import ReplicaPool
 from service.settings_groups import QueueSettings
 from tests.api.client import assert_problem, talking_to
 from tests.fake_engines import FakeEngine, settle, until
@@ -92,3 +96,17 @@ async def test_a_replica_that_hangs_under_a_trace_is_replaced() -> None:
         response = await client.post("/trace", json={"query": "any shoes?"})
         assert_problem(response, 503)
         await until(lambda: engine.starts > started)
+
+
+async def test_two_decodings_by_two_models_are_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reload may replace the model between them."""
+    versions = iter(("v1", "v2"))
+    generate = ReplicaPool.generate
+
+    async def reloaded(*given: Any, **more: Any) -> GenerationResult:
+        return replace(await generate(*given, **more), model_version=next(versions))
+
+    monkeypatch.setattr(ReplicaPool, "generate", reloaded)
+    async with talking_to(FakeEngine(text=" Find Type shoes Any")) as client:
+        refused = assert_problem(await client.post("/trace", json={"query": "any shoes?"}), 503)
+    assert "replaced meanwhile" in refused["detail"]

@@ -241,3 +241,30 @@ def test_every_signal_but_the_main_one_can_add_and_all_of_them_keep_from_removin
 )
 def test_percentages_round_as_auto_scaling_rounds(instances: int, percent: float, change: int) -> None:
     assert percent_change(instances, percent) == change
+
+
+def test_calm_before_a_silence_does_not_count() -> None:
+    calm_for = INF2.removal.calm_seconds
+    night = datetime(2027, 3, 3, 8, 0, tzinfo=UTC)
+    _, state = INF2.advance(INF2.initial_state(), CALM, night, calm_for - 60, 60, 60)
+    assert INF2.advance(state, CALM, night, 60, 60, 60)[0] < 60, "without the silence it would be over"
+    _, state = INF2.advance(state, None, night, 60, 60, 60)
+    assert INF2.advance(state, CALM, night, 60, 60, 60)[0] == 60
+
+
+@pytest.mark.parametrize("minimum", [3, 5, 6])
+def test_a_small_group_is_calm_only_where_one_instance_less_still_carries_it(minimum: int) -> None:
+    fleet = dev_fleet({"groups.0.minimum": minimum, "groups.0.maximum": 8})
+    law = ScalingLaw.for_group(fleet, fleet.groups[0])
+    (calm_below,) = [line for signal, line in law.removal.calm_below if signal is Signal.WORK]
+    one_less = calm_below * (minimum + 1) / minimum
+    assert one_less <= 0.81 * sizing.target_utilisation(fleet, fleet.groups[0])
+
+
+@pytest.mark.parametrize(("plans_a_second", "units"), [(111, 1), (112, 2), (1111, 10), (1112, 11)])
+def test_a_balancer_s_unit_moves_a_gigabyte_an_hour(
+    monkeypatch: pytest.MonkeyPatch, plans_a_second: int, units: int
+) -> None:
+    """A plan with its question is 2,500 bytes."""
+    monkeypatch.setattr(sizing, "fleet_rate", lambda *_: plans_a_second * PRIME_DAY.cells)
+    assert sizing.balancer_units(PRIME_DAY) == units
