@@ -51,48 +51,60 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(frozen=True)
 
     host: Annotated[str, Named(("PEAKPLAN_HOST", "HOST"))] = Field(
-        default="127.0.0.1", min_length=1, description="where to listen"
+        default="127.0.0.1", min_length=1, description="the address to listen on"
     )
-    port: Annotated[int, Named(("PEAKPLAN_PORT", "PORT"))] = Field(default=8080, ge=0, le=65535, description="0: any")
-    engine: EngineName = Field(default="torch", description="where the model runs: see service/engines/config.py")
+    port: Annotated[int, Named(("PEAKPLAN_PORT", "PORT"))] = Field(
+        default=8080, ge=0, le=65535, description="the port to listen on; 0: any free one"
+    )
+    engine: EngineName = Field(
+        default="torch", description="the engine that runs the model: torch, neuron, triton or openai"
+    )
     model_dir: Path = Field(default=SHIPPED_MODEL, description="the model to serve")
-    cache_dir: Path = Field(default_factory=_default_cache_dir, description="keeps the base weights")
-    dtype: Precision = Field(default="auto", description="auto: the fastest that this machine has")
+    cache_dir: Path = Field(default_factory=_default_cache_dir, description="where the base weights are cached")
+    dtype: Precision = Field(default="auto", description="auto: the fastest on this machine")
     kernel: KernelChoice = Field(
-        default="auto", description="forces avx512vnni, avxvnni, avx2, neon or torch; auto: the best that runs here"
+        default="auto",
+        description="avx512vnni, avxvnni, avx2, neon or torch; auto: the fastest that this processor supports",
     )
-    strategy: Strategy = Field(default="medusa", description="how to decode; the plans are the same")
+    strategy: Strategy = Field(default="medusa", description="how to decode; the plans are identical")
     draft_model_dir: Path | None = Field(
-        default=None, description="a smaller model that drafts for the strategy draft, instead of the first layers"
+        default=None, description="a smaller draft model for the strategy draft, instead of the model's first layers"
     )
     replica_python: Path | None = Field(
-        default=None, description="the interpreter of replicas' processes, where it is another than the gateway's"
+        default=None, description="the Python interpreter for replica processes, if it differs from the gateway's"
     )
-    replicas: int = Field(default=0, ge=0, le=256, description="0: as many as the cores carry")
+    replicas: int = Field(default=0, ge=0, le=256, description="0: as many as the cores can run")
     threads_per_replica: int = Field(
-        default=1, ge=1, le=64, description="for torch's kernels; ours use one (docs/decisions/0004)"
+        default=1, ge=1, le=64, description="threads for torch's kernels; our own use one (docs/decisions/0004)"
     )
     batch_size: int = Field(
-        default=1, ge=1, le=64, description="requests that a replica decodes together; on a CPU one (docs/speed.md)"
+        default=1, ge=1, le=64, description="requests that a replica decodes together; 1 on a CPU (docs/speed.md)"
     )
-    oversubscribe: bool = Field(default=False, description="allow more model threads than cores; ruins the p99")
+    oversubscribe: bool = Field(default=False, description="allow more model threads than cores, at the cost of p99")
     max_prompt_tokens: int = Field(
         default=MAX_PROMPT_TOKENS, ge=64, le=4096, description="longer prompts are planned by rule"
     )
     deadline_ms: int = Field(
-        default=DEADLINE_MS, ge=10, le=2000, description="of requests that name none: their plans are answered within"
+        default=DEADLINE_MS, ge=10, le=2000, description="deadline of requests that do not set one"
     )
-    trace_deadline_ms: int = Field(default=5000, ge=100, le=30_000, description="of the page's traces")
+    trace_deadline_ms: int = Field(default=5000, ge=100, le=30_000, description="deadline of the web page's traces")
     readiness_ttl_seconds: float = Field(
-        default=2.0, gt=0, le=60, description="how long a real inference proves readiness"
+        default=2.0, gt=0, le=60, description="how long one real inference counts as proof of readiness"
     )
     drain_seconds: float = Field(
-        default=0.0, ge=0, le=300, description="serve on after SIGTERM, not ready, for the balancer"
+        default=0.0,
+        ge=0,
+        le=300,
+        description="how long to keep serving after SIGTERM, not ready, until the load balancer stops sending",
     )
-    shutdown_seconds: int = Field(default=10, ge=3, le=300, description="then in-flight requests get this long")
-    sample_shop: bool = Field(default=True, description="search a sample catalogue on the page")
-    log_level: Literal["debug", "info", "warning", "error"] = Field(default="info", description="least that is logged")
-    log_text: bool = Field(default=False, description="let shoppers' words into the log; for debugging alone")
+    shutdown_seconds: int = Field(
+        default=10, ge=3, le=300, description="how long in-flight requests then have to finish"
+    )
+    sample_shop: bool = Field(default=True, description="let the web page search a sample catalogue")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="lowest level that is logged"
+    )
+    log_text: bool = Field(default=False, description="log shoppers' words; only for debugging")
 
     queue: QueueSettings = QueueSettings()
     cache: Annotated[CacheSettings, Prefix("CACHE_")] = CacheSettings()
@@ -104,14 +116,18 @@ class Settings(BaseSettings):
     neuron: NeuronSettings = NeuronSettings()
 
     # Telemetry
-    fleet: str = Field(default="", max_length=100, description="names the fleet, and turns on metrics on stdout")
-    cell: str = Field(default="cell-1", min_length=1, max_length=100, description="dimension of every metric")
-    group: str = Field(default="", max_length=100, description="chip family of the Auto Scaling group")
-    release: str = Field(default="", max_length=200, description="what the host was started from; dimension of metrics")
-    slo_ms: int = Field(default=300, ge=10, le=10_000, description="later answers count against the SLO")
+    fleet: str = Field(default="", max_length=100, description="the fleet's name; also turns on metrics on stdout")
+    cell: str = Field(
+        default="cell-1", min_length=1, max_length=100, description="the cell's name, a dimension of every metric"
+    )
+    group: str = Field(default="", max_length=100, description="the chip family of the Auto Scaling group")
+    release: str = Field(
+        default="", max_length=200, description="the release that the host was started from, a dimension of metrics"
+    )
+    slo_ms: int = Field(default=300, ge=10, le=10_000, description="answers slower than this count against the SLO")
     otlp_endpoint: Annotated[str, Named(("PEAKPLAN_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"))] = Field(
         default="",
-        description="an OpenTelemetry collector's HTTP address, http://host:4318; traces go there",
+        description="the OpenTelemetry collector that receives traces, such as http://host:4318",
     )
 
     @classmethod

@@ -14,28 +14,30 @@ _FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 
 class QueueSettings(BaseModel):
-    """Waiting, refusing and replacing replicas (service/gateway)."""
+    """Queueing, admission control and replacing replicas (service/gateway)."""
 
     model_config = _FROZEN
 
-    order: Order = Field(default="adaptive", description="who of those that wait goes first")
+    order: Order = Field(default="adaptive", description="which waiting request goes first")
     admission_quantile: float = Field(
         default=ADMISSION_QUANTILE,
         gt=0,
         lt=1,
-        description="wait only while this share of generations would still end in time",
+        description="let a request wait only if this share of generations would still finish in time",
     )
     hang_seconds: float = Field(
         default=HANG_SECONDS,
         gt=0,
         le=60,
-        description="what lasts longer, and 8 times longer than generations do, is a hang",
+        description="a generation that takes longer than this, and 8 times longer than usual, counts as hung",
     )
     grace_seconds: float = Field(
-        default=GRACE_SECONDS, gt=0, le=60, description="for a cancelled replica to be free again"
+        default=GRACE_SECONDS, gt=0, le=60, description="how long a cancelled replica may take to become free"
     )
-    min_replicas: int = Field(default=1, ge=1, le=256, description="with fewer up the service is not ready")
-    backlog_ms: int = Field(default=100, ge=10, le=2000, description="work of the gateway itself; beyond it is 503")
+    min_replicas: int = Field(default=1, ge=1, le=256, description="with fewer replicas up, the service is not ready")
+    backlog_ms: int = Field(
+        default=100, ge=10, le=2000, description="backlog of the gateway itself above which it answers 503"
+    )
 
 
 class CacheSettings(BaseModel):
@@ -43,13 +45,16 @@ class CacheSettings(BaseModel):
 
     model_config = _FROZEN
 
-    entries: int = Field(default=20_000, ge=0, le=10_000_000, description="0 remembers nothing")
-    seconds: float = Field(default=900.0, gt=0, le=86_400, description="how long a plan is remembered")
-    url: SecretStr | None = Field(default=None, description="redis://... of a second level that hosts share")
-    key: SecretStr = Field(
-        default=SecretStr(""), description="signs its entries: only hosts that know it can put plans there"
+    entries: int = Field(
+        default=20_000, ge=0, le=10_000_000, description="plans in the in-process cache; 0 turns it off"
     )
-    wait_ms: float = Field(default=5.0, gt=0, le=100, description="what the second level may cost a request")
+    seconds: float = Field(default=900.0, gt=0, le=86_400, description="how long a plan is cached")
+    url: SecretStr | None = Field(default=None, description="redis://... of a cache that several hosts share")
+    key: SecretStr = Field(
+        default=SecretStr(""),
+        description="signs the shared entries, so that only hosts that know the key can write plans",
+    )
+    wait_ms: float = Field(default=5.0, gt=0, le=100, description="longest wait for the shared cache per request")
 
     @field_validator("url")
     @classmethod
@@ -61,42 +66,55 @@ class CacheSettings(BaseModel):
 
 
 class AuthSettings(BaseModel):
-    """Who may ask, and how often."""
+    """API keys and rate limits."""
 
     model_config = _FROZEN
 
-    api_keys: SecretStr = Field(default=SecretStr(""), description="lines of: name, SHA-256 of a key, its rate")
+    api_keys: SecretStr = Field(default=SecretStr(""), description="lines of `name, SHA-256 of a key, its rate`")
     api_keys_file: Path | None = Field(
-        default=None, description="a file of lines `name, SHA-256 of a key, its rate`, read again when it changes"
+        default=None, description="a file of lines `name, SHA-256 of a key, its rate`, reloaded when it changes"
     )
     control_token: SecretStr = Field(
-        default=SecretStr(""), description="for POST /drain and /reload from this host; empty: signals alone"
+        default=SecretStr(""), description="allows POST /drain and /reload from this host; empty: only signals do"
     )
-    rate: float = Field(default=0.0, ge=0, le=1e6, description="requests a second a caller may send; 0: any number")
+    rate: float = Field(
+        default=0.0, ge=0, le=1e6, description="requests per second that a caller may send; 0: unlimited"
+    )
 
 
 class HttpSettings(BaseModel):
-    """What one request may be and take on its way in."""
+    """Limits on requests and connections."""
 
     model_config = _FROZEN
 
-    max_header_bytes: int = Field(default=16 * 1024, ge=1024, le=256 * 1024, description="more is a 431")
-    header_timeout_seconds: float = Field(default=10.0, gt=0, le=120, description="for a request's headers")
-    max_body_bytes: int = Field(default=16 * 1024, ge=1024, le=1024 * 1024, description="more is a 413")
-    body_timeout_seconds: float = Field(default=10.0, gt=0, le=60, description="for a request's body")
+    max_header_bytes: int = Field(
+        default=16 * 1024, ge=1024, le=256 * 1024, description="largest request headers; more gets a 431"
+    )
+    header_timeout_seconds: float = Field(
+        default=10.0, gt=0, le=120, description="time limit for receiving a request's headers"
+    )
+    max_body_bytes: int = Field(
+        default=16 * 1024, ge=1024, le=1024 * 1024, description="largest request body; more gets a 413"
+    )
+    body_timeout_seconds: float = Field(
+        default=10.0, gt=0, le=60, description="time limit for receiving a request's body"
+    )
     cors_origins: str = Field(
-        default="", description="web pages that may ask: https://shop.example, separated by commas; * is any"
+        default="", description="web origins that may call, such as https://shop.example, comma-separated; *: any"
     )
     allowed_hosts: str = Field(
         default="",
-        description="names that requests may give the host, separated by commas; empty: on a loopback address those of "
+        description="host names that requests may use, comma-separated; empty: on a loopback address those of "
         "loopback, else any",
     )
     max_memory_mb: int = Field(
-        default=1024, ge=128, le=1_000_000, description="of the gateway, without replicas; beyond it is 503"
+        default=1024,
+        ge=128,
+        le=1_000_000,
+        description="memory of the gateway, without replicas, above which it answers 503",
     )
     max_connections: int = Field(
-        default=4096, ge=16, le=100_000, description="open at once; then the one idle longest makes room"
+        default=4096, ge=16, le=100_000, description="open connections; above it the longest-idle one is closed"
     )
 
     @field_validator("cors_origins")
@@ -127,16 +145,16 @@ class HttpSettings(BaseModel):
 
 
 class OutcomeSettings(BaseModel):
-    """Plans and what came of them, kept as rows to train on (docs/own-data.md)."""
+    """Logging plans and their outcomes as training data (docs/own-data.md)."""
 
     model_config = _FROZEN
 
-    dir: Path | None = Field(default=None, description="a folder for them; without one nothing is kept")
-    text: bool = Field(default=False, description="keep the shoppers' words too; training needs them")
-    file_megabytes: int = Field(default=64, ge=1, le=4096, description="then another file begins")
-    files: int = Field(default=16, ge=1, le=1000, description="so many full ones of plans are kept, and of outcomes")
+    dir: Path | None = Field(default=None, description="the folder to log to; if empty, nothing is logged")
+    text: bool = Field(default=False, description="log the shoppers' words too, which training needs")
+    file_megabytes: int = Field(default=64, ge=1, le=4096, description="size at which a new file starts")
+    files: int = Field(default=16, ge=1, le=1000, description="full files to keep, of plans and of outcomes each")
     key: SecretStr = Field(
-        default=SecretStr(""), description="that hosts share, so that each takes outcomes of the others' plans"
+        default=SecretStr(""), description="a key that hosts share so that each accepts outcomes of the others' plans"
     )
 
     @model_validator(mode="after")

@@ -86,7 +86,7 @@ def cell_alarms(settings: FleetSettings) -> tuple[Alarm, ...]:
     paging = tuple(alarm.key for alarm in alarms if alarm.severity is Severity.PAGE)
     quiet = CompositeAlarm(
         key="quiet",
-        meaning="A deploy explains the noise: it runs, and shoppers are not hurt.",
+        meaning="A deploy is in progress and explains the noise; shoppers are not harmed.",
         severity=Severity.PART,
         runbook="page",
         all_of=("deploying",),
@@ -94,7 +94,7 @@ def cell_alarms(settings: FleetSettings) -> tuple[Alarm, ...]:
     )
     page = CompositeAlarm(
         key="page",
-        meaning="A person is needed now. The alarm that caused it is in ALARM beside it.",
+        meaning="Somebody is needed now. The alarm that caused this one is in ALARM too.",
         severity=Severity.PAGE,
         runbook="page",
         any_of=paging,
@@ -114,7 +114,7 @@ def _burn_alarms(settings: FleetSettings, slo: Slo, burn: Burn) -> Iterator[Alar
     for suffix, seconds in windows.items():
         yield MetricAlarm(
             key=f"{key}-{suffix}",
-            meaning=f"The budget of {slo.what} burned {burn.rate:.3g} times too fast over {suffix}.",
+            meaning=f"The budget for {slo.what} burned {burn.rate:.3g} times too fast over the {suffix} window.",
             readings={name: replace(reading, none_is_zero=True) for name, reading in slo.readings.items()},
             expression=percent(slo.bad, ALL, FEWEST_REQUESTS),
             line=line,
@@ -126,8 +126,8 @@ def _burn_alarms(settings: FleetSettings, slo: Slo, burn: Burn) -> Iterator[Alar
     hours, minutes = f"{burn.long_seconds // 3600} h", f"{burn.short_seconds // 60} min"
     yield CompositeAlarm(
         key=key,
-        meaning=f"At this rate {burn.budget_share:.0%} of 28 days' budget of {slo.what} goes in {hours}, and it still "
-        "burns.",
+        meaning=f"{slo.what.capitalize()} spend {burn.budget_share:.0%} of 28 days' error budget in {hours}, "
+        "and still do.",
         severity=burn.severity,
         runbook=burn.key,
         all_of=tuple(f"{key}-{suffix}" for suffix in windows),
@@ -148,7 +148,7 @@ def _capacity(settings: FleetSettings) -> Iterator[Alarm]:
     )
     yield MetricAlarm(
         key="saturation",
-        meaning="More is asked than the replicas can do, and scaling has not mended it: rules plan for the rest.",
+        meaning="The load exceeds what the replicas can do, and scaling has not caught up: rules plan the rest.",
         readings=WORK,
         expression="offered / replica_seconds",
         line=PAST_CAPACITY,
@@ -175,7 +175,7 @@ def _capacity(settings: FleetSettings) -> Iterator[Alarm]:
     group, minutes = ("AutoScalingGroupName",), math.ceil((settings.boot_seconds + LAUNCH_GRACE_SECONDS) / 60)
     yield MetricAlarm(
         key="launch-failures",
-        meaning="Instances that scaling asked for are not in service, long after they should have booted.",
+        meaning="Instances that scaling requested are not in service long after they should have booted.",
         readings={
             "wanted": Reading("GroupDesiredCapacity", group, none_is_zero=False),
             "running": Reading("GroupInServiceInstances", group, none_is_zero=False),
@@ -191,8 +191,8 @@ def _capacity(settings: FleetSettings) -> Iterator[Alarm]:
 
 def _degraded() -> Iterator[Alarm]:
     some, most = (
-        "Rules instead of the model plan for some shoppers.",
-        "Rules plan for most shoppers: the models are gone.",
+        "Some shoppers get plans by rule instead of by the model.",
+        "Most shoppers get plans by rule: the models are gone.",
     )
     for key, meaning, line, evaluation, severity in (
         ("degraded-share", some, DEGRADED_PERCENT, (60, 8, 10), Severity.TICKET),
@@ -225,7 +225,7 @@ def _neuron() -> Iterator[Alarm]:
 
     yield MetricAlarm(
         key="neuron-hardware",
-        meaning="A Neuron device lost data: an uncorrected memory error, or one that the runtime puts on hardware.",
+        meaning="A Neuron device lost data: an uncorrected memory error, or one that the runtime blames on hardware.",
         readings={
             "memory": of("hardware_ecc_events_total", "event_type", "mem_ecc_uncorrected"),
             "sram": of("hardware_ecc_events_total", "event_type", "sram_ecc_uncorrected"),
@@ -243,11 +243,11 @@ def _neuron() -> Iterator[Alarm]:
     bad = " + ".join(failed)
     yield MetricAlarm(
         key="neuron-runtime",
-        meaning="Forwards fail in the Neuron Runtime: errors, NaNs, timeouts, or a full queue.",
+        meaning="Forward passes fail in the Neuron Runtime: errors, NaNs, timeouts, or a full queue.",
         readings={**failed, "completed": status("completed")},
         expression=f"IF({bad} >= {RUNTIME_ERRORS}, 100 * ({bad}) / IF({bad} == 0, 1, {bad} + completed), 0)",
         line=RUNTIME_ERROR_PERCENT,
-        unit="% of forwards",
+        unit="% of forward passes",
         evaluation=(300, 2, 3),
         severity=Severity.TICKET,
     )
@@ -259,7 +259,7 @@ def _deploys(settings: FleetSettings) -> Iterator[Alarm]:
     counted = {name: replace(reading, none_is_zero=True) for name, reading in BY_MODEL.readings.items()}
     yield MetricAlarm(
         key="deploy-health",
-        meaning="What runs now hurts: answers are bad, rules plan, or replicas crash. A deploy that sees this stops.",
+        meaning="The running release does harm: bad answers, plans by rule, or crashing replicas. It stops a deploy.",
         readings={**counted, "restarts": Reading("ReplicaRestarts")},
         expression=f"IF({burning}, 1, 0) + IF({by_rule}, 1, 0) + IF(restarts >= {DEPLOY_RESTARTS}, 1, 0)",
         line=1,
@@ -270,7 +270,7 @@ def _deploys(settings: FleetSettings) -> Iterator[Alarm]:
     )
     yield MetricAlarm(
         key="telemetry-silent",
-        meaning="The balancer passes requests on, but the service reports none: its alarms are blind.",
+        meaning="The load balancer forwards requests, but the service reports none: its alarms are blind.",
         readings={
             "passed": Reading("RequestCount", ("LoadBalancer",)),
             **{name: replace(ANSWERS[name], none_is_zero=True) for name in ("good", "late")},
@@ -284,7 +284,7 @@ def _deploys(settings: FleetSettings) -> Iterator[Alarm]:
     )
     yield MetricAlarm(
         key="deploying",
-        meaning="A deploy of this cell is under way or bakes.",
+        meaning="A deploy of this cell is in progress or baking.",
         readings={"deploying": Reading("DeployInProgress")},
         expression="deploying",
         line=1,

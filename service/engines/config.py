@@ -32,10 +32,10 @@ class NeuronSettings(BaseModel):
     model_config = _FROZEN
 
     compiled_dir: Path | None = Field(
-        default=None, description="what `make compile` wrote of the model, for the engine neuron"
+        default=None, description="the output folder of `make compile`, for the engine neuron"
     )
     tensor_parallel: int = Field(
-        default=1, ge=1, le=32, description="NeuronCores of one replica, as it was compiled; a chip has 2"
+        default=1, ge=1, le=32, description="NeuronCores per replica, as compiled; a chip has 2"
     )
 
 
@@ -44,13 +44,15 @@ class TritonSettings(BaseModel):
 
     model_config = _FROZEN
 
-    url: str = Field(default="127.0.0.1:8001", description="host:port of the Triton server's gRPC")
-    hosts: HostedName = Field(default="torch", description="the engine that each of its replicas runs")
-    home: Path | None = Field(default=None, description="holds tritonserver; `make triton` puts one here")
-    folder: Path | None = Field(
-        default=None, description="where its model repository is written; a folder of the cache folder if not set"
+    url: str = Field(default="127.0.0.1:8001", description="host:port of the Triton server's gRPC endpoint")
+    hosts: HostedName = Field(default="torch", description="the engine that each Triton replica runs")
+    home: Path | None = Field(
+        default=None, description="the tritonserver installation; `make triton` installs one here"
     )
-    metrics_port: int = Field(default=0, ge=0, le=65535, description="its own metrics; 0: none")
+    folder: Path | None = Field(
+        default=None, description="where its model repository is written; by default a folder in the cache folder"
+    )
+    metrics_port: int = Field(default=0, ge=0, le=65535, description="port of Triton's own metrics; 0: off")
 
     @field_validator("url")
     @classmethod
@@ -67,12 +69,13 @@ class OpenAiSettings(BaseModel):
     model_config = _FROZEN
 
     url: str = Field(
-        default="http://127.0.0.1:8000/v1", description="addresses, comma-separated; replicas are spread over them"
+        default="http://127.0.0.1:8000/v1",
+        description="server addresses, comma-separated; replicas are spread over them",
     )
-    model: str = Field(default="", description="its name there; needed where a server has several")
+    model: str = Field(default="", description="the model's name on the server; required if it serves several")
     key: SecretStr = Field(default=SecretStr(""), description="sent as a bearer token")
     grammar: Literal["auto", "off"] = Field(
-        default="auto", description="auto: second tries are held to the grammar by a server that can"
+        default="auto", description="auto: a server that supports it constrains retries to the grammar"
     )
 
     @field_validator("url")

@@ -37,16 +37,16 @@ class CompileSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    chip: Chip = Field(default="inf2", description="family of the instances that will run it: the compiler's --target")
-    tensor_parallel: int = Field(default=1, ge=1, description="NeuronCores a replica spans; a chip has 2")
+    chip: Chip = Field(default="inf2", description="instance family that will run it, the compiler's --target")
+    tensor_parallel: int = Field(default=1, ge=1, description="NeuronCores that a replica spans; a chip has 2")
     max_prompt_tokens: int = Field(ge=2, description="longest prompt; NxDI's max_context_length")
     max_new_tokens: int = Field(ge=1, description="longest answer")
-    sequence_length: int = Field(default=512, ge=4, description="positions in the K/V cache; NxDI's seq_len")
+    sequence_length: int = Field(default=512, ge=4, description="positions in the KV cache; NxDI's seq_len")
     context_buckets: tuple[int, ...] = Field(
-        default=(), description="prompt lengths compiled; none: 32, 64, 128 and the longest"
+        default=(), description="prompt lengths to compile; empty: 32, 64, 128 and the longest"
     )
     batch_size: int = Field(default=1, ge=1, description="requests that a replica decodes together")
-    speculation_length: int = Field(default=0, ge=0, description="rows of a step; 0: the tree's nodes and the root")
+    speculation_length: int = Field(default=0, ge=0, description="rows per step; 0: the tree's nodes and the root")
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
 
 

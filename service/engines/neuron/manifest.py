@@ -44,7 +44,7 @@ class Manifest(BaseModel):
     base: str = Field(description="digest of the base's folder; empty for the default base, which is pinned by hash")
     chip: Chip
     sdk: str
-    packages: dict[str, str] = Field(description="version of each Neuron package that took part")
+    packages: dict[str, str] = Field(description="version of each Neuron package used")
     relocates: bool = Field(description="whether the graph writes moved keys and values back")
     arguments: dict[str, Any]
     files: dict[str, int]
