@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from service.engines.protocol import GenerationRequest, GenerationResult, Strategy
+from service.engines.protocol import GenerationRequest, GenerationResult
 from service.engines.torch.engine import TorchModel
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.vocabulary import Vocabulary
+from service.settings.choices import Strategy
 
 QUESTIONS = 100
 

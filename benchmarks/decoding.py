@@ -23,12 +23,13 @@ from benchmarks.peers.hugging_face import HuggingFaceGenerate
 from benchmarks.plot import plot_decoding
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
 from benchmarks.serving import measure_service
-from service.engines.protocol import GenerationResult, Strategy
+from service.engines.protocol import GenerationResult
 from service.engines.torch.engine import TorchModel, load
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.vocabulary import Vocabulary
 from service.settings import Settings
+from service.settings.choices import Strategy
 
 FIGURE = Path("docs/figures/decoding.json")
 WARM_UP = 5

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import torch
 
-from service.decoding.native.targets import KernelChoice
 from service.decoding.target import CausalLM
-from service.engines.config import Precision
 from service.engines.torch.forward import build_forward, kept_dtype
+from service.settings.choices import KernelChoice, Precision
 from service.weights.model_folder import ModelFolderError, load_model
 
 ROWS = (1, 4, 8, 16, 32)

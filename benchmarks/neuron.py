@@ -35,8 +35,8 @@ from service.engines.neuron.hugging_face import Unconstrained
 from service.engines.neuron.model import NeuronModel
 from service.engines.protocol import GenerationRequest
 from service.engines.torch.forward import build_forward
-from service.planner.vocabulary import SHIPPED_MODEL
 from service.settings import Settings
+from service.settings.choices import SHIPPED_MODEL
 from service.weights.checkpoint import read_weights
 from service.weights.exporting import export_model
 from service.weights.head_layouts import PEAKPLAN

@@ -31,7 +31,6 @@ import torch
 from benchmarks.decoding import quantile
 from benchmarks.machine import describe_machine
 from benchmarks.neuron_loop import requests
-from service.engines.config import EngineConfig, NeuronSettings
 from service.engines.neuron.compilation import compile_model
 from service.engines.neuron.configuration import Chip, CompileSettings, forward_shape
 from service.engines.neuron.forward import CompiledModel, ForwardShape
@@ -39,9 +38,11 @@ from service.engines.neuron.manifest import Manifest, artifact_sizes
 from service.engines.neuron.model import NeuronModel, load
 from service.engines.neuron.nxdi import NXDI, Driver
 from service.engines.neuron.packages import NeuronUnavailableError, installed_versions
-from service.engines.protocol import GenerationResult, Strategy
+from service.engines.protocol import GenerationResult
 from service.engines.torch import engine as torch_engine
 from service.settings import Settings
+from service.settings.choices import Strategy
+from service.settings.engines import EngineConfig, NeuronSettings
 from service.weights.model_folder import read_card
 
 OUTPUT = Path(__file__).parents[1] / "docs" / "figures" / "neuron_day.json"

@@ -27,8 +27,9 @@ from service.planner.making.plans import plan_by_rule, plan_from_text
 from service.planner.plan_text import PlanTextError
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
-from service.planner.vocabulary import SHIPPED_MODEL, Vocabulary
+from service.planner.vocabulary import Vocabulary
 from service.settings import Settings
+from service.settings.choices import SHIPPED_MODEL
 from training.data.behaviour_examples import examples as behaviour_examples
 from training.data.mix import dev_sets
 

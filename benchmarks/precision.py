@@ -13,9 +13,9 @@ from typing import Any
 
 from benchmarks.machine import describe_machine
 from benchmarks.quality import Asked, asked_questions, model_plans
-from service.engines.config import Precision
 from service.planner.plan import Plan
 from service.settings import Settings
+from service.settings.choices import Precision
 
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "precision.json"
 PRECISIONS: tuple[Precision, ...] = ("int8", "bfloat16", "float32")

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from service.gateway.admission import Admission
-from service.gateway.request_queue import Order, QueuedRequest
+from service.gateway.request_queue import QueuedRequest
+from service.settings.choices import Order
 
 
 class Clock:

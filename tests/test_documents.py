@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,13 @@ def test_the_walks_of_contributing_lead_to_code_that_is_there() -> None:
         code = (REPOSITORY / file).read_text(encoding="utf-8")
         for name in filter(None, names):
             assert re.search(rf"^(def|class) {name}\b", code, re.MULTILINE), f"{file} has no {name}"
+
+
+def test_the_arrows_of_contributing_are_those_that_lint_imports_holds() -> None:
+    text = " ".join((REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8").split())
+    contracts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    (service,) = [each for each in contracts["contracts"] if each.get("containers") == ["service"]]
+    first, last = service["layers"].index("api"), service["layers"].index("settings")
+    arrows = " -> ".join(service["layers"][first : last + 1])
+    assert f"`{arrows}`" in text
+    assert service["name"] == f"The service: {arrows}"

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from service.engines.config import MAX_PROMPT_TOKENS, EngineConfig
 from service.environment import OTHERS, PREFIX, problems_of, variables, warnings_of
 from service.settings import Settings
+from service.settings.choices import MAX_PROMPT_TOKENS
+from service.settings.engines import EngineConfig
 
 REPOSITORY = Path(__file__).parents[1]
 

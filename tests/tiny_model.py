@@ -14,7 +14,8 @@ from service.engines.protocol import GenerationRequest
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
-from service.planner.vocabulary import FILE_NAME, SHIPPED_MODEL, shipped_vocabulary
+from service.planner.vocabulary import FILE_NAME, shipped_vocabulary
+from service.settings.choices import SHIPPED_MODEL
 
 HIDDEN, INTERMEDIATE, LAYERS, HEADS, KV_HEADS, HEAD_DIM = 64, 128, 2, 4, 2, 16
 MEDUSA_HEADS = 3

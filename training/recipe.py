@@ -16,8 +16,9 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from service.planner.vocabulary import FILE_NAME, SHIPPED_MODEL, Vocabulary, VocabularyError, vocabulary_file
+from service.planner.vocabulary import FILE_NAME, Vocabulary, VocabularyError, vocabulary_file
 from service.settings import Settings
+from service.settings.choices import SHIPPED_MODEL
 from service.weights.base_weights import BASE_NAME, BaseWeightsError, ensure_base_weights
 from training.data.mix import Mix
 from training.early_exit import train_early_exit

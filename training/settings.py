@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 
 from service.decoding.draft_model import ChainShape
-from service.planner.vocabulary import SHIPPED_MODEL
+from service.settings.choices import SHIPPED_MODEL
 from training.data.mix import Mix, Shares, Source
 
 

@@ -18,12 +18,12 @@ from service.decoding.proposer import NO_PROPOSER
 from service.decoding.statistics import Generation
 from service.decoding.target import LlamaTarget
 from service.decoding.tree import MedusaTree
-from service.engines.config import MAX_PROMPT_TOKENS, Precision
 from service.engines.torch.forward import build_forward, kept_dtype
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.planner.vocabulary import Vocabulary
+from service.settings.choices import MAX_PROMPT_TOKENS, Precision
 from service.weights.model_folder import load_model
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from benchmarks.machine import kernel_in_use
 from benchmarks.peers.comparison import Answered, Asked
-from service.engines.protocol import GenerationRequest, Strategy
+from service.engines.protocol import GenerationRequest
 from service.engines.torch.engine import TorchModel
 from service.engines.torch.forward import build_forward, kept_dtype
 from service.planner.grammar import plan_grammar
@@ -19,6 +19,7 @@ from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.planner.vocabulary import Vocabulary
 from service.settings import Settings
+from service.settings.choices import Strategy
 from service.weights.model_folder import load_model
 
 PREFIX = 24  # cached positions, as in worker.py

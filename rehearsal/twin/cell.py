@@ -18,6 +18,7 @@ from infra.fleet.policies import PERIOD_SECONDS
 from rehearsal.twin.native import library
 from service.api.routes import REPLY_SECONDS
 from service.gateway import admission, load_shedder, request_queue, service_times
+from service.settings.choices import ADMISSION_QUANTILE
 
 Array = np.ndarray[Any, np.dtype[Any]]
 BINS, BINS_PER_SECOND = 4096, 4000  # as in cell.h
@@ -84,7 +85,7 @@ SOURCES = {
 def rules(refit_every: int = REFIT_EVERY) -> library.Rules:
     """Return the gateway's constants, from its own modules."""
     return library.Rules(
-        quantile=admission.QUANTILE,
+        quantile=ADMISSION_QUANTILE,
         first_expectation=admission.FIRST_EXPECTATION,
         hopeless=admission._HOPELESS,
         hopeless_under_pressure=admission._HOPELESS_UNDER_PRESSURE,

@@ -43,7 +43,7 @@ from service.planner.reading.conversation import Conversation
 from service.planner.redis_plan_cache import RedisPlanCache
 from service.planner.vocabulary import Vocabulary, VocabularyError
 from service.settings import Settings
-from service.settings_groups import CacheSettings, OutcomeSettings
+from service.settings.groups import CacheSettings, OutcomeSettings
 from service.telemetry.emf import EmfCollector
 from service.telemetry.metrics import Metrics, Reading
 from service.telemetry.traces import make_tracer

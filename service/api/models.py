@@ -6,10 +6,10 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, field_validator
 
 from service.engines.protocol import DegradedReason, GenerationResult, TraceStep
-from service.gateway.admission import DEADLINE_MS
 from service.planner.plan import Plan
 from service.planner.planner import Planned
 from service.planner.question import MAX_HISTORY_WORDS, Question, clean
+from service.settings.choices import DEADLINE_MS
 
 MAX_TEXT_CHARACTERS = 512
 MAX_HISTORY = 8

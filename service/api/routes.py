@@ -16,13 +16,14 @@ from service.api.observation import CLIENT_CLOSED_REQUEST, PLAN_PATH
 from service.api.problems import problem_response
 from service.api.services import Services, Use, problems
 from service.api.shop import ShopRequest
-from service.engines.protocol import EngineError, RequestRefusedError, Strategy
+from service.engines.protocol import EngineError, RequestRefusedError
 from service.gateway.request_queue import CapacityError
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import Planned, Planner
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.vocabulary import Vocabulary
+from service.settings.choices import Strategy
 from service.telemetry.logs import error_location
 
 logger = logging.getLogger(__name__)

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from service.engines.config import EngineConfig
 from service.engines.protocol import Engine, EngineUnavailableError
 from service.engines.version import folder_version
 from service.engines.worker.messages import ModelSource
+from service.settings.engines import EngineConfig
 
 _LOADERS = {"torch": "service.engines.torch.engine:load", "neuron": "service.engines.neuron.model:load"}
 

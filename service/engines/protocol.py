@@ -1,17 +1,16 @@
 """The interface of every engine: one request in, one result out. Plain picklable data; imports no model library."""
 
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
 from service.decoding.statistics import StopReason, TraceNode, TraceStep
+from service.settings.choices import Strategy
 from service.telemetry.names import DegradedReason
 
 __all__ = [
     "DegradedReason", "Engine", "EngineError", "EngineUnavailableError", "GenerationRequest", "GenerationResult",
     "RequestRefusedError", "StopReason", "Strategy", "TraceNode", "TraceStep",
 ]  # fmt: skip
-
-Strategy = Literal["medusa", "autoregressive", "draft"]
 
 
 class EngineError(Exception):

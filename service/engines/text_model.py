@@ -21,9 +21,10 @@ from service.decoding.prefill_head import PrefillHead
 from service.decoding.proposer import Proposer
 from service.decoding.target import Target
 from service.decoding.tree import MedusaTree
-from service.engines.protocol import GenerationRequest, GenerationResult, PromptTooLongError, Strategy
+from service.engines.protocol import GenerationRequest, GenerationResult, PromptTooLongError
 from service.engines.results import generation_result, request_constraint, trace_texts
 from service.engines.side_thread import SideThread
+from service.settings.choices import Strategy
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,10 @@ from collections import Counter
 from collections.abc import Callable
 
 from service.engines.protocol import DegradedReason
-from service.gateway.request_queue import CapacityError, Order, QueuedRequest, RequestQueue
+from service.gateway.request_queue import CapacityError, QueuedRequest, RequestQueue
 from service.gateway.service_times import ServiceTimes
+from service.settings.choices import ADMISSION_QUANTILE, Order
 
-QUANTILE = 0.7
-DEADLINE_MS = 300  # for requests without a deadline, where the settings have none either
 FIRST_EXPECTATION = 0.15  # seconds; used until the first generation ends
 _HOPELESS = 0.05  # an idle replica is used at once where at least this share of generations would end in time,
 _HOPELESS_UNDER_PRESSURE = 0.2  # or this share while another request, which may fit better, is expected soon
@@ -66,7 +65,10 @@ class Admission:
     """Decides about requests; its caller starts, wakes and refuses them accordingly."""
 
     def __init__(
-        self, order: Order = "adaptive", quantile: float = QUANTILE, clock: Callable[[], float] = time.monotonic
+        self,
+        order: Order = "adaptive",
+        quantile: float = ADMISSION_QUANTILE,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Let a request wait only while the share `quantile` of generations would finish before its deadline."""
         self.times = ServiceTimes(clock)  # for all replicas

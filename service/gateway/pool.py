@@ -20,18 +20,17 @@ from service.engines.protocol import (
     GenerationRequest,
     GenerationResult,
 )
-from service.gateway.admission import QUANTILE, Admission
+from service.gateway.admission import Admission
 from service.gateway.dispatcher import Dispatcher
-from service.gateway.request_queue import CapacityError, Order
+from service.gateway.request_queue import CapacityError
 from service.gateway.slot import GenerationTask, Slot
+from service.settings.choices import ADMISSION_QUANTILE, HANG_SECONDS, Order
 
 __all__ = ["CapacityError", "ReplicaPool"]
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-ADMISSION_QUANTILE = QUANTILE
-HANG_SECONDS = 1.0
 _HANG_FACTOR = 8  # times nearly all generations' duration; a busy machine slows all of them
 _HANG_KNOWN = 20  # generations before which only a cancellation without an answer counts as a hang
 _WARM_UP_SECONDS = 10.0  # for one generation

@@ -8,11 +8,10 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from service.engines.protocol import DegradedReason, EngineError
-
-Order = Literal["oldest", "newest", "adaptive"]
+from service.settings.choices import Order
 
 _OVERLOAD_SECONDS = 1.0  # after a refusal, during which the adaptive order still serves the newest first
 

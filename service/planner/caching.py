@@ -10,13 +10,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Generic, TypeVar, get_args
 
-from service.engines.protocol import EngineError, Strategy
+from service.engines.protocol import EngineError
 from service.planner.making.plans import plan_from_text
 from service.planner.plan_cache import CachedPlanText, PlanCache, SharedPlanCache
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import Planned, Planner
 from service.planner.prompt import PlanTask
 from service.planner.vocabulary import Vocabulary
+from service.settings.choices import Strategy
 
 T = TypeVar("T")
 

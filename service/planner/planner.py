@@ -9,14 +9,7 @@ import logging
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
-from service.engines.protocol import (
-    DegradedReason,
-    EngineError,
-    GenerationRequest,
-    GenerationResult,
-    StopReason,
-    Strategy,
-)
+from service.engines.protocol import DegradedReason, EngineError, GenerationRequest, GenerationResult, StopReason
 from service.planner.making.plans import plan_by_rule, plan_from_draft
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanDraft, PlanTextError, parse
@@ -24,6 +17,7 @@ from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.reading.en.spelling import words
 from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
+from service.settings.choices import Strategy
 from service.telemetry.logs import error_location
 
 logger = logging.getLogger(__name__)

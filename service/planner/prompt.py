@@ -7,11 +7,12 @@ time. It has one line for each utterance, lower-cased, oldest first; the plan te
 import hashlib
 from functools import cached_property
 
-from service.engines.protocol import GenerationRequest, Strategy
+from service.engines.protocol import GenerationRequest
 from service.planner.grammar import plan_grammar
 from service.planner.question import Question
 from service.planner.reading.conversation import Conversation
 from service.planner.vocabulary import Vocabulary
+from service.settings.choices import Strategy
 
 _KEY_BYTES = 20
 # Short and long questions, with one fact or many, about orders and products: a replica generates their plans before its

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from service.planner.plan import Mode
+from service.settings.choices import SHIPPED_MODEL
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 FILE_NAME = "vocabulary.json"
-SHIPPED_MODEL = Path(__file__).parents[2] / "models" / "qp-smollm2-135m"
 NO_VERTICAL_WORD = "Any"
 FOREIGN_WORD = "Foreign"  # in place of a vertical: the question is in a language that the model does not read
 PART_WORD = "And"  # one of several things begins

@@ -8,8 +8,9 @@ from pathlib import Path
 from pydantic import ValidationError
 from tokenizers import Tokenizer
 
-from service.planner.vocabulary import FILE_NAME, SHIPPED_MODEL, Vocabulary, VocabularyError, vocabulary_file
+from service.planner.vocabulary import FILE_NAME, Vocabulary, VocabularyError, vocabulary_file
 from service.settings import Settings
+from service.settings.choices import SHIPPED_MODEL
 from service.weights.base_weights import BaseWeightsError
 from service.weights.exporting import export_model
 from service.weights.head_layouts import LAYOUTS, PEAKPLAN

@@ -13,7 +13,7 @@ from service.api.app import create_app, wire
 from service.gateway.load_shedder import LoadShedder
 from service.gateway.pool import ReplicaPool
 from service.settings import Settings
-from service.settings_groups import AuthSettings, QueueSettings
+from service.settings.groups import AuthSettings, QueueSettings
 from tests.api.client import assert_problem, talking_to
 from tests.fake_engines import FakeEngine
 

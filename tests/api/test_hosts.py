@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from service.settings_groups import HttpSettings
+from service.settings.groups import HttpSettings
 from tests.api.client import assert_problem, talking_to
 
 pytestmark = pytest.mark.anyio

@@ -15,7 +15,7 @@ from service.planner.planner import Planned
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
-from service.settings_groups import AuthSettings, OutcomeSettings
+from service.settings.groups import AuthSettings, OutcomeSettings
 from tests.api.client import assert_problem, talking_to
 from tests.fake_engines import FakeEngine
 from training.data.outcomes import convert

@@ -17,7 +17,7 @@ from service.api.observation import CLIENT_CLOSED_REQUEST
 from service.api.protocol import Turnstile
 from service.gateway.pool import ReplicaPool
 from service.settings import Settings
-from service.settings_groups import HttpSettings
+from service.settings.groups import HttpSettings
 from tests.fake_engines import FakeEngine, until
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ import pytest
 
 from service.engines.protocol import GenerationResult
 from service.gateway.pool import ReplicaPool
-from service.settings_groups import QueueSettings
+from service.settings.groups import QueueSettings
 from tests.api.client import assert_problem, talking_to
 from tests.fake_engines import FakeEngine, settle, until
 

@@ -7,11 +7,11 @@ import pytest
 
 from benchmarks.breakdown import measure_breakdown
 from benchmarks.decoding import Series, compare, interleave, quantile
-from service.engines.config import EngineConfig
 from service.engines.protocol import GenerationResult
 from service.engines.torch.engine import load
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
+from service.settings.engines import EngineConfig
 
 
 def _result(*tokens: int, forwards: int) -> GenerationResult:

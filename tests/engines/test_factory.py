@@ -8,12 +8,12 @@ import pytest
 from pydantic import SecretStr
 
 from service.api.app import replica_engine, replica_pool, settings_source
-from service.engines.config import OpenAiSettings
 from service.engines.factory import as_json, model_source, source_from_json
 from service.engines.protocol import EngineUnavailableError
 from service.engines.triton.engine import TritonEngine
 from service.engines.worker.replica import ReplicaEngine
 from service.settings import Settings
+from service.settings.engines import OpenAiSettings
 
 
 def test_the_engine_is_chosen_by_name() -> None:

@@ -3,7 +3,8 @@ import math
 import pytest
 
 from rehearsal.simulated_gateway import Clock
-from service.gateway.request_queue import Order, QueuedRequest, RequestQueue
+from service.gateway.request_queue import QueuedRequest, RequestQueue
+from service.settings.choices import Order
 
 LONG = 60.0
 

@@ -12,8 +12,9 @@ from tokenizers import Tokenizer
 from service.planner.grammar import plan_grammar
 from service.planner.plan_text import PlanDraft, parse, render
 from service.planner.question import Question
-from service.planner.vocabulary import FILE_NAME, SHIPPED_MODEL, Vocabulary, VocabularyError, shipped_vocabulary
+from service.planner.vocabulary import FILE_NAME, Vocabulary, VocabularyError, shipped_vocabulary
 from service.settings import Settings
+from service.settings.choices import SHIPPED_MODEL
 from service.weights.base_weights import BaseWeightsError, ensure_base_weights
 from tests.planner.walks import byte_tokenizer
 

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from service.engines.config import EngineConfig
 from service.engines.protocol import GenerationRequest
 from service.engines.torch.engine import load
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
+from service.settings.engines import EngineConfig
 from tests.tiny_model import write_tiny_model
 from tests.training.tiny_data import write_data
 from training.heads import train_heads

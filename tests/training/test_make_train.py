@@ -15,7 +15,6 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from service.engines.config import EngineConfig
 from service.engines.protocol import GenerationRequest
 from service.engines.torch.engine import load
 from service.planner.grammar import plan_grammar
@@ -23,6 +22,7 @@ from service.planner.plan_text import parse
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.planner.vocabulary import Vocabulary
+from service.settings.engines import EngineConfig
 from service.weights.base_weights import BASE_NAME, LAYOUT_VERSION, WHEEL_SHA256
 from tests.training.tiny_data import write_base, write_data
 from training.export import sha256

@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from service.engines.config import EngineConfig
 from service.engines.torch.engine import load
+from service.settings.engines import EngineConfig
 from service.weights.__main__ import FORMATS, main
 from service.weights.head_layouts import read_heads
 from service.weights.importing import import_model

@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from service.engines.config import EngineConfig
-from service.engines.protocol import Strategy
 from service.engines.torch.engine import TorchModel, load
 from service.planner.vocabulary import shipped_vocabulary
+from service.settings.choices import Strategy
+from service.settings.engines import EngineConfig
 from service.weights.__main__ import main
 from service.weights.head_layouts import LAYOUTS, read_heads, write_heads
 from service.weights.head_weights import LayoutError

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file, save_file
 
-from service.engines.config import EngineConfig
 from service.engines.torch import engine
 from service.engines.torch.forward import seal_folder
 from service.settings import Settings
+from service.settings.engines import EngineConfig
 from service.weights import base_weights
 from service.weights.base_weights import BaseWeightsError, ensure_base_weights
 from service.weights.model_folder import ModelFolderError

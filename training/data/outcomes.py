@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from service.api.outcome_log import MOST_OUTCOMES
-from service.planner.vocabulary import SHIPPED_MODEL, Vocabulary, VocabularyError
+from service.planner.vocabulary import Vocabulary, VocabularyError
+from service.settings.choices import SHIPPED_MODEL
 from training.data.own_rows import OwnRow, RowsError, own_example
 
 Record = dict[str, Any]

@@ -19,7 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from service.decoding.native.targets import CPU_INFO, KernelChoice, KernelName, Target, instructions, targets_of_system
+from service.decoding.native.targets import CPU_INFO, KernelName, Target, instructions, targets_of_system
+from service.settings.choices import KernelChoice
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,6 @@ from typing import Literal
 KernelName = Literal["avx512vnni", "avxvnni", "avx2", "neon"]
 # auto   the best that this processor runs, and torch's kernels where there is none
 # torch  none of our kernels
-KernelChoice = Literal["auto", "avx512vnni", "avxvnni", "avx2", "neon", "torch"]
 
 CPU_INFO = Path("/proc/cpuinfo")
 

@@ -21,15 +21,16 @@ from service.decoding.native_products import NativeLinear, NativeLmHead
 from service.decoding.proposer import NO_PROPOSER, Proposer
 from service.decoding.target import Target
 from service.decoding.tree import MedusaTree
-from service.engines.config import EngineConfig
 from service.engines.neuron.configuration import forward_shape
 from service.engines.neuron.cores import VISIBLE_CORES, core_count, neuron_cores
 from service.engines.neuron.forward import CompiledTarget
 from service.engines.neuron.manifest import HOST_WEIGHTS, TOKENIZER, Manifest, check_manifest
 from service.engines.neuron.nxdi import NXDI, Driver
 from service.engines.neuron.packages import installed_versions
-from service.engines.protocol import GenerationRequest, RequestRefusedError, Strategy
+from service.engines.protocol import GenerationRequest, RequestRefusedError
 from service.engines.text_model import Drafting, TextModel
+from service.settings.choices import Strategy
+from service.settings.engines import EngineConfig
 from service.weights.checkpoint import EMBEDDING, LM_HEAD
 from service.weights.model_folder import ModelCard, load_drafting, load_heads, load_prefill_head, read_card
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from service.decoding.constraint import GrammarConstraint, GrammarError
-from service.engines.config import EngineConfig
 from service.engines.openai.capabilities import Capabilities, find_capabilities
 from service.engines.openai.client import CompletionsClient, ServerError, ServerGoneError
 from service.engines.openai.following import TextFollower
@@ -26,6 +25,7 @@ from service.engines.protocol import (
     StopReason,
 )
 from service.engines.results import request_constraint
+from service.settings.engines import EngineConfig
 from service.weights.base_weights import BaseWeightsError
 from service.weights.model_card import ModelFolderError
 

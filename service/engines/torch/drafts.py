@@ -6,8 +6,8 @@ from pathlib import Path
 from service.decoding.draft_model import ChainShape, DraftModel, SmallerModel
 from service.decoding.early_exit import EarlyExitModel
 from service.decoding.target import CausalLM
-from service.engines.config import EngineConfig
 from service.engines.torch.forward import build_forward, kept_dtype
+from service.settings.engines import EngineConfig
 from service.weights.model_folder import LoadedModel, ModelFolderError, load_early_exit, load_model
 
 

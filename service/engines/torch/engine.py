@@ -9,11 +9,12 @@ from service.decoding.interruption import Interruption
 from service.decoding.proposer import MOST_DRAFTED_NODES, NO_PROPOSER, Proposer
 from service.decoding.target import CausalLM, LlamaTarget, Target
 from service.decoding.tree import MedusaTree
-from service.engines.config import EngineConfig
-from service.engines.protocol import GenerationRequest, RequestRefusedError, Strategy
+from service.engines.protocol import GenerationRequest, RequestRefusedError
 from service.engines.text_model import Drafting, TextModel
 from service.engines.torch.drafts import early_exit_model, smaller_model
 from service.engines.torch.forward import build_forward, kept_dtype
+from service.settings.choices import Strategy
+from service.settings.engines import EngineConfig
 from service.weights.model_folder import LoadedModel, ModelFolderError, load_model
 from service.weights.seal import check_answer, read_seal
 

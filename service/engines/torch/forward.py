@@ -8,10 +8,9 @@ import torch
 from service.decoding.linear import has_packed_kernels
 from service.decoding.llama import Llama
 from service.decoding.native.library import NativeUnavailableError, load_kernels
-from service.decoding.native.targets import KernelChoice
 from service.decoding.native_llama import NativeLlama
 from service.decoding.target import CausalLM
-from service.engines.config import Precision
+from service.settings.choices import KernelChoice, Precision
 from service.weights.model_folder import LoadedModel, ModelFolderError, load_model
 from service.weights.seal import SEAL, Seal, answer_of, digests
 

@@ -17,12 +17,12 @@ from service.engines.protocol import (
     GenerationRequest,
     GenerationResult,
     RequestRefusedError,
-    Strategy,
 )
 from service.engines.triton.client import ModelFailedError, TritonModel
 from service.engines.triton.repository import model_name
 from service.engines.triton.stub import StubWatch
 from service.engines.triton.wire import ProcessName, ReplicaInfo
+from service.settings.choices import Strategy
 
 logger = logging.getLogger(__name__)
 

@@ -18,8 +18,8 @@ from service.engines.neuron.configuration import Chip, CompileSettings, MedusaSh
 from service.engines.neuron.hugging_face import MedusaGenerator, Unconstrained
 from service.engines.neuron.nxdi import Nxdi
 from service.engines.neuron.relocation import KNOWN_SOURCES
-from service.planner.vocabulary import SHIPPED_MODEL
 from service.settings import Settings
+from service.settings.choices import SHIPPED_MODEL
 
 pytestmark = [
     pytest.mark.skipif(bool(nxdi_on_cpu.why_not()), reason=nxdi_on_cpu.why_not()),

@@ -6,9 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from service.api.app import replica_engine, settings_source
-from service.engines.config import NeuronSettings, TritonSettings
 from service.engines.protocol import EngineUnavailableError
 from service.settings import Settings
+from service.settings.engines import NeuronSettings, TritonSettings
 
 
 def settings(tmp_path: Path, model_dir: Path) -> Settings:

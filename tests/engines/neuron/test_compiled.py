@@ -13,7 +13,6 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-from service.engines.config import EngineConfig, NeuronSettings
 from service.engines.neuron import __main__ as command
 from service.engines.neuron.compilation import compile_model
 from service.engines.neuron.configuration import CompileSettings, ConfigurationError, chain, forward_shape
@@ -21,6 +20,7 @@ from service.engines.neuron.cores import VISIBLE_CORES, core_count
 from service.engines.neuron.manifest import FILE, Manifest, ManifestError, check_manifest
 from service.engines.neuron.model import NeuronModel, load
 from service.engines.protocol import GenerationRequest, RequestRefusedError
+from service.settings.engines import EngineConfig, NeuronSettings
 from tests.engines.neuron.fake_compiled import FakeCompiled
 from tests.tiny_model import HIDDEN, MEDUSA_HEADS, MODEL_ID, TREE
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from service.engines.config import EngineConfig, NeuronSettings
 from service.engines.neuron.cores import VISIBLE_CORES
 from service.engines.neuron.forward import CompiledModel
 from service.engines.neuron.model import NeuronModel, load
 from service.engines.protocol import GenerationRequest
 from service.engines.worker.messages import ModelSource
 from service.engines.worker.replica import ReplicaEngine
+from service.settings.engines import EngineConfig, NeuronSettings
 from tests.engines.neuron.test_compiled import ANY_TEXT, PACKAGES, FakeDriver, compiled
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
-from service.engines.config import EngineConfig, OpenAiSettings
 from service.engines.openai.engine import OpenAiEngine
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, RequestRefusedError
 from service.gateway.pool import ReplicaPool
@@ -21,6 +20,7 @@ from service.planner.planner import Planner
 from service.planner.prompt import PlanTask, render_prompt
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
+from service.settings.engines import EngineConfig, OpenAiSettings
 from tests.engines.openai import fake_completions as fakes
 from tests.engines.openai.fake_completions import ILLEGAL, LEGAL, FakeCompletions, running
 from tests.tiny_model import BOS, MODEL_ID, write_tiny_model

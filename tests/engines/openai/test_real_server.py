@@ -18,7 +18,6 @@ from urllib.request import urlopen
 
 import pytest
 
-from service.engines.config import EngineConfig, OpenAiSettings
 from service.engines.openai.engine import OpenAiEngine
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, RequestRefusedError
 from service.engines.torch.engine import TorchModel, load
@@ -31,6 +30,7 @@ from service.planner.prompt import PlanTask, render_prompt
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
+from service.settings.engines import EngineConfig, OpenAiSettings
 from service.weights.exporting import export_model
 from service.weights.head_layouts import LAYOUTS
 

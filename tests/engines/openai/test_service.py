@@ -8,9 +8,9 @@ from pydantic import SecretStr, ValidationError
 from tokenizers import Tokenizer
 
 from service.api.app import create_app, replica_pool, wire
-from service.engines.config import OpenAiSettings
 from service.settings import Settings
-from service.settings_groups import CacheSettings
+from service.settings.engines import OpenAiSettings
+from service.settings.groups import CacheSettings
 from tests.engines.openai.fake_completions import ILLEGAL, LEGAL, FakeCompletions, running
 from tests.tiny_model import MODEL_ID, write_tiny_model
 

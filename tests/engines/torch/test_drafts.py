@@ -8,12 +8,12 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from service.engines.config import EngineConfig
 from service.engines.protocol import RequestRefusedError
 from service.engines.torch.engine import TorchModel, load
 from service.planner.plan_text import parse
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
+from service.settings.engines import EngineConfig
 from service.weights.model_folder import ModelFolderError
 from tests.tiny_model import HIDDEN, QUESTIONS, plan_request, write_tiny_model
 

@@ -6,12 +6,12 @@ import torch
 from safetensors.torch import save_file
 
 from service.decoding.prefill_head import MOST_POSITIONS
-from service.engines.config import EngineConfig
 from service.engines.protocol import GenerationRequest, RequestRefusedError
 from service.engines.torch.engine import TorchModel, load
 from service.planner.plan_text import parse
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
+from service.settings.engines import EngineConfig
 from service.weights.model_folder import ModelFolderError
 from tests.tiny_model import HIDDEN, MAX_TOKENS, MODEL_ID, QUESTIONS, plan_request, write_tiny_model
 

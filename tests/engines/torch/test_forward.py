@@ -8,10 +8,10 @@ from typing import cast
 import pytest
 
 from service.decoding.native.library import NativeUnavailableError
-from service.decoding.native.targets import KernelChoice, targets_here
-from service.engines.config import Precision
+from service.decoding.native.targets import targets_here
 from service.engines.torch import forward
 from service.engines.torch.forward import build_forward
+from service.settings.choices import KernelChoice, Precision
 from service.weights.model_folder import LoadedModel, ModelFolderError
 from tests.decoding.decode import NARROW
 from tests.decoding.tiny import random_weights

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
-from service.engines.config import EngineConfig
 from service.engines.factory import as_json
-from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError, Strategy
+from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError
 from service.engines.torch.engine import load
 from service.engines.triton.engine import TritonEngine
 from service.planner.grammar import plan_grammar
@@ -18,6 +17,8 @@ from service.planner.prompt import render_prompt
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
+from service.settings.choices import Strategy
+from service.settings.engines import EngineConfig
 from tests.triton_server import TritonServer, needs_triton, triton_server
 
 pytestmark = [pytest.mark.slow, needs_triton]

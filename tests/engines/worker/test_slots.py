@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from service.engines.config import EngineConfig
 from service.engines.protocol import EngineUnavailableError, RequestRefusedError
 from service.engines.torch.engine import load
 from service.engines.worker.fork_server import can_fork
 from service.engines.worker.messages import ModelSource
 from service.engines.worker.replica import ReplicaEngine
 from service.engines.worker.spawn import replicas_of
+from service.settings.engines import EngineConfig
 from tests.tiny_model import QUESTIONS, plan_request
 
 pytestmark = [

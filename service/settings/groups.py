@@ -1,4 +1,4 @@
-"""The groups of service/settings.py that belong to no engine: queue, cache, callers, HTTP, outcomes."""
+"""The groups of settings that belong to no engine: queue, cache, callers, HTTP, outcomes."""
 
 import re
 from pathlib import Path
@@ -6,9 +6,7 @@ from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from service.engines.config import GRACE_SECONDS
-from service.gateway.pool import ADMISSION_QUANTILE, HANG_SECONDS
-from service.gateway.request_queue import Order
+from service.settings.choices import ADMISSION_QUANTILE, GRACE_SECONDS, HANG_SECONDS, Order
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
 

@@ -11,22 +11,19 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from service.decoding.native.targets import KernelChoice
-from service.engines.config import (
+from service.environment import FlatEnvironment, Named, Prefix
+from service.settings.choices import (
+    DEADLINE_MS,
     MAX_PROMPT_TOKENS,
-    EngineConfig,
+    SHIPPED_MODEL,
     EngineName,
     HostedName,
-    NeuronSettings,
-    OpenAiSettings,
+    KernelChoice,
     Precision,
-    TritonSettings,
+    Strategy,
 )
-from service.engines.protocol import Strategy
-from service.environment import FlatEnvironment, Named, Prefix
-from service.gateway.admission import DEADLINE_MS
-from service.planner.vocabulary import SHIPPED_MODEL
-from service.settings_groups import AuthSettings, CacheSettings, HttpSettings, OutcomeSettings, QueueSettings
+from service.settings.engines import EngineConfig, NeuronSettings, OpenAiSettings, TritonSettings
+from service.settings.groups import AuthSettings, CacheSettings, HttpSettings, OutcomeSettings, QueueSettings
 
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 

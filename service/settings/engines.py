@@ -5,24 +5,16 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
-from service.decoding.native.targets import KernelChoice
-from service.engines.protocol import Strategy
+from service.settings.choices import (
+    GRACE_SECONDS,
+    MAX_PROMPT_TOKENS,
+    EngineName,
+    HostedName,
+    KernelChoice,
+    Precision,
+    Strategy,
+)
 
-# torch    a process for each replica, on this machine's CPU
-# neuron   a process for each replica, on its own NeuronCores: runs what `make compile` compiled of the model
-# triton   a Triton server on this machine that hosts the replicas, each running one of the `HostedName`s
-# openai   servers with OpenAI's completions interface, such as vLLM, that run the model folder's export
-EngineName = Literal["torch", "neuron", "triton", "openai"]
-HostedName = Literal["torch", "neuron"]
-
-# auto      int8 where our kernels run, else bfloat16 where the CPU multiplies it fast, else float32
-# int8      our own kernels (`forward_ms` in docs/figures/decoding.json has what each takes)
-# bfloat16  torch kernels
-# float32   torch kernels; the reference
-Precision = Literal["auto", "int8", "bfloat16", "float32"]
-
-MAX_PROMPT_TOKENS = 384
-GRACE_SECONDS = 1.0
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 

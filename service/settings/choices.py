@@ -1,0 +1,28 @@
+"""What settings may choose from, and the defaults that other modules share. It imports nothing of the service."""
+
+from pathlib import Path
+from typing import Literal
+
+# torch    a process for each replica, on this machine's CPU
+# neuron   a process for each replica, on its own NeuronCores: runs what `make compile` compiled of the model
+# triton   a Triton server on this machine that hosts the replicas, each running one of the `HostedName`s
+# openai   servers with OpenAI's completions interface, such as vLLM, that run the model folder's export
+EngineName = Literal["torch", "neuron", "triton", "openai"]
+HostedName = Literal["torch", "neuron"]
+
+# auto      int8 where our kernels run, else bfloat16 where the CPU multiplies it fast, else float32
+# int8      our own kernels (`forward_ms` in docs/figures/decoding.json has what each takes)
+# bfloat16  torch kernels
+# float32   torch kernels; the reference
+Precision = Literal["auto", "int8", "bfloat16", "float32"]
+KernelChoice = Literal["auto", "avx512vnni", "avxvnni", "avx2", "neon", "torch"]
+
+Strategy = Literal["medusa", "autoregressive", "draft"]
+Order = Literal["oldest", "newest", "adaptive"]
+
+SHIPPED_MODEL = Path(__file__).parents[2] / "models" / "qp-smollm2-135m"
+MAX_PROMPT_TOKENS = 384
+DEADLINE_MS = 300  # of requests that name none
+ADMISSION_QUANTILE = 0.7
+HANG_SECONDS = 1.0
+GRACE_SECONDS = 1.0
