@@ -22,7 +22,7 @@ from service.decoding.lm_head import LmHead
 from service.decoding.native.library import NativeUnavailableError, Shape
 from service.decoding.native_products import NativeLinear, NativeLmHead
 
-GROUP = 64  # inputs that share a scale, as in native/int8_matrix.h
+GROUP = 64  # inputs that share a scale, as in native/activations.h
 _LANES = 16
 LAYER_WEIGHTS = (
     "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj",

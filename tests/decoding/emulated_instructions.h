@@ -99,6 +99,42 @@ inline Emulated512i emulated_dpbusd(Emulated512i sum, Emulated512i bytes, Emulat
   return {emulated_dpbusd(sum.low, bytes.low, signed_bytes.low), emulated_dpbusd(sum.high, bytes.high, signed_bytes.high)};
 }
 
+inline Emulated512i emulated_packs_integers(Emulated512i a, Emulated512i b) {
+  return {_mm256_packs_epi32(a.low, b.low), _mm256_packs_epi32(a.high, b.high)};
+}
+inline Emulated512i emulated_packs_words(Emulated512i a, Emulated512i b) {
+  return {_mm256_packs_epi16(a.low, b.low), _mm256_packs_epi16(a.high, b.high)};
+}
+template <typename... Integers>
+inline Emulated512i emulated_setr_integers(Integers... lanes) {
+  const int all[16] = {lanes...};
+  return emulated_load_integers(all);
+}
+inline Emulated512i emulated_permuted(Emulated512i order, Emulated512i a) {
+  int from[16], to[16], lanes[16];
+  emulated_store_integers(from, a);
+  emulated_store_integers(to, order);
+  for (int lane = 0; lane < 16; ++lane) lanes[lane] = from[to[lane] & 15];
+  return emulated_load_integers(lanes);
+}
+inline int emulated_sum_of_integers(Emulated512i a) {
+  int lanes[16], sum = 0;
+  emulated_store_integers(lanes, a);
+  for (int lane : lanes) sum += lane;
+  return sum;
+}
+// Two quarters of `a`, then two of `b`, which two bits each name.
+inline Emulated512 emulated_quarters(Emulated512 a, Emulated512 b, int which) {
+  float from[2][16], lanes[16];
+  emulated_storeu(from[0], a);
+  emulated_storeu(from[1], b);
+  for (int lane = 0; lane < 16; ++lane) {
+    const int quarter = lane / 4;
+    lanes[lane] = from[quarter / 2][(which >> 2 * quarter & 3) * 4 + lane % 4];
+  }
+  return {_mm256_loadu_ps(lanes), _mm256_loadu_ps(lanes + 8)};
+}
+
 #define __m512 Emulated512
 #define __m512i Emulated512i
 #define __mmask16 unsigned short
@@ -126,6 +162,16 @@ inline Emulated512i emulated_dpbusd(Emulated512i sum, Emulated512i bytes, Emulat
 #define _mm512_cvtepi32_ps emulated_to_floats
 #define _mm512_cvtps_epi32 emulated_to_integers
 #define _mm512_dpbusd_epi32 emulated_dpbusd
+#define _mm512_packs_epi32 emulated_packs_integers
+#define _mm512_packs_epi16 emulated_packs_words
+#define _mm512_setr_epi32 emulated_setr_integers
+#define _mm512_permutexvar_epi32 emulated_permuted
+#define _mm512_reduce_add_epi32 emulated_sum_of_integers
+#define _mm512_setzero_si512() emulated_set1_integer(0)
+#define _mm512_set1_epi8(a) (Emulated512i{_mm256_set1_epi8(a), _mm256_set1_epi8(a)})
+#define _mm512_shuffle_f32x4 emulated_quarters
+#define _mm512_shuffle_ps(a, b, which) \
+  (Emulated512{_mm256_shuffle_ps((a).low, (b).low, which), _mm256_shuffle_ps((a).high, (b).high, which)})
 #define _mm512_castps_pd(a) (a)
 #define _mm512_castps512_ps256(a) ((a).low)
 #define _mm512_extractf64x4_pd(a, half) _mm256_castps_pd((half) ? (a).high : (a).low)

@@ -2,7 +2,7 @@
 //
 // Every operation here gives the same bits on every target. Elementwise ones are single IEEE 754 operations, rounded to
 // the nearest even; where targets differ outside them (which operand a maximum with a NaN answers, integers out of
-// range), x86's way is spelt out for the others. Sums over lanes have one order, see `sum`. The compiler may contract
+// range), x86's way is spelt out for the others. Sums over lanes have one order, see folds.h. The compiler may contract
 // nothing (-ffp-contract=off).
 #pragma once
 
@@ -16,6 +16,9 @@
 
 #include <cstddef>
 #include <cstdint>
+
+// What must be part of its caller for registers to keep what it works on; compilers guess otherwise where it is long.
+#define INLINED __attribute__((always_inline))
 
 namespace peakplan {
 
@@ -221,42 +224,5 @@ inline Ints set_integer(int32_t a) {
   for (IntPart& each : result.part) each = part::set_integer(a);
   return result;
 }
-
-// All sixteen lanes folded into one, in one fixed tree: lanes eight apart, then four, two and one apart,
-//
-//   a[i] = x[i] + x[i + 8]   b[i] = a[i] + a[i + 4]   c[i] = b[i] + b[i + 2]   sum = c[0] + c[1]
-//
-// which is what GCC makes of _mm512_reduce_add_ps; that intrinsic itself promises no order (Clang's is free to choose).
-#if defined(__AVX512F__) || defined(__AVX2__)
-template <typename Fold8, typename Fold4>
-inline float fold(const Floats& a, Fold8 fold8, Fold4 fold4) {
-#if defined(__AVX512F__)
-  const __m256 high = _mm256_castpd_ps(_mm512_extractf64x4_pd(_mm512_castps_pd(a.part[0]), 1));
-  const __m256 eight = fold8(_mm512_castps512_ps256(a.part[0]), high);
-#else
-  const __m256 eight = fold8(a.part[0], a.part[1]);
-#endif
-  const __m128 four = fold4(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
-  const __m128 two = fold4(four, _mm_movehl_ps(four, four));
-  return _mm_cvtss_f32(fold4(two, _mm_shuffle_ps(two, two, 1)));
-}
-inline float sum(const Floats& a) {
-  return fold(
-      a, [](__m256 x, __m256 y) { return _mm256_add_ps(x, y); }, [](__m128 x, __m128 y) { return _mm_add_ps(x, y); });
-}
-inline float greatest(const Floats& a) {
-  return fold(
-      a, [](__m256 x, __m256 y) { return _mm256_max_ps(x, y); }, [](__m128 x, __m128 y) { return _mm_max_ps(x, y); });
-}
-#else
-template <typename Fold4>
-inline float fold(const Floats& a, Fold4 fold4) {
-  const float32x4_t four = fold4(fold4(a.part[0], a.part[2]), fold4(a.part[1], a.part[3]));
-  const float32x4_t two = fold4(four, vextq_f32(four, four, 2));
-  return vgetq_lane_f32(fold4(two, vextq_f32(two, two, 1)), 0);
-}
-inline float sum(const Floats& a) { return fold(a, part::add); }
-inline float greatest(const Floats& a) { return fold(a, part::maximum); }
-#endif
 
 }  // namespace peakplan

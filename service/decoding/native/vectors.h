@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
+#include "folds.h"
 #include "lanes.h"
 
 namespace peakplan {
@@ -35,26 +36,29 @@ inline Floats exponential(Floats x) {
   return times_power_of_two(p, n);
 }
 
-// x / (1 + e^-x), which its authors call SiLU (Elfwing et al., 2017).
+// x / (1 + e^-x), which its authors call SiLU (Elfwing et al., 2017); times `up` it is SwiGLU (Shazeer, 2020).
 inline Floats silu(const Floats& x) { return x / (set(1.0f) + exponential(set(0.0f) - x)); }
 
-// RMSNorm (Zhang & Sennrich, 2019) of one row.
-inline void normalise(const float* row, const float* weight, float epsilon, int width, float* out) {
-  const Floats scale = set(1.0f / std::sqrt(dot(row, row, width) / static_cast<float>(width) + epsilon));
-  for (int i = 0; i < width; i += kLanes) store(out + i, load(row + i) * scale * load(weight + i));
+// RMSNorm (Zhang & Sennrich, 2019) multiplies a row by its weight and by this.
+inline float inverse_root_mean_square(const float* row, float epsilon, int width) {
+  return 1.0f / std::sqrt(dot(row, row, width) / static_cast<float>(width) + epsilon);
 }
 
-// SwiGLU (Shazeer, 2020): gate / (1 + e^-gate) * up, over the gate.
-inline void swiglu(float* gate, const float* up, int width) {
-  for (int i = 0; i < width; i += kLanes) store(gate + i, silu(load(gate + i)) * load(up + i));
-}
-
-// One head turned by its position (RoFormer, arXiv 2104.09864): dimension i is paired with i + width / 2, and the
-// first half of `sine` carries the minus sign.
-inline void rotate(const float* head, const float* cosine, const float* sine, int width, float* out) {
+// One head turned by its position (RoFormer, arXiv 2104.09864): dimension i is paired with i + width / 2. `rotary` holds
+// the position's cosines and then its sines, of which the first half carries the minus sign.
+inline void rotate(const float* head, const float* rotary, int width, float* out) {
   const int half = width / 2;
-  for (int i = 0; i < half; ++i) out[i] = head[i] * cosine[i] + head[i + half] * sine[i];
-  for (int i = half; i < width; ++i) out[i] = head[i] * cosine[i] + head[i - half] * sine[i];
+  const float* const sine = rotary + width;
+  int i = 0;
+  for (; i + kLanes <= half; i += kLanes) {
+    const Floats low = load(head + i), high = load(head + half + i);
+    store(out + i, low * load(rotary + i) + high * load(sine + i));
+    store(out + half + i, high * load(rotary + half + i) + low * load(sine + half + i));
+  }
+  for (; i < half; ++i) {
+    out[i] = head[i] * rotary[i] + head[half + i] * sine[i];
+    out[half + i] = head[half + i] * rotary[half + i] + head[i] * sine[half + i];
+  }
 }
 
 }  // namespace peakplan

@@ -1,0 +1,218 @@
+// One forward of a Llama-architecture model, batch 1, over a static K/V cache: the layers between the embedding and the
+// LM head, with int8 products and float32 for all else. The same contract as service/decoding/llama.py.
+//
+// A new node's hidden state depends on its own path alone, to the last bit: products are row by row (int8_matrix.h), and
+// attention visits the keys that a node sees in their order on its path, wherever in the cache they lie. Speculative
+// decoding therefore writes exactly the tokens of greedy decoding.
+
+#pragma once
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <ctime>
+#include <vector>
+
+#include "attention.h"
+#include "buffer.h"
+#include "int8_matrix.h"
+#include "vectors.h"
+
+namespace peakplan {
+
+struct Shape {
+  int32_t hidden, intermediate, layers, heads, kv_heads, head_dim;
+  float epsilon;
+};
+
+struct Layer {
+  Matrix qkv, output, gate_up, down;
+  std::vector<float> attention_norm, mlp_norm;
+};
+
+// Where the cache [layers, 2, kv heads, positions, head_dim] lies and how much of it is kept.
+struct Cache {
+  float* data;
+  long positions;
+  long length;
+};
+
+inline double monotonic_seconds() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// When forwards stop between two layers: at a time, or once a socket has something to read or its other end is gone.
+struct Stop {
+  int socket = -1;  // none
+  double at = HUGE_VAL;
+
+  bool is_due() const {
+    if (at < HUGE_VAL && monotonic_seconds() >= at) return true;
+    if (socket < 0) return false;
+    char byte;
+    return recv(socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || (errno != EAGAIN && errno != EINTR);
+  }
+};
+
+class Model {
+ public:
+  explicit Model(const Shape& shape)
+      : shape_(shape), layers_(shape.layers), norm_(shape.hidden), attention_(attention_for(shape.head_dim)) {
+    const int hidden = shape.hidden, keys = shape.kv_heads * shape.head_dim;
+    // One layer's weights after the other's, as a forward reads them.
+    const size_t of_qkv = Matrix::bytes(queries() + 2 * keys, hidden), of_output = Matrix::bytes(hidden, queries());
+    const size_t of_gate_up = Matrix::bytes(2 * shape.intermediate, hidden);
+    const size_t of_down = Matrix::bytes(hidden, shape.intermediate);
+    all_weights_ = Buffer<uint8_t>(shape.layers * (of_qkv + of_output + of_gate_up + of_down));
+    uint8_t* weights = all_weights_.get();
+    for (Layer& layer : layers_) {
+      layer.qkv = Matrix(queries() + 2 * keys, hidden, weights);
+      layer.output = Matrix(hidden, queries(), weights += of_qkv);
+      layer.gate_up = Matrix(2 * shape.intermediate, hidden, weights += of_output);
+      layer.down = Matrix(hidden, shape.intermediate, weights += of_gate_up);
+      weights += of_down;
+    }
+  }
+
+  void set_layer(int index, const float* const weights[9]) {
+    const int hidden = shape_.hidden, keys = shape_.kv_heads * shape_.head_dim;
+    Layer& layer = layers_[index];
+    layer.qkv.set_rows(0, queries(), weights[0]);
+    layer.qkv.set_rows(queries(), keys, weights[1]);
+    layer.qkv.set_rows(queries() + keys, keys, weights[2]);
+    layer.output.set_rows(0, hidden, weights[3]);
+    for (int i = 0; i < shape_.intermediate; i += kLanes) {  // sixteen gates, then what they let through
+      layer.gate_up.set_rows(2 * i, kLanes, weights[4] + static_cast<size_t>(i) * hidden);
+      layer.gate_up.set_rows(2 * i + kLanes, kLanes, weights[5] + static_cast<size_t>(i) * hidden);
+    }
+    layer.down.set_rows(0, hidden, weights[6]);
+    layer.attention_norm.assign(weights[7], weights[7] + hidden);
+    layer.mlp_norm.assign(weights[8], weights[8] + hidden);
+  }
+
+  void set_norm(const float* weight) { norm_.assign(weight, weight + shape_.hidden); }
+
+  void stop_when(Stop stop) { stop_ = stop; }
+
+  // hidden [rows, H]: embeddings in, final-norm hidden states out; false where it stopped before.
+  bool forward(float* hidden, int rows, const float* rotary, const uint8_t* mask, Cache cache) {
+    if (!run_layers(hidden, rows, rotary, mask, cache, 0, shape_.layers)) return false;
+    final_norm(hidden, rows);
+    return true;
+  }
+
+  void final_norm(float* hidden, int rows) const {
+    for (int row = 0; row < rows; ++row) {
+      float* const at = hidden + static_cast<size_t>(row) * shape_.hidden;
+      const Floats scale = set(inverse_root_mean_square(at, shape_.epsilon, shape_.hidden));
+      for (int i = 0; i < shape_.hidden; i += kLanes) store(at + i, load(at + i) * scale * load(norm_.data() + i));
+    }
+  }
+
+  // hidden [rows, H], in place: through the layers from `first` to before `last`; false where it stopped between them.
+  bool run_layers(float* hidden, int rows, const float* rotary, const uint8_t* mask, Cache cache, int first, int last) {
+    prepare(rows, mask, cache.length);
+    for (int index = first; index < last; ++index) {
+      if (stop_.is_due()) return false;
+      const Layer& layer = layers_[index];
+      fetch_kept(index, cache);
+      quantise_normal(hidden, layer.attention_norm.data(), rows);
+      layer.qkv.multiply(quantised_, wide_.data(), wide_stride_, false);
+      attend(index, rows, rotary, cache);
+      quantised_.quantise(attended_.data(), rows, queries());
+      layer.output.multiply(quantised_, hidden, shape_.hidden, true);
+      quantise_normal(hidden, layer.mlp_norm.data(), rows);
+      layer.gate_up.multiply(quantised_, wide_.data(), wide_stride_, false);
+      quantised_.quantise(rows, shape_.intermediate, [this](int row, int i) {
+        const float* gate = wide_.data() + row * wide_stride_ + 2 * i;
+        return silu(load(gate)) * load(gate + kLanes);
+      });
+      layer.down.multiply(quantised_, hidden, shape_.hidden, true);
+    }
+    return true;
+  }
+
+ private:
+  int queries() const { return shape_.heads * shape_.head_dim; }
+
+  // Scratch for `rows`, and the cache slots that each row sees, in ascending order: the kept ones, then its own path.
+  void prepare(int rows, const uint8_t* mask, long cached) {
+    const int qkv = queries() + 2 * shape_.kv_heads * shape_.head_dim;
+    // Not a multiple of 4,096 bytes: rows would lie in the same few lines of the first level cache.
+    wide_stride_ = std::max(qkv, 2 * shape_.intermediate) + kLanes;
+    wide_.resize(static_cast<size_t>(rows) * wide_stride_);
+    inverse_.resize(rows);
+    attended_.resize(static_cast<size_t>(rows) * queries());
+    visible_.assign(rows, {});
+    for (int row = 0; row < rows; ++row) {
+      visible_[row].at.reserve(cached + rows + kLanes);
+      for (long slot = 0; slot < cached; ++slot) visible_[row].add(slot * shape_.head_dim);
+      for (int other = 0; other < rows; ++other)
+        if (mask[static_cast<size_t>(row) * rows + other]) visible_[row].add((cached + other) * shape_.head_dim);
+      visible_[row].pad();
+    }
+    weights_.resize(shape_.heads / shape_.kv_heads * ((cached + rows + kLanes - 1) / kLanes * kLanes + 1));
+  }
+
+  // Each row's RMSNorm, in int8.
+  void quantise_normal(const float* hidden, const float* weight, int rows) {
+    const size_t width = shape_.hidden;
+    for (int row = 0; row < rows; ++row)
+      inverse_[row] = inverse_root_mean_square(hidden + row * width, shape_.epsilon, shape_.hidden);
+    quantised_.quantise(rows, shape_.hidden, [=](int row, int i) {
+      return load(hidden + row * width + i) * set(inverse_[row]) * load(weight + i);
+    });
+  }
+
+  // Asks memory for a layer's kept keys and values: all weights have passed through the caches since they were used.
+  void fetch_kept(int index, Cache cache) const {
+    const long head_stride = cache.positions * shape_.head_dim;
+    const float* at = cache.data + index * 2L * shape_.kv_heads * head_stride;
+    for (int head = 0; head < 2 * shape_.kv_heads; ++head, at += head_stride)
+      for (long i = 0; i < cache.length * shape_.head_dim; i += kCacheLine / sizeof(float)) 
+        __builtin_prefetch(at + i, 0, kSecondLevel);
+  }
+
+  // Writes the new keys and values, then attends: wide_ [rows, qkv] -> attended_ [rows, heads x head_dim].
+  void attend(int index, int rows, const float* rotary, Cache cache) {
+    const int width = shape_.head_dim;
+    const long head_stride = cache.positions * width;
+    float* keys = cache.data + index * 2L * shape_.kv_heads * head_stride;
+    float* values = keys + shape_.kv_heads * head_stride;
+    const int shared = shape_.heads / shape_.kv_heads;
+    for (int row = 0; row < rows; ++row) {
+      const float* fresh = wide_.data() + row * wide_stride_ + queries();
+      const long slot = (cache.length + row) * width;
+      for (int head = 0; head < shape_.kv_heads; ++head, fresh += width) {
+        rotate(fresh, rotary + row * 2L * width, width, keys + head * head_stride + slot);
+        std::memcpy(values + head * head_stride + slot, fresh + shape_.kv_heads * width, width * sizeof(float));
+      }
+    }
+    for (int head = 0; head < shape_.kv_heads; ++head)  // whose keys and values then stay in the first level cache
+      for (int row = 0; row < rows; ++row) {
+        const long first = head * shared * width, at = head * head_stride;
+        const Heads heads{wide_.data() + row * wide_stride_ + first, rotary + row * 2L * width, shared, width};
+        float* out = attended_.data() + static_cast<size_t>(row) * queries() + first;
+        attention_(heads, keys + at, values + at, visible_[row], weights_.data(), out);
+      }
+  }
+
+  Shape shape_;
+  Buffer<uint8_t> all_weights_;
+  std::vector<Layer> layers_;
+  std::vector<float> norm_;
+  Activations quantised_;
+  Attention attention_;
+  Stop stop_;
+  long wide_stride_ = 0;
+  std::vector<float> inverse_, wide_, attended_, weights_;
+  std::vector<Visible> visible_;
+};
+
+}  // namespace peakplan
