@@ -31,7 +31,7 @@ def _grounds() -> list[str]:
     """Return what the processors' times are taken from."""
     kinds: dict[str, list[str]] = {}
     for kind in CPU_TYPES:
-        if (time := cpu_service_time(catalogue().types[kind].architecture)) is not None:
+        if (time := cpu_service_time(kind)) is not None:
             kinds.setdefault(f"{time.mean_ms:g} ms of a core, {time.source}", []).append(kind)
     return [f"- {' and '.join(names)}: {ground}." for ground, names in kinds.items()]
 
@@ -48,7 +48,7 @@ def at_full_use() -> str:
     }
     for kind in CPU_TYPES:
         instance = catalogue().types[kind]
-        if (time := cpu_service_time(instance.architecture)) is not None:
+        if (time := cpu_service_time(kind)) is not None:
             rates[f"{kind}, int8 kernels"] = instance.cores * 1000 / time.mean_ms
     rows = [f"| at full utilisation | plans per second | {prices.currency} per million plans |", "|---|---:|---:|"]
     for name, rate in rates.items():

@@ -10,8 +10,9 @@ from pathlib import Path
 from infra.fleet import neuron_estimate, sizing
 from infra.fleet.cost import Prices, bills
 from infra.fleet.demand import ServiceTime
-from infra.fleet.instances import catalogue
+from infra.fleet.instances import catalogue, processor
 from infra.fleet.parts import REPOSITORY_ROOT, Group
+from infra.fleet.roofline import least_core_ms, plan_bytes
 from infra.fleet.settings import FleetSettings
 
 FIGURES = REPOSITORY_ROOT / "docs" / "figures"
@@ -33,13 +34,15 @@ class Option:
     ground: str
 
 
-def cpu_service_time(architecture: str = "x86_64", figures: Path = FIGURES) -> ServiceTime | None:
-    """Return the service time of one core with our int8 kernels, or None without figures.
+def cpu_service_time(kind: str | None = None, figures: Path = FIGURES) -> ServiceTime | None:
+    """Return how long a plan keeps a core of `kind` busy with our int8 kernels, or None without figures.
 
-    The figures come from `make load-figures` and `make bench`. Nobody has timed an arm64 core: it is stated to take as
-    many times the measured mean as our AVX2 kernel takes on the measured machine. NEON's dot products multiply 64
-    pairs of int8 a cycle on Graviton4 (four units of 16; Arm Neoverse V2 software optimization guide), half of what
-    AVX-512 VNNI does on that machine, and AVX2 needs three instructions for 32.
+    Without a kind it is a core of the machine that was measured, by `make load-figures`. Other processors take as many
+    times that as a plan takes them on one thread (instances.json). Nobody has timed an arm64 core: it is stated to
+    take as many times the measured mean as our AVX2 kernel takes on the measured machine. NEON's dot products multiply
+    64 pairs of int8 a cycle on Graviton4 (four units of 16; Arm Neoverse V2 software optimization guide), half of what
+    AVX-512 VNNI does on that machine, and AVX2 needs three instructions for 32. Whatever the core, a plan takes no less
+    than the host's memory lets it (roofline.py), and its slowest plans grow with it.
     """
     try:
         serving = json.loads((figures / "serving.json").read_text(encoding="utf-8"))
@@ -50,16 +53,27 @@ def cpu_service_time(architecture: str = "x86_64", figures: Path = FIGURES) -> S
         loaded = f"concurrency_{machine['cores']}"
         mean, latency = 1000 * machine["cores"] / capacity, natural["service"][loaded]
         ground = f"{capacity} plans a second on {machine['cores']} cores of {machine['processor']}"
-        if architecture == "x86_64":
-            source = f"measured: {ground}, docs/figures/serving.json and decoding.json; not on a c7i or c7a"
+        if kind is None:
+            source = f"measured: {ground}, docs/figures/serving.json and decoding.json"
             return ServiceTime(mean_ms=round(mean, 1), p99_ms=latency["p99_ms"], source=source)
-        narrow = next(each["service"][loaded] for each in decoding["machines"].values() if each["kernel"] == "avx2")
-        slower = narrow["p50_ms"] / latency["p50_ms"]
-        return ServiceTime(
-            mean_ms=round(slower * mean, 1),
-            p99_ms=narrow["p99_ms"],
-            source=f"stated, no arm64 core was timed: {slower:.2f} times {ground}, as our AVX2 kernel takes there",
-        )
+        tail, socket = latency["p99_ms"] / mean, processor(kind)
+        if catalogue().types[kind].architecture == "arm64":
+            narrow = next(each["service"][loaded] for each in decoding["machines"].values() if each["kernel"] == "avx2")
+            slower = narrow["p50_ms"] / latency["p50_ms"]
+            source = f"stated, no arm64 core was timed: {slower:.2f} times {ground}, as our AVX2 kernel takes there"
+        elif socket.plan_p50_ms is not None:
+            slower = socket.plan_p50_ms / natural["strategies"]["medusa"]["p50_ms"]
+            source = f"measured: {slower:.2f} times {ground}, as a plan takes a thread of {socket.plan_source}"
+        else:
+            slower, source = 1.0, f"measured: {ground}, docs/figures/serving.json and decoding.json; not on a {kind}"
+        core, roof = slower * mean, least_core_ms(kind, plan_bytes(figures))
+        if roof > core:
+            source += (
+                f"; but all cores read {plan_bytes(figures) / 1e6:.0f} MB a plan from {socket.cores} cores' "
+                f"{socket.gigabytes_per_second:g} GB/s, so {core:.1f} ms become {roof:.1f}"
+            )
+        mean = max(core, roof)
+        return ServiceTime(mean_ms=round(mean, 1), p99_ms=round(tail * mean, 1), source=source)
     except (OSError, KeyError, ValueError, StopIteration, ZeroDivisionError):
         return None
 
@@ -69,7 +83,7 @@ def options(settings: FleetSettings, prices: Prices) -> list[Option]:
     own = {group.instance_type: group for group in settings.groups}
     kinds = dict(own)
     for kind in CPU_TYPES:
-        if (time := cpu_service_time(catalogue().types[kind].architecture)) is not None:
+        if (time := cpu_service_time(kind)) is not None:
             kinds.setdefault(kind, Group(instance_type=kind, engine="torch", service_time=time, minimum=0, maximum=1))
     found = [_option(settings, prices, f"{kind} alone", {kind: (group, 1.0)}) for kind, group in kinds.items()]
     if len(own) > 1:
@@ -174,7 +188,7 @@ def _estimate_lines(prices: Prices) -> Iterator[str]:
             yield _estimate_line(f"{kind}, batch {batch}", neuron_estimate.plans_per_second(kind, loop, batch), prices)
     for kind in CPU_TYPES:
         instance = catalogue().types[kind]
-        if (time := cpu_service_time(instance.architecture)) is not None:
+        if (time := cpu_service_time(kind)) is not None:
             yield _estimate_line(f"{kind}, int8 kernels", instance.cores * 1000 / time.mean_ms, prices)
 
 
@@ -189,7 +203,7 @@ def _ground_lines(settings: FleetSettings, prices: Prices) -> Iterator[str]:
     for kind, time in times.items():
         yield f"  service time of {kind}: {'' if time.is_measured else 'STATED, '}{time.source}"
     for kind in CPU_TYPES:
-        if (cpu := cpu_service_time(catalogue().types[kind].architecture)) is not None:
+        if (cpu := cpu_service_time(kind)) is not None:
             yield f"  service time of {kind}: {cpu.mean_ms:g} ms, {cpu.source}"
     yield "  bytes logged a plan and a host: measured on the service's own code (tests/infra/fleet/test_cost.py)"
     yield "  access and flow logs' sizes, traffic, forecast, boot and warm start times: STATED"

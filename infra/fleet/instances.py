@@ -25,6 +25,19 @@ class InstanceType(BaseModel):
     )
 
 
+class Processor(BaseModel):
+    """A socket of a family of instances that have no Neuron chip, and what its memory gives at most."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    cores: int
+    gigabytes_per_second: float
+    source: str
+    plan_p50_ms: float | None = Field(default=None, description="a plan's median on one thread, where it was timed")
+    plan_source: str = ""
+
+
 class Catalogue(BaseModel):
     """Every known instance type, and the source of its numbers."""
 
@@ -34,7 +47,13 @@ class Catalogue(BaseModel):
     date: str
     tensor_parallel: dict[Chip, tuple[int, ...]]
     cores_per_chip: int
+    processors: dict[str, Processor] = Field(description="by the family that an instance type's name begins with")
     types: dict[str, InstanceType]
+
+
+def processor(kind: str) -> Processor:
+    """Return the processor of an instance type without Neuron chips. Raises KeyError for another."""
+    return catalogue().processors[kind.partition(".")[0]]
 
 
 @cache

@@ -52,7 +52,7 @@ def test_the_bill_follows_the_price_file(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_the_arithmetic_source_and_date_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    measured, stated = cpu_service_time(), cpu_service_time("arm64")
+    measured, stated = cpu_service_time("c7i.4xlarge"), cpu_service_time("c8g.4xlarge")
     assert measured is not None
     assert stated is not None
     assert main(["cost", "prime-day"]) == 0
@@ -165,7 +165,7 @@ def test_batches_are_bound_by_the_host() -> None:
 
 def test_without_figures_processors_are_not_compared(tmp_path: Path) -> None:
     assert cpu_service_time(figures=tmp_path) is None
-    assert cpu_service_time("arm64", tmp_path) is None
+    assert cpu_service_time("c8g.4xlarge", tmp_path) is None
 
 
 def test_the_week_s_average_is_below_its_peak() -> None:

@@ -1,0 +1,33 @@
+"""No host of processors is reckoned with more plans a second than its memory gives weights for."""
+
+import pytest
+
+from infra.fleet.cost_report import CPU_TYPES, FIGURES, cpu_service_time
+from infra.fleet.instances import catalogue, processor
+from infra.fleet.roofline import least_core_ms, plan_bytes
+
+
+@pytest.mark.parametrize("kind", CPU_TYPES)
+def test_a_host_reads_no_more_than_its_share_of_the_socket(kind: str) -> None:
+    time, cores, socket = cpu_service_time(kind), catalogue().types[kind].cores, processor(kind)
+    assert time is not None
+    read = cores * 1000 / time.mean_ms * plan_bytes(FIGURES)
+    assert read <= 1.002 * socket.gigabytes_per_second * 1e9 * cores / socket.cores
+
+
+def test_a_plan_reads_the_int8_layers_once_a_forward() -> None:
+    assert plan_bytes(FIGURES) / 106_168_320 == pytest.approx(3.36, abs=0.5)
+
+
+def test_16_cores_of_a_c7a_share_77_gigabytes_a_second() -> None:
+    # 96 cores share 460.8 GB/s: 16 of them 76.8, which are 215 plans of 357 MB.
+    assert 16 * 1000 / least_core_ms("c7a.4xlarge", 357e6) == pytest.approx(76.8e9 / 357e6)
+
+
+def test_the_slowest_plans_grow_with_the_mean() -> None:
+    measured, bound = cpu_service_time(), cpu_service_time("c7a.4xlarge")
+    assert measured is not None
+    assert bound is not None
+    assert bound.mean_ms > measured.mean_ms
+    assert bound.p99_ms / bound.mean_ms == pytest.approx(measured.p99_ms / measured.mean_ms, rel=0.01)
+    assert "GB/s" in bound.source
