@@ -1,8 +1,8 @@
 """How many plans a second a host's memory lets its replicas make: a roofline.
 
 Every replica is a process of its own and reads all weights of the layers once a forward, from memory: they are larger
-than a core's share of any cache. What a host reads is therefore bounded by its share of the socket's bandwidth, taken to
-be its share of the socket's cores:
+than a core's share of any cache. What a host reads is therefore bounded by its share of the socket's bandwidth, which
+is taken to be its share of the socket's cores:
 
     plans a second <= cores * min(1 / time of a plan on a core, bandwidth of a socket / its cores / bytes a plan)
 
