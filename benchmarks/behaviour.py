@@ -31,7 +31,12 @@ def read_cases(path: Path) -> list[Case]:
     """Read a file of cases, a JSON object a line."""
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     return [
-        Case(row["class"], Question.parse(row["query"], row.get("history", ())), tuple(row["expect"])) for row in rows
+        Case(
+            row["class"],
+            Question.parse(row["query"], row.get("history", ()), row.get("locale")),
+            tuple(row["expect"]),
+        )
+        for row in rows
     ]
 
 

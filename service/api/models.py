@@ -53,7 +53,9 @@ class PlanRequest(BaseModel):
         ),
     )
     deadline_ms: int = Field(default=DEADLINE_MS, ge=10, le=2000, description="The plan is answered within this time.")
-    locale: str | None = Field(default=None, max_length=35, description="A BCP 47 language tag, for the record.")
+    locale: str | None = Field(
+        default=None, max_length=35, description="A BCP 47 language tag: whose words and money these are."
+    )
 
     @field_validator("query")
     @classmethod
@@ -70,7 +72,7 @@ class PlanRequest(BaseModel):
 
     @property
     def question(self) -> Question:
-        return Question.parse(self.query, self.history)
+        return Question.parse(self.query, self.history, self.locale)
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from service.planner.plan import Plan
 from service.planner.plan_text import PlanDraft, PlanTextError, parse
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
+from service.planner.reading import readers
 from service.planner.reading.en.spelling import words
 from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 from service.settings.choices import Strategy
@@ -79,6 +80,7 @@ class Planner:
     def __init__(self, engine: Generator, vocabulary: Vocabulary, strategy: Strategy = "medusa") -> None:
         """Take the vocabulary that the engine's model learnt; a reload replaces it."""
         words()  # are read before the first question, which would wait for them
+        readers.prepare()
         self._engine = engine
         self.vocabulary = vocabulary
         self._pool = engine if isinstance(engine, Pool) else None

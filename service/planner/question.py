@@ -18,6 +18,7 @@ MAX_QUESTION_TOKENS = 160
 MAX_HISTORY_TOKENS = 80
 ORDINARY_TOKENS = 48  # more than any question that people wrote for us has, its history included
 
+_SUBTAGS = re.compile("[-_]")
 _TRAILING = ",;:?!"
 _OPENING = "\"'([{“‘"
 _CLOSING = "\"')]}”’"
@@ -39,14 +40,27 @@ class Question:
 
     `utterances` are cleaned texts, the question last; `words` runs over all of them in order. All utterances together
     have at most MAX_QUESTION_TOKENS + MAX_HISTORY_TOKENS tokens, so that reading them has a known worst cost.
+    `locale` is the BCP 47 tag that came with them, empty for none.
     """
 
     utterances: tuple[str, ...]
     words: tuple[Word, ...]
+    locale: str = ""
 
     @property
     def text(self) -> str:
         return self.utterances[-1]
+
+    @property
+    def language(self) -> str | None:
+        """The language of the locale, ISO 639-1: "es" of "es-MX"; None without a locale."""
+        return _SUBTAGS.split(self.locale)[0].lower() or None
+
+    @property
+    def territory(self) -> str | None:
+        """The territory of the locale, ISO 3166: "MX" of "es-MX" and "zh-Hans-CN"; None where it names none."""
+        tags = _SUBTAGS.split(self.locale)[1:]
+        return next((tag.upper() for tag in tags if len(tag) == 2 and tag.isalpha()), None)
 
     @property
     def own_words(self) -> tuple[Word, ...]:
@@ -74,7 +88,7 @@ class Question:
         return max(1, -(-tokens // ORDINARY_TOKENS))
 
     @classmethod
-    def parse(cls, query: str, history: Sequence[str] = ()) -> "Question":
+    def parse(cls, query: str, history: Sequence[str] = (), locale: str | None = None) -> "Question":
         """Split a query and its history (newest last) into words; the history keeps its newest words only.
 
         What stands past the question's last token is not read by anything, the model included.
@@ -94,7 +108,7 @@ class Question:
         words: list[Word] = []
         for index, text in enumerate(utterances):
             words += _words(text, index)
-        return cls(utterances, tuple(words))
+        return cls(utterances, tuple(words), locale or "")
 
 
 def clean(text: str) -> str:

@@ -1,6 +1,7 @@
 """The plan of a conversation's newest question: of what a model wrote about it, or by rule alone."""
 
 from service.planner.making.completion import complete_plan
+from service.planner.making.in_language import plan_in_language
 from service.planner.making.second_look import second_look
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanDraft, parse
@@ -11,6 +12,8 @@ from service.planner.vocabulary import Vocabulary
 
 def plan_from_draft(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabulary) -> Plan:
     """Return the plan of a model's draft. Total: every draft becomes a valid plan."""
+    if reader := conversation.phrase_reader:
+        return plan_in_language(conversation.question, reader, vocabulary)
     return complete_plan(second_look(draft, conversation, vocabulary), conversation, vocabulary)
 
 
@@ -21,4 +24,6 @@ def plan_from_text(text: str, conversation: Conversation, vocabulary: Vocabulary
 
 def plan_by_rule(conversation: Conversation, vocabulary: Vocabulary) -> Plan:
     """Return the best plan that rules can make. Total: every question gets a valid one."""
+    if reader := conversation.phrase_reader:
+        return plan_in_language(conversation.question, reader, vocabulary)
     return complete_plan(draft_by_rule(conversation, vocabulary), conversation, vocabulary)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from service.planner.question import Question
+from service.planner.reading.generic.reader import PhraseReader
 from service.planner.reading.phrases import OFFERS, Phrases, Refusal, SpokenPrice
-from service.planner.reading.readers import reader_of
+from service.planner.reading.readers import phrase_reader_of, reader_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,11 @@ class Conversation:
     def __init__(self, question: Question) -> None:
         self.question = question
         self.reader = reader_of(question)
+
+    @cached_property
+    def phrase_reader(self) -> PhraseReader | None:
+        """The reader of a question in a language that is data, which reads the conversation by itself."""
+        return phrase_reader_of(self.question)
 
     @cached_property
     def phrases(self) -> list[Phrases]:

@@ -1,11 +1,43 @@
-"""Which language a question is read in."""
+"""Which language a question is read in: a folder beside this file each.
+
+The locale decides where the words do not tell another language for sure; without a locale, the words alone.
+"""
+
+from pathlib import Path
+from typing import Final
 
 from service.planner.question import Question
 from service.planner.reading.en.reader import ENGLISH
+from service.planner.reading.generic.detection import Detector
+from service.planner.reading.generic.reader import PhraseReader
 from service.planner.reading.reader import Reader
+
+_HERE = Path(__file__).parent
+# The languages that are data alone. German writes "ae" where there is no key for "ä".
+READERS: Final = {name: PhraseReader(_HERE / name, umlauts=name == "de") for name in ("es", "de", "fr")}
+_DETECTOR: Final = Detector(READERS)
 
 
 def reader_of(question: Question) -> Reader:
-    """Return the reader of the question's language; the English one where no other is sure."""
-    del question  # there is one language yet
+    """Return the reader of an English question, and of one in a language that has none."""
+    del question  # those of other languages read a conversation by `phrase_reader_of`
     return ENGLISH
+
+
+def phrase_reader_of(question: Question) -> PhraseReader | None:
+    """Return the reader of a question in a language that is data; None for English and for languages without a reader.
+
+    An utterance that tells no language, "42" or "adidas", is in that of the conversation before it.
+    """
+    for utterance in reversed(question.utterances):
+        language = _DETECTOR.language(utterance, question.language)
+        if language:
+            return READERS.get(language)
+    return None
+
+
+def prepare() -> None:
+    """Read the files of every language before the first question, which would wait for them."""
+    for reader in READERS.values():
+        reader.prepare()
+    _DETECTOR.language("")

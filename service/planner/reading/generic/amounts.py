@@ -1,0 +1,241 @@
+"""The amounts in a question: numbers in digits or in words, with an adjacent currency, in a language that is data."""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from service.planner.reading import money
+from service.planner.reading.generic.data import LanguageData
+from service.planner.reading.generic.words import FoldedWords
+from service.planner.reading.phrase_file import Trie
+from service.planner.reading.tokens import is_number
+
+_MAX_AMOUNT = 1_000_000_000  # Guaraníes and pesos have many zeros
+_LEAST_SCALE = 100
+Candidates = tuple[int, tuple[str, ...]]  # number of tokens, the currencies that they may stand for
+_THOUSANDS = re.compile(r"\d{3}(?:\.\d{1,2})?")
+_DASHES = ("-", "–", "—")
+
+
+class Amount(NamedTuple):
+    """A number as tokens [first, end), its currency with it (ISO 4217)."""
+
+    value: float
+    first: int
+    end: int
+    currency: str | None = None
+    is_money: bool = False  # a sign or a word for money stands beside it
+    is_spelled: bool = False  # in words: a lone small one is an article as often as a number
+
+
+class Amounts:
+    """Finds the amounts of utterances in one language."""
+
+    def __init__(self, data: LanguageData) -> None:
+        self._currencies = data.currencies
+        keys = {key: key for key in data.currencies}
+        self._after = Trie(keys)
+        self._before = Trie(keys, backwards=True)
+        self._numbers = Trie(data.table("numbers"))
+        self._scales = Trie(data.table("scales"))
+        self._function = data.words("word.function")
+        self._joins = data.words("word.number.joins")
+        self._glue = _glued(data.table("numbers"), data.words("word.number.glue"))
+        self._ambiguous = data.words("word.number.articles")
+
+    def find(self, words: FoldedWords, taken: frozenset[int], territory: str | None) -> list[Amount]:
+        """Return every amount in order; `taken` are tokens to skip."""
+        found: list[Amount] = []
+        at = 0
+        while at < len(words.texts):
+            amount = None if at in taken else self._at(words, at, territory)
+            if amount is None or amount.value > _MAX_AMOUNT or not taken.isdisjoint(range(amount.first, amount.end)):
+                at += 1
+                continue
+            if found and amount.first < found[-1].end:
+                amount = amount._replace(first=found[-1].end)
+            found.append(amount)
+            at = amount.end
+        return found
+
+    def _at(self, words: FoldedWords, first: int, territory: str | None) -> Amount | None:
+        number = self._digits(words, first) or self._spelled(words, first)
+        if number is None:
+            return None
+        number = self._scaled(words, number)
+        number = self._bare_cents(words, number)
+        return self._with_currency(words, number, territory)
+
+    def _digits(self, words: FoldedWords, first: int) -> Amount | None:
+        text = words.texts[first]
+        if not is_number(text) and not (text[:1].isdigit() and text.replace(".", "", 1).isdecimal()):
+            return None
+        value, end = text, first + 1
+        if 0 < len(text) <= 3 and not text.startswith("0"):  # "1 200", a space between thousands
+            while (
+                _THOUSANDS.fullmatch(words.at(end))
+                and "." not in value
+                and words.starts[end] - words.ends[end - 1] == 1
+            ):
+                value, end = value + words.texts[end], end + 1
+            if end > first + 1 and not self._speaks_of_money(words, first, end):
+                value, end = text, first + 1
+        return Amount(float(value), first, end)
+
+    def _speaks_of_money(self, words: FoldedWords, first: int, end: int) -> bool:
+        """Tell whether a number in groups is one sum: "1 200 €", "moins de 1 200", but not "iphone 15 500 €"."""
+        if self._before.match(words, first - 1):
+            return True
+        before = words.at(first - 1)
+        if self._after.match(words, end) is None and self._code(words, end, None) is None:
+            return before in self._function and first > 0
+        return not before or before in self._function or not before.isalpha() or len(words.texts[first]) == 1
+
+    def _spelled(self, words: FoldedWords, first: int) -> Amount | None:
+        values: list[float] = []
+        at = end = first
+        is_joined = False
+        while (match := self._value(words, at)) and (not values or _follows(values[-1], match[1], is_joined=is_joined)):
+            values.append(match[1])
+            at = end = at + match[0]
+            is_joined = words.at(at) in self._joins
+            if is_joined or words.at(at) == "-":
+                at += 1
+        if not values or (end == first + 1 and words.texts[first] in self._ambiguous):
+            return None
+        return Amount(_sum(values), first, end, is_spelled=True)
+
+    def _value(self, words: FoldedWords, at: int) -> tuple[int, float] | None:
+        match = self._numbers.match(words, at)
+        if match:
+            return match[0], float(match[1])
+        glued = self._glue(words.at(at)) if words.at(at)[:1].isalpha() else None
+        return (1, glued) if glued else None
+
+    def _scaled(self, words: FoldedWords, amount: Amount) -> Amount:
+        """Take "k", "mil" and "tausend" behind digits."""
+        match = self._scales.match(words, amount.end) if not amount.is_spelled else None
+        if match is None or (words.at(amount.end) in ("k", "m") and not words.touches(amount.end - 1)):
+            return amount
+        return amount._replace(value=amount.value * float(match[1]), end=amount.end + match[0])
+
+    def _bare_cents(self, words: FoldedWords, amount: Amount) -> Amount:
+        """Take the dash that stands for no cents: "50,-", "50.–"."""
+        end = amount.end
+        if (
+            words.at(end) in (",", ".")
+            and words.at(end + 1) in _DASHES
+            and words.touches(end - 1)
+            and words.touches(end)
+        ):
+            return amount._replace(end=end + 2, is_money=True)
+        return amount
+
+    def _with_currency(self, words: FoldedWords, amount: Amount, territory: str | None) -> Amount:
+        before, after = (
+            self._money_before(words, amount.first, territory),
+            self._money_after(words, amount.end, territory),
+        )
+        if before and after and self._leads_on(words, amount.end, after[0]):
+            after = None
+        if before is None and after is None:
+            return amount
+        candidates = after[1] if after else before[1] if before else ()
+        if before and after:  # "$500 pesos" are pesos, whoever's
+            candidates = tuple(code for code in after[1] if code in before[1]) or after[1]
+        amount = amount._replace(
+            first=amount.first - (before[0] if before else 0),
+            end=amount.end + (after[0] if after else 0),
+            currency=money.certain(candidates, territory),
+            is_money=True,
+        )
+        return _with_cents(words, amount) if after else amount
+
+    def _money_before(self, words: FoldedWords, first: int, territory: str | None) -> Candidates | None:
+        at = first - 1
+        match = self._touching(words, self._before.match(words, at), at, step=-1)
+        is_after_number = at > 0 and words.texts[at - 1][:1].isdigit()  # the "euros" of "50 euros 3 estrellas"
+        if match and not (match[0] == 1 and words.texts[at].isalpha() and is_after_number):
+            return match[0], self._currencies[match[1]]
+        return self._code(words, at, territory)
+
+    def _money_after(self, words: FoldedWords, end: int, territory: str | None) -> Candidates | None:
+        at = end + 1 if words.at(end) in ("de", "d'", "-") else end
+        match = self._touching(words, self._after.match(words, at), at, step=1)
+        if match:
+            return match[0] + at - end, self._currencies[match[1]]
+        return self._code(words, end, territory)
+
+    def _touching(
+        self, words: FoldedWords, match: tuple[int, str] | None, at: int, *, step: int
+    ) -> tuple[int, str] | None:
+        """Return the match, of a sign such as "A$" only where its parts touch: the "a" of "$50 a $80" is a word."""
+        if match is None or match[0] == 1 or match[1].replace(" ", "").isalnum():
+            return match
+        first = at if step > 0 else at - match[0] + 1
+        if all(words.touches(index) for index in range(first, first + match[0] - 1)):
+            return match
+        return (1, words.texts[at]) if words.texts[at] in self._currencies else None
+
+    def _code(self, words: FoldedWords, at: int, territory: str | None) -> Candidates | None:
+        """Match an ISO code or a sign that is letters, which keeps its case."""
+        if not 0 <= at < len(words.texts) or not words.texts[at][:1].isalpha():
+            return None
+        text = words.source[words.starts[at] : words.ends[at]]
+        if code := money.code_of(text):
+            return 1, (code,)
+        candidates = money.signs().get(text, ())
+        is_local = money.territories().get(territory or "") in candidates
+        if candidates and (is_local or (len(text) > 1 and not text.isupper()) or text == "FCFA"):
+            return 1, candidates
+        return None
+
+    def _leads_on(self, words: FoldedWords, end: int, length: int) -> bool:
+        """Tell whether a sign after an amount belongs to the next one: "$20 $40"."""
+        return words.at(end + length)[:1].isdigit() and words.touches(end + length - 1)
+
+
+def _with_cents(words: FoldedWords, amount: Amount) -> Amount:
+    """Take the cents behind the sign: "49€90"."""
+    text = words.at(amount.end)
+    is_glued = words.touches(amount.end - 1) and not words.texts[amount.end - 1].isalpha()
+    if is_glued and len(text) == 2 and text.isdecimal() and amount.value % 1 == 0:
+        return amount._replace(value=amount.value + int(text) / 100, end=amount.end + 1)
+    return amount
+
+
+def _follows(before: float, value: float, *, is_joined: bool) -> bool:
+    """Tell whether a number word goes on with the one before it: "treinta y cinco", but not "treinta y cien"."""
+    if is_joined:
+        return 20 <= before < 100 and value < 20
+    return value in (100, 1000, 1_000_000) or (before >= 100 and value < before) or (20 <= before < 100 and value < 20)
+
+
+def _sum(values: Sequence[float]) -> float:
+    """Return the number that number words say together: 2, 100, 50 is 250."""
+    total = current = 0.0
+    for value in values:
+        if value >= _LEAST_SCALE and value in (100, 1000, 1_000_000):
+            current = max(current, 1) * value
+            if value > _LEAST_SCALE:
+                total, current = total + current, 0
+        else:
+            current += value
+    return total + current
+
+
+def _glued(numbers: dict[str, str], glue: frozenset[str]) -> Callable[[str], float | None]:
+    """Return what reads number words written as one: "zweihundertfünfzig"; nothing where a language has none."""
+    if not glue:
+        return lambda _: None
+    names = sorted((name for name in numbers if " " not in name), key=len, reverse=True)
+    part = re.compile("|".join(names))
+    whole = re.compile(rf"(?:(?:{'|'.join(names)})(?:{'|'.join(glue)})?)+")
+
+    def read(word: str) -> float | None:
+        if not whole.fullmatch(word) or word.endswith(tuple(glue)):
+            return None
+        values = [float(numbers[name]) for name in part.findall(word)]
+        return _sum(values) if len(values) > 1 else None
+
+    return read

@@ -1,0 +1,163 @@
+"""Which language a short text is in: by words that tell it, by its letters, and by the word list of English."""
+
+from collections import Counter
+from collections.abc import Mapping
+from functools import cached_property
+from math import log
+from typing import Final
+
+from service.planner.reading.en.spelling import words as english_words
+from service.planner.reading.generic.data import SHARED
+from service.planner.reading.generic.reader import PhraseReader
+from service.planner.reading.generic.words import FoldedWords
+from service.planner.reading.phrase_file import lines_of_sections
+
+_LETTERS: Final = {
+    letter: name for name, letters in (("es", "ñ¿¡áíóú"), ("de", "ßäöü"), ("fr", "èêçùœàâûî")) for letter in letters
+}
+_ACCENTED: Final = {"es": frozenset("áéíóúüñ"), "de": frozenset("äöüß"), "fr": frozenset("àâçèéêëîïôùûœ")}
+_LETTER_WEIGHT: Final = 1.0
+_SHARED: Final = 0.5  # of a word's weight, where English has the word, too
+_SMOOTHING: Final = 0.5
+_MARGIN: Final = 2.5  # of logarithms
+_GUESSED: Final = 0.6
+_KNOWN: Final = 0.4  # for English, of a word on its list
+_LEAST: Final = 0.85  # less tells nothing by itself
+_ENGLISH: Final = "en"
+_OTHER: Final = "other"
+
+
+class Detector:
+    """Tells languages apart by words that one of them alone has; a word of several counts for each a little."""
+
+    def __init__(self, readers: Mapping[str, PhraseReader]) -> None:
+        self._readers = readers
+
+    @cached_property
+    def _words(self) -> dict[str, dict[str, float]]:
+        """The weight of each telling word for each language: 1, shared among the languages that have it."""
+        sets = {name: set(reader.telling_words) for name, reader in self._readers.items()}
+        sections = lines_of_sections(SHARED)
+        for name in (_ENGLISH, _OTHER):
+            sets[name] = {word for line in sections[f"word.detect.{name}"] for word in line.split()}
+        for name, reader in self._readers.items():
+            sets[name] |= {word for word in reader.other_words if not self._is_english(word)} - self._brands
+        found: dict[str, dict[str, float]] = {}
+        for word in set().union(*sets.values()):
+            having = [name for name, words in sets.items() if word in words]
+            for name in having:
+                found.setdefault(word, {})[name] = 1.0 if len(having) == 1 else 0.6 / len(having)
+        return found
+
+    @cached_property
+    def _small(self) -> frozenset[str]:
+        """Function words of the languages, which no English text has, though its word list may."""
+        return frozenset().union(*(reader.function_words for reader in self._readers.values())) - _ENGLISH_TOO
+
+    @cached_property
+    def _brands(self) -> frozenset[str]:
+        """Words of names, which every language has."""
+        sections = lines_of_sections(SHARED)
+        lines = (line for name in ("facet.brand", "facet.line", "lead", "courtesy") for line in sections[name])
+        return frozenset(token for line in lines for token in FoldedWords(line).texts)
+
+    @cached_property
+    def _plain(self) -> frozenset[str]:
+        """Words of English that tell no other language: a text of these alone needs no closer look."""
+        english = english_words()
+        others = {word for word, weights in self._words.items() if weights.keys() - {_ENGLISH}}
+        return frozenset(word for word in (*english.counts, *english.known) if word not in others)
+
+    def language(self, text: str, preferred: str | None = None) -> str | None:
+        """Return the language of a text, "en" and "other" included; None where nothing tells one.
+
+        `preferred`, the locale's, wins over words that do not surely tell another.
+        """
+        if (
+            not preferred
+            and text.isascii()
+            and self._plain.issuperset(word for word in text.lower().split() if word.isalpha())
+        ):
+            return None
+        return self._language(text, preferred)
+
+    def _language(self, text: str, preferred: str | None) -> str | None:
+        scores, guesses = self._scores(text)
+        for name, guessed in guesses.items():
+            # a word that no list has is a slip as often as another language, where the rest is English
+            scores[name] += guessed if scores[name] or not scores[_ENGLISH] else 0.0
+        best = max(scores, key=lambda name: scores[name])
+        second = max(score for name, score in scores.items() if name != best)
+        if preferred in (*self._readers, _ENGLISH):
+            is_sure = scores[best] >= 2 and scores[best] >= 2 * scores.get(preferred, 0) + 1
+            return best if is_sure else preferred
+        if preferred:
+            return _OTHER if scores[best] < 2 or scores[best] < 2 * second else best
+        if scores[best] <= second or scores[best] < _LEAST:
+            return None
+        return best
+
+    def _scores(self, text: str) -> tuple[dict[str, float], dict[str, float]]:
+        guesses = dict.fromkeys(self._readers, 0.0)
+        scores = dict.fromkeys((*self._readers, _ENGLISH, _OTHER), 0.0)
+        lowered = text.lower()
+        for letter in set(lowered) - _ASCII:
+            if letter in _LETTERS:
+                scores[_LETTERS[letter]] += _LETTER_WEIGHT
+            elif letter.isalpha() and not any(letter in letters for letters in _ACCENTED.values()):
+                scores[_OTHER] += _LETTER_WEIGHT
+        words = FoldedWords(text)
+        for token, start in dict(zip(words.texts, words.starts, strict=True)).items():
+            if len(token) < 2:
+                continue
+            as_spelt = text[start : start + len(token)].lower()
+            is_english = len(token) > 2 and token not in self._small and as_spelt == token and self._is_english(token)
+            weights = self._words.get(token)
+            for name, weight in (weights or {}).items():
+                # "table" and "robe" are French in a French text, and tell little of an English one
+                scores[name] += weight if name in (_ENGLISH, _OTHER) or not is_english else weight * _SHARED
+            if is_english and (weights is None or _ENGLISH not in weights):
+                scores[_ENGLISH] += _KNOWN
+            elif weights is None and token.isalpha() and len(token) > 4:
+                self._guess(token, guesses)
+        return scores, guesses
+
+    def _is_english(self, token: str) -> bool:
+        english = english_words()
+        return token in english.counts or token in english.known
+
+    @cached_property
+    def _trigrams(self) -> dict[str, dict[str, float]]:
+        """Return the logarithm of each trigram's share of a language's words, by trigram."""
+        english = english_words()
+        lists = {name: reader.telling_words | reader.other_words for name, reader in self._readers.items()}
+        lists[_ENGLISH] = frozenset((*english.counts, *english.known))
+        counts = {name: Counter(part for word in words for part in _parts(word)) for name, words in lists.items()}
+        totals = {name: found.total() + _SMOOTHING * len(found) for name, found in counts.items()}
+        parts = {part for name in self._readers for part in counts[name]}
+        return {
+            part: {name: log((counts[name][part] + _SMOOTHING) / totals[name]) for name in counts} for part in parts
+        }
+
+    def _guess(self, token: str, guesses: dict[str, float]) -> None:
+        """Count a word that no list has for the language whose words have its trigrams far more often than others'."""
+        sums = dict.fromkeys((*self._readers, _ENGLISH), 0.0)
+        for part in _parts(token):
+            for name, share in self._trigrams.get(part, {}).items():
+                sums[name] += share
+        (least, best), (second, _) = [(sums[name], name) for name in sorted(sums, key=lambda name: -sums[name])[:2]]
+        if least - second > _MARGIN and best != _ENGLISH:
+            guesses[best] += _GUESSED
+
+
+def _parts(word: str) -> list[str]:
+    padded = f" {word} "
+    return [padded[at : at + 3] for at in range(len(padded) - 2)]
+
+
+# Small words of the languages that English texts have, too.
+_ENGLISH_TOO: Final = frozenset(
+    "die der den man war was so an am in on or me he has son pour sale se plus as est dans tan no ni entre ten car si "
+    "mit bin her chez van sur bis ist".split()
+)
+_ASCII = frozenset(map(chr, range(128)))

@@ -1,0 +1,105 @@
+"""Spanish, German and French by rule: a file of cases each, and what holds for all of them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service.planner.making.plans import plan_by_rule, plan_from_text
+from service.planner.plan import Plan
+from service.planner.question import Question
+from service.planner.reading.conversation import Conversation
+from service.planner.reading.generic.words import plain_number
+from service.planner.reading.readers import phrase_reader_of
+from service.planner.vocabulary import shipped_vocabulary
+
+LANGUAGES = ("es", "de", "fr")
+
+
+def cases(language: str) -> list[Any]:
+    path = Path(__file__).with_name(language) / "cases.jsonl"
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [pytest.param(language, row, id=f"{language}: {' > '.join(row['say'])}") for row in rows]
+
+
+def conversation(*said: str, locale: str | None = None) -> Conversation:
+    return Conversation(Question.parse(said[-1], said[:-1], locale))
+
+
+def plan(*said: str, locale: str | None = None) -> Plan:
+    return plan_by_rule(conversation(*said, locale=locale), shipped_vocabulary())
+
+
+@pytest.mark.parametrize(("language", "row"), [case for language in LANGUAGES for case in cases(language)])
+def test_a_language_reads(language: str, row: dict[str, Any]) -> None:
+    made = plan(*row["say"], locale=row.get("locale"))
+    assert made.intent == row["intent"]
+    if made.intent != "find_product":
+        return
+    reader = phrase_reader_of(conversation(*row["say"], locale=row.get("locale")).question)
+    assert reader is not None
+    assert reader.language == language
+    assert made.queries[0] == row["query"]
+    assert [made.price.min, made.price.max, made.price.currency] == row.get("price", [None, None, None])
+    assert sorted(value for values in made.exclude.values() for value in values) == row.get("exclude", [])
+    assert (made.sort, made.offers) == (row.get("sort", "relevance"), row.get("offers", []))
+    assert made.rating.min == row.get("rating")
+
+
+def test_the_model_s_plan_is_completed_as_the_rules_is() -> None:
+    said = conversation("zapatillas nike talla 42, no blancas, menos de 80 euros")
+    assert plan_from_text(" find Foreign\n", said, shipped_vocabulary()) == plan_by_rule(said, shipped_vocabulary())
+
+
+@pytest.mark.parametrize(
+    ("said", "locale", "currency"),
+    [
+        ("audífonos de menos de 300 pesos", "es-MX", "MXN"),
+        ("audífonos de menos de 300 pesos", "es-CO", "COP"),
+        ("audífonos de menos de 300 pesos", None, None),
+        ("audífonos de menos de $300", "es-AR", "ARS"),
+        ("audífonos de menos de 300 dólares", "es-AR", "USD"),
+        ("tuque à moins de 30 $", "fr-CA", "CAD"),
+        ("montre à moins de 300 francs", "fr-CH", "CHF"),
+        ("montre à moins de 300 francs", None, None),
+        ("uhr unter 300 Franken", None, "CHF"),
+        ("uhr unter 300 zł", None, "PLN"),
+        ("uhr unter 300 R$", None, "BRL"),
+        ("uhr unter 3000 ₹", None, "INR"),
+        ("uhr unter 3000 kr", "de-DK", "DKK"),
+        ("uhr unter 3000 kr", None, None),
+    ],
+)
+def test_a_currency_is_told_where_it_is_certain(said: str, locale: str | None, currency: str | None) -> None:
+    price = plan(said, locale=locale).price
+    assert price.max is not None
+    assert price.currency == currency
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("1.200,50", 1200.5), ("1,200.50", 1200.5), ("1'200", 1200), ("1’200.50", 1200.5), ("1\u202f200,50", 1200.5),
+        ("1.200", 1200), ("1,200", 1200), ("12,5", 12.5), ("12.50", 12.5), ("1.200.000", 1_200_000),
+    ],
+)  # fmt: skip
+def test_numbers_of_every_locale(written: str, value: float) -> None:
+    assert float(plain_number(written)) == value
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["red shoes", "la mer cream", "le creuset dutch oven", "die cast cars", "pour over coffee maker"],
+)
+def test_english_stays_english(said: str) -> None:
+    assert phrase_reader_of(Question.parse(said)) is None
+
+
+def test_the_locale_decides_where_the_words_do_not() -> None:
+    assert phrase_reader_of(Question.parse("sandalen 38", (), "de-CH")) is not None
+    assert phrase_reader_of(Question.parse("nike 42")) is None
+    reader = phrase_reader_of(Question.parse("nike 42", (), "fr-CA"))
+    assert reader is not None
+    assert reader.language == "fr"
+    assert phrase_reader_of(Question.parse("where is the order i placed for my kids", (), "es-ES")) is None
