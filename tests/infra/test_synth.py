@@ -11,8 +11,6 @@ from infra.fleet.settings import FLEETS, FleetSettings
 from tests.infra.fleet.fleets import dev_fleet
 from tests.infra.synthesis import Template, app_of, findings, resources, synthesised, templates, templates_of
 
-pytestmark = pytest.mark.slow  # two fleets through Node, once
-
 FLEET_NAMES = ("dev", "prime-day")
 
 
@@ -35,6 +33,7 @@ def test_two_synths_are_the_same() -> None:
         assert "jsii-kernel" not in file.read_text(encoding="utf-8"), f"{file.name} names a folder of this run"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fleet", FLEET_NAMES)
 @pytest.mark.parametrize("stack", ["Network", "Image", "Cell-1", "Edge", "Observability"])
 def test_cfn_lint_is_content(fleet: str, stack: str) -> None:
