@@ -12,7 +12,7 @@ Plans come from the same replicas, grammar and decoding as in service. Definitio
   classes        share of our own dev questions of each class of plan version 2 of which every field is right but
                  vertical, sources and queries
   behaviour      share of the open behaviour cases that pass (benchmarks/behaviour.py), where the file is there
-  second_cases   the same of each set in benchmarks/cases, whose writers saw neither those cases nor the planner
+  writer_2_cases   the same of each set in benchmarks/cases, whose writers saw neither those cases nor the planner
   scope          intents of benchmarks/cases/scope.tsv (benchmarks/scope.py), by another such writer
 """
 

@@ -8,13 +8,13 @@ from benchmarks.serving_tables import provenance
 
 FIGURES = Path("docs/figures")
 OTHER_WRITERS = {  # who had not seen the planner; benchmarks/cases/README.md has what each set said at first sight
-    "second_cases": "cases by a second writer",
-    "third_cases": "cases by a third writer",
-    "fourth_cases": "cases by a fourth writer",
-    "fifth_cases": "cases by a fifth writer",
-    "sixth_cases": "cases by a sixth writer, half of them follow-ups",
-    "seventh_cases": "cases by a seventh writer",
-    "eighth_cases": "cases by an eighth writer",
+    "writer_2_cases": "cases by a second writer",
+    "writer_3_cases": "cases by a third writer",
+    "writer_4_cases": "cases by a fourth writer",
+    "writer_5_cases": "cases by a fifth writer",
+    "writer_6_cases": "cases by a sixth writer, half of them follow-ups",
+    "writer_7_cases": "cases by a seventh writer",
+    "writer_8_cases": "cases by an eighth writer",
 }
 _SCOPE = {
     "shop_out_of_scope": "another writer's shopping questions misjudged as out of scope",
