@@ -60,10 +60,16 @@ def cpu_service_time(kind: str | None = None, figures: Path = FIGURES) -> Servic
         if catalogue().types[kind].architecture == "arm64":
             narrow = next(each["service"][loaded] for each in decoding["machines"].values() if each["kernel"] == "avx2")
             slower = narrow["p50_ms"] / latency["p50_ms"]
-            source = f"stated, no arm64 core was timed: {slower:.2f} times {ground}, as our AVX2 kernel takes there"
+            source = (
+                f"stated, no arm64 core was timed: {slower:.2f} times the core time of {ground}, as our AVX2 kernel "
+                "takes there"
+            )
         elif socket.plan_p50_ms is not None:
             slower = socket.plan_p50_ms / natural["strategies"]["medusa"]["p50_ms"]
-            source = f"measured: {slower:.2f} times {ground}, as a plan takes a thread of {socket.plan_source}"
+            source = (
+                f"measured: {slower:.2f} times the core time of {ground}, as a plan takes a thread of "
+                f"{socket.plan_source}"
+            )
         else:
             slower, source = 1.0, f"measured: {ground}, docs/figures/serving.json and decoding.json; not on a {kind}"
         core, roof = slower * mean, least_core_ms(kind, plan_bytes(figures))

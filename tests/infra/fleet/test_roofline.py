@@ -31,3 +31,11 @@ def test_the_slowest_plans_grow_with_the_mean() -> None:
     assert bound.mean_ms > measured.mean_ms
     assert bound.p99_ms / bound.mean_ms == pytest.approx(measured.p99_ms / measured.mean_ms, rel=0.01)
     assert "GB/s" in bound.source
+
+
+def test_a_c7a_is_reckoned_with_the_time_of_a_zen_4() -> None:
+    timed, other = cpu_service_time("c7a.4xlarge"), cpu_service_time("c7i.4xlarge")
+    assert timed is not None
+    assert other is not None
+    assert "Zen 4" in timed.source
+    assert "not on a c7i.4xlarge" in other.source
