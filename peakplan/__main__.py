@@ -1,4 +1,4 @@
-"""`peakplan`: every program of this project under one name. `peakplan COMMAND --help` says more of each."""
+"""`peakplan`: every program of this project under one name. `peakplan COMMAND --help` describes each."""
 
 import os
 import sys
@@ -27,7 +27,7 @@ _TRAINING_ENVIRONMENT = {
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="peakplan", message="%(package)s %(version)s")
 def main() -> None:
-    """Plan what a shopper's words ask for, inside 300 ms, and run the fleet that does it.
+    """Turn a shopper's words into a retrieval plan in under 300 ms, and run the fleet that does it.
 
     \b
     A first session:
@@ -40,26 +40,26 @@ def main() -> None:
     Completion, for bash (zsh and fish likewise):
       eval "$(_PEAKPLAN_COMPLETE=bash_source peakplan)"
 
-    Settings are environment variables: docs/settings.md has all of them.
+    Settings are environment variables: docs/settings.md lists them all.
     """
 
 
 @main.command()
-@click.option("--host", metavar="ADDRESS", help="Where to listen; 127.0.0.1 unless HOST says otherwise.")
-@click.option("--port", metavar="NUMBER", help="8080 unless PORT says otherwise; 0 takes any free one.")
+@click.option("--host", metavar="ADDRESS", help="Address to listen on; default: HOST, else 127.0.0.1.")
+@click.option("--port", metavar="NUMBER", help="Port to listen on; default: PORT, else 8080; 0 picks a free one.")
 @click.option("--model", metavar="FOLDER", type=click.Path(exists=True, file_okay=False), help="The model to serve.")
-@click.option("--engine", type=click.Choice(["torch", "neuron", "triton", "openai"]), help="Where the model runs.")
-@click.option("--strategy", type=click.Choice(["medusa", "draft", "autoregressive"]), help="How it decodes.")
-@click.option("--replicas", metavar="NUMBER", help="Copies of the model; 0 takes as many as the cores carry.")
+@click.option("--engine", type=click.Choice(["torch", "neuron", "triton", "openai"]), help="What runs the model.")
+@click.option("--strategy", type=click.Choice(["medusa", "draft", "autoregressive"]), help="Decoding strategy.")
+@click.option("--replicas", metavar="NUMBER", help="Copies of the model; 0 starts as many as the cores can run.")
 def serve(**options: str | None) -> None:
-    """Serve POST /plan and the page until SIGTERM.
+    """Serve POST /plan and the web page until SIGTERM.
 
     \b
     Examples:
       peakplan serve --port 9000
       PEAKPLAN_CACHE_URL=redis://127.0.0.1:6379 peakplan serve --replicas 2
 
-    An option here wins over its environment variable (PEAKPLAN_HOST, PEAKPLAN_MODEL_DIR, ...).
+    An option here overrides its environment variable (PEAKPLAN_HOST, PEAKPLAN_MODEL_DIR, ...).
     """
     engine = options["engine"] or os.environ.get("PEAKPLAN_ENGINE", "torch")
     need("service", *(extra for extra in ("torch", "triton") if extra == engine))
@@ -72,10 +72,13 @@ def _asks(command: Callable[..., None]) -> Callable[..., None]:
     """Add the arguments of a command that asks one question."""
     for decorate in (
         click.option("--json", "as_json", is_flag=True, help="Print the whole answer as one line of JSON."),
-        click.option("--local", is_flag=True, help="Load the model for this question; no service is needed."),
-        click.option("--url", help="The service to ask; the one that `peakplan serve` starts here by default."),
+        click.option("--local", is_flag=True, help="Load the model for this question instead of calling a service."),
+        click.option("--url", help="The service to call; default: the one that `peakplan serve` starts here."),
         click.option(
-            "--history", multiple=True, metavar="WORDS", help="What was asked before; give again, newest last."
+            "--history",
+            multiple=True,
+            metavar="WORDS",
+            help="An earlier message; repeat for more, newest last.",
         ),
         click.argument("query"),
     ):
@@ -85,7 +88,7 @@ def _asks(command: Callable[..., None]) -> Callable[..., None]:
 
 @main.command()
 @_asks
-@click.option("--deadline-ms", type=int, help="Answer within this time; 300 unless given, 2000 with --local.")
+@click.option("--deadline-ms", type=int, help="Time limit for the answer; default: 300, or 2000 with --local.")
 def plan(
     query: str, history: tuple[str, ...], url: str | None, local: bool, as_json: bool, deadline_ms: int | None
 ) -> None:
@@ -97,7 +100,7 @@ def plan(
       peakplan plan "what about in red?" --history "nike running shoes under $100"
       peakplan plan "gift for a climber" --local
 
-    PEAKPLAN_API_KEY, if set, is sent as the bearer token of a service that asks for one.
+    PEAKPLAN_API_KEY, if set, is sent as the bearer token.
     """
     body: dict[str, Any] = {"query": query, "history": list(history)}
     if deadline_ms is not None or local:
@@ -109,7 +112,7 @@ def plan(
 @main.command()
 @_asks
 def trace(query: str, history: tuple[str, ...], url: str | None, local: bool, as_json: bool) -> None:
-    """Decode QUERY twice, speculating and greedily, and show each forward's tokens.
+    """Decode QUERY speculatively and greedily, and show the tokens of each forward pass.
 
     \b
     Example:
@@ -141,9 +144,9 @@ _passes_on(
     "bench",
     "benchmarks.decoding",
     ("service", "torch", "train"),
-    "Measure decoding strategies beside their peers.",
+    "Measure the decoding strategies.",
 )
-_passes_on(main, "load", "rehearsal.load", ("service", "load"), "Put open-loop load on a service and report on it.")
+_passes_on(main, "load", "rehearsal.load", ("service", "load"), "Send open-loop load to a service and write a report.")
 _passes_on(
     main,
     "rehearse",
@@ -151,15 +154,27 @@ _passes_on(
     ("service", "fleet", "load"),
     "Simulate a fleet's day, with every request and fault: run, search, validate.",
 )
-_passes_on(main, "train", "training.recipe", ("service", "torch", "train"), "Make a model from data: hours on a CPU.")
+_passes_on(main, "train", "training.recipe", ("service", "torch", "train"), "Train a model: hours on a CPU.")
 _passes_on(
-    main, "finetune", "training.own_data", ("service", "torch", "train"), "Go on from a model with your own rows."
+    main, "finetune", "training.own_data", ("service", "torch", "train"), "Continue training a model on your own rows."
 )
-_passes_on(main, "outcomes-to-rows", "training.data.outcomes", ("service", "torch"), "Make rows of a log of outcomes.")
+_passes_on(
+    main,
+    "outcomes-to-rows",
+    "training.data.outcomes",
+    ("service", "torch"),
+    "Turn a log of outcomes into rows.",
+)
 _passes_on(main, "eval", "benchmarks.quality", ("service", "torch", "train"), "Measure the quality of a model's plans.")
 _passes_on(main, "export", "service.weights", ("service", "torch"), "Write a model for vLLM, TGI or NxDI.", "export")
-_passes_on(main, "import", "service.weights", ("service", "torch"), "Take in a checkpoint and its heads.", "import")
-_passes_on(main, "triton", "service.engines.triton", ("service", "triton"), "Become the Triton server of the settings.")
+_passes_on(main, "import", "service.weights", ("service", "torch"), "Import a checkpoint and its heads.", "import")
+_passes_on(
+    main,
+    "triton",
+    "service.engines.triton",
+    ("service", "triton"),
+    "Start the configured Triton server.",
+)
 _passes_on(main, "compile", "service.engines.neuron", ("service",), "Compile a model for inf2 or trn1.", "compile")
 
 
@@ -172,27 +187,31 @@ def fleet() -> None:
       peakplan fleet check my-fleet.yaml
       peakplan fleet cost prime-day
       peakplan fleet synth dev          # CloudFormation into cdk.out, offline
-      peakplan fleet preflight dev      # what the account lacks; needs AWS credentials, as all below
+      peakplan fleet preflight dev      # what the account lacks; needs AWS credentials, like all below
       peakplan fleet deploy dev         # docs/fleet.md has the steps
-      peakplan fleet rollback dev       # every cell back to the release before
+      peakplan fleet rollback dev       # every cell back to its previous release
       peakplan fleet cell out dev cell-1
 
-    Nothing of it has run in a real AWS account.
+    The fleet has not been deployed to a real AWS account yet.
     """
 
 
 for _name, _text in {
-    "check": "Say whether a fleet file is sound.",
-    "cost": "Say what a fleet costs an hour and a million plans, with the arithmetic.",
-    "vllm": "Print how vLLM runs a fleet's model on its instances.",
-    "schema": "Write the JSON Schema that editors check fleet files with.",
+    "check": "Validate a fleet file.",
+    "cost": "Print a fleet's cost per hour and per million plans, with the arithmetic.",
+    "vllm": "Print how to run a fleet's model with vLLM on its instances.",
+    "schema": "Write the JSON Schema that editors use to validate fleet files.",
 }.items():
     _passes_on(fleet, _name, "infra.fleet", ("fleet",), _text, _name)
 _passes_on(
-    fleet, "preflight", "infra.operations.preflight", ("fleet",), "Say what a fleet needs that the account lacks."
+    fleet, "preflight", "infra.operations.preflight", ("fleet",), "Report what a fleet needs and the account lacks."
 )
 _passes_on(
-    fleet, "rollback", "infra.operations.rollback", ("fleet",), "Bring every cell back to the release before, at once."
+    fleet,
+    "rollback",
+    "infra.operations.rollback",
+    ("fleet",),
+    "Return every cell to its previous release at once.",
 )
 _passes_on(fleet, "cell", "infra.operations.cells", ("fleet",), "Move a cell out of service, and back in.")
 _passes_on(
@@ -200,7 +219,7 @@ _passes_on(
     "access",
     "infra.operations.access",
     ("fleet",),
-    "Let the callers in whom the fleet file names: their endpoints and VPCs.",
+    "Connect the callers that the fleet file names: their endpoints and VPCs.",
 )
 
 
@@ -247,9 +266,9 @@ def diff(context: click.Context, fleet_name: str) -> None:
 @click.argument("fleet_name", metavar="FLEET")
 @click.pass_context
 def deploy(context: click.Context, fleet_name: str) -> None:
-    """Rehearse the fleet, then bring the newest release to every cell, stopping where one is hurt.
+    """Rehearse the fleet, then deploy the newest release cell by cell, stopping if one is harmed.
 
-    Needs AWS credentials. --force "reason" deploys a fleet that fails its rehearsal, and is logged.
+    Needs AWS credentials. --force "reason" deploys a fleet that fails its rehearsal; the reason is logged.
     """
     need("service", "fleet", "load")  # the rehearsal's
     words = [_fleet_file(fleet_name), *map(_fleet_file, context.args), "--", *_cdk()]

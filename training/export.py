@@ -51,11 +51,12 @@ trained it.
 
 Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI queries (Apache-2.0), WebShop instructions
 (MIT), questions of contextual-product-qa (CDLA-Sharing-1.0), Bitext customer support (CDLA-Sharing-1.0), CLINC150
-(CC BY 3.0), the Shopify product taxonomy (MIT), product names of the AWS retail demo store (MIT-0). And on what is
-ours, in `training/data/`: templates (`phrases.json`), {products:,} kinds of product by vertical (`products.txt`),
-{queries:,} labelled queries (`queries.txt`), questions of every class of plan version 2 (`behaviour/`) and sentences
-of which the intent alone is known (`asked.txt`); a language model wrote these and saw no dev row and none of the
-cases that the planner is judged by.
+(CC BY 3.0), the Shopify product taxonomy (MIT), product names of the AWS retail demo store (MIT-0). It was also
+trained on our own data in `training/data/`: templates (`phrases.json`), {products:,} kinds of product by vertical
+(`products.txt`), {queries:,} labelled queries (`queries.txt`), questions of every class of plan version 2
+(`behaviour/`) and sentences labelled only with their intent
+(`asked.txt`). A language model wrote these without seeing any dev row or any of the cases that the planner is judged
+by.
 
 ## Quality and speed
 
@@ -63,11 +64,11 @@ cases that the planner is judged by.
 
 ## Limits
 
-- English. A question in another language becomes a search for its own words.
+- The model reads English. A question in another language becomes a search for its own words.
 - Facet spans follow QueryNER's labels, on which annotators agree only in part (span F1 0.73 to the adjudicated label).
 - Verticals were learnt from templated questions over the taxonomy and from lists of our own; on real queries they are a
-  guess that retrieval should use softly.
-- The first source of a product question is mostly the catalogue: the labels behind it are noisy.
+  guess that retrieval should only use for ranking.
+- The first source of a product question is mostly the catalogue, because the labels behind it are noisy.
 """
 
 
