@@ -22,11 +22,13 @@ COMMA := ,
 RATE ?= 20
 SECONDS ?= 30
 SIEGE_SECONDS ?= 600
+FUZZ_SECONDS ?= 3600
+MUTANTS ?=
 SIEGE_FIGURE ?= docs/figures/siege.json
 
 FLEET ?= dev
 
-.PHONY: help serve lock triton bench-peers bench-batching bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer eval-precisions bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance siege sbom rehearse rehearse-search rehearse-validate
+.PHONY: help serve lock triton bench-peers bench-batching bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer eval-precisions bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance siege fuzz mutants sbom rehearse rehearse-search rehearse-validate
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -194,6 +196,12 @@ load-figures: $(VENV)/training.stamp ## the service under load and faults into d
 	$(BIN)/python -m rehearsal.load.figures --data $(DATA)
 	$(BIN)/python -m rehearsal.signals # one of its hosts takes the times that were just measured
 	$(BIN)/python -m benchmarks.readme
+
+fuzz: $(VENV)/test.stamp ## search for FUZZ_SECONDS= (3600) for words that fail or cost most, from tests/fuzz/corpus.jsonl, which keeps what it finds
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
+
+mutants: $(VENV)/test.stamp ## change one operation after another in MUTANTS= (all of tests/mutants/__main__.py's) and list what no test notices
+	$(BIN)/python -m tests.mutants $(MUTANTS)
 
 siege: $(VENV)/test.stamp ## attack a service on loopback for SIEGE_SECONDS= (600) into docs/figures/siege.json; SIEGE_OPTIONS=--shared beside other work
 	$(BIN)/python -m rehearsal.siege --seconds $(SIEGE_SECONDS) --output $(SIEGE_FIGURE) $(SIEGE_OPTIONS)

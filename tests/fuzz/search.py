@@ -1,0 +1,87 @@
+"""Searches for conversations that fail a target or cost most: hypothesis, led to more work by each byte."""
+
+import time
+from collections.abc import Callable, Iterator
+
+from hypothesis import HealthCheck, Phase, given, seed, settings, target
+from hypothesis import strategies as st
+
+from tests.fuzz.targets import BUDGETS, TARGETS, Conversation
+from tests.operations import operations
+from tests.planner.test_costs import PIECES
+
+_WORDS = st.sampled_from(
+    [
+        *PIECES,
+        "shoes",
+        "red",
+        "nike",
+        "under",
+        "over",
+        "$20",
+        "cheapest",
+        "not",
+        "or",
+        "and",
+        ",",
+        "find",
+        "Type",
+        "Any",
+    ]
+)
+_PIECES = st.one_of(_WORDS, st.text(min_size=1, max_size=6))
+_TEXTS = st.one_of(
+    st.lists(_WORDS, min_size=1, max_size=60).map(" ".join),
+    st.builds(
+        lambda piece, times: piece * times, st.one_of(_WORDS, st.text(min_size=1, max_size=6)), st.integers(1, 256)
+    ),
+    st.text(min_size=1, max_size=300),
+)
+CONVERSATIONS = st.lists(_TEXTS.map(lambda text: text[:512]), min_size=1, max_size=9)
+
+
+class FoundError(AssertionError):
+    """A conversation that failed a target: it belongs into the corpus, and what it found has to be mended."""
+
+    def __init__(self, name: str, conversation: Conversation, why: str) -> None:
+        super().__init__(f"{name}: {why}: {conversation!r}")
+        self.conversation = list(conversation)
+
+
+def check(name: str, conversation: Conversation) -> int:
+    """Return the operations that a target takes. Raises FoundError."""
+    work = TARGETS[name]
+    try:
+        count = operations(lambda: work(conversation))
+        if count > BUDGETS[name]:  # the first time it may have read a list
+            count = operations(lambda: work(conversation))
+    except Exception as error:
+        raise FoundError(name, conversation, f"{type(error).__name__}: {error}") from error
+    if count > BUDGETS[name]:
+        raise FoundError(name, conversation, f"{count} operations")
+    return count
+
+
+def hunt(name: str, examples: int, number: int) -> None:
+    """Try so many conversations. Raises FoundError with the smallest that fails."""
+
+    @seed(number)
+    @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck),
+              phases=(Phase.generate, Phase.target, Phase.shrink))  # fmt: skip
+    @given(CONVERSATIONS)
+    def tries(conversation: list[str]) -> None:
+        count = check(name, conversation)
+        target(float(count), label="operations")
+        target(count / max(1, sum(len(text.encode("utf-8", "replace")) for text in conversation)), label="by byte")
+
+    tries()
+
+
+def hunts(seconds: float, clock: Callable[[], float] = time.monotonic) -> Iterator[tuple[str, int]]:
+    """Hunt over all targets in turn until the time is up; yield what was tried."""
+    end, number = clock() + seconds, 0
+    while clock() < end:
+        for name in TARGETS:
+            hunt(name, 100, number)
+            yield name, 100
+        number += 1

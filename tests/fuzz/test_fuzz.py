@@ -1,0 +1,37 @@
+"""A short hunt from the committed corpus; `make fuzz` hunts for an hour."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.search import FoundError, check, hunt
+from tests.fuzz.targets import BUDGETS, TARGETS
+
+CORPUS = Path(__file__).with_name("corpus.jsonl")
+
+
+@pytest.mark.parametrize("line", CORPUS.read_text(encoding="utf-8").splitlines())
+@pytest.mark.parametrize("name", TARGETS)
+def test_what_once_failed_or_cost_most_is_within_the_budget(name: str, line: str) -> None:
+    check(name, json.loads(line))
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_a_short_hunt_finds_nothing(name: str) -> None:
+    hunt(name, examples=20, number=1)
+
+
+def test_a_fault_and_a_cost_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(conversation: object) -> None:
+        assert "nike" not in str(conversation)
+
+    def costs(conversation: object) -> None:
+        for _ in range(len(str(conversation))):
+            pass
+
+    monkeypatch.setitem(BUDGETS, "reading", 1000)
+    for target, why in ((breaks, "AssertionError"), (costs, "operations")):
+        monkeypatch.setitem(TARGETS, "reading", target)
+        with pytest.raises(FoundError, match=why):
+            hunt("reading", examples=200, number=1)
