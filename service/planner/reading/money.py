@@ -12,7 +12,9 @@ from service.planner.reading.phrase_file import lines_of_sections
 
 MONEY_PATH: Final = Path(__file__).with_name("money.txt")
 LOCAL: Final = "local"  # a word for whatever money is the shopper's own: "pavos", "Mäuse"
-_CODES_THAT_ARE_WORDS: Final = frozenset("all amd ang bam bob cup gel lak mad mop mur npr pen ron sos top try".split())
+_CODES_THAT_ARE_WORDS: Final = frozenset(
+    "all amd ang awg bam bob btn cup gel kgs lak mad mop mur npr pen ron sos top try".split()
+)
 _MAIN: Final = ("USD", "GBP")  # what "dollars", "$" and "pounds" mean where no locale says otherwise
 
 
@@ -48,6 +50,16 @@ def code_of(text: str) -> str | None:
     code = text.upper()
     is_code = code in codes() and (text.isupper() or text.lower() not in _CODES_THAT_ARE_WORDS)
     return code if is_code else None
+
+
+def words_of(language: str, others: frozenset[str]) -> dict[str, str | None]:
+    """Return the single words for money in a language, and the codes, with the currency that each surely means.
+
+    `others` are words that mean something else at least as often: "mark", "sol".
+    """
+    named = {word: certain(found, None) for word, found in names(language).items() if " " not in word}
+    coded = {code.lower(): code for code in codes() if code.lower() not in _CODES_THAT_ARE_WORDS}
+    return {word: code for word, code in (named | coded).items() if word not in others}
 
 
 @cache

@@ -4,13 +4,18 @@ import re
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from service.planner.reading import money
 from service.planner.reading.en.data import PHRASES
 from service.planner.reading.tokens import Words
 
 _MAX_AMOUNT: Final = 10_000_000
 _MOST_NUMBER_WORDS: Final = 8
 _GLUED = re.compile(r"(\d{1,3}(?:,\d{3}){1,2}|\d{1,7})(\.\d{1,2})?(k)?([^\W\d_]*)")
-CURRENCIES: Final = PHRASES.table("price.currencies")
+CURRENCIES: Final[dict[str, str | None]] = {
+    **money.words_of("en", PHRASES.words("price.not.currencies")),
+    **dict.fromkeys(PHRASES.words("price.any.currency")),  # money, but whose: "500 kr"
+    **PHRASES.table("price.currencies"),
+}
 _SIGNS = frozenset(entry for entry in CURRENCIES if not entry.isalpha())
 _DOLLARS = PHRASES.table("price.dollars")
 _BANKNOTES = PHRASES.table("price.notes")  # in pounds sterling

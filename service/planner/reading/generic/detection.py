@@ -65,8 +65,8 @@ class Detector:
     def _plain(self) -> frozenset[str]:
         """Words of English that tell no other language: a text of these alone needs no closer look."""
         english = english_words()
-        others = {word for word, weights in self._words.items() if weights.keys() - {_ENGLISH}}
-        return frozenset(word for word in (*english.counts, *english.known) if word not in others)
+        others = {word for word, weights in self._words.items() if _ENGLISH not in weights} - _ENGLISH_TOO
+        return frozenset(word for word in (*english.counts, *english.known, *_ENGLISH_TOO) if word not in others)
 
     def language(self, text: str, preferred: str | None = None) -> str | None:
         """Return the language of a text, "en" and "other" included; None where nothing tells one.

@@ -37,3 +37,24 @@ def test_amounts_in_digits_and_in_words(text: str, values: list[float]) -> None:
 @given(st.text(max_size=200))
 def test_any_text_names_finite_amounts_in_range(text: str) -> None:
     assert all(0 <= value <= 10_000_000 for value in amounts(text))
+
+
+@pytest.mark.parametrize(
+    ("said", "value", "currency"),
+    [
+        ("375 pesos", 375, None),
+        ("500 kr", 500, None),
+        ("₹2000", 2000, "INR"),
+        ("300 hryvnias", 300, "UAH"),
+        ("4000 rupiah", 4000, "IDR"),
+        ("300 mxn", 300, "MXN"),
+    ],
+)
+def test_money_of_every_country_is_money(said: str, value: float, currency: str | None) -> None:
+    (amount,) = find_amounts(Words(said), frozenset())
+    assert (amount.value, amount.currency, amount.is_money) == (value, currency, True)
+
+
+@pytest.mark.parametrize("said", ["12 awg wire", "20 kgs", "3 top mugs", "2 dram glasses"])
+def test_words_that_only_look_like_codes_are_no_money(said: str) -> None:
+    assert not any(amount.is_money for amount in find_amounts(Words(said), frozenset()))
