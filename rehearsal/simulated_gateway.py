@@ -23,12 +23,13 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request: `seconds` that its generation takes, and the seconds `allowed` until its answer."""
+    """A request: `seconds` that its generation takes, the seconds `allowed` until its answer, what it is `worth`."""
 
     at: float
     seconds: float
     length: int = 30
     allowed: float = 0.295
+    worth: float = 0.0
 
 
 @dataclass(eq=False, slots=True)
@@ -43,10 +44,12 @@ class Outcome:
 
 
 class Simulation:
-    def __init__(self, replicas: int, order: Order = "adaptive", forward: float = 0.02) -> None:
+    def __init__(
+        self, replicas: int, order: Order = "adaptive", forward: float = 0.02, *, by_worth: bool = False
+    ) -> None:
         """Take `forward`, the seconds after its deadline that a generation still keeps its replica."""
         self.clock = Clock()
-        self.admission = Admission(order, clock=self.clock)
+        self.admission = Admission(order, clock=self.clock, by_worth=by_worth)
         self.replicas = replicas
         self._forward = forward
         self._idle = replicas
@@ -56,7 +59,7 @@ class Simulation:
 
     def run(self, arrivals: Iterable[Arrival]) -> list[Outcome]:
         """Return the outcomes, in the order of the arrivals."""
-        outcomes = [Outcome(one, QueuedRequest(one.at + one.allowed, one.length)) for one in arrivals]
+        outcomes = [Outcome(one, QueuedRequest(one.at + one.allowed, one.length, one.worth)) for one in arrivals]
         self._by_request = {outcome.request: outcome for outcome in outcomes}
         for outcome in outcomes:
             self._at(outcome.arrival.at, self._arrive, outcome)

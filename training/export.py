@@ -22,6 +22,7 @@ PARTS = {
     "drafting.json": "how likely a node must be to be drafted",
     "prefill_head.json": "phrases with which plans begin, and how likely a guess must be to be drafted",
     "prefill_head.safetensors": "the head that guesses them from the prompt's words (bfloat16)",
+    "worth.json": "trees that say how likely the model's plan is to be better than one by rule",
     "early_exit.json": "for the strategy `draft`: how many of the first layers draft, and how far",
     "early_exit.safetensors": "the lens on the state that leaves them (bfloat16)",
 }
@@ -47,7 +48,8 @@ minutes (`training.json` has the hashes of data and parts): a LoRA adapter of ra
 shared) on the frozen tuned model's own greedy plans, in int8 where that is how it is served; a head that guesses
 from the prompt's words how a plan begins; a lens on the state after the first layers, so that these can draft; then
 a tree of {nodes} nodes and which guesses to draft, calibrated by the time that dev plans take on the machine that
-trained it.
+trained it. Last, trees learn from what rules read in {worth:,} questions of ours whether the model alone gets them
+right.
 
 Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI queries (Apache-2.0), WebShop instructions
 (MIT), questions of contextual-product-qa (CDLA-Sharing-1.0), Bitext customer support (CDLA-Sharing-1.0), CLINC150
@@ -68,6 +70,8 @@ by.
 - Facet spans follow QueryNER's labels, on which annotators agree only in part (span F1 0.73 to the adjudicated label).
 - Verticals were learnt from templated questions over the taxonomy and from lists of our own; on real queries they are a
   guess that retrieval should only use for ranking.
+- `worth.json` chooses who plans and changes no plan. Its bound holds for questions like those that it was calibrated
+  on; traffic of another kind needs a bound of its own.
 - The first source of a product question is mostly the catalogue, because the labels behind it are noisy.
 """
 
@@ -92,6 +96,7 @@ def export_recipe(model: Path, settings: TrainingSettings, minutes: dict[str, fl
         rank=settings.adapter.rank,
         epochs=settings.adapter.epochs,
         nodes=len(json.loads((model / "medusa_tree.json").read_text(encoding="utf-8"))),
+        worth=settings.worth.behaviour + settings.worth.asked,
         products=len(written.product_names()),
         queries=len(written.labelled_queries()),
     )

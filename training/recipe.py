@@ -29,6 +29,7 @@ from training.positions import collect
 from training.prefill_head import train_prefill_head
 from training.settings import TrainingSettings
 from training.tree import calibrate
+from training.worth import learn_worth
 
 BOS, EOS = 1, 2  # <|im_start|> and <|im_end|> of the base
 MODEL_ID = "qp-smollm2-135m"
@@ -111,6 +112,11 @@ def make_parts(
             "medusa_tree.json",
             "the tree is calibrated on dev plans and this machine's costs",
             lambda: calibrate(settings, model),
+        ),
+        (
+            "worth.json",
+            "trees learn when the model matters",
+            lambda: learn_worth(model, settings.cache, settings.work, settings.processes, settings.worth),
         ),
     )
     record = _Record(settings.work / "record.json")

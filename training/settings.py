@@ -73,6 +73,14 @@ class TreeSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class WorthSettings:
+    """Questions of ours from which trees learn when the model matters (`worth.py`)."""
+
+    behaviour: int = 4000  # of every class
+    asked: int = 2500  # whose intent alone is known
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingSettings:
     data: Path
     cache: Path
@@ -87,6 +95,7 @@ class TrainingSettings:
     prefill_head: PrefillHeadSettings = field(default_factory=PrefillHeadSettings)
     tree: TreeSettings = field(default_factory=TreeSettings)
     early_exit: EarlyExitSettings = field(default_factory=EarlyExitSettings)
+    worth: WorthSettings = field(default_factory=WorthSettings)
     source: Callable[[], Source] | None = None  # picklable; None: the mix of the data folder
 
     @property
@@ -120,5 +129,6 @@ class TrainingSettings:
             ),
             heads=replace(self.heads, questions=part(self.heads.questions)),
             early_exit=replace(exits, questions=part(exits.questions)),
+            worth=WorthSettings(part(self.worth.behaviour), part(self.worth.asked)),
             tree=replace(self.tree, questions=part(self.tree.questions)),
         )

@@ -1,5 +1,6 @@
 """The application: its parts and how they are wired. `service/__main__.py` starts and stops them."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import get_args
 
@@ -42,6 +43,8 @@ from service.planner.question import Question
 from service.planner.reading.conversation import Conversation
 from service.planner.redis_plan_cache import RedisPlanCache
 from service.planner.vocabulary import Vocabulary, VocabularyError
+from service.planner.worth.routing import Router
+from service.planner.worth.scorer import Scorer, WorthError
 from service.settings import Settings
 from service.settings.groups import CacheSettings, OutcomeSettings
 from service.telemetry.emf import EmfCollector
@@ -65,6 +68,14 @@ def settings_vocabulary(settings: Settings) -> Vocabulary:
         raise EngineUnavailableError(str(error)) from error
 
 
+def settings_scorer(settings: Settings) -> Scorer | None:
+    """Read the scorer of the settings' model; None where it has none. Raises EngineUnavailableError."""
+    try:
+        return Scorer.load(settings.model_dir)
+    except WorthError as error:
+        raise EngineUnavailableError(str(error)) from error
+
+
 def replica_engine(settings: Settings, source: ModelSource, number: int) -> Engine:
     """Make replica `number` of a model, not started yet. Raises EngineUnavailableError."""
     return make_engine(settings.engine_config, source, number)
@@ -80,6 +91,7 @@ def replica_pool(settings: Settings, source: ModelSource | None = None) -> Repli
         quantile=settings.queue.admission_quantile,
         hang_seconds=settings.queue.hang_seconds,
         warm_up=warm_up_requests(settings.strategy, settings_vocabulary(settings)),
+        by_worth=settings.routing != "off" and settings_scorer(settings) is not None,
     )
 
 
@@ -90,7 +102,8 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
     planner, drain = Planner(pool, vocabulary, settings.strategy), Drain(settings.drain_seconds)
     shared = _shared_memory(settings.cache)
     memory = PlanCache(settings.cache.entries, settings.cache.seconds)
-    caching = CachingPlanner(planner, lambda: pool.version, memory, shared, pool.refusal)
+    router = Router(settings.routing, settings_scorer(settings), lambda: pool.idle)
+    caching = CachingPlanner(planner, lambda: pool.version, memory, shared, pool.refusal, router)
     emf = EmfCollector(
         {"Fleet": settings.fleet, "Cell": settings.cell, "Group": settings.group, "Release": settings.release}
     )
@@ -106,9 +119,8 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         observer=Observer(metrics, tracer, log_text=settings.log_text),
         reloader=Reloader(
             pool,
-            planner,
             lambda: source or settings_source(settings),
-            partial(settings_vocabulary, settings),
+            partial(_read_model, settings, planner, router),
             partial(replica_engine, settings),
         ),
         deadline_ms=settings.deadline_ms,
@@ -121,6 +133,16 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         request_ids=RequestIds(settings.outcomes.key.get_secret_value()),
         shop=SampleShop(settings.cache_dir, is_on=settings.sample_shop),
     )
+
+
+def _read_model(settings: Settings, planner: Planner, router: Router) -> Callable[[], None]:
+    """Read what planning must know of the settings' model; what is returned makes it known. Raises EngineError."""
+    vocabulary, scorer = settings_vocabulary(settings), settings_scorer(settings)
+
+    def adopt() -> None:
+        planner.vocabulary, router.scorer = vocabulary, scorer
+
+    return adopt
 
 
 def _outcome_log(outcomes: OutcomeSettings) -> OutcomeLog | None:

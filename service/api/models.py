@@ -114,6 +114,12 @@ _REASON = (
 )
 
 
+_SOURCE = (
+    "Who made the plan. model: just now; cache: the model, earlier (`model` says which); fallback: rules, because the "
+    "model could not (`reason` says why); rules: by choice, as the model would hardly have planned it better."
+)
+
+
 # What goes out with every plan is no pydantic model: mypy knows its types, and validating our own answer takes time.
 @dataclass(slots=True)
 class PlanAnswer:
@@ -121,7 +127,7 @@ class PlanAnswer:
 
     request_id: str
     plan: Plan
-    source: Literal["model", "cache", "fallback"]
+    source: Annotated[Literal["model", "cache", "fallback", "rules"], Field(description=_SOURCE)]
     degraded: bool
     model: ModelInfo
     usage: Usage

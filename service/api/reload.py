@@ -8,8 +8,6 @@ from functools import partial
 from service.engines.protocol import Engine, EngineError
 from service.engines.worker.messages import ModelSource
 from service.gateway.pool import ReplicaPool
-from service.planner.planner import Planner
-from service.planner.vocabulary import Vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -27,17 +25,16 @@ class Reloader:
     def __init__(
         self,
         pool: ReplicaPool,
-        planner: Planner,
         find: Callable[[], ModelSource],
-        read: Callable[[], Vocabulary],
+        read: Callable[[], Callable[[], None]],
         make_engine: Callable[[ModelSource, int], Engine],
     ) -> None:
         """Take `find`, which reads the model to serve: it may be slow and is called in a thread.
 
-        `read` reads its vocabulary and raises EngineError where there is none.
+        `read` reads what planning must know of it, and raises EngineError where that is missing; what it returns is
+        called once the model answers.
         """
         self._pool = pool
-        self._planner = planner
         self._find = find
         self._read = read
         self._make_engine = make_engine
@@ -80,11 +77,11 @@ class Reloader:
 
     async def _reload(self) -> None:
         try:
-            source, vocabulary = await asyncio.to_thread(self._find), self._read()
+            source, adopt = await asyncio.to_thread(self._find), self._read()
             logger.info("reloading", extra={"version": source.version})
             await self._pool.reload(partial(self._make_engine, source), source.version)
         except EngineError as error:
             logger.error("reload failed: the old model stays", extra={"reason": str(error)})
             raise
-        self._planner.vocabulary = vocabulary
+        adopt()
         logger.info("reloaded", extra={"version": source.version})

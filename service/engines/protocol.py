@@ -51,6 +51,7 @@ class GenerationRequest:
 
     `max_tokens` None means the model's own limit. `deadline` is on this host's `time.monotonic` clock, in seconds: the
     engine gives up within one forward pass of it. `fast_forward` False makes even forced tokens cost a pass each.
+    `worth` is for a queue before the engine: who of those that wait gains most by an answer.
     """
 
     prompt: str
@@ -60,6 +61,7 @@ class GenerationRequest:
     fast_forward: bool = True
     trace: bool = False
     deadline: float | None = None
+    worth: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)

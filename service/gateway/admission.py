@@ -8,6 +8,7 @@ It is pure: it knows service times and deadlines, neither replicas nor asyncio, 
     admission.ended(request, seconds, whole=..., replicas=...) # what it took
 """
 
+import itertools
 import math
 import time
 from collections import Counter
@@ -19,6 +20,7 @@ from service.gateway.service_times import ServiceTimes
 from service.settings.choices import ADMISSION_QUANTILE, Order
 
 FIRST_EXPECTATION = 0.15  # seconds; used until the first generation ends
+WAITING_BY_WORTH = 2  # for each replica under high pressure: more to choose from, and still soon refused
 _HOPELESS = 0.05  # an idle replica is used at once where at least this share of generations would end in time,
 _HOPELESS_UNDER_PRESSURE = 0.2  # or this share while another request, which may fit better, is expected soon
 # A less likely request is tried anyway while such trials cost at most this share of all replicas' time: the
@@ -69,15 +71,24 @@ class Admission:
         order: Order = "adaptive",
         quantile: float = ADMISSION_QUANTILE,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        by_worth: bool = False,
     ) -> None:
-        """Let a request wait only while the share `quantile` of generations would finish before its deadline."""
+        """Let a request wait only while the share `quantile` of generations would finish before its deadline.
+
+        With `by_worth`, of those that wait the one of most worth goes first, the oldest of equals. So nobody is refused
+        for want of replicas while one of less worth waits on, or begins after it came.
+        """
         self.times = ServiceTimes(clock)  # for all replicas
         self.counts: Counter[str] = Counter()  # refusals by reason, and trials
         self._queue = RequestQueue(order, clock)
-        self._adaptive = order == "adaptive"
+        self._adaptive = order == "adaptive" or by_worth
+        self._by_worth = by_worth
+        self._most_waiting = WAITING_BY_WORTH if by_worth else 1
         self._quantile = quantile
         self._clock = clock
         self._pressure = Pressure(clock)
+        self._arrivals = itertools.count()
         self._next_trial = -math.inf
 
     @property
@@ -96,6 +107,7 @@ class Admission:
         Unless refused, it starts now where a replica is idle, and has joined the queue where none is.
         """
         self._pressure.asked()
+        request.arrival = next(self._arrivals)
         if not replicas:
             return self._counted([self._refused(request, "no replica is up", "engine")])
         request.seconds = self.times.expected(request.length) or FIRST_EXPECTATION
@@ -111,11 +123,12 @@ class Admission:
                 return self._counted([self._refused_as_least(request)])
             self._queue.leave(least)
             refused.append(self._refused_as_least(least))
-        return self._counted([*refused, *self._queue.join(request, replicas)])
+        return self._counted([*refused, *self._queue.join(request, replicas, self._worth if self._by_worth else None)])
 
-    def certain_refusal(self, deadline: float, length: int, replicas: int) -> CapacityError | None:
+    def certain_refusal(self, deadline: float, length: int, replicas: int, worth: float = 0.0) -> CapacityError | None:
         """Return why a request that came now would certainly get no replica, else None; counted as its refusal."""
-        request = QueuedRequest(deadline, length, self.times.expected(length) or FIRST_EXPECTATION)
+        seconds = self.times.expected(length) or FIRST_EXPECTATION
+        request = QueuedRequest(deadline, length, worth, next(self._arrivals), seconds)
         refused = []
         if not replicas:
             refused = [self._refused(request, "no replica is up", "engine")]
@@ -128,7 +141,7 @@ class Admission:
 
     def next(self) -> QueuedRequest | None:
         """Return the waiter whose turn it is now that a replica is free."""
-        return self._queue.next(self._worth if self._adaptive and self._pressure.high else None)
+        return self._queue.next(self._worth if self._by_worth or (self._adaptive and self._pressure.high) else None)
 
     def leave(self, request: QueuedRequest) -> None:
         """Remove a request from the queue."""
@@ -164,11 +177,16 @@ class Admission:
         return True
 
     def _is_full(self, replicas: int) -> bool:
-        """Tell whether the queue is full: under high pressure, one waiter for each replica is enough."""
-        return self._adaptive and self._pressure.high and len(self._queue) >= replicas
+        """Tell whether the queue is full: under high pressure, a few waiters for each replica are enough."""
+        return self._adaptive and self._pressure.high and len(self._queue) >= self._most_waiting * replicas
 
     def _worth(self, request: QueuedRequest) -> tuple[float, int]:
-        """Return the plans expected per second of replica time if it started now; ties favour the shorter prompt."""
+        """Return what its caller says that it is worth, or else the plans a second of replica time if it started now.
+
+        Ties favour who came first, or else the shorter prompt.
+        """
+        if self._by_worth:
+            return request.worth, -request.arrival
         chance = self.times.chance(request.deadline - self._clock(), request.length)
         return chance / request.seconds, -request.length
 

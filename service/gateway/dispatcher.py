@@ -35,12 +35,14 @@ class Dispatcher:
         """Number of replicas that are up and trusted."""
         return 0 if self._closing else sum(slot.usable for slot in self._slots)
 
-    async def acquire(self, deadline: float | None, length: int = 0, avoid: Slot | None = None) -> Slot:
+    async def acquire(
+        self, deadline: float | None, length: int = 0, avoid: Slot | None = None, worth: float = 0.0
+    ) -> Slot:
         """Wait for a free replica for a prompt of `length` characters, preferably not `avoid`.
 
         The caller must `release` it. Raises CapacityError as soon as the deadline is known to be missed.
         """
-        waiter = _Waiter(_endless(deadline), length, turn=asyncio.get_running_loop().create_future())
+        waiter = _Waiter(_endless(deadline), length, worth, turn=asyncio.get_running_loop().create_future())
         idle = self._find_idle(avoid)
         self._refuse(self._admission.ask(waiter, idle=idle is not None, replicas=self.usable_count))
         if waiter.refusal is not None:
@@ -51,9 +53,9 @@ class Dispatcher:
             return idle
         return await self._turn(waiter)
 
-    def refusal(self, deadline: float | None, length: int) -> CapacityError | None:
+    def refusal(self, deadline: float | None, length: int, worth: float) -> CapacityError | None:
         """Return why a request would certainly get no replica now, else None; counted as its refusal."""
-        return self._admission.certain_refusal(_endless(deadline), length, self.usable_count)
+        return self._admission.certain_refusal(_endless(deadline), length, self.usable_count, worth)
 
     def release(self, slot: Slot, seconds: float | None = None, *, whole: bool = False) -> None:
         """Give a replica back after `seconds` of a generation, `whole` or not; None records nothing."""

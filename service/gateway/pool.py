@@ -48,16 +48,18 @@ class ReplicaPool:
         quantile: float = ADMISSION_QUANTILE,
         hang_seconds: float = HANG_SECONDS,
         warm_up: Sequence[GenerationRequest] = (),
+        by_worth: bool = False,
     ) -> None:
         """Let a request wait only while the share `quantile` of generations would finish before its deadline.
 
         A generation that exceeds `hang_seconds`, and by far the usual duration, is a hang. `warm_up` requests run on
-        every replica before the first real one, so that estimates rest on real generations.
+        every replica before the first real one, so that estimates rest on real generations. With `by_worth` those that
+        wait go in the order of their worth.
         """
         if not engines:
             raise ValueError("a pool needs at least one engine")
         self._slots = [Slot(engine, version) for engine in engines]
-        self._admission = Admission(order, quantile)
+        self._admission = Admission(order, quantile, by_worth=by_worth)
         self._dispatcher = Dispatcher(self._slots, self._admission)
         self._hang_seconds = hang_seconds
         self._warm_up_requests = warm_up
@@ -172,9 +174,9 @@ class ReplicaPool:
             for number, slot in enumerate(self._slots):
                 await self._replace(slot, make_engine(number), version)
 
-    def refusal(self, deadline: float | None, length: int = 0) -> CapacityError | None:
+    def refusal(self, deadline: float | None, length: int = 0, worth: float = 0.0) -> CapacityError | None:
         """Return why a prompt of `length` characters would get no replica now; None where it may."""
-        return self._dispatcher.refusal(deadline, length)
+        return self._dispatcher.refusal(deadline, length, worth)
 
     async def generate(
         self, request: GenerationRequest, *, second_opinion_on: GenerationResult | None = None
@@ -219,7 +221,7 @@ class ReplicaPool:
 
     async def _run_on_next(self, request: GenerationRequest, avoid: Slot | None = None) -> GenerationResult:
         asked = time.monotonic()
-        slot = await self._dispatcher.acquire(request.deadline, len(request.prompt), avoid)
+        slot = await self._dispatcher.acquire(request.deadline, len(request.prompt), avoid, request.worth)
         queue_seconds = time.monotonic() - asked
         try:
             result = await self._run(slot, request)

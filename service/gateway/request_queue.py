@@ -28,13 +28,16 @@ class CapacityError(EngineError):
 class QueuedRequest:
     """A request that asks for a replica; times in seconds on the queue's clock.
 
-    `length` is its prompt's in characters, with which its duration grows. Admission sets the rest: `seconds`, the
-    expected duration; `latest_start`, when it must begin to be done in time; whether it is a trial, which is unlikely
-    to succeed; and the `refusal`, if it gets no replica.
+    `length` is its prompt's in characters, with which its duration grows; `worth` says how likely the model's plan is
+    to be better than another one, for who routes by it. Admission sets the rest: its number in order of `arrival`;
+    `seconds`, the expected duration; `latest_start`, when it must begin to be done in time; whether it is a trial,
+    which is unlikely to succeed; and the `refusal`, if it gets no replica.
     """
 
     deadline: float
     length: int = 0
+    worth: float = 0.0
+    arrival: int = 0
     seconds: float = 0.0
     latest_start: float = math.inf
     is_trial: bool = False
@@ -62,10 +65,15 @@ class RequestQueue:
         """Whether the newest request is served first now."""
         return self._order == "newest" or (self._order == "adaptive" and self._clock() < self._overloaded_until)
 
-    def join(self, newest: QueuedRequest, replicas: int) -> list[QueuedRequest]:
-        """Add one request, with `replicas` in service; return the refused ones, possibly itself."""
+    def join(
+        self, newest: QueuedRequest, replicas: int, worth: Callable[[QueuedRequest], Any] | None = None
+    ) -> list[QueuedRequest]:
+        """Add one request, with `replicas` in service; return the refused ones, possibly itself.
+
+        Given `worth`, by which `next` is going to choose, the excess is what is worth least.
+        """
         self._waiting.append(newest)
-        return self._shorten(newest, replicas)
+        return self._shorten(newest, replicas, worth)
 
     def next(self, worth: Callable[[QueuedRequest], Any] | None = None) -> QueuedRequest | None:
         """Take out the request with the highest `worth`, or else the next in order; None when none waits."""
@@ -108,13 +116,18 @@ class RequestQueue:
             self.drop(request, message, reason)
         return everybody
 
-    def _shorten(self, newest: QueuedRequest, replicas: int) -> list[QueuedRequest]:
-        """Refuse the excess of a queue that is too long: the newest in fair order, else those with least time."""
+    def _shorten(
+        self, newest: QueuedRequest, replicas: int, worth: Callable[[QueuedRequest], Any] | None
+    ) -> list[QueuedRequest]:
+        """Refuse the excess of a queue that is too long: worth least, newest in fair order, else with least time."""
         dropped: list[QueuedRequest] = []
         now = self._clock()
-        while self._seconds_before_last() / replicas > self._longest_wait(newest) - now:
+        while self._seconds_before_last() / replicas > self._longest_wait(newest, is_fair=worth is None) - now:
             self._overloaded_until = now + _OVERLOAD_SECONDS
-            hopeless = self.least(_latest_start) if self.serves_newest else newest
+            if worth is not None:
+                hopeless = self.least(worth)
+            else:
+                hopeless = self.least(_latest_start) if self.serves_newest else newest
             dropped += self.drop(hopeless, "every replica is busy past the deadline", "capacity")
             if hopeless is newest:
                 break
@@ -123,9 +136,9 @@ class RequestQueue:
     def _seconds_before_last(self) -> float:
         return sum(request.seconds for request in self._waiting) - self._waiting[-1].seconds
 
-    def _longest_wait(self, newest: QueuedRequest) -> float:
-        """Return until when a request may wait."""
-        return max(map(_latest_start, self._waiting)) if self.serves_newest else newest.latest_start
+    def _longest_wait(self, newest: QueuedRequest, *, is_fair: bool) -> float:
+        """Return until when a request may wait; where the order is not fair, anybody may be the last."""
+        return newest.latest_start if is_fair and not self.serves_newest else max(map(_latest_start, self._waiting))
 
 
 def _latest_start(request: QueuedRequest) -> float:

@@ -1,4 +1,4 @@
-"""The sources of a plan: the cache, the model (once for all concurrent identical requests), or the rules.
+"""The sources of a plan: the cache, the model (once for all concurrent identical requests), or rules, by choice too.
 
 `Planner` uses models; this decides which questions need one.
 """
@@ -17,6 +17,7 @@ from service.planner.plan_text import PlanTextError
 from service.planner.planner import Planned, Planner
 from service.planner.prompt import PlanTask
 from service.planner.vocabulary import Vocabulary
+from service.planner.worth.routing import Router
 from service.settings.choices import Strategy
 
 T = TypeVar("T")
@@ -31,18 +32,20 @@ class CachingPlanner:
         version: Callable[[], str],
         memory: PlanCache,
         shared: SharedPlanCache | None = None,
-        refusal: Callable[[float | None, int], EngineError | None] = lambda _, __: None,
+        refusal: Callable[[float | None, int, float], EngineError | None] = lambda _, __, ___: None,
+        router: Router | None = None,
     ) -> None:
         """Combine planner and caches; `version` returns the current model's, and others' cached plans are ignored.
 
-        `refusal` returns why no replica would take a prompt of so many characters with this deadline now, if that is
-        certain.
+        `refusal` returns why no replica would take a prompt of so many characters and of this worth with this deadline
+        now, if that is certain. `router` says what questions are worth, and which are for rules.
         """
         self._planner = planner
         self._version = version
         self._memory = memory
         self._shared = shared
         self._refusal = refusal
+        self._router = router or Router()
         self._flights: SingleFlight[Planned] = SingleFlight()
         self.counts: Counter[str] = Counter()  # counts of hits, shared_hits, joined and misses
 
@@ -52,7 +55,9 @@ class CachingPlanner:
         return self._planner.vocabulary
 
     def plan_at_once(self, task: PlanTask) -> Planned | None:
-        """Return a plan that needs no waiting (a cached one, or one by rule where no model is available), else None.
+        """Return a plan that needs no waiting, else None: a cached one, or one by rule.
+
+        That is where rules are chosen or no replica is free in time.
 
         Never fails.
         """
@@ -65,9 +70,12 @@ class CachingPlanner:
         key = task.key(self._version())
         if (remembered := self._memory.get(key)) is not None:
             return self._given(key, remembered, task, "hits")
+        if self._router.is_for_rules(task):
+            self.counts["misses"] += 1
+            return self._planner.plan_by_choice(task)
         if self._shared is not None or self._flights.has(key):
             return None
-        if (refusal := self._refusal(task.deadline, len(task.prompt))) is None:
+        if (refusal := self._refusal(task.deadline, len(task.prompt), self._router.weigh(task))) is None:
             return None
         return self._by_rule(task, refusal)
 
@@ -129,6 +137,7 @@ class CachingPlanner:
         return planned
 
     async def _ask_model(self, key: str, task: PlanTask) -> Planned:
+        self._router.weigh(task)
         planned = await self._planner.plan_with_model(task)
         assert planned.result is not None
         if planned.result.model_version != self._version():  # during a reload, the answer may come from another model

@@ -60,10 +60,13 @@ class IncompletePlanError(EngineError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A plan and its origin: `result` is the model's, if one took part; `reason` says why rules made it."""
+    """A plan and its origin: `result` is the model's, if one took part; `reason` says why rules had to make it.
+
+    Where rules made it by choice (`source` "rules"), there is no such reason.
+    """
 
     plan: Plan
-    source: Literal["model", "cache", "fallback"]
+    source: Literal["model", "cache", "fallback", "rules"]
     model_id: str
     strategy: str
     result: GenerationResult | None = None
@@ -103,6 +106,11 @@ class Planner:
             log("fell back to rules", extra={"reason": error.reason, "detail": str(error)})
         reason = error.reason if isinstance(error, EngineError) else "engine"
         return _by_rule(plan_by_rule(task.conversation, task.vocabulary), reason)
+
+    def plan_by_choice(self, task: PlanTask) -> Planned:
+        """Plan by rule what the model would hardly plan better."""
+        plan = plan_by_rule(task.conversation, task.vocabulary)
+        return Planned(plan=plan, source="rules", model_id=RULES_ID, strategy="rules")
 
     def plan_despite(self, task: PlanTask, fault: Exception) -> Planned:
         """Plan a question at which our own code failed: by rule, or where rules fail too with its words alone.

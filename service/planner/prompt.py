@@ -48,6 +48,7 @@ class PlanTask:
         self.question = question
         self.vocabulary = vocabulary
         self.deadline = deadline
+        self.worth: float | None = None  # how likely the model's plan is to be better than one by rule; None: unasked
         self._keys: dict[str, str] = {}
 
     @cached_property
@@ -85,6 +86,7 @@ class PlanTask:
             fast_forward=fast_forward,
             trace=trace,
             deadline=self.deadline,
+            worth=self.worth or 0.0,
         )
 
 

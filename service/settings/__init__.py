@@ -20,6 +20,7 @@ from service.settings.choices import (
     HostedName,
     KernelChoice,
     Precision,
+    Routing,
     Strategy,
 )
 from service.settings.engines import EngineConfig, NeuronSettings, OpenAiSettings, TritonSettings
@@ -62,6 +63,11 @@ class Settings(BaseSettings):
     kernel: KernelChoice = Field(
         default="auto",
         description="avx512vnni, avxvnni, avx2, neon or torch; auto: the fastest that this processor supports",
+    )
+    routing: Routing = Field(
+        default="overload",
+        description="who is planned by rule: off: whoever finds no replica in time; overload: of those, whoever loses "
+        "least by it; always: also whoever is within the bound of the model's worth.json",
     )
     strategy: Strategy = Field(default="medusa", description="how to decode; the plans are identical")
     draft_model_dir: Path | None = Field(

@@ -19,6 +19,10 @@ KernelChoice = Literal["auto", "avx512vnni", "avxvnni", "avx2", "neon", "torch"]
 
 Strategy = Literal["medusa", "autoregressive", "draft"]
 Order = Literal["oldest", "newest", "adaptive"]
+# off       the model plans whatever it can
+# overload  so it does, and where it cannot plan all, those go first for whom it matters most
+# always    rules plan at once what the bound in the model's worth.json lets them
+Routing = Literal["off", "overload", "always"]
 
 SHIPPED_MODEL = Path(__file__).parents[2] / "models" / "qp-smollm2-135m"
 MAX_PROMPT_TOKENS = 384

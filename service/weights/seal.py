@@ -63,6 +63,15 @@ def digests(folder: Path) -> dict[str, str]:
     return found
 
 
+def seal_again(folder: Path) -> None:
+    """Note the folder's digests in its seal, if it has one, where no file has changed that the model computes with."""
+    path = folder / SEAL
+    if path.is_file():
+        seal = Seal.model_validate_json(path.read_text(encoding="utf-8"))
+        text = seal.model_copy(update={"files": digests(folder)}).model_dump_json(indent=1)
+        path.write_text(text + "\n", encoding="utf-8")
+
+
 def check_answer(forward: CausalLM, seal: Seal | None) -> None:
     """Let the model compute the known prompt. Raises ModelFolderError where it comes out wrong, or as no number."""
     values = _computed(forward, seal.prompt if seal else [1])

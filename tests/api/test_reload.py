@@ -5,8 +5,6 @@ import pytest
 from service.api.reload import Reloader
 from service.engines.worker.messages import ModelSource
 from service.gateway.pool import ReplicaPool
-from service.planner.planner import Planner
-from service.planner.vocabulary import shipped_vocabulary
 from tests.fake_engines import FakeEngine, request, until
 
 pytestmark = pytest.mark.anyio
@@ -16,8 +14,10 @@ async def test_where_files_have_changed_and_replicas_cannot_start_what_is_there_
     engine, source = FakeEngine(), ModelSource("loader", {}, version="one")
     pool = ReplicaPool([engine], version="one")
     await pool.start()
-    vocabulary = shipped_vocabulary()
-    reloader = Reloader(pool, Planner(pool, vocabulary), lambda: source, lambda: vocabulary, lambda _, __: FakeEngine())
+    adopted: list[str] = []
+    reloader = Reloader(
+        pool, lambda: source, lambda: lambda: adopted.append(source.version), lambda _, __: FakeEngine()
+    )
     watching = asyncio.create_task(reloader.watch(seconds=0.01))
     source = ModelSource("loader", {}, version="two")
     await asyncio.sleep(0.1)
@@ -26,6 +26,7 @@ async def test_where_files_have_changed_and_replicas_cannot_start_what_is_there_
     engine.fail()
     await until(lambda: pool.version == "two")
     assert (await pool.generate(request())).model_version == "two"
+    assert adopted == ["two"]
     watching.cancel()
     await reloader.close()
     await pool.close()

@@ -3,7 +3,7 @@
 import { count, element, milliseconds, unseen } from "./dom.js";
 import { MODES, SORTS, STRATEGIES, isAboutProducts, meaningOf, spoken, titled, verticalName } from "./vocabulary.js";
 
-const ORIGINS = { model: "Model", cache: "Cache", fallback: "Rules" };
+const ORIGINS = { model: "Model", cache: "Cache", fallback: "Rules", rules: "Rules, by choice" };
 const REASONS = {
   deadline: "The model needs longer than this question may take",
   capacity: "More is asked right now than the model can do",

@@ -1,0 +1,255 @@
+"""Learn when the model's plan is better than the rules': `python -m training.worth --work WORK --model MODEL`.
+
+Questions of ours are planned both ways, and each plan is compared with what their labels know. Boosted trees
+(Friedman, 2001) learn from what rules read in a question whether the model alone gets it right; the serving side
+(`service/planner/worth`) needs their numbers only. What rules may plan by choice is then bounded on questions that no
+tree has seen: held-out sentences here, other writers' cases in `benchmarks/worth.py`, a shop's own rows in
+`training/own_data.py`. The same seed gives the same bytes.
+"""
+
+import argparse
+import json
+import math
+import random
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+from scipy.stats import binom
+from sklearn.ensemble import GradientBoostingClassifier
+
+from service.decoding.tree import MedusaTree
+from service.planner.making.plans import plan_by_rule, plan_from_text
+from service.planner.plan import Plan
+from service.planner.plan_text import PlanTextError
+from service.planner.reading.conversation import Conversation
+from service.planner.vocabulary import Vocabulary
+from service.planner.worth.differing import differ
+from service.planner.worth.features import NAMES, Reading, numbers
+from service.planner.worth.scorer import DEPTH, FILE_NAME, Bound, Scorer, Tree, Worth
+from service.settings import Settings
+from service.weights.seal import seal_again
+from training.data import asked, behaviour_examples
+from training.data.examples import Example
+from training.data.rows import Split
+from training.processes import run_processes
+from training.settings import WorthSettings
+from training.tuned import TunedModel
+
+ROUNDS, RATE = 70, 0.1
+SEED = 7
+LOST, RISK = 0.02, 0.1  # what the bound promises
+Texts = dict[str, str | None]  # what the model writes, by the lines of the conversation
+_GROUPS = 10  # of questions by worth, each with its share of plans that differ
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A question planned by the model and by rule: who was right, and whether the plans differ."""
+
+    numbers: tuple[int, ...]
+    by_model: bool
+    by_rule: bool
+    differs: bool
+
+    @property
+    def lost(self) -> bool:
+        """Whether a plan by rule loses what the model's has."""
+        return self.by_model and not self.by_rule
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--work", type=Path, required=True, help="keeps the model's plans of the questions")
+    parser.add_argument("--model", type=Path, required=True, help="model folder that gets worth.json")
+    parser.add_argument("--processes", type=int, default=Settings().replica_count, help="one core each")
+    given = parser.parse_args()
+    learn_worth(given.model, Settings().cache_dir, given.work, given.processes, WorthSettings())
+
+
+def learn_worth(model: Path, cache: Path, work: Path, processes: int, settings: WorthSettings) -> None:
+    """Write the worth of questions into a model folder, with a bound from held-out sentences of ours."""
+    drawn = {split: questions(split, settings) for split in get_args(Split)}
+    texts = model_texts([example for examples in drawn.values() for example in examples], model, cache, work, processes)
+    vocabulary = Vocabulary.load(model)
+    learnt = fit(compare(drawn["train"], texts, vocabulary))
+    write(bounded(learnt, compare(drawn["dev"], texts, vocabulary)), model)
+
+
+def questions(split: Split, settings: WorthSettings) -> list[Example]:
+    """Draw questions of ours: of every class, and sentences whose intent alone is known."""
+    found: list[Example] = []
+    for examples, most, seed in (
+        (behaviour_examples.examples(split), settings.behaviour, 1),
+        (asked.examples(split), settings.asked, 2),
+    ):
+        found += random.Random(seed).sample(examples, min(len(examples), most))
+    return found
+
+
+def model_texts(examples: Sequence[Example], model: Path, cache: Path, work: Path, processes: int) -> Texts:
+    """Return what the model writes for each question; what a work folder has is not asked for again."""
+    work.mkdir(parents=True, exist_ok=True)
+    texts = _read_texts(work)
+    missing = [example for example in examples if _key(example) not in texts]
+    if missing:
+        run_processes(_write_texts, processes, missing, model, cache, work)
+    return _read_texts(work)
+
+
+def _write_texts(rank: int, count: int, examples: Sequence[Example], folder: Path, cache: Path, work: Path) -> None:
+    model = TunedModel(folder, cache)
+    assert model.heads is not None
+    tree = MedusaTree.from_choices(json.loads((folder / "medusa_tree.json").read_text()), model.heads.num_heads)
+    with (work / f"worth-{rank}.jsonl").open("a", encoding="utf-8") as file:
+        for example in examples[rank::count]:
+            plan = model.medusa(example.question(), tree)
+            text = model.text(plan.tokens) if plan.stop_reason == "finished" else None
+            file.write(json.dumps([_key(example), text]) + "\n")
+            file.flush()
+
+
+def _read_texts(work: Path) -> Texts:
+    lines = [line for path in sorted(work.glob("worth-*.jsonl")) for line in path.read_text("utf-8").splitlines()]
+    return dict(json.loads(line) for line in lines)
+
+
+def _key(example: Example) -> str:
+    return "\n".join((*example.history, example.query))
+
+
+def compare(examples: Sequence[Example], texts: Texts, vocabulary: Vocabulary) -> list[Compared]:
+    """Plan each question both ways; a question whose text is no whole plan has no plan by the model."""
+    found = []
+    for example in examples:
+        conversation, text = Conversation(example.question()), texts[_key(example)]
+        try:
+            by_model = None if text is None else plan_from_text(text, conversation, vocabulary)
+        except PlanTextError:
+            by_model = None
+        by_rule = plan_by_rule(conversation, vocabulary)
+        right = by_model is not None and is_right(by_model, example), is_right(by_rule, example)
+        differs = by_model is not None and differ(by_model, by_rule)
+        found.append(Compared(numbers(Reading(conversation, vocabulary)), *right, differs=differs))
+    return found
+
+
+def is_right(plan: Plan, example: Example) -> bool:
+    """Tell whether a plan has what is known of its question, as far as a shop would notice.
+
+    Which facet a word belongs to, the vertical and later queries are left out: nobody counts them as wrong.
+    """
+    if example.knows_intent and plan.intent != example.draft.intent:
+        return False
+    if example.expected is not None:
+        return _is_as_expected(plan.model_dump(mode="json"), example.expected)
+    if not example.knows_facets:
+        return True
+    words = example.question().words
+    named = {words[i].text for s in example.draft.spans if s.facet == "type" and not s.refused for i in s.indices}
+    return named <= _words(plan.queries)
+
+
+def _is_as_expected(plan: dict[str, Any], expected: dict[str, Any]) -> bool:
+    if any(plan[name] != expected[name] for name in ("price", "rating", "sort")):
+        return False
+    if sorted(plan["offers"]) != sorted(expected["offers"]) or _refused(plan) != _refused(expected):
+        return False
+    if len(plan["parts"]) != len(expected["parts"]) or bool(plan["queries"]) != bool(expected["queries"]):
+        return False
+    given, wanted = (plan["parts"] or [plan]), (expected["parts"] or [expected])
+    return all(
+        _words(w["facets"].get("type", ())) <= _words(g["queries"][:1]) for g, w in zip(given, wanted, strict=True)
+    )
+
+
+def _refused(plan: dict[str, Any]) -> list[str]:
+    things = (plan, *plan["parts"])
+    return sorted(value.lower() for thing in things for values in thing["exclude"].values() for value in values)
+
+
+def _words(texts: Iterable[str]) -> set[str]:
+    return {word for text in texts for word in text.lower().split()}
+
+
+def fit(compared: Sequence[Compared]) -> Worth:
+    """Learn the trees; nothing is bounded yet."""
+    rows = np.array([one.numbers for one in compared], dtype=np.float32)
+    trees = GradientBoostingClassifier(
+        n_estimators=ROUNDS,
+        max_depth=DEPTH,
+        learning_rate=RATE,
+        subsample=0.7,
+        min_samples_leaf=10,
+        random_state=SEED,
+    ).fit(rows, [one.lost for one in compared])
+    share = sum(one.lost for one in compared) / len(compared)
+    return Worth(
+        numbers=NAMES,
+        start=round(math.log(share / (1 - share)), 5),
+        trees=tuple(_tree(found.tree_) for found in trees.estimators_[:, 0]),
+        bound=Bound(worth=0, lost=LOST, risk=RISK, questions=0, by_rule=0),
+        differs=(),
+    )
+
+
+def _tree(found: Any) -> Tree:
+    """Return a tree of scikit-learn as a complete one: a leaf above the last row is all leaves below it."""
+    number, over = [0] * (2**DEPTH - 1), [0] * (2**DEPTH - 1)
+    leaf = [0.0] * 2**DEPTH
+    todo = [(0, 0)]
+    while todo:
+        at, node = todo.pop()
+        left, right = found.children_left[node], found.children_right[node]
+        if at >= len(over):
+            leaf[at - len(over)] = round(RATE * float(found.value[node][0][0]), 4)
+            continue
+        if left >= 0:
+            number[at], over[at] = int(found.feature[node]), math.floor(found.threshold[node])
+        todo += [(2 * at + 1, left if left >= 0 else node), (2 * at + 2, right if left >= 0 else node)]
+    return Tree(number=tuple(number), over=tuple(over), leaf=tuple(leaf))
+
+
+def bounded(worth: Worth, compared: Sequence[Compared], lost: float = LOST, risk: float = RISK) -> Worth:
+    """Return the worth with the most that rules may plan while the share `lost` holds but for `risk`.
+
+    Learn then Test with a fixed sequence: one question more by rule at a time, the least worth first, until the exact
+    binomial test can no longer reject that more than `lost` is lost. None of the questions may be one learnt from.
+    """
+    scorer = Scorer(worth)
+    ranked = sorted(((scorer.of_numbers(one.numbers), one) for one in compared), key=lambda pair: pair[0])
+    most = 0.0
+    gone = count = before = 0
+    for value, same in groupby(ranked, key=lambda pair: pair[0]):
+        if binom.cdf(gone, len(ranked), lost) > risk:
+            break
+        most, before = value, count
+        for _, one in same:
+            gone, count = gone + one.lost, count + 1
+    bound = Bound(
+        worth=round(most, 6), lost=lost, risk=risk, questions=len(ranked), by_rule=round(before / len(ranked), 4)
+    )
+    return worth.model_copy(update={"bound": bound, "differs": _differing(ranked)})
+
+
+def _differing(ranked: Sequence[tuple[float, Compared]]) -> tuple[tuple[float, float], ...]:
+    """Return (worth at most, share of plans that differ) of equally large groups, the last up to 1."""
+    ends = [round(len(ranked) * (group + 1) / _GROUPS) for group in range(_GROUPS)]
+    groups = [ranked[start:end] for start, end in pairwise([0, *ends]) if end > start]
+    most = [round(group[-1][0], 6) for group in groups[:-1]] + [1.0]
+    shares = [round(sum(one.differs for _, one in group) / len(group), 4) for group in groups]
+    return tuple(zip(most, shares, strict=True)) if ranked else ()
+
+
+def write(worth: Worth, model: Path) -> None:
+    """Write worth.json, and its digest into the folder's seal, where that has one."""
+    text = json.dumps(worth.model_dump(mode="json"), separators=(",", ":"))
+    (model / FILE_NAME).write_text(text + "\n", encoding="utf-8")
+    seal_again(model)
+
+
+if __name__ == "__main__":
+    main()
