@@ -5,6 +5,8 @@ library whose bytes differ from the manifest, or that does not load, is refused 
 A local compiler is used only where the sources have changed since, on a developer's machine.
 """
 
+from __future__ import annotations
+
 import ctypes
 import hashlib
 import json
@@ -17,10 +19,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from service.decoding.native.targets import CPU_INFO, KernelName, Target, instructions, targets_of_system
-from service.settings.choices import KernelChoice
+
+if TYPE_CHECKING:  # the compiler's environment (`make kernels`) has nothing but the compiler
+    from service.settings.choices import KernelChoice
 
 _log = logging.getLogger(__name__)
 
