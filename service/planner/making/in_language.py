@@ -14,7 +14,8 @@ from service.planner.reading.phrases import OFFERS
 from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 
 # Facets of which a thing has one value: a later one replaces it.
-_REPLACED = frozenset(("brand", "line", "model", "color", "size", "material", "audience", "condition"))
+_REPLACED = frozenset(("brand", "line", "model", "color", "size", "count", "material", "audience", "condition"))
+_MEASURED = frozenset(("size", "count"))
 _SURE = frozenset(("brand", "line", "model", "size"))  # whatever the question is about
 _NAMES = frozenset(("brand", "line", "model"))
 _LETTERS = frozenset("xs s m l xl xxl".split())  # sizes, after another size
@@ -152,7 +153,7 @@ class _Turn:
                 end += 1  # "wh-1000" and "l'eau" are one
             first, last = kept[at], kept[end - 1]
             text = self._source(first, last + 1)
-            unit = self._source(first + 1, last + 1) if value and value.facet == "size" and last > first else ""
+            unit = self._source(first + 1, last + 1) if value and value.facet in _MEASURED and last > first else ""
             pieces.append(Piece(text, self._reader.fold(text), value.facet if value else None, unit))
             at = end
         return pieces
@@ -227,7 +228,7 @@ class _Turn:
         for at, old in enumerate(pieces):
             if id(old) in own or piece.facet not in _REPLACED:
                 continue
-            if old.facet == piece.facet and (piece.facet != "size" or _unit(old) == _unit(piece)):
+            if old.facet == piece.facet and (piece.facet not in _MEASURED or _unit(old) == _unit(piece)):
                 return at
         return None
 

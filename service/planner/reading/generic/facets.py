@@ -31,6 +31,7 @@ class Facets:
         self._lines = data.trie("facet.line")
         self._more = data.words("word.model.more")
         self._units = data.words("word.units")
+        self._counted = data.words("word.counted")
         self._labels = data.words("word.size.labels")
         self._modifiers = data.words("word.color.modifiers")
 
@@ -85,7 +86,7 @@ class Facets:
             unit = words.at(glued)
             if unit in self._units or (unit in ('"', "″", "”", "''") and words.touches(end - 1)):
                 return Value("size", at, glued + 1)
-            return None
+            return Value("count", at, glued + 1) if unit in self._counted else None
         is_letter = texts[at] in _LETTER_SIZES and len(texts[at]) > 1
         return Value("size", at, at + 1) if is_letter else None
 
