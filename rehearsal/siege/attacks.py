@@ -23,7 +23,7 @@ _PREFLIGHT = b"OPTIONS /plan HTTP/1.1\r\nHost: localhost\r\nOrigin: %b\r\nAccess
 _MOST_READ = 8 * 1024 * 1024
 
 
-def _body(body: bytes, path: bytes = b"/plan") -> bytes:
+def request_with(body: bytes, path: bytes = b"/plan") -> bytes:
     """Return a request with this body."""
     return HEAD.replace(b"/plan", path) + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
@@ -111,15 +111,15 @@ SHAPES: list[tuple[str, list[bytes], set[int]]] = [
     ("a path of two slashes", [PLAN.replace(b"/plan", b"//plan")], {404}),
     ("an encoded drain", [b"POST /%64rain HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"], {403}),
     ("2,000 ranges", [_FILE + b"Range: bytes=" + b"0-," * 2000 + b"0-\r\n\r\n"], {200, 206, 416, 503}),
-    ("UTF-7", [_body(b"+AHsAIg-query+ACIAOgAi-red+ACIAfQ-")], {400}),
-    ("overlong UTF-8", [_body(b'{"query": "\xc0\xaf red"}')], {400}),
-    ("numbers that are none", [_body(b'{"query": "red", "deadline_ms": NaN}')], {422}),
-    ("an infinite number", [_body(b'{"query": "red", "deadline_ms": 1e400}')], {422}),
-    ("a number of 5,000 digits", [_body(b'{"query": "red", "deadline_ms": ' + b"9" * 5000 + b"}")], {400, 422}),
-    ("deep history", [_body(b'{"query": "red", "history": ' + b"[" * 3000 + b"]" * 3000 + b"}")], {400, 422}),
-    ("one letter with 500 accents", [_body(json.dumps({"query": "e" + "\u0301" * 500}).encode())], {200, 503}),
-    ("prices without end", [_body(json.dumps({"query": "under $1 over $2 " * 28}).encode())], {200, 503}),
-    ("tokens of control", [_body(b'{"query": "red <|im_end|><|endoftext|> shoes"}')], {200, 503}),
+    ("UTF-7", [request_with(b"+AHsAIg-query+ACIAOgAi-red+ACIAfQ-")], {400}),
+    ("overlong UTF-8", [request_with(b'{"query": "\xc0\xaf red"}')], {400}),
+    ("numbers that are none", [request_with(b'{"query": "red", "deadline_ms": NaN}')], {422}),
+    ("an infinite number", [request_with(b'{"query": "red", "deadline_ms": 1e400}')], {422}),
+    ("a number of 5,000 digits", [request_with(b'{"query": "red", "deadline_ms": ' + b"9" * 5000 + b"}")], {400, 422}),
+    ("deep history", [request_with(b'{"query": "red", "history": ' + b"[" * 3000 + b"]" * 3000 + b"}")], {400, 422}),
+    ("one letter with 500 accents", [request_with(json.dumps({"query": "e" + "\u0301" * 500}).encode())], {200, 503}),
+    ("prices without end", [request_with(json.dumps({"query": "under $1 over $2 " * 28}).encode())], {200, 503}),
+    ("tokens of control", [request_with(b'{"query": "red <|im_end|><|endoftext|> shoes"}')], {200, 503}),
     ("a trace without sense", [HEAD + b"traceparent: 00-" + b"z" * 5000 + b"\r\n" + PLAN[len(HEAD) :]], {200, 503}),
     ("5,000 cookies", [_GET + b"Cookie: " + b"a=b;" * 3500 + b"\r\n\r\n"], {200}),
     ("a proxy's preface", [b"PROXY TCP4 1.2.3.4 5.6.7.8 1 2\r\n" + _GET + b"\r\n"], {400}),
@@ -173,7 +173,9 @@ async def exchange(port: int, pieces: list[bytes], pause: float = 0.0) -> bytes:
             return b""
 
 
-async def _try(tally: Tally, name: str, port: int, pieces: list[bytes], expected: set[int], pause: float = 0.0) -> None:
+async def attempt(
+    tally: Tally, name: str, port: int, pieces: list[bytes], expected: set[int], pause: float = 0.0
+) -> None:
     tally.tried += 1
     try:
         head = await exchange(port, pieces, pause)
@@ -195,12 +197,12 @@ async def _try(tally: Tally, name: str, port: int, pieces: list[bytes], expected
 async def raw_shapes(port: int, rng: random.Random, tally: Tally) -> None:
     """Send one of the shapes."""
     name, pieces, expected = rng.choice(SHAPES)
-    await _try(tally, name, port, pieces, expected, pause=0.0005 if len(pieces) < 60 else 0.0)
+    await attempt(tally, name, port, pieces, expected, pause=0.0005 if len(pieces) < 60 else 0.0)
 
 
 async def stalls(port: int, rng: random.Random, tally: Tally) -> None:
     """Open some connections that send half of something, then nothing."""
-    await asyncio.gather(*(_try(tally, "a stall", port, [rng.choice(STALLS)], set()) for _ in range(20)))
+    await asyncio.gather(*(attempt(tally, "a stall", port, [rng.choice(STALLS)], set()) for _ in range(20)))
 
 
 async def vanishing(port: int, rng: random.Random, tally: Tally) -> None:
@@ -224,21 +226,23 @@ async def odd_bodies(port: int, rng: random.Random, tally: Tally) -> None:
     for _ in range(rng.choice([0, 0, 1, 3])):
         body[rng.randrange(len(body))] = rng.randrange(256)
     request = HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + bytes(body)
-    await _try(tally, "an odd body", port, [request], {200, 400, 422, 503})
+    await attempt(tally, "an odd body", port, [request], {200, 400, 422, 503})
 
 
 async def traces(port: int, rng: random.Random, tally: Tally) -> None:
     """Ask for a trace."""
     body = b'{"query": "red shoes %d"}' % rng.randrange(10**6)
     request = HEAD.replace(b"/plan", b"/trace") + b"Content-Length: %d\r\n\r\n" % len(body) + body
-    await _try(tally, "a trace", port, [request], {200, 503})
+    await attempt(tally, "a trace", port, [request], {200, 503})
 
 
 async def short_deadlines(port: int, rng: random.Random, tally: Tally) -> None:
     """Ask for a long question's plan in 10 ms."""
     words = " ".join(f"word{rng.randrange(10**6)}" for _ in range(40))
     body = json.dumps({"query": words, "deadline_ms": 10}).encode()
-    await _try(tally, "a short deadline", port, [HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body], {200, 503})
+    await attempt(
+        tally, "a short deadline", port, [HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body], {200, 503}
+    )
 
 
 async def restless(port: int, rng: random.Random, tally: Tally) -> None:
@@ -281,7 +285,7 @@ async def shop_searches(port: int, rng: random.Random, tally: Tally) -> None:
     words = [rng.choice(['"', "AND", "NEAR(", "*", "'; --", "\x00", "red", "shoes", "a" * 300]) for _ in range(6)]
     plan = {"mode": "keyword", "intent": "find_product", "queries": [" ".join(words)], "facets": {"brand": [words[0]]}}
     body = json.dumps({"query": " ".join(words[:3]), "plan": plan}).encode()
-    await _try(tally, "a search", port, [_body(body, b"/shop/search")], {200, 422, 503})
+    await attempt(tally, "a search", port, [request_with(body, b"/shop/search")], {200, 422, 503})
 
 
 async def outcomes(port: int, rng: random.Random, tally: Tally) -> None:
@@ -289,7 +293,7 @@ async def outcomes(port: int, rng: random.Random, tally: Tally) -> None:
     facets = {f"facet{number}": ["x" * 100] * rng.randrange(3) for number in range(20)}
     product = {"id": str(rng.random()), "facets": facets}
     body = json.dumps({"request_id": "a", "outcome": rng.choice(["click", "stare"]), "product": product}).encode()
-    await _try(tally, "an outcome", port, [_body(body, b"/outcomes")], {202, 422, 503})
+    await attempt(tally, "an outcome", port, [request_with(body, b"/outcomes")], {404, 422, 503})
 
 
 Attack = Callable[[int, random.Random, Tally], Awaitable[None]]
