@@ -71,8 +71,10 @@ train: $(VENV)/training.stamp ## make a model from DATA=../shared/data (restarta
 finetune: $(VENV)/training.stamp ## go on from the model FROM= with rows of your own, DATA=my.jsonl, into OUTPUT=models/mine
 	@$(PEAKPLAN) finetune "$(DATA)" --from "$(FROM)" --output "$(OUTPUT)" $(if $(VOCABULARY),--vocabulary "$(VOCABULARY)") $(OPTIONS)
 
-eval: $(VENV)/training.stamp ## quality on dev questions of DATA into docs/figures/quality.json
+eval: $(VENV)/training.stamp ## quality on dev questions of DATA into docs/figures/quality.json, what each rule is worth into rules.json
 	$(BIN)/python -m benchmarks.quality --data $(DATA) --model $(MODEL)
+	$(BIN)/python -m benchmarks.plans --questions 0 --write build/plans.jsonl --data $(DATA) --model $(MODEL)
+	$(BIN)/python -m benchmarks.rules --plans build/plans.jsonl --cases $(DATA)/../behaviour/cases.jsonl --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
 
 first-answer: $(VENV)/service.stamp ## the answer that README begins with, from the shipped model, into docs/figures/first_answer.json

@@ -122,6 +122,7 @@ def _write(arguments: argparse.Namespace) -> None:
     known = {row["key"]: row["text"] for row in earlier}
     vocabulary = Vocabulary.load(arguments.model)
     asked = [(row["query"], row["history"]) for row in earlier] or questions(arguments.data, arguments.questions)
+    arguments.write.parent.mkdir(parents=True, exist_ok=True)
     with arguments.write.open("w", encoding="utf-8") as file:
         for row in rows(asked, vocabulary, _generator(arguments.model), known):
             file.write(json.dumps(row, ensure_ascii=False) + "\n")

@@ -224,7 +224,7 @@ def counts(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--plans", type=Path, required=True, help="a file of `benchmarks.plans`, for the model's texts")
+    parser.add_argument("--plans", type=Path, required=True, help="of `benchmarks.plans --write`: the model's texts")
     parser.add_argument("--cases", type=Path, required=True, help="behaviour cases, beside the program that judges all")
     parser.add_argument("--model", type=Path, required=True, help="model folder")
     parser.add_argument("--only", default="", help="a regular expression: rules whose place it matches")
