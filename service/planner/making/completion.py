@@ -11,8 +11,8 @@ from service.planner.making.several import as_price, few_parts, of_things, part_
 from service.planner.plan import MAX_PARTS, Mode, Part, Plan, Price, Rating
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.reading.conversation import Conversation, DialogueState, Refused
-from service.planner.reading.en.lists import COLORS, FUNCTION_WORDS, MATERIALS, NEGATIONS
-from service.planner.reading.en.spelling import words as word_list
+from service.planner.reading.en.facets import facet_of
+from service.planner.reading.en.lists import FUNCTION_WORDS, NEGATIONS
 from service.planner.vocabulary import DEFAULT_INTENT, NAMING_FACETS, QUESTIONS, Vocabulary
 
 
@@ -42,7 +42,7 @@ class _Products:
         self._conversation = conversation
         self._newest = len(question.utterances) - 1
         self._follow_up = FollowUp(question, self._conversation.taken, self._facets)
-        self._allowed = self._follow_up.allowed()
+        self._allowed = self._follow_up.turn.allowed
         self._refusals = [refusal for refusal in self._conversation.refusals if not self._is_void(refusal)]
         self._gone = self._conversation.taken | self._replaced_words()
         self._spans = few_parts(of_things(self._unreplaced(self._settled()), question.words))
@@ -174,9 +174,8 @@ class _Products:
         return found
 
     def _facet_of(self, texts: Sequence[str]) -> str:
-        named = word_list().facets.get(texts[-1], "feature")
-        guess = "color" if texts[-1] in COLORS else "material" if texts[-1] in MATERIALS else named
-        return next(facet for facet in (guess, "feature", "type", *self._facets) if facet in self._facets)
+        guesses = (facet_of(texts[-1]), "feature", "type", *self._facets)
+        return next(facet for facet in guesses if facet in self._facets)
 
     def _said(self, span: FacetSpan) -> str:
         return self._question.spelled(span.indices)

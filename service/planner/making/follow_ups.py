@@ -15,8 +15,9 @@ from service.planner.plan_text import FacetSpan
 from service.planner.question import Question, Word
 from service.planner.reading.en import lists
 from service.planner.reading.en.data import PHRASES
+from service.planner.reading.en.facets import KINDS, facet_of, kind_of
 from service.planner.reading.en.spelling import is_known
-from service.planner.reading.en.spelling import words as word_list
+from service.planner.reading.en.turns import Turn, read_turn
 
 # Facets of which a thing has one value: a later one replaces it, unless it is added.
 REPLACED: Final = frozenset(("brand", "line", "model", "color", "size", "material", "count", "audience", "condition"))
@@ -30,27 +31,8 @@ _LABELS = frozenset(("size", "sizes", "sz", "age", "aged", "us", "uk"))
 _DIGITS = re.compile(r"\d+(?:[.,/]\d+)*")
 _NUMBER = re.compile(r".*\d")
 _DECLINES = frozenset(("nah", "nope", "make", "change", "switch"))  # not what follows: "nah black", "no make it black"
-_KINDS = {
-    "color": lists.COLORS,
-    "material": lists.MATERIALS,
-    "audience": lists.AUDIENCES,
-    "size": lists.SIZES | PHRASES.words("turn.sizes"),
-}
 _MOST_WISHES = 3  # words of a wish that the model did not label; more tell a story
 _LONGEST_KEYWORDS = 8  # words of an utterance that names a thing and tells no story
-# What says that the thing itself is another: "make it a ukulele", "wellies instead".
-_OTHER_THING = re.compile(r"\b(?:instead|i meant?|(?:make|change|switch) (?:it|that|them|this)?(?: to)?)\b")
-# What takes a wish back without a refusal: "remove logitech", "it doesn't have to be waterproof".
-_TAKES_BACK = re.compile(
-    r"\b(?:(?:remove|drop|scrap|forget(?: about)?|lose|ditch|skip|never ?mind|leave out)(?: the)?"
-    r"|(?:doesn'?t|does not|don'?t|do not|needn'?t|need not)(?: really| actually)?(?: (?:have|need|got) to)? be)"
-    r" (?P<words>.+?)(?: (?:bit|part|thing|please|pls|anymore|any more|then|now|after all|though|tho))*[.!]*$"
-)
-# What takes a refusal back: "chocolate is fine actually".
-_ALLOWS = re.compile(
-    r"(?P<words>[^,.!?]{2,40}?)(?: (?:is|are|would be)|'s)(?: also| still| actually)? "
-    r"(?:ok|okay|fine|alright|all right|good|no problem)\b"
-)
 
 
 class FollowUp:
@@ -63,29 +45,24 @@ class FollowUp:
         self._taken = taken
         self._facets = facets
         self._newest = len(question.utterances) - 1
-        self._text = question.text.lower().replace("’", "'") if self._newest else ""
+        self.turn = read_turn(question.text) if self._newest else Turn()
         self._before = [i for i, word in enumerate(self._words) if word.utterance < self._newest]
         self._own = [i for i, word in enumerate(self._words) if word.utterance == self._newest and self._newest]
 
     def replaced_facets(self) -> frozenset[str]:
         """Return the facets of which a later value replaces an earlier one."""
-        return REPLACED | {"type"} if _OTHER_THING.search(self._text) else REPLACED
+        return REPLACED | {"type"} if self.turn.is_other_thing else REPLACED
 
     def replaced(self) -> frozenset[int]:
         """Return words that count no more: of before, and of the newest utterance where it only takes some back."""
-        lifted = self._lifted()
-        gone = {index for index in self._before if lifted and _facet_of(self._words[index].text) in lifted}
+        lifted = self.turn.lifted
+        gone = {index for index in self._before if lifted and facet_of(self._words[index].text) in lifted}
         return self._taken_back().union(gone, self._outdone)
 
     def refused(self, texts: Collection[str]) -> frozenset[int]:
         """Return the words of before that the newest utterance refuses: "freestanding, not integrated"."""
         refused = set(texts) - lists.FUNCTION_WORDS
         return frozenset(index for index in self._before if self._words[index].text in refused)
-
-    def allowed(self) -> frozenset[str]:
-        """Return the words of what was refused before and is fine now."""
-        match = _ALLOWS.search(self._text)
-        return frozenset(match["words"].split()) if match else frozenset()
 
     def turned(self, spans: Sequence[FacetSpan]) -> list[FacetSpan]:
         """Return spans of which those of the newest utterance begin with what is wanted, and have its facet.
@@ -95,9 +72,8 @@ class FollowUp:
         """
         if not self._newest:
             return list(spans)
-        lifted = self._lifted()
         before = {span.facet for span in spans if span.first not in self._own}
-        kept = (span for span in spans if span.refused or span.first in self._own or span.facet not in lifted)
+        kept = (span for span in spans if span.refused or span.first in self._own or span.facet not in self.turn.lifted)
         turned = (self._turned(span, before) if span.first in self._own else span for span in kept)
         return [span for span in turned if span is not None]
 
@@ -112,8 +88,8 @@ class FollowUp:
             lead += 1
         first = span.first + lead if not _TURNS.isdisjoint(texts[:lead]) else span.first
         is_number = texts[-1][0].isdigit() and bool(self._outdone)
-        facet = "size" if is_number else _facet_of(texts[-1])
-        is_other = facet in REPLACED and facet in self._facets and (facet in _KINDS or facet in before)
+        facet = "size" if is_number else facet_of(texts[-1])
+        is_other = facet in REPLACED and facet in self._facets and (facet in KINDS or facet in before)
         return replace(span, first=first, facet=facet if is_other and first == span.last else span.facet, refused=False)
 
     def wishes(self, spans: Iterable[FacetSpan], gone: frozenset[int], refused: Collection[int]) -> list[FacetSpan]:
@@ -121,9 +97,9 @@ class FollowUp:
 
         Words that are `gone`, or come with or after words of a refusal, `refused`, say something else.
         """
-        if self.allowed() or self._lifted() or self._taken_back():
+        if self.turn.allowed or self.turn.lifted or self._taken_back():
             return []  # it only takes something back
-        if lists.QUESTION_START.search(self._text):
+        if lists.QUESTION_START.search(self._question.text.lower()):
             return []
         spans = list(spans)
         named = {index for span in spans for index in span.indices} | gone | self._taken
@@ -133,7 +109,7 @@ class FollowUp:
         wants = any(span.first in self._own and not span.refused for span in spans)
         is_priced = bool(self._taken) and any(self._words[i].text.isdigit() for i in free)  # it may be another price
         if wants or is_priced or len(free) > _MOST_WISHES or not self._taken.isdisjoint(self._own):
-            free = [i for i in free if _kind_of(self._words[i].text) or i in outdoes]
+            free = [i for i in free if kind_of(self._words[i].text) or i in outdoes]
         runs = [[i for _, i in run] for _, run in groupby(enumerate(free), key=lambda pair: pair[1] - pair[0])]
         found = (FacetSpan(self._wished(run), run[0], run[-1]) for run in runs)
         return [span for span in found if span.facet in self._facets]
@@ -142,7 +118,7 @@ class FollowUp:
         texts = [self._words[index].text for index in run]
         if any(text[0].isdigit() for text in texts):
             return "size"
-        facet = _facet_of(texts[-1])
+        facet = facet_of(texts[-1])
         return facet if facet in REPLACED else "feature"
 
     def standing(self, spans: Sequence[FacetSpan], first: int, cut: frozenset[int]) -> list[int]:
@@ -156,11 +132,11 @@ class FollowUp:
         numbers = [i for i in self._own if _NUMBER.match(self._words[i].text) and i not in self._taken]
         # Where nothing is surely replaced, a new number may stand for any of its unit.
         units = set() if self._outdone else {self._unit(i) for i in numbers}
-        kinds = {(_kind_of(word.text), word.utterance) for word in self._words}
+        kinds = {(kind_of(word.text), word.utterance) for word in self._words}
         found = []
         for index in self._before:
             word = self._words[index]
-            facet = _kind_of(word.text) or ("brand" if _facet_of(word.text) == "brand" else "")
+            facet = kind_of(word.text) or ("brand" if facet_of(word.text) == "brand" else "")
             if (
                 word.utterance >= first
                 and index not in named
@@ -182,16 +158,12 @@ class FollowUp:
         text = self._question.utterances[utterance].lower()
         return len(text.split()) <= _LONGEST_KEYWORDS and not lists.CONVERSATIONAL.search(text)
 
-    def _lifted(self) -> set[str]:
-        return {facet for facet, pattern in lists.LIFTS.items() if pattern.search(self._text)}
-
     def _taken_back(self) -> frozenset[int]:
         """Return the words of before that are taken back, and those that say so."""
-        match = _TAKES_BACK.search(self._text)
-        if match is None:
+        if self.turn.back is None:
             return frozenset()
-        saying = [index for index in self._own if self._words[index].end > match.start()]
-        back = {self._words[index].text for index in self._own if self._words[index].start >= match.start("words")}
+        saying = [index for index in self._own if self._words[index].end > self.turn.saying]
+        back = {self._words[index].text for index in self._own if self._words[index].start >= self.turn.back[0]}
         before = {index: self._words[index].text for index in self._before}
         if not back <= set(before.values()) or back.issuperset(set(before.values()) - lists.FUNCTION_WORDS):
             return frozenset()
@@ -207,7 +179,7 @@ class FollowUp:
         words = self._words
         said = [i for i in self._own if i not in self._taken and words[i].text not in _BESIDE]
         before = [i for i in self._before if i not in self._taken]
-        for texts in _KINDS.values():
+        for texts in KINDS.values():
             if said and all(words[i].text in texts for i in said):
                 return frozenset(i for i in before if words[i].text in texts)
         numbers = [i for i in said if _NUMBER.match(words[i].text)]
@@ -242,13 +214,3 @@ class FollowUp:
         after = self._after(index)
         if after and (after in _UNITS or after.removesuffix("s") == unit):
             yield index + 1
-
-
-def _facet_of(text: str) -> str:
-    """Return the facet that the word lists know a word by; empty for none."""
-    return _kind_of(text) or word_list().facets.get(text, "")
-
-
-def _kind_of(text: str) -> str:
-    """Return the facet of the closed lists that has a word; empty for none."""
-    return next((facet for facet, texts in _KINDS.items() if text in texts), "")

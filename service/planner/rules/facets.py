@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from service.planner.question import Question
 from service.planner.reading.en import lists
-from service.planner.reading.en.spelling import correct_word, words
+from service.planner.reading.en.facets import facet_of
 
 _NUMBER = re.compile(r"^\d[\d./x-]*$")
 _MEASURE = re.compile(
@@ -16,14 +16,6 @@ _BREAK = re.compile(r"[.,;:?!()\[\]|]")
 _MAX_LEAD_CHARACTERS = 200
 _SIZES = lists.SIZES - {"s", "m", "l"}  # which may be part of a name
 _SIZE_UNITS = lists.SIZE_UNITS - {"in", "m", "l"}
-_WORDS_OF_FACETS = (
-    ("color", lists.COLORS),
-    ("material", lists.MATERIALS),
-    ("audience", lists.AUDIENCES),
-    ("condition", lists.CONDITIONS),
-    ("occasion", lists.OCCASIONS),
-    ("feature", lists.FEATURES),
-)
 
 
 class Readings:
@@ -34,7 +26,7 @@ class Readings:
         self._question = question
         self._words = question.words
         texts = [word.text for word in self._words]
-        self.facets = [None if text in skipped else _facet(text) for text in texts]
+        self.facets = [None if text in skipped else facet_of(text) or None for text in texts]
         # A word by its index, empty outside the question. It and the next are asked at every step, so no call is ours.
         self.text: Callable[[int], str] = defaultdict(str, enumerate(texts)).__getitem__
         # Does neither punctuation nor the end of an utterance part a word from the next one?
@@ -86,13 +78,3 @@ class Readings:
 def _lead_end(utterance: str) -> int:
     match = lists.LEAD_INS.search(utterance.lower()[:_MAX_LEAD_CHARACTERS])
     return match.end() if match else 0
-
-
-def _facet(word: str) -> str | None:
-    """Return the facet that a word mostly names, its spelling corrected."""
-    for facet, vocabulary in _WORDS_OF_FACETS:
-        if word in vocabulary:
-            return facet
-    facets = words().facets
-    found = facets.get(word) or facets.get(correct_word(word))
-    return found or facets.get(word.removesuffix("s")) if word.isalpha() else None

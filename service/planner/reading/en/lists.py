@@ -86,20 +86,3 @@ FOLLOW_UP = re.compile(
 GREETING = re.compile(
     r"^(?:(?:hi|hey|hello|um|ok|okay|so|well|there|excuse me|good (?:morning|afternoon|evening))[,!.]* )+"
 )
-# What takes back a facet.
-_ANY = (
-    r"(?:any|all|other|whatever|no matter (?:the|which)|don'?t (?:care about(?: the)?|care what|mind (?:what|which))|"
-    r"not (?:too |that )?(?:fussed|bothered|picky|fussy) (?:about|on|what|which)(?: the)?|every|"
-    r"(?:forget(?: about)?|scrap|drop|remove|lose|ditch|skip|never ?mind) the|"
-    r"which)"
-)
-_MATTERS = r"(?:doesn'?t|does not|isn'?t|is not|don'?t|can|could|needn'?t)\b.{0,12}\b(?:matter|important|be anything)"
-LIFTS = {
-    facet: re.compile(rf"\b{_ANY} (?:{name})\b|\b(?:{name})s? {_MATTERS}")
-    for facet, name in (
-        ("color", "colou?rs?"),
-        ("brand", "brands?|makes?"),
-        ("size", "sizes?"),
-        ("material", "materials?|fabrics?|it's made of"),
-    )
-}

@@ -1,0 +1,32 @@
+"""What facet a word names, by the closed lists and the list of product words."""
+
+from functools import lru_cache
+from typing import Final
+
+from service.planner.reading.en import lists
+from service.planner.reading.en.data import PHRASES
+from service.planner.reading.en.spelling import correct_word, words
+
+# Closed lists: a word of one is of its facet, whatever it is near to.
+KINDS: Final = {
+    "color": lists.COLORS,
+    "material": lists.MATERIALS,
+    "audience": lists.AUDIENCES,
+    "size": lists.SIZES | PHRASES.words("turn.sizes"),
+}
+_OTHERS: Final = {"condition": lists.CONDITIONS, "occasion": lists.OCCASIONS, "feature": lists.FEATURES}
+
+
+def kind_of(word: str) -> str:
+    """Return the facet of the closed list that has a word; empty for none."""
+    return next((facet for facet, texts in KINDS.items() if word in texts), "")
+
+
+@lru_cache(maxsize=4096)
+def facet_of(word: str) -> str:
+    """Return the facet that a word mostly names, its spelling corrected; empty where that is not known."""
+    if kind := kind_of(word) or next((facet for facet, texts in _OTHERS.items() if word in texts), ""):
+        return kind
+    facets = words().facets
+    found = facets.get(word) or facets.get(correct_word(word), "")
+    return found or facets.get(word.removesuffix("s"), "") if word.isalpha() else ""

@@ -1,0 +1,64 @@
+"""What an utterance says of what was wanted before it: the one table of what takes back or changes the thing."""
+
+import re
+from dataclasses import dataclass
+
+from service.planner.reading.phrases import Span
+
+_ANY = (
+    r"(?:any|all|other|whatever|no matter (?:the|which)|don'?t (?:care about(?: the)?|care what|mind (?:what|which))|"
+    r"not (?:too |that )?(?:fussed|bothered|picky|fussy) (?:about|on|what|which)(?: the)?|every|"
+    r"(?:forget(?: about)?|scrap|drop|remove|lose|ditch|skip|never ?mind) the|"
+    r"which)"
+)
+_MATTERS = r"(?:doesn'?t|does not|isn'?t|is not|don'?t|can|could|needn'?t)\b.{0,12}\b(?:matter|important|be anything)"
+_LIFTS = {
+    facet: re.compile(rf"\b{_ANY} (?:{name})\b|\b(?:{name})s? {_MATTERS}")
+    for facet, name in (
+        ("color", "colou?rs?"),
+        ("brand", "brands?|makes?"),
+        ("size", "sizes?"),
+        ("material", "materials?|fabrics?|it's made of"),
+    )
+}
+# What takes a wish back without a refusal: "remove logitech", "it doesn't have to be waterproof".
+_TAKES_BACK = re.compile(
+    r"\b(?:(?:remove|drop|scrap|forget(?: about)?|lose|ditch|skip|never ?mind|leave out)(?: the)?"
+    r"|(?:doesn'?t|does not|don'?t|do not|needn'?t|need not)(?: really| actually)?(?: (?:have|need|got) to)? be)"
+    r" (?P<words>.+?)(?: (?:bit|part|thing|please|pls|anymore|any more|then|now|after all|though|tho))*[.!]*$"
+)
+# What takes a refusal back: "chocolate is fine actually".
+_ALLOWS = re.compile(
+    r"(?P<words>[^,.!?]{2,40}?)(?: (?:is|are|would be)|'s)(?: also| still| actually)? "
+    r"(?:ok|okay|fine|alright|all right|good|no problem)\b"
+)
+# What says that the thing itself is another: "make it a ukulele", "wellies instead".
+_OTHER_THING = re.compile(r"\b(?:instead|i meant?|(?:make|change|switch) (?:it|that|them|this)?(?: to)?)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What an utterance changes of those before it.
+
+    `lifted` are facets that do not matter any more, `allowed` the words of what was refused and is fine now. `back` is
+    where the words stand that are taken back, and `saying` where the phrase that does it begins.
+    """
+
+    lifted: frozenset[str] = frozenset()
+    allowed: frozenset[str] = frozenset()
+    back: Span | None = None
+    saying: int = 0
+    is_other_thing: bool = False
+
+
+def read_turn(utterance: str) -> Turn:
+    """Read one utterance after others."""
+    text = utterance.lower().replace("’", "'")
+    back, allows = _TAKES_BACK.search(text), _ALLOWS.search(text)
+    return Turn(
+        lifted=frozenset(facet for facet, pattern in _LIFTS.items() if pattern.search(text)),
+        allowed=frozenset(allows["words"].split()) if allows else frozenset(),
+        back=(back.start("words"), len(text)) if back else None,
+        saying=back.start() if back else 0,
+        is_other_thing=_OTHER_THING.search(text) is not None,
+    )
