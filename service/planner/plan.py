@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from service.planner.reading.phrases import Offer, Sort
+from service.planner.reading.phrases import Offer, Sort, SpokenPrice
 
 Mode = Literal["keyword", "conversational"]
 VERSION = 2  # of the plan's shape; logs and traces name it
@@ -42,6 +42,11 @@ class Price(_Shape):
     min: float | None = Field(default=None, ge=0)
     max: float | None = Field(default=None, ge=0)
     currency: str | None = Field(default=None, pattern="^[A-Z]{3}$")
+
+    @classmethod
+    def said(cls, phrase: SpokenPrice) -> Self:
+        """Return what a phrase says."""
+        return cls(min=phrase.min, max=phrase.max, currency=phrase.currency)
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:

@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Final, NamedTuple
@@ -70,10 +70,6 @@ class Question:
     def surface(self, first: int, last: int) -> str:
         """Return the text of words `first` to `last` (inclusive, same utterance) exactly as the shopper wrote it."""
         return self.utterances[self.words[first].utterance][self.words[first].start : self.words[last].end]
-
-    def is_all(self, indices: Iterable[int], texts: Collection[str]) -> bool:
-        """Tell whether all these words are among some."""
-        return all(self.words[index].text in texts for index in indices)
 
     def spelled(self, indices: Iterable[int]) -> str:
         """Return words as the model sees them, each once, in the question's order."""

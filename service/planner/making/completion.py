@@ -7,13 +7,13 @@ from typing import cast
 
 from service.planner.making.follow_ups import FollowUp
 from service.planner.making.queries import Queries, content_query, distinct
-from service.planner.making.several import as_price, few_parts, of_things, part_price
+from service.planner.making.several import few_parts, of_things, part_price
 from service.planner.plan import MAX_PARTS, Mode, Part, Plan, Price, Rating
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.reading.conversation import Conversation, DialogueState, Refused
 from service.planner.reading.en.facets import facet_of
 from service.planner.reading.en.lists import FUNCTION_WORDS, NEGATIONS
-from service.planner.vocabulary import DEFAULT_INTENT, NAMING_FACETS, QUESTIONS, Vocabulary
+from service.planner.vocabulary import NAMING_FACETS, QUESTIONS, Vocabulary
 
 
 def complete_plan(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabulary) -> Plan:
@@ -38,19 +38,20 @@ class _Products:
         question = conversation.question
         self._draft = draft
         self._question = question
+        self._texts = [word.text for word in question.words]
         self._facets = tuple(vocabulary.facets)
         self._conversation = conversation
         self._newest = len(question.utterances) - 1
-        self._follow_up = FollowUp(question, self._conversation.taken, self._facets)
-        self._allowed = self._follow_up.turn.allowed
-        self._refusals = [refusal for refusal in self._conversation.refusals if not self._is_void(refusal)]
-        self._gone = self._conversation.taken | self._replaced_words()
-        self._spans = few_parts(of_things(self._unreplaced(self._settled()), question.words))
+        taken, self._names, self._allowed = conversation.taken, conversation.names, conversation.turn.allowed
+        self._refusals = [refusal for refusal in conversation.refusals if not self._is_void(refusal)]
+        self._follow_up = FollowUp(conversation, draft, self._refusals, self._facets)
+        self._gone = taken | self._follow_up.gone
+        told = {index for refusal in self._refusals for index in refusal.words}
+        self._spans = few_parts(of_things(self._follow_up.settled(self._settled(), told), question.words))
         self._first = self._topic_start()
         self._spans += self._uncovered()
-        cut = self._cut()
-        standing = self._follow_up.standing(self._spans, self._first, self._named_and(cut)) if self._turns() else []
-        self._queries = Queries(question, draft, self._spans, self._first, cut, standing)
+        self._left_out = self._cut()
+        self._standing = self._follow_up.standing(self._spans, self._first, self._named_and(self._left_out))
 
     def fields(self) -> dict[str, object]:
         """Return the fields of the plan by name."""
@@ -63,12 +64,14 @@ class _Products:
             "offers": list(stands.offers),
             **self._values(shared),
         }
-        parts = self._parts(stands)
-        if parts:
+        queries = Queries(self._question, self._draft, self._spans, self._first, self._left_out, self._standing)
+        numbers = sorted({span.part for span in self._spans if span.part})
+        if numbers:
+            parts = self._parts(numbers, stands, queries)
             is_shared = len({part.price for part in parts}) == 1
-            queries = distinct((part.queries[0] for part in parts), MAX_PARTS)
-            return fields | {"parts": parts, "queries": queries, "price": parts[0].price if is_shared else Price()}
-        return fields | {"queries": self._queries.of_question(), "price": as_price(stands.price)}
+            firsts = distinct((part.queries[0] for part in parts), MAX_PARTS)
+            return fields | {"parts": parts, "queries": firsts, "price": parts[0].price if is_shared else Price()}
+        return fields | {"queries": queries.of_question(), "price": Price.said(stands.price)}
 
     def _settled(self) -> list[FacetSpan]:
         """Return the spans without words of closed phrases; those that a rule reads as refused are marked so."""
@@ -78,32 +81,17 @@ class _Products:
         dropped = {index for refusal in by_rule for index in refusal.words} - refused
         for span in self._draft.spans:
             gone = self._gone if span.refused else self._gone | dropped
-            is_name = self._conversation.names.issuperset(span.indices)
+            is_name = self._names.issuperset(span.indices)
             for is_refused, run in groupby(
                 (index for index in span.indices if index not in gone), key=lambda index: index in refused
             ):
                 left = list(run)  # of "with light" the "with" alone says nothing
-                if len(left) == len(span.indices) or not self._question.is_all(left, FUNCTION_WORDS):
-                    spans += _runs(replace(span, refused=(span.refused and not is_name) or is_refused), left)
-        spans = [span for span in spans if not self._is_empty(span)]
-        turned = self._follow_up.turned(spans) if self._turns() else spans
-        told = {index for refusal in self._refusals for index in refusal.words}
-        return turned + (self._follow_up.wishes(turned, self._gone, told) if self._turns() else [])
-
-    def _turns(self) -> bool:
-        """Tell whether the newest utterance may change what one thing is to be."""
-        return (
-            bool(self._newest) and self._draft.intent == DEFAULT_INTENT and not any(s.part for s in self._draft.spans)
-        )
-
-    def _replaced_words(self) -> frozenset[int]:
-        """Return words of before that the newest utterance replaces, takes back or refuses."""
-        if not self._turns():
-            return frozenset()
-        own = [refusal for refusal in self._refusals if self._position(refusal.words.start)[0] == self._newest]
-        values = [index for refusal in own for value in refusal.values for index in value]
-        refused = self._follow_up.refused({self._question.words[index].text for index in values})
-        return refused | (frozenset() if own else self._follow_up.replaced())
+                says = is_refused or (span.refused and not is_name)
+                if len(left) == len(span.indices):
+                    spans.append(span if span.refused == says else replace(span, refused=says))
+                elif not FUNCTION_WORDS.issuperset(self._texts[index] for index in left):
+                    spans += _runs(replace(span, refused=says), left)
+        return [span for span in spans if not self._is_empty(span)]
 
     def _is_empty(self, span: FacetSpan) -> bool:
         """Tell whether a span says nothing: it refuses what is fine by now, or has only the "not" of a refusal."""
@@ -112,21 +100,6 @@ class _Products:
 
     def _is_allowed(self, indices: Iterable[int]) -> bool:
         return self._allowed.issuperset(self._question.words[index].text for index in indices)
-
-    def _unreplaced(self, spans: list[FacetSpan]) -> list[FacetSpan]:
-        """Return the spans without those of the history that the newest utterance replaces: "what about blue?"."""
-        newest = [span for span in spans if self._position(span.first)[0] == self._newest and not span.refused]
-        if self._draft.intent != DEFAULT_INTENT or any(span.part for span in spans):
-            return spans
-        replaced = {span.facet for span in newest} & self._follow_up.replaced_facets()
-        heads = {self._head(span) for span in newest} - {""}
-        stay = frozenset(newest)
-        return [s for s in spans if s in stay or s.refused or (s.facet not in replaced and self._head(s) not in heads)]
-
-    def _head(self, span: FacetSpan) -> str:
-        """Return the last word of a description of several: a "regular fit" replaces a "slim fit"."""
-        is_name = span.facet in NAMING_FACETS or span.first == span.last
-        return "" if is_name else self._question.words[span.last].text
 
     def _is_void(self, refusal: Refused) -> bool:
         """Tell whether a refusal is none: in a question, or where a name includes its words ("no show socks")."""
@@ -178,7 +151,7 @@ class _Products:
         return next(facet for facet in guesses if facet in self._facets)
 
     def _said(self, span: FacetSpan) -> str:
-        return self._question.spelled(span.indices)
+        return " ".join(self._texts[span.first : span.last + 1])
 
     def _values(self, spans: Iterable[FacetSpan]) -> dict[str, dict[str, list[str]]]:
         """Return wanted and refused values by facet; of a value that is both, what was said last holds."""
@@ -195,16 +168,13 @@ class _Products:
                     values.append(surface)
         return found
 
-    def _parts(self, stands: DialogueState) -> list[Part]:
-        numbers = sorted({span.part for span in self._spans if span.part})
-        if not numbers:
-            return []
+    def _parts(self, numbers: Sequence[int], stands: DialogueState, queries: Queries) -> list[Part]:
         starts = [self._position(min(span.first for span in self._spans if span.part == part)) for part in numbers]
         parts = []
         for at, number in enumerate(numbers):
             spans = [span for span in self._spans if span.part in (0, number)]
-            queries = self._queries.of_part(spans)
-            parts.append(Part(**self._values(spans), price=part_price(stands, starts, at), queries=queries))
+            price = part_price(stands, starts, at)
+            parts.append(Part(**self._values(spans), price=price, queries=queries.of_part(spans)))
         return parts
 
     def _position(self, index: int) -> tuple[int, int]:

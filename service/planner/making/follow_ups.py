@@ -5,19 +5,20 @@ but in walnut" replaces the oak of before, whatever the model took it for. All o
 """
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import groupby
 from typing import Final
 
-from service.planner.plan_text import FacetSpan
-from service.planner.question import Question, Word
+from service.planner.plan_text import FacetSpan, PlanDraft
+from service.planner.question import Word
+from service.planner.reading.conversation import Conversation, Refused
 from service.planner.reading.en import lists
 from service.planner.reading.en.data import PHRASES
-from service.planner.reading.en.facets import KINDS, facet_of, kind_of
+from service.planner.reading.en.facets import KIND_OF, KINDS, facet_of
 from service.planner.reading.en.spelling import is_known
-from service.planner.reading.en.turns import Turn, read_turn
+from service.planner.vocabulary import DEFAULT_INTENT, NAMING_FACETS
 
 # Facets of which a thing has one value: a later one replaces it, unless it is added.
 REPLACED: Final = frozenset(("brand", "line", "model", "color", "size", "material", "count", "audience", "condition"))
@@ -38,46 +39,79 @@ _LONGEST_KEYWORDS = 8  # words of an utterance that names a thing and tells no s
 class FollowUp:
     """The newest utterance against those before it; nothing changes where there are none."""
 
-    def __init__(self, question: Question, taken: frozenset[int], facets: Collection[str]) -> None:
-        """Take the words of closed phrases, `taken`, and the vocabulary's facets."""
+    def __init__(
+        self, conversation: Conversation, draft: PlanDraft, refusals: Sequence[Refused], facets: Collection[str]
+    ) -> None:
+        """Take the `refusals` that hold in the draft's plan, and the vocabulary's facets."""
+        question = conversation.question
         self._question = question
         self._words = question.words
-        self._taken = taken
+        self._taken = conversation.taken
+        self._turn = conversation.turn
+        self._draft = draft
+        self._refusals = refusals
         self._facets = facets
         self._newest = len(question.utterances) - 1
-        self.turn = read_turn(question.text) if self._newest else Turn()
         self._before = [i for i, word in enumerate(self._words) if word.utterance < self._newest]
         self._own = [i for i, word in enumerate(self._words) if word.utterance == self._newest and self._newest]
+        # May the newest utterance change what one thing is to be?
+        is_search, is_one = draft.intent == DEFAULT_INTENT, not any(span.part for span in draft.spans)
+        self._turns = bool(self._newest) and is_search and is_one
 
-    def replaced_facets(self) -> frozenset[str]:
-        """Return the facets of which a later value replaces an earlier one."""
-        return REPLACED | {"type"} if self.turn.is_other_thing else REPLACED
+    @cached_property
+    def gone(self) -> frozenset[int]:
+        """The words that count no more: of before, and of the newest utterance where it only takes some back."""
+        if not self._turns:
+            return frozenset()
+        own = [refusal for refusal in self._refusals if self._words[refusal.words.start].utterance == self._newest]
+        refused = self._refused({self._words[i].text for refusal in own for value in refusal.values for i in value})
+        if own:
+            return refused
+        lifted = self._turn.lifted
+        back = {index for index in self._before if lifted and facet_of(self._words[index].text) in lifted}
+        return refused.union(back, self._taken_back(), self._outdone)
 
-    def replaced(self) -> frozenset[int]:
-        """Return words that count no more: of before, and of the newest utterance where it only takes some back."""
-        lifted = self.turn.lifted
-        gone = {index for index in self._before if lifted and facet_of(self._words[index].text) in lifted}
-        return self._taken_back().union(gone, self._outdone)
+    def settled(self, spans: list[FacetSpan], told: Collection[int]) -> list[FacetSpan]:
+        """Return what the spans say after the newest utterance; `told` are the words of refusals."""
+        if self._turns:
+            spans = self._turned(spans)
+            spans += self._wishes(spans, told)
+        return self._unreplaced(spans)
 
-    def refused(self, texts: Collection[str]) -> frozenset[int]:
+    def _unreplaced(self, spans: list[FacetSpan]) -> list[FacetSpan]:
+        """Return the spans without those of the history that the newest utterance replaces: "what about blue?"."""
+        if self._draft.intent != DEFAULT_INTENT or any(span.part for span in spans):
+            return spans
+        newest = [s for s in spans if self._words[s.first].utterance == self._newest and not s.refused]
+        replaced = {span.facet for span in newest} & (REPLACED | {"type"} if self._turn.is_other_thing else REPLACED)
+        heads = {self._head(span) for span in newest} - {""}
+        stay = frozenset(newest)
+        return [s for s in spans if s in stay or s.refused or (s.facet not in replaced and self._head(s) not in heads)]
+
+    def _head(self, span: FacetSpan) -> str:
+        """Return the last word of a description of several: a "regular fit" replaces a "slim fit"."""
+        is_name = span.facet in NAMING_FACETS or span.first == span.last
+        return "" if is_name else self._words[span.last].text
+
+    def _refused(self, texts: Collection[str]) -> frozenset[int]:
         """Return the words of before that the newest utterance refuses: "freestanding, not integrated"."""
         refused = set(texts) - lists.FUNCTION_WORDS
         return frozenset(index for index in self._before if self._words[index].text in refused)
 
-    def turned(self, spans: Sequence[FacetSpan]) -> list[FacetSpan]:
+    def _turned(self, spans: Sequence[FacetSpan]) -> list[FacetSpan]:
         """Return spans of which those of the newest utterance begin with what is wanted, and have its facet.
 
         A single word that the word list knows as another facet, which a span of before has, is of that facet: "what
         about lg" is no size.
         """
-        if not self._newest:
-            return list(spans)
         before = {span.facet for span in spans if span.first not in self._own}
-        kept = (span for span in spans if span.refused or span.first in self._own or span.facet not in self.turn.lifted)
-        turned = (self._turned(span, before) if span.first in self._own else span for span in kept)
+        kept = (
+            span for span in spans if span.refused or span.first in self._own or span.facet not in self._turn.lifted
+        )
+        turned = (self._led(span, before) if span.first in self._own else span for span in kept)
         return [span for span in turned if span is not None]
 
-    def _turned(self, span: FacetSpan, before: set[str]) -> FacetSpan | None:
+    def _led(self, span: FacetSpan, before: set[str]) -> FacetSpan | None:
         texts = [self._words[index].text for index in span.indices]
         if span.refused and texts[0] not in _DECLINES:
             return span
@@ -90,26 +124,27 @@ class FollowUp:
         is_number = texts[-1][0].isdigit() and bool(self._outdone)
         facet = "size" if is_number else facet_of(texts[-1])
         is_other = facet in REPLACED and facet in self._facets and (facet in KINDS or facet in before)
-        return replace(span, first=first, facet=facet if is_other and first == span.last else span.facet, refused=False)
+        facet = facet if is_other and first == span.last else span.facet
+        is_same = (first, facet, False) == (span.first, span.facet, span.refused)
+        return span if is_same else replace(span, first=first, facet=facet, refused=False)
 
-    def wishes(self, spans: Iterable[FacetSpan], gone: frozenset[int], refused: Collection[int]) -> list[FacetSpan]:
+    def _wishes(self, spans: Sequence[FacetSpan], told: Collection[int]) -> list[FacetSpan]:
         """Return spans of what the newest utterance wants and the model did not label: "she's in a 5 now".
 
-        Words that are `gone`, or come with or after words of a refusal, `refused`, say something else.
+        Words that are gone, or come with or after words of a refusal, `told`, say something else.
         """
-        if self.turn.allowed or self.turn.lifted or self._taken_back():
+        if self._turn.allowed or self._turn.lifted or self._taken_back():
             return []  # it only takes something back
         if lists.QUESTION_START.search(self._question.text.lower()):
             return []
-        spans = list(spans)
-        named = {index for span in spans for index in span.indices} | gone | self._taken
-        refusal = min((i for i in self._own if i in refused), default=len(self._words))
+        named = {index for span in spans for index in span.indices} | self.gone | self._taken
+        refusal = min((i for i in self._own if i in told), default=len(self._words))
         free = [i for i in self._own if i not in named and i < refusal and self._words[i].text not in _BESIDE]
         outdoes = [i for i in free if _NUMBER.match(self._words[i].text) and self._outdone]
         wants = any(span.first in self._own and not span.refused for span in spans)
         is_priced = bool(self._taken) and any(self._words[i].text.isdigit() for i in free)  # it may be another price
         if wants or is_priced or len(free) > _MOST_WISHES or not self._taken.isdisjoint(self._own):
-            free = [i for i in free if kind_of(self._words[i].text) or i in outdoes]
+            free = [i for i in free if KIND_OF.get(self._words[i].text, "") or i in outdoes]
         runs = [[i for _, i in run] for _, run in groupby(enumerate(free), key=lambda pair: pair[1] - pair[0])]
         found = (FacetSpan(self._wished(run), run[0], run[-1]) for run in runs)
         return [span for span in found if span.facet in self._facets]
@@ -126,17 +161,19 @@ class FollowUp:
 
         `cut` are words that count no more. A value is out where a later utterance wants another of its facet.
         """
+        if not self._turns:
+            return []
         named = {index for span in spans for index in span.indices} | cut
         later = {(span.facet, self._words[span.first].utterance) for span in spans if not span.refused}
         cut_texts = {self._words[index].text for index in cut if self._words[index].utterance > first}
         numbers = [i for i in self._own if _NUMBER.match(self._words[i].text) and i not in self._taken]
         # Where nothing is surely replaced, a new number may stand for any of its unit.
         units = set() if self._outdone else {self._unit(i) for i in numbers}
-        kinds = {(kind_of(word.text), word.utterance) for word in self._words}
+        kinds = {(KIND_OF.get(word.text, ""), word.utterance) for word in self._words}
         found = []
         for index in self._before:
             word = self._words[index]
-            facet = kind_of(word.text) or ("brand" if facet_of(word.text) == "brand" else "")
+            facet = KIND_OF.get(word.text, "") or ("brand" if facet_of(word.text) == "brand" else "")
             if (
                 word.utterance >= first
                 and index not in named
@@ -160,10 +197,10 @@ class FollowUp:
 
     def _taken_back(self) -> frozenset[int]:
         """Return the words of before that are taken back, and those that say so."""
-        if self.turn.back is None:
+        if self._turn.back is None:
             return frozenset()
-        saying = [index for index in self._own if self._words[index].end > self.turn.saying]
-        back = {self._words[index].text for index in self._own if self._words[index].start >= self.turn.back[0]}
+        saying = [index for index in self._own if self._words[index].end > self._turn.saying]
+        back = {self._words[index].text for index in self._own if self._words[index].start >= self._turn.back[0]}
         before = {index: self._words[index].text for index in self._before}
         if not back <= set(before.values()) or back.issuperset(set(before.values()) - lists.FUNCTION_WORDS):
             return frozenset()

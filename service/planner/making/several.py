@@ -6,7 +6,6 @@ from service.planner.plan import MAX_PARTS, Price
 from service.planner.plan_text import FacetSpan
 from service.planner.question import Word
 from service.planner.reading.conversation import DialogueState
-from service.planner.reading.phrases import SpokenPrice
 from service.planner.vocabulary import NAMING_FACETS
 
 _ASKING = frozenset(("which", "what", "who", "whats", "what's"))
@@ -35,7 +34,7 @@ def few_parts(spans: list[FacetSpan]) -> list[FacetSpan]:
     """Number the parts that want something from 1, at most four; a single one is no part."""
     parts = list(dict.fromkeys(span.part for span in spans if span.part and not span.refused))[:MAX_PARTS]
     if len(parts) < 2:
-        return [replace(span, part=0) for span in spans]
+        return [replace(span, part=0) if span.part else span for span in spans]
     return [replace(s, part=parts.index(s.part) + 1 if s.part else 0) for s in spans if s.part in (0, *parts)]
 
 
@@ -46,12 +45,7 @@ def part_price(stands: DialogueState, starts: list[tuple[int, int]], at: int) ->
     """
     said = stands.prices
     if len(said) == 1 and (said[0][0] > starts[-1] or said[0][0] < starts[0]):
-        return as_price(said[0][1])
+        return Price.said(said[0][1])
     ends = [*starts[1:], (1 << 30, 0)]
     inside = [price for position, price in said if starts[at] <= position < ends[at]]
-    return as_price(inside[-1]) if inside else Price()
-
-
-def as_price(phrase: SpokenPrice) -> Price:
-    """Return what a phrase says as the plan's price."""
-    return Price(min=phrase.min, max=phrase.max, currency=phrase.currency)
+    return Price.said(inside[-1]) if inside else Price()

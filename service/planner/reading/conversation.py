@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from service.planner.question import Question
+from service.planner.reading.en.turns import Turn, read_turn
 from service.planner.reading.generic.reader import PhraseReader
 from service.planner.reading.phrases import OFFERS, Phrases, Refusal, SpokenPrice
 from service.planner.reading.readers import phrase_reader_of, reader_of
@@ -55,6 +56,11 @@ class Conversation:
         """What is refused in any utterance."""
         refusals = (self._refused(at, refusal) for at, said in enumerate(self.phrases) for refusal in said.refused)
         return [refusal for refusal in refusals if refusal.values]  # past the last word are none
+
+    @cached_property
+    def turn(self) -> Turn:
+        """What the newest utterance changes of those before it; nothing where there are none."""
+        return read_turn(self.question.text) if len(self.question.utterances) > 1 else Turn()
 
     @cached_property
     def taken(self) -> frozenset[int]:

@@ -37,7 +37,7 @@ class Trie:
         stop = len(words.texts) if stop is None else stop
         text = words.texts[start]
         found = self._walk(words, start, stop, self._root[text]) if text in self._root else None
-        if found is None and "#" in self._root and is_number(text):
+        if found is None and text[0].isdigit() and "#" in self._root and is_number(text):
             found = self._walk(words, start, stop, self._root["#"])
         return found
 
@@ -47,7 +47,7 @@ class Trie:
         while 0 <= at < stop:
             text = texts[at]
             below = node.get(text)
-            if below is None and "#" in node and is_number(text):
+            if below is None and "#" in node and text[0].isdigit() and is_number(text):
                 below = node["#"]
             at += step
             if below is None:

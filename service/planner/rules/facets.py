@@ -39,8 +39,9 @@ class Readings:
         self.numbers = frozenset(
             i for i, text in enumerate(texts) if text[0].isdigit() and _NUMBER.match(text)
         )  # or ranges
+        self.values = [self._value_at(index) for index in range(len(texts))]
 
-    def value_at(self, index: int) -> tuple[str, int] | None:
+    def _value_at(self, index: int) -> tuple[str, int] | None:
         """Return facet and last word of the count, size, color or material of several words that starts here."""
         word = self.text(index)
         if self._is_count(index):

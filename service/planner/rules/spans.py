@@ -93,7 +93,7 @@ class _Spans:
                 self._take("size", index, index)  # "what about 75?"
         self._merge(indices)
         spans = sorted({span for index, span in self._taken.items() if index in indices}, key=lambda span: span.first)
-        return [replace(span, part=self._part(span, things)) for span in spans]
+        return [replace(span, part=self._part(span, things)) for span in spans] if things else spans
 
     def _merge(self, indices: list[int]) -> None:
         """Make one value of adjacent words of one facet: "brushed nickel", "agatha christie"."""
@@ -199,7 +199,7 @@ class _Spans:
     def _match(self, index: int) -> None:
         """Take the words of an attribute that starts here."""
         facet = self._words.facets[index]
-        found = self._words.value_at(index)
+        found = self._words.values[index]
         if found:
             self._take(found[0], index, found[1])
         elif facet in _ATTRIBUTES:

@@ -14,18 +14,14 @@ KINDS: Final = {
     "audience": lists.AUDIENCES,
     "size": lists.SIZES | PHRASES.words("turn.sizes"),
 }
+KIND_OF: Final = {word: facet for facet, texts in reversed(KINDS.items()) for word in texts}
 _OTHERS: Final = {"condition": lists.CONDITIONS, "occasion": lists.OCCASIONS, "feature": lists.FEATURES}
-
-
-def kind_of(word: str) -> str:
-    """Return the facet of the closed list that has a word; empty for none."""
-    return next((facet for facet, texts in KINDS.items() if word in texts), "")
 
 
 @lru_cache(maxsize=4096)
 def facet_of(word: str) -> str:
     """Return the facet that a word mostly names, its spelling corrected; empty where that is not known."""
-    if kind := kind_of(word) or next((facet for facet, texts in _OTHERS.items() if word in texts), ""):
+    if kind := KIND_OF.get(word) or next((facet for facet, texts in _OTHERS.items() if word in texts), ""):
         return kind
     facets = words().facets
     found = facets.get(word) or facets.get(correct_word(word), "")

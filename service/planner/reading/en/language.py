@@ -16,9 +16,11 @@ def is_foreign(question: Question) -> bool:
     if sum(character > "ʯ" and character.isalpha() for character in letters) * 2 > len(letters):
         return True
     foreign = sum(text in FOREIGN for text in own)
+    if not foreign:
+        return False
     strange = sum(not text.isascii() or not is_known(text) for text in own if text not in FOREIGN)
     accents = any(not text.isascii() and text not in words().counts for text in own)
-    return foreign >= 1 and (foreign + strange) * 2 > len(own) and (foreign > 1 or strange > 0 or accents)
+    return (foreign + strange) * 2 > len(own) and (foreign > 1 or strange > 0 or accents)
 
 
 def is_english(question: Question) -> bool:

@@ -40,9 +40,12 @@ class PricePhrase:
     end: int
 
 
+NO_PRICE: Final = PricePhrase(None, None, None, 0, 0)
+
+
 def merge(prices: list[PricePhrase]) -> PricePhrase:
     """Merge several price phrases: the first lower and the first upper bound that agree."""
-    merged = PricePhrase(None, None, None, 0, 0)
+    merged = NO_PRICE
     for price in prices:
         if merged.min is None and price.min is not None and (merged.max is None or price.min <= merged.max):
             merged = replace(merged, min=price.min)

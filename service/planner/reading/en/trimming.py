@@ -18,12 +18,12 @@ _LOOSE_MARK = re.compile(r" ([,;.?!])(?=\s|$)")
 _GLUED_TO_NUMBER: Final = frozenset("\"'″%")
 
 
-def without(text: str, spans: Iterable[tuple[int, int]]) -> str:
+def without(utterance: str, spans: Iterable[tuple[int, int]]) -> str:
     """Return the text without the spans ([start, end) of its characters) and the words that only led to them.
 
     Words keep the shopper's spelling and case. Empty where nothing to search for is left.
     """
-    words = Words(text)
+    words = Words(utterance)
     is_cut = bytearray(len(words.texts))
     for start, end in spans:
         for index in range(bisect_left(words.starts, start), bisect_left(words.starts, end)):

@@ -7,7 +7,7 @@ is about, and whether it is about a product at all; nothing here looks at histor
 from typing import Final
 
 from service.planner.reading.en.data import PHRASES
-from service.planner.reading.en.prices import PricePhrase, find_prices, merge
+from service.planner.reading.en.prices import NO_PRICE, PricePhrase, find_prices, merge
 from service.planner.reading.en.ratings import find_ratings
 from service.planner.reading.en.refusals import RefusedTokens, read_refusal
 from service.planner.reading.phrases import OFFERS, SORTS, Phrases, Refusal, Span, SpokenPrice
@@ -34,9 +34,9 @@ MAX_DAYS: Final = 10  # "in 30 days" is no fast delivery
 _NOTHING = Phrases()
 
 
-def read_phrases(text: str) -> Phrases:
+def read_phrases(utterance: str) -> Phrases:
     """Read the closed phrases of one utterance. Total, and linear in the text's length."""
-    words = Words(text)
+    words = Words(utterance)
     return _Reading(words).read() if words.texts else _NOTHING
 
 
@@ -61,7 +61,7 @@ class _Reading:
         for price in prices:
             self._take(price.first, price.end)
         self._scan()
-        together = merge(prices)
+        together = merge(prices) if prices else NO_PRICE
         if together.min is not None or together.max is not None:
             self._lifted.discard("price")
         return Phrases(
