@@ -182,6 +182,8 @@ def _in_a_process(rows: list[dict[str, Any]], model: Path, rule: Rule | None) ->
         code = 1
         try:
             signal.alarm(_SECONDS)
+            for name in [name for name in sys.modules if name.startswith("service.planner")]:
+                del sys.modules[name]  # lists are bound when a module is first imported
             writing.send(_plans(rows, model, rule))
             code = 0
         finally:

@@ -29,7 +29,7 @@ def test_every_kind_of_rule_has_a_name() -> None:
     assert {
         SORTED,
         Rule("reading/en/patterns.txt", "[wish]"),
-        Rule("making/follow_ups.py", "_TAKES_BACK"),
+        Rule("reading/en/turns.py", "_TAKES_BACK"),
         Rule("making/queries.py", "Queries._asked"),
         Rule("making/several.py", "few_parts"),
     } - named == {Rule("making/queries.py", "Queries._asked")}  # which returns a text: there is none to take away
@@ -42,7 +42,7 @@ def test_a_plan_that_is_another_without_a_rule_is_counted(maker: str) -> None:
 
 def test_a_rule_that_changes_nothing_counts_nothing() -> None:
     nothing = {"changed": 0, "better": 0, "worse": 0}
-    assert _counted(Rule("making/follow_ups.py", "_TAKES_BACK")) == {"model": nothing, "rules": nothing}
+    assert _counted(Rule("reading/en/turns.py", "_TAKES_BACK")) == {"model": nothing, "rules": nothing}
 
 
 def test_a_function_is_taken_away_and_what_breaks_without_it_was_its_plan() -> None:
