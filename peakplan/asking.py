@@ -85,7 +85,7 @@ async def _ask_an_application(path: str, body: dict[str, Any]) -> tuple[int, byt
     await pool.start()
     try:
         transport = httpx.ASGITransport(create_app(services, settings))
-        async with httpx.AsyncClient(transport=transport, base_url="http://local", timeout=_SECONDS) as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1", timeout=_SECONDS) as client:
             response = await client.post(path, json=body)
             return response.status_code, response.content
     finally:
