@@ -1,0 +1,45 @@
+"""Tests of what choosing by worth is measured to be worth."""
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks.worth import Asked, judge, most, table
+from service.planner.worth.features import NAMES
+from service.planner.worth.scorer import Bound, Scorer, Tree, Worth
+from training.worth import Compared
+
+
+def scorer() -> Scorer:
+    """Return one to which questions of more than four words matter."""
+    tree = Tree(number=(0,) * 7, over=(4,) * 7, leaf=(-2.0,) * 4 + (2.0,) * 4)
+    bound = Bound(worth=0.5, lost=0.02, risk=0.1, questions=100, by_rule=0.5)
+    return Scorer(Worth(numbers=NAMES[:1], start=0.0, trees=(tree,), bound=bound, differs=((1.0, 0.1),)))
+
+
+def asked(words: int, *, by_model: bool, by_rule: bool) -> Asked:
+    return Asked(Compared((words, *(0,) * (len(NAMES) - 1)), by_model, by_rule, by_model != by_rule), seconds=0.02)
+
+
+CASES = [asked(3, by_model=True, by_rule=True)] * 60 + [asked(9, by_model=True, by_rule=False)] * 40
+
+
+def test_a_perfect_scorer_needs_the_model_only_where_it_matters() -> None:
+    figures = judge(CASES, scorer(), (0.1, 0.4, 1.0))
+    assert (figures["off"][0], figures["rules"][0]) == (1.0, 0.6)
+    assert figures["always"]["passed"] == [1.0, 1.0, 1.0]
+    assert (figures["always"]["planned_by_rule"], figures["always"]["models_work"]) == (0.6, 0.4)
+    tenth, enough, all_of_it = figures["overload"]
+    assert (tenth["chance"][0], tenth["worth"][0]) == (0.64, 0.7)
+    assert (enough["chance"][0], enough["worth"][0], enough["less_than_all"][0]) == (0.76, 1.0, 0.0)
+    assert all_of_it["worth"] == all_of_it["chance"]
+    assert 0.1 < enough["more_than_chance"][1] < 0.24 <= enough["more_than_chance"][2]
+    assert "| 40% | 0.760 [" in table(figures)
+    assert json.loads(json.dumps(figures)) == figures
+
+
+@pytest.mark.parametrize(("share", "chosen"), [(0.0, []), (0.3, [2]), (0.6, [2, 0]), (1.0, [2, 0, 1])])
+def test_work_is_counted_in_seconds_of_the_model(share: float, chosen: list[int]) -> None:
+    picked = most(np.array([0.5, 0.1, 0.9]), np.array([3.0, 4.0, 3.0]), share)
+    assert set(np.flatnonzero(picked)) == set(chosen)
