@@ -12,7 +12,7 @@ from constructs import Construct
 from infra.constructs.access import associate
 from infra.fleet.host_names import service_name
 from infra.fleet.settings import FleetSettings
-from infra.fleet.shards import shard
+from infra.fleet.shards import shards
 
 
 class Edge(Construct):
@@ -36,8 +36,7 @@ class Edge(Construct):
         associate(self, self._zone, settings)
         self.names = [self._spread(service_name(settings), settings.cell_names)]
         self.names += [
-            self._spread(service_name(settings, caller.name), shard(settings, caller.name))
-            for caller in settings.callers
+            self._spread(service_name(settings, caller), cells) for caller, cells in sorted(shards(settings).items())
         ]
         for cell in settings.cell_names:  # for callers that choose another cell themselves
             self._record(service_name(settings, cell), cell)

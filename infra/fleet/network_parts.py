@@ -99,6 +99,13 @@ class Caller(Part):
     accounts: tuple[Annotated[str, Field(pattern=r"^\d{12}$")], ...] = Field(
         default=(), description="AWS accounts that may make PrivateLink endpoints to the cells."
     )
+    share: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="The share of the fleet's traffic that it sends, to its own cells alone. Cells are sized for the "
+        "fullest; left out, what it sends is taken to spread over all cells.",
+    )
 
 
 class CallerVpc(Part):

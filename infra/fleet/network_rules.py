@@ -34,6 +34,13 @@ def _callers_are_named_networks(fleet: FleetSettings) -> Iterator[Violation]:
     names = [caller.name for caller in fleet.callers]
     if len(set(names)) < len(names):
         yield Violation("callers", "two callers have one name; names become DNS names", "infra/constructs/edge.py")
+    stated = sum(caller.share or 0 for caller in fleet.callers)
+    if stated > 1 + 1e-9 or (stated < 1 - 1e-9 and all(caller.share for caller in fleet.callers)):
+        yield Violation(
+            "callers",
+            f"the callers' shares add up to {stated:g}: make it 1, or leave out that of a caller which sends the rest",
+            "infra/fleet/shards.py, fullest_share",
+        )
     if fleet.caller_shard_cells > fleet.cells:
         yield Violation(
             "caller_shard_cells",

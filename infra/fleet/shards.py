@@ -3,19 +3,52 @@
 Source: AWS Builders' Library, Workload isolation using shuffle-sharding.
 """
 
+from __future__ import annotations
+
 import hashlib
+from typing import TYPE_CHECKING
 
-from infra.fleet.settings import FleetSettings
+if TYPE_CHECKING:
+    from infra.fleet.settings import FleetSettings
 
 
-def shard(settings: FleetSettings, caller: str) -> tuple[str, ...]:
-    """Return the cells of `caller`, in cell order and the same at every synthesis.
+def shards(settings: FleetSettings) -> dict[str, tuple[str, ...]]:
+    """Return the cells of every caller, in cell order and the same at every synthesis.
 
-    Rendezvous hashing: each caller ranks all cells by a hash and takes the first ones, so that a new cell moves few.
+    The largest caller chooses first. Each takes the cells that have the least load from those before it, so that no
+    cell stands idle while another has two callers; among equals it ranks cells by a hash (rendezvous hashing).
     """
+    wanted = settings.caller_shard_cells
+    stated = sum(caller.share or 0 for caller in settings.callers)
+    others = sum(caller.share is None for caller in settings.callers)
+    # Callers without a share are taken to share what is left of the load; a little, where nothing is.
+    shares = {
+        caller.name: max(1e-6, (1 - stated) / others) if caller.share is None else caller.share
+        for caller in settings.callers
+    }
+    load = dict.fromkeys(settings.cell_names, 0.0)
+    chosen: dict[str, tuple[str, ...]] = {}
+    for name in sorted(shares, key=lambda name: (-shares[name], name)):
+        cells = sorted(load, key=lambda cell: (round(load[cell], 9), _rank(name, cell)))[:wanted]
+        for cell in cells:
+            load[cell] += shares[name] / len(cells)
+        chosen[name] = tuple(cell for cell in settings.cell_names if cell in cells)
+    return chosen
 
-    def rank(cell: str) -> bytes:
-        return hashlib.sha256(f"{caller}/{cell}".encode()).digest()
 
-    chosen = sorted(settings.cell_names, key=rank)[: settings.caller_shard_cells]
-    return tuple(cell for cell in settings.cell_names if cell in chosen)
+def _rank(caller: str, cell: str) -> bytes:
+    return hashlib.sha256(f"{caller}/{cell}".encode()).digest()
+
+
+def fullest_share(settings: FleetSettings) -> float:
+    """Return the share of the fleet's load that the fullest cell gets, from 1 / cells to 1.
+
+    Callers with a share send it to their own cells alone. Nobody knows where the rest goes: it is spread over all.
+    """
+    load = dict.fromkeys(settings.cell_names, 0.0)
+    cells_of = shards(settings)
+    for caller in settings.callers:
+        for cell in cells_of[caller.name] if caller.share else ():
+            load[cell] += (caller.share or 0) / len(cells_of[caller.name])
+    stated = sum(caller.share or 0 for caller in settings.callers)
+    return max(load.values()) + max(0.0, 1 - stated) / settings.cells

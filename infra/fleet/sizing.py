@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from infra.fleet.shards import fullest_share
+
 if TYPE_CHECKING:
     from infra.fleet.demand import ServiceTime
     from infra.fleet.parts import Group
@@ -67,10 +69,15 @@ def fleet_rate(settings: FleetSettings, multiplier: float = 1.0) -> float:
     return settings.traffic.plans_per_minute * multiplier / 60
 
 
+def cell_rate(settings: FleetSettings, multiplier: float = 1.0) -> float:
+    """Return the load of the fullest cell in plans per second; cells are alike, so each is sized for it."""
+    return fleet_rate(settings, multiplier) * fullest_share(settings)
+
+
 def group_rate(settings: FleetSettings, group: Group, multiplier: float = 1.0) -> float:
     """Return the load of one cell's `group` in plans per second.
 
-    Cells share the load evenly, and groups by their greatest permitted capacity.
+    It is the fullest cell's. Groups share it by their greatest permitted capacity.
 
     The balancer sends each request to the host with the fewest outstanding, so a slower host gets fewer.
     """
@@ -79,7 +86,7 @@ def group_rate(settings: FleetSettings, group: Group, multiplier: float = 1.0) -
         return of.maximum * full_rate(settings, of)
 
     share = weight(group) / sum(weight(each) for each in settings.groups)
-    return fleet_rate(settings, multiplier) / settings.cells * share
+    return cell_rate(settings, multiplier) * share
 
 
 def instances_for(settings: FleetSettings, group: Group, rate: float) -> int:
@@ -152,8 +159,7 @@ LEAST_RESERVED_UNITS = 100
 
 def balancer_units(settings: FleetSettings, multiplier: float = 1.0) -> int:
     """Return the load balancer capacity units (LCU) that one cell's traffic takes."""
-    rate = fleet_rate(settings, multiplier) / settings.cells
-    return math.ceil(rate * BYTES_PER_PLAN * 3600 / BYTES_PER_UNIT_HOUR)
+    return math.ceil(cell_rate(settings, multiplier) * BYTES_PER_PLAN * 3600 / BYTES_PER_UNIT_HOUR)
 
 
 def reserved_units(settings: FleetSettings, multiplier: float) -> int:

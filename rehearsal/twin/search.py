@@ -110,7 +110,7 @@ class Asked:
     def guess(self, made: FleetSettings) -> float:
         """Return dollars an hour over the day if the law asked for what its target needs, at once."""
         curve, own = self.plan.curve.relative, event_of(made)
-        rates = curve * self._peak() * sizing.fleet_rate(made) / made.cells
+        rates = curve * self._peak() * sizing.cell_rate(made)
         shares = [group.maximum * sizing.full_rate(made, group) for group in made.groups]
         running = {}
         for group, share in zip(made.groups, shares, strict=True):

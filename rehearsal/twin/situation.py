@@ -65,7 +65,7 @@ def event_of(settings: FleetSettings) -> tuple[datetime, float] | None:
 def peak_rate(situation: Situation) -> float:
     """Return the plans a second of one cell at the curve's peak."""
     event = event_of(situation.settings) if situation.scenario.load == "event" else None
-    return sizing.fleet_rate(situation.settings, event[1] if event else 1.0) / situation.settings.cells * situation.peak
+    return sizing.cell_rate(situation.settings, event[1] if event else 1.0) * situation.peak
 
 
 def begins(situation: Situation) -> datetime:

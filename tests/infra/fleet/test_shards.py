@@ -1,29 +1,76 @@
-"""Callers' shards: the same at every synth, of the wanted size, and hardly moved by a new cell."""
+"""Callers' cells: the same at every synth, of the wanted size, none idle; and every cell sized for the fullest."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
+from infra.fleet import sizing
+from infra.fleet.network_parts import Caller
 from infra.fleet.settings import FLEETS, FleetSettings
-from infra.fleet.shards import shard
+from infra.fleet.shards import fullest_share, shards
+from tests.infra.fleet.fleets import dev_fleet
 
 PRIME_DAY = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
-names = st.from_regex(r"[a-z][a-z0-9]{0,20}", fullmatch=True)
+names = st.lists(st.from_regex(r"[a-z][a-z0-9]{0,20}", fullmatch=True), min_size=1, max_size=12, unique=True)
+
+
+def called_by(*callers: str, cells: int = 6, **shares: float) -> FleetSettings:
+    made = tuple(Caller(name=name, cidrs=("10.0.0.0/12",), share=shares.get(name)) for name in callers)  # type: ignore[arg-type]
+    return PRIME_DAY.model_copy(update={"callers": made, "cells": cells})
 
 
 @given(names)
-def test_a_caller_gets_its_cells_every_time(caller: str) -> None:
-    cells = shard(PRIME_DAY, caller)
-    assert cells == shard(PRIME_DAY, caller)
-    assert len(set(cells)) == PRIME_DAY.caller_shard_cells
-    assert set(cells) <= set(PRIME_DAY.cell_names)
+def test_callers_get_their_cells_every_time(callers: list[str]) -> None:
+    fleet = called_by(*callers)
+    assert shards(fleet) == shards(called_by(*reversed(callers)))
+    for cells in shards(fleet).values():
+        assert len(set(cells)) == PRIME_DAY.caller_shard_cells
+        assert set(cells) <= set(fleet.cell_names)
 
 
 @given(names)
-def test_a_new_cell_moves_at_most_one_of_a_caller_s_cells(caller: str) -> None:
-    grown = PRIME_DAY.model_copy(update={"cells": PRIME_DAY.cells + 1})
-    assert len(set(shard(PRIME_DAY, caller)) - set(shard(grown, caller))) <= 1
+def test_no_cell_stands_idle_while_another_has_two_callers(callers: list[str]) -> None:
+    counts = dict.fromkeys(PRIME_DAY.cell_names, 0)
+    for cells in shards(called_by(*callers)).values():
+        for cell in cells:
+            counts[cell] += 1
+    assert max(counts.values()) - min(counts.values()) <= 1
 
 
-def test_callers_are_spread() -> None:
-    shards = {shard(PRIME_DAY, f"caller-{number}") for number in range(200)}
-    assert len(shards) == 20, "every three of six cells is somebody's"
+def test_prime_day_s_two_callers_have_all_six_cells_between_them() -> None:
+    first, second = shards(PRIME_DAY).values()
+    assert sorted(first + second) == sorted(PRIME_DAY.cell_names)
+
+
+def test_without_stated_shares_the_load_spreads_evenly() -> None:
+    assert fullest_share(PRIME_DAY) == pytest.approx(1 / 6)
+    assert sizing.cell_rate(PRIME_DAY) == pytest.approx(sizing.fleet_rate(PRIME_DAY) / 6)
+
+
+def test_a_caller_with_nine_tenths_of_the_load_over_two_cells_gets_what_it_needs() -> None:
+    fleet = called_by("large", "small", large=0.9, small=0.1).model_copy(update={"caller_shard_cells": 2})
+    assert not set(shards(fleet)["large"]) & set(shards(fleet)["small"])
+    assert fullest_share(fleet) == pytest.approx(0.45)
+    group = fleet.groups[0]
+    assert sizing.group_rate(fleet, group) == pytest.approx(2.7 * sizing.group_rate(PRIME_DAY, group))
+
+
+def test_a_caller_that_a_cell_cannot_carry_is_refused_with_the_number() -> None:
+    callers = [
+        {"name": "large", "cidrs": ["10.0.0.0/12"], "share": 0.9},
+        {"name": "small", "cidrs": ["10.32.0.0/12"], "share": 0.1},
+    ]
+    changes = {"cells": 4, "caller_shard_cells": 2, "traffic.plans_per_minute": 16_000}
+    dev_fleet(changes)
+    with pytest.raises(ValidationError, match=r"needs 8 inf2\.xlarge a cell"):
+        dev_fleet(changes | {"callers": callers})
+
+
+@pytest.mark.parametrize("shares", [(0.7, 0.4), (0.5, 0.4)])
+def test_shares_that_do_not_add_up_are_refused(shares: tuple[float, float]) -> None:
+    callers = [
+        {"name": f"caller-{index}", "cidrs": ["10.0.0.0/12"], "share": each} for index, each in enumerate(shares)
+    ]
+    with pytest.raises(ValidationError, match=f"shares add up to {sum(shares):g}"):
+        dev_fleet({"callers": callers})
