@@ -28,7 +28,7 @@ SIEGE_FIGURE ?= docs/figures/siege.json
 
 FLEET ?= dev
 
-.PHONY: help serve lock triton bench-peers bench-batching bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer eval-precisions bench load load-figures export import vllm clean synth diff deploy rollback preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance siege fuzz mutants sbom rehearse rehearse-search rehearse-validate
+.PHONY: help serve lock triton bench-peers bench-batching bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer eval-precisions bench load load-figures export import vllm clean synth diff deploy rollback destroy drift preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance siege fuzz mutants sbom rehearse rehearse-search rehearse-validate
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -162,10 +162,16 @@ REHEARSED = $(if $(TRAFFIC),--traffic "$(TRAFFIC)") $(if $(PEAK),--peak $(PEAK))
 
 deploy: $(VENV)/cdk.stamp $(VENV)/training.stamp ## the newest release to every cell of FLEET, rehearsed first (FORCE="reason" all the same), stopping where one is hurt; again: goes on (needs AWS credentials)
 	$(PEAKPLAN) fleet preflight $(FLEET)
-	$(PEAKPLAN) fleet deploy $(FLEET) $(if $(TRAFFIC),--traffic "$(TRAFFIC)") $(if $(FORCE),--force "$(FORCE)") $(if $(TAKE_OVER),--take-over)
+	$(PEAKPLAN) fleet deploy $(FLEET) $(if $(TRAFFIC),--traffic "$(TRAFFIC)") $(if $(FORCE),--force "$(FORCE)") $(if $(TAKE_OVER),--take-over) $(if $(RETIRE),--retire)
 
 rollback: $(VENV)/fleet.stamp ## every cell of FLEET back to the release before, or to RELEASE=ami-...; at once, without a bake
 	$(PEAKPLAN) fleet rollback $(FLEET) $(if $(RELEASE),--release $(RELEASE))
+
+destroy: $(VENV)/fleet.stamp ## delete every stack of FLEET, once its name was typed (NAME= where nobody can be asked); says what it kept (needs AWS credentials)
+	@$(PEAKPLAN) fleet destroy $(FLEET) $(if $(NAME),--name "$(NAME)")
+
+drift: $(VENV)/fleet.stamp ## what of FLEET was changed by hand since the last deploy (needs AWS credentials)
+	@$(PEAKPLAN) fleet drift $(FLEET)
 
 preflight: $(VENV)/fleet.stamp ## what FLEET needs that the account lacks: quotas, zones, certificate, image (needs AWS credentials)
 	$(PEAKPLAN) fleet preflight $(FLEET)

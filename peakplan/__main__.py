@@ -213,6 +213,10 @@ _passes_on(
     ("fleet",),
     "Return every cell to its previous release at once.",
 )
+_passes_on(
+    fleet, "destroy", "infra.operations.teardown", ("fleet",), "Delete every stack of a fleet; say what is kept."
+)
+_passes_on(fleet, "drift", "infra.operations.drift", ("fleet",), "Say what was changed by hand since the last deploy.")
 _passes_on(fleet, "cell", "infra.operations.cells", ("fleet",), "Move a cell out of service, and back in.")
 _passes_on(
     fleet,

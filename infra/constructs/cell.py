@@ -39,7 +39,7 @@ class Cell(Construct):
                 load_balancer=front,
             )
         logs = log_group(self, "Logs", settings, name=f"/peakplan/{settings.name}/{name}")
-        release = ReleaseParameters(self, "Release")
+        release = ReleaseParameters(self, "Release", settings=settings, cell=name)
         self.groups = []
         for group in settings.groups:
             law = ScalingLaw.for_group(settings, group)

@@ -10,6 +10,7 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
+from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from infra.constructs.acknowledge import acknowledge
@@ -19,14 +20,13 @@ from infra.fleet import endpoints
 from infra.fleet.cost import volume_gib
 from infra.fleet.parts import Group
 from infra.fleet.policies import GROUP_WARM_UP_SECONDS
+from infra.fleet.replacement import CAREFUL, FAST, TERMINATE_MARGIN_SECONDS, stops
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
 
 # Readiness is proven within the boot time; an instance that takes this much longer is terminated and replaced.
 HOOK_MARGIN_SECONDS = 300
 LAUNCH_HOOK, TERMINATE_HOOK = "prove-ready", "drain"
-# This allows two minutes for the last answers and logs after the load balancer has drained an instance.
-TERMINATE_MARGIN_SECONDS = 120
 
 
 def group_name(settings: FleetSettings, cell: str, group: Group) -> str:
@@ -87,9 +87,12 @@ class ReleaseParameters(Construct):
 
     `image_id` has no default: a stack is made with a release, keeps it through every other change, and goes back to
     one by a change of this parameter alone (infra/operations/rollback.py).
+
+    A stack rests at the fast speed and only a deploy asks for the careful one: CloudFormation's way back out of an
+    update takes the policy from before it.
     """
 
-    def __init__(self, scope: Construct, id: str) -> None:
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, cell: str) -> None:
         super().__init__(scope, id)
         image = CfnParameter(
             self, "MachineImageId", type="AWS::EC2::Image::Id", description="The release: one immutable machine image"
@@ -99,10 +102,19 @@ class ReleaseParameters(Construct):
             self,
             "RefreshSpeed",
             allowed_values=["careful", "fast"],
-            default="careful",
-            description="fast: a rollback, without checkpoints, bake and alarms",
+            default="fast",
+            description="careful: a deploy, with checkpoints and alarms; stacks rest at fast",
         )
         speed.override_logical_id("RefreshSpeed")
+        # An update that changed nothing but the update policy would be no update.
+        ssm.CfnParameter(
+            self,
+            "Speed",
+            type="String",
+            name=f"/peakplan/{settings.name}/{cell}/refresh-speed",
+            value=speed.value_as_string,
+            description=f"How instances of {cell} are replaced by the next change of its stack",
+        )
         self._fast = CfnCondition(self, "Fast", expression=Fn.condition_equals(speed.value_as_string, "fast"))
         self._fast.override_logical_id("FastRefresh")
         self.image_id = image.value_as_string
@@ -116,7 +128,11 @@ class ReleaseParameters(Construct):
         policy = Stack.of(self).resolve(group.cfn_options.update_policy)
         careful = policy["autoScalingInstanceRefresh"]["preferences"]
         careful = {name[0].upper() + name[1:]: value for name, value in careful.items()}
-        fast = {"CheckpointPercentages": [100], "CheckpointDelay": 0, "BakeTime": 0, "MaxHealthyPercentage": 200}
+        fast = {
+            "CheckpointPercentages": list(FAST.checkpoints),
+            "CheckpointDelay": FAST.checkpoint_seconds,
+            "MaxHealthyPercentage": FAST.max_healthy_percent,
+        }
         for name, value in fast.items():
             group.add_override(f"{preferences}.{name}", self._either(value, careful[name]))
         alarms = {"Alarms": careful["AlarmSpecification"]["alarms"]}
@@ -220,22 +236,22 @@ class HostGroup(Construct):
             ),
             min_healthy_percentage=100,
             max_healthy_percentage=110,
-            update_policy=self._refresh(),
+            update_policy=self._refresh(law),
         )
 
-    def _refresh(self) -> autoscaling.UpdatePolicy:
+    def _refresh(self, law: ScalingLaw) -> autoscaling.UpdatePolicy:
         """Return the policy that replaces instances in steps.
 
         An alarm of the group that fires stops the replacement and rolls it back.
         """
-        names = [scaling_alarm_name(self.name, policy) for policy in ("latency", "by-rule")]
+        names = [scaling_alarm_name(self.name, stop.name) for stop in stops(law)]
         return autoscaling.UpdatePolicy.instance_refresh(
             strategy=autoscaling.InstanceRefreshStrategy.ROLLING,
-            checkpoint_percentages=[10, 50, 100],
-            checkpoint_delay=Duration.minutes(10),
-            bake_time=Duration.minutes(10),
+            checkpoint_percentages=list(CAREFUL.checkpoints),
+            checkpoint_delay=Duration.seconds(CAREFUL.checkpoint_seconds),
+            bake_time=Duration.seconds(CAREFUL.bake_seconds),
             min_healthy_percentage=100,
-            max_healthy_percentage=110,
+            max_healthy_percentage=CAREFUL.max_healthy_percent,
             skip_matching=True,
             alarms=[cloudwatch.Alarm.from_alarm_name(self, f"Stops-{name}", name) for name in names],
         )

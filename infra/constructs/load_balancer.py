@@ -126,12 +126,17 @@ class LoadBalancer(Construct):
         return elb.ListenerCertificate.from_arn(ssm.StringParameter.value_for_string_parameter(self, name))
 
     def add_health_listener(self, port: int) -> None:
-        """Answer /readyz, and nothing else, on `port` to the peers that the security group admits."""
+        """Answer /readyz, and nothing else, on `port` to the peers that the security group admits.
+
+        It speaks TLS 1.2 too: a Network Load Balancer's health checks fail where a target supports only TLS 1.3, and
+        one without a healthy target sends callers everywhere, so nothing would ever be taken out. Source: Elastic Load
+        Balancing, Network Load Balancers, Health checks for your target groups.
+        """
         listener = self.load_balancer.add_listener(
             "Health",
             port=port,
             protocol=elb.ApplicationProtocol.HTTPS,
-            ssl_policy=elb.SslPolicy.TLS13_13,
+            ssl_policy=elb.SslPolicy.TLS13_RES,
             certificates=[self._certificate()],
             default_action=elb.ListenerAction.fixed_response(404),
             open=False,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from aws_cdk import aws_autoscaling as autoscaling
 from aws_cdk import aws_cloudwatch as cloudwatch
 from constructs import Construct
 
+from infra.constructs.schedule import GroupSchedule
 from infra.fleet.metrics import metrics
 from infra.fleet.policies import READINGS_WARM_UP_SECONDS, Signal, StepPolicy
+from infra.fleet.replacement import stops
 from infra.fleet.scaling import ScalingLaw
 
 _Policy = autoscaling.CfnScalingPolicy
@@ -59,7 +60,8 @@ class GroupScaling(Construct):
         for policy in law.steps:
             self._step(policy)
         self._removal(law)
-        self._schedule(law)
+        self._refresh_stops(law)
+        GroupSchedule(self, "Schedule", law=law, group=group.auto_scaling_group_name)
         if law.warm_pool.prepared:
             group.add_warm_pool(
                 min_size=0,
@@ -168,20 +170,17 @@ class GroupScaling(Construct):
             action=rendered.ref,
         )
 
-    def _schedule(self, law: ScalingLaw) -> None:
-        def moment(time: datetime | None) -> str | None:
-            return None if time is None else time.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-        for floor in law.schedule:
-            autoscaling.CfnScheduledAction(
-                self,
-                f"At-{floor.name}",
-                auto_scaling_group_name=self._group.auto_scaling_group_name,
-                start_time=moment(floor.at or floor.starts),
-                end_time=moment(floor.ends),
-                recurrence=floor.recurrence,
-                time_zone=law.calendar.time_zone if floor.recurrence else None,
-                min_size=floor.minimum,
+    def _refresh_stops(self, law: ScalingLaw) -> None:
+        for stop in stops(law):
+            self._alarm(
+                stop.name,
+                f"Stops an instance refresh of {self._group_name}: {stop.signal.value} is over its line.",
+                self._signals([stop.signal], stop.signal.name.lower(), stop.period_seconds),
+                threshold=stop.line,
+                breaching=stop.breaching,
+                periods=stop.periods,
+                missing="missing",
+                action=None,
             )
 
     def _signals(
@@ -236,7 +235,7 @@ class GroupScaling(Construct):
         breaching: int,
         periods: int,
         missing: str,
-        action: str,
+        action: str | None,
     ) -> None:
         cloudwatch.CfnAlarm(
             self,
@@ -249,7 +248,7 @@ class GroupScaling(Construct):
             datapoints_to_alarm=breaching,
             metrics=queries,
             treat_missing_data=missing,
-            alarm_actions=[action],
+            alarm_actions=[action] if action else None,
         )
 
 

@@ -72,36 +72,44 @@ class Calendar:
     def actions(self) -> Iterator[ScheduledFloor]:
         """Yield Auto Scaling's scheduled actions, one for each moment: it refuses two of a group at the same time.
 
-        The last one to run wins, so the forecast's actions are suspended while an event sets the floor.
+        The last one to run wins, so the forecast's actions are suspended while an event sets the floor. They are named
+        after the event that they lead to, so that the passing of another renames none: CloudFormation creates before it
+        deletes, and a renamed action would ask for a time that its former self still holds. What comes last is yielded
+        first: a new event moves the actions after it out of the way of those before it.
         """
         moments = {end: f"{name}-ends" for _, end, _, name in self.events}
         moments |= {due: f"{name}-begins" for due, _, _, name in self.events}
-        for moment in sorted(moments):
+        if len(self.weekly) > 1:
+            for starts, ends, leads_to in reversed(list(self._between_events())):
+                yield from self._weekly_actions(starts, ends, leads_to)
+        for moment in sorted(moments, reverse=True):
             yield ScheduledFloor(moments[moment], self.floor_at(moment), at=moment)
-        if len(self.weekly) == 1:
-            return
-        for number, (starts, ends) in enumerate(self._between_events(), start=1):
-            for minute, days, floor in self._weekly_times():
-                hour, past = divmod(minute, 60)
-                cron = f"{past} {hour} * * {','.join(DAYS[day].upper() for day in days)}"
-                name = f"{DAYS[days[0]]}-{hour:02d}{past:02d}-{number}"
-                first = self._first_after(starts, minute, days) if starts else None
-                if first is None or ends is None or first < ends:
-                    yield ScheduledFloor(name, floor, recurrence=cron, starts=first, ends=ends)
+
+    def _weekly_actions(
+        self, starts: datetime | None, ends: datetime | None, leads_to: str
+    ) -> Iterator[ScheduledFloor]:
+        for minute, days, floor in self._weekly_times():
+            hour, past = divmod(minute, 60)
+            cron = f"{past} {hour} * * {','.join(DAYS[day].upper() for day in days)}"
+            first = self._first_after(starts, minute, days) if starts else None
+            if first is None or ends is None or first < ends:
+                name = f"{leads_to}-{DAYS[days[0]]}-{hour:02d}{past:02d}"
+                yield ScheduledFloor(name, floor, recurrence=cron, starts=first, ends=ends)
 
     def _weekly_at(self, time: datetime) -> int:
         local = time.astimezone(ZoneInfo(self.time_zone))
         minute = local.weekday() * _MINUTES_A_DAY + local.hour * 60 + local.minute
         return next((floor for begins, floor in reversed(self.weekly) if begins <= minute), self.weekly[-1][1])
 
-    def _between_events(self) -> Iterator[tuple[datetime | None, datetime | None]]:
-        """Yield the times in which no event sets the floor; None is an open end."""
+    def _between_events(self) -> Iterator[tuple[datetime | None, datetime | None, str]]:
+        """Yield the times in which no event sets the floor, and what they lead to; None is an open end."""
         free_from: datetime | None = None
-        for due, end, _, _ in sorted(self.events):
+        for due, end, _, name in sorted(self.events):
             if free_from is None or free_from < due:
-                yield free_from, due - timedelta(minutes=1)  # only the event's own action starts at its moment
+                # Only the event's own action starts at its moment.
+                yield free_from, due - timedelta(minutes=1), f"until-{name}"
             free_from = end
-        yield free_from, None
+        yield free_from, None, "later"
 
     def _weekly_times(self) -> Iterator[tuple[int, list[int], int]]:
         """Yield minute of the day, days and floor; days with the same change at the same time share one entry."""

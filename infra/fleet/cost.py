@@ -178,7 +178,7 @@ def alarm_metrics(settings: FleetSettings) -> tuple[int, int, int]:
         law = ScalingLaw.for_group(settings, group)
         fast += sum(2 if policy.signal.name in ("WORK", "BY_RULE") else 1 for policy in law.steps)
         fast += 2 * sum(bool(policy.pressed_by) for policy in law.steps) + 2  # target tracking adds two of its own
-        slow += 5  # the removal policy adds five
+        slow += 5 + 3  # the removal policy has five, the stops of a refresh three
     return slow, fast, sum(not isinstance(alarm, MetricAlarm) for alarm in alarms)
 
 

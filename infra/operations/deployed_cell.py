@@ -31,11 +31,12 @@ def stack_of(settings: FleetSettings, cell: str) -> str:
     return f"peakplan-{settings.name}-{cell}"
 
 
-def make_way(stack: str, cloudformation: Any) -> None:
+def make_way(stack: str, cloudformation: Any, balancing: Any) -> None:
     """Let the CDK CLI delete a stack whose first creation failed, which it does before it creates the stack anew.
 
     The CLI protects a stack from termination before it creates it, and does not take that back, so CloudFormation would
-    refuse. A stack that was ever created keeps its protection.
+    refuse. Load balancers with deletion protection survive the rollback of their own creation, and would survive this
+    deletion too. A stack that was ever created keeps all its protection.
     """
     try:
         (found,) = cloudformation.describe_stacks(StackName=stack)["Stacks"]
@@ -46,6 +47,20 @@ def make_way(stack: str, cloudformation: Any) -> None:
     if found["StackStatus"] in FAILED_CREATION:
         print(f"{stack}: its creation failed ({found['StackStatus']}); it is made anew", flush=True)
         cloudformation.update_termination_protection(StackName=stack, EnableTerminationProtection=False)
+        unprotect(stack, cloudformation, balancing)
+
+
+def unprotect(stack: str, cloudformation: Any, balancing: Any) -> None:
+    """Let the load balancers of a stack be deleted with it."""
+    for page in cloudformation.get_paginator("list_stack_resources").paginate(StackName=stack):
+        for each in page["StackResourceSummaries"]:
+            is_balancer = each["ResourceType"] == "AWS::ElasticLoadBalancingV2::LoadBalancer"
+            is_there = each.get("PhysicalResourceId") and each["ResourceStatus"] != "DELETE_COMPLETE"
+            if is_balancer and is_there:
+                unprotected = [{"Key": "deletion_protection.enabled", "Value": "false"}]
+                balancing.modify_load_balancer_attributes(
+                    LoadBalancerArn=each["PhysicalResourceId"], Attributes=unprotected
+                )
 
 
 @dataclass(frozen=True)
@@ -69,8 +84,7 @@ class DeployedCell:
 
     def runs(self) -> str | None:
         """Return the release that the stack runs now, or None before the first."""
-        parameters = {each["ParameterKey"]: each["ParameterValue"] for each in self._described().get("Parameters", [])}
-        return parameters.get("MachineImageId")
+        return self._parameters().get("MachineImageId")
 
     def return_to(self, release: str) -> None:
         """Bring the stack to `release`. Raise CellError if that fails."""
@@ -89,6 +103,19 @@ class DeployedCell:
         self._update(release)
         if (status := self.settled()) != "UPDATE_COMPLETE":
             raise CellError(f"{self.name}: {self.stack} is {status} after the change to {release}")
+
+    def rest(self) -> None:
+        """Bring the stack back to the fast speed, at which a rollback of the next deploy takes minutes and not hours.
+
+        CloudFormation's rollback of an update takes the policy from before the update. Nothing is replaced by this.
+        Raise CellError if it fails.
+        """
+        parameters = self._parameters()
+        if parameters.get("RefreshSpeed") == "fast":
+            return
+        self._update(parameters["MachineImageId"])
+        if (status := self.settled()) != "UPDATE_COMPLETE":
+            raise CellError(f"{self.name}: {self.stack} is {status} after its speed was changed; see its events")
 
     def _update(self, release: str) -> None:
         given = {"MachineImageId": release, "RefreshSpeed": "fast"}
@@ -115,6 +142,9 @@ class DeployedCell:
                 raise CellError(f"{self.name}: {self.stack} is {status} for hours; see its events in CloudFormation")
             self.sleep(10)
         return status
+
+    def _parameters(self) -> dict[str, str]:
+        return {each["ParameterKey"]: each["ParameterValue"] for each in self._described().get("Parameters", [])}
 
     def _described(self) -> dict[str, Any]:
         found: dict[str, Any] = self.cloudformation.describe_stacks(StackName=self.stack)["Stacks"][0]

@@ -16,6 +16,7 @@ from typing import Any
 from infra.fleet import addresses, sizing
 from infra.fleet.alarms import cell_alarms
 from infra.fleet.cost import volume_gib
+from infra.fleet.replacement import stops
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
 
@@ -50,7 +51,7 @@ def needs(settings: FleetSettings) -> Iterator[Need]:
     yield from _balancer_needs(settings)
     yield from _network_needs(settings)
     laws = [ScalingLaw.for_group(settings, group) for group in settings.groups]
-    alarms = settings.cells * (len(cell_alarms(settings)) + sum(len(law.steps) + 1 for law in laws))
+    alarms = settings.cells * (len(cell_alarms(settings)) + sum(len(law.steps) + 1 + len(stops(law)) for law in laws))
     # The CloudWatch user guide limits alarms, but Service Quotas does not list that quota.
     yield Need("monitoring", None, "Alarms per Region", alarms, f"{alarms // settings.cells} a cell", 5000)
 

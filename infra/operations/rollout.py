@@ -15,8 +15,6 @@ deploys at a time (deploy_lock.py). It is tested against moto through the CDK CL
 from __future__ import annotations
 
 import argparse
-import hashlib
-import shlex
 import subprocess
 import sys
 import threading
@@ -32,11 +30,14 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from infra.fleet.__main__ import fleet_file
 from infra.fleet.settings import FleetFileError, FleetSettings
+from infra.operations.command_lines import CDK_OPTIONS, digest, rehearsal, synthesis
 from infra.operations.deploy_lock import DeployLock, LockedError, held
 from infra.operations.deployed_cell import CellError, DeployedCell, make_way, stack_of
 from infra.operations.deploying import HarmSeenError, bake, marked
 from infra.operations.deployment_state import DeploymentState, StateStore, Step
 from infra.operations.release import Release, ReleaseError, newest_release, release_of
+from infra.operations.retiring import StillStandingError, retiring
+from infra.operations.teardown import TeardownError
 from infra.source import commit
 
 Call = Callable[[list[str]], int]  # runs a command line and returns its exit code
@@ -59,10 +60,12 @@ class Rollout:
     store: StateStore
     cloudwatch: Any
     cloudformation: Any
+    balancing: Any
     deploy: Sequence[str]  # the CDK CLI's deploy, with the options that every stack needs
     call: Call
     canary_minutes: float
     bake_minutes: float
+    retire: Callable[[], None] = lambda: None  # takes away the cells that the fleet file no longer has
     check_lock: Callable[[], None] = lambda: None  # raises LockedError where another shell changes the fleet by now
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _stopped: threading.Event = field(default_factory=threading.Event)
@@ -85,8 +88,12 @@ class Rollout:
                 raise
         if failed := [(cell, code) for cell, code in zip(others, codes, strict=True) if code]:
             return self._stopped_at(*failed[0])
-        if code := self._stacks(OVER):
-            return self._stopped_at(", ".join(OVER), code)
+        names, alarms = OVER
+        if code := self._stacks((names,)):
+            return self._stopped_at(names, code)
+        self.retire()  # no name leads to these cells any more, and their alarms are still there
+        if code := self._stacks((alarms,)):
+            return self._stopped_at(alarms, code)
         self._note(self.state.finish)
         print(f"Every cell runs {release}")
         return 0
@@ -101,7 +108,7 @@ class Rollout:
         self.check_lock()
         print(f"Deploying {', '.join(stacks)}", flush=True)
         for stack in stacks:
-            make_way(stack_of(self.settings, stack.lower()), self.cloudformation)
+            make_way(stack_of(self.settings, stack.lower()), self.cloudformation, self.balancing)
         given = [word for parameter in parameters for word in ("--parameters", parameter)]
         return self.call([*self.deploy, "--exclusively", *stacks, *given])
 
@@ -127,6 +134,7 @@ class Rollout:
                     self._stopped.set()
                     return code
                 bake(self.cloudwatch, self.settings.name, cell, minutes)
+                standing.rest()
         except HarmSeenError as harm:
             self._stopped.set()
             self._note(lambda: self._hurt(cell, release))
@@ -184,29 +192,6 @@ def start(state: DeploymentState, newest: Release, assembly: str, known: Callabl
     return known(state.release)
 
 
-def synthesis(fleet: str, cdk: Sequence[str], assembly: str) -> list[str]:
-    """Return the command line that synthesises `fleet` (a name or a path) into the folder `assembly`."""
-    app = f"{shlex.quote(sys.executable)} app.py"
-    return [*cdk, "synth", "--quiet", "--app", app, "--context", f"fleet={fleet}", "--output", assembly]
-
-
-def rehearsal(fleet: str, traffic: str | None, reason: str) -> list[str]:
-    """Return the command line that rehearses `fleet` and fails where it does not hold and no reason is given.
-
-    Like the CDK it is a program of its own: this package knows nothing of rehearsals.
-    """
-    line = [sys.executable, "-m", "rehearsal.twin", "gate", fleet]
-    return [*line, *(["--traffic", traffic] if traffic else []), *(["--force", reason] if reason else [])]
-
-
-def digest(assembly: Path) -> str:
-    """Return the hash of all templates in a cloud assembly, which distinguishes it from others."""
-    said = hashlib.sha256()
-    for template in sorted(assembly.glob("*.template.json")):
-        said.update(template.name.encode() + template.read_bytes())
-    return said.hexdigest()[:16]
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
@@ -215,6 +200,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--take-over", action="store_true", help="take the lock of a deploy that died, once it was silent for 5 minutes"
     )
+    parser.add_argument("--retire", action="store_true", help="delete the cells that the fleet file no longer has")
     parser.add_argument("--release", help="deploy this machine image instead of the newest")
     parser.add_argument("--traffic", help="what to rehearse before: a trace by name, or a CSV file of second,requests")
     parser.add_argument("--force", default="", metavar="REASON", help="deploy although the rehearsal fails; logged")
@@ -240,11 +226,14 @@ def _deploy(given: argparse.Namespace, settings: FleetSettings, assembly: str) -
 
 
 def _deploy_alone(given: argparse.Namespace, settings: FleetSettings, assembly: str, lock: DeployLock) -> int:
-    names = ("ssm", "ec2", "cloudwatch", "cloudformation")
-    ssm, ec2, cloudwatch, cloudformation = (boto3.client(name, region_name=settings.region) for name in names)
+    names = ("ssm", "ec2", "cloudwatch", "cloudformation", "elbv2")
+    ssm, ec2, cloudwatch, cloudformation, balancing = (
+        boto3.client(name, region_name=settings.region) for name in names
+    )
     store = StateStore(settings, ssm)
     state = store.load()
-    deploy = [*given.cdk, "--app", assembly, "deploy"]
+    deploy = [*given.cdk, "--app", assembly, "deploy", *CDK_OPTIONS]
+    leaving = retiring(settings, lambda name: boto3.client(name, region_name=settings.region), asked=given.retire)
     if given.again:
         state.finish()
         state.rejected = []
@@ -254,7 +243,7 @@ def _deploy_alone(given: argparse.Namespace, settings: FleetSettings, assembly: 
         if not any(cell.releases for cell in state.cells.values()):  # a first deploy begins with the image stack
             print(f"Deploying {', '.join(UNDER)}: no machine image yet", flush=True)
             for stack in UNDER:
-                make_way(stack_of(settings, stack.lower()), cloudformation)
+                make_way(stack_of(settings, stack.lower()), cloudformation, balancing)
             if code := _call([*deploy, "--exclusively", *UNDER]):
                 return code
         raise
@@ -264,8 +253,8 @@ def _deploy_alone(given: argparse.Namespace, settings: FleetSettings, assembly: 
         state.cell(cell)
     store.save(state)
     canary, others = given.bake or (settings.rollout.canary_bake_minutes, settings.rollout.bake_minutes)
-    watched = (canary, others, lock.check)
-    return Rollout(settings, state, store, cloudwatch, cloudformation, deploy, _call, *watched).run()
+    watched = (canary, others, leaving.run, lock.check)
+    return Rollout(settings, state, store, cloudwatch, cloudformation, balancing, deploy, _call, *watched).run()
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -285,7 +274,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except FleetFileError as error:
         print(error, file=sys.stderr)
         return 2
-    except (CannotGoOnError, CellError, LockedError, ReleaseError) as error:
+    except (CannotGoOnError, CellError, LockedError, ReleaseError, StillStandingError, TeardownError) as error:
         print(error, file=sys.stderr)
         return 3
     except (BotoCoreError, ClientError) as error:

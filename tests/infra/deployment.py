@@ -60,7 +60,7 @@ def run_cdk(server: MotoServer, *words: str) -> None:
 
 
 def deploy(server: MotoServer, fleet: str) -> subprocess.CompletedProcess[str]:
-    """`make deploy FLEET=...` without its baking; moto knows nothing of change sets' parameters, nor does it ask.
+    """`make deploy FLEET=...` without its baking, and without a terminal.
 
     The rehearsal before it takes minutes, and tests/infra/operations/test_rollout.py has it.
     """
@@ -68,9 +68,8 @@ def deploy(server: MotoServer, fleet: str) -> subprocess.CompletedProcess[str]:
         "from infra.operations import rollout; "
         "rollout.rehearsal = lambda *_: ['true']; raise SystemExit(rollout.main())"
     )
-    options = ("--method=direct", "--no-previous-parameters", "--require-approval", "never")
     rollout = (sys.executable, "-c", unrehearsed, "--bake", "0", "0", fleet)
-    return run_line(server, *rollout, "--", str(CDK), "--no-notices", *options)
+    return run_line(server, *rollout, "--", str(CDK), "--no-notices")
 
 
 def bake(server: MotoServer, commit: str) -> str:

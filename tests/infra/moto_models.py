@@ -16,6 +16,9 @@ from moto.server import main as serve
 
 from tests.infra.moto_forwarding import Forwarded, Properties, call, gone_is_fine, register
 from tests.infra.moto_patches import GROUP, complete_models, egress
+from tests.infra.moto_refreshes import take_time_to_refresh
+from tests.infra.moto_refusals import refuse_as_aws_does
+from tests.infra.moto_schedules import keep_schedules_as_auto_scaling_does
 
 # moto has no API for these, or none worth reading back: held so that `Ref` and `GetAtt` resolve.
 HELD = {
@@ -144,6 +147,9 @@ def register_models() -> None:
     for kind, (attribute, value) in HELD.items():
         register(_held(kind, attribute, value))
     complete_models()
+    refuse_as_aws_does()
+    keep_schedules_as_auto_scaling_does()
+    take_time_to_refresh()
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from moto.elbv2.models import FakeLoadBalancer, FakeTargetGroup
 from moto.iam.access_control import PermissionResult
 from moto.s3.models import FakeBucket
 from moto.sns.models import Topic
+from moto.ssm.models import Parameter
 
 from tests.infra.moto_forwarding import Properties, call
 
@@ -58,6 +59,21 @@ def _load_balancer(balancer: Any, properties: Properties, region: str) -> None:
     attributes = properties.get("LoadBalancerAttributes", [])
     parameters = {"LoadBalancerArn": balancer.arn, "Attributes": attributes}
     call("elbv2", "ModifyLoadBalancerAttributes")(region, parameters)
+
+
+def _keep_balancer_on_update() -> None:
+    """moto makes a balancer anew where CloudFormation changes attributes in place, and forgets the old one."""
+    model: Any = FakeLoadBalancer
+
+    def kept(
+        cls: Any, /, original_resource: Any, new_resource_name: str, cloudformation_json: Properties, account_id: str,
+        region_name: str,
+    ) -> Any:  # fmt: skip
+        del cls, new_resource_name, account_id
+        _load_balancer(original_resource, cloudformation_json["Properties"], region_name)
+        return original_resource
+
+    model.update_from_cloudformation_json = classmethod(kept)
 
 
 def _target_group(group: Any, properties: Properties, region: str) -> None:
@@ -123,6 +139,23 @@ def _was_given(stack: Any, parameter: Properties) -> bool:
     return parameter["ParameterKey"] in stack.parameters
 
 
+def _read_tags_of_parameters() -> None:
+    """A parameter's tags are a map in a template, and a list everywhere else; moto expects the list."""
+    model: Any = Parameter
+    for name in ("create_from_cloudformation_json", "update_from_cloudformation_json"):
+        made = getattr(model, name)
+
+        def read(cls: Any, /, *given: Any, made: Any = made, **named: Any) -> Any:
+            del cls
+            for each in (*given, *named.values()):
+                properties = each.get("Properties") if isinstance(each, dict) else None
+                if properties and isinstance(properties.get("Tags"), dict):
+                    properties["Tags"] = [{"Key": key, "Value": value} for key, value in properties["Tags"].items()]
+            return made(*given, **named)
+
+        setattr(model, name, classmethod(read))
+
+
 def _put_composite_alarm(self: CloudWatchResponse) -> ActionResult:
     answer = self.put_metric_alarm()
     alarm = self.cloudwatch_backend.alarms[self._get_param("AlarmName")]
@@ -165,7 +198,9 @@ def complete_models() -> None:
     _after_create(Topic, _topic)
     _after_create(FakeAutoScalingGroup, _auto_scaling_group)
     _keep_group_on_update()
+    _keep_balancer_on_update()
     _know_defaults_as_previous_values()
+    _read_tags_of_parameters()
     # moto reads bucket policies without their conditions: "deny whatever comes without TLS" would deny everything.
     setattr(FakeBucket, "get_permission", _no_verdict)  # noqa: B010
     setattr(CloudWatchResponse, "put_composite_alarm", _put_composite_alarm)  # noqa: B010  # moto's class lacks it

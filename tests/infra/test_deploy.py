@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from infra.fleet.alarms import alarm_name
+from infra.fleet.replacement import stops
 from infra.fleet.settings import FleetSettings
 from tests.infra.deployment import CDK, Deployment, as_it_ships, bake, deploy, run_cdk, run_line
 from tests.infra.fleet.fleets import dev_fleet, dev_with
@@ -54,17 +55,43 @@ def releases(account: MotoServer) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def first(account: MotoServer, releases: list[str]) -> subprocess.CompletedProcess[str]:
-    """The first deploy of the dev fleet, as it ships."""
+def protected_fleet(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The dev fleet with deletion protection, which it ships without."""
+    file = tmp_path_factory.mktemp("fleet") / "protected.yaml"
+    file.write_text(yaml.safe_dump(dev_with({"deletion_protection": True})), encoding="utf-8")
+    return str(file)
+
+
+@pytest.fixture(scope="module")
+def failed(account: MotoServer, releases: list[str], protected_fleet: str) -> subprocess.CompletedProcess[str]:
+    """A first deploy in whose way something stands, that somebody then takes away."""
     assert len(releases) == 1
-    return deploy(account, "dev")
+    ec2, name = account.client("ec2"), "peakplan-dev-cell-1-inf2"
+    ec2.create_launch_template(LaunchTemplateName=name, LaunchTemplateData={"InstanceType": "t3.micro"})
+    done = deploy(account, protected_fleet)
+    ec2.delete_launch_template(LaunchTemplateName=name)
+    return done
+
+
+@pytest.fixture(scope="module")
+def first(
+    account: MotoServer, failed: subprocess.CompletedProcess[str], protected_fleet: str
+) -> subprocess.CompletedProcess[str]:
+    """The first deploy of the dev fleet that succeeds."""
+    assert failed.returncode != 0
+    (stack,) = account.client("cloudformation").describe_stacks(StackName="peakplan-dev-cell-1")["Stacks"]
+    said = failed.stdout + failed.stderr
+    assert stack["StackStatus"] == "ROLLBACK_FAILED", (
+        f"its balancers are protected, so it cannot be rolled back: {said}"
+    )
+    return deploy(account, protected_fleet)
 
 
 @pytest.fixture(scope="module")
 def changed_fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The dev fleet with another law: an event, more room, another SLO."""
     file = tmp_path_factory.mktemp("fleet") / "changed.yaml"
-    changes = {"events": [EVENT], "groups.0.maximum": 8, "slo.p99_ms": 400}
+    changes = {"events": [EVENT], "groups.0.maximum": 8, "slo.p99_ms": 400, "deletion_protection": True}
     file.write_text(yaml.safe_dump(dev_with(changes)), encoding="utf-8")
     return file
 
@@ -86,12 +113,23 @@ def deployed(
 
 @pytest.fixture(scope="module", autouse=True)
 def gone_at_the_end(deployed: Deployment) -> Iterator[None]:
-    """After every other test the cells are destroyed, and nothing of them is left. moto cannot delete a used VPC."""
+    """After every other test the fleet is destroyed by its command, and nothing is left but what that names."""
     yield
-    run_cdk(deployed.server, "destroy", "--app", as_it_ships(), "Cell-1", "--force")
-    assert deployed.groups() == {}
+    command = (sys.executable, "-m", "infra.operations.teardown", "dev")
+    refused = run_line(deployed.server, *command, "--name", "prime-day")
+    assert (refused.returncode, "nothing was deleted" in refused.stderr) == (2, True)
+    assert deployed.groups() != {}
+    done = run_line(deployed.server, *command, "--name", "dev")
+    assert done.returncode == 0, done.stdout + done.stderr
     stacks = deployed.client("cloudformation").describe_stacks()["Stacks"]
-    assert {stack["StackName"] for stack in stacks if "cell" in stack["StackName"]} == set()
+    assert [stack["StackName"] for stack in stacks] == ["CDKToolkit"]
+    assert deployed.groups() == {}
+    assert deployed.client("elbv2").describe_load_balancers()["LoadBalancers"] == []
+    kept = done.stdout.partition("Kept, and yours to delete:")[2].split()
+    groups = {group["logGroupName"] for group in deployed.client("logs").describe_log_groups()["logGroups"]}
+    assert groups <= set(kept)
+    left = deployed.client("ssm").describe_parameters()["Parameters"]
+    assert not [each["Name"] for each in left if each["Name"].startswith("/peakplan/dev/d")], "neither state nor lock"
 
 
 def images(deployed: Deployment) -> set[str]:
@@ -105,8 +143,11 @@ def images(deployed: Deployment) -> set[str]:
 def test_a_fleet_goes_from_under_the_cells_to_over_them(
     first: subprocess.CompletedProcess[str], deployed: Deployment
 ) -> None:
+    assert "its creation failed (ROLLBACK_FAILED); it is made anew" in first.stdout
     said = [line for line in first.stdout.splitlines() if line.startswith("Deploying ")]
-    assert said == ["Deploying Network, Image", "Deploying Cell-1", "Deploying Edge, Observability"]
+    assert said == ["Deploying Cell-1", "Deploying Edge", "Deploying Observability"], (
+        "what is under the cells stood already"
+    )
     assert "nothing to watch" in first.stderr, "alarms come after the cells that they watch"
     stacks = deployed.client("cloudformation").describe_stacks()["Stacks"]
     assert {stack["StackStatus"] for stack in stacks} == {"CREATE_COMPLETE", "UPDATE_COMPLETE"}
@@ -172,11 +213,20 @@ def test_scaling_alarms_fire_their_policies(deployed: Deployment) -> None:
     found = {alarm["AlarmName"].partition("-scale-")[2]: alarm for alarm in alarms["MetricAlarms"]}
     law = deployed.laws()["peakplan-dev-cell-1-inf2"]
     lines = {policy.name: policy.threshold for policy in law.steps}
+    ends_refreshes = {stop.name for stop in stops(law)}
 
-    assert set(found) == {*lines, "removal"} >= {"surge-1", "surge-5", "pressed", "latency", "queue", "by-rule"}
+    assert (
+        set(found)
+        == {*lines, "removal", *ends_refreshes}
+        >= {"surge-1", "surge-5", "pressed", "latency", "queue", "by-rule"}
+    )
     assert {name: found[name]["Threshold"] for name in lines} == pytest.approx(lines)
     assert found["removal"]["EvaluationPeriods"] == law.removal.calm_periods
-    assert all(":scalingPolicy:" in alarm["AlarmActions"][0] for alarm in found.values())
+    for name, alarm in found.items():
+        if name in ends_refreshes:
+            assert (alarm["AlarmActions"], alarm["DatapointsToAlarm"]) == ([], 3), "minutes of harm, not ten seconds"
+        else:
+            assert ":scalingPolicy:" in alarm["AlarmActions"][0]
 
 
 def test_an_event_s_capacity_is_scheduled(deployed: Deployment) -> None:
@@ -235,6 +285,14 @@ def test_callers_of_this_account_reach_the_cell_by_privatelink(deployed: Deploym
     may = network.describe_vpc_endpoint_service_permissions(ServiceId=service["ServiceId"])["AllowedPrincipals"]
     assert [each["Type"] for each in found["LoadBalancers"]] == ["network"]
     assert [each["Principal"] for each in may] == [f"arn:aws:iam::{ACCOUNT}:root"]
+
+
+def test_the_cell_behind_privatelink_passes_its_health_checks(deployed: Deployment) -> None:
+    """Without a healthy target a network load balancer fails open: it would never take a cell out."""
+    balancing = deployed.client("elbv2")
+    (front,) = [each for each in balancing.describe_target_groups()["TargetGroups"] if each["Protocol"] == "TCP"]
+    found = balancing.describe_target_health(TargetGroupArn=front["TargetGroupArn"])["TargetHealthDescriptions"]
+    assert [each["TargetHealth"]["State"] for each in found] == ["healthy"]
 
 
 def test_people_are_told(deployed: Deployment) -> None:

@@ -28,7 +28,7 @@ CELLS = ("cell-1", "cell-2", "cell-3", "cell-4")
 TEMPLATE = {
     "Parameters": {
         "MachineImageId": {"Type": "String"},
-        "RefreshSpeed": {"Type": "String", "Default": "careful"},
+        "RefreshSpeed": {"Type": "String", "Default": "fast"},
         "Certificate": {"Type": "String", "Default": "arn"},
     },
     "Resources": {"Topic": {"Type": "AWS::SNS::Topic", "Properties": {"DisplayName": {"Ref": "MachineImageId"}}}},
@@ -51,6 +51,7 @@ class Account:
     acts_first: bool = False
     dies_at_write: int | None = None  # likewise, of the writes of its progress
     writes: int = 0
+    retire: Callable[[], None] = lambda: None
     on_call: Callable[[list[str]], int] = lambda _: 0
 
     def client(self, name: str) -> Any:
@@ -63,6 +64,11 @@ class Account:
         stacks = self.client("cloudformation")
         cells = [DeployedCell(name, f"peakplan-{self.settings.name}-{name}", stacks) for name in CELLS]
         return {cell.name: cell.runs() for cell in cells if cell.exists()}
+
+    def parameters(self, cell: str) -> dict[str, str]:
+        """The parameters of a cell's stack."""
+        found = self.client("cloudformation").describe_stacks(StackName=f"peakplan-{self.settings.name}-{cell}")
+        return {each["ParameterKey"]: each["ParameterValue"] for each in found["Stacks"][0]["Parameters"]}
 
     def cdk(self, line: list[str]) -> int:
         """What `cdk deploy` does: makes or changes the stacks that the line names."""
@@ -97,8 +103,10 @@ class Account:
             state = store.load()
             start(state, known(image), assembly, known)
             store.save(state)
-            clients = self.client("cloudwatch"), self.client("cloudformation")
-            return Rollout(self.settings, state, store, *clients, ["cdk", "deploy"], self.cdk, 0, 0, lock.check).run()
+            clients = self.client("cloudwatch"), self.client("cloudformation"), self.client("elbv2")
+            return Rollout(
+                self.settings, state, store, *clients, ["cdk", "deploy"], self.cdk, 0, 0, self.retire, lock.check
+            ).run()
 
     def lock(self, action: Action, **given: Any) -> DeployLock:
         """A shell's hold on this fleet's lock."""

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ import pytest
 from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.operations import rollout
+from infra.operations.command_lines import synthesis
 from infra.operations.deployed_cell import DeployedCell, make_way
 from infra.operations.deployment_state import Step
+from infra.operations.retiring import CALLERS_LEAVE_SECONDS, StillStandingError, retiring
 from infra.operations.rollback import main as rollback_main
-from infra.operations.rollout import CannotGoOnError, main, synthesis
+from infra.operations.rollout import CannotGoOnError, main
 from tests.infra.operations.rollout_account import BEFORE, LATER, NEXT, TEMPLATE, Account, ShellDiedError, everywhere
 
 
@@ -27,9 +30,12 @@ def test_the_canary_goes_alone_and_the_others_follow(account: Account) -> None:
     stacks = [line[line.index("--exclusively") + 1] for line in account.calls]
     assert stacks[:2] == ["Network", "Cell-1"]
     assert sorted(stacks[2:5]) == ["Cell-2", "Cell-3", "Cell-4"]
-    assert account.calls[-1][-2:] == ["Edge", "Observability"]
+    assert [line[-1] for line in account.calls[-2:]] == ["Edge", "Observability"]
     assert account.running() == everywhere(BEFORE)
     assert account.state().release is None, "the deploy is over"
+    asked = {word for line in account.calls for word in line if word.startswith("RefreshSpeed=")}
+    assert asked == {"RefreshSpeed=careful"}
+    assert {account.parameters(cell)["RefreshSpeed"] for cell in everywhere(BEFORE)} == {"fast"}, "where stacks rest"
 
 
 def test_cells_after_the_canary_roll_as_many_at_a_time_as_the_fleet_file_says(account: Account) -> None:
@@ -47,8 +53,8 @@ def test_cells_after_the_canary_roll_as_many_at_a_time_as_the_fleet_file_says(ac
 @pytest.mark.parametrize("acts_first", [False, True], ids=["before it acted", "after it acted"])
 @pytest.mark.parametrize(
     "step",
-    range(1, 7),
-    ids=["foundation", "canary", "second cell", "third cell", "last cell", "what is over the cells"],
+    range(1, 8),
+    ids=["foundation", "canary", "second cell", "third cell", "last cell", "names", "alarms"],
 )
 def test_a_deploy_goes_on_where_its_shell_died(account: Account, step: int, acts_first: bool) -> None:
     assert account.deploy(BEFORE) == 0
@@ -110,12 +116,19 @@ class OneStack:
         assert asked["StackName"] == "stack"
         self.is_protected = asked["EnableTerminationProtection"]
 
+    def get_paginator(self, operation: str) -> Any:
+        assert operation == "list_stack_resources"
+        return self
+
+    def paginate(self, **_: object) -> list[dict[str, Any]]:
+        return [{"StackResourceSummaries": []}]
+
 
 @pytest.mark.parametrize("status", ["ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED"])
 def test_a_first_creation_that_failed_does_not_block_the_next(status: str) -> None:
     """The CDK CLI protects a stack before it creates it, and deletes one that failed before it tries again."""
     stack = OneStack(status)
-    make_way("stack", stack)
+    make_way("stack", stack, None)
     assert not stack.is_protected
     assert not DeployedCell("cell-1", "stack", stack).exists()
 
@@ -125,7 +138,7 @@ def test_a_first_creation_that_failed_does_not_block_the_next(status: str) -> No
 )
 def test_whatever_was_created_keeps_its_protection(status: str) -> None:
     stack = OneStack(status)
-    make_way("stack", stack)
+    make_way("stack", stack, None)
     assert stack.is_protected
     assert DeployedCell("cell-1", "stack", stack).exists()
 
@@ -191,6 +204,29 @@ def test_harm_in_a_later_cell_begins_no_other(account: Account) -> None:
     assert account.running() == {"cell-1": NEXT, "cell-2": NEXT, "cell-3": BEFORE, "cell-4": BEFORE}
     assert account.roll_back() == {"cell-1": BEFORE, "cell-2": BEFORE}
     assert account.running() == everywhere(BEFORE)
+
+
+def test_a_cell_that_the_fleet_file_no_longer_has_never_runs_on_unwatched(account: Account) -> None:
+    assert account.deploy(BEFORE) == 0
+    account.settings = account.settings.model_copy(update={"cells": 3})
+    with pytest.raises(StillStandingError, match="cell-4 stands"):
+        retiring(account.settings, account.client, asked=False)
+
+    slept: list[float] = []
+    leaving = replace(retiring(account.settings, account.client, asked=True), sleep=slept.append)
+    account.retire = leaving.run
+    standing: dict[str, bool] = {}
+
+    def note(line: list[str]) -> int:
+        standing[line[-1]] = "cell-4" in account.running()
+        return 0
+
+    account.on_call = note
+    assert account.deploy(NEXT) == 0
+    assert (standing["Edge"], standing["Observability"]) == (True, False), "after its names, before its alarms"
+    assert slept == [CALLERS_LEAVE_SECONDS]
+    assert account.running() == dict.fromkeys(("cell-1", "cell-2", "cell-3"), NEXT)
+    assert not retiring(account.settings, account.client, asked=False).cells
 
 
 def test_a_fleet_is_synthesised_by_this_python_into_one_folder() -> None:

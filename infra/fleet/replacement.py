@@ -1,0 +1,90 @@
+"""How instances of a group are replaced by a release, and how long that takes: the steps of an instance refresh."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+
+from infra.fleet.policies import Signal
+from infra.fleet.scaling import ScalingLaw
+from infra.fleet.settings import FleetSettings
+
+# This allows two minutes for the last answers and logs after the load balancer has drained an instance.
+TERMINATE_MARGIN_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """The preferences of an instance refresh.
+
+    Instances of the new release stand ready before as many of the old one go: the group never falls below its size, and
+    `spare_percent` of it may run beside it meanwhile.
+    """
+
+    checkpoints: tuple[int, ...]  # percent of the group; the refresh waits at each of them
+    checkpoint_seconds: int
+    spare_percent: int
+    bake_seconds: int
+
+    @property
+    def max_healthy_percent(self) -> int:
+        """The most instances at once, in percent of the group's size."""
+        return 100 + self.spare_percent
+
+    def batches(self) -> int:
+        """Return how many times instances are launched and waited for."""
+        stages = pairwise((0, *self.checkpoints))
+        return sum(math.ceil((until - done) / self.spare_percent) for done, until in stages)
+
+    def seconds(self, boot_seconds: float, terminate_seconds: float) -> float:
+        """Return how long a refresh takes at most where every launch succeeds.
+
+        A batch boots cold, and the old instances that it replaces are gone before the next one begins. The warm pool
+        does not count: its instances boot the release before.
+        """
+        waits = len(self.checkpoints) * self.checkpoint_seconds
+        return self.batches() * (boot_seconds + terminate_seconds) + waits + self.bake_seconds
+
+
+# A tenth shows what a release does under load; the second step leaves half of the cell to shoppers if it does harm.
+# Each wait is as long as harm takes to show in the group's alarms. The cell is watched after the last step by the
+# deploy itself (rollout.canary_bake_minutes, rollout.bake_minutes).
+CAREFUL = Replacement(checkpoints=(10, 50, 100), checkpoint_seconds=600, spare_percent=50, bake_seconds=0)
+FAST = Replacement(checkpoints=(100,), checkpoint_seconds=0, spare_percent=100, bake_seconds=0)
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A signal that stops a careful refresh and sends it back, once it was over its line in 3 of 5 minutes.
+
+    The scaling law's own alarms would not do: they add hosts after ten seconds of plans by rule, and hours of work are
+    not thrown away for ten seconds.
+    """
+
+    name: str
+    signal: Signal
+    line: float
+    period_seconds: int = 60
+    breaching: int = 3
+    periods: int = 5
+
+
+def stops(law: ScalingLaw) -> tuple[Stop, ...]:
+    """Return what stops a refresh of the law's group: the second line of its policies on latency and plans by rule."""
+    lines = {policy.name: (policy.signal, policy.steps[1].above) for policy in law.steps if len(policy.steps) > 1}
+    return tuple(Stop(f"refresh-stop-{name}", *lines[name]) for name in ("latency", "by-rule"))
+
+
+def refresh_seconds(settings: FleetSettings, replacement: Replacement) -> float:
+    """Return how long the instances of one cell take to be replaced; its groups are replaced side by side."""
+    return replacement.seconds(settings.boot_seconds, settings.drain_seconds + TERMINATE_MARGIN_SECONDS)
+
+
+def rollout_seconds(settings: FleetSettings) -> float:
+    """Return how long a release takes from the first cell to the last, baking included: the canary, then waves."""
+    rollout = settings.rollout
+    waves = math.ceil((settings.cells - 1) / rollout.parallel_cells)
+    careful = refresh_seconds(settings, CAREFUL)
+    canary = careful + 60 * rollout.canary_bake_minutes
+    return canary + waves * (careful + 60 * rollout.bake_minutes)

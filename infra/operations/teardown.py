@@ -1,0 +1,181 @@
+"""`python -m infra.operations.teardown FLEET` deletes a fleet, once its name was typed, and says what it kept.
+
+Names and alarms go first, then the cells, then what they stand on. Data and logs are kept where the fleet file asks for
+deletion protection; their names are printed, and so are the machine images. Started again after it was broken off, it
+goes on. It is tested against moto, and has not run in a real account.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+from infra.fleet.__main__ import fleet_file
+from infra.fleet.release_tags import FLEET
+from infra.fleet.settings import FleetFileError, FleetSettings
+from infra.operations.deploy_lock import DeployLock, LockedError, held
+from infra.operations.deployed_cell import Sleep, stack_of, unprotect
+from infra.operations.deployment_state import StateStore
+
+OVER, UNDER = ("observability", "edge"), ("image", "network")
+RETAINED = ("Retain", "RetainExceptOnCreate")
+LIMIT_SECONDS = 2 * 3600.0  # a full group's instances drain and end within minutes
+
+
+class TeardownError(Exception):
+    """A stack that cannot be deleted. The message says why and what to do, and is written for operators."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Something that outlives its stack."""
+
+    kind: str  # CloudFormation's type
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.removeprefix('AWS::')} {self.name}"
+
+
+@dataclass(frozen=True)
+class Teardown:
+    """Deletes stacks of one region; `clients` returns the boto3 client of a service."""
+
+    clients: Callable[[str], Any]
+    sleep: Sleep = time.sleep
+
+    def delete(self, stack: str) -> list[Kept]:
+        """Delete a stack, protected or not, and return what is kept of it. Raise TeardownError if that fails."""
+        api = self.clients("cloudformation")
+        found = self._found(stack)
+        if found is None:
+            return []
+        kept = list(self._retained(stack))
+        print(f"Deleting {stack}", flush=True)
+        api.update_termination_protection(StackName=stack, EnableTerminationProtection=False)
+        unprotect(stack, api, self.clients("elbv2"))
+        api.delete_stack(StackName=stack)
+        status = self._settled(str(found["StackId"]))
+        if status != "DELETE_COMPLETE":
+            raise TeardownError(f"{stack} is {status}: {self._reason(stack)}. Mend that, and run this again")
+        return kept
+
+    def _found(self, stack: str) -> dict[str, Any] | None:
+        try:
+            found: dict[str, Any] = self.clients("cloudformation").describe_stacks(StackName=stack)["Stacks"][0]
+        except ClientError as error:
+            if "does not exist" in str(error):
+                return None
+            raise
+        return found
+
+    def _retained(self, stack: str) -> Iterator[Kept]:
+        api = self.clients("cloudformation")
+        body = api.get_template(StackName=stack)["TemplateBody"]
+        template = json.loads(body) if isinstance(body, str) else body
+        retained = {name for name, each in template["Resources"].items() if each.get("DeletionPolicy") in RETAINED}
+        for page in api.get_paginator("list_stack_resources").paginate(StackName=stack):
+            for each in page["StackResourceSummaries"]:
+                if each["LogicalResourceId"] in retained and each.get("PhysicalResourceId"):
+                    yield Kept(each["ResourceType"], each["PhysicalResourceId"])
+
+    def _settled(self, stack_id: str) -> str:
+        end = time.monotonic() + LIMIT_SECONDS
+        while True:
+            found = self._found(stack_id)
+            status = "DELETE_COMPLETE" if found is None else str(found["StackStatus"])
+            if not status.endswith("_IN_PROGRESS"):
+                return status
+            if time.monotonic() > end:
+                raise TeardownError(f"{stack_id} is {status} for hours; see its events in CloudFormation")
+            self.sleep(10)
+
+    def _reason(self, stack: str) -> str:
+        events = self.clients("cloudformation").describe_stack_events(StackName=stack)["StackEvents"]
+        reasons = (event.get("ResourceStatusReason") for event in events if "FAILED" in event["ResourceStatus"])
+        return str(next(filter(None, reasons), "see its events in CloudFormation"))
+
+
+def cells_standing(settings: FleetSettings, cloudformation: Any) -> list[str]:
+    """Return the names of the fleet's cells that have a stack, those that the fleet file no longer has too."""
+    prefix = stack_of(settings, "cell-")
+    pages = cloudformation.get_paginator("describe_stacks").paginate()
+    names = [str(stack["StackName"]) for page in pages for stack in page["Stacks"]]
+    numbers = [name.removeprefix(prefix) for name in names if name.startswith(prefix)]
+    return [f"cell-{number}" for number in sorted((each for each in numbers if each.isdigit()), key=int)]
+
+
+def destroy(settings: FleetSettings, clients: Callable[[str], Any], sleep: Sleep = time.sleep) -> list[Kept]:
+    """Delete every stack of the fleet and return what is kept.
+
+    Raise TeardownError for a stack that cannot be deleted, and LockedError where another shell changes the fleet.
+    """
+    ssm = clients("ssm")
+    with held(DeployLock(settings, "deploy", ssm=ssm, sts=clients("sts"))):
+        teardown = Teardown(clients, sleep)
+        cells = cells_standing(settings, clients("cloudformation"))
+        kept = [each for part in (*OVER, *cells, *UNDER) for each in teardown.delete(stack_of(settings, part))]
+        with suppress(ssm.exceptions.ParameterNotFound):
+            ssm.delete_parameter(Name=StateStore(settings, ssm).name)
+    ours = [{"Name": f"tag:{FLEET}", "Values": [settings.name]}]
+    images = clients("ec2").describe_images(Owners=["self"], Filters=ours)["Images"]
+    return kept + [Kept("AWS::EC2::Image", image["ImageId"]) for image in images]
+
+
+def _confirmed(settings: FleetSettings, name: str | None) -> bool:
+    if name is None:
+        if not sys.stdin.isatty():
+            print(f"Say --name {settings.name} where nobody can be asked", file=sys.stderr)
+            return False
+        name = input(f"This deletes every cell of {settings.name} and its network. Type the fleet's name: ").strip()
+    if name != settings.name:
+        print(f"{name!r} is not {settings.name!r}: nothing was deleted", file=sys.stderr)
+        return False
+    return True
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Return 1 when a stack cannot be deleted, 2 when the fleet file, the name or the account cannot be used, 3 when
+    another shell changes the fleet.
+    """
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
+    parser.add_argument("--name", default=None, help="the fleet's name, which is asked for where this is left out")
+    given = parser.parse_args(words)
+    try:
+        settings = FleetSettings.from_yaml(fleet_file(given.fleet))
+        if not _confirmed(settings, given.name):
+            return 2
+        kept = destroy(settings, lambda name: boto3.client(name, region_name=settings.region))
+    except FleetFileError as error:
+        print(error, file=sys.stderr)
+        return 2
+    except TeardownError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except LockedError as error:
+        print(error, file=sys.stderr)
+        return 3
+    except (BotoCoreError, ClientError) as error:
+        print(f"AWS cannot be reached as this user: {error}", file=sys.stderr)
+        return 2
+    print(
+        f"{settings.name} is gone. Kept, and yours to delete:" if kept else f"{settings.name} is gone; nothing is kept"
+    )
+    print("\n".join(f"  {each}" for each in kept))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
