@@ -249,13 +249,21 @@ def test_instances_are_warm_and_wait_to_be_proven_ready(deployed: Deployment) ->
         assert pool["MaxGroupPreparedCapacity"] == law.warm_pool.prepared
 
 
+def _targets_of(balancing: Any, balancer: dict[str, Any]) -> list[dict[str, Any]]:
+    """The balancer's target groups: moto keeps those of the creation that failed."""
+    found: list[dict[str, Any]] = balancing.describe_target_groups(LoadBalancerArn=balancer["LoadBalancerArn"])[
+        "TargetGroups"
+    ]
+    return found
+
+
 def test_the_load_balancer_speaks_tls_to_named_networks_alone(deployed: Deployment) -> None:
     balancing, network = deployed.client("elbv2"), deployed.client("ec2")
     found = balancing.describe_load_balancers()["LoadBalancers"]
     (balancer,) = [each for each in found if each["Type"] == "application"]
     listeners = balancing.describe_listeners(LoadBalancerArn=balancer["LoadBalancerArn"])["Listeners"]
     (listener,) = [each for each in listeners if each["Port"] == 443]
-    (targets,) = [each for each in balancing.describe_target_groups()["TargetGroups"] if each["Port"] == 8080]
+    (targets,) = [each for each in _targets_of(balancing, balancer) if each["Port"] == 8080]
     attributes = balancing.describe_target_group_attributes(TargetGroupArn=targets["TargetGroupArn"])["Attributes"]
     groups = network.describe_security_groups(GroupIds=balancer["SecurityGroups"])["SecurityGroups"]
     sources = [source["CidrIp"] for rule in groups[0]["IpPermissions"] for source in rule["IpRanges"]]
@@ -290,7 +298,8 @@ def test_callers_of_this_account_reach_the_cell_by_privatelink(deployed: Deploym
 def test_the_cell_behind_privatelink_passes_its_health_checks(deployed: Deployment) -> None:
     """Without a healthy target a network load balancer fails open: it would never take a cell out."""
     balancing = deployed.client("elbv2")
-    (front,) = [each for each in balancing.describe_target_groups()["TargetGroups"] if each["Protocol"] == "TCP"]
+    (balancer,) = [each for each in balancing.describe_load_balancers()["LoadBalancers"] if each["Type"] == "network"]
+    (front,) = _targets_of(balancing, balancer)
     found = balancing.describe_target_health(TargetGroupArn=front["TargetGroupArn"])["TargetHealthDescriptions"]
     assert [each["TargetHealth"]["State"] for each in found] == ["healthy"]
 
