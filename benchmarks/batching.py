@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from benchmarks.decoding import quantile
 from benchmarks.figure_file import write_machine
 from benchmarks.machine import describe_machine, processor_name
 from benchmarks.neuron_loop import requests
+from benchmarks.series import quantile
 from service.decoding.heads import MedusaHeads
 from service.engines.batch import Batch
 from service.engines.protocol import GenerationRequest, GenerationResult

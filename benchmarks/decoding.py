@@ -11,7 +11,6 @@ import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from benchmarks.machine import describe_machine, is_forced, kernel_in_use, machi
 from benchmarks.peers.hugging_face import HuggingFaceGenerate
 from benchmarks.plot import plot_decoding
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
+from benchmarks.series import Series
 from benchmarks.serving import measure_service
 from service.engines.protocol import GenerationResult
 from service.engines.torch.engine import TorchModel, load
@@ -34,36 +34,6 @@ from service.settings.choices import Strategy
 FIGURE = Path("docs/figures/decoding.json")
 WARM_UP = 5
 SPECULATIVE: tuple[Strategy, ...] = ("draft", "medusa")
-
-
-@dataclass(slots=True)
-class Series:
-    """The results of one strategy, question by question."""
-
-    milliseconds: list[float] = field(default_factory=list)
-    forwards: list[int] = field(default_factory=list)
-    decisions: list[int] = field(default_factory=list)
-    forced: list[int] = field(default_factory=list)
-    tokens: list[tuple[int, ...]] = field(default_factory=list)
-    draft_forwards: list[int] = field(default_factory=list)
-
-    def summary(self) -> dict[str, Any]:
-        return {
-            "p50_ms": round(statistics.median(self.milliseconds), 1),
-            "p99_ms": round(quantile(self.milliseconds, 0.99), 1),
-            "forwards": round(statistics.fmean(self.forwards), 2),
-            "draft_forwards": round(statistics.fmean(self.draft_forwards), 2),
-            "decisions": round(statistics.fmean(self.decisions), 2),
-            "forced_tokens": round(statistics.fmean(self.forced), 2),
-            "tokens": round(statistics.fmean(map(len, self.tokens)), 2),
-            "tokens_per_forward": round(sum(map(len, self.tokens)) / sum(self.forwards), 2),
-        }
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    """Return the nearest-rank quantile: the smallest value that `share` of all values do not exceed."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
 
 
 def our_strategy(

@@ -28,9 +28,9 @@ from typing import Any
 
 import torch
 
-from benchmarks.decoding import quantile
 from benchmarks.machine import describe_machine
 from benchmarks.neuron_loop import requests
+from benchmarks.series import quantile
 from service.engines.neuron.compilation import compile_model
 from service.engines.neuron.configuration import Chip, CompileSettings, forward_shape
 from service.engines.neuron.forward import CompiledModel, ForwardShape

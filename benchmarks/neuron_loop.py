@@ -18,9 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.decoding import quantile
 from benchmarks.machine import describe_machine
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
+from benchmarks.series import quantile
 from service.decoding.llama import ForwardInput
 from service.decoding.target import CausalLM
 from service.decoding.tree import MedusaTree

@@ -1,13 +1,11 @@
 """The plot of docs/figures/decoding.png: how long each strategy's plans take."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import matplotlib
 from matplotlib import pyplot
 
-if TYPE_CHECKING:
-    from benchmarks.decoding import Series
+from benchmarks.series import Series
 
 _COLOURS = {
     "hugging face generate": "#9aa5b1",
@@ -18,7 +16,7 @@ _COLOURS = {
 }
 
 
-def plot_decoding(series: "dict[str, Series]", machine: str, path: Path) -> None:
+def plot_decoding(series: dict[str, Series], machine: str, path: Path) -> None:
     """Plot the cumulative share of questions planned within a time; the 300 ms limit is marked."""
     matplotlib.use("Agg")
     figure, axes = pyplot.subplots(figsize=(8, 4.5), dpi=120, layout="constrained")

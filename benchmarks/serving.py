@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.series import quantile
 from service.engines.worker.spawn import replicas_of
 from service.planner.question import Question
 from service.settings import Settings
@@ -94,8 +95,6 @@ async def _read_answer(reader: asyncio.StreamReader) -> dict[str, Any]:
 
 
 def _summary(answers: Sequence[tuple[float, str]]) -> dict[str, Any]:
-    from benchmarks.decoding import quantile
-
     times = [milliseconds for milliseconds, _ in answers]
     return {
         "p50_ms": round(statistics.median(times), 1),

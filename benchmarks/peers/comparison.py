@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from benchmarks.decoding import quantile
 from benchmarks.peers.process import PeerError
+from benchmarks.series import quantile
 
 ROWS = (1, 2, 4, 8, 12, 16)
 TIMES = 3  # forwards in a row, of which the fastest counts: the others ran over what another program was doing

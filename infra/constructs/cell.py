@@ -5,12 +5,13 @@ from __future__ import annotations
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
-from infra.constructs.access import HTTPS, EndpointService
+from infra.constructs.access import HTTPS
 from infra.constructs.host import HostGroup, ReleaseParameters
 from infra.constructs.load_balancer import SERVICE_PORT, LoadBalancer
 from infra.constructs.log_storage import log_group
 from infra.constructs.names import CellNames
 from infra.constructs.network import cell_subnets
+from infra.constructs.private_link import EndpointService
 from infra.constructs.scaling import GroupScaling
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from infra.fleet.settings import FleetSettings
+from infra.fleet.description import FleetDescription
 
 # The permitted sizes of a VPC and its subnets. Source: Amazon VPC user guide, VPC CIDR blocks.
 LARGEST_PREFIX, SMALLEST_PREFIX = 16, 28
@@ -31,12 +29,12 @@ class Subnets:
     public: int | None
 
 
-def has_public_subnets(settings: FleetSettings) -> bool:
+def has_public_subnets(settings: FleetDescription) -> bool:
     """Return whether the fleet has public addresses, for NAT gateways or load balancers."""
     return settings.network.nat or settings.load_balancer.scheme == "internet-facing"
 
 
-def subnets(settings: FleetSettings) -> Subnets:
+def subnets(settings: FleetDescription) -> Subnets:
     """Return the largest equal cell subnets, one in each zone, that fit the VPC.
 
     The public subnets share one more such block.
@@ -52,7 +50,7 @@ def room(prefix: int) -> int:
     return int(2 ** (32 - prefix)) - TAKEN_BY_AWS
 
 
-def needed_in_a_zone(settings: FleetSettings) -> int:
+def needed_in_a_zone(settings: FleetDescription) -> int:
     """Return how many addresses a zone's cell subnet may need when another zone is lost; stopped hosts keep theirs."""
     zones = len(settings.availability_zones)
     hosts = sum(group.maximum for group in settings.groups) * settings.cells

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from infra.fleet import sizing
+from infra.fleet.description import FleetDescription
 from infra.fleet.violations import Rule, Violation
-
-if TYPE_CHECKING:
-    from infra.fleet.settings import FleetSettings
 
 # "Scheduled actions per Auto Scaling group", which AWS does not raise (Amazon EC2 Auto Scaling user guide, Quotas).
 SCHEDULED_ACTIONS = 125
 
 
-def _slo_can_be_met(fleet: FleetSettings) -> Iterator[Violation]:
+def _slo_can_be_met(fleet: FleetDescription) -> Iterator[Violation]:
     for index, group in enumerate(fleet.groups):
         utilisation, time = sizing.target_utilisation(fleet, group), sizing.service_time(fleet, group)
         if utilisation < sizing.LOWEST_UTILISATION:
@@ -27,7 +24,7 @@ def _slo_can_be_met(fleet: FleetSettings) -> Iterator[Violation]:
             )
 
 
-def _can_be_sized(fleet: FleetSettings) -> bool:
+def _can_be_sized(fleet: FleetDescription) -> bool:
     """Return whether the fleet can be sized at all; where it cannot, another rule reports it."""
     return all(
         sizing.replicas_per_instance(group, fleet.model.tensor_parallel)
@@ -36,7 +33,7 @@ def _can_be_sized(fleet: FleetSettings) -> bool:
     )
 
 
-def _ordinary_days_and_events_have_capacity(fleet: FleetSettings) -> Iterator[Violation]:
+def _ordinary_days_and_events_have_capacity(fleet: FleetDescription) -> Iterator[Violation]:
     if not _can_be_sized(fleet):
         return
     days = [("traffic.plans_per_minute", "an ordinary day", 1.0)]
@@ -53,7 +50,7 @@ def _ordinary_days_and_events_have_capacity(fleet: FleetSettings) -> Iterator[Vi
                 )
 
 
-def _minimum_carries_the_quietest_hour(fleet: FleetSettings) -> Iterator[Violation]:
+def _minimum_carries_the_quietest_hour(fleet: FleetDescription) -> Iterator[Violation]:
     if not _can_be_sized(fleet):
         return
     share = min((block.share for block in fleet.traffic.forecast), default=1.0)
@@ -69,7 +66,7 @@ def _minimum_carries_the_quietest_hour(fleet: FleetSettings) -> Iterator[Violati
             )
 
 
-def _surge_can_be_kept(fleet: FleetSettings) -> Iterator[Violation]:
+def _surge_can_be_kept(fleet: FleetDescription) -> Iterator[Violation]:
     if not _can_be_sized(fleet):
         return
     surge, source = fleet.surge, "infra/fleet/sizing.py, surge_instances and surge_recovery_seconds"
@@ -91,7 +88,7 @@ def _surge_can_be_kept(fleet: FleetSettings) -> Iterator[Violation]:
             )
 
 
-def _forecast_can_be_scheduled(fleet: FleetSettings) -> Iterator[Violation]:
+def _forecast_can_be_scheduled(fleet: FleetDescription) -> Iterator[Violation]:
     begun = [(day, block.begins) for block in fleet.traffic.forecast for day in block.days]
     if len(set(begun)) < len(begun):
         yield Violation(
@@ -107,7 +104,7 @@ def _forecast_can_be_scheduled(fleet: FleetSettings) -> Iterator[Violation]:
         )
 
 
-def _events_leave_time_to_boot(fleet: FleetSettings) -> Iterator[Violation]:
+def _events_leave_time_to_boot(fleet: FleetDescription) -> Iterator[Violation]:
     for index, event in enumerate(fleet.events):
         if event.lead_minutes * 60 < 2 * fleet.boot_seconds:
             yield Violation(

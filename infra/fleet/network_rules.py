@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from infra.fleet import addresses
+from infra.fleet.description import FleetDescription
 from infra.fleet.violations import Rule, Violation
 
-if TYPE_CHECKING:
-    from infra.fleet.settings import FleetSettings
 
-
-def _public_load_balancers_authenticate(fleet: FleetSettings) -> Iterator[Violation]:
+def _public_load_balancers_authenticate(fleet: FleetDescription) -> Iterator[Violation]:
     balancer = fleet.load_balancer
     if balancer.scheme == "internet-facing" and balancer.authentication.method == "none":
         yield Violation(
@@ -22,7 +19,7 @@ def _public_load_balancers_authenticate(fleet: FleetSettings) -> Iterator[Violat
         )
 
 
-def _callers_are_named_networks(fleet: FleetSettings) -> Iterator[Violation]:
+def _callers_are_named_networks(fleet: FleetDescription) -> Iterator[Violation]:
     for index, caller in enumerate(fleet.callers):
         for cidr in caller.cidrs:
             if cidr.prefixlen < (8 if cidr.is_private else 16):
@@ -49,7 +46,7 @@ def _callers_are_named_networks(fleet: FleetSettings) -> Iterator[Violation]:
         )
 
 
-def _network_has_room(fleet: FleetSettings) -> Iterator[Violation]:
+def _network_has_room(fleet: FleetDescription) -> Iterator[Violation]:
     source = "Amazon VPC user guide, VPC and subnet CIDR blocks"
     prefix = fleet.network.cidr.prefixlen
     if not addresses.LARGEST_PREFIX <= prefix <= addresses.SMALLEST_PREFIX:
@@ -78,8 +75,8 @@ def _network_has_room(fleet: FleetSettings) -> Iterator[Violation]:
         )
 
 
-def _callers_have_a_way(fleet: FleetSettings) -> Iterator[Violation]:
-    source = "infra/constructs/access.py"
+def _callers_have_a_way(fleet: FleetDescription) -> Iterator[Violation]:
+    source = "infra/constructs/access.py and private_link.py"
     access = fleet.access
     for index, caller in enumerate(fleet.callers):
         if not caller.cidrs and not caller.accounts:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from infra.fleet.capacity_rules import CAPACITY_RULES
+from infra.fleet.description import FleetDescription
 from infra.fleet.instances import catalogue
 from infra.fleet.network_rules import NETWORK_RULES
 from infra.fleet.violations import Rule, Violation
-
-if TYPE_CHECKING:
-    from infra.fleet.settings import FleetSettings
 
 # NxDI releases after SDK 2.28 run only on Trn2 and newer.
 NEWEST_SDK = (2, 28)
@@ -25,7 +22,7 @@ LOG_RETENTION_DAYS = frozenset(
 )
 
 
-def _sdk_runs_on_the_chip(fleet: FleetSettings) -> Iterator[Violation]:
+def _sdk_runs_on_the_chip(fleet: FleetDescription) -> Iterator[Violation]:
     source = "AWS Neuron release notes, components/nxd-inference: pin 2.28 for Trn1/Inf2"
     major, minor = (int(part) for part in fleet.model.sdk.split("."))
     if (major, minor) > NEWEST_SDK:
@@ -41,7 +38,7 @@ def _sdk_runs_on_the_chip(fleet: FleetSettings) -> Iterator[Violation]:
         )
 
 
-def _medusa_decodes_one_at_a_time(fleet: FleetSettings) -> Iterator[Violation]:
+def _medusa_decodes_one_at_a_time(fleet: FleetDescription) -> Iterator[Violation]:
     if fleet.model.strategy != "medusa":
         return
     source = "neuronx-distributed-inference 0.8, NeuronConfig with is_medusa"
@@ -53,7 +50,7 @@ def _medusa_decodes_one_at_a_time(fleet: FleetSettings) -> Iterator[Violation]:
         yield Violation("model.async_mode", "on with Medusa: NxDI's Medusa loop is synchronous; use false", source)
 
 
-def _tensor_parallel_exists(fleet: FleetSettings) -> Iterator[Violation]:
+def _tensor_parallel_exists(fleet: FleetDescription) -> Iterator[Violation]:
     tensor_parallel = fleet.model.tensor_parallel
     for group in fleet.groups:
         if group.engine == "torch" or group.chip == "cpu":
@@ -80,7 +77,7 @@ def _tensor_parallel_exists(fleet: FleetSettings) -> Iterator[Violation]:
         )
 
 
-def _tree_fits_the_heads(fleet: FleetSettings) -> Iterator[Violation]:
+def _tree_fits_the_heads(fleet: FleetDescription) -> Iterator[Violation]:
     model = fleet.model
     if model.strategy != "medusa":
         return
@@ -105,7 +102,7 @@ def _tree_fits_the_heads(fleet: FleetSettings) -> Iterator[Violation]:
             yield Violation("model.tree", f"{path} hangs in the air: its parent {path[:-1]} is not in the tree", source)
 
 
-def _sequence_has_room(fleet: FleetSettings) -> Iterator[Violation]:
+def _sequence_has_room(fleet: FleetDescription) -> Iterator[Violation]:
     model = fleet.model
     speculation = model.heads + model.speculation_length if model.strategy == "medusa" else 0
     needed = model.max_prompt_tokens + model.max_plan_tokens + 1 + speculation
@@ -123,7 +120,7 @@ def _sequence_has_room(fleet: FleetSettings) -> Iterator[Violation]:
         )
 
 
-def _groups_are_sane(fleet: FleetSettings) -> Iterator[Violation]:
+def _groups_are_sane(fleet: FleetDescription) -> Iterator[Violation]:
     source = "Amazon EC2 Auto Scaling, MinSize and MaxSize"
     for index, group in enumerate(fleet.groups):
         if group.minimum > group.maximum:
@@ -160,7 +157,7 @@ def _groups_are_sane(fleet: FleetSettings) -> Iterator[Violation]:
         )
 
 
-def _cell_stays_small(fleet: FleetSettings) -> Iterator[Violation]:
+def _cell_stays_small(fleet: FleetDescription) -> Iterator[Violation]:
     size = sum(group.maximum for group in fleet.groups)
     if size > fleet.maximum_cell_instances:
         yield Violation(
@@ -177,7 +174,7 @@ def _cell_stays_small(fleet: FleetSettings) -> Iterator[Violation]:
         )
 
 
-def _events_do_not_overlap(fleet: FleetSettings) -> Iterator[Violation]:
+def _events_do_not_overlap(fleet: FleetDescription) -> Iterator[Violation]:
     ordered = sorted(fleet.events, key=lambda event: event.start)
     for earlier, later in pairwise(ordered):
         if later.start < earlier.end:
@@ -188,7 +185,7 @@ def _events_do_not_overlap(fleet: FleetSettings) -> Iterator[Violation]:
             )
 
 
-def _names_and_counts_agree(fleet: FleetSettings) -> Iterator[Violation]:
+def _names_and_counts_agree(fleet: FleetDescription) -> Iterator[Violation]:
     for zone in fleet.availability_zones:
         if not zone.startswith(fleet.region):
             yield Violation("availability_zones", f"{zone} is not in {fleet.region}", "Amazon EC2, zone names")

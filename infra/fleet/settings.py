@@ -5,12 +5,10 @@ from pathlib import Path
 from typing import Any, Self
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ValidationError, model_validator
 
 from infra.fleet import rules
-from infra.fleet.demand import Event, Name, Part, Surge, Traffic
-from infra.fleet.network_parts import Access, Caller, LoadBalancer, NetworkSettings
-from infra.fleet.parts import Group, MachineImage, Model, OnCall, Rollout, Slo
+from infra.fleet.description import FleetDescription
 
 FLEETS = Path(__file__).parents[1] / "fleets"
 
@@ -22,55 +20,8 @@ class FleetFileError(Exception):
     """
 
 
-class FleetSettings(Part):
+class FleetSettings(FleetDescription):
     """The settings of a fleet: everything that may differ between fleets."""
-
-    name: Name
-    region: str = Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d$")
-    account: str | None = Field(
-        default=None, pattern=r"^\d{12}$", description="The account's id. Left out, it is that of whoever deploys."
-    )
-    availability_zones: tuple[str, ...] = Field(min_length=2, max_length=6)
-    cells: int = Field(ge=1, le=64, description="The number of cells. They are alike and stand alone.")
-    maximum_cell_instances: int = Field(default=200, ge=1, description="The size that a cell was tested at.")
-    groups: tuple[Group, ...] = Field(min_length=1, max_length=2, description="The Auto Scaling groups of every cell.")
-    traffic: Traffic
-    slo: Slo = Slo()
-    surge: Surge = Surge()
-    boot_seconds: int = Field(
-        default=600, ge=30, le=7200, description="The seconds from a cold launch to proven ready."
-    )
-    warm_start_seconds: int = Field(
-        default=90, ge=5, le=7200, description="The seconds from the warm pool to proven ready."
-    )
-    drain_seconds: int = Field(default=30, ge=5, le=300, description="The seconds that requests in flight get.")
-    events: tuple[Event, ...] = ()
-    model: Model
-    machine_image: MachineImage = MachineImage()
-    network: NetworkSettings = NetworkSettings()
-    load_balancer: LoadBalancer = LoadBalancer()
-    access: Access = Access()
-    rollout: Rollout = Rollout()
-    callers: tuple[Caller, ...] = Field(min_length=1, description="Everyone who may call. Nobody else reaches a cell.")
-    caller_shard_cells: int = Field(default=2, ge=1, description="The cells that one named caller is spread over.")
-    retention_days: int = Field(
-        default=30, ge=1, le=3653, description="The days that logs, access logs and flow logs are kept."
-    )
-    log_key: str | None = Field(
-        default=None,
-        pattern=r"^arn:aws:kms:[a-z0-9-]+:\d{12}:key/.+$",
-        description="Your KMS key for log groups, which logs.<region>.amazonaws.com may use; AWS's own if left out.",
-    )
-    deletion_protection: bool = Field(
-        default=True, description="To be switched off only where losing everything is fine."
-    )
-    on_call: OnCall = Field(description="The keys page and ticket, or one address for both.")
-    runbooks: str = Field(
-        default="",
-        pattern=r"^(https://.+)?$",
-        description="The URL where docs/runbooks can be read. Left out, each is a page of CloudWatch's dashboards.",
-    )
-    cost_center: str = Field(default="peakplan", description="The tag that bills are split by.")
 
     @model_validator(mode="after")
     def _obeys_every_rule(self) -> Self:
@@ -78,11 +29,6 @@ class FleetSettings(Part):
         if broken:
             raise ValueError("\n".join(str(violation) for violation in broken))
         return self
-
-    @property
-    def cell_names(self) -> tuple[str, ...]:
-        """The names of the cells, from cell-1 to cell-n."""
-        return tuple(f"cell-{number}" for number in range(1, self.cells + 1))
 
     @classmethod
     def from_yaml(cls, path: Path) -> Self:

@@ -6,13 +6,11 @@ Source: AWS Builders' Library, Workload isolation using shuffle-sharding.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from infra.fleet.settings import FleetSettings
+from infra.fleet.description import FleetDescription
 
 
-def shards(settings: FleetSettings) -> dict[str, tuple[str, ...]]:
+def shards(settings: FleetDescription) -> dict[str, tuple[str, ...]]:
     """Return the cells of every caller, in cell order and the same at every synthesis.
 
     The largest caller chooses first. Each takes the cells that have the least load from those before it, so that no
@@ -40,7 +38,7 @@ def _rank(caller: str, cell: str) -> bytes:
     return hashlib.sha256(f"{caller}/{cell}".encode()).digest()
 
 
-def fullest_share(settings: FleetSettings) -> float:
+def fullest_share(settings: FleetDescription) -> float:
     """Return the share of the fleet's load that the fullest cell gets, from 1 / cells to 1.
 
     Callers with a share send it to their own cells alone. Nobody knows where the rest goes: it is spread over all.

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
+from infra.fleet.demand import ServiceTime
+from infra.fleet.description import FleetDescription
+from infra.fleet.parts import Group
 from infra.fleet.shards import fullest_share
-
-if TYPE_CHECKING:
-    from infra.fleet.demand import ServiceTime
-    from infra.fleet.parts import Group
-    from infra.fleet.settings import FleetSettings
 
 # This bounds a replica's utilisation whatever the queue's arithmetic allows: load balancers are not ideal.
 HIGHEST_UTILISATION = 0.7
@@ -29,12 +26,12 @@ def replicas_per_instance(group: Group, tensor_parallel: int) -> int:
     return group.instance.cores // (1 if group.engine == "torch" else tensor_parallel)
 
 
-def service_time(settings: FleetSettings, group: Group) -> ServiceTime:
+def service_time(settings: FleetDescription, group: Group) -> ServiceTime:
     """Return how long a replica of `group` is busy with a plan: the group's own figure, else the model's."""
     return group.service_time or settings.model.service_time
 
 
-def target_utilisation(settings: FleetSettings, group: Group) -> float:
+def target_utilisation(settings: FleetDescription, group: Group) -> float:
     """Return the utilisation of a replica at which the p99 stays inside the SLO; it may be below LOWEST_UTILISATION.
 
     A host's k replicas at batch 1 share the gateway's line: an M/G/k queue whose wait has a tail of P(wait > t) <=
@@ -54,27 +51,27 @@ def target_utilisation(settings: FleetSettings, group: Group) -> float:
     return min(HIGHEST_UTILISATION, max(0.0, 1 - time.mean_ms * math.log(100) / room))
 
 
-def full_rate(settings: FleetSettings, group: Group) -> float:
+def full_rate(settings: FleetDescription, group: Group) -> float:
     """Return the plans per second of one instance of `group` that is never idle."""
     return replicas_per_instance(group, settings.model.tensor_parallel) * 1000 / service_time(settings, group).mean_ms
 
 
-def instance_rate(settings: FleetSettings, group: Group) -> float:
+def instance_rate(settings: FleetDescription, group: Group) -> float:
     """Return the plans per second that one instance of `group` carries at the target utilisation."""
     return target_utilisation(settings, group) * full_rate(settings, group)
 
 
-def fleet_rate(settings: FleetSettings, multiplier: float = 1.0) -> float:
+def fleet_rate(settings: FleetDescription, multiplier: float = 1.0) -> float:
     """Return the fleet's load in plans per second, at `multiplier` times the ordinary traffic."""
     return settings.traffic.plans_per_minute * multiplier / 60
 
 
-def cell_rate(settings: FleetSettings, multiplier: float = 1.0) -> float:
+def cell_rate(settings: FleetDescription, multiplier: float = 1.0) -> float:
     """Return the load of the fullest cell in plans per second; cells are alike, so each is sized for it."""
     return fleet_rate(settings, multiplier) * fullest_share(settings)
 
 
-def group_rate(settings: FleetSettings, group: Group, multiplier: float = 1.0) -> float:
+def group_rate(settings: FleetDescription, group: Group, multiplier: float = 1.0) -> float:
     """Return the load of one cell's `group` in plans per second.
 
     It is the fullest cell's. Groups share it by their greatest permitted capacity.
@@ -89,12 +86,12 @@ def group_rate(settings: FleetSettings, group: Group, multiplier: float = 1.0) -
     return cell_rate(settings, multiplier) * share
 
 
-def instances_for(settings: FleetSettings, group: Group, rate: float) -> int:
+def instances_for(settings: FleetDescription, group: Group, rate: float) -> int:
     """Return the instances of `group` that carry `rate` plans per second inside the SLO, with every zone alive."""
     return math.ceil(rate / instance_rate(settings, group) - 1e-9)
 
 
-def with_one_zone_lost(settings: FleetSettings, instances: int) -> int:
+def with_one_zone_lost(settings: FleetDescription, instances: int) -> int:
     """Return the instances to run so that `instances` are left when one zone is lost, without any launch in that hour.
 
     Rounded up to a multiple of the zones, because Auto Scaling spreads evenly and the fullest zone may be the one lost.
@@ -104,12 +101,12 @@ def with_one_zone_lost(settings: FleetSettings, instances: int) -> int:
     return math.ceil(instances / (zones - 1)) * zones
 
 
-def instances_wanted(settings: FleetSettings, group: Group, multiplier: float = 1.0) -> int:
+def instances_wanted(settings: FleetDescription, group: Group, multiplier: float = 1.0) -> int:
     """Return the instances of one cell's `group` for `multiplier` times the ordinary traffic, with one zone lost."""
     return with_one_zone_lost(settings, instances_for(settings, group, group_rate(settings, group, multiplier)))
 
 
-def floor_for(settings: FleetSettings, group: Group, share: float = 1.0) -> int:
+def floor_for(settings: FleetDescription, group: Group, share: float = 1.0) -> int:
     """Return the minimum of one cell's `group` while `share` of the ordinary peak is forecast.
 
     Enough for it with a zone lost, and enough to plan `surge.absorb` times as much at full use before anything new can
@@ -120,12 +117,12 @@ def floor_for(settings: FleetSettings, group: Group, share: float = 1.0) -> int:
     return max(instances_wanted(settings, group, share), math.ceil(absorbing / zones) * zones)
 
 
-def surge_instances(settings: FleetSettings, group: Group) -> int:
+def surge_instances(settings: FleetDescription, group: Group) -> int:
     """Return the instances of one cell's `group` that carry the promised surge above the ordinary peak, at full use."""
     return _at_full_use(settings, group, settings.surge.times)
 
 
-def _at_full_use(settings: FleetSettings, group: Group, multiplier: float) -> int:
+def _at_full_use(settings: FleetDescription, group: Group, multiplier: float) -> int:
     rate = group_rate(settings, group, multiplier)
     return math.ceil(rate / (FULL_UTILISATION * full_rate(settings, group)) - 1e-9)
 
@@ -137,7 +134,7 @@ READING_SECONDS = 35
 HEALTH_SECONDS = 10
 
 
-def surge_recovery_seconds(settings: FleetSettings, group: Group) -> float:
+def surge_recovery_seconds(settings: FleetDescription, group: Group) -> float:
     """Return the seconds from the start of the promised surge until instances that carry it are in service.
 
     The load grows linearly within `surge.within` seconds. The law aims at the target utilisation, so it asks for enough
@@ -157,12 +154,12 @@ BYTES_PER_UNIT_HOUR = 1e9
 LEAST_RESERVED_UNITS = 100
 
 
-def balancer_units(settings: FleetSettings, multiplier: float = 1.0) -> int:
+def balancer_units(settings: FleetDescription, multiplier: float = 1.0) -> int:
     """Return the load balancer capacity units (LCU) that one cell's traffic takes."""
     return math.ceil(cell_rate(settings, multiplier) * BYTES_PER_PLAN * 3600 / BYTES_PER_UNIT_HOUR)
 
 
-def reserved_units(settings: FleetSettings, multiplier: float) -> int:
+def reserved_units(settings: FleetDescription, multiplier: float) -> int:
     """Return the units to reserve in each cell during an event, or 0 for none.
 
     The event has `multiplier` times the ordinary traffic.
@@ -174,6 +171,6 @@ def reserved_units(settings: FleetSettings, multiplier: float) -> int:
     return max(LEAST_RESERVED_UNITS, balancer_units(settings, multiplier))
 
 
-def peak_multiplier(settings: FleetSettings) -> float:
+def peak_multiplier(settings: FleetDescription) -> float:
     """Return the greatest multiple of ordinary traffic that is scheduled."""
     return max((event.multiplier for event in settings.events), default=1.0)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from infra.fleet.settings import FleetSettings
+from infra.fleet.description import FleetDescription
 
 
 @dataclass(frozen=True)
@@ -22,4 +20,4 @@ class Violation:
         return f"{self.field}: {self.problem} [source: {self.source}]"
 
 
-Rule = Callable[["FleetSettings"], Iterator[Violation]]
+Rule = Callable[[FleetDescription], Iterator[Violation]]

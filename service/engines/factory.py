@@ -40,13 +40,8 @@ def _compiled(config: EngineConfig) -> str:
     return manifest.read_text(encoding="utf-8") if manifest.is_file() else ""
 
 
-def as_json(config: EngineConfig) -> dict[str, Any]:
-    """Return a configuration for a file, without its secrets; `source_from_json` reads it."""
-    return config.model_dump(mode="json", exclude={"openai"})
-
-
 def source_from_json(config: Mapping[str, Any]) -> ModelSource:
-    """Return the `model_source` of a configuration read from a file."""
+    """Return the `model_source` of a configuration that `EngineConfig.as_json` wrote to a file."""
     return model_source(EngineConfig.model_validate(config))
 
 

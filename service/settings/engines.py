@@ -1,7 +1,7 @@
 """Which engine runs which model, and how: one configuration that settings build and every engine receives whole."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
@@ -115,3 +115,7 @@ class EngineConfig(BaseModel):
         if self.engine == "openai":  # the model's folder is still named, but nothing here loads its weights
             return "torch"
         return self.triton.hosts if self.engine == "triton" else self.engine
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the configuration for a file, without its secrets; `source_from_json` of the factory reads it."""
+        return self.model_dump(mode="json", exclude={"openai"})

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from benchmarks.breakdown import measure_breakdown
-from benchmarks.decoding import Series, compare, interleave, quantile
+from benchmarks.decoding import compare, interleave
+from benchmarks.series import Series, quantile
 from service.engines.protocol import GenerationResult
 from service.engines.torch.engine import load
 from service.planner.question import Question

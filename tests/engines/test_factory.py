@@ -8,7 +8,7 @@ import pytest
 from pydantic import SecretStr
 
 from service.api.app import replica_engine, replica_pool, settings_source
-from service.engines.factory import as_json, model_source, source_from_json
+from service.engines.factory import model_source, source_from_json
 from service.engines.protocol import EngineUnavailableError
 from service.engines.triton.engine import TritonEngine
 from service.engines.worker.replica import ReplicaEngine
@@ -26,7 +26,7 @@ def test_the_engine_is_chosen_by_name() -> None:
 
 def test_a_configuration_survives_a_file(tiny_model_dir: Path) -> None:
     config = Settings(replicas=1, model_dir=tiny_model_dir).engine_config
-    read = json.loads(json.dumps(as_json(config)))
+    read = json.loads(json.dumps(config.as_json()))
     assert source_from_json(read) == model_source(config)
     assert model_source(config).version
 
@@ -40,7 +40,7 @@ def test_replicas_run_where_the_model_s_libraries_are() -> None:
 def test_a_secret_reaches_the_engine_and_no_file() -> None:
     config = Settings(replicas=1, openai=OpenAiSettings(key=SecretStr("hush"))).engine_config
     assert config.openai.key.get_secret_value() == "hush"
-    assert "hush" not in json.dumps(as_json(config))
+    assert "hush" not in json.dumps(config.as_json())
     assert "hush" not in repr(config)
 
 

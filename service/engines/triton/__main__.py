@@ -10,7 +10,6 @@ import sys
 
 from pydantic import ValidationError
 
-from service.engines.factory import as_json
 from service.engines.triton.installation import Installation, NoTritonError
 from service.engines.triton.repository import Replica, write_repository
 from service.environment import problems_of
@@ -43,7 +42,7 @@ def main(words: list[str]) -> int:
 def prepare(settings: Settings, installation: Installation) -> list[str]:
     """Write the files that the server reads and return its command. Raises OSError, ValueError."""
     folder = settings.triton.folder or settings.cache_dir / "triton"
-    replica = Replica("service.engines.factory:source_from_json", {"config": as_json(settings.engine_config)}, {})
+    replica = Replica("service.engines.factory:source_from_json", {"config": settings.engine_config.as_json()}, {})
     cores = settings.neuron.tensor_parallel
     write_repository(folder / "models", replica, replicas=settings.replica_count, cores=cores)
     return installation.command(

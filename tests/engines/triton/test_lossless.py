@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from benchmarks.questions import dev_questions, has_dev_data, own_questions
-from service.engines.factory import as_json
 from service.engines.protocol import GenerationRequest, GenerationResult, RequestRefusedError
 from service.engines.torch.engine import load
 from service.engines.triton.engine import TritonEngine
@@ -28,7 +27,7 @@ STRATEGIES: tuple[Strategy, ...] = ("medusa", "autoregressive")
 
 @contextlib.contextmanager
 def serving(folder: Path, settings: Settings) -> Iterator[TritonServer]:
-    config = as_json(settings.engine_config)
+    config = settings.engine_config.as_json()
     with triton_server(folder, "service.engines.factory:source_from_json", 1, config=config) as server:
         yield server
 
