@@ -24,17 +24,19 @@ _LONG = 7  # words of an utterance that tells rather than names
 
 @dataclass(slots=True)
 class Piece:
-    """Words that are searched for together: `key` is how they are compared, `facet` what they surely name."""
+    """Words that are searched for together: `key` is how they are compared, `facet` what they surely name.
+
+    `value` is what the shopper said of it in one place: of "42 cm" only "42", where the unit was said before.
+    """
 
     text: str
     key: str
     facet: str | None = None
     unit: str = ""  # of a size: the words after its number
+    value: str = ""
 
-    @property
-    def said(self) -> str:
-        """The value as the shopper said it."""
-        return self.text
+    def __post_init__(self) -> None:
+        self.value = self.value or self.text
 
 
 @dataclass(slots=True)
@@ -84,8 +86,8 @@ def _plan(topic: Topic, plan: Plan, question: Question, reader: PhraseReader, vo
         if piece.facet not in _SURE:
             continue
         values = facets.setdefault(piece.facet, [])
-        if piece.said not in values:
-            values.append(piece.said)
+        if piece.value not in values:
+            values.append(piece.value)
     exclude: dict[str, list[str]] = {}
     for value, facet in topic.excluded.items():
         exclude.setdefault(facet, []).append(value)
@@ -120,7 +122,7 @@ class _Turn:
         """Return what stands after the utterance."""
         before = Topic() if self._starts_afresh and self._before.pieces else self._before
         pieces = self._merged([] if self._starts_afresh else list(before.pieces))
-        excluded = self._excluded(dict(before.excluded), pieces)
+        excluded = self._excluded(dict(before.excluded))
         pieces = self._without(pieces, lambda piece: self._is_refused(piece, excluded))
         phrases, lifted = self._said.phrases, self._said.lifted
         standing = tuple(offer for offer in before.offers if offer not in lifted)
@@ -212,7 +214,7 @@ class _Turn:
         if piece.facet is None and piece.key[:1].isdigit() and numbers:
             old = pieces[numbers[-1]]
             text = f"{piece.text} {old.unit}".strip() if old.unit else piece.text
-            pieces[numbers[-1]] = Piece(text, self._reader.fold(text), "size", old.unit)
+            pieces[numbers[-1]] = Piece(text, self._reader.fold(text), "size", old.unit, piece.value)
             return
         place = self._replaced_by(pieces, piece)
         if place is None:
@@ -232,13 +234,12 @@ class _Turn:
                 return at
         return None
 
-    def _excluded(self, excluded: dict[str, str], pieces: list[Piece]) -> dict[str, str]:
+    def _excluded(self, excluded: dict[str, str]) -> dict[str, str]:
         wanted = {piece.key for piece in self._pieces}
         kept = {value: facet for value, facet in excluded.items() if self._reader.fold(value) not in wanted}
         kept = {value: facet for value, facet in kept.items() if facet not in self._said.lifted}
         gone = {self._reader.fold(word) for word in self._said.removed}
         kept = {value: facet for value, facet in kept.items() if self._reader.fold(value) not in gone}
-        del pieces
         for value in self._said.refused:
             kept[self._source(value.first, value.end)] = value.facet
         return kept

@@ -47,6 +47,16 @@ def test_a_language_reads(language: str, row: dict[str, Any]) -> None:
     assert made.rating.min == row.get("rating")
 
 
+def test_a_number_that_replaces_another_keeps_its_unit_in_the_query_alone() -> None:
+    made = plan("mesa de 120 cm", "mejor 140", locale="es-ES")
+    assert "140 cm" in made.queries[0]
+    assert made.facets["size"] == ["140"], "a value is a span of the shopper's own words"
+
+
+def test_a_lone_accent_is_a_word_like_any_other() -> None:
+    assert plan("zapatos \u0301 rojos de menos de 50 euros", locale="es-ES").price.max == 50.0
+
+
 def test_the_model_s_plan_is_completed_as_the_rules_is() -> None:
     said = conversation("zapatillas nike talla 42, no blancas, menos de 80 euros")
     assert plan_from_text(" find Foreign\n", said, shipped_vocabulary()) == plan_by_rule(said, shipped_vocabulary())

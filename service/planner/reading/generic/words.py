@@ -55,7 +55,8 @@ class FoldedWords(Words):
         self.starts = [match.start() for match in found]
         self.ends = [match.end() for match in found]
         self.texts = [
-            plain_number(text) if text[0].isdigit() else fold(text, umlauts) for text in (m.group() for m in found)
+            plain_number(text) if text[0].isdigit() else fold(text, umlauts) or text  # a lone accent folds to nothing
+            for text in (match.group() for match in found)
         ]
         self.at = defaultdict(str, enumerate(self.texts)).__getitem__
         self.joined = " ".join(self.texts)
