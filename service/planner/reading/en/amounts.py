@@ -137,7 +137,7 @@ def _spelled(words: Sequence[str]) -> tuple[float, int] | None:
             current += _UNITS[word]
         elif word in _TENS and (used == 0 or current % 100 == 0):
             current += _TENS[word]
-        elif word == "-" and used:
+        elif (word == "-" and used) or (word == "and" and _adds(words, at)):
             at += 1
             continue
         else:
@@ -148,3 +148,10 @@ def _spelled(words: Sequence[str]) -> tuple[float, int] | None:
     if used == 1 and words[0] == "grand":  # "grand piano"
         return None
     return (float(value), used) if used and value > 1 else None
+
+
+def _adds(words: Sequence[str], at: int) -> bool:
+    """Tell whether an "and" is inside a number, "two hundred and fifty", not between two: "a hundred and a lamp"."""
+    before, after, then = words[at - 1], words[at + 1 : at + 2], words[at + 2 : at + 3]
+    is_low = bool(after) and (after[0] in _UNITS or after[0] in _TENS)
+    return is_low and before in _SCALES and set(then).isdisjoint(_SCALES)
