@@ -25,6 +25,8 @@ _LEAST_STERLING: Final = 10  # "under 3 pounds" is a weight
 _STERLING_CUES: Final = frozenset(("price.high", "price.around"))
 _LEAST_FROM_TO: Final = 10  # "from 1 to 3" is a count
 _WEAK_LEADS = frozenset(PHRASES.sections["price.lead.weak"])
+_PRICE_NAMES: Final = frozenset(("fisher", "half", "vincent", "kelley"))  # "fisher price" names no price
+_SORTING: Final = frozenset(("by", "highest", "lowest"))  # "sort by price under 30"
 _FLIPS = PHRASES.words("price.flips")
 _BETWEEN_FLIP_AND_CUE = PHRASES.words("price.between.flip")
 
@@ -71,6 +73,7 @@ class _Reader:
         self._words = words
         self._claims = Claims(words, taken)
         self._amounts = [self._weighed(amount) for amount in amounts]
+        self._starts = frozenset(amount.first for amount in amounts)
         self._found: list[PricePhrase] = []
 
     def read(self) -> list[PricePhrase]:
@@ -108,10 +111,15 @@ class _Reader:
         if not high.is_money and not low.is_money:
             if self._claims.measures(high) or self._claims.measures(low) or self._claims.is_labelled(first):
                 return None
-            if self._claims.is_size(first, high.value) or (kind == "price.low.money" and high.value < _LEAST_FROM_TO):
+            if self._claims.is_size(first, low, high) or (kind == "price.low.money" and high.value < _LEAST_FROM_TO):
                 return None
-            if not is_between and (kind != "price.low.money" or (low.value in YEARS and high.value in YEARS)):
+            if not (is_between or kind == "price.low.money" or self._speaks_of_price(first)):
+                if not self._claims.is_bare_range(low, high):
+                    return None
+            elif not is_between and low.value in YEARS and high.value in YEARS:
                 return None
+        elif high.end in self._claims.other_money:
+            return None
         elif high.has_prefix and not low.is_money and joined != ["to"] and not words.touches(low.end):
             return None  # "iphone 15 - $500"
         smaller, larger = sorted((self._scaled(low, high), high.value))
@@ -124,7 +132,7 @@ class _Reader:
 
     def _before(self, amount: Amount) -> PricePhrase | None:
         """Match "under 50", "at least $20", "around 30 euros"."""
-        cue = self._cue(amount.first)
+        cue = self._cue(amount.first) or self._apart_cue(amount.first)
         if cue is None:
             return None
         first, kind, phrase = cue
@@ -134,9 +142,11 @@ class _Reader:
                 return None
             if kind == "price.around" and self._words.at(first - 1) in ("what", "how"):
                 return None  # "what about 75?"
-            if self._claims.measures(amount) or not self._claims.may_be_bare(amount, first, phrase):
+            if self._claims.measures(amount) or not self._claims.may_be_bare(
+                amount, first, kind, phrase, follows_sum=self._is_after_amount(first)
+            ):
                 return None
-        elif kind in ("price.between", "price.high.lone"):
+        elif amount.end in self._claims.other_money or kind in ("price.between", "price.high.lone"):
             return None
         kind = kind.removesuffix(".money")
         if kind in ("price.high", "price.low"):
@@ -153,7 +163,10 @@ class _Reader:
         length, kind = match
         end = amount.end + length
         phrase = " ".join(self._words.texts[amount.end : end])
-        if not amount.is_money:
+        is_money = amount.is_money
+        if (is_money and amount.end in self._claims.other_money) or self._leads_on(end):
+            return None
+        if not is_money:
             if self._claims.is_labelled(amount.first) or self._claims.measures(amount):
                 return None
             if not self._claims.is_bare_bound(amount, kind, phrase, end):
@@ -161,6 +174,12 @@ class _Reader:
         elif amount.end < len(self._words.texts) and phrase in ("+", "plus") and self._words.at(end)[:1].isdigit():
             return None
         return self._bound(amount, kind.replace(".after", ""), amount.first, end)
+
+    def _leads_on(self, end: int) -> bool:
+        """Tell whether the words before token `end` belong to the next amount: "min 300 max 500"."""
+        while self._words.at(end) in ("price", "of", ":"):
+            end += 1
+        return end in self._starts
 
     def _bound(self, amount: Amount, kind: str, first: int, end: int) -> PricePhrase:
         if kind == "price.around":
@@ -182,7 +201,36 @@ class _Reader:
         if match is None:
             return None
         first, kind = at - match[0], match[1]
+        while words.at(first - 1) in (":", "of", "price", "cost", "is", "be", "a", "the", "say", "like", "only"):
+            outer = self._outer(first)
+            if outer is None or kind == "price.between":
+                break
+            first, kind = outer
+        if kind.startswith("price.around") and (outer := self._outer(first)):
+            first, kind = (outer[0], outer[1] if self._is_strict(outer[0], first) else kind)
         return first, kind, " ".join(words.texts[first:end])
+
+    def _apart_cue(self, end: int) -> tuple[int, str, str] | None:
+        """Find a cue that stands apart from its amount: "my budget for a lamp is 40"."""
+        words = self._words
+        if words.at(end - 1) not in ("is", "=", "would") or not {"budget", "limit"} & set(words.texts[: end - 1]):
+            return None
+        return end - 1, "price.high", "budget is"
+
+    def _outer(self, first: int) -> tuple[int, str] | None:
+        """Find a cue before a cue: "under a price of", "no more than around"."""
+        at = first
+        while self._words.at(at - 1) in (":", "of", "price", "cost", "is", "be", "a", "the", "say", "like", "only"):
+            match = _BEFORE.match(self._words, at - 1)
+            if match:
+                break
+            at -= 1
+        match = _BEFORE.match(self._words, at - 1)
+        return (at - match[0], match[1]) if match and match[1] != "price.high.lone" else None
+
+    def _is_strict(self, first: int, end: int) -> bool:
+        """Tell whether a cue stays a bound before "around": "under about 50", but not "spend about 50"."""
+        return not SPENDING.search(" ".join(self._words.texts[first:end]))
 
     def _flip(self, first: int) -> int | None:
         """Find the token that reverses a bound: "don't want to spend more than"."""
@@ -205,8 +253,15 @@ class _Reader:
             return amount._replace(currency="GBP", end=amount.end + 1, is_money=True)
         return amount
 
+    def _is_after_amount(self, first: int) -> bool:
+        return any(amount.end == first and self._cue(amount.first) for amount in self._amounts)
+
+    def _speaks_of_price(self, first: int) -> bool:
+        return any(SPENDING.search(text) for text in self._words.texts[max(0, first - 3) : first])
+
     def _is_lone(self, amount: Amount) -> bool:
-        return amount.is_money and amount.value > 0
+        is_word_code = amount.has_prefix and not amount.is_money
+        return amount.is_money and not is_word_code and not self._claims.is_value(amount) and amount.value > 0
 
     def _lone_cue(self, amount: Amount) -> int:
         match = _BEFORE.match(self._words, amount.first - 1)
@@ -216,10 +271,12 @@ class _Reader:
         """Extend the phrase by adjacent words about the price: "my budget is", "each", "in total"."""
         first, end = price.first, price.end
         floor = self._found[-1].end if self._found else 0
-        while match := _TAIL.match(self._words, end):
+        while (match := _TAIL.match(self._words, end)) and not self._leads_on(end + match[0]):
             end += match[0]
         reached = first
         while (match := _LEAD.match(self._words, first - 1)) and first - match[0] >= floor:
+            if self._words.at(first - match[0] - 1) in _PRICE_NAMES | _SORTING:
+                break
             first -= match[0]
             if " ".join(self._words.texts[first : first + match[0]]) not in _WEAK_LEADS:
                 reached = first

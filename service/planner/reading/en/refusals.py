@@ -7,14 +7,18 @@ from dataclasses import dataclass
 from typing import Final
 
 from service.planner.reading.en.data import PHRASES
+from service.planner.reading.en.lists import COLOR_MODIFIERS, COLORS, MATERIAL_MODIFIERS, MATERIALS
 from service.planner.reading.tokens import BREAKS, Words, is_number
 
 MAX_VALUE_WORDS: Final = 4
 _MAX_LISTED: Final = 6
 CUES = PHRASES.trie("refuse")
 _WHOLE = PHRASES.trie("refuse.whole")  # names and kinds that hold words at which a refused value would end
+_EXACT = frozenset(PHRASES.sections["refuse.exact"])
 _SKIP, _TAIL, _STOP = PHRASES.words("refuse.skip"), PHRASES.words("refuse.tail"), PHRASES.words("refuse.stop")
-_TRAILING: Final = frozenset(("-", "'", '"', "&", "+"))
+_ADJECTIVES = tuple(PHRASES.words("refuse.adjectives"))
+_TWO_WORD_PLACES: Final = frozenset("south north new hong united sri saudi costa el".split())
+_COLOR_WORDS: Final = frozenset(("color", "colour", "colors", "colours"))
 _LONGEST_NOUN: Final = 5  # "ring", "icing"
 _THINGS_IN_ING = PHRASES.words("refuse.things.in.ing")
 _OR: Final = ("or", "nor", "/")
@@ -54,7 +58,7 @@ class _Refused:
         end = at
         while len(values) < _MAX_LISTED:
             value = self._value(at)
-            if value is None:
+            if value is None or (values and self._is_new_wish(*value)):
                 break
             values.append(value)
             end = self._after_tail(value[1])
@@ -73,11 +77,20 @@ class _Refused:
             return first, first + whole[0]
         while at - first < MAX_VALUE_WORDS + 2 and self._is_content(at, first):
             at += 1
-        while at > first and words.at(at - 1) in _TRAILING:
+        while at > first and self._is_trailing(at - 1):
             at -= 1
         if at == first or (at - first == 1 and is_number(words.at(first)) and self._cue.endswith("no")):
             return None
-        return first, at
+        if self._cue.endswith("made in") and self._words.at(first) not in _TWO_WORD_PLACES:
+            at = first + 1
+        return first, self._exact_end(first, at)
+
+    def _is_trailing(self, at: int) -> bool:
+        text = self._words.at(at)
+        before = self._words.at(at - 1)
+        if text in _COLOR_WORDS:
+            return before in COLORS  # "no red color", but "no artificial colors"
+        return text in ("-", "'", '"', "&", "+") or (text in _TAIL and before != "-")
 
     def _is_open(self, at: int) -> bool:
         return at < len(self._words.texts) and at not in self._taken
@@ -94,7 +107,19 @@ class _Refused:
             return (at == first) == text.startswith("size")
         if text in _STOP or (CUES.match(self._words, at) and at > first):
             return False
-        return text not in _TAIL or at == first
+        return text not in _TAIL or text in _COLOR_WORDS or at == first
+
+    def _exact_end(self, first: int, end: int) -> int:
+        """Return the value's end after a bare "not", which refuses only a colour or material: "not black shoes"."""
+        if self._cue not in _EXACT:
+            return end
+        at = first
+        while at < end and self._words.at(at) in COLOR_MODIFIERS | MATERIAL_MODIFIERS:
+            at += 1
+        while at < end and self._words.at(at) in COLORS | MATERIALS:
+            at += 1
+        named = at > first and self._words.at(at - 1) in COLORS | MATERIALS
+        return at if named and self._words.at(at) != "-" else end
 
     def _after_tail(self, at: int) -> int:
         while self._words.at(at) in _TAIL and self._is_open(at):
@@ -102,7 +127,7 @@ class _Refused:
         return at
 
     def _next_listed(self, at: int) -> int | None:
-        """Return where the next refused value starts: after "or" or "and"."""
+        """Return where the next refused value starts: after "or", "and", or a comma of a list that ends with "or"."""
         text = self._words.at(at)
         if not self._is_open(at):
             return None
@@ -110,4 +135,25 @@ class _Refused:
             return at + 1
         if text in _AND:
             return None if self._words.at(at + 1) in _NEW_WISHES else at + 1
-        return at + 2 if text == "," and self._words.at(at + 1) in _OR else None
+        if text == ",":
+            if self._words.at(at + 1) in (*_OR, *_AND):
+                return at + 2 if self._words.at(at + 1) in _OR else None
+            following = self._value(at + 1)
+            return at + 1 if following and self._leads_to_or(following[1]) else None
+        return None
+
+    def _leads_to_or(self, at: int) -> bool:
+        for _ in range(_MAX_LISTED):
+            if self._words.at(at) in _OR or (self._words.at(at) == "," and self._words.at(at + 1) in _OR):
+                return True
+            following = self._value(at + 1) if self._words.at(at) == "," else None
+            if following is None:
+                return False
+            at = following[1]
+        return False
+
+    def _is_new_wish(self, first: int, end: int) -> bool:
+        """Tell whether the word after "and" is wanted: "without laces and waterproof"."""
+        joined = self._words.at(first - 1) in _AND
+        last = self._words.at(end - 1)
+        return joined and (last.endswith(_ADJECTIVES) or is_number(self._words.at(first)) or end - first > 2)

@@ -6,6 +6,7 @@ is about, and whether it is about a product at all; nothing here looks at histor
 
 from typing import Final
 
+from service.planner.reading.en import indifferent
 from service.planner.reading.en.data import PHRASES
 from service.planner.reading.en.prices import NO_PRICE, PricePhrase, find_prices, merge
 from service.planner.reading.en.ratings import find_ratings
@@ -16,8 +17,10 @@ from service.planner.reading.tokens import Words
 _SORTS = tuple(f"sort.{sort}" for sort in SORTS[1:])
 _OFFERS = tuple(f"offer.{offer}" for offer in OFFERS)
 _LIFTS = ("lift.price", "lift.rating", "lift.sort")
-_CLOSED = PHRASES.trie("refuse", *_SORTS, *_OFFERS, *_LIFTS, "slogan", "name")
+_CLOSED = PHRASES.trie("indifferent", "refuse", *_SORTS, *_OFFERS, *_LIFTS, "slogan", "name")
+_APART = PHRASES.trie("price.apart")
 _TAKE_BACK = PHRASES.trie("take back", backwards=True)
+_QUOTES = PHRASES.words("quote")
 _STATEMENTS: Final = {  # "i am not", "my kitchen has no shelf" say what is
     "not": frozenset("is are am was were be to do does did we".split()),
     "no": frozenset("have has had is are was got get there's".split()),
@@ -55,12 +58,15 @@ class _Reading:
         self._lifted: set[str] = set()
 
     def read(self) -> Phrases:
+        quoted = self._quoted()
         self._read_ratings()
         off = self._off_tokens()
-        prices = find_prices(self._words, frozenset(self._taken | off))
+        prices = find_prices(self._words, frozenset(self._taken | quoted | off))
         for price in prices:
             self._take(price.first, price.end)
-        self._scan()
+        if prices:
+            self._take_apart()
+        self._scan(quoted)
         together = merge(prices) if prices else NO_PRICE
         if together.min is not None or together.max is not None:
             self._lifted.discard("price")
@@ -91,6 +97,15 @@ class _Reading:
             self._rating = rating.min if self._rating is None else self._rating
             self._take(rating.first, rating.end)
 
+    def _take_apart(self) -> None:
+        """Mark words about the price that stand apart from it: "my budget for the tent is 150"."""
+        for at in range(len(self._words.texts)):
+            if at in self._taken or self._words.texts[at] not in _APART.starts:
+                continue
+            match = _APART.match(self._words, at)
+            if match and not any(index in self._taken for index in range(at, at + match[0])):
+                self._take(at, at + match[0])
+
     def _off_tokens(self) -> set[int]:
         """Return the numbers of "20% off" and "2 day shipping", which are no prices."""
         found: set[int] = set()
@@ -102,14 +117,28 @@ class _Reading:
                     found.update(range(at, at + match[0]))
         return found
 
-    def _scan(self) -> None:
+    def _quoted(self) -> set[int]:
+        """Return the tokens inside quotation marks: text printed on a product does not describe it."""
+        if _QUOTES.isdisjoint(self._words.texts):
+            return set()
+        marks = [
+            at
+            for at, text in enumerate(self._words.texts)
+            if text in _QUOTES and not (at and self._words.texts[at - 1][:1].isdigit() and self._words.touches(at - 1))
+        ]
+        return {at for first, last in zip(marks[::2], marks[1::2], strict=False) for at in range(first, last + 1)}
+
+    def _scan(self, quoted: set[int]) -> None:
         """Read sort, offers, refusals and withdrawn phrases, token by token, the longest phrase first."""
         words, at = self._words, 0
         while at < len(words.texts):
-            if at in self._taken:
+            if at in self._taken or at in quoted:
                 at += 1
                 continue
             text = words.texts[at]
+            if text in indifferent.ATTRIBUTES and (shrugged := indifferent.before_cue(words, at)):
+                at = self._take(*shrugged)
+                continue
             if text not in _CLOSED.starts and not text[0].isdigit():
                 at += 1
                 continue
@@ -126,6 +155,9 @@ class _Reading:
             end = at + length
             if label == "refuse":
                 end = self._refuse(at, length)
+            elif label == "indifferent":
+                shrugged = indifferent.after_cue(words, at, end)
+                end = self._take(*shrugged) if shrugged else at + 1
             elif label == "name":
                 self._names.append(words.span(at, end))
             else:
@@ -174,13 +206,21 @@ class _Reading:
         if cue == "without" and not _CANNOT.isdisjoint(self._words.texts[max(0, first - _NEAR) : first]):
             self._names.append(self._words.span(first, min(first + length + 1, len(self._words.texts))))
             return first + length
-        if before in _STATEMENTS.get(cue, ()):
+        is_statement = before in _STATEMENTS.get(cue, ()) or (cue == "apart" and "sets" in self._words.texts[:first])
+        if is_statement or self._is_sort_or_offer(first + length):
             return first + length
         refused = read_refusal(self._words, first, length, self._taken)
         if refused is None:
             return first + length
         self._add(refused)
         return refused.end
+
+    def _is_sort_or_offer(self, at: int) -> bool:
+        """Tell whether a negation withdraws a sort or an offer, not a product: "not the cheapest", "no deals"."""
+        while self._words.at(at) in ("the", "a", "any"):
+            at += 1
+        match = _CLOSED.match(self._words, at)
+        return match is not None and match[1].startswith(("sort.", "offer."))
 
     def _add(self, refused: RefusedTokens) -> None:
         values = tuple(self._words.span(first, end) for first, end in refused.values)
