@@ -12,7 +12,7 @@ from functools import partial
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from service.decoding.constraint import Constraint, GrammarCompiler
+from service.decoding.constraint import Constraint, GrammarCompiler, GrammarError
 from service.decoding.generation import Running, step
 from service.decoding.interruption import NEVER, Interruption
 from service.decoding.medusa import HeadsOfTarget, MedusaProposer
@@ -21,7 +21,7 @@ from service.decoding.prefill_head import PrefillHead
 from service.decoding.proposer import Proposer
 from service.decoding.target import Target
 from service.decoding.tree import MedusaTree
-from service.engines.protocol import GenerationRequest, GenerationResult, PromptTooLongError
+from service.engines.protocol import GenerationRequest, GenerationResult, PromptTooLongError, RequestRefusedError
 from service.engines.results import generation_result, request_constraint, trace_texts
 from service.engines.side_thread import SideThread
 from service.settings.choices import Strategy
@@ -98,8 +98,15 @@ class TextModel(ABC):
         )
 
     def result(self, running: Running, seconds: float) -> GenerationResult:
-        """Return the result of a generation that has ended. Raises what ended it otherwise."""
-        return generation_result(running.result(), self._tokenizer, seconds)
+        """Return the result of a generation that has ended. Raises what ended it otherwise.
+
+        Where the parser gives up, for its work is bounded, the question is why: no other replica would do better.
+        """
+        try:
+            generation = running.result()
+        except GrammarError:
+            raise RequestRefusedError("its grammar takes the parser past its limits") from None
+        return generation_result(generation, self._tokenizer, seconds)
 
     def rest(self) -> None:
         """Leave no other thread in the process until the next generation, so that it may be forked."""

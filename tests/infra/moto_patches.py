@@ -79,6 +79,7 @@ def _keep_balancer_on_update() -> None:
 def _target_group(group: Any, properties: Properties, region: str) -> None:
     attributes = properties.get("TargetGroupAttributes", [])
     call("elbv2", "ModifyTargetGroupAttributes")(region, {"TargetGroupArn": group.arn, "Attributes": attributes})
+    group.register(properties.get("Targets", []))
 
 
 def _security_group(group: Any, properties: Properties, region: str) -> None:

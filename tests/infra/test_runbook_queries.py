@@ -93,7 +93,8 @@ def log_events() -> tuple[dict[str, Any], ...]:
     api.addHandler(handler)
     api.setLevel(logging.INFO)
     try:
-        scope = {"type": "http", "method": "POST", "path": "/plan", "state": {"request_id": "r", "log": {}}}
+        state = {"request_id": "r", "route": "/plan", "log": {}}
+        scope = {"type": "http", "method": "POST", "path": "/plan", "state": state}
         Observer(Metrics(Reading, 300)).ended(scope, 200, 0.05)
         api.error("a request failed", extra={"exception": "routes.py:1 plan > ValueError"})
     finally:
