@@ -15,6 +15,12 @@ OTHER_WRITERS = {  # who had not seen the planner; benchmarks/cases/README.md ha
     "writer_6_cases": "cases by a sixth writer, half of them follow-ups",
     "writer_7_cases": "cases by a seventh writer",
     "writer_8_cases": "cases by an eighth writer",
+    "writer_9_cases": "cases by a ninth writer",
+    "writer_10_cases": "cases by a tenth writer, in the shares of a shop's traffic",
+    "writer_11_cases": "cases by an eleventh writer, prices and refusals alone",
+    "spanish_cases": "Spanish cases by another writer",
+    "german_cases": "German cases by another writer",
+    "french_cases": "French cases by another writer",
 }
 _SCOPE = {
     "shop_out_of_scope": "another writer's shopping questions misjudged as out of scope",
