@@ -109,7 +109,8 @@ def test_no_scaling_alarm_fills_in_what_is_missing_or_needs_every_point() -> Non
         else:
             assert alarm["DatapointsToAlarm"] < alarm["EvaluationPeriods"], name
             assert alarm["TreatMissingData"] == "missing", name
-            assert {query["MetricStat"]["Period"] for query in alarm["Metrics"] if "MetricStat" in query} == {10}
+            seconds = 60 if name.startswith("refresh-stop-") else 10
+            assert {query["MetricStat"]["Period"] for query in alarm["Metrics"] if "MetricStat" in query} == {seconds}
 
 
 @pytest.mark.parametrize("delay", [0, 5, 15, 25])

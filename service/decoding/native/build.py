@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from service.decoding.native.library import FLAGS, MAIN, MANIFEST, PREBUILT, SOURCES, sources_hash
@@ -48,25 +49,22 @@ def main() -> int:
     return 0
 
 
-def run_check(python: Path) -> subprocess.CompletedProcess[str]:
-    """Run `--check` in a Python that has the compiler."""
-    command = [str(python), "-m", "service.decoding.native.build", "--check"]
-    return subprocess.run(command, cwd=SOURCES.parents[2], capture_output=True, text=True, check=False)
-
-
 def build(folder: Path, cache: Path | None) -> None:
     """Build every library, the program that replays calls on arm64, and the manifest, into `folder`.
 
     `cache` keeps the compiler's intermediate files (default: the user's cache folder); an empty one rebuilds
     everything.
     """
+    commands = {target.file_name: (*FLAGS, *_FLAGS, *target.zig, MAIN) for target in TARGETS}
+    commands[REPLAY_PROGRAM] = (*_REPLAY_FLAGS, REPLAY)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # each library takes a processor minutes
+        for done in [pool.submit(_compile, flags, folder / name, cache) for name, flags in commands.items()]:
+            done.result()
     libraries = {}
     for target in TARGETS:
         path = folder / target.file_name
-        _compile((*FLAGS, *_FLAGS, *target.zig, MAIN), path, cache)
         libraries[path.name] = {"sha256": sha256(path), "flags": " ".join(target.zig)}
         print(f"{path.name}: {path.stat().st_size} bytes", file=sys.stderr)
-    _compile((*_REPLAY_FLAGS, REPLAY), folder / REPLAY_PROGRAM, cache)
     manifest = {
         "sources": sources_hash(),
         "compiler": f"ziglang {importlib.metadata.version('ziglang')}",
