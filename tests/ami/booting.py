@@ -31,7 +31,6 @@ TARGETS = (
     "timers",
     "slices",
 )
-BOOT_SECONDS = 60.0  # a limit that only a failure reaches
 METADATA, SERVICE = "127.0.0.1:1338", "127.0.0.1:8080"
 
 IMDS = """
@@ -105,7 +104,7 @@ class Machine:
     def comes_to_ask(self, *hooks: str) -> None:
         """Wait until exactly these hooks were told to continue."""
         with contextlib.suppress(AssertionError):
-            eventually(lambda: len(self.asked()) >= len(hooks), "", BOOT_SECONDS)
+            eventually(lambda: len(self.asked()) >= len(hooks), "")
         assert self.asked() == list(hooks), self.units()
 
     def units(self) -> str:
@@ -134,7 +133,7 @@ class Machine:
             self._podman("stop", "--time", "20", "machine")  # as EC2 does: an orderly shutdown, then the power
             self._podman("rm", "--force", "--time", "0", "machine")
             # Its monitor cleans up behind podman's back, in a process that opens the store once more.
-            eventually(lambda: not self._processes(), f"podman still works in {self.folder}", BOOT_SECONDS)
+            eventually(lambda: not self._processes(), f"podman still works in {self.folder}")
 
     def _processes(self) -> list[str]:
         """The command lines of all processes that name this machine's folder."""
