@@ -177,6 +177,9 @@ def _words(texts: Iterable[str]) -> set[str]:
 
 def fit(compared: Sequence[Compared]) -> Worth:
     """Learn the trees; nothing is bounded yet."""
+    lost = [one.lost for one in compared]
+    if len(set(lost)) < 2:  # a model that is never better, or always: nothing tells its questions apart
+        return _learnt((sum(lost) + 0.5) / (len(lost) + 1), ())
     rows = np.array([one.numbers for one in compared], dtype=np.float32)
     trees = GradientBoostingClassifier(
         n_estimators=ROUNDS,
@@ -185,12 +188,16 @@ def fit(compared: Sequence[Compared]) -> Worth:
         subsample=0.7,
         min_samples_leaf=10,
         random_state=SEED,
-    ).fit(rows, [one.lost for one in compared])
-    share = sum(one.lost for one in compared) / len(compared)
+    ).fit(rows, lost)
+    return _learnt(sum(lost) / len(lost), tuple(_tree(found.tree_) for found in trees.estimators_[:, 0]))
+
+
+def _learnt(share: float, trees: tuple[Tree, ...]) -> Worth:
+    """Return trees over the `share` of questions that rules lose; nothing is bounded yet."""
     return Worth(
         numbers=NAMES,
         start=round(math.log(share / (1 - share)), 5),
-        trees=tuple(_tree(found.tree_) for found in trees.estimators_[:, 0]),
+        trees=trees,
         bound=Bound(worth=0, lost=LOST, risk=RISK, questions=0, by_rule=0),
         differs=(),
     )

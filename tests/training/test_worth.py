@@ -1,6 +1,7 @@
 """Tests of what is learnt about the worth of questions."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,13 @@ def test_the_bound_holds_for_questions_that_nobody_saw() -> None:
 def test_where_too_few_are_asked_to_tell_rules_plan_nothing() -> None:
     bound = bounded(fit(compared(600)), compared(20, seed=1), lost=0.02, risk=0.1).bound
     assert (bound.worth, bound.by_rule) == (0.0, 0.0)
+
+
+def test_a_model_that_is_never_better_is_worth_the_same_for_every_question() -> None:
+    rows = [replace(one, by_rule=True) for one in compared(300)]
+    scorer = Scorer(bounded(fit(rows), rows, lost=0.02, risk=0.1))
+    (worth,) = {scorer.of_numbers(one.numbers) for one in rows}
+    assert worth == pytest.approx(0.5 / 301, abs=1e-6)
 
 
 def by_rule(text: str) -> Plan:
