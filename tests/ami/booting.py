@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from tests.ami.programs import AMI
@@ -110,6 +111,11 @@ class Machine:
     def units(self) -> str:
         """The units' states, for a failure's message."""
         return self._podman("exec", "machine", "systemctl", "--no-pager", "--all", "list-units", "peakplan*").stdout
+
+    def boots(self) -> None:
+        """Wait until systemd has nothing left to start: what is inactive then was not started at all."""
+        state = partial(self._podman, "exec", "machine", "systemctl", "is-system-running")
+        eventually(lambda: state().stdout.strip() in {"running", "degraded"}, "the machine does not come up")
 
     def state(self, unit: str) -> str:
         """What systemd says of a unit: active, inactive ..."""

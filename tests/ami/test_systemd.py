@@ -61,6 +61,7 @@ def test_an_image_that_nobody_told_who_it_is_starts_nothing(disk: Path) -> None:
     nobody = machine(disk, "#!/bin/bash\ntrue\n")
     nobody.target("")
     with nobody.running():
+        nobody.boots()
         started = [nobody.state(f"peakplan{part}") for part in (".service", "-ready.service", "-drain.service")]
     assert started == ["inactive"] * 3
     assert nobody.asked() == []
