@@ -34,6 +34,8 @@ COOL_DOWN_SECONDS = 5.0  # an endpoint that failed is asked last for so long
 _FIRST_PAUSE_SECONDS = 0.02
 _LEAST_DEADLINE_MS, _MOST_DEADLINE_MS = 10, 2000  # of the service
 _MAX_ANSWER_BYTES = 1 << 20
+MESSAGES = 8  # of the history, the newest, that the service reads; and as many of each one's last characters
+MESSAGE_CHARACTERS = 512
 
 
 class CallOptions(TypedDict, total=False):
@@ -84,7 +86,8 @@ class _Base:
         if not _LEAST_DEADLINE_MS <= deadline_ms <= _MOST_DEADLINE_MS:
             raise ValueError(f"deadline_ms must be from {_LEAST_DEADLINE_MS} to {_MOST_DEADLINE_MS}, not {deadline_ms}")
         headers = self._headers | trace_headers(options.get("traceparent"), options.get("tracestate"))
-        body = {"query": query, "deadline_ms": deadline_ms} | ({"history": list(history)} if history else {})
+        newest = [message[-MESSAGE_CHARACTERS:] for message in history[-MESSAGES:]]
+        body = {"query": query, "deadline_ms": deadline_ms} | ({"history": newest} if newest else {})
         return _Call(self._ask_last_until, body, headers, options.get("timeout", self._timeout)).steps()
 
 
@@ -155,7 +158,10 @@ class Client(_Base):
         self._http = httpx.Client(transport=transport)
 
     def plan(self, query: str, history: Sequence[str] = (), **options: Unpack[CallOptions]) -> Answer:
-        """Return the plan of the newest utterance after `history`, newest last. Raises PlannerError."""
+        """Return the plan of the newest utterance after `history`, newest last, of which the newest 8 messages count.
+
+        Raises PlannerError.
+        """
         steps, outcome = self._steps(query, history, options), None
         while True:
             try:
@@ -210,7 +216,10 @@ class AsyncClient(_Base):
         self._http = httpx.AsyncClient(transport=transport)
 
     async def plan(self, query: str, history: Sequence[str] = (), **options: Unpack[CallOptions]) -> Answer:
-        """Return the plan of the newest utterance after `history`, newest last. Raises PlannerError."""
+        """Return the plan of the newest utterance after `history`, newest last, of which the newest 8 messages count.
+
+        Raises PlannerError.
+        """
         steps, outcome = self._steps(query, history, options), None
         while True:
             try:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, field_validator
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator
 
 from service.engines.protocol import DegradedReason, GenerationResult, TraceStep
 from service.planner.plan import Plan
@@ -13,8 +13,6 @@ from service.settings.choices import DEADLINE_MS
 
 MAX_TEXT_CHARACTERS = 512
 MAX_HISTORY = 8
-
-Utterance = Annotated[str, StringConstraints(max_length=MAX_TEXT_CHARACTERS)]
 
 
 # One visible character, for readers of the schema; what `clean` leaves decides.
@@ -44,12 +42,12 @@ class PlanRequest(BaseModel):
         description="The newest thing the shopper wrote.",
         json_schema_extra={"pattern": _VISIBLE},
     )
-    history: list[Utterance] = Field(
+    history: list[str] = Field(
         default_factory=list,
-        max_length=MAX_HISTORY,
         description=(
-            f"What they wrote before, newest last: at most {MAX_HISTORY} utterances, of which the newest "
-            f"{MAX_HISTORY_WORDS} words are read. The plan is that of the whole conversation."
+            f"What they wrote before, newest last. A conversation may go on: the newest {MAX_HISTORY} messages count, "
+            f"of each its last {MAX_TEXT_CHARACTERS} characters, and of all the newest {MAX_HISTORY_WORDS} words. The "
+            "plan is that of the whole conversation."
         ),
     )
     deadline_ms: int = Field(default=DEADLINE_MS, ge=10, le=2000, description="The plan is answered within this time.")
@@ -63,6 +61,12 @@ class PlanRequest(BaseModel):
         if not clean(query):
             raise ValueError("must hold at least one visible character")
         return query
+
+    @field_validator("history", mode="after")
+    @classmethod
+    def _newest(cls, history: list[str]) -> list[str]:
+        """Keep what counts: a chat does not end with its ninth message."""
+        return [message[-MAX_TEXT_CHARACTERS:] for message in history[-MAX_HISTORY:]]
 
     @field_validator("deadline_ms", mode="before")
     @classmethod

@@ -17,7 +17,7 @@ from service.planner.question import Question
 logger = logging.getLogger(__name__)
 
 _PROBE = Question.parse("red shoes")
-_PROBE_SECONDS = 2.0
+_PROBE_SECONDS = 2.0  # a plan that takes longer is none
 _PATIENCE_SECONDS = 0.06  # a health check is answered within 0.1 s
 _WANTED_SECONDS = 60.0  # after a health check
 _SLOW_QUANTILE = 0.9
@@ -39,17 +39,23 @@ class Readiness:
         self._min_replicas = min_replicas
         self._proving: asyncio.Task[str | None] | None = None
         self._asked = -math.inf
+        self._last_failure: str | None = (
+            "no plan has been made since the start"  # of the last probe; None where it succeeded
+        )
 
     async def why_not(self) -> str | None:
-        """Return None when a model would make a plan now; at most one probe runs at a time."""
+        """Return None when a model would make a plan now; at most one probe runs at a time.
+
+        A probe that takes longer than a health check may wait does not speak against the service, which has busy
+        neighbours or a slow machine: the probe before it counts until this one has ended.
+        """
         self._asked = time.monotonic()
         if (reason := self._known_reason()) or self._age() < self._fresh_seconds:
             return reason
         proving = self._prove()
         await asyncio.wait({proving}, timeout=_PATIENCE_SECONDS)
         if not proving.done():
-            slow = f"a trial plan takes more than {_PATIENCE_SECONDS * 1000:.0f} ms, and the last plan is some time ago"
-            return self._known_reason() or (None if self._age() < _PROBE_SECONDS + self._fresh_seconds else slow)
+            return self._known_reason() or self._last_failure
         return proving.result() or self._known_reason()
 
     async def watch(self) -> None:
@@ -66,6 +72,10 @@ class Readiness:
         return self._proving
 
     async def _try(self) -> str | None:
+        self._last_failure = await self._why_no_plan()
+        return self._last_failure
+
+    async def _why_no_plan(self) -> str | None:
         try:
             await self._planner.plan_with_model(self._planner.task(_PROBE, time.monotonic() + _PROBE_SECONDS))
         except (EngineError, ValueError) as error:

@@ -46,6 +46,12 @@ async def test_not_ready_while_every_replica_is_down() -> None:
     assert response.headers["retry-after"] == "1"
 
 
+class Slow(FakeEngine):
+    async def generate(self, request: GenerationRequest) -> GenerationResult:
+        await asyncio.sleep(0.2)
+        return await super().generate(request)
+
+
 class Sluggish(FakeEngine):
     async def generate(self, request: GenerationRequest) -> GenerationResult:
         await asyncio.sleep(0.03)
@@ -127,6 +133,16 @@ async def test_readiness_is_said_within_a_moment_also_where_every_replica_is_bus
         problem = assert_problem(response, 503)
         assert "trial plan" in problem["detail"]
         engine.let_go()
+
+
+async def test_a_slow_proof_after_idle_hours_is_no_reason_to_leave_service() -> None:
+    engine = Slow()
+    async with talking_to(engine, readiness_ttl_seconds=0.001) as client:
+        while (await client.get("/readyz")).status_code == 503:  # its first proof takes longer than a health check
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(2.1)  # the last plan is some time ago, and the neighbours are busy
+        statuses = {(await client.get("/readyz")).status_code for _ in range(5)}
+    assert statuses == {200}
 
 
 async def test_readiness_says_why_replicas_are_down() -> None:

@@ -59,6 +59,17 @@ async def test_history_reaches_the_model_and_the_plan() -> None:
     assert answer["plan"]["facets"] == {"type": ["running shoes"], "color": ["red"]}
 
 
+async def test_a_chat_goes_on_after_its_eighth_message() -> None:
+    engine = FakeEngine(text=" Find Type running shoes Color red Any")
+    async with talking_to(engine) as client:
+        messages = ["boots", "x" * 600 + " for men", *(["hi"] * 6), "running shoes size 10"]
+        response = await client.post("/plan", json={"query": "in red?", "history": messages})
+    assert response.status_code == 200
+    lines = engine.served[0].prompt.splitlines()
+    assert "boots" not in engine.served[0].prompt
+    assert lines[-2:] == [" running shoes size 10", " in red?"]
+
+
 async def test_the_strategy_is_the_configured_one() -> None:
     engine = FakeEngine()
     async with talking_to(engine, strategy="autoregressive") as client:

@@ -107,6 +107,13 @@ def test_a_plan_is_typed_and_may_have_fields_of_tomorrow(ask: Callable[..., Answ
     assert json.loads(request.content) == {"query": "red boots", "history": ["hello"], "deadline_ms": 200}
 
 
+def test_a_long_conversation_is_sent_as_what_of_it_counts(ask: Callable[..., Answer]) -> None:
+    fake = Fake(first=[OK])
+    ask(fake, history=[f"message {number}" for number in range(8)] + ["x" * 600 + "size 9"])
+    sent = json.loads(fake.asked[0].content)["history"]
+    assert sent == [f"message {number}" for number in range(1, 8)] + ["x" * 506 + "size 9"]
+
+
 @pytest.mark.parametrize("failure", [httpx.ConnectError, httpx.ReadTimeout, problem(503), problem(500), problem(429)])
 def test_the_second_endpoint_is_asked_when_the_first_fails(ask: Callable[..., Answer], failure: Any) -> None:
     fake = Fake(first=[failure], second=[OK])
@@ -292,11 +299,17 @@ def swallow(function: Callable[[socket.socket], None], connection: socket.socket
     indirect=["hostile"],
     ids=["drips", "floods", "is no gzip", "is in another encoding"],
 )
-def test_an_answer_that_never_ends_well_costs_one_timeout(hostile: str, why: str, is_async: bool) -> None:
+def test_an_answer_that_never_ends_well_costs_one_timeout(
+    hostile: str, why: str, is_async: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peakplan_client.client._FIRST_PAUSE_SECONDS", 100)  # no second attempt, cut short by the first
+    seconds = 0.2 if why == "too slow" else 20.0
+    options: Any = {"timeout": seconds, "deadline_ms": min(2000, int(500 * seconds))}
+
     def ask() -> Answer:
         if is_async:
-            return asyncio.run(AsyncClient(hostile, timeout=0.2, deadline_ms=100).plan("red boots"))
-        with Client(hostile, timeout=0.2, deadline_ms=100) as client:
+            return asyncio.run(AsyncClient(hostile, **options).plan("red boots"))
+        with Client(hostile, **options) as client:
             return client.plan("red boots")
 
     with pytest.raises(UnavailableError, match=why):
