@@ -46,12 +46,22 @@ def main() -> None:
 
 @main.command()
 @click.option("--host", metavar="ADDRESS", help="Address to listen on; default: HOST, else 127.0.0.1.")
-@click.option("--port", metavar="NUMBER", help="Port to listen on; default: PORT, else 8080; 0 picks a free one.")
+@click.option(
+    "--port",
+    metavar="NUMBER",
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; default: PORT, else 8080; 0 picks a free one.",
+)
 @click.option("--model", metavar="FOLDER", type=click.Path(exists=True, file_okay=False), help="The model to serve.")
 @click.option("--engine", type=click.Choice(["torch", "neuron", "triton", "openai"]), help="What runs the model.")
 @click.option("--strategy", type=click.Choice(["medusa", "draft", "autoregressive"]), help="Decoding strategy.")
-@click.option("--replicas", metavar="NUMBER", help="Copies of the model; 0 starts as many as the cores can run.")
-def serve(**options: str | None) -> None:
+@click.option(
+    "--replicas",
+    metavar="NUMBER",
+    type=click.IntRange(min=0),
+    help="Copies of the model; 0 starts as many as the cores can run.",
+)
+def serve(**options: str | int | None) -> None:
     """Serve POST /plan and the web page until SIGTERM.
 
     \b
@@ -61,10 +71,12 @@ def serve(**options: str | None) -> None:
 
     An option here overrides its environment variable (PEAKPLAN_HOST, PEAKPLAN_MODEL_DIR, ...).
     """
-    engine = options["engine"] or os.environ.get("PEAKPLAN_ENGINE", "torch")
+    engine = str(options["engine"] or os.environ.get("PEAKPLAN_ENGINE", "torch"))
     need("service", *(extra for extra in ("torch", "triton") if extra == engine))
     names = {"model": "MODEL_DIR"}
-    given = {f"PEAKPLAN_{names.get(key, key.upper())}": value for key, value in options.items() if value is not None}
+    given = {
+        f"PEAKPLAN_{names.get(key, key.upper())}": str(value) for key, value in options.items() if value is not None
+    }
     become("service", variables=given)
 
 

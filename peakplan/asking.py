@@ -3,6 +3,7 @@
 import json
 import os
 import urllib.error
+import urllib.parse
 import urllib.request
 from typing import Any
 
@@ -37,6 +38,8 @@ def _over_http(url: str, path: str, body: dict[str, Any]) -> tuple[int, bytes]:
     headers = {"content-type": "application/json"}
     if key := os.environ.get("PEAKPLAN_API_KEY"):
         headers["authorization"] = f"Bearer {key}"
+    if urllib.parse.urlsplit(url).scheme not in ("http", "https"):
+        raise click.ClickException(f"--url {url!r} is no address of a service: write it as http://HOST:PORT")
     request = urllib.request.Request(url.rstrip("/") + path, json.dumps(body).encode(), headers)
     try:
         with urllib.request.urlopen(request, timeout=_SECONDS) as response:

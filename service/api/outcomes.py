@@ -6,6 +6,8 @@ plan's words are the shopper's; its line has them, and the values made of them, 
 `PEAKPLAN_OUTCOMES_TEXT`, and else only keys of the vocabulary.
 """
 
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from typing import Annotated, Literal, Self
 
 from fastapi import APIRouter
@@ -14,9 +16,11 @@ from pydantic.config import JsonDict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from service.api.models import FieldProblem
 from service.api.outcome_log import MOST_OUTCOMES
 from service.api.problems import problem_response
 from service.api.services import Use, problems
+from service.planner.vocabulary import Vocabulary
 
 OUTCOMES_PATH = "/outcomes"
 _RETRY_AFTER = {"Retry-After": "1"}
@@ -71,6 +75,26 @@ class Outcome(BaseModel):
         return self
 
 
+def _unknown_names(product: Product | None, vocabulary: Vocabulary) -> list[FieldProblem]:
+    """Return what of a product is in other terms than the vocabulary's: rows with it would be learnt from wrongly."""
+    if product is None:
+        return []
+    named: list[tuple[str, str, str, Mapping[str, object]]] = []
+    if product.vertical is not None:
+        named.append(("product.vertical", product.vertical, "vertical", vocabulary.verticals))
+    named += [(f"product.facets.{name}", name, "facet", vocabulary.facets) for name in product.facets]
+    return [
+        FieldProblem(field=field, detail=f"{field}: {name!r} is no {kind} of GET /vocabulary{_nearest(name, known)}.")
+        for field, name, kind, known in named
+        if name not in known
+    ]
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f", but {near[0]!r} is" if near else ""
+
+
 router = APIRouter()
 
 
@@ -89,6 +113,8 @@ async def outcomes(body: Outcome, request: Request, use: Use) -> Response:
     if not use.request_ids.is_of_late(body.request_id):
         detail = "This request_id is of no plan that was served here lately."
         return problem_response(request_id, 404, detail)
+    if wrong := _unknown_names(body.product, use.planner.vocabulary):
+        return problem_response(request_id, 422, " ".join(problem.detail for problem in wrong), wrong)
     caller = getattr(request.state, "caller", "")
     if not use.outcomes.has_room(body.request_id, caller):
         return problem_response(request_id, 409, f"This plan has its {MOST_OUTCOMES} outcomes already.")

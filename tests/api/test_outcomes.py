@@ -197,3 +197,14 @@ def test_ids_are_known_again_for_a_day_by_whoever_has_the_key() -> None:
     now += 1
     assert not ours.is_of_late(made)
     assert len({ours.new() for _ in range(1000)}) == 1000
+
+
+async def test_a_product_in_other_terms_than_the_vocabulary_is_refused_by_name(tmp_path: Path) -> None:
+    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path)) as client:
+        planned = (await client.post("/plan", json={"query": "nike running shoes"})).json()
+        product = {"id": "B07", "vertical": "sporting", "facets": {"brands": ["Nike"], "type": ["shoes"]}}
+        report = {"request_id": planned["request_id"], "outcome": "click", "product": product}
+        problem = assert_problem(await client.post("/outcomes", json=report), 422)
+    assert [error["field"] for error in problem["errors"]] == ["product.vertical", "product.facets.brands"]
+    assert "'brands' is no facet of GET /vocabulary, but 'brand' is." in problem["detail"]
+    assert not [line for line in lines(tmp_path) if line["record"] == "outcome"]

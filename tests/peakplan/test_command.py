@@ -75,6 +75,21 @@ def test_a_trace_shows_both_decodings_forward_by_forward(server: ServerProcess) 
     assert "forwards" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["serve", "--port", "99999"], "Invalid value for '--port': 99999 is not in the range 0<=x<=65535"),
+        (["serve", "--replicas", "-1"], "Invalid value for '--replicas': -1 is not in the range x>=0"),
+        (["plan", "boots", "--url", "localhost:18500"], "is no address of a service: write it as http://HOST:PORT"),
+        (["plan", "boots", "--url", "file:///etc/passwd"], "is no address of a service"),
+    ],
+)
+def test_an_option_that_cannot_be_is_blamed_by_its_own_name(words: list[str], said: str) -> None:
+    done = CliRunner().invoke(main, words)
+    assert done.exit_code != 0
+    assert said in done.output
+
+
 def test_a_question_that_is_refused_says_why(server: ServerProcess) -> None:
     done = peakplan("plan", " ", "--url", server.url)
     assert done.returncode == 1
