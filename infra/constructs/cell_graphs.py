@@ -12,6 +12,7 @@ from infra.fleet.alarms import (
     ANSWERS,
     BAD_ONES,
     BY_MODEL,
+    CHECKS,
     FAST,
     NOT_BY_MODEL,
     PAST_CAPACITY,
@@ -55,6 +56,9 @@ def cell_graphs(settings: FleetSettings, names: CellNames) -> list[Graph]:
     for label, part in (("degraded %", "Degraded"), ("shed %", "Shed"), ("cache hits %", "CacheHits")):
         readings = {"part": Reading(part), "all": Reading("Requests")}
         traffic.curve(label, percent("part", "all", 1), readings, cell, right=True)
+    for label, part in (("choices that differ %", "differing"), ("differ as expected %", "expected")):
+        readings = {name: CHECKS[name] for name in (part, "checks")}
+        traffic.curve(label, percent(part, "checks", 1), readings, cell, right=True)
     return [goal, latency, traffic, *_machine_graphs(settings, names, graph)]
 
 

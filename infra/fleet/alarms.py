@@ -35,6 +35,9 @@ DEPLOY_RESTARTS = 3
 LAUNCH_GRACE_SECONDS = 600
 # A deploy holds a page back for this long after its own alarm changed: one evaluation.
 SUPPRESSION_SECONDS = 60
+# Plans by rule that were spot-checked and differ from the model's: points of percent above what the scorer expects. Of
+# FEWEST_CHECKS with a tenth expected, chance alone moves the share by 3 points, so that 10 in two hours are no chance.
+FEWEST_CHECKS, DIFFERING_POINTS = 100, 10.0
 # Forwards fail occasionally; one in a thousand is significant.
 RUNTIME_ERROR_PERCENT, RUNTIME_ERRORS = 0.1, 5
 
@@ -48,6 +51,11 @@ BY_RULE = {"degraded": Reading("Degraded", none_is_zero=False), "shed": Reading(
 WORK = {
     "offered": Reading("OfferedWork", none_is_zero=False),
     "replica_seconds": Reading("ReplicaSeconds", none_is_zero=False),
+}
+CHECKS = {
+    "checks": Reading("SpotChecks"),
+    "differing": Reading("SpotChecksDiffering"),
+    "expected": Reading("SpotChecksExpected"),
 }
 ALL, BAD_ONES, NOT_BY_MODEL = "(good + late + refused)", "(late + refused)", "(degraded + shed + refused)"
 
@@ -79,7 +87,7 @@ def cell_alarms(settings: FleetSettings) -> tuple[Alarm, ...]:
     alarms: list[Alarm] = [
         alarm for slo in SLOS for burn in (FAST, SLOW) for alarm in _burn_alarms(settings, slo, burn)
     ]
-    alarms += [*_capacity(settings), *_degraded()]
+    alarms += [*_capacity(settings), *_degraded(), _rules_differ()]
     if any(group.engine == "neuron" for group in settings.groups):
         alarms += _neuron()
     alarms += _deploys(settings)
@@ -209,6 +217,19 @@ def _degraded() -> Iterator[Alarm]:
             severity=severity,
             runbook="degraded-share",
         )
+
+
+def _rules_differ() -> MetricAlarm:
+    return MetricAlarm(
+        key="rules-differ",
+        meaning="Plans that rules make by choice differ from the model's far more often than its scorer expects.",
+        readings=CHECKS,
+        expression=percent("(differing - expected)", "checks", FEWEST_CHECKS),
+        line=DIFFERING_POINTS,
+        unit="points of % more than expected",
+        evaluation=(3600, 2, 3),
+        severity=Severity.TICKET,
+    )
 
 
 def _neuron() -> Iterator[Alarm]:

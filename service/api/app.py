@@ -42,6 +42,7 @@ from service.planner.prompt import warm_up_requests
 from service.planner.question import Question
 from service.planner.reading.conversation import Conversation
 from service.planner.redis_plan_cache import RedisPlanCache
+from service.planner.spot_checks import SpotCheckCounts, SpotChecks
 from service.planner.vocabulary import Vocabulary, VocabularyError
 from service.planner.worth.routing import Router
 from service.planner.worth.scorer import Scorer, WorthError
@@ -103,11 +104,13 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
     shared = _shared_memory(settings.cache)
     memory = PlanCache(settings.cache.entries, settings.cache.seconds)
     router = Router(settings.routing, settings_scorer(settings), lambda: pool.idle)
-    caching = CachingPlanner(planner, lambda: pool.version, memory, shared, pool.refusal, router)
+    on_spare = Planner(pool.spare, vocabulary, settings.strategy)
+    checks = SpotChecks(on_spare, settings.spot_check_share, lambda: not drain.draining)
+    caching = CachingPlanner(planner, lambda: pool.version, memory, shared, pool.refusal, router, checks)
     emf = EmfCollector(
         {"Fleet": settings.fleet, "Cell": settings.cell, "Group": settings.group, "Release": settings.release}
     )
-    metrics = Metrics(lambda: _reading(pool, caching), settings.slo_ms, emf if settings.fleet else None)
+    metrics = Metrics(lambda: _reading(pool, caching, checks.counts), settings.slo_ms, emf if settings.fleet else None)
     tracer = make_tracer(settings.otlp_endpoint)
     return Services(
         pool=pool,
@@ -163,7 +166,7 @@ def _shared_memory(cache: CacheSettings) -> RedisPlanCache | None:
     )
 
 
-def _reading(pool: ReplicaPool, planner: CachingPlanner) -> Reading:
+def _reading(pool: ReplicaPool, planner: CachingPlanner, checks: SpotCheckCounts) -> Reading:
     counts, cache = pool.counts, planner.counts
     refused = sum(counts[f"refused_{reason}"] for reason in get_args(DegradedReason))
     return Reading(
@@ -172,6 +175,9 @@ def _reading(pool: ReplicaPool, planner: CachingPlanner) -> Reading:
             "ReplicaRestarts": counts["restarts"],
             "CacheHits": cache["hits"] + cache["shared_hits"] + cache["joined"],
             "CacheMisses": cache["misses"],
+            "SpotChecks": checks.checked,
+            "SpotChecksDiffering": checks.differing,
+            "SpotChecksExpected": checks.expected,
         },
         asked=counts["admitted"] - counts["retried"] + refused,
         service_seconds=pool.expected_seconds,

@@ -3,12 +3,15 @@
 import asyncio
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from service.gateway.admission import Admission
 from service.gateway.request_queue import CapacityError, QueuedRequest
 from service.gateway.slot import Slot
+
+T = TypeVar("T")
 
 _SLOW = 2  # times what all replicas take; another idle one is preferred
 
@@ -28,6 +31,7 @@ class Dispatcher:
         self._slots = slots
         self._admission = admission
         self._idle: list[Slot] = []  # longest idle first
+        self._lent: dict[Slot, asyncio.Task[Any]] = {}  # idle but for work that nobody waits for
         self._closing = False
 
     @property
@@ -43,15 +47,28 @@ class Dispatcher:
         The caller must `release` it. Raises CapacityError as soon as the deadline is known to be missed.
         """
         waiter = _Waiter(_endless(deadline), length, worth, turn=asyncio.get_running_loop().create_future())
-        idle = self._find_idle(avoid)
+        idle = self._find_idle(avoid) or self._find_lent()
         self._refuse(self._admission.ask(waiter, idle=idle is not None, replicas=self.usable_count))
         if waiter.refusal is not None:
             raise waiter.refusal
-        if idle is not None:
+        if idle is None:
+            return await self._turn(waiter)
+        idle.take(waiter)
+        if idle in self._idle:
             self._idle.remove(idle)
-            idle.take(waiter)
-            return idle
-        return await self._turn(waiter)
+        else:
+            await self._take_back(idle, waiter.deadline)
+        return idle
+
+    def lend(self, start: Callable[[Slot], asyncio.Task[T]]) -> asyncio.Task[T] | None:
+        """Start work that nobody waits for on an idle replica, until somebody needs it; None where none is idle."""
+        slot = None if self._closing or self._admission.waiting else self._find_idle(None)
+        if slot is None:
+            return None
+        self._idle.remove(slot)
+        task = self._lent[slot] = start(slot)
+        task.add_done_callback(lambda _: self._returned(slot))
+        return task
 
     def refusal(self, deadline: float | None, length: int, worth: float) -> CapacityError | None:
         """Return why a request would certainly get no replica now, else None; counted as its refusal."""
@@ -65,7 +82,7 @@ class Dispatcher:
 
     def offer(self, slot: Slot) -> None:
         """Give a free replica to the next waiter."""
-        if self._closing or not slot.usable or slot.busy or slot in self._idle:
+        if self._closing or not slot.usable or slot.busy or slot in self._idle or slot in self._lent:
             return
         while (request := self._admission.next()) is not None:
             assert isinstance(request, _Waiter)
@@ -84,6 +101,24 @@ class Dispatcher:
         """Assign nothing more, and refuse every waiter."""
         self._closing = True
         self._refuse(self._admission.drop_all("the service is shutting down"))
+
+    async def _take_back(self, slot: Slot, deadline: float) -> None:
+        """Return once the work on a lent replica has ended. Raises CapacityError where it does not by the deadline."""
+        task = self._lent[slot]
+        task.cancel()
+        try:
+            await asyncio.wait({task}, timeout=None if deadline == math.inf else max(deadline - time.monotonic(), 0.0))
+            if not task.done():
+                raise CapacityError("the replica did not come free in time", "engine")
+        except BaseException:  # this request leaves, and the replica stays lent until it is free
+            self.release(slot)
+            raise
+
+    def _returned(self, slot: Slot) -> None:
+        task = self._lent.pop(slot)
+        if not task.cancelled():
+            task.exception()  # who started the work may have left
+        self.offer(slot)
 
     async def _turn(self, waiter: _Waiter) -> Slot:
         self._watch(waiter)
@@ -119,6 +154,10 @@ class Dispatcher:
         """Return the longest idle replica that is not markedly slow, else any idle one."""
         self._idle = [slot for slot in self._idle if slot.usable]
         return min(self._idle, key=lambda slot: (slot is avoid, slot.slowness.mean > _SLOW), default=None)
+
+    def _find_lent(self) -> Slot | None:
+        """Return a replica that nobody waits for."""
+        return next((slot for slot in self._lent if slot.usable and not slot.busy), None)
 
 
 def _endless(deadline: float | None) -> float:

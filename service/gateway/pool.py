@@ -24,6 +24,7 @@ from service.gateway.admission import Admission
 from service.gateway.dispatcher import Dispatcher
 from service.gateway.request_queue import CapacityError
 from service.gateway.slot import GenerationTask, Slot
+from service.gateway.spare import SpareReplicas
 from service.settings.choices import ADMISSION_QUANTILE, HANG_SECONDS, Order
 
 __all__ = ["CapacityError", "ReplicaPool"]
@@ -68,6 +69,7 @@ class ReplicaPool:
         self._keepers: dict[Slot, asyncio.Task[None]] = {}
         self._reloading = asyncio.Lock()
         self._counts: Counter[str] = Counter()
+        self.spare = SpareReplicas(self._dispatcher, lambda: self.model_id, self._track)
 
     @property
     def model_id(self) -> str:

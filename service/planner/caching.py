@@ -16,6 +16,7 @@ from service.planner.plan_cache import CachedPlanText, PlanCache, SharedPlanCach
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import Planned, Planner
 from service.planner.prompt import PlanTask
+from service.planner.spot_checks import SpotChecks
 from service.planner.vocabulary import Vocabulary
 from service.planner.worth.routing import Router
 from service.settings.choices import Strategy
@@ -34,11 +35,13 @@ class CachingPlanner:
         shared: SharedPlanCache | None = None,
         refusal: Callable[[float | None, int, float], EngineError | None] = lambda _, __, ___: None,
         router: Router | None = None,
+        spot_checks: SpotChecks | None = None,
     ) -> None:
         """Combine planner and caches; `version` returns the current model's, and others' cached plans are ignored.
 
         `refusal` returns why no replica would take a prompt of so many characters and of this worth with this deadline
-        now, if that is certain. `router` says what questions are worth, and which are for rules.
+        now, if that is certain. `router` says what questions are worth, and which are for rules; `spot_checks` looks
+        whether it is right.
         """
         self._planner = planner
         self._version = version
@@ -46,6 +49,7 @@ class CachingPlanner:
         self._shared = shared
         self._refusal = refusal
         self._router = router or Router()
+        self._spot_checks = spot_checks
         self._flights: SingleFlight[Planned] = SingleFlight()
         self.counts: Counter[str] = Counter()  # counts of hits, shared_hits, joined and misses
 
@@ -71,13 +75,19 @@ class CachingPlanner:
         if (remembered := self._memory.get(key)) is not None:
             return self._given(key, remembered, task, "hits")
         if self._router.is_for_rules(task):
-            self.counts["misses"] += 1
-            return self._planner.plan_by_choice(task)
+            return self._by_choice(task)
         if self._shared is not None or self._flights.has(key):
             return None
         if (refusal := self._refusal(task.deadline, len(task.prompt), self._router.weigh(task))) is None:
             return None
         return self._by_rule(task, refusal)
+
+    def _by_choice(self, task: PlanTask) -> Planned:
+        planned = self._planner.plan_by_choice(task)
+        self.counts["misses"] += 1
+        if self._spot_checks is not None:
+            self._spot_checks.offer(task, planned.plan, self._router.expects_to_differ(task))
+        return planned
 
     async def plan(self, task: PlanTask) -> Planned:
         """Return the best plan available before the deadline. Never fails."""

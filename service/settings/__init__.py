@@ -69,6 +69,13 @@ class Settings(BaseSettings):
         description="who is planned by rule: off: whoever finds no replica in time; overload: of those, whoever loses "
         "least by it; always: also whoever is within the bound of the model's worth.json",
     )
+    spot_check_share: float = Field(
+        default=0.02,
+        ge=0,
+        le=1,
+        description="share of the questions that rules planned by choice that an idle replica plans too, to count how "
+        "often the plans differ",
+    )
     strategy: Strategy = Field(default="medusa", description="how to decode; the plans are identical")
     draft_model_dir: Path | None = Field(
         default=None, description="a smaller draft model for the strategy draft, instead of the model's first layers"

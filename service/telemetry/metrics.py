@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -30,7 +30,7 @@ _ALWAYS = ("Requests", "Degraded", "Shed", "SloGood", "SloBad", "OfferedWork", "
 class Outcome:
     """One request that got a plan. Times in milliseconds; the model's is None where no model took part."""
 
-    source: str  # model, cache or fallback
+    source: str  # model, cache, rules or fallback
     milliseconds: float
     degraded: bool
     queue_milliseconds: float | None = None
@@ -47,7 +47,7 @@ class Reading:
     `asked` counts requests that needed the model, refused ones too; one takes a replica `service_seconds` on average.
     """
 
-    totals: Mapping[str, int] = field(default_factory=dict)
+    totals: Mapping[str, float] = field(default_factory=dict)
     asked: int = 0
     service_seconds: float = 0.0
     outstanding: int = 0
@@ -69,7 +69,7 @@ class Metrics:
         self._slo = slo_milliseconds
         self._emf = emf
         self._prometheus = PrometheusMeters()
-        self._seen: Counter[str] = Counter()
+        self._seen: defaultdict[str, float] = defaultdict(float)
         self._turned_away = 0  # requests for which not even rules had time: they wanted a plan all the same
         self._clock = clock
         self._reported = clock()

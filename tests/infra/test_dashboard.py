@@ -62,7 +62,7 @@ def test_two_rows_a_cell_with_everything_on_call_asks_for(board: dict[str, Any])
             "good %", "burn", "burn, by the model", "p50", "p90", "p99", "requests", "degraded %", "shed %",
             "cache hits %", "offered", "outstanding", "tokens a step", "in service", "wanted", "warm", "busy %",
             "hardware", "runtime", "$ inf2", "capacity", "deadline", "too_long", "engine", "fault",
-            "queue p99", "replicas", "restarts",
+            "choices that differ %", "differ as expected %", "queue p99", "replicas", "restarts",
         }  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 This is the only module here that knows how rules read; training and serving compute the numbers with it alike.
 """
 
-from collections.abc import Collection
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from service.planner.plan_text import PlanDraft
@@ -20,6 +20,11 @@ _ASKING_WORDS = frozenset(
 _SHOPPER = frozenset("i i'm im i've i'd me my mine we our us".split())
 _SERVICE = frozenset("you your u order delivery refund return account card pay payment parcel package sent".split())
 _TURNS = frozenset("instead actually but only just also same those that it them one ones other another".split())
+_KINDS = (SKIPPED, lists.JOINS, lists.COMPARING, lists.GOVERNORS, lists.NEGATIONS, lists.TALK, _ASKING_WORDS)
+_PATTERNS = (
+    lists.WISH, lists.ASKING, lists.ADVICE, lists.COMPARISON, lists.OUT_OF_SCOPE, lists.SUPPORT_WORDS, lists.FOLLOW_UP,
+)  # fmt: skip
+_INTENTS = (DEFAULT_INTENT, "compare_products", "advise", "ask_product", "small_talk", "out_of_scope")
 
 NAMES = (
     "words", "characters", "history", "history_words", "is_said", "is_foreign", "asks", "commas", "digits", "spans",
@@ -60,67 +65,83 @@ class Reading:
 
 def numbers(reading: Reading) -> tuple[int, ...]:
     """Return the numbers, in the order of `NAMES`."""
-    draft, said, own = reading.draft, reading.conversation.phrases[-1], reading.own
-    text = reading.question.text.lower()
-    facets = [words().facets.get(word) for word in own]
-    spans = draft.spans
     return (
-        len(own),
-        len(text),
-        len(reading.question.utterances) - 1,
-        len(reading.question.words) - len(own),
-        int(draft.mode == "conversational"),
-        int(draft.foreign),
-        int(text.endswith("?")),
-        text.count(","),
-        sum(any(c.isdigit() for c in word) for word in own),
-        len(spans),
-        sum(span.facet in NAMING_FACETS for span in spans),
-        sum(span.facet == "type" for span in spans),
-        sum(span.facet == "feature" for span in spans),
-        max((len(span.indices) for span in spans), default=0),
-        sum(reading.question.words[span.first].utterance < len(reading.question.utterances) - 1 for span in spans),
-        len({span.part for span in spans if span.part}),
-        sum(span.refused for span in spans),
-        len(reading.conversation.refusals),
-        int(draft.vertical is not None),
-        len(said.prices),
-        int(said.sort != "relevance"),
-        len(said.offers),
-        len(said.lifted),
-        len(reading.unclaimed),
-        round(100 * len(reading.unclaimed) / max(len(own), 1)),
-        sum(not is_known(word) for word in own),
-        sum(facet is not None for facet in facets),
-        facets.count("type"),
-        facets.count("brand"),
-        int(facets[-1:] == ["type"]),
-        sum(word in SKIPPED for word in own),
-        _count(own, lists.JOINS),
-        _count(own, lists.COMPARING),
-        _count(own, lists.GOVERNORS),
-        _count(own, lists.NEGATIONS),
-        _count(own, lists.TALK),
-        _count(own, _ASKING_WORDS),
-        int(own[:1] != [] and own[0] in _ASKING_WORDS),
-        _count(own, _SHOPPER),
-        _count(own, _SERVICE),
-        _count(own, _TURNS),
-        int(bool(lists.WISH.search(text))),
-        int(bool(lists.ASKING.search(text))),
-        int(bool(lists.ADVICE.search(text))),
-        int(bool(lists.COMPARISON.search(text))),
-        int(bool(lists.OUT_OF_SCOPE.search(text))),
-        int(bool(lists.SUPPORT_WORDS.search(text))),
-        int(bool(lists.FOLLOW_UP.search(text))),
-        int(draft.intent == DEFAULT_INTENT),
-        int(draft.intent == "compare_products"),
-        int(draft.intent == "advise"),
-        int(draft.intent == "ask_product"),
-        int(draft.intent == "small_talk"),
-        int(draft.intent == "out_of_scope"),
+        *_shape(reading),
+        *_spans(reading),
+        *_read(reading),
+        *_words(reading.own),
+        *_listed(reading.own),
+        *_patterns(reading.question.text.lower()),
+        *_intents(reading.draft.intent),
     )
 
 
-def _count(own: Collection[str], listed: Collection[str]) -> int:
-    return sum(word in listed for word in own)
+def _shape(reading: Reading) -> Iterator[int]:
+    """Yield how long the question is, and what it looks like."""
+    question, own, text = reading.question, reading.own, reading.question.text.lower()
+    yield len(own)
+    yield len(text)
+    yield len(question.utterances) - 1
+    yield len(question.words) - len(own)
+    yield int(reading.draft.mode == "conversational")
+    yield int(reading.draft.foreign)
+    yield int(text.endswith("?"))
+    yield text.count(",")
+    yield sum(any(c.isdigit() for c in word) for word in own)
+
+
+def _spans(reading: Reading) -> Iterator[int]:
+    """Yield what the draft's spans are."""
+    spans, words = reading.draft.spans, reading.question.words
+    newest = len(reading.question.utterances) - 1
+    yield len(spans)
+    yield sum(span.facet in NAMING_FACETS for span in spans)
+    yield sum(span.facet == "type" for span in spans)
+    yield sum(span.facet == "feature" for span in spans)
+    yield max((len(span.indices) for span in spans), default=0)
+    yield sum(words[span.first].utterance < newest for span in spans)
+    yield len({span.part for span in spans if span.part})
+    yield sum(span.refused for span in spans)
+
+
+def _read(reading: Reading) -> Iterator[int]:
+    """Yield what else the rules read, and which words nothing claims."""
+    said = reading.conversation.phrases[-1]
+    yield len(reading.conversation.refusals)
+    yield int(reading.draft.vertical is not None)
+    yield len(said.prices)
+    yield int(said.sort != "relevance")
+    yield len(said.offers)
+    yield len(said.lifted)
+    yield len(reading.unclaimed)
+    yield round(100 * len(reading.unclaimed) / max(len(reading.own), 1))
+
+
+def _words(own: Sequence[str]) -> Iterator[int]:
+    """Yield what the word list knows of the words."""
+    facets = [words().facets.get(word) for word in own]
+    yield sum(not is_known(word) for word in own)
+    yield sum(facet is not None for facet in facets)
+    yield facets.count("type")
+    yield facets.count("brand")
+    yield int(facets[-1:] == ["type"])
+
+
+def _listed(own: Sequence[str]) -> Iterator[int]:
+    """Yield how many of the words are of a kind."""
+    for listed in _KINDS:
+        yield sum(word in listed for word in own)
+    yield int(own[:1] != [] and own[0] in _ASKING_WORDS)
+    for listed in (_SHOPPER, _SERVICE, _TURNS):
+        yield sum(word in listed for word in own)
+
+
+def _patterns(text: str) -> Iterator[int]:
+    """Yield which patterns the question has."""
+    for pattern in _PATTERNS:
+        yield int(bool(pattern.search(text)))
+
+
+def _intents(intent: str) -> Iterator[int]:
+    for known in _INTENTS:
+        yield int(intent == known)

@@ -33,6 +33,10 @@ class Router:
             return 0.0
         return self._weighed(task, self.scorer)
 
+    def expects_to_differ(self, task: PlanTask) -> float:
+        """Return how likely the model's plan of this is to differ from that by rule; 0 where nothing is known."""
+        return 0.0 if self.scorer is None else self.scorer.differs(self._weighed(task, self.scorer))
+
     @staticmethod
     def _weighed(task: PlanTask, scorer: Scorer) -> float:
         if task.worth is None:

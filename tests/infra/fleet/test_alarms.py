@@ -175,6 +175,17 @@ def test_expressions_compute_what_the_alarms_mean() -> None:
     assert _value(alarms["telemetry-silent"], passed=100, good=1) == 0
 
 
+def test_rules_by_choice_that_differ_more_than_expected_are_a_ticket_and_few_checks_say_nothing() -> None:
+    alarm = by_key(fleet())["rules-differ"]
+    assert isinstance(alarm, MetricAlarm)
+    assert alarm.severity is Severity.TICKET
+    assert _value(alarm, checks=400, differing=48, expected=40) < alarm.line
+    assert _value(alarm, checks=400, differing=90, expected=40) > alarm.line
+    assert _value(alarm, checks=400, differing=0, expected=40) < alarm.line
+    assert _value(alarm, checks=99, differing=99, expected=10) == 0
+    assert _value(alarm) == 0
+
+
 def test_a_reading_of_what_nobody_publishes_is_refused() -> None:
     with pytest.raises(MetricNameError, match="no metric 'Sloth'"):
         Reading("Sloth")
