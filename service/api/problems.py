@@ -100,8 +100,10 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
     if error.status_code == 404:
         return problem_response(request_id, 404, "There is nothing here. Plans are made by POST /plan.")
     if error.status_code == 405:
-        allowed = headers.get("Allow", "GET")
-        return problem_response(request_id, 405, f"This address takes {allowed} only.", headers=headers)
+        detail = f"This address takes {headers.get('Allow', 'GET')} only."
+        if request.method == "OPTIONS" and "origin" in request.headers:  # a browser asks for a page of another origin
+            detail += " Web pages may call it whose origins PEAKPLAN_CORS_ORIGINS names."
+        return problem_response(request_id, 405, detail, headers=headers)
     if error.status_code == 400:  # from FastAPI itself: a body that is no UTF-8 or nested too deep
         return problem_response(request_id, 400, "The body is not valid JSON in UTF-8.", headers=headers)
     return problem_response(request_id, error.status_code, str(error.detail), headers=headers)

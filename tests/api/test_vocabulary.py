@@ -132,3 +132,12 @@ async def test_the_page_explains_every_reason_of_a_plan_by_rule() -> None:
         script = (await client.get("/plan.js")).text
     (reasons,) = re.findall(r"const REASONS = \{(.*?)\n\};", script, re.DOTALL)
     assert set(re.findall(r"^  (\w+): ", reasons, re.MULTILINE)) == set(get_args(DegradedReason))
+
+
+async def test_a_page_that_may_not_call_is_told_which_setting_would_let_it() -> None:
+    asking = {"origin": SHOP, "access-control-request-method": "POST"}
+    async with talking_to() as client:
+        refused = assert_problem(await client.options("/plan", headers=asking), 405)
+        assert "PEAKPLAN_CORS_ORIGINS" in refused["detail"]
+        plain = assert_problem(await client.request("OPTIONS", "/plan"), 405)
+    assert "PEAKPLAN_CORS_ORIGINS" not in plain["detail"]
