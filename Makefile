@@ -24,6 +24,8 @@ SECONDS ?= 30
 SIEGE_SECONDS ?= 600
 FUZZ_SECONDS ?= 3600
 MUTANTS ?=
+MUTANTS_OPTIONS ?=
+ORDER ?=
 SIEGE_FIGURE ?= docs/figures/siege.json
 
 FLEET ?= dev
@@ -38,12 +40,12 @@ serve: $(VENV)/service.stamp ## serve the planner on 127.0.0.1:8080 (PORT= and H
 
 # Two runs beside each other, one a core: CDK keeps one Node process from its import on, which did not outlive ten minutes of
 # other tests, so what imports it has a run of its own. What that one says comes at the end.
-TESTS = @said=$$(mktemp); $(BIN)/python -m pytest -m "$(1)" tests/infra tests/ami >"$$said" 2>&1 & fleet=$$!; \
+TESTS = @said=$$(mktemp); $(BIN)/python -m pytest $(ORDER) -m "$(1)" tests/infra tests/ami >"$$said" 2>&1 & fleet=$$!; \
 	trap 'kill $$fleet' INT TERM; failed=0; \
-	$(BIN)/python -m pytest -m "$(1)" --ignore tests/infra --ignore tests/ami || failed=1; \
+	$(BIN)/python -m pytest $(ORDER) -m "$(1)" --ignore tests/infra --ignore tests/ami || failed=1; \
 	wait $$fleet || failed=1; cat "$$said"; rm "$$said"; exit $$failed
 
-test: $(VENV)/test.stamp $(VENV)/cdk.stamp ## the tests that show within minutes whether everything works
+test: $(VENV)/test.stamp $(VENV)/cdk.stamp ## the tests that show within minutes whether everything works; ORDER=--random-order: in any order
 	$(call TESTS,not slow)
 
 test-rest: $(VENV)/test.stamp $(VENV)/cdk.stamp ## what `make test` leaves out: images, Triton, training, faults, every fleet
@@ -208,8 +210,9 @@ load-figures: $(VENV)/training.stamp ## the service under load and faults into d
 fuzz: $(VENV)/test.stamp ## search for FUZZ_SECONDS= (3600) for words that fail or cost most, from tests/fuzz/corpus.jsonl, which keeps what it finds
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
 
-mutants: $(VENV)/test.stamp ## change one operation after another in MUTANTS= (all of tests/mutants/__main__.py's) and list what no test notices
-	$(BIN)/python -m tests.mutants $(MUTANTS)
+mutants: $(VENV)/test.stamp ## change operations at random in MUTANTS= (every area of tests/mutants/areas.py) and list what no test notices, into docs/figures/mutants.json; MUTANTS_OPTIONS="--seed 1 --sample 40"
+	$(BIN)/python -m tests.mutants $(MUTANTS) --output docs/figures/mutants.json $(MUTANTS_OPTIONS)
+	$(BIN)/python -m benchmarks.readme
 
 siege: $(VENV)/test.stamp ## attack a service on loopback for SIEGE_SECONDS= (600) into docs/figures/siege.json; SIEGE_OPTIONS=--shared beside other work
 	$(BIN)/python -m rehearsal.siege --seconds $(SIEGE_SECONDS) --output $(SIEGE_FIGURE) $(SIEGE_OPTIONS)

@@ -1,101 +1,120 @@
-"""`make mutants`: change one operation of a file at a time, run its tests, and list the changes that none notices.
+"""`make mutants`: change one operation of the code at a time, at random, and list the changes that no test notices.
 
-A few lines of our own: mutmut and cosmic-ray run a suite from a copy of the tree for each mutant, and ours needs only
-the tests that mirror a file. What survives either changes nothing, or wants a test.
+A few lines of our own: mutmut and cosmic-ray start Python and PyTorch anew for each mutant. What survives changes
+nothing, which unchanged.jsonl says and why, or it wants a test.
 """
 
 import argparse
-import ast
+import datetime
+import json
+import random
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
-# Files and the tests that judge them.
-JUDGED = {
-    "clients/peakplan_client/client.py": ["tests/clients/test_client.py", "-k", "not real_service"],
-    "clients/peakplan_client/body.py": ["tests/clients/test_client.py", "-k", "unfolded or become"],
-    "clients/peakplan_client/mapping.py": ["tests/clients/test_mapping.py", "tests/clients/test_searching.py"],
-    "clients/peakplan_client/searching.py": ["tests/clients/test_searching.py"],
-    "clients/peakplan_client/engines": ["tests/clients/test_engines.py", "tests/clients/test_sqlite.py"],
-    "service/gateway": ["tests/gateway"],
-    "service/decoding/tree.py": ["tests/decoding/test_tree.py"],
-    "service/decoding/constraint.py": ["tests/decoding/test_constraint.py"],
-    "service/decoding/generation.py": ["tests/decoding/test_generation.py", "tests/decoding/test_batch.py"],
-    "service/decoding/verification.py": ["tests/decoding/test_generation.py", "tests/decoding/test_tree.py"],
-    "infra/fleet/sizing.py": ["tests/infra/fleet/test_scaling.py", "tests/infra/fleet/test_settings.py"],
-    "infra/fleet/scaling.py": ["tests/infra/fleet/test_scaling.py"],
-    "infra/fleet/alarms.py": ["tests/infra/fleet/test_alarms.py"],
-}
-_SECONDS = 300  # a mutant that runs for ever is noticed
-_SWAPS: dict[type[ast.AST], type[ast.AST]] = {
-    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
-    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.And: ast.Or, ast.Or: ast.And,
-    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
-}  # fmt: skip
+from tests.mutants.areas import AREAS, REPOSITORY, Area
+from tests.mutants.operations import Mutant, mutants
+from tests.mutants.warm import Baseline, Workshop
+
+UNCHANGED = Path(__file__).with_name("unchanged.jsonl")
+_BASELINE_SECONDS = 1500
+_LEAST_SECONDS = (
+    30  # a busy machine is slow; a mutant that hangs is noticed after these, or five times what its tests take
+)
+_HYPOTHESIS = ("--hypothesis-seed=0",)  # the same examples for every mutant
 
 
-def mutants(source: str) -> Iterator[tuple[int, str, str]]:
-    """Yield line, what changes, and the whole text with the change."""
-    count = sum(1 for _ in ast.walk(ast.parse(source)))
-    for number in range(count):
-        tree = ast.parse(source)
-        node = next(node for at, node in enumerate(ast.walk(tree)) if at == number)
-        if (told := _change(node)) is not None:
-            yield getattr(node, "lineno", 0), told, ast.unparse(tree)
+def sample(area: str, seed: int, size: int) -> list[Mutant]:
+    """Return mutants of an area drawn at random, each as likely as any other, the same for the same seed and code."""
+    every: list[Mutant] = []
+    for file in AREAS[area].files():
+        every += mutants(file, (REPOSITORY / file).read_text(encoding="utf-8"))
+    return random.Random(f"{seed} {area}").sample(every, min(size, len(every)))
 
 
-def _change(node: ast.AST) -> str | None:
-    """Change a node in place; return what was done, or None where there is nothing to change."""
-    if isinstance(node, ast.Compare) and type(node.ops[0]) in _SWAPS:
-        node.ops[0] = _SWAPS[type(node.ops[0])]()  # type: ignore[call-overload]
-        return f"comparison in {ast.unparse(node)}"
-    if isinstance(node, ast.BinOp | ast.BoolOp) and type(node.op) in _SWAPS:
-        node.op = _SWAPS[type(node.op)]()  # type: ignore[assignment]
-        return f"operation in {ast.unparse(node)}"
-    if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        node.value = node.value + 1
-        return f"number, now {node.value}"
-    if isinstance(node, ast.If):
-        node.test = ast.UnaryOp(ast.Not(), node.test)
-        return f"condition {ast.unparse(node.test)}"
-    if isinstance(node, ast.Return) and node.value is not None and not isinstance(node.value, ast.Constant):
-        node.value = ast.Constant(None)
-        return "return None"
-    return None
+def judging(mutant: Mutant, baseline: Baseline) -> list[str]:
+    """Return the tests that enter what changed: those of the file that mirrors it first, then the quickest."""
+    if mutant.starts:
+        names = baseline.entered.get((mutant.file, mutant.starts), set())
+    else:  # what runs as the module is imported matters to all that use it
+        names = set().union(*(tests for (file, _), tests in baseline.entered.items() if file == mutant.file))
+    mirror = f"/test_{Path(mutant.file).stem}.py::"
+    return sorted(names, key=lambda name: (mirror not in name, baseline.seconds[name]))
 
 
-def survives(path: Path, text: str, tests: list[str]) -> bool:
-    """Tell whether the tests pass with the file changed to `text`; it is put back whatever happens."""
-    before = path.read_bytes()
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
-    try:
-        path.write_text(text, encoding="utf-8")
-        return subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False).returncode == 0
-    except subprocess.TimeoutExpired:
-        return False
-    finally:
-        path.write_bytes(before)
+def survives(mutant: Mutant, workshop: Workshop, area: Area, baseline: Baseline) -> bool:
+    """Tell whether the tests pass with the change: those that enter what changed, or all of the area where none does.
+
+    What hides who enters it (a fixture that tests share, a cache, another process) makes survivors, never the contrary.
+    """
+    judges = judging(mutant, baseline)
+    seconds = sum(baseline.seconds[name] for name in judges or baseline.seconds)
+    with workshop.changed(mutant.file, mutant.source):
+        arguments = [*_HYPOTHESIS, *judges] if judges else _arguments(area)
+        return workshop.passes(["-x", *arguments], _LEAST_SECONDS + 5 * seconds)
+
+
+def _arguments(area: Area) -> list[str]:
+    return [*_HYPOTHESIS, "-m", "not slow", *(["-k", f"not {area.left_out}"] if area.left_out else []), *area.tests]
+
+
+def reasons() -> dict[tuple[str, str, str, str], str]:
+    """Return why the mutants of unchanged.jsonl change nothing."""
+    rows = [json.loads(line) for line in UNCHANGED.read_text(encoding="utf-8").splitlines() if line]
+    return {(row["file"], row["function"], row["before"], row["after"]): row["why"] for row in rows}
+
+
+def judge(name: str, seed: int, size: int) -> dict[str, Any]:
+    """Try a sample of an area's mutants and return how many were noticed, and the others."""
+    area, known = AREAS[name], reasons()
+    with tempfile.TemporaryDirectory(prefix="peakplan-mutants-") as folder:
+        workshop = Workshop(Path(folder))
+        baseline = workshop.baseline(_arguments(area), area.files(), _BASELINE_SECONDS)
+        if not baseline.passed:
+            sys.exit(f"{name}: its tests fail with nothing changed:\n{workshop.output.read_text('utf-8')[-3000:]}")
+        tried, survivors = sample(name, seed, size), []
+        for mutant in tried:
+            started = time.monotonic()
+            if survives(mutant, workshop, area, baseline):
+                why = known.get(mutant.key, "")
+                told = {
+                    "file": mutant.file,
+                    "function": mutant.function,
+                    "before": mutant.before,
+                    "after": mutant.after,
+                }
+                survivors.append({**told, "why": why})
+                print(f"{mutant.file}:{mutant.line}: {json.dumps(survivors[-1])}", flush=True)
+            elif time.monotonic() - started > _LEAST_SECONDS:
+                print(f"{mutant.file}:{mutant.line}: slow to die: {mutant.before} -> {mutant.after}", flush=True)
+    noticed = len(tried) - len(survivors)
+    print(f"{name}: {noticed} of {len(tried)} noticed ({noticed / len(tried):.2f}), seed {seed}", flush=True)
+    return {"seed": seed, "tried": len(tried), "noticed": noticed, "survivors": survivors, **_provenance()}
+
+
+def _provenance() -> dict[str, str]:
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True)
+    return {"date": datetime.date.today().isoformat(), "commit": commit.stdout.strip()}
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the file is put back then, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the copy goes then, too
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("files", nargs="*", default=list(JUDGED), help="of those that it knows")
-    parser.add_argument("--every", type=int, default=1, help="try one in so many, for a first look")
+    parser.add_argument("areas", nargs="*", default=list(AREAS), help=f"of {', '.join(AREAS)}")
+    parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="draws the sample; one at random")
+    parser.add_argument("--sample", type=int, default=40, help="mutants an area")
+    parser.add_argument("--output", type=Path, help="the figure in which the areas' rows are replaced")
     given = parser.parse_args()
-    for name in given.files:
-        tests = JUDGED[name]
-        paths = sorted(Path(name).glob("*.py")) if Path(name).is_dir() else [Path(name)]
-        tried, alive = 0, 0
-        for path in paths:
-            for line, told, text in list(mutants(path.read_text(encoding="utf-8")))[:: given.every]:
-                tried += 1
-                if survives(path, text, tests):
-                    alive += 1
-                    print(f"{path}:{line}: {told}", flush=True)
-        print(f"{name}: {tried - alive} of {tried} noticed ({(tried - alive) / max(tried, 1):.2f})", flush=True)
+    for name in given.areas:
+        row = judge(name, given.seed, given.sample)
+        if given.output:
+            figure = json.loads(given.output.read_text("utf-8")) if given.output.exists() else {}
+            figure[name] = row
+            given.output.write_text(json.dumps(dict(sorted(figure.items())), indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -71,6 +71,18 @@ def test_a_follow_up_replaces_what_was_asked_before() -> None:
         assert example.history
 
 
+def test_a_bound_of_before_stays_in_force_as_it_was_said() -> None:
+    misread = bounded = 0
+    for seed in range(300):
+        example = augment.follow_up(QUERY, VALUES, random.Random(seed))
+        said, before = read_phrases(example.query), read_phrases(example.history[-1])
+        if (said.price_min, said.price_max) == (None, None) != (before.price_min, before.price_max):
+            bounded += before.price_min is not None
+            misread += (before.price_min, before.price_max) != example.price
+    assert bounded > 10
+    assert misread <= 0.05 * 300, "the rules read nearly all prices as they were written"
+
+
 def test_a_new_topic_keeps_nothing_of_the_history() -> None:
     example = augment.new_topic(augment.keyword(QUERY), [MarkedText.plain("blue kettle")], random.Random(0))
     question = example.question()

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
+from service.decoding.native_products import NativeLmHead
 from service.engines.torch import engine
 from service.engines.torch.forward import seal_folder
 from service.settings import Settings
@@ -99,6 +101,21 @@ def test_numbers_that_overflow_in_use_are_refused_even_unsealed(model: Path) -> 
     save_file(weights, base)
     with pytest.raises(ModelFolderError, match="no numbers"):
         load(model, dtype="float32")
+
+
+def test_logits_that_are_computed_otherwise_are_refused(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In int8 the model's choice of the next token has a way of its own through the vocabulary; it is checked, too."""
+    if not (read_seal(model) or pytest.fail("no seal")).answer:
+        pytest.skip("no kernels of ours run here, and the bits of others vary")
+    exact = NativeLmHead.logits
+
+    def slightly_otherwise(head: NativeLmHead, hidden: Tensor, token_ids: Tensor | None = None) -> Tensor:
+        logits = exact(head, hidden, token_ids)
+        return logits if token_ids is not None else logits * 1.001
+
+    monkeypatch.setattr(NativeLmHead, "logits", slightly_otherwise)
+    with pytest.raises(ModelFolderError, match="known answer"):
+        load(model)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", base_weights.MADE_DIGESTS])

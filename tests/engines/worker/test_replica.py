@@ -49,6 +49,12 @@ async def test_the_model_runs_in_another_process_with_one_thread(engine: Replica
         assert b"OMP_NUM_THREADS=1" in environment.read().split(b"\0")
 
 
+async def test_a_replica_gives_way_to_the_server(engine: ReplicaEngine) -> None:
+    """Under overload the gateway must go on refusing while every replica computes."""
+    assert engine.pid is not None
+    assert os.getpriority(os.PRIO_PROCESS, engine.pid) == min(os.getpriority(os.PRIO_PROCESS, 0) + 5, 19)
+
+
 @pytest.mark.parametrize("forkable", [False, True])
 async def test_another_python_runs_the_model_without_the_servers_packages(tmp_path: Path, forkable: bool) -> None:
     """In AWS's Neuron container the SDK has its own protobuf, and the gateway a newer one."""

@@ -13,6 +13,7 @@ from infra.fleet.settings import FLEETS, FleetFileError, FleetSettings, json_sch
 from tests.infra.fleet.fleets import dev_with
 
 EVENT = {"name": "sale", "start": "2027-07-13T07:00:00Z", "end": "2027-07-14T07:00:00Z", "multiplier": 1.5}
+NEXT_EVENT = EVENT | {"name": "next-sale", "start": EVENT["end"], "end": "2027-07-15T07:00:00Z"}
 NIGHTS = [
     {"days": ["mon"], "begins": "00:00", "share": 0.9},
     {"days": ["mon"], "begins": "08:00", "share": 1},
@@ -34,6 +35,18 @@ def refusal(tmp_path: Path, changes: dict[str, Any]) -> str:
         FleetSettings.from_yaml(file)
     assert str(file) in str(refused.value)
     return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"model.tree": [[0], [9]], "model.speculation_length": 3}, id="the last rank of the buffers"),
+        pytest.param({"events": [EVENT, NEXT_EVENT]}, id="an event begins as another ends"),
+        pytest.param({"network.cell_weights": [255]}, id="the largest weight"),
+    ],
+)
+def test_what_just_fits_is_accepted(changes: dict[str, Any]) -> None:
+    assert FleetSettings.model_validate(dev_with({"model.tree": TREE} | changes))
 
 
 @pytest.mark.parametrize("name", ["dev", "prime-day"])
@@ -61,6 +74,8 @@ def test_fleets_that_ship_are_accepted(name: str) -> None:
         ),
         pytest.param({"model.tree": []}, "model.tree", "is empty", id="no tree"),
         pytest.param({"model.tree": [[0], [12]]}, "model.tree", "outside 0..9", id="rank beyond the buffers"),
+        pytest.param({"model.tree": [[0], [10]]}, "model.tree", "outside 0..9", id="rank just beyond the buffers"),
+        pytest.param({"model.tree": [[0], [-1]]}, "model.tree", "outside 0..9", id="rank below 0"),
         pytest.param({"model.tree": [[0], [1, 0]]}, "model.tree", "hangs in the air", id="orphan in the tree"),
         pytest.param({"model.folder": "models/nowhere"}, "model", "no model.json", id="model folder missing"),
         pytest.param({"model.max_prompt_tokens": 6}, "model.max_prompt_tokens", "by its length", id="prompt as a tree"),
@@ -91,6 +106,11 @@ def test_fleets_that_ship_are_accepted(name: str) -> None:
         pytest.param({"availability_zones": ["us-east-1a"]}, "availability_zones", "at least 2", id="one zone"),
         pytest.param({"availability_zones.0": "eu-west-1a"}, "availability_zones", "not in us-east-1", id="far zone"),
         pytest.param({"availability_zones.0": "us-east-1b"}, "availability_zones", "named twice", id="zone twice"),
+        pytest.param({"network.cell_weights": [256]}, "network.cell_weights", "of 0..255", id="weight too large"),
+        pytest.param({"network.cell_weights": [-1]}, "network.cell_weights", "of 0..255", id="weight below 0"),
+        pytest.param(
+            {"network.cell_weights": [1, 1]}, "network.cell_weights", "of the 1 cells", id="weight of no cell"
+        ),
         pytest.param({"network.cell_weights": [0]}, "network.cell_weights", "not all 0", id="no cell has weight"),
         pytest.param({"network.cidr": "8.8.0.0/16"}, "network.cidr", "RFC 1918", id="public VPC"),
         pytest.param({"network.cidr": "10.64.0.0/14"}, "network.cidr", "a VPC of /16 to /28", id="VPC too large"),

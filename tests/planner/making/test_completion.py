@@ -59,6 +59,12 @@ def _values(facets: dict[str, list[str]]) -> list[tuple[str, str]]:
         ("is the acme kettle loud", " Ask reviews Brand acme Type kettle Any", ["acme kettle loud", "acme kettle"]),
         ("wirless hedphones", " find Feature wirless Type hedphones Any",
          ["wirless hedphones", "wireless headphones", "headphones"]),
+        # Of a question the words are searched as they are; of a story, nine words and more, what it is about.
+        ("is the acme kettle loud enough to wake small children behind doors",
+         " Ask reviews Brand acme Type kettle Any",
+         ["acme kettle loud wake small children behind doors", "acme kettle"]),
+        ("is the acme kettle loud enough to wake small sleeping children behind doors",
+         " Ask reviews Brand acme Type kettle Any", ["acme kettle"]),
         ("cheapest", " find Any", ["cheapest"]),
     ],
 )  # fmt: skip
@@ -127,6 +133,8 @@ def test_what_one_part_refuses_another_may_want() -> None:
     assert [part.queries for part in plan.parts] == [["coat"], ["hat"]]
     plan = plan_of(" find Not Type hat And Type coat And Type hat Any", "no hat, coat and hat")
     assert [bool(part.queries) for part in plan.parts] == [True, True]
+    plan = plan_of(" find Not Color red And Color red Type coat And Type hat Any", "no red, red coat and hat")
+    assert [part.queries for part in plan.parts] == [["coat"], ["hat"]], "what no part refuses, all refuse"
 
 
 @pytest.mark.parametrize(

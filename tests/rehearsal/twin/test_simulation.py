@@ -1,17 +1,21 @@
 """What prime-day's own scaling law keeps of its promises, request by request, and what the verdict says of it."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import numpy as np
 import pytest
 
 from infra.fleet import sizing
+from infra.fleet.alarm_kinds import MetricAlarm
+from infra.fleet.alarms import cell_alarms
+from infra.fleet.policies import Metrics
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FLEETS, FleetSettings
 from rehearsal.twin.alarms import fired
 from rehearsal.twin.cell import BY_RULE, FAILED
 from rehearsal.twin.curves import Curve, steady
+from rehearsal.twin.hosts import AutoScalingGroup, notices
 from rehearsal.twin.rehearsal import Trial, attempt
 from rehearsal.twin.scenarios import SCENARIOS, Scenario, ScenarioError, chosen
 from rehearsal.twin.simulation import simulate
@@ -69,6 +73,14 @@ def test_a_lost_zone_fails_until_the_nodes_notice_and_no_longer() -> None:
     assert course.column("healthy")[-1] == pytest.approx(course.column("healthy")[0] * 2 / 3, abs=1)
 
 
+def test_a_node_notices_at_its_second_check_and_silence_after_a_timeout() -> None:
+    for host in range(40):
+        told = notices(3, host, 300.0, silent=False)
+        assert 305 <= told < 310
+        assert notices(3, host, 300.0, silent=True) == told + 4
+        assert notices(3, host, 305.0, silent=False) == told + 5, "checks are five seconds apart"
+
+
 def test_a_fault_is_simulated_for_as_long_wherever_in_a_trace_the_peak_is() -> None:
     rises = Curve("rises", np.linspace(0.2, 1.0, 900), 60)
     courses = [
@@ -115,6 +127,34 @@ def test_a_bad_release_is_stopped_and_rolled_back() -> None:
     assert course.column("rules")[rolled_back + 10 :].sum() == 0
 
 
+@pytest.mark.parametrize(("plans_per_minute", "is_told"), [(60, False), (200, True)])
+def test_the_law_hears_of_no_share_of_fewer_than_twenty_plans(
+    plans_per_minute: int, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A share of a handful is noise; infra/constructs/scaling.py does not act on it either."""
+    read: list[Metrics | None] = []
+    decide = AutoScalingGroup.decide
+
+    def heard(group: AutoScalingGroup, metrics: Metrics | None, moment: datetime) -> None:
+        read.append(metrics)
+        decide(group, metrics, moment)
+
+    monkeypatch.setattr(AutoScalingGroup, "decide", heard)
+    traffic = DEV.traffic.model_copy(update={"plans_per_minute": plans_per_minute, "forecast": ()})
+    settings = DEV.model_copy(update={"traffic": traffic})
+    course = simulate(situation("failing-release", settings, after=1000, curve=steady(2000)))
+    assert course.column("rules").sum() > 0
+    assert bool(shares(read)) == is_told
+    twenty = np.flatnonzero(course.column("answered") == 20)
+    assert not is_told or any(course.column("degraded")[window] / 20 in shares(read) for window in twenty), (
+        "20 are enough"
+    )
+
+
+def shares(read: list[Metrics | None]) -> set[float]:
+    return {metrics.by_rule_share for metrics in read if metrics and metrics.by_rule_share}
+
+
 def test_cold_caches_cost_what_was_remembered() -> None:
     course = simulate(situation("cold-cache"))
     assert course.fault is not None
@@ -147,6 +187,10 @@ def test_alarms_fire_in_order_and_tell_the_right_people() -> None:
     tells = {alarm.key: alarm.tells for alarm in heard}
     assert tells.get("page", PRIME_DAY.on_call.page) == PRIME_DAY.on_call.page
     assert all(alarm.at > (trial.course.fault or 0) for alarm in heard), "nothing fires before anything happens"
+    (unhealthy,) = [alarm for alarm in cell_alarms(PRIME_DAY) if alarm.key == "unhealthy-hosts"]
+    assert isinstance(unhealthy, MetricAlarm)
+    (told,) = [alarm.after_fault for alarm in heard if alarm.key == "unhealthy-hosts"]
+    assert told == unhealthy.breaching * unhealthy.period_seconds + 15, "whole minutes, and 15 s until they are known"
 
 
 def test_scenarios_are_chosen_by_name_and_the_rest_is_explained() -> None:

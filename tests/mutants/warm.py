@@ -1,0 +1,185 @@
+"""Test runs in a copy of the repository, each in a process forked from one that has imported the libraries already.
+
+A run costs what its tests cost, not the seconds that PyTorch and pytest take to start; the sources that somebody edits
+meanwhile stay as they are; and what a mutant leaves behind, processes too, ends with it.
+"""
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from tests.mutants.areas import REPOSITORY
+
+_OURS = ("tests", "service", "infra", "peakplan", "peakplan_client", "rehearsal", "benchmarks", "training")
+_MEMORY = 12 << 30  # bytes of addresses: a mutant that collects for ever fails before the machine does
+_POLL_SECONDS = 0.02
+_CONTROLS = 40
+# pytest's own plugins were imported before it starts, on purpose.
+_QUIETLY = ["-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
+_BROKEN = 70  # how a fork ends that did not come to run its tests: no mutant's doing
+
+
+@dataclass
+class Baseline:
+    """What a run without any change told: which tests enter which function, and how long each test takes."""
+
+    entered: dict[tuple[str, int], set[str]] = field(default_factory=dict)  # by file and first line
+    seconds: dict[str, float] = field(default_factory=dict)
+    passed: bool = False
+
+
+class Recorder:
+    """Notes which test runs while a function of the judged files is entered, in any thread of this process."""
+
+    def __init__(self, root: Path, files: Sequence[str]) -> None:
+        self._names = {str(root / file): file for file in files}
+        self._entered: dict[tuple[str, int], set[str]] = {}
+        self._seconds: dict[str, float] = {}
+        self._test = ""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        self._test = item.nodeid.partition("[")[0]
+        started = time.monotonic()
+        threading.settrace(self._on_call)
+        sys.settrace(self._on_call)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
+            self._seconds[self._test] = self._seconds.get(self._test, 0) + time.monotonic() - started
+
+    def _on_call(self, frame: FrameType, _event: str, _argument: object) -> None:
+        file = self._names.get(frame.f_code.co_filename)
+        if file is not None:
+            self._entered.setdefault((file, frame.f_code.co_firstlineno), set()).add(self._test)
+
+    def write(self, path: Path) -> None:
+        libraries = [name for name, module in sys.modules.items() if module and name.partition(".")[0] not in _OURS]
+        entered = [[*at, sorted(tests)] for at, tests in self._entered.items()]
+        path.write_text(json.dumps({"entered": entered, "seconds": self._seconds, "libraries": libraries}), "utf-8")
+
+
+class Workshop:
+    """A copy of the repository in which tests run; use it as a context."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "repository"
+        self._told = folder / "told.json"
+        self.output = folder / "output.txt"  # of the last run
+        done = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=REPOSITORY, capture_output=True, check=True,
+        )  # fmt: skip
+        for name in done.stdout.decode().split("\0"):
+            if name and (REPOSITORY / name).is_file():
+                (self.root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(REPOSITORY / name, self.root / name)
+
+    def baseline(self, arguments: Sequence[str], files: Sequence[str], limit: float) -> Baseline:
+        """Run tests with nothing changed, then import here what they imported of libraries."""
+        recorder = Recorder(self.root, files)
+        baseline = Baseline(passed=self.passes(arguments, limit, recorder))
+        if baseline.passed:
+            told = json.loads(self._told.read_text("utf-8"))
+            baseline.entered = {(file, line): set(tests) for file, line, tests in told["entered"]}
+            baseline.seconds = told["seconds"]
+            for name in told["libraries"]:
+                with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
+                    importlib.import_module(name)
+            quickest = sorted(baseline.seconds, key=lambda name: baseline.seconds[name])[:_CONTROLS]
+            baseline.passed = self.passes(quickest, limit)  # as the mutants will run: a fork of what is imported now
+        return baseline
+
+    @contextlib.contextmanager
+    def changed(self, file: str, source: str) -> Iterator[None]:
+        """Change a file of the copy for a while."""
+        path = self.root / file
+        before, stat = path.read_bytes(), path.stat()
+        try:
+            path.write_text(source, encoding="utf-8")
+            # Python takes a compiled file for this one's where size and second agree: no two mutants share a second.
+            os.utime(path, (stat.st_atime, _next_second()))
+            yield
+        finally:
+            path.write_bytes(before)
+            os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+    def passes(self, arguments: Sequence[str], limit: float, recorder: Recorder | None = None) -> bool:
+        """Run pytest in a fork, for at most `limit` seconds; whatever it started ends with it."""
+        shutil.rmtree(self.root / ".hypothesis", ignore_errors=True)  # what one mutant taught is not for the next
+        pid = os.fork()
+        if pid == 0:
+            self._run(arguments, recorder)
+        until, status = time.monotonic() + limit, 1
+        while time.monotonic() < until:
+            ended, status = os.waitpid(pid, os.WNOHANG)
+            if ended:
+                break
+            status = 1
+            time.sleep(_POLL_SECONDS)
+        else:
+            os.killpg(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        code = os.waitstatus_to_exitcode(status)
+        if code == _BROKEN:
+            raise RuntimeError(f"the tests could not start:\n{self.output.read_text('utf-8')}")
+        return code == 0
+
+    def _run(self, arguments: Sequence[str], recorder: Recorder | None) -> None:
+        """Be the fork: never return."""
+        code = _BROKEN
+        try:
+            os.setsid()
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            written = os.open(self.output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            for descriptor in (1, 2):
+                os.dup2(written, descriptor)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+            os.chdir(self.root)
+            paths = [str(self.root), str(self.root / "clients")]
+            sys.path[:] = [
+                *paths,
+                *(path for path in sys.path if not path.startswith(str(REPOSITORY)) or ".venv" in path),
+            ]
+            os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+            for name in [name for name in sys.modules if name.partition(".")[0] in _OURS]:
+                del sys.modules[name]
+            sys.dont_write_bytecode = recorder is None
+            code = int(pytest.main([*_QUIETLY, *arguments], [recorder] if recorder else []))
+            if recorder and code == 0:
+                recorder.write(self._told)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+
+_second = int(time.time())
+
+
+def _next_second() -> int:
+    global _second
+    _second += 1
+    return _second
