@@ -184,6 +184,9 @@ class Decoding(BaseModel):
         )
 
 
+_TRACE_REASON = "fault: the planner itself failed at this question; the steps are the model's, the plans by rule."
+
+
 class TraceAnswer(BaseModel):
     """The same question decoded twice on one replica: greedily, and as the service speculates."""
 
@@ -192,6 +195,7 @@ class TraceAnswer(BaseModel):
     medusa: Decoding | None = None
     draft: Decoding | None = Field(default=None, description="Instead of `medusa` where the strategy is a draft's.")
     greedy: Decoding
+    reason: Annotated[DegradedReason | None, Field(description=_TRACE_REASON)] = None
 
 
 class Problem(BaseModel):

@@ -38,6 +38,11 @@ class Observer:
         if self._log_text:
             scope["state"]["log"]["text"] = list(question.utterances)
 
+    def faulted(self, scope: Scope) -> None:
+        """Record that our own code failed at what was asked of another route than that of plans."""
+        scope["state"]["log"]["reason"] = "fault"
+        self._metrics.faulted()
+
     def ended(self, scope: Scope, status: int, seconds: float) -> None:
         """Record that the answer is complete, or the client is gone (status 0 or 499)."""
         planned: Planned | None = scope["state"].get("planned")

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from fastapi import APIRouter
@@ -13,14 +14,14 @@ from starlette.types import Receive, Scope
 
 from service.api.models import Decoding, PlanAnswer, PlanRequest, TraceAnswer
 from service.api.observation import CLIENT_CLOSED_REQUEST, PLAN_PATH
-from service.api.problems import problem_response
+from service.api.problems import bug_response, problem_response
 from service.api.services import Services, Use, problems
 from service.api.shop import ShopRequest
 from service.engines.protocol import EngineError, RequestRefusedError
 from service.gateway.request_queue import CapacityError
 from service.planner.plan_text import PlanTextError
-from service.planner.planner import Planned, Planner
-from service.planner.prompt import PlanTask
+from service.planner.planner import Drafted, Planned, Planner, tell_fault
+from service.planner.prompt import PlanTask, render_prompt
 from service.planner.question import Question
 from service.planner.vocabulary import Vocabulary
 from service.settings.choices import Strategy
@@ -57,8 +58,7 @@ async def answer_plan(body: PlanRequest, scope: Scope, receive: Receive, use: Se
     task = PlanTask(
         question, use.planner.vocabulary, state["started"] + seconds - REPLY_SECONDS, state.get("caller", "")
     )
-    if "charge" in state and (weight := question.weight) > 1:
-        state["charge"](weight - 1)
+    _charge(state, question)
     planned = use.planner.plan_at_once(task)
     if planned is None:
         try:
@@ -79,8 +79,9 @@ async def trace(body: PlanRequest, request: Request, use: Use) -> Response:
     Ignores `deadline_ms`.
     """
     question, request_id = body.question, request.state.request_id
+    _charge(request.scope["state"], question)
     try:
-        speculated, greedy = await _unless_client_leaves(request.receive, _decode_twice(use, question))
+        traced = await _unless_client_leaves(request.receive, _decode_twice(use, question))
     except ClientLeftError:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     except RequestRefusedError as error:
@@ -91,13 +92,20 @@ async def trace(body: PlanRequest, request: Request, use: Use) -> Response:
     except EngineError as error:
         detail = f"No replica of the model could decode this twice in time: {error}."
         return problem_response(request_id, 503, detail, headers=_RETRY_AFTER)
-    ways = {use.speculation: speculated}
+    except Exception as fault:  # a bug of ours before there is anything to show
+        tell_fault(render_prompt(question), fault)
+        use.observer.faulted(request.scope)
+        return bug_response(request_id)
+    speculated, greedy = (Decoding.of(each.plan, each.result) for each in traced if each.result is not None)
+    if traced[0].reason == "fault":
+        use.observer.faulted(request.scope)
     answer = TraceAnswer(
         request_id=request_id,
         question=question.text,
-        medusa=ways.get("medusa"),
-        draft=ways.get("draft"),
+        medusa=speculated if use.speculation == "medusa" else None,
+        draft=speculated if use.speculation == "draft" else None,
         greedy=greedy,
+        reason=traced[0].reason,
     )
     return Response(answer.model_dump_json(), media_type="application/json")
 
@@ -115,35 +123,44 @@ async def search_shop(body: ShopRequest, request: Request, use: Use) -> Response
         answer = await use.shop.search(body)
     except CapacityError as error:
         return problem_response(request.state.request_id, 503, f"Not now: {error}.", headers=_RETRY_AFTER)
+    if answer.is_fault:
+        use.observer.faulted(request.scope)
     return Response(answer.model_dump_json(), media_type="application/json")
 
 
-async def _decode_twice(use: Services, question: Question) -> tuple[Decoding, Decoding]:
-    """Decode with the speculation of the settings, then greedily. Raises EngineError, PlanTextError."""
+async def _decode_twice(use: Services, question: Question) -> list[Planned]:
+    """Decode with the speculation of the settings, then greedily. Raises EngineError, PlanTextError.
+
+    Where our own code fails at completing them, the decodings are there all the same, with the plan that `/plan` gives.
+    """
     if use.tracing.locked():
         raise CapacityError("another trace is being made", "capacity")
     deadline = time.monotonic() + use.trace_seconds
     task = PlanTask(question, use.planner.vocabulary, deadline)
     planner = Planner(use.pool, task.vocabulary)
 
-    async def decode(strategy: Strategy) -> Planned:
+    async def decode(strategy: Strategy) -> Drafted:
         while not use.pool.idle:  # every replica plans, or is down
             if time.monotonic() > deadline or not use.pool.available:
                 raise CapacityError("plans go first", "capacity")
             await asyncio.sleep(_TRACE_PAUSE_SECONDS)
-        return await planner.plan_with_model(task, strategy=strategy, trace=True)
+        return await planner.draft(task, strategy=strategy, trace=True)
 
     async with use.tracing:
-        speculated, greedy = await decode(use.speculation), await decode("autoregressive")
-    versions = {planned.result.model_version for planned in (speculated, greedy) if planned.result is not None}
-    if len(versions) > 1:
+        drafts = [await decode(use.speculation), await decode("autoregressive")]
+    if len({drafted.result.model_version for drafted in drafts}) > 1:
         raise CapacityError("the model was replaced meanwhile", "engine")
-    return _decoding(speculated), _decoding(greedy)
+    try:
+        return [planner.complete(drafted, task) for drafted in drafts]
+    except Exception as fault:
+        planned = planner.plan_despite(task, fault)
+        return [replace(planned, result=drafted.result) for drafted in drafts]
 
 
-def _decoding(planned: Planned) -> Decoding:
-    assert planned.result is not None
-    return Decoding.of(planned.plan, planned.result)
+def _charge(state: dict[str, Any], question: Question) -> None:
+    """Count a question that costs more to read than an ordinary one as several of its caller's rate."""
+    if "charge" in state and (weight := question.weight) > 1:
+        state["charge"](weight - 1)
 
 
 async def _unless_client_leaves(

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from service.api.models import MAX_TEXT_CHARACTERS
 from service.gateway.request_queue import CapacityError
 from service.planner.plan import Plan
+from service.planner.planner import tell_fault
 
 _MOST_INSIDE = 8  # searches, the running one included: each takes a second at most
 
@@ -45,6 +46,7 @@ class ShopAnswer(BaseModel):
     by_words: list[Hit] = []
     notes: list[str] = []
     reason: str | None = None
+    is_fault: bool = Field(default=False, exclude=True)
 
 
 class SampleShop:
@@ -87,5 +89,8 @@ class SampleShop:
             raw = self._shop.search_raw(asked.query)
         except (errors.PeakplanError, OSError) as error:
             return ShopAnswer(reason=str(error))
+        except Exception as fault:  # a bug of ours, or of SQLite's, at this plan
+            tell_fault(asked.query, fault)
+            return ShopAnswer(reason="The sample shop failed at this search: the log has more.", is_fault=True)
         hits = [[Hit.model_validate(hit) for hit in each.hits] for each in (found, raw)]
         return ShopAnswer(by_plan=hits[0], by_words=hits[1], notes=list(found.notes))

@@ -77,6 +77,15 @@ class Planned:
         return self.source == "fallback"
 
 
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """What a model wrote about a question, and what it means: all of a plan but what completing adds."""
+
+    result: GenerationResult
+    draft: PlanDraft
+    strategy: Strategy
+
+
 class Planner:
     """Plans questions on one engine, with one decoding strategy by default."""
 
@@ -115,11 +124,9 @@ class Planner:
     def plan_despite(self, task: PlanTask, fault: Exception) -> Planned:
         """Plan a question at which our own code failed: by rule, or where rules fail too with its words alone.
 
-        Never fails. The question's digest in the log tells whether faults have one cause, and lets whoever has the
-        question find it; the shopper's words stay out.
+        Never fails.
         """
-        digest = hashlib.blake2b(task.prompt.encode("utf-8", "replace"), digest_size=_DIGEST_BYTES).hexdigest()
-        logger.error("a question could not be planned", extra={"exception": error_location(fault), "question": digest})
+        tell_fault(task.prompt, fault)
         try:
             plan = plan_by_rule(task.conversation, task.vocabulary)
         except Exception:  # most often the fault that the log has by now
@@ -129,7 +136,14 @@ class Planner:
     async def plan_with_model(
         self, task: PlanTask, *, strategy: Strategy | None = None, fast_forward: bool = True, trace: bool = False
     ) -> Planned:
-        """Return the model's plan. Raises EngineError (IncompletePlanError when cut short), PlanTextError on a bug.
+        """Return the model's plan. Raises what `draft` raises, and whatever a bug in completing it does."""
+        drafted = await self.draft(task, strategy=strategy, fast_forward=fast_forward, trace=trace)
+        return self.complete(drafted, task)
+
+    async def draft(
+        self, task: PlanTask, *, strategy: Strategy | None = None, fast_forward: bool = True, trace: bool = False
+    ) -> Drafted:
+        """Ask the model. Raises EngineError (IncompletePlanError when cut short), PlanTextError on a bug.
 
         Where a complete text is no plan, another engine of the pool is asked. If its text is one, the first engine is
         corrupt; if not, the question is the cause, and so no single question can take out one engine after another.
@@ -145,9 +159,22 @@ class Planner:
             doubted, result = result, await self._pool.generate(request, second_opinion_on=result)
             draft = _draft(result, task)
             self._pool.distrust(doubted)
-        plan = plan_from_draft(draft, task.conversation, task.vocabulary)
-        model_id = result.model_id or self._engine.model_id
-        return Planned(plan=plan, source="model", model_id=model_id, strategy=chosen, result=result)
+        return Drafted(result, draft, chosen)
+
+    def complete(self, drafted: Drafted, task: PlanTask) -> Planned:
+        """Return the plan of what the model wrote."""
+        plan = plan_from_draft(drafted.draft, task.conversation, task.vocabulary)
+        model_id = drafted.result.model_id or self._engine.model_id
+        return Planned(plan=plan, source="model", model_id=model_id, strategy=drafted.strategy, result=drafted.result)
+
+
+def tell_fault(question: str, fault: Exception) -> None:
+    """Log that our own code failed at a question, by a digest of its words; the words stay out.
+
+    The digest tells whether faults have one cause, and lets whoever has the question find it.
+    """
+    digest = hashlib.blake2b(question.encode("utf-8", "replace"), digest_size=_DIGEST_BYTES).hexdigest()
+    logger.error("a question could not be planned", extra={"exception": error_location(fault), "question": digest})
 
 
 def _by_rule(plan: Plan, reason: DegradedReason) -> Planned:

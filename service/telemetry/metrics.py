@@ -110,6 +110,10 @@ class Metrics:
         """Count a request that failed because of a bug."""
         self._add("SloBad", 1)
 
+    def faulted(self) -> None:
+        """Count a fault of ours at a trace or a search, which are no plans, as `planned` counts one at a plan."""
+        self._add("Fallbacks", 1, ("Reason", "fault"))
+
     def exposition(self) -> bytes:
         """Return the current metrics for Prometheus."""
         self._take_reading(self._read())

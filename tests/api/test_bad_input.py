@@ -1,5 +1,6 @@
 """Any input gets the right status with a clear message, or a valid plan: never a 500, never a hang."""
 
+import hashlib
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.planner import planner as planner_module
 from service.planner.plan import Plan
 from tests.api.client import ODD_QUERIES, assert_problem, talking_to
 from tests.fake_engines import FakeEngine
@@ -162,9 +164,49 @@ async def test_a_bug_of_ours_costs_a_trace_and_no_plan_and_shows_no_words(caplog
     async with talking_to(Broken()) as client:
         problem = assert_problem(await client.post("/trace", json={"query": "shoes"}), 500)
         answer = await client.post("/plan", json={"query": "shoes"})
+        counted = (await client.get("/metrics")).text
     assert (answer.status_code, answer.json()["reason"]) == (200, "fault")
     assert answer.json()["plan"]["facets"] == {"type": ["shoes"]}
     assert "secret" not in json.dumps(problem) + answer.text + caplog.text
+    assert 'peakplan_fallbacks_total{reason="fault"} 2.0' in counted
+    told = [vars(record) for record in caplog.records if record.levelname == "ERROR"]
+    assert [each["question"] for each in told] == [hashlib.blake2b(b" shoes\n", digest_size=8).hexdigest()] * 2
+
+
+async def test_a_plan_that_cannot_be_completed_is_traced_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object) -> Plan:
+        raise IndexError("secret words")
+
+    monkeypatch.setattr(planner_module, "plan_from_draft", fails)
+    async with talking_to(FakeEngine(text=" Find Type shoes Any")) as client:
+        answer = await client.post("/trace", json={"query": "shoes"})
+        counted = (await client.get("/metrics")).text
+    assert (answer.status_code, answer.json()["reason"]) == (200, "fault")
+    for way in ("medusa", "greedy"):
+        assert answer.json()[way]["plan_text"] == " Find Type shoes Any"
+        assert answer.json()[way]["plan"]["facets"] == {"type": ["shoes"]}  # by rule
+    (told,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert vars(told)["question"] == hashlib.blake2b(b" shoes\n", digest_size=8).hexdigest()
+    assert 'peakplan_fallbacks_total{reason="fault"} 1.0' in counted
+    assert "secret" not in answer.text + caplog.text
+
+
+async def test_a_search_that_fails_says_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def fails(*_: object) -> None:
+        raise ZeroDivisionError("secret words")
+
+    monkeypatch.setattr("peakplan_client.shop.Shop.open", fails)
+    body = {"query": "boots", "plan": {"mode": "keyword", "intent": "find_product", "queries": ["boots"]}}
+    async with talking_to() as client:
+        answer = await client.post("/shop/search", json=body)
+        counted = (await client.get("/metrics")).text
+    assert (answer.status_code, answer.json()["by_plan"]) == (200, [])
+    assert "failed at this search" in answer.json()["reason"]
+    assert 'peakplan_fallbacks_total{reason="fault"} 1.0' in counted
+    assert [record.levelname for record in caplog.records].count("ERROR") == 1
+    assert "secret" not in answer.text + caplog.text
 
 
 @settings(max_examples=60, deadline=None)
