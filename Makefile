@@ -230,6 +230,7 @@ lock: $(VENV)/test.stamp ## resolve pyproject.toml anew into requirements/lock.t
 	$(call LOCK,--all-extras,requirements/lock.txt)
 	$(call LOCK,--constraint requirements/lock.txt --extra service --extra torch,requirements/service.txt)
 	$(call LOCK,--constraint requirements/lock.txt --extra service --extra torch --extra train --extra load,requirements/training.txt)
+	$(call LOCK,--constraint requirements/lock.txt --extra service --extra shop,requirements/shop.txt)
 	$(call LOCK,--constraint requirements/lock.txt --extra fleet,requirements/fleet.txt)
 	$(call LOCK,--constraint requirements/lock.txt --extra service --extra triton --no-emit-package numpy,requirements/triton.txt)
 	$(call LOCK,--constraint requirements/lock.txt --extra replica --no-emit-package numpy,requirements/replica.txt)

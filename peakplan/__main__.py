@@ -191,6 +191,20 @@ _passes_on(main, "compile", "service.engines.neuron", ("service",), "Compile a m
 
 
 @main.group()
+def shop() -> None:
+    """A shop's own catalogue: what the planner and the search engine should know of it.
+
+    \b
+    Examples:
+      peakplan shop learn products.jsonl --output shops/mine
+
+    """
+
+
+_passes_on(shop, "learn", "shops", ("service", "shop"), "Learn a shop folder from a catalogue.", "learn")
+
+
+@main.group()
 def fleet() -> None:
     """The AWS fleet: FLEET is dev, prime-day, or the path of a YAML file.
 

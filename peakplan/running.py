@@ -20,6 +20,7 @@ _TELLTALES = {
     "cdk": "aws_cdk",
     "train": "transformers",
     "load": "tqdm",
+    "shop": "pyarrow",
 }
 
 

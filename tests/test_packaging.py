@@ -15,6 +15,7 @@ GENERATED = {
     "requirements/lock.txt": tuple(EXTRAS),
     "requirements/service.txt": ("service", "torch"),
     "requirements/training.txt": ("service", "torch", "train", "load"),
+    "requirements/shop.txt": ("service", "shop"),
     "requirements/fleet.txt": ("fleet",),
     "requirements/triton.txt": ("service", "triton"),
     "requirements/replica.txt": ("replica",),

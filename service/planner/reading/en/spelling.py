@@ -176,6 +176,11 @@ def _sound(word: str) -> str:
     return first + _DOUBLED.sub(r"\1", heard).translate(_SILENT)
 
 
+def sounds(found: Iterable[str]) -> dict[str, str]:
+    """Return the sounds of those words that a misspelt one may be corrected to."""
+    return {word: _sound(word) for word in found if word.isascii() and word.isalpha() and len(word) >= _LEAST_LETTERS}
+
+
 def distance(wrong: str, right: str) -> float:
     """Return the weighted Damerau-Levenshtein distance (optimal string alignment); frequent slips cost less."""
     before: list[float] = []

@@ -1,0 +1,187 @@
+"""The mapping of docs/search.md, learnt: which field holds what, its values, and what shoppers call them."""
+
+import re
+from collections import Counter, defaultdict
+from functools import cache
+from pathlib import Path as FilePath
+from typing import Any, Final
+
+import yaml
+from peakplan_client.mapping import CatalogueMapping
+
+from service.planner.reading.en.spelling import words as word_list
+from shops.counting import Path, by_first
+from shops.facets import facet_of_field, words_of_code
+from shops.lexicon import Learnt
+from shops.roles import Roles
+from shops.texts import key
+
+_FIELD: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")
+_SYNONYMS: Final = FilePath(__file__).with_name("synonyms.txt")
+_OWN: Final = 0.5  # of the titles that call a thing so those of a category: it is one of its names
+_OF_CATEGORY: Final = 0.01  # of a category's titles
+_FEWEST: Final = 2
+_MOST_VALUES: Final = 20_000  # of a field: past that it is taken to hold what shoppers say
+_MOST_NAMES: Final = 40
+_TELLING: Final = 6  # names of a category that tell which group of synonyms is meant
+_OF_VERTICAL: Final = 0.12  # of a category's things those of a vertical
+# As tuned for the first mapping of the sample shop (docs/search.md).
+_BOOSTS: Final = {"type": 0.6, "brand": 0.5, "audience": 0.5, "color": 0.4, "material": 0.4}
+_IN_TEXT: Final = ("color", "material", "feature", "occasion", "theme", "shape")
+_AVAILABLE: Final = re.compile(r"^(?:true|yes|y|1|in[ _-]?stock|instock|available|https?://schema\.org/InStock)$", re.I)
+
+
+def learnt_mapping(learnt: Learnt, roles: Roles, index: str, currency: str | None) -> tuple[dict[str, Any], list[str]]:
+    """Return the mapping, which is valid, and what the catalogue has and the mapping cannot say."""
+    notes: list[str] = []
+
+    def usable(field: str | None) -> str | None:
+        if field is not None and not _FIELD.match(field):
+            notes.append(f"the field {field!r} is left out: an engine's query needs a name of letters, digits and _")
+            return None
+        return field
+
+    title = usable(roles.title)
+    levels = [field for field in roles.categories if usable(field)]
+    text: dict[str, float] = {title: 4} if title else {}
+    text |= {field: 3 if field == levels[-1] else 1 for field in reversed(levels)}
+    text |= {field: weight for field, weight in ((usable(roles.brand), 2), (usable(roles.description), 1)) if field}
+    mapping: dict[str, Any] = {"index": index, "text": text}
+    mapping["exclude_text"] = [field for field in text if field not in levels[:-1]]
+    mapping["facets"] = _facets(learnt, roles, levels, usable)
+    if levels and (verticals := _verticals(learnt, roles)):
+        mapping["vertical"] = {"field": levels[0], "boost": 0.2, "values": verticals}
+    if field := usable(roles.price):
+        mapping["price"] = {"field": field, **({"currency": currency} if currency else {})}
+        mapping["sort"] = {f"price_{order}": {"field": field, "order": order} for order in ("asc", "desc")}
+    if field := usable(roles.rating):
+        mapping["rating"] = {"field": field, "best": 5}
+        mapping.setdefault("sort", {})["rating"] = {"field": field, "order": "desc"}
+    for sort in ("newest", "best_selling"):
+        if field := usable(getattr(roles, sort)):
+            mapping.setdefault("sort", {})[sort] = {"field": field, "order": "desc"}
+    if (field := usable(roles.stock)) and (offer := _in_stock(learnt)):
+        mapping["offers"] = {"in_stock": {"field": field, **offer}}
+    CatalogueMapping.model_validate(mapping)
+    return mapping, list(dict.fromkeys(notes))
+
+
+def _facets(learnt: Learnt, roles: Roles, levels: list[str], usable: Any) -> dict[str, Any]:
+    facets: dict[str, Any] = {}
+    if levels:
+        facets["type"] = {"field": levels[-1], "boost": _BOOSTS["type"], "values": _kinds(learnt)}
+    if field := usable(roles.brand):
+        facets["brand"] = _facet("brand", field, learnt.brand_of)
+    filled = {name: values.total() for name, values in by_first(learnt.counts.values).items()}
+    for field in sorted(roles.attributes, key=lambda name: -filled.get(name, 0)):
+        facet = facet_of_field(field)
+        if facet not in facets and facet != "feature" and field in learnt.value_of and usable(field):
+            facets[facet] = _facet(facet, field, learnt.value_of[field])
+    for facet in _IN_TEXT:
+        facets.setdefault(facet, {"boost": _BOOSTS.get(facet, 0.3)})
+    return facets
+
+
+def _facet(facet: str, field: str, value_of: dict[str, str]) -> dict[str, Any]:
+    """Return a facet whose values are those of its field as written, each known by the names of all that mean it."""
+    found: dict[str, Any] = {"field": field, "boost": _BOOSTS.get(facet, 0.3)}
+    if len(value_of) > _MOST_VALUES:
+        return found
+    names: dict[str, list[str]] = defaultdict(list)
+    for written, right in value_of.items():
+        names[right].append(written)
+    found["values"] = {}
+    for written, right in sorted(value_of.items()):
+        known = {key(written).replace(" ", "")}
+        others = [*names[right], *words_of_code(facet, right)]
+        found["values"][written] = [
+            other for other in dict.fromkeys(others) if key(other).replace(" ", "") not in known
+        ]
+    return found
+
+
+def _kinds(learnt: Learnt) -> dict[str, list[str]]:
+    """Return the values of the field of the last category with the names of what is in each."""
+    counts = learnt.counts
+    of_path: dict[Path, Counter[str]] = defaultdict(Counter)
+    for (path, leaf), count in counts.leaves.items():
+        of_path[path][leaf] += count
+    value_of = {path: leaves.most_common(1)[0][0] for path, leaves in of_path.items()}
+    totals: Counter[str] = Counter()
+    size: Counter[str] = Counter()
+    by_value: dict[str, Counter[str]] = defaultdict(Counter)
+    for (head, path), count in counts.heads.items():
+        totals[head] += count
+        by_value[value_of[path]][head] += count
+    for path, count in counts.paths.items():
+        size[value_of[path]] += count
+    found: dict[str, dict[str, None]] = {}
+    last: dict[str, str] = {}
+    for path, leaf in counts.leaves:
+        last[leaf] = path[-1]
+    for value in sorted(last):
+        named = {last[value]: None} if key(last[value]) != key(value) else {}
+        mine = by_value.get(value, Counter())
+        for head, count in mine.most_common(_MOST_NAMES):
+            own = count >= _OWN * totals[head] and count >= max(_FEWEST, _OF_CATEGORY * size[value])
+            if own and head != key(value) and not _says_nothing(head, mine, totals):
+                named[head] = None
+        found[value] = named
+    _add_synonyms(found)
+    return {value: list(named) for value, named in found.items()}
+
+
+def _says_nothing(head: str, mine: Counter[str], totals: Counter[str]) -> bool:
+    """Tell whether a pair of words says no more than its last one does: "leather backpack"."""
+    last = head.split()[-1]
+    return " " in head and last in mine and mine[last] >= _OWN * totals[last]
+
+
+def _add_synonyms(found: dict[str, dict[str, None]]) -> None:
+    """Add what English also calls a kind, where the shop calls nothing else so."""
+    taken = {key(name) for value, named in found.items() for name in (value, *named)}
+    for group in synonyms():
+        keys = {key(name): name for name in group}
+        for value, named in found.items():
+            own = [key(value), *map(key, named)]
+            if not keys.keys().isdisjoint(own[:_TELLING]):
+                named |= {name: None for short, name in keys.items() if short not in taken}
+
+
+@cache
+def synonyms() -> list[list[str]]:
+    """Return the groups of synonyms.txt."""
+    lines = _SYNONYMS.read_text(encoding="utf-8").splitlines()
+    return [[word.strip() for word in line.split(",")] for line in lines if line and not line.startswith("#")]
+
+
+def _verticals(learnt: Learnt, roles: Roles) -> dict[str, list[str]]:
+    """Return the values of the upper category's field by the vertical that the things in them are of."""
+    del roles
+    votes: dict[str, Counter[str]] = defaultdict(Counter)
+    known = word_list().verticals
+    for (head, path), count in learnt.counts.heads.items():
+        if " " not in head and (vertical := known.get(head) or known.get(f"{head}s")):
+            votes[path[0]][vertical] += count
+    found: dict[str, list[str]] = defaultdict(list)
+    for top, counter in sorted(votes.items()):
+        for vertical, count in counter.items():
+            if count >= _OF_VERTICAL * counter.total():
+                found[vertical].append(top)
+    return dict(sorted(found.items()))
+
+
+def _in_stock(learnt: Learnt) -> dict[str, Any] | None:
+    values = [value for value in learnt.counts.stocks if _AVAILABLE.match(value)]
+    numbers = sum(count for value, count in learnt.counts.stocks.items() if value.replace(".", "").isdigit())
+    if numbers > 0.9 * learnt.counts.stocks.total() and len(learnt.counts.stocks) > 2:
+        return {"min": 1}
+    if not values:
+        return None
+    return {"values": [value.lower() == "true" if value.lower() in ("true", "false") else value for value in values]}
+
+
+def as_yaml(mapping: dict[str, Any], command: str) -> str:
+    """Return the file's text."""
+    head = f"# Learnt by `{command}`. docs/search.md explains each key.\n"
+    return head + yaml.safe_dump(mapping, sort_keys=False, allow_unicode=True, width=120, default_flow_style=None)

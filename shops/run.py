@@ -1,0 +1,171 @@
+"""One run of `peakplan shop learn`: read, count, learn, enrich, report. What an earlier one did is kept."""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from service.planner.reading.en.spelling import sounds
+from service.planner.shop.folder import seal
+from service.planner.shop.lexicon import write_lexicon
+from shops.chunks import Chunks, fingerprint, load, save, write_whole
+from shops.counting import Counts
+from shops.lexicon import Learnt, tree
+from shops.mapping_file import as_yaml, learnt_mapping
+from shops.products import flat
+from shops.progress import Progress
+from shops.roles import Roles, RolesError, find_roles
+from shops.sources import BadRow, SourceError, rows
+
+_SAMPLE = 5000  # first rows, whose fields tell their roles, ...
+_EVERY = 100  # ... and every so-manieth after
+_MOST_SAMPLED = 30_000
+_SAVE_EVERY = 20  # chunks
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What to learn from, and where to."""
+
+    source: Path
+    output: Path
+    given: Mapping[str, str]
+    table: str | None = None
+    currency: str | None = None
+    index: str = "products"
+    quiet: bool = False
+    command: str = "peakplan shop learn"
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a run has made: `notes` for people."""
+
+    output: Path
+    products: int
+    bad: list[tuple[int, str]]
+    bad_count: int
+    roles: Roles
+    summary: dict[str, Any]
+    notes: list[str]
+
+
+def learn(task: Task) -> Done:
+    """Write the shop folder, whole or not at all. Raises SourceError, RolesError, OSError.
+
+    Beside it stands `<output>.partial` until it is whole: another run with the same file goes on there.
+    """
+    if task.output.exists() and not (task.output / "shop.json").is_file() and any(task.output.iterdir()):
+        raise SourceError(f"{task.output} is there and is no shop folder: name another --output")
+    roles, total = _roles(task)
+    partial = task.output.with_name(f"{task.output.name}.partial")
+    _prepare(partial, fingerprint(task.source, roles, task.table))
+    chunks = Chunks(partial)
+    chunks.read(task.source, roles, task.table, total, quiet=task.quiet)
+    state = chunks.state
+    if not state["products"]:
+        first = "; ".join(f"line {line} {reason}" for line, reason in state["bad"][:3])
+        raise SourceError(f"{task.source} holds no product ({first or 'it is empty'})")
+    learnt = Learnt(_count(chunks, partial, task))
+    return _finish(task, roles, chunks, partial, learnt)
+
+
+def _roles(task: Task) -> tuple[Roles, int | None]:
+    """Return the roles of the fields, and how many rows there are if that is known by now."""
+    sample: list[dict[str, Any]] = []
+    number = 0
+    for number, found in enumerate(rows(task.source, table=task.table), 1):
+        if not isinstance(found, BadRow) and (number <= _SAMPLE or number % _EVERY == 0):
+            sample.append(dict(flat(found[1])))
+        if len(sample) >= _MOST_SAMPLED:
+            break
+    if not sample:
+        bad = [each for each in islice(rows(task.source, table=task.table), 1) if isinstance(each, BadRow)]
+        told = f" (line {bad[0].line} {bad[0].reason})" if bad else ""
+        raise RolesError(f"{task.source} holds no row{told}: is this the catalogue's file?")
+    return find_roles(sample, task.given), None if len(sample) >= _MOST_SAMPLED else number
+
+
+def _prepare(partial: Path, mark: str) -> None:
+    """Keep what an earlier run of the same file left; start afresh otherwise."""
+    note = partial / "run.json"
+    if note.is_file() and note.read_text(encoding="utf-8") == mark:
+        return
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    write_whole(note, mark.encode())
+
+
+def _count(chunks: Chunks, partial: Path, task: Task) -> Counts:
+    path = partial / "counts.bin"
+    saved = load(path) or {"chunks": 0, "counts": {}}
+    counts = Counts.restored(saved["counts"])
+    state = chunks.state
+    progress = Progress("counting", state["products"], quiet=task.quiet)
+    for number, products in chunks.each(saved["chunks"]):
+        for one in products:
+            counts.add(one)
+        counts.trim()
+        if (number + 1) % _SAVE_EVERY == 0:
+            save(path, {"chunks": number + 1, "counts": counts.saved()})
+        progress.at(counts.products["all"])
+    save(path, {"chunks": state["chunks"], "counts": counts.saved()})
+    progress.end(counts.products["all"])
+    return counts
+
+
+def _finish(task: Task, roles: Roles, chunks: Chunks, partial: Path, learnt: Learnt) -> Done:
+    """Write the files beside their place, seal them, and move them there."""
+    state = chunks.state
+    draft = partial / "folder"
+    shutil.rmtree(draft, ignore_errors=True)
+    draft.mkdir()
+    code = task.currency or next((code for code, _ in learnt.counts.currencies.most_common(1)), None)
+    mapping, notes = learnt_mapping(learnt, roles, task.index, code)
+    if roles.price and code is None:
+        notes.append("no price says its currency: name it with --currency USD, or prices in another are not filtered")
+    (draft / "mapping.yaml").write_text(as_yaml(mapping, task.command), encoding="utf-8")
+    _write_rows(draft / "lexicon.jsonl", (entry.row() for entry in learnt.entries))
+    _write_rows(draft / "categories.jsonl", categories := tree(learnt.counts))
+    write_lexicon(draft, [entry.row() for entry in learnt.entries], learnt.words, sounds(learnt.words))
+    summary = {
+        "products": state["products"],
+        "bad_rows": state["bad_count"],
+        "categories": len(categories),
+        "entries": len(learnt.entries),
+        "words": len(learnt.words),
+        "roles": roles.told(),
+        "source_sha256": _digest(task.source),
+    }
+    write_whole(draft / "bad_rows.tsv", "".join(f"{line}\t{why}\n" for line, why in state["bad"]).encode())
+    seal(draft, summary)
+    _move(draft, task.output)
+    shutil.rmtree(partial)
+    bad = [(line, why) for line, why in state["bad"]]
+    return Done(task.output, state["products"], bad, state["bad_count"], roles, summary, notes)
+
+
+def _write_rows(path: Path, found: Any) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        for row in found:
+            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _move(draft: Path, output: Path) -> None:
+    """Put a folder in its place; what was there goes only once it is whole."""
+    old = output.with_name(f"{output.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if output.exists():
+        os.replace(output, old)
+    os.replace(draft, output)
+    shutil.rmtree(old, ignore_errors=True)
