@@ -83,6 +83,11 @@ def test_a_search_ends_in_time(open_shop: Shop, monkeypatch: pytest.MonkeyPatch)
         open_shop.search_raw("leather", timeout=0)
 
 
+def test_a_search_that_has_time_is_not_ended(open_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shop, "_STEPS_BETWEEN_CHECKS", 1)
+    assert len(names(open_shop.search_raw("leather", timeout=60))) == 2
+
+
 def test_it_is_built_once(tmp_path: Path, source: Path) -> None:
     Shop.open(tmp_path / "cache", source)
     (database,) = (tmp_path / "cache").iterdir()

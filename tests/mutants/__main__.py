@@ -18,7 +18,7 @@ from typing import Any
 
 from tests.mutants.areas import AREAS, REPOSITORY, Area
 from tests.mutants.operations import Mutant, mutants
-from tests.mutants.warm import Baseline, Workshop
+from tests.mutants.warm import IMPORTED, Baseline, Workshop
 
 UNCHANGED = Path(__file__).with_name("unchanged.jsonl")
 _BASELINE_SECONDS = 1500
@@ -37,25 +37,26 @@ def sample(area: str, seed: int, size: int) -> list[Mutant]:
 
 
 def judging(mutant: Mutant, baseline: Baseline) -> list[str]:
-    """Return the tests that enter what changed: those of the file that mirrors it first, then the quickest."""
-    if mutant.starts:
-        names = baseline.entered.get((mutant.file, mutant.starts), set())
-    else:  # what runs as the module is imported matters to all that use it
-        names = set().union(*(tests for (file, _), tests in baseline.entered.items() if file == mutant.file))
+    """Return the tests to ask: those of the file that mirrors what changed first, then the quickest.
+
+    They are those that enter what changed; all, where it is computed as modules are imported or no test enters it.
+    """
+    names = baseline.entered.get((mutant.file, mutant.starts), set()) - {IMPORTED}
+    if not names or not mutant.starts or IMPORTED in baseline.entered[mutant.file, mutant.starts]:
+        names = set(baseline.seconds)
     mirror = f"/test_{Path(mutant.file).stem}.py::"
     return sorted(names, key=lambda name: (mirror not in name, baseline.seconds[name]))
 
 
-def survives(mutant: Mutant, workshop: Workshop, area: Area, baseline: Baseline) -> bool:
-    """Tell whether the tests pass with the change: those that enter what changed, or all of the area where none does.
+def survives(mutant: Mutant, workshop: Workshop, baseline: Baseline) -> bool:
+    """Tell whether the tests that `judging` names pass with the change.
 
     What hides who enters it (a fixture that tests share, a cache, another process) makes survivors, never the contrary.
     """
     judges = judging(mutant, baseline)
-    seconds = sum(baseline.seconds[name] for name in judges or baseline.seconds)
+    seconds = sum(baseline.seconds[name] for name in judges)
     with workshop.changed(mutant.file, mutant.source):
-        arguments = [*_HYPOTHESIS, *judges] if judges else _arguments(area)
-        return workshop.passes(["-x", *arguments], _LEAST_SECONDS + 5 * seconds)
+        return workshop.passes(["-x", *_HYPOTHESIS, *judges], _LEAST_SECONDS + 5 * seconds)
 
 
 def _arguments(area: Area) -> list[str]:
@@ -79,7 +80,7 @@ def judge(name: str, seed: int, size: int) -> dict[str, Any]:
         tried, survivors = sample(name, seed, size), []
         for mutant in tried:
             started = time.monotonic()
-            if survives(mutant, workshop, area, baseline):
+            if survives(mutant, workshop, baseline):
                 why = known.get(mutant.key, "")
                 told = {
                     "file": mutant.file,

@@ -33,14 +33,17 @@ AREAS = {
     ),
     "alarms": Area(("infra/fleet/alarms.py", "infra/fleet/alarm_kinds.py"), ("tests/infra/fleet",)),
     "client": Area(
-        tuple(f"clients/peakplan_client/{name}.py" for name in ("client", "body", "errors", "plan", "tracing", "shop")),
+        tuple(f"clients/peakplan_client/{name}.py" for name in ("client", "body", "errors", "plan", "tracing")),
         ("tests/clients",),
         "real_service",
     ),
     "translators": Area(
         (
             "clients/peakplan_client/engines",
-            *(f"clients/peakplan_client/{name}.py" for name in ("mapping", "searching", "translating", "catalogue")),
+            *(
+                f"clients/peakplan_client/{name}.py"
+                for name in ("mapping", "searching", "translating", "catalogue", "shop")
+            ),
         ),
         ("tests/clients",),
         "real_service",

@@ -3,7 +3,7 @@
 import ast
 import copy
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 # The boundary moves, and the comparison turns round.
 _COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
@@ -30,6 +30,8 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitAnd: ast.BitOr,
     ast.BitOr: ast.BitAnd,
 }
+# What the type checker holds: a dataclass that is not frozen any more is one that nobody changes.
+_UNTOUCHED = ("annotation", "returns", "type_params", "decorator_list")
 _OPPOSITES = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
 
@@ -43,7 +45,14 @@ class Mutant:
     starts: int  # the first line of the function, decorators included; 0 for a statement of the module
     before: str
     after: str
-    source: str  # the whole file, changed
+    tree: ast.Module = field(repr=False)
+    node: ast.AST = field(repr=False)
+    replacement: ast.AST = field(repr=False)
+
+    @property
+    def source(self) -> str:
+        """The whole file, changed."""
+        return ast.unparse(_replaced(self.tree, self.node, self.replacement))
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -58,11 +67,10 @@ def mutants(file: str, source: str) -> Iterator[Mutant]:
         before = _told(statement)
         for node in _own_nodes(statement):
             for replacement in _replacements(node):
-                changed = _replaced(tree, node, replacement)
                 after = _told(_replaced(statement, node, replacement))
                 if after != before and (statement.lineno, after) not in seen:
                     seen.add((statement.lineno, after))
-                    yield Mutant(file, function, statement.lineno, starts, before, after, ast.unparse(changed))
+                    yield Mutant(file, function, statement.lineno, starts, before, after, tree, node, replacement)
 
 
 def _statements(node: ast.AST, function: str, starts: int) -> Iterator[tuple[ast.stmt, str, int]]:
@@ -88,7 +96,7 @@ def _is_for_types(node: ast.AST) -> bool:
 def _own_nodes(statement: ast.stmt) -> Iterator[ast.AST]:
     """Yield a statement and its expressions, without the statements in it and without annotations."""
     yield statement
-    waiting = [child for name, child in _fields(statement) if name not in ("annotation", "returns", "type_params")]
+    waiting = [child for name, child in _fields(statement) if name not in _UNTOUCHED]
     while waiting:
         node = waiting.pop(0)
         if isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):

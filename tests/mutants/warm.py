@@ -28,6 +28,7 @@ from tests.mutants.areas import REPOSITORY
 
 _OURS = ("tests", "service", "infra", "peakplan", "peakplan_client", "rehearsal", "benchmarks", "training")
 _MEMORY = 12 << 30  # bytes of addresses: a mutant that collects for ever fails before the machine does
+IMPORTED = ""  # instead of a test's name: what is computed before any test runs
 _POLL_SECONDS = 0.02
 _CONTROLS = 40
 # pytest's own plugins were imported before it starts, on purpose.
@@ -51,7 +52,16 @@ class Recorder:
         self._names = {str(root / file): file for file in files}
         self._entered: dict[tuple[str, int], set[str]] = {}
         self._seconds: dict[str, float] = {}
-        self._test = ""
+        self._test = IMPORTED
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection(self) -> Iterator[None]:
+        """Notice what tests compute as they are imported, which is no one's: IMPORTED enters it."""
+        sys.settrace(self._on_call)
+        try:
+            return (yield)
+        finally:
+            sys.settrace(None)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
