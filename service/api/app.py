@@ -1,5 +1,6 @@
 """The application: its parts and how they are wired. `service/__main__.py` starts and stops them."""
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import get_args
@@ -40,8 +41,11 @@ from service.planner.plan_cache import PlanCache
 from service.planner.planner import Planner
 from service.planner.prompt import warm_up_requests
 from service.planner.question import Question
+from service.planner.reading import readers
 from service.planner.reading.conversation import Conversation
 from service.planner.redis_plan_cache import RedisPlanCache
+from service.planner.shop.folder import ShopFolder, ShopFolderError
+from service.planner.shop.lexicon import Lexicon
 from service.planner.spot_checks import SpotCheckCounts, SpotChecks
 from service.planner.vocabulary import Vocabulary, VocabularyError
 from service.planner.worth.routing import Router
@@ -51,6 +55,8 @@ from service.settings.groups import CacheSettings, OutcomeSettings
 from service.telemetry.emf import EmfCollector
 from service.telemetry.metrics import Metrics, Reading
 from service.telemetry.traces import make_tracer
+
+logger = logging.getLogger(__name__)
 
 _FIRST = Question.parse("red shoes")
 POSTED = (*JSON_PATHS, OUTCOMES_PATH)
@@ -77,6 +83,18 @@ def settings_scorer(settings: Settings) -> Scorer | None:
         raise EngineUnavailableError(str(error)) from error
 
 
+def settings_lexicon(settings: Settings) -> Lexicon | None:
+    """Return the lexicon of the settings' shop folder; None where they name none. Raises EngineUnavailableError."""
+    if settings.shop_dir is None:
+        return None
+    try:
+        shop = ShopFolder.load(settings.shop_dir)
+    except ShopFolderError as error:
+        raise EngineUnavailableError(str(error)) from error
+    logger.info("shop", extra={"folder": str(settings.shop_dir), "version": shop.digest})
+    return shop.lexicon
+
+
 def replica_engine(settings: Settings, source: ModelSource, number: int) -> Engine:
     """Make replica `number` of a model, not started yet. Raises EngineUnavailableError."""
     return make_engine(settings.engine_config, source, number)
@@ -99,6 +117,7 @@ def replica_pool(settings: Settings, source: ModelSource | None = None) -> Repli
 def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = None) -> Services:
     """Build everything that handlers use, around one pool. A reload loads `source`, else the settings' model."""
     vocabulary = settings_vocabulary(settings)
+    readers.use_shop(settings_lexicon(settings))
     plan_by_rule(Conversation(_FIRST), vocabulary)  # reads the word list, so that no request waits for it
     planner, drain = Planner(pool, vocabulary, settings.strategy), Drain(settings.drain_seconds)
     shared = _shared_memory(settings.cache)
@@ -141,9 +160,11 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
 def _read_model(settings: Settings, planner: Planner, router: Router) -> Callable[[], None]:
     """Read what planning must know of the settings' model; what is returned makes it known. Raises EngineError."""
     vocabulary, scorer = settings_vocabulary(settings), settings_scorer(settings)
+    lexicon = settings_lexicon(settings)
 
     def adopt() -> None:
         planner.vocabulary, router.scorer = vocabulary, scorer
+        readers.use_shop(lexicon)
 
     return adopt
 

@@ -110,6 +110,10 @@ class Settings(BaseSettings):
     shutdown_seconds: int = Field(
         default=10, ge=3, le=300, description="how long in-flight requests then have to finish"
     )
+    shop_dir: Path | None = Field(
+        default=None,
+        description="the shop folder whose words are read, as `peakplan shop learn` wrote it (docs/shop.md)",
+    )
     sample_shop: bool = Field(default=True, description="let the web page search a sample catalogue")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="lowest level that is logged"

@@ -2,6 +2,7 @@
 
 from service.planner.making.completion import complete_plan
 from service.planner.making.in_language import plan_in_language
+from service.planner.making.in_shop import in_shop_terms
 from service.planner.making.second_look import second_look
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanDraft, parse
@@ -14,7 +15,8 @@ def plan_from_draft(draft: PlanDraft, conversation: Conversation, vocabulary: Vo
     """Return the plan of a model's draft. Total: every draft becomes a valid plan."""
     if reader := conversation.phrase_reader:
         return plan_in_language(conversation.question, reader, vocabulary)
-    return complete_plan(second_look(draft, conversation, vocabulary), conversation, vocabulary)
+    draft = second_look(in_shop_terms(draft, conversation, vocabulary), conversation, vocabulary)
+    return complete_plan(draft, conversation, vocabulary)
 
 
 def plan_from_text(text: str, conversation: Conversation, vocabulary: Vocabulary) -> Plan:

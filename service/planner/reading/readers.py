@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Final
 
 from service.planner.question import Question
+from service.planner.reading.en.facets import facet_of
 from service.planner.reading.en.reader import ENGLISH
+from service.planner.reading.en.spelling import correct_word
 from service.planner.reading.generic.detection import Detector
 from service.planner.reading.generic.reader import PhraseReader
 from service.planner.reading.reader import Reader
+from service.planner.shop import current
+from service.planner.shop.lexicon import Lexicon
 
 _HERE = Path(__file__).parent
 # The languages that are data alone. German writes "ae" where there is no key for "ä".
@@ -41,3 +45,10 @@ def prepare() -> None:
     for reader in READERS.values():
         reader.prepare()
     _DETECTOR.language("")
+
+
+def use_shop(lexicon: Lexicon | None) -> None:
+    """Read words as those of a shop from now on, or without one; what was read of words before is forgotten."""
+    current.use(lexicon)
+    correct_word.cache_clear()
+    facet_of.cache_clear()

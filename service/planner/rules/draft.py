@@ -10,6 +10,7 @@ from service.planner.reading.en import lists
 from service.planner.reading.en.language import is_foreign
 from service.planner.reading.en.spelling import correct, correct_word, is_known, words
 from service.planner.rules.spans import SKIPPED, find_spans
+from service.planner.shop import current
 from service.planner.vocabulary import DEFAULT_INTENT, NAMING_FACETS, Vocabulary
 
 UNTELLING = SKIPPED | lists.TALK | lists.QUESTION_VERBS
@@ -22,7 +23,7 @@ def draft_by_rule(conversation: Conversation, vocabulary: Vocabulary) -> PlanDra
     """Return the best draft that rules can make. Total: every question gets one."""
     question = conversation.question
     text = question.text.lower().replace("’", "'")
-    if is_foreign(question):
+    if is_foreign(question) and not current.name_of([word.text for word in question.own_words]):
         return PlanDraft("keyword", DEFAULT_INTENT, foreign=True)
     mode = "conversational" if lists.CONVERSATIONAL.search(text) else "keyword"
     intent = _intent(text, mode, conversation)
@@ -41,6 +42,8 @@ def _intent(text: str, mode: str, conversation: Conversation) -> str:
     question = conversation.question
     own = [word.text for word in question.own_words]
     is_follow_up = len(question.utterances) > 1
+    if current.name_of(own):
+        return DEFAULT_INTENT  # whoever says a name of the shop and nothing else looks for it
     if all(_is_talk(word.strip("!?.,")) for word in own) and not lists.SUPPORT_WORDS.search(text):
         return "small_talk"
     names_title = bool(lists.TITLES.search(text))

@@ -13,6 +13,8 @@ from service.planner.reading.conversation import Conversation
 from service.planner.reading.en import lists
 from service.planner.reading.en.spelling import is_known, words
 from service.planner.rules.facets import Readings
+from service.planner.shop import current
+from service.planner.shop.lexicon import MOST_WORDS
 from service.planner.vocabulary import DEFAULT_INTENT
 
 SKIPPED = lists.FILLERS | lists.LINKS | lists.NEGATIONS | lists.FUNCTION_WORDS  # words that name nothing
@@ -53,7 +55,8 @@ class _Spans:
         """Return the spans and the vertical, see `find_spans`."""
         facets = self._words.facets
         for value in self._values:
-            self._take(facets[value[-1]] or "feature", value[0], value[-1])
+            name = current.name_of([self._words.text(index) for index in value])
+            self._take(name.facet if name else facets[value[-1]] or "feature", value[0], value[-1])
         for index in range(len(facets)):
             if index not in self._taken and index not in self._barred:
                 self._match(index)
@@ -197,13 +200,27 @@ class _Spans:
         return now if names else before + now
 
     def _match(self, index: int) -> None:
-        """Take the words of an attribute that starts here."""
+        """Take the words of an attribute that starts here, or of the shop's longest name."""
         facet = self._words.facets[index]
-        found = self._words.values[index]
+        found = self._name_of_shop(index) or self._words.values[index]
         if found:
             self._take(found[0], index, found[1])
         elif facet in _ATTRIBUTES:
             self._take(facet, index, index)
+
+    def _name_of_shop(self, index: int) -> tuple[str, int] | None:
+        """Return facet and last word of a name of the shop that starts here, unless it only says what a thing is."""
+        shop = current.lexicon()
+        is_function = self._words.text(index) in self._skipped and len(self._question.words) > 1
+        if shop is None or is_function:
+            return None
+        texts: list[str] = []
+        for at in range(index, index + MOST_WORDS):
+            texts.append(self._words.text(at))
+            if not self._words.joined(at):
+                break
+        found = shop.longest(texts, 0)
+        return (found[1].facet, index + found[0] - 1) if found and found[1].facet != "type" else None
 
     def _match_phrase(self, index: int) -> None:
         """Take "with pockets", "for dogs": a preposition and the one or two free words it governs."""

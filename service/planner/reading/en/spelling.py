@@ -2,15 +2,19 @@
 
 Candidates are words one edit away, and words that sound alike up to one edit: of equal or similar consonants. The
 cheapest edit wins, the more frequent word among equals. Words on the list, short words and words with digits stay.
+Where a shop's lexicon is in use, its words stay too, and a misspelt word becomes one of them before any other.
 """
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
 from math import log
 from pathlib import Path
 from typing import NamedTuple
+
+from service.planner.shop import current
+from service.planner.shop.lexicon import Lexicon
 
 WORDS_PATH = Path(__file__).with_name("words.txt")
 _LEAST_LETTERS = 4
@@ -94,6 +98,8 @@ def correct(text: str) -> str:
 
 def is_known(word: str) -> bool:
     """Tell whether a word needs no correction."""
+    if (shop := current.lexicon()) is not None and word in shop:
+        return True
     if len(word) < _LEAST_LETTERS or not word.isascii() or not word.isalpha():
         return word not in words().slips
     counts, known, slips = words()[:3]
@@ -110,6 +116,8 @@ def correct_word(word: str) -> str:
     """Return the likeliest spelling of a lower-case word; the word itself where nothing is near."""
     if is_known(word) or len(word) > _LONGEST:
         return word
+    if (shop := current.lexicon()) is not None and (found := _of_shop(word, shop)):
+        return found
     counts, _, slips, by_sound = words()[:4]
     if word in slips:
         return slips[word]
@@ -120,6 +128,15 @@ def correct_word(word: str) -> str:
         or _best(word, (same for edit in edits(sound) for same in by_sound.get(edit, ())))
         or _best(word, _ordinary(word))
         or word
+    )
+
+
+def _of_shop(word: str, shop: Lexicon) -> str | None:
+    """Return the nearest word of the shop; None where none is near."""
+    sound = _sound(word)
+    near = [edit for edit in edits(word) if edit in shop] + shop.sounding(sound)
+    return _best(word, near, shop.count) or _best(
+        word, (same for edit in edits(sound) for same in shop.sounding(edit)), shop.count
     )
 
 
@@ -138,7 +155,11 @@ def _ordinary(word: str) -> list[str]:
     return [candidate for candidate in inner if candidate in words().known]
 
 
-def _best(word: str, candidates: Iterable[str]) -> str | None:
+def _count(word: str) -> int:
+    return words().counts.get(word, 0)
+
+
+def _best(word: str, candidates: Iterable[str], count: Callable[[str], int] = _count) -> str | None:
     """Return the nearest candidate that is near enough; a frequent word may be a little farther."""
     letters = set(word)
     near: list[tuple[float, str]] = []  # of equal cost, the first in the alphabet, whatever order a set has
@@ -147,7 +168,7 @@ def _best(word: str, candidates: Iterable[str]) -> str | None:
             continue
         edits_apart = distance(word, candidate)
         if edits_apart <= _allowed(len(word)):
-            near.append((edits_apart - _WEIGHT * log(words().counts.get(candidate, 1)), candidate))
+            near.append((edits_apart - _WEIGHT * log(count(candidate) or 1), candidate))
     return min(near)[1] if near else None
 
 

@@ -1,0 +1,30 @@
+"""The draft of a model in the terms of the shop: what the shop's lexicon knows for sure is that and nothing else."""
+
+from dataclasses import replace
+
+from service.planner.plan_text import FacetSpan, PlanDraft
+from service.planner.reading.conversation import Conversation
+from service.planner.rules.draft import draft_by_rule
+from service.planner.shop import current
+from service.planner.vocabulary import Vocabulary
+
+
+def in_shop_terms(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabulary) -> PlanDraft:
+    """Return the draft with the shop's brands, lines and values as such; the same one without a shop.
+
+    Whoever says a name of the shop and nothing else looks for it: "google" is no small talk where that is a brand.
+    """
+    if current.lexicon() is None:
+        return draft
+    texts = [word.text for word in conversation.question.own_words]
+    if current.name_of(texts) and (draft.foreign or not vocabulary.intents[draft.intent].products):
+        return draft_by_rule(conversation, vocabulary)
+    spans = [_known(span, conversation, vocabulary) for span in draft.spans]
+    return draft if spans == draft.spans else replace(draft, spans=spans)
+
+
+def _known(span: FacetSpan, conversation: Conversation, vocabulary: Vocabulary) -> FacetSpan:
+    name = current.name_of([conversation.question.words[index].text for index in span.indices])
+    if name is None or name.facet == span.facet or name.facet not in vocabulary.facets:
+        return span
+    return replace(span, facet=name.facet)
