@@ -197,7 +197,7 @@ def shop() -> None:
     \b
     Examples:
       peakplan shop learn products.jsonl --output shops/mine
-
+      PEAKPLAN_SHOP_DIR=shops/mine peakplan serve
     """
 
 

@@ -83,7 +83,7 @@ def _told(done: Done) -> str:
         lines.append(f"  {done.bad_count:,} rows are no products (bad_rows.tsv):")
         lines += [f"    line {line} {why}" for line, why in done.bad[:_SHOWN]]
     lines += [f"  {note}" for note in done.notes]
-    lines.append("  mapping.yaml is for peakplan_client, lexicon.jsonl and categories.jsonl are for you to look at")
+    lines.append(f"  serve it: PEAKPLAN_SHOP_DIR={done.output}")
     return "\n".join(lines)
 
 
