@@ -35,6 +35,22 @@ async def test_who_leaves_as_a_replica_is_handed_over_gives_it_back() -> None:
         assert await dispatcher.acquire(None) is slot
 
 
+async def test_a_lent_replica_that_was_taken_out_is_nobody_s() -> None:
+    dispatcher, (lent, busy) = await dispatching(2)
+    work = dispatcher.lend(lambda _: asyncio.create_task(asyncio.sleep(60)))
+    assert work is not None
+    assert await dispatcher.acquire(None) is busy
+    lent.quarantine("it hangs")
+    waiting = asyncio.create_task(dispatcher.acquire(None))
+    await settle()
+    assert not work.cancelling()
+    dispatcher.release(busy)
+    async with asyncio.timeout(5):
+        assert await waiting is busy
+    work.cancel()
+    await settle()
+
+
 async def test_a_retry_avoids_the_replica_that_failed_also_where_the_other_is_slow() -> None:
     dispatcher, (failed, slow) = await dispatching(2)
     for _ in range(50):

@@ -1,6 +1,7 @@
 import asyncio
 import time
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -81,5 +82,33 @@ async def test_past_its_memory_it_is_closed_until_there_is_room_again() -> None:
     watching.cancel()
 
 
+@pytest.mark.anyio
+async def test_its_memory_is_looked_at_twice_a_second_and_may_be_used_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[float] = []
+    ticks = iter(range(50))
+    now = 0.0
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        if next(ticks, None) is None:
+            raise asyncio.CancelledError
+
+    def memory() -> int:
+        looks.append(now)
+        return 200
+
+    shedder = LoadShedder(0.1, most_bytes=200, memory=memory)
+    monkeypatch.setattr("service.gateway.load_shedder.asyncio.sleep", sleep)
+    with pytest.raises(asyncio.CancelledError):
+        await shedder.watch()
+    assert looks == pytest.approx([0, 0.5, 1.0])
+    assert shedder.is_open
+
+
 def test_its_memory_is_measured() -> None:
-    assert 2**20 < resident_bytes() < 2**40
+    status = Path("/proc/self/status")
+    if not status.exists():
+        pytest.skip("only Linux tells")
+    (told,) = [int(line.split()[1]) for line in status.read_text(encoding="ascii").splitlines() if "VmRSS" in line]
+    assert resident_bytes() == pytest.approx(1024 * told, rel=0.05)

@@ -36,6 +36,21 @@ async def test_pauses_before_restarts_grow_to_a_limit(monkeypatch: pytest.Monkey
     assert pauses == pytest.approx(expected)
 
 
+async def test_another_engine_starts_with_a_clean_record() -> None:
+    slot = Slot(FakeEngine("old"))
+    for _ in range(2):
+        slot.failed("lost")
+    slot.took(1.0, usual=0.1)
+    old, new = slot.engine, FakeEngine("new")
+    for engine in (old, new):
+        await engine.start()
+    await slot.replace(new, "v2")
+    assert (slot.engine, slot.version, len(slot.slowness), old.available) == (new, "v2", 0, False)
+    for _ in range(2):
+        slot.failed("lost")
+    assert slot.usable
+
+
 async def test_a_reload_that_is_given_up_leaves_the_replica_in_service() -> None:
     slot = Slot(FakeEngine())
     await slot.engine.start()

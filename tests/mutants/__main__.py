@@ -28,11 +28,11 @@ _LEAST_SECONDS = (
 _HYPOTHESIS = ("--hypothesis-seed=0",)  # the same examples for every mutant
 
 
-def sample(area: str, seed: int, size: int) -> list[Mutant]:
+def sample(area: str, seed: int, size: int, root: Path = REPOSITORY) -> list[Mutant]:
     """Return mutants of an area drawn at random, each as likely as any other, the same for the same seed and code."""
     every: list[Mutant] = []
     for file in AREAS[area].files():
-        every += mutants(file, (REPOSITORY / file).read_text(encoding="utf-8"))
+        every += mutants(file, (root / file).read_text(encoding="utf-8"))
     return random.Random(f"{seed} {area}").sample(every, min(size, len(every)))
 
 
@@ -77,7 +77,7 @@ def judge(name: str, seed: int, size: int) -> dict[str, Any]:
         baseline = workshop.baseline(_arguments(area), area.files(), _BASELINE_SECONDS)
         if not baseline.passed:
             sys.exit(f"{name}: its tests fail with nothing changed:\n{workshop.output.read_text('utf-8')[-3000:]}")
-        tried, survivors = sample(name, seed, size), []
+        tried, survivors = sample(name, seed, size, workshop.root), []
         for mutant in tried:
             started = time.monotonic()
             if survives(mutant, workshop, baseline):
