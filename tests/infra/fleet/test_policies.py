@@ -8,6 +8,7 @@ import pytest
 from infra.fleet.demand import ServiceTime
 from infra.fleet.policies import (
     ACTION_EVERY_SECONDS,
+    GROUP_WARM_UP_SECONDS,
     PERIOD_SECONDS,
     READINGS_WARM_UP_SECONDS,
     Metrics,
@@ -124,6 +125,12 @@ def test_removal_takes_a_twentieth_of_what_is_in_service_and_not_of_what_still_b
     assert (after.since_removal, after.calm_seconds) == (0, 900)
 
 
+def test_time_goes_on_in_a_silence() -> None:
+    state = replace(LAW.initial_state(), since_removal=100, since_action=(5.0,) * len(LAW.additions))
+    desired, after = LAW.advance(state, None, MONDAY, 30, 100, 100)
+    assert (desired, after.since_removal, after.since_action) == (100, 130, (35.0,) * len(LAW.additions))
+
+
 def test_an_alarm_acts_as_it_goes_off_and_then_once_a_minute() -> None:
     state, desired, course = LAW.initial_state(), 100, []
     for _ in range(12):
@@ -161,3 +168,4 @@ def test_changes_round_towards_zero_and_are_never_none(instances: int, percent: 
 def test_new_instances_count_once_their_readings_have_arrived_and_before_the_next_action() -> None:
     telemetry = 15  # seconds from a period's end until policies see it
     assert PERIOD_SECONDS + telemetry <= READINGS_WARM_UP_SECONDS < ACTION_EVERY_SECONDS
+    assert GROUP_WARM_UP_SECONDS == 0, "a new instance serves at once"
