@@ -22,6 +22,7 @@ TWICE = [
     {"days": ["mon", "tue"], "begins": "08:00", "share": 0.9},
     {"days": ["tue"], "begins": "08:00", "share": 1},
 ]
+BUSY = {"mean_ms": 72, "p99_ms": 90, "source": "stated: a test"}
 # A tree of the tests' own, because the shipped model's changes whenever it is trained anew.
 TREE = [[0], [1], [0, 0], [0, 1], [0, 0, 0]]
 CHAIN = [[0], [0, 0], [0, 0, 0], [0, 0, 0, 0]]
@@ -43,6 +44,7 @@ def refusal(tmp_path: Path, changes: dict[str, Any]) -> str:
         pytest.param({"model.tree": [[0], [9]], "model.speculation_length": 3}, id="the last rank of the buffers"),
         pytest.param({"events": [EVENT, NEXT_EVENT]}, id="an event begins as another ends"),
         pytest.param({"network.cell_weights": [255]}, id="the largest weight"),
+        pytest.param({"traffic.plans_per_minute": 300, "model.service_time": BUSY}, id="replicas busy to 21%"),
     ],
 )
 def test_what_just_fits_is_accepted(changes: dict[str, Any]) -> None:

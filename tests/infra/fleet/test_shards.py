@@ -56,6 +56,15 @@ def test_a_caller_with_nine_tenths_of_the_load_over_two_cells_gets_what_it_needs
     assert sizing.group_rate(fleet, group) == pytest.approx(2.7 * sizing.group_rate(PRIME_DAY, group))
 
 
+def test_callers_without_a_share_choose_as_if_they_shared_the_rest() -> None:
+    fleet = called_by("small", "b", "c", "d", cells=4, small=0.1).model_copy(update={"caller_shard_cells": 2})
+    load = dict.fromkeys(fleet.cell_names, 0.0)
+    for name, cells in shards(fleet).items():
+        for cell in cells:
+            load[cell] += (0.1 if name == "small" else 0.3) / 2
+    assert sorted(load.values()) == pytest.approx([0.2, 0.2, 0.3, 0.3])
+
+
 def test_a_caller_that_a_cell_cannot_carry_is_refused_with_the_number() -> None:
     callers = [
         {"name": "large", "cidrs": ["10.0.0.0/12"], "share": 0.9},
