@@ -56,6 +56,12 @@ def test_a_caller_with_nine_tenths_of_the_load_over_two_cells_gets_what_it_needs
     assert sizing.group_rate(fleet, group) == pytest.approx(2.7 * sizing.group_rate(PRIME_DAY, group))
 
 
+def test_equal_cells_are_shuffled_for_each_caller() -> None:
+    """Two fleets' first callers rarely have the same cells, so that what one name's poison hits is no one else's."""
+    pairs = {shards(called_by(name))[name] for name in (f"caller-{number}" for number in range(40))}
+    assert len(pairs) > 10, "of fifteen pairs of six cells"
+
+
 def test_callers_without_a_share_choose_as_if_they_shared_the_rest() -> None:
     fleet = called_by("small", "b", "c", "d", cells=4, small=0.1).model_copy(update={"caller_shard_cells": 2})
     load = dict.fromkeys(fleet.cell_names, 0.0)
