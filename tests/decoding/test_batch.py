@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from service.decoding.constraint import GrammarError
 from service.decoding.generation import Running, step
+from service.decoding.interruption import ForwardStoppedError
 from service.decoding.llama import ForwardInput, Llama
 from service.decoding.medusa import MedusaProposer
 from service.decoding.prefill_draft import PrefillDraft, PrefillProposer
@@ -46,6 +47,17 @@ def begin(seed: int, request: Request) -> Running:
     if chosen is not None:
         proposer = PrefillProposer(DRAFT, MedusaProposer(target, MedusaTree.from_choices(chosen, HEADS)))
     return Running(target, proposer, list(prompt), compile_grammar(grammar), max_tokens)
+
+
+def test_a_forward_that_is_stopped_cancels_all_that_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object) -> None:
+        raise ForwardStoppedError
+
+    batch = [begin(0, (FREE, [1, 2], None, 9)) for _ in range(3)]
+    monkeypatch.setattr(LlamaTarget, "forward", stopped)
+    step(batch)
+    assert [each.stop_reason for each in batch] == ["cancelled"] * 3
+    assert [each.result().tokens for each in batch] == [[], [], []]
 
 
 @given(requests(), st.integers(1, 4), st.integers(0, 3), st.data())

@@ -1,7 +1,12 @@
+from collections.abc import Sequence
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from service.decoding.generation import Running, step
+from service.decoding.medusa import MedusaProposer
 from service.decoding.statistics import Generation
+from service.decoding.target import LlamaTarget
 from service.decoding.tree import MedusaTree
 from tests.decoding.decode import decode_greedy, decode_medusa, numbers, traced_tokens
 from tests.decoding.tiny import compile_grammar, encode, grammars, ids, prompts, random_heads, random_model
@@ -26,16 +31,16 @@ def test_steps_tell_the_whole_generation(grammar: str, prompt: list[int], seed: 
         assert traced_tokens(generation) == generation.tokens
     assert [len(step.emitted) for step in generation.steps] == generation.statistics.accepted_per_step
     read: list[int] = []
-    for step in generation.steps:
-        kept = [int(node.token_text) for node in step.nodes if node.status != "rejected"]
+    for each in generation.steps:
+        kept = [int(node.token_text) for node in each.nodes if node.status != "rejected"]
         read += kept
         assert read == generation.tokens[: len(read)]
-        for index, node in enumerate(step.nodes):
+        for index, node in enumerate(each.nodes):
             assert -1 <= node.parent < index
-            assert node.depth == (step.nodes[node.parent].depth + 1 if node.parent >= 0 else 0)
+            assert node.depth == (each.nodes[node.parent].depth + 1 if node.parent >= 0 else 0)
             if node.status != "rejected" and node.parent >= 0:
-                assert step.nodes[node.parent].status != "rejected"
-        assert step.milliseconds > 0
+                assert each.nodes[node.parent].status != "rejected"
+        assert each.milliseconds > 0
 
 
 def test_the_first_step_shows_what_rode_along_with_the_prompt() -> None:
@@ -50,11 +55,35 @@ def test_the_first_step_shows_what_rode_along_with_the_prompt() -> None:
     assert {node.status for node in second.nodes[1 + len(forced) :]} <= {"accepted", "rejected", "forced"}
 
 
+class Forgetful(LlamaTarget):
+    """A target that keeps nothing of what was drafted, so that accepted tokens are read once more."""
+
+    def commit(self, path: Sequence[int]) -> int:
+        super().commit(path[:0])
+        return 0
+
+
+def test_an_accepted_token_that_is_read_again_is_not_shown_as_chosen_again() -> None:
+    read_again = 0
+    for seed in range(6):
+        model = random_model(seed)
+        target = Forgetful(model, model.new_cache(200), random_heads(seed, 3))
+        proposer = MedusaProposer(target, MedusaTree.from_choices(CHOSEN, 3))
+        running = Running(target, proposer, [1, 2, 3], compile_grammar(GRAMMAR), 30, trace=numbers)
+        while running.goes_on():
+            step([running])
+            if any(node.status == "accepted" for node in running.steps[-1].nodes):
+                read_again += 1
+                assert not running.starts_sampled
+        assert running.tokens == decode_greedy(model, [1, 2, 3], compile_grammar(GRAMMAR), max_tokens=30).tokens
+    assert read_again > 0
+
+
 def test_greedy_steps_are_chains() -> None:
     steps = decode_greedy(random_model(1), [1], compile_grammar(GRAMMAR), max_tokens=30, trace=numbers).steps
 
-    for step in steps:
-        assert [node.parent for node in step.nodes] == list(range(-1, len(step.nodes) - 1))
+    for each in steps:
+        assert [node.parent for node in each.nodes] == list(range(-1, len(each.nodes) - 1))
 
 
 def test_nothing_is_traced_unasked() -> None:
