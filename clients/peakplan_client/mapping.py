@@ -114,6 +114,10 @@ class FacetMapping(_Strict):
                     return found
         return []
 
+    def names(self, values: list[str]) -> list[str]:
+        """Return what shoppers call catalogue values, their own names first."""
+        return [" ".join(words(name)) for value in values for name in (value, *(self.values or {}).get(value, ()))]
+
 
 class VerticalMapping(_Strict):
     """Which values of `field` each vertical of the plan means. It boosts."""

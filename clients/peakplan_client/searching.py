@@ -4,8 +4,9 @@ Only price, rating, offers and exclusions filter; facets and the vertical boost.
 among the texts that may match, so that a search finds whatever these words alone would find and no filter forbids.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from peakplan_client.mapping import CatalogueMapping, SortMapping, Value, normal, words
 from peakplan_client.plan import Part, Plan, Price
@@ -15,6 +16,7 @@ from peakplan_client.plan import Part, Plan, Price
 QUERY_WEIGHTS = (1.0, 0.3, 0.2)
 NAMES_WEIGHT = 0.3
 OWN_WORDS_WEIGHT = 0.5
+KIND = "type"  # the facet that says what a thing is
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +73,47 @@ class Boost:
 
 
 @dataclass(frozen=True, slots=True)
+class Wanted:
+    """A facet that the shopper wants: `field` has one of `values`, or one of the text `fields` has one as a phrase.
+
+    `is_kind`: it says what the thing is; the others only describe it. A thing is of a kind by its category or by its
+    name, whichever tells, and rather where both do.
+    """
+
+    field: str | None
+    values: tuple[str, ...]
+    fields: tuple[str, ...]
+    is_kind: bool
+
+    def holds(self, product: Mapping[str, Any]) -> bool:
+        """Tell whether a product has it, as an engine returned its fields."""
+        names = {normal(value) for value in self.values}
+        if self.field is not None:
+            held = product.get(self.field)
+            return any(normal(str(each)) in names for each in (held if isinstance(held, list | tuple) else [held]))
+        texts = [normal(str(product.get(field) or "")) for field in self.fields]
+        return any(
+            text[at : at + len(name)] == name for text in texts for name in names for at in range(len(text)) if name
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Search:
-    """One search. `texts` start with the strictest and end with the shopper's own words."""
+    """One search. `texts` start with the strictest and end with the shopper's own words.
+
+    Where a field sorts, `wanted` tells what is the thing: it comes before what only shares a word with it.
+    """
 
     texts: tuple[Text, ...]
     filters: tuple[Filter, ...] = ()
     boosts: tuple[Boost, ...] = ()
     sort: SortMapping | None = None
+    wanted: tuple[Wanted, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[Wanted, ...]:
+        """What of `wanted` says what the thing is."""
+        return tuple(each for each in self.wanted if each.is_kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +167,9 @@ class _Translation:
         # One letter is a code ("F") and no word.
         names = " ".join(value for value in closed if len(value) > 1 and not said.issuperset(normal(value)))
         weighed = [*zip(queries, QUERY_WEIGHTS, strict=False), (names, NAMES_WEIGHT), (question, OWN_WORDS_WEIGHT)]
-        return Search(_texts(weighed), filters, (*boosts, *self._vertical()), self._sort())
+        return Search(
+            _texts(weighed), filters, (*boosts, *self._vertical()), self._sort(), tuple(self._wanted(part.facets))
+        )
 
     def _note(self, note: str) -> None:
         self._notes[note] = None
@@ -178,15 +216,25 @@ class _Translation:
     def _exclusions(self, exclude: Mapping[str, Sequence[str]]) -> list[Filter]:
         found: list[Filter] = []
         for facet, values in exclude.items():
-            mapping = self._mapping.facets.get(facet)
             for said in values:
-                if mapping and mapping.field and (known := mapping.exact(said)):
-                    found.append(NoneOf(mapping.field, tuple(known)))
+                if known := self._refused(facet, said):
+                    found += known
                 elif self._mapping.exclude_text and words(said):
                     found.append(NotInText(tuple(self._mapping.exclude_text), " ".join(words(said))))
                 else:
                     self._note(f"a {facet} is not excluded: the mapping has neither its value nor exclude_text")
         return list(dict.fromkeys(found))
+
+    def _refused(self, facet: str, said: str) -> list[Filter]:
+        """Return what no product may have: of the facet's own field, else of every field with a value of this name.
+
+        The planner may take a grape for a feature, and the mapping have it under another facet.
+        """
+        mapping = self._mapping.facets.get(facet)
+        if mapping and mapping.field and (known := mapping.exact(said)):
+            return [NoneOf(mapping.field, tuple(known))]
+        others = [each for each in self._mapping.facets.values() if each.field and each.values is not None]
+        return [NoneOf(each.field, tuple(known)) for each in others if each.field and (known := each.exact(said))]
 
     def _boosts(self, facets: Mapping[str, Sequence[str]]) -> list[Boost]:
         found: list[Boost] = []
@@ -202,6 +250,29 @@ class _Translation:
             if unknown:
                 found.append(Boost(None, tuple(dict.fromkeys(unknown)), mapping.boost))
         return found
+
+    def _wanted(self, facets: Mapping[str, Sequence[str]]) -> Iterator[Wanted]:
+        """Yield each value that is wanted; what a thing is must stand where products are named, not in passing."""
+        heaviest = max(self._mapping.text.values())
+        names = tuple(field for field, weight in self._mapping.text.items() if weight > heaviest / 2)
+        for facet, values in facets.items():
+            mapping = self._mapping.facets.get(facet)
+            is_kind = facet == KIND
+            for said in values:
+                if not (plain := words(said)):
+                    continue
+                known = mapping.within(said) if mapping and mapping.field else []
+                if mapping and known:
+                    yield Wanted(mapping.field, tuple(known), (), is_kind)
+                if is_kind:  # the last word says what it is: "quiet blender"
+                    own = mapping.field if mapping else None
+                    called = dict.fromkeys([plain[-1], *(mapping.names(known) if mapping else ())])
+                    said_in = tuple(name for name in names if name != own) or names
+                    yield Wanted(None, tuple(called), said_in, is_kind)
+                    if not known and mapping and mapping.values is not None:
+                        self._note("the mapping knows no kind of this name: what is found may be something else")
+                elif not known:
+                    yield Wanted(None, (" ".join(plain),), tuple(self._mapping.text), is_kind)
 
     def _vertical(self) -> list[Boost]:
         mapping = self._mapping.vertical

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -18,13 +19,14 @@ from peakplan_client.engines import sqlite
 from peakplan_client.errors import SearchTimeoutError
 from peakplan_client.mapping import CatalogueMapping, words
 from peakplan_client.plan import Plan
-from peakplan_client.searching import Search, Text
+from peakplan_client.searching import KIND, Search, Text
 from peakplan_client.translating import translate
 
 MAPPING = Path(__file__).with_name("shop.yaml")
 LIMIT = 10
 TIMEOUT_SECONDS = 1.0
 SNIPPET_CHARACTERS = 160
+_NEAREST = 3  # kinds that are named where the shop has nothing of the kind asked for
 _SCHEMA_VERSION = 1
 _COLUMNS = [field.name for field in fields(Product)]
 _STEPS_BETWEEN_CHECKS = 2000  # of SQLite's virtual machine: well under a millisecond
@@ -43,10 +45,16 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search found, best first; `notes` say what of the plan it left out."""
+    """What a search found, best first; `notes` say what of the plan it left out.
+
+    `nothing`: no hit is of the kind that the plan names, so that all only share words with it; `nearest` are the kinds
+    of the shop that come nearest.
+    """
 
     hits: tuple[Hit, ...]
     notes: tuple[str, ...] = ()
+    nothing: bool = False
+    nearest: tuple[str, ...] = ()
 
 
 class Shop:
@@ -81,7 +89,7 @@ class Shop:
             return Found(())
         search = Search((Text(text, 1.0),))
         statement = sqlite.request(search, self._mapping, limit=limit, note=lambda _: None)
-        return Found(tuple(self._run([statement], limit, timeout)))
+        return Found(tuple(map(_hit, self._run([statement], limit, timeout))))
 
     def search_plan(
         self, plan: Plan | Mapping[str, Any], question: str, limit: int = LIMIT, timeout: float = TIMEOUT_SECONDS
@@ -92,14 +100,41 @@ class Shop:
         """
         plan = plan if isinstance(plan, Plan) else Plan.model_validate(plan)
         translation = translate(plan, self._mapping, "sqlite", question, limit=limit)
-        return Found(tuple(self._run(translation.requests, limit, timeout)), translation.notes)
+        rows = self._run(translation.requests, limit, timeout)
+        if any(translation.is_wanted(dict(row)) for row in rows) or not translation.requests:
+            if translation.knows_kind:  # what is the thing before what is not
+                rows.sort(key=lambda row: not translation.is_wanted(dict(row)))
+            return Found(tuple(map(_hit, rows)), translation.notes)
+        return Found(tuple(map(_hit, rows)), translation.notes, True, self._nearest(plan, rows, timeout))
 
-    def _run(self, statements: Sequence[sqlite.Statement], limit: int, timeout: float) -> list[Hit]:
+    def _nearest(self, plan: Plan, rows: Sequence[sqlite3.Row], timeout: float) -> tuple[str, ...]:
+        """Return the kinds that the shop has most of where the plan's vertical is, else those of what shares a word."""
+        kind, vertical = self._mapping.facets.get(KIND), self._mapping.vertical
+        if kind is None or kind.field is None:
+            return ()
+        found = Counter(str(row[kind.field]) for row in rows)
+        places = vertical.values.get(plan.vertical or "", []) if vertical else []
+        if vertical and places:
+            marks = ", ".join("?" * len(places))
+            statement = sqlite.Statement(
+                f'SELECT "{kind.field}" AS kind, COUNT(*) AS products FROM {self._mapping.index} '
+                f'WHERE "{vertical.field}" IN ({marks}) GROUP BY kind ORDER BY products DESC',
+                tuple(places),
+            )
+            with _reading(self._database, timeout) as connection:
+                there = connection.execute(statement.sql, statement.parameters).fetchall()
+            near = [row["kind"] for row in there if row["kind"] in found]
+            return tuple(dict.fromkeys([*near, *(row["kind"] for row in there)]))[:_NEAREST]
+        return tuple(name for name, _ in found.most_common(_NEAREST))
+
+    def _run(self, statements: Sequence[sqlite.Statement], limit: int, timeout: float) -> list[sqlite3.Row]:
         """Return each product once: of the parts' hits in turn, then those of the whole question."""
         with _reading(self._database, timeout) as connection:
             *parts, whole = [connection.execute(each.sql, each.parameters).fetchall() for each in statements] or [[]]
         in_turn = (row for rank in itertools.zip_longest(*parts) for row in rank if row is not None)
-        found = {row["id"]: _hit(row) for row in (*in_turn, *whole)}
+        found: dict[str, sqlite3.Row] = {}
+        for row in (*in_turn, *whole):
+            found.setdefault(row["id"], row)
         return list(found.values())[:limit]
 
 

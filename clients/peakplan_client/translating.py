@@ -1,13 +1,13 @@
 """`translate(plan, mapping, engine, question)`: a plan as what one engine's API takes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from peakplan_client.engines import algolia, opensearch, sqlite, typesense, vespa
 from peakplan_client.mapping import CatalogueMapping
 from peakplan_client.plan import Plan
-from peakplan_client.searching import searches
+from peakplan_client.searching import Wanted, searches
 
 Engine = Literal["opensearch", "elasticsearch", "typesense", "algolia", "vespa", "sqlite"]
 LIMIT = 10
@@ -30,6 +30,20 @@ class Translation:
 
     requests: tuple[Any, ...]
     notes: tuple[str, ...]
+    kinds: tuple[tuple[Wanted, ...], ...] = ()
+
+    @property
+    def knows_kind(self) -> bool:
+        """Tell whether the mapping has a kind that the plan names."""
+        return any(kind.field is not None for kinds in self.kinds for kind in kinds)
+
+    def is_wanted(self, product: Mapping[str, Any]) -> bool:
+        """Tell whether a product, as an engine returned its fields, is a thing of a kind that the plan names.
+
+        Where this holds of none of the products found, the shop has nothing of that kind. It holds of every product
+        where the plan names no kind.
+        """
+        return any(kind.holds(product) for kinds in self.kinds for kind in kinds) if any(self.kinds) else True
 
 
 def translate(
@@ -45,4 +59,4 @@ def translate(
         notes[text] = None
 
     requests = tuple(_REQUESTS[engine](search, mapping, limit=limit, note=note) for search in wanted.searches)
-    return Translation(requests, tuple(notes))
+    return Translation(requests, tuple(notes), tuple(search.kinds for search in wanted.searches if search.kinds))

@@ -40,11 +40,16 @@ class Hit(BaseModel):
 
 
 class ShopAnswer(BaseModel):
-    """Products, best first, and what of the plan the catalogue cannot tell; `reason` says why there are none."""
+    """Products, best first, and what of the plan the catalogue cannot tell; `reason` says why there are none.
+
+    `nothing`: none found by the plan is of the kind that it names; `nearest` are the shop's kinds that come nearest.
+    """
 
     by_plan: list[Hit] = []
     by_words: list[Hit] = []
     notes: list[str] = []
+    nothing: bool = False
+    nearest: list[str] = []
     reason: str | None = None
     is_fault: bool = Field(default=False, exclude=True)
 
@@ -93,4 +98,10 @@ class SampleShop:
             tell_fault(asked.query, fault)
             return ShopAnswer(reason="The sample shop failed at this search: the log has more.", is_fault=True)
         hits = [[Hit.model_validate(hit) for hit in each.hits] for each in (found, raw)]
-        return ShopAnswer(by_plan=hits[0], by_words=hits[1], notes=list(found.notes))
+        return ShopAnswer(
+            by_plan=hits[0],
+            by_words=hits[1],
+            notes=list(found.notes),
+            nothing=found.nothing,
+            nearest=list(found.nearest),
+        )

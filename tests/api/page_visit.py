@@ -94,8 +94,10 @@ class Visit:
         self.question.fill(query)
         self.question.press("Enter")
 
-    def answer_with(self, plan: Any = ANSWERS["plan"], trace: Any = ANSWERS["trace"]) -> None:
+    def answer_with(
+        self, plan: Any = ANSWERS["plan"], trace: Any = ANSWERS["trace"], shop: Any = ANSWERS["shop"]
+    ) -> None:
         """Answer with these from now on, without the service."""
         self.page.route("**/plan", lambda route: route.fulfill(json=plan))
-        self.page.route("**/shop/search", lambda route: route.fulfill(json=ANSWERS["shop"]))
+        self.page.route("**/shop/search", lambda route: route.fulfill(json=shop))
         self.page.route("**/trace", lambda route: route.fulfill(json=trace))

@@ -231,6 +231,14 @@ def test_what_the_shop_finds_with_plan_and_words_is_shown(visit: Visit) -> None:
     assert dict(visit.posted)["/shop/search"] == {"query": ANSWERS["query"], "plan": ANSWERS["plan"]["plan"]}
 
 
+def test_a_shop_that_has_nothing_of_the_kind_says_so(visit: Visit) -> None:
+    visit.answer_with(shop=ANSWERS["shop"] | {"nothing": True, "nearest": ["kitchen", "bowls"]})
+    visit.ask(ANSWERS["query"])
+    expect(visit.shop.get_by_role("status")).to_have_text(
+        "This shop has nothing of that kind. The nearest that it has: kitchen, bowls."
+    )
+
+
 def test_a_deadline_can_be_set(visit: Visit) -> None:
     visit.answer_with()
     visit.page.get_by_label("Answer within").fill("750")

@@ -73,8 +73,19 @@ def test_opensearch_sorts_what_matches_well_before_the_rest() -> None:
     body = one("opensearch", PLAN.model_copy(update={"sort": "price_asc"}))
 
     assert body["sort"] == [{"_score": {"order": "desc"}}, {"price": {"order": "asc", "missing": "_last"}}]
-    assert [list(clause) for clause in body["query"]["bool"]["should"]] == [["constant_score"]]
+    strong, color = [clause["constant_score"] for clause in body["query"]["bool"]["should"]]
+    assert strong["filter"]["multi_match"]["minimum_should_match"] == "60%"
+    assert color["filter"]["bool"]["should"] == [{"term": {"color_family": {"value": "Red", "case_insensitive": True}}}]
     assert body["query"]["bool"]["filter"][0]["bool"]["minimum_should_match"] == 1  # all that matches is still found
+
+
+def test_opensearch_sorts_what_is_the_thing_first() -> None:
+    facets = {"type": ["hiking boots"], "color": ["crimson"]}
+    body = one("opensearch", PLAN.model_copy(update={"sort": "price_asc", "facets": facets}))
+
+    kind, color = [clause["constant_score"] for clause in body["query"]["bool"]["should"]]
+    assert kind["filter"]["bool"]["should"][0]["multi_match"]["query"] == "boots"
+    assert kind["boost"] > color["boost"]
 
 
 def test_typesense() -> None:

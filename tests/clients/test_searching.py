@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from peakplan_client import CatalogueMapping, Plan
+from peakplan_client import CatalogueMapping, Plan, translate
 from peakplan_client.mapping import words
 from peakplan_client.searching import AnyOf, Boost, NoneOf, NotInText, Range, Search, Searches, searches
 from peakplan_client.shop import MAPPING as SHOP
@@ -51,6 +51,41 @@ def test_facets_boost_and_filter_nothing() -> None:
         Boost(None, ("hiking boots",), 0.3),
         Boost("department", ("Bags",), 0.2),
     }
+
+
+def test_a_refused_value_is_looked_up_in_every_facet() -> None:
+    wines = CatalogueMapping.model_validate(
+        {
+            "index": "wines",
+            "text": {"name": 1},
+            "exclude_text": ["name"],
+            "facets": {"brand": {"field": "maker"}, "type": {"field": "grape", "values": {"Merlot": ["merlots"]}}},
+        }
+    )
+    (search,) = found(mapping=wines, exclude={"feature": ["merlot", "oak"], "brand": ["Muga"]}).searches
+
+    assert search.filters == (NoneOf("grape", ("Merlot",)), NotInText(("name",), "oak"), NoneOf("maker", ("muga",)))
+
+
+def test_what_is_wanted_is_told_of_a_product() -> None:
+    kinds = CatalogueMapping.model_validate(
+        {
+            "index": "p",
+            "text": {"title": 3, "text": 1},
+            "facets": {"type": {"field": "kind", "values": {"sofas": ["couch"]}}},
+        }
+    )
+    sofa = translate(Plan(queries=["couch"], facets={"type": ["red couch"]}), kinds, "opensearch")
+    blender = translate(Plan(queries=["blender"], facets={"type": ["quiet blender"]}), kinds, "opensearch")
+
+    assert sofa.is_wanted({"kind": "Sofas", "title": "Alma"})
+    assert sofa.is_wanted({"kind": "misc", "title": "Couch Alma"})
+    assert not sofa.is_wanted({"kind": "rugs", "title": "Alma", "text": "goes with any couch"})
+    assert sofa.notes == ()
+    assert blender.is_wanted({"title": "Blenders, two"})
+    assert not blender.is_wanted({"title": "Quiet fan", "text": "no blender"})
+    assert blender.notes == ("the mapping knows no kind of this name: what is found may be something else",)
+    assert translate(Plan(queries=["x"]), kinds, "sqlite").is_wanted({})
 
 
 def test_price_rating_and_offers_filter() -> None:

@@ -64,6 +64,23 @@ def test_each_part_has_its_share(open_shop: Shop) -> None:
     assert len(found.hits) == len(set(names(found))) == 3
 
 
+def test_a_shop_that_has_not_got_it_says_so(open_shop: Shop) -> None:
+    plan = {"queries": ["red kettle"], "facets": {"type": ["red kettle"]}}
+    found = open_shop.search_plan(plan, "red kettle")
+
+    assert {"Red Leather Boots", "Red Leather Handbag"} == set(names(found))  # a word in common
+    assert found.nothing
+    assert set(found.nearest) == {"boot", "handbag"}
+    assert not open_shop.search_plan({"queries": ["socks"], "facets": {"type": ["socks"]}}, "socks").nothing
+
+
+def test_what_is_the_thing_stands_above_what_is_not(open_shop: Shop) -> None:
+    plan = {"queries": ["red leather boots"], "facets": {"type": ["boots"]}, "sort": "price_asc"}
+    found = open_shop.search_plan(plan, "red leather boots cheapest")
+
+    assert names(found) == ["Blue Suede Boots", "Red Leather Boots", "Red Leather Handbag"]
+
+
 def test_nothing_to_search_finds_nothing(open_shop: Shop) -> None:
     assert open_shop.search_raw("?!").hits == ()
     assert open_shop.search_plan({"intent": "order_status", "queries": []}, "where is my order").hits == ()

@@ -110,6 +110,14 @@ def test_a_sort_orders_what_matches_well_first(catalogue: sqlite3.Connection) ->
     assert titles(catalogue, "boots", sort="price_desc", exclude={"type": ["tray"]})[0] == "red boots"
 
 
+def test_a_price_sort_orders_what_is_the_thing(catalogue: sqlite3.Connection) -> None:
+    found = titles(catalogue, "red boots", sort="price_asc", facets={"type": ["boots"], "color": ["red"]})
+
+    # The candle is cheaper and as red, the tray and the blue boots are cheaper and not red.
+    assert found == ["crimson hiking boots", "red boots", "boot tray", "blue boots", "red candle"]
+    assert set(found) == set(titles(catalogue, "red boots"))
+
+
 @pytest.mark.parametrize("said", HOSTILE)
 def test_hostile_words_are_words(catalogue: sqlite3.Connection, said: str) -> None:
     for place in ("facets", "exclude"):

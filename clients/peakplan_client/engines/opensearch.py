@@ -1,10 +1,10 @@
 """OpenSearch and Elasticsearch: the body of a `_search`. Both understand all of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from peakplan_client.mapping import CatalogueMapping
-from peakplan_client.searching import Boost, Filter, NoneOf, NotInText, Range, Search
+from peakplan_client.searching import Boost, Filter, NoneOf, NotInText, Range, Search, Wanted
 
 Clause = dict[str, Any]
 STRONG_MATCH = "60%"  # of a query's words, where results are sorted by something else than relevance
@@ -13,8 +13,8 @@ STRONG_MATCH = "60%"  # of a query's words, where results are sorted by somethin
 def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Callable[[str], None]) -> Clause:
     """Return the body of `POST /<index>/_search`.
 
-    Where a field sorts, what matches a query well comes first; otherwise the cheapest product that shares one word
-    would lead.
+    Where a field sorts, what is the thing comes first, by its kind and the wanted facets, and where no kind is told
+    what matches a query well; otherwise the cheapest product that shares one word would lead.
     """
     any_text: Clause = {
         "bool": {
@@ -31,7 +31,8 @@ def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Call
     if sort is None or sort.field is None:
         query: Clause = {"bool": {"must": [any_text], **limits}}
         return {"size": limit, "query": _boosted(query, search.boosts, mapping)}
-    strong = [_strong_match(text.words, mapping) for text in search.texts[:1]]
+    strong = [_strong_match(text.words, mapping) for text in search.texts[:1]] if not search.kinds else []
+    strong += [_has(each, len(search.wanted)) for each in search.wanted]
     query = {"bool": {**limits, "filter": [any_text, *wanted], "should": strong}}
     by_field: Clause = {sort.field: {"order": sort.order, "missing": "_last"}}
     return {"size": limit, "query": query, "sort": [{"_score": {"order": "desc"}}, by_field]}
@@ -51,6 +52,16 @@ def _any_word(text: str, weight: float, mapping: CatalogueMapping) -> Clause:
             "boost": weight,
         }
     }
+
+
+def _has(wanted: Wanted, count: int) -> Clause:
+    """Return a clause that scores what is wanted: what says what the thing is more than all others together."""
+    condition = _one_of(wanted.field, wanted.values) if wanted.field else _phrases(wanted.values, list(wanted.fields))
+    return {"constant_score": {"filter": condition, "boost": count if wanted.is_kind else 1}}
+
+
+def _phrases(values: Sequence[str], fields: list[str]) -> Clause:
+    return {"bool": {"should": [_phrase(words, fields) for words in values]}}
 
 
 def _strong_match(text: str, mapping: CatalogueMapping) -> Clause:
@@ -87,6 +98,6 @@ def _boosted(query: Clause, boosts: tuple[Boost, ...], mapping: CatalogueMapping
         if boost.field is not None:
             condition = _one_of(boost.field, boost.values)
         else:
-            condition = {"bool": {"should": [_phrase(words, list(mapping.text)) for words in boost.values]}}
+            condition = _phrases(boost.values, list(mapping.text))
         functions.append({"filter": condition, "weight": boost.weight})
     return {"function_score": {"query": query, "functions": functions, "score_mode": "sum", "boost_mode": "multiply"}}

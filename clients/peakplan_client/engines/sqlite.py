@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from peakplan_client.errors import MappingError
 from peakplan_client.mapping import CatalogueMapping, Value
-from peakplan_client.searching import AnyOf, Boost, Filter, NoneOf, NotInText, Range, Search
+from peakplan_client.searching import AnyOf, Boost, Filter, NoneOf, NotInText, Range, Search, Wanted
 
-STRONG_MATCH = 0.5  # of the best score: what is at least so good is sorted first, where a field sorts
+STRONG_MATCH = 0.5  # of the best score: so good is what comes first where a field sorts and nothing is of the kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +52,18 @@ def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Call
         condition, values = _filter(each, text_table)
         conditions.append(condition)
         parameters += values
-    order = "score DESC"
+    order, tiers = "score DESC", ""
     if search.sort is not None and search.sort.field is not None:
-        best = f"score >= {STRONG_MATCH} * (SELECT MAX(score) FROM scored)"
-        order = f"{best} DESC, {_name(search.sort.field)} {search.sort.order.upper()} NULLS LAST, score DESC"
+        tiers, values = _tiers(search.wanted, text_table)
+        parameters = [*parameters[: len(search.texts)], *values, *parameters[len(search.texts) :]]
+        strong = f"score >= {STRONG_MATCH} * (SELECT MAX(score) FROM scored)"
+        best = f"is_kind DESC, (NOT (SELECT MAX(is_kind) FROM scored) AND {strong}) DESC, has_facets DESC"
+        order = f"{best}, {_name(search.sort.field)} {search.sort.order.upper()} NULLS LAST, score DESC"
     elif search.sort is not None:
         note("this sort has no field in the mapping: results stay sorted by relevance")
     sql = (
         f"WITH found AS MATERIALIZED ({found}), summed AS (SELECT id, SUM(score) AS score FROM found GROUP BY id), "
-        f"scored AS (SELECT item.*, summed.score * ({factor}) AS score FROM summed JOIN {table} AS item "
+        f"scored AS (SELECT item.*, {tiers}summed.score * ({factor}) AS score FROM summed JOIN {table} AS item "
         f"ON item.rowid = summed.id WHERE {' AND '.join(conditions)}) SELECT * FROM scored ORDER BY {order} LIMIT ?"
     )
     return Statement(sql, (*parameters, limit))
@@ -121,9 +124,22 @@ def _one_of(field: str, values: tuple[Value, ...]) -> tuple[str, list[Value | No
     return f"item.{_name(field)} COLLATE NOCASE IN ({', '.join('?' * len(values))})", list(values)
 
 
-def _boost(boost: Boost, text_table: str) -> tuple[str, list[Value | None]]:
+def _tiers(wanted: Sequence[Wanted], text_table: str) -> tuple[str, list[Value | None]]:
+    """Return two columns: is it the kind of thing that is wanted, and how many of the other wanted facets has it?"""
+    sums: dict[bool, list[str]] = {True: ["0"], False: ["0"]}
+    values: dict[bool, list[Value | None]] = {True: [], False: []}
+    for each in wanted:
+        condition, given = _boost(Boost(each.field, each.values, 1), text_table, each.fields)
+        sums[each.is_kind].append(f"({condition})")
+        values[each.is_kind] += given
+    kinds, facets = " + ".join(sums[True]), " + ".join(sums[True] + sums[False])
+    return f"({kinds}) > 0 AS is_kind, {facets} AS has_facets, ", values[True] + values[True] + values[False]
+
+
+def _boost(boost: Boost, text_table: str, fields: Sequence[str] = ()) -> tuple[str, list[Value | None]]:
     if boost.field is not None:
         inside, values = _one_of(boost.field, boost.values)
         return f"COALESCE({inside}, FALSE)", values
     inside = f"SELECT rowid FROM {text_table} WHERE {text_table} MATCH ?"
-    return f"summed.id IN ({inside})", [_any_phrase(boost.values)]
+    columns = f"{{{' '.join(map(_name, fields))}}} : " if fields else ""
+    return f"summed.id IN ({inside})", [f"{columns}({_any_phrase(boost.values)})"]

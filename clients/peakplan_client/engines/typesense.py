@@ -32,7 +32,12 @@ def request(search: Search, mapping: CatalogueMapping, *, limit: int, note: Call
 
 def _sort(search: Search) -> str:
     if search.sort is not None and search.sort.field is not None:
-        return f"_text_match(buckets: 2):desc,{search.sort.field}:{search.sort.order}"
+        wanted = [each for each in search.wanted if each.field is not None]
+        tiers = [
+            f"({each.field}:={_literals(each.values)}):{len(wanted) if each.is_kind else 1}" for each in wanted
+        ]  # a product has the score of the first that holds
+        first = f"_eval([{', '.join(tiers)}]):desc" if tiers else "_text_match(buckets: 2):desc"
+        return f"{first},{search.sort.field}:{search.sort.order}"
     weighed = [
         f"({boost.field}:={_literals(boost.values)}):{max(1, round(10 * boost.weight))}"
         for boost in search.boosts

@@ -8,11 +8,13 @@ from typing import Final
 
 from service.planner.reading.en.data import PHRASES
 from service.planner.reading.en.lists import COLOR_MODIFIERS, COLORS, MATERIAL_MODIFIERS, MATERIALS
+from service.planner.reading.phrases import OFFERS, SORTS
 from service.planner.reading.tokens import BREAKS, Words, is_number
 
 MAX_VALUE_WORDS: Final = 4
 _MAX_LISTED: Final = 6
 CUES = PHRASES.trie("refuse")
+_WISHES = PHRASES.trie(*(f"sort.{sort}" for sort in SORTS[1:]), *(f"offer.{offer}" for offer in OFFERS))
 _WHOLE = PHRASES.trie("refuse.whole")  # names and kinds that hold words at which a refused value would end
 _EXACT = frozenset(PHRASES.sections["refuse.exact"])
 _SKIP, _TAIL, _STOP = PHRASES.words("refuse.skip"), PHRASES.words("refuse.tail"), PHRASES.words("refuse.stop")
@@ -105,8 +107,8 @@ class _Refused:
             return at > first and self._words.touches(at - 1)
         if text in ("size", "sizes") or text == "of":
             return (at == first) == text.startswith("size")
-        if text in _STOP or (CUES.match(self._words, at) and at > first):
-            return False
+        if text in _STOP or (at > first and (CUES.match(self._words, at) or _WISHES.match(self._words, at))):
+            return False  # "blender not ninja cheapest" refuses no cheapest ninja
         return text not in _TAIL or text in _COLOR_WORDS or at == first
 
     def _exact_end(self, first: int, end: int) -> int:
@@ -122,7 +124,7 @@ class _Refused:
         return at if named and self._words.at(at) != "-" else end
 
     def _after_tail(self, at: int) -> int:
-        while self._words.at(at) in _TAIL and self._is_open(at):
+        while self._words.at(at) in _TAIL and self._is_open(at) and not _WISHES.match(self._words, at):
             at += 1
         return at
 
