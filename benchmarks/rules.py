@@ -50,7 +50,7 @@ def rules() -> Iterator[Rule]:
     for room in ROOMS:
         for path in sorted((PLANNER / room).rglob("*")):
             file = str(path.relative_to(PLANNER))
-            if path.name in ("phrases.txt", "patterns.txt"):
+            if path.name in ("phrases.txt", "patterns.txt", "shared.txt"):
                 names = re.findall(r"^\[(.+)\]$", path.read_text(encoding="utf-8"), re.MULTILINE)
                 yield from (Rule(file, f"[{name}]") for name in names if name != "parts")
             elif path.suffix == ".py":
@@ -72,7 +72,7 @@ def _named(module: ast.Module) -> Iterator[str]:
 
 def _is_section(value: ast.expr) -> bool:
     """Tell whether a constant is no more than a section of a file, which is a rule by itself."""
-    return bool(re.fullmatch(r"(PHRASES\.(words|table)\(.*\)|_patterns\(\)\[.*\])", ast.unparse(value)))
+    return bool(re.fullmatch(r"(PHRASES\.(words|table|spelt)\(.*\)|_PATTERNS\[.*\])", ast.unparse(value)))
 
 
 def _returned(function: ast.FunctionDef) -> str:

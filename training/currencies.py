@@ -10,6 +10,7 @@ from typing import Final
 
 from babel import Locale, UnknownLocaleError
 from babel.core import get_global
+from babel.localedata import locale_identifiers
 
 from service.planner.reading.money import MONEY_PATH
 
@@ -77,6 +78,20 @@ def units(language: str, named: list[tuple[str, str]]) -> dict[str, set[str]]:
     return found
 
 
+def decimal_marks() -> dict[str, list[str]]:
+    """Return the locales of each decimal mark; one with a territory only where its language has another mark."""
+    found: dict[str, list[str]] = {",": [], ".": []}
+    of_language: dict[str, str] = {}
+    for name in sorted(locale_identifiers(), key=lambda name: (name.count("_"), name)):
+        locale = Locale.parse(name)
+        mark = locale.number_symbols.get(locale.default_numbering_system, {}).get("decimal", "")
+        key = f"{locale.language}_{locale.territory}" if locale.territory else locale.language
+        if mark in found and not locale.variant and of_language.get(locale.language) != mark and key not in of_language:
+            of_language[key] = mark
+            found[mark].append(key)
+    return found
+
+
 def lines() -> Iterator[str]:
     """Yield the lines of the file."""
     territories = tender()
@@ -84,6 +99,9 @@ def lines() -> Iterator[str]:
     yield "# Written by `python -m training.currencies` from the CLDR data of Babel (Unicode licence)."
     yield "[territories]"
     yield " ".join(f"{territory}={code}" for territory, code in sorted(territories.items()))
+    for mark, locales in decimal_marks().items():
+        yield f"[decimals {mark}]"
+        yield " ".join(locales)
     yield "[signs]"
     yield from (f"{sign}={','.join(sorted(found))}" for sign, found in sorted(signs(territories).items()))
     local: dict[str, set[str]] = defaultdict(set)

@@ -57,12 +57,6 @@ class Question:
         return _SUBTAGS.split(self.locale)[0].lower() or None
 
     @property
-    def territory(self) -> str | None:
-        """The territory of the locale, ISO 3166: "MX" of "es-MX" and "zh-Hans-CN"; None where it names none."""
-        tags = _SUBTAGS.split(self.locale)[1:]
-        return next((tag.upper() for tag in tags if len(tag) == 2 and tag.isalpha()), None)
-
-    @property
     def own_words(self) -> tuple[Word, ...]:
         """The words of the newest utterance only."""
         return tuple(word for word in self.words if word.utterance == len(self.utterances) - 1)

@@ -28,7 +28,7 @@ def calls(make: Callable[[Conversation], object]) -> list[tuple[str, str]]:
             found.append((str(path.relative_to(PLANNER)), frame.f_code.co_name))
 
     conversation = Conversation(QUESTION)
-    assert conversation.phrase_reader is None  # which language it is in has been asked before
+    assert conversation.is_english  # which language it is in has been asked before
     sys.setprofile(note)
     try:
         make(conversation)

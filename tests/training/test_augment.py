@@ -6,8 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from service.planner.plan_text import FacetSpan, parse, render
-from service.planner.reading.en.amounts import find_amounts
-from service.planner.reading.en.utterance import read_phrases
+from service.planner.reading.amounts import Amounts
+from service.planner.reading.en.data import PHRASES
+from service.planner.reading.en.reader import ENGLISH
 from service.planner.reading.tokens import Words
 from service.planner.vocabulary import shipped_vocabulary
 from training.data import augment
@@ -43,7 +44,7 @@ def test_every_form_reads_back_as_it_was_meant(form: str) -> None:
         question = example.question()
         text = render(example.draft, question, VOCABULARY)
         draft = parse(text, question, VOCABULARY)
-        said = read_phrases(example.query)
+        said = ENGLISH.phrases(example.query)
 
         assert [question.surface(s.first, s.last).lower() for s in draft.spans] == [
             question.surface(s.first, s.last).lower() for s in example.draft.spans
@@ -113,7 +114,7 @@ def test_a_refused_value_is_marked_and_bare() -> None:
 def test_spoken_prices_name_their_value() -> None:
     for seed in range(300):
         text, value = spoken_price(random.Random(seed))
-        assert value in [amount.value for amount in find_amounts(Words(text), frozenset())], text
+        assert value in [amount.value for amount in Amounts(PHRASES).find(Words(text), frozenset(), None)], text
 
 
 def test_templates_of_dev_and_train_are_apart() -> None:

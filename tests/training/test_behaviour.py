@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from service.planner.reading.en.utterance import read_phrases
+from service.planner.reading.en.reader import ENGLISH
 from service.planner.reading.tokens import Words
 from tests.training.judged import CASES, has_the_same_words, is_near
 from training.data import behaviour_text
@@ -109,7 +109,7 @@ def test_no_query_holds_what_a_closed_phrase_said(made: list[Row]) -> None:
         for query in row.plan["queries"]:
             assert not said & set(Words(query).texts), row
     for row in by_kind(made, "number_with_price"):
-        spans = [row.question[slice(*price.span)] for price in read_phrases(row.question).prices]
+        spans = [row.question[slice(*price.span)] for price in ENGLISH.phrases(row.question).prices]
         assert spans, row
         assert not any(span.lower() in query for span in spans for query in row.plan["queries"]), row
 

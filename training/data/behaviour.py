@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final
 
-from service.planner.reading.en.utterance import read_phrases
+from service.planner.reading.en.reader import ENGLISH
 from service.planner.reading.phrases import Phrases
 from training.data.behaviour_followups import Conversation, changes
 from training.data.behaviour_phrases import Facts, closed_phrase
@@ -177,7 +177,7 @@ def _agrees(plan: Plan, facts: Facts) -> bool:
 @cache
 def _plain_queries() -> tuple[LabelledQuery, ...]:
     """Return our labelled queries without closed phrases."""
-    queries = (query for query in labelled_queries() if read_phrases(" ".join(query.text.words)) == Phrases())
+    queries = (query for query in labelled_queries() if ENGLISH.phrases(" ".join(query.text.words)) == Phrases())
     return tuple(query for query in queries if len(query.text.words) > 1)
 
 

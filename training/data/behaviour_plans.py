@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from service.planner.reading.en.lists import FUNCTION_WORDS
+from service.planner.reading.en.reader import ENGLISH
 from service.planner.reading.en.trimming import without
-from service.planner.reading.en.utterance import read_phrases
 from service.planner.reading.phrases import OFFERS, SORTS, Phrases
 from service.planner.reading.tokens import Words
 from service.planner.vocabulary import shipped_vocabulary
@@ -61,7 +61,7 @@ def sentence_plan(
         plan["queries"] = [content(text)]
         return plan
     plan["vertical"] = vertical
-    said = read_phrases(text)
+    said = ENGLISH.phrases(text)
     say_closed(plan, said)
     count = max((piece.part for piece in pieces), default=0)
     if count >= 2:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
-from service.planner.reading.en.utterance import read_phrases
+from service.planner.reading.en.reader import ENGLISH
 from service.planner.reading.phrases import Phrases
 from training.data.behaviour_phrases import Facts, closed_phrase
 from training.data.behaviour_text import Line, Piece, sections
@@ -46,7 +46,7 @@ def _things() -> dict[str, list[LabelledQuery]]:
     for query in labelled_queries():
         words, facets = query.text.words, {span.facet for span in query.text.spans}
         text = " ".join(words)
-        is_plain = 2 <= len(words) <= MAX_WORDS and not _JOINS & set(words) and read_phrases(text) == Phrases()
+        is_plain = 2 <= len(words) <= MAX_WORDS and not _JOINS & set(words) and ENGLISH.phrases(text) == Phrases()
         if not is_plain:
             continue
         has_number = any(character.isdigit() for character in text)
@@ -66,7 +66,7 @@ def _types() -> dict[str, list[str]]:
     for name, vertical in product_names():
         words = name.split()
         is_plain = 1 <= len(words) <= 3 and name.replace(" ", "").replace("-", "").isalpha()
-        if is_plain and not _JOINS & set(words) and read_phrases(name) == Phrases():
+        if is_plain and not _JOINS & set(words) and ENGLISH.phrases(name) == Phrases():
             found[vertical].append(name)
     return found
 

@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
-from service.planner.reading.en.amounts import find_amounts
+from service.planner.reading.amounts import Amounts
+from service.planner.reading.en.data import PHRASES
 from service.planner.reading.tokens import Words
 from service.planner.vocabulary import shipped_vocabulary
 from training.data.examples import Example, MarkedText
@@ -92,6 +93,7 @@ _ABOUT_THE_ASSISTANT = frozenset(
 def queryner(data: Path, split: Split) -> list[LabelledQuery]:
     """Return real queries with their spans."""
     labelled = []
+    amounts = Amounts(PHRASES)
     for row in read_rows(data / f"queryner_{split}.jsonl.gz"):
         words = tuple(row["query"].split())
         spans = tuple(
@@ -100,7 +102,7 @@ def queryner(data: Path, split: Split) -> list[LabelledQuery]:
             if kind in QUERYNER_FACETS
         )
         prices = [text for kind, text, _, _ in row["spans"] if kind == "price"]
-        numbers = [amount.value for text in prices for amount in find_amounts(Words(text), frozenset())]
+        numbers = [amount.value for text in prices for amount in amounts.find(Words(text), frozenset(), None)]
         labelled.append(LabelledQuery(MarkedText(words, spans), numbers[0] if len(numbers) == 1 else None))
     return labelled
 

@@ -22,12 +22,12 @@ from service.planner.vocabulary import DEFAULT_INTENT, NAMING_FACETS
 
 # Facets of which a thing has one value: a later one replaces it, unless it is added.
 REPLACED: Final = frozenset(("brand", "line", "model", "color", "size", "material", "count", "audience", "condition"))
-_TURNS = PHRASES.words("turns")  # words that turn a conversation; those before a wish are no part of it
-_LEADS = _TURNS | PHRASES.words("turn.leads")  # words that lead on from there: "make it a"
+_TURNS = PHRASES.words("word.turns")  # words that turn a conversation; those before a wish are no part of it
+_LEADS = _TURNS | PHRASES.words("word.turn.leads")  # words that lead on from there: "make it a"
 _BESIDE = (
     _LEADS | lists.FUNCTION_WORDS | lists.FILLERS | lists.TALK | lists.NEGATIONS
 )  # words that say nothing of a thing
-_UNITS = lists.SIZE_UNITS | lists.COUNT_UNITS | PHRASES.words("price.unit")
+_UNITS = lists.SIZE_UNITS | lists.COUNT_UNITS | PHRASES.words("word.units")
 _LABELS = frozenset(("size", "sizes", "sz", "age", "aged", "us", "uk"))
 _DIGITS = re.compile(r"\d+(?:[.,/]\d+)*")
 _NUMBER = re.compile(r".*\d")

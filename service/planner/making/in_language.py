@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from service.planner.plan import Mode, Plan, Price, Rating
 from service.planner.question import Question
-from service.planner.reading.generic.reader import PhraseReader
-from service.planner.reading.generic.utterance import Said
 from service.planner.reading.phrases import OFFERS
+from service.planner.reading.reader import Reader
+from service.planner.reading.wishes import Said
 from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 
 # Facets of which a thing has one value: a later one replaces it.
@@ -51,13 +51,10 @@ class Topic:
     offers: tuple[str, ...] = ()
 
 
-def plan_in_language(question: Question, reader: PhraseReader, vocabulary: Vocabulary) -> Plan:
+def plan_in_language(question: Question, reader: Reader, vocabulary: Vocabulary) -> Plan:
     """Return the plan of a question in the reader's language. Total: every question gets a valid plan."""
-    territory = question.territory
     intent = reader.intent(question.text) or DEFAULT_INTENT
-    said = reader.read(question.text, territory)
-    if intent not in ("small_talk", DEFAULT_INTENT) and _wishes(said, intent):
-        intent = DEFAULT_INTENT
+    said = reader.read(question.text, question.locale)
     known = vocabulary.intents[intent]
     mode: Mode = "conversational" if said.asks or len(said.words.texts) > _LONG else "keyword"
     if known.sources == ():
@@ -70,17 +67,11 @@ def plan_in_language(question: Question, reader: PhraseReader, vocabulary: Vocab
     topic = Topic()
     for utterance in question.utterances:
         if reader.intent(utterance) in (None, DEFAULT_INTENT) or utterance is question.text:
-            topic = _Turn(topic, reader.read(utterance, territory), reader, is_first=not topic.pieces).topic()
+            topic = _Turn(topic, reader.read(utterance, question.locale), reader, is_first=not topic.pieces).topic()
     return _plan(topic, Plan(mode=mode, intent=intent, sources=sources), question, reader, vocabulary)
 
 
-def _wishes(said: Said, intent: str) -> bool:
-    """Tell whether words of support only say how to shop: a price beside a thing asks for the thing."""
-    has_price = said.phrases.price_min is not None or said.phrases.price_max is not None
-    return has_price and bool(said.kept) and intent in ("out_of_scope", "policy_help", "order_status")
-
-
-def _plan(topic: Topic, plan: Plan, question: Question, reader: PhraseReader, vocabulary: Vocabulary) -> Plan:
+def _plan(topic: Topic, plan: Plan, question: Question, reader: Reader, vocabulary: Vocabulary) -> Plan:
     facets: dict[str, list[str]] = {}
     for piece in topic.pieces:
         if piece.facet not in _SURE:
@@ -111,7 +102,7 @@ def _plan(topic: Topic, plan: Plan, question: Question, reader: PhraseReader, vo
 class _Turn:
     """One utterance on top of what stands."""
 
-    def __init__(self, before: Topic, said: Said, reader: PhraseReader, *, is_first: bool) -> None:
+    def __init__(self, before: Topic, said: Said, reader: Reader, *, is_first: bool) -> None:
         self._before = before
         self._said = said
         self._reader = reader

@@ -13,8 +13,8 @@ from service.planner.vocabulary import Vocabulary
 
 def plan_from_draft(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabulary) -> Plan:
     """Return the plan of a model's draft. Total: every draft becomes a valid plan."""
-    if reader := conversation.phrase_reader:
-        return plan_in_language(conversation.question, reader, vocabulary)
+    if not conversation.is_english:
+        return plan_in_language(conversation.question, conversation.reader, vocabulary)
     draft = second_look(in_shop_terms(draft, conversation, vocabulary), conversation, vocabulary)
     return complete_plan(draft, conversation, vocabulary)
 
@@ -26,6 +26,6 @@ def plan_from_text(text: str, conversation: Conversation, vocabulary: Vocabulary
 
 def plan_by_rule(conversation: Conversation, vocabulary: Vocabulary) -> Plan:
     """Return the best plan that rules can make. Total: every question gets a valid one."""
-    if reader := conversation.phrase_reader:
-        return plan_in_language(conversation.question, reader, vocabulary)
+    if not conversation.is_english:
+        return plan_in_language(conversation.question, conversation.reader, vocabulary)
     return complete_plan(draft_by_rule(conversation, vocabulary), conversation, vocabulary)

@@ -26,7 +26,7 @@ from service.planner.vocabulary import NAMING_FACETS, QUESTIONS
 
 _ARTICLES = ("a", "an", "the", "some", "my", "our", "your")
 _LINKS = ("of", "for", "with")
-_PARTING = JOINS | COMPARING | QUESTION_VERBS | PHRASES.words("parting")  # what several things end at
+_PARTING = JOINS | COMPARING | QUESTION_VERBS | PHRASES.words("word.parting")  # what several things end at
 _MARKS = ",.?!;:()\"'"
 _MOST_ASKED_WORDS = 8
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from service.planner.question import Question
+from service.planner.reading.en.reader import ENGLISH
 from service.planner.reading.en.turns import Turn, read_turn
-from service.planner.reading.generic.reader import PhraseReader
 from service.planner.reading.phrases import OFFERS, Phrases, Refusal, SpokenPrice
-from service.planner.reading.readers import phrase_reader_of, reader_of
+from service.planner.reading.reader import Reader
+from service.planner.reading.readers import reader_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +40,21 @@ class Conversation:
 
     def __init__(self, question: Question) -> None:
         self.question = question
-        self.reader = reader_of(question)
 
     @cached_property
-    def phrase_reader(self) -> PhraseReader | None:
-        """The reader of a question in a language that is data, which reads the conversation by itself."""
-        return phrase_reader_of(self.question)
+    def reader(self) -> Reader:
+        """The reader of the question's language."""
+        return reader_of(self.question)
+
+    @cached_property
+    def is_english(self) -> bool:
+        """Tell whether a model or rules draft the plan: those of other languages are made of what their reader says."""
+        return self.reader.language == ENGLISH.language
 
     @cached_property
     def phrases(self) -> list[Phrases]:
         """What each utterance says; a plan that is about no product asks nobody."""
-        return [self.reader.phrases(text) for text in self.question.utterances]
+        return [self.reader.phrases(text, self.question.locale) for text in self.question.utterances]
 
     @cached_property
     def refusals(self) -> list[Refused]:

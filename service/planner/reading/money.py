@@ -4,9 +4,10 @@ A currency is told only where that is certain: by its own name ("peso mexicano")
 alone has ("€", "Franken"), or by the territory of the locale ("pesos" in es-MX).
 """
 
-from functools import cache
+import re
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from service.planner.reading.phrase_file import lines_of_sections
 
@@ -15,7 +16,33 @@ LOCAL: Final = "local"  # a word for whatever money is the shopper's own: "pavos
 _CODES_THAT_ARE_WORDS: Final = frozenset(
     "all amd ang awg bam bob btn cup gel kgs lak mad mop mur npr pen ron sos top try".split()
 )
+_SUBTAGS: Final = re.compile("[-_]")
 _MAIN: Final = ("USD", "GBP")  # what "dollars", "$" and "pounds" mean where no locale says otherwise
+
+
+class Region(NamedTuple):
+    """What a locale says of money: its territory, ISO 3166, and the mark before decimals; nothing without a locale."""
+
+    territory: str | None = None
+    decimal_mark: str = ""
+
+
+ANYWHERE: Final = Region()
+
+
+@lru_cache(maxsize=256)
+def region_of(locale: str) -> Region:
+    """Return the region of a BCP 47 tag: "MX" and "." of "es-MX"."""
+    language, *tags = _SUBTAGS.split(locale)
+    territory = next((tag.upper() for tag in tags if len(tag) == 2 and tag.isalpha()), None)
+    marks = _decimal_marks()
+    mark = marks.get(f"{language.lower()}_{territory}") or marks.get(language.lower(), "")
+    return Region(territory, mark)
+
+
+@cache
+def _decimal_marks() -> dict[str, str]:
+    return {name: mark for mark in ",." for line in _sections()[f"decimals {mark}"] for name in line.split()}
 
 
 @cache

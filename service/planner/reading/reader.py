@@ -1,12 +1,9 @@
-"""What a language must answer: a folder beside `en` keeps this protocol.
+"""What a language must answer: all that is said in words of one language is read through it."""
 
-Everything that is said in words of one language is read through it. Positions are characters of the utterance.
-"""
-
-from collections.abc import Iterable
 from typing import Protocol
 
-from service.planner.reading.phrases import Phrases, Span
+from service.planner.reading.phrases import Phrases
+from service.planner.reading.wishes import Said
 
 
 class Reader(Protocol):
@@ -17,18 +14,36 @@ class Reader(Protocol):
         """The language, ISO 639-1: "en"."""
         ...
 
-    def phrases(self, utterance: str) -> Phrases:
-        """Return its closed phrases: price and currency, rating, sort, offers, refusals, and what it takes back."""
+    @property
+    def function_words(self) -> frozenset[str]:
+        """Words that carry no meaning of their own, folded."""
         ...
 
-    def without(self, utterance: str, spans: Iterable[Span]) -> str:
-        """Return it without the spans and the words that only led to them, as a person would type what remains."""
+    @property
+    def prepositions(self) -> frozenset[str]:
+        """Words with which an utterance goes on about a thing: "con", "mit", "avec"."""
         ...
 
-    def correct(self, text: str) -> str:
-        """Return the text with its misspelt words corrected; the same text where the language has no word list."""
+    @property
+    def labels(self) -> frozenset[str]:
+        """Words before a size."""
+        ...
+
+    def phrases(self, utterance: str, locale: str = "") -> Phrases:
+        """Return its closed phrases: price and currency, rating, sort, offers, refusals, and what it takes back.
+
+        The `locale`, a BCP 47 tag, decides how numbers are written and whose "$" is meant.
+        """
+        ...
+
+    def read(self, utterance: str, locale: str = "") -> Said:
+        """Return what it says and what it asks for."""
         ...
 
     def intent(self, utterance: str) -> str | None:
         """Return the intent where closed phrases tell it: of support, of an order; None where they do not."""
+        ...
+
+    def fold(self, text: str) -> str:
+        """Return a word as the language compares it."""
         ...

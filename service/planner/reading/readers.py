@@ -7,42 +7,37 @@ from pathlib import Path
 from typing import Final
 
 from service.planner.question import Question
+from service.planner.reading.detection import Detector
 from service.planner.reading.en.facets import facet_of
 from service.planner.reading.en.reader import ENGLISH
 from service.planner.reading.en.spelling import correct_word
-from service.planner.reading.generic.detection import Detector
-from service.planner.reading.generic.reader import PhraseReader
+from service.planner.reading.language_data import LanguageData
+from service.planner.reading.phrase_reader import PhraseReader
 from service.planner.reading.reader import Reader
 from service.planner.shop import current
 from service.planner.shop.lexicon import Lexicon
 
 _HERE = Path(__file__).parent
 # The languages that are data alone. German writes "ae" where there is no key for "ä".
-READERS: Final = {name: PhraseReader(_HERE / name, umlauts=name == "de") for name in ("es", "de", "fr")}
+READERS: Final = {name: PhraseReader(LanguageData(_HERE / name, umlauts=name == "de")) for name in ("es", "de", "fr")}
 _DETECTOR: Final = Detector(READERS)
 
 
 def reader_of(question: Question) -> Reader:
-    """Return the reader of an English question, and of one in a language that has none."""
-    del question  # those of other languages read a conversation by `phrase_reader_of`
-    return ENGLISH
-
-
-def phrase_reader_of(question: Question) -> PhraseReader | None:
-    """Return the reader of a question in a language that is data; None for English and for languages without a reader.
+    """Return the reader of a question's language; English of a language that has none.
 
     An utterance that tells no language, "42" or "adidas", is in that of the conversation before it.
     """
     for utterance in reversed(question.utterances):
         language = _DETECTOR.language(utterance, question.language)
         if language:
-            return READERS.get(language)
-    return None
+            return READERS.get(language, ENGLISH)
+    return ENGLISH
 
 
 def prepare() -> None:
     """Read the files of every language before the first question, which would wait for them."""
-    for reader in READERS.values():
+    for reader in (*READERS.values(), ENGLISH):
         reader.prepare()
     _DETECTOR.language("")
 

@@ -1,36 +1,79 @@
-"""An utterance as lower-case tokens, in any language whose words are parted by spaces."""
+"""An utterance as tokens without accents and case, in any language whose words are parted by spaces."""
 
 import re
+import unicodedata
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable
+from functools import lru_cache
+from itertools import accumulate
 from typing import Final
 
-from service.planner.question import TOKEN
-
-_NUMBER = re.compile(r"(\d{1,3}(?:,\d{3}){1,2}|\d{1,7})(?:\.\d{1,2})?")
+# "d'" and "l'" of "d'occasion" and "l'iphone" are words of their own; numbers keep their marks, letters their digits.
+TOKEN: Final = re.compile(
+    r"(?:[cdjlmnst]|qu|jusqu|lorsqu)['’](?=[^\W_])|[^\W\d_][^\W_]*(?:['’][^\W\d_]+)*"
+    r"|\d+(?:[.,]\d+)?(?:[x×]\d+(?:[.,]\d+)?)+(?![^\W_])|\d+(?:[.,'’\u00a0\u202f]\d+)*|[^\w\s]|_",
+    re.IGNORECASE,
+)
 BREAKS: Final = frozenset(",;:.!?()[]|")
+_GROUPED = re.compile(r"(\d{1,3})((?:[.,'’\u00a0\u202f]\d{3})+)(?:([.,])(\d{1,2}))?")
+_DECIMAL = re.compile(r"(\d+)[.,](\d+)")
+_GROUP = 4  # a mark and its three digits
+_MARKS = re.compile(r"\D")
+_UMLAUTS: Final = {"ae": "a", "oe": "o", "ue": "u"}  # as they are typed where there is no key for them
+_UMLAUT = re.compile("|".join(_UMLAUTS))
+
+
+@lru_cache(maxsize=8192)
+def fold(text: str, umlauts: bool = False) -> str:
+    """Return the text in lower case and without accents; with `umlauts`, "ae" is "ä" and so "a"."""
+    lower = text.lower().replace("ß", "ss").replace("’", "'").replace("œ", "oe").replace("æ", "ae")
+    if not lower.isascii():
+        lower = "".join(c for c in unicodedata.normalize("NFKD", lower) if not unicodedata.combining(c))
+    return _UMLAUT.sub(lambda match: _UMLAUTS[match.group()], lower) if umlauts else lower
+
+
+def plain_number(text: str, decimal_mark: str = "") -> str:
+    """Return a number as Python writes it: "1.200,50", "1'200.50" and "1,200.5" are 1200.5, "12,5" is 12.5.
+
+    Three digits after the only mark, "1.200", are decimals where that mark is the locale's `decimal_mark`, and else
+    thousands.
+    """
+    if text.isdecimal():
+        return text
+    grouped = _GROUPED.fullmatch(text)
+    is_decimal = grouped is not None and grouped[2][0] == decimal_mark and len(grouped[2]) == _GROUP and not grouped[4]
+    if grouped and not is_decimal and not text.startswith("0"):
+        whole, cents = _MARKS.sub("", grouped[1] + grouped[2]), grouped[4]
+        return f"{whole}.{cents}" if cents else whole
+    decimal = _DECIMAL.fullmatch(text)
+    return f"{decimal[1]}.{decimal[2]}" if decimal else text
 
 
 class Words:
-    """The tokens of a text: `texts` in lower case, and their positions [starts[i], ends[i]).
+    """The tokens of a text: `texts` are folded, numbers are written as Python writes them.
 
-    Positions are the same in `source` and `lower`, which agree character by character.
+    Token i stands at [starts[i], ends[i]) of `source`. `joined` are the tokens parted by spaces, for regular
+    expressions.
     """
 
-    __slots__ = ("at", "ends", "lower", "source", "starts", "texts")
+    __slots__ = ("_offsets", "at", "ends", "joined", "source", "starts", "texts")
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, *, umlauts: bool = False, decimal_mark: str = "") -> None:
         self.source = source
-        lower = source.lower()
-        if len(lower) != len(source):  # "İ" becomes two characters, and places would shift
-            lower = "".join(character.lower() if len(character.lower()) == 1 else character for character in source)
-        self.lower = lower.replace("’", "'")
-        found = list(TOKEN.finditer(self.lower))
-        self.texts = [match.group() for match in found]
+        found = list(TOKEN.finditer(source))
         self.starts = [match.start() for match in found]
         self.ends = [match.end() for match in found]
+        self.texts = [
+            plain_number(text, decimal_mark)
+            if text[0].isdigit()
+            else fold(text, umlauts) or text  # a lone accent folds to nothing
+            for text in (match.group() for match in found)
+        ]
         # The token at an index, empty outside the text; rules ask for neighbours at every step, and no call is as fast.
         self.at: Callable[[int], str] = defaultdict(str, enumerate(self.texts)).__getitem__
+        self.joined = " ".join(self.texts)
+        self._offsets: list[int] = []
 
     def touches(self, index: int) -> bool:
         """Tell whether this token and the next one are adjacent."""
@@ -40,7 +83,18 @@ class Words:
         """Return the position of tokens [first, end) in the source; (0, 0) for no tokens."""
         return (self.starts[first], self.ends[end - 1]) if end > first else (0, 0)
 
+    def tokens_in(self, start: int, end: int) -> range:
+        """Return the tokens of a span of `joined`."""
+        if not self._offsets:
+            self._offsets = list(accumulate((len(text) + 1 for text in self.texts), initial=0))
+        return range(bisect_left(self._offsets, start), bisect_left(self._offsets, end))
+
 
 def is_number(text: str) -> bool:
-    """Tell whether a token consists of digits only."""
-    return text[:1].isdigit() and _NUMBER.fullmatch(text) is not None
+    """Tell whether a token is a number, and not "140x200"."""
+    return text.replace(".", "", 1).isdecimal()
+
+
+def tokens_of(text: str, *, umlauts: bool = False) -> list[str]:
+    """Return the tokens of a phrase as they are matched."""
+    return Words(text, umlauts=umlauts).texts

@@ -10,8 +10,8 @@ from service.planner.making.plans import plan_by_rule, plan_from_text
 from service.planner.plan import Plan
 from service.planner.question import Question
 from service.planner.reading.conversation import Conversation
-from service.planner.reading.generic.words import plain_number
-from service.planner.reading.readers import phrase_reader_of
+from service.planner.reading.readers import reader_of
+from service.planner.reading.tokens import plain_number
 from service.planner.vocabulary import shipped_vocabulary
 
 LANGUAGES = ("es", "de", "fr")
@@ -37,8 +37,7 @@ def test_a_language_reads(language: str, row: dict[str, Any]) -> None:
     assert made.intent == row["intent"]
     if made.intent != "find_product":
         return
-    reader = phrase_reader_of(conversation(*row["say"], locale=row.get("locale")).question)
-    assert reader is not None
+    reader = reader_of(conversation(*row["say"], locale=row.get("locale")).question)
     assert reader.language == language
     assert made.queries[0] == row["query"]
     assert [made.price.min, made.price.max, made.price.currency] == row.get("price", [None, None, None])
@@ -99,17 +98,40 @@ def test_numbers_of_every_locale(written: str, value: float) -> None:
 
 
 @pytest.mark.parametrize(
+    ("said", "locale", "most"),
+    [
+        ("Lampe bis 1.200,50 Euro", "de-DE", 1200.5),
+        ("Lampe bis 1.200 Euro", "de-AT", 1200),
+        ("Lampe bis 1,250 Euro", "de", 1.25),
+        ("Lampe bis 1.250 Franken", "de-CH", 1.25),
+        ("lamp under $1,200.50", "en-US", 1200.5),
+        ("lamp under $1,200", "en-GB", 1200),
+        ("lamp under 1.250 euros", "en-US", 1.25),
+        ("lamp under 1.250 euros", "en-DE", 1250),
+        ("lámpara de menos de 1,200.50 pesos", "es-MX", 1200.5),
+        ("lámpara de menos de 1,200 pesos", "es-MX", 1200),
+        ("lámpara de menos de 1.200 euros", "es-ES", 1200),
+        ("lampe à moins de 1 200,50 €", "fr-FR", 1200.5),
+        ("lampe à moins de 1.250 €", "fr-FR", 1250),
+        ("lampe à moins de 1,250 €", "fr-CA", 1.25),
+        ("Lampe bis 1.250 Euro", None, 1250),
+        ("lamp under 1,250 euros", None, 1250),
+    ],
+)
+def test_the_locale_says_which_mark_stands_before_decimals(said: str, locale: str | None, most: float) -> None:
+    assert plan(said, locale=locale).price.max == most
+
+
+@pytest.mark.parametrize(
     "said",
     ["red shoes", "la mer cream", "le creuset dutch oven", "die cast cars", "pour over coffee maker"],
 )
 def test_english_stays_english(said: str) -> None:
-    assert phrase_reader_of(Question.parse(said)) is None
+    assert reader_of(Question.parse(said)).language == "en"
 
 
 def test_the_locale_decides_where_the_words_do_not() -> None:
-    assert phrase_reader_of(Question.parse("sandalen 38", (), "de-CH")) is not None
-    assert phrase_reader_of(Question.parse("nike 42")) is None
-    reader = phrase_reader_of(Question.parse("nike 42", (), "fr-CA"))
-    assert reader is not None
-    assert reader.language == "fr"
-    assert phrase_reader_of(Question.parse("where is the order i placed for my kids", (), "es-ES")) is None
+    assert reader_of(Question.parse("sandalen 38", (), "de-CH")).language == "de"
+    assert reader_of(Question.parse("nike 42")).language == "en"
+    assert reader_of(Question.parse("nike 42", (), "fr-CA")).language == "fr"
+    assert reader_of(Question.parse("where is the order i placed for my kids", (), "es-ES")).language == "en"

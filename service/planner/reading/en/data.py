@@ -3,6 +3,6 @@
 from pathlib import Path
 from typing import Final
 
-from service.planner.reading.phrase_file import PhraseFile
+from service.planner.reading.language_data import LanguageData
 
-PHRASES: Final = PhraseFile(Path(__file__).with_name("phrases.txt"))
+PHRASES: Final = LanguageData(Path(__file__).parent)

@@ -13,7 +13,7 @@ KINDS: Final = {
     "color": lists.COLORS,
     "material": lists.MATERIALS,
     "audience": lists.AUDIENCES,
-    "size": lists.SIZES | PHRASES.words("turn.sizes"),
+    "size": lists.SIZES | PHRASES.words("word.turn.sizes"),
 }
 KIND_OF: Final = {word: facet for facet, texts in reversed(KINDS.items()) for word in texts}
 _OTHERS: Final = {"condition": lists.CONDITIONS, "occasion": lists.OCCASIONS, "feature": lists.FEATURES}

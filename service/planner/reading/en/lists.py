@@ -1,70 +1,50 @@
 """What rules look for in English: words of phrases.txt, and the regular expressions of patterns.txt."""
 
 import re
-from functools import cache
-from pathlib import Path
 
 from service.planner.reading.en.data import PHRASES
-from service.planner.reading.phrase_file import lines_of_sections
 
-_PATTERNS = Path(__file__).with_name("patterns.txt")
+_PATTERNS = dict(PHRASES.patterns(""))
 
+COLORS = frozenset(PHRASES.phrases("facet.color"))
+COLOR_MODIFIERS = PHRASES.words("word.color.modifiers")
+MATERIALS = frozenset(PHRASES.phrases("facet.material"))
+MATERIAL_MODIFIERS = PHRASES.words("word.material.modifiers")
+SIZES = PHRASES.words("word.sizes")
+SIZE_UNITS = PHRASES.words("word.size.units")
+COUNT_UNITS = PHRASES.words("word.count.units")
+AUDIENCES = frozenset(PHRASES.phrases("facet.audience"))
+CONDITIONS = frozenset(PHRASES.phrases("facet.condition"))
+OCCASIONS = PHRASES.words("word.occasions")
+FEATURES = frozenset(PHRASES.phrases("facet.feature"))
+NEGATIONS = PHRASES.words("word.negations")
+LINKS = PHRASES.words("word.links")
+ARTICLES = PHRASES.words("word.articles")
+JOINS = PHRASES.words("word.joins")
+COMPARING = PHRASES.words("word.comparing")
+GOVERNORS = PHRASES.words("word.governors")
+SETS = PHRASES.words("word.sets")
+FILLERS = PHRASES.words("word.fillers")  # words before the product that say nothing about it
+QUESTION_VERBS = PHRASES.words("word.question.verbs")  # words that ask about a product and are not part of its name
+TALK = PHRASES.words("word.talk")  # a whole utterance of these is talk
+FOREIGN = PHRASES.spelt("word.foreign")
+FUNCTION_WORDS = PHRASES.words("word.function")
+UNSEARCHED = FUNCTION_WORDS | PHRASES.words("word.unsearched")  # name nothing to search for
 
-@cache
-def _patterns() -> dict[str, re.Pattern[str]]:
-    """Compile the alternatives of each section."""
-    sections = lines_of_sections(_PATTERNS)
-    parts = dict(line.split(" = ", 1) for line in sections.pop("parts"))
-    found = {}
-    for name, lines in sections.items():
-        alternatives = "|".join(lines)
-        for part, pattern in parts.items():
-            alternatives = alternatives.replace(f"{{{part}}}", pattern)
-        found[name] = re.compile(rf"\b(?:{alternatives})\b")
-    return found
-
-
-COLORS = PHRASES.words("colors")
-COLOR_MODIFIERS = PHRASES.words("color.modifiers")
-MATERIALS = PHRASES.words("materials")
-MATERIAL_MODIFIERS = PHRASES.words("material.modifiers")
-SIZES = PHRASES.words("sizes")
-SIZE_UNITS = PHRASES.words("size.units")
-COUNT_UNITS = PHRASES.words("count.units")
-AUDIENCES = PHRASES.words("audiences")
-CONDITIONS = PHRASES.words("conditions")
-OCCASIONS = PHRASES.words("occasions")
-FEATURES = PHRASES.words("features")
-NEGATIONS = PHRASES.words("negations")
-LINKS = PHRASES.words("links")
-ARTICLES = PHRASES.words("articles")
-JOINS = PHRASES.words("joins")
-COMPARING = PHRASES.words("comparing")
-GOVERNORS = PHRASES.words("governors")
-SETS = PHRASES.words("sets")
-FILLERS = PHRASES.words("fillers")  # words before the product that say nothing about it
-QUESTION_VERBS = PHRASES.words("question.verbs")  # words that ask about a product and are not part of its name
-TALK = PHRASES.words("talk")  # a whole utterance of these is talk
-FOREIGN = PHRASES.words("foreign")
-FUNCTION_WORDS = PHRASES.words("function")
-UNSEARCHED = FUNCTION_WORDS | PHRASES.words("unsearched")  # name nothing to search for
-
-LEAD_INS = _patterns()["lead ins"]
-WISH = _patterns()["wish"]  # for products, though phrased as a question
-REVIEW_QUESTION = _patterns()["review question"]
-ASKING = _patterns()["asking"]  # about one product, in whatever form
-COMPARISON = _patterns()["comparison"]
-COMPARED = _patterns()["compared"]  # beyond doubt
-TITLES = _patterns()["titles"]  # after "vs" these say that a title is meant: "kramer vs kramer dvd"
-ADVICE = _patterns()["advice"]
-OUT_OF_SCOPE = _patterns()["out of scope"]
-SLOGAN = _patterns()["slogan"]
-SUPPORT_WORDS = _patterns()["support words"]
-STRONG_SUPPORT = _patterns()["strong support"]  # whatever kind of thing stands at the end of the question
+LEAD_INS = _PATTERNS["lead ins"]
+WISH = _PATTERNS["wish"]  # for products, though phrased as a question
+REVIEW_QUESTION = _PATTERNS["review question"]
+ASKING = _PATTERNS["asking"]  # about one product, in whatever form
+COMPARISON = _PATTERNS["comparison"]
+COMPARED = _PATTERNS["compared"]  # beyond doubt
+TITLES = _PATTERNS["titles"]  # after "vs" these say that a title is meant: "kramer vs kramer dvd"
+ADVICE = _PATTERNS["advice"]
+OUT_OF_SCOPE = _PATTERNS["out of scope"]
+SLOGAN = _PATTERNS["slogan"]
+SUPPORT_WORDS = _PATTERNS["support words"]
+STRONG_SUPPORT = _PATTERNS["strong support"]  # whatever kind of thing stands at the end of the question
 # Tried in order; the first match decides. All other questions are about products.
-SUPPORT_INTENTS = [
-    (name.removeprefix("support."), pattern) for name, pattern in _patterns().items() if name.startswith("support.")
-]
+SUPPORT_INTENTS = [*PHRASES.patterns("support.")]
 CONVERSATIONAL = re.compile(
     r"\?\s*$"
     r"|^(?:who|what|where|when|why|how|which|is|are|am|was|were|do|does|did|can|could|will|would|should|"

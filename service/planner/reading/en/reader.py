@@ -1,23 +1,17 @@
-"""English behind the `Reader` protocol."""
+"""English, whose patterns of support look at marks, too."""
 
 from typing import Final
 
-from service.planner.reading.en import lists, spelling, trimming
-from service.planner.reading.en.utterance import read_phrases
-from service.planner.reading.reader import Reader
+from service.planner.reading.en import lists
+from service.planner.reading.en.data import PHRASES
+from service.planner.reading.phrase_reader import PhraseReader
 
 
-class English:
+class English(PhraseReader):
     """Reads English."""
-
-    language: Final = "en"
-
-    phrases = staticmethod(read_phrases)
-    without = staticmethod(trimming.without)
-    correct = staticmethod(spelling.correct)
 
     def intent(self, utterance: str) -> str | None:
         return next((intent for intent, pattern in lists.SUPPORT_INTENTS if pattern.search(utterance)), None)
 
 
-ENGLISH: Final[Reader] = English()
+ENGLISH: Final = English(PHRASES)

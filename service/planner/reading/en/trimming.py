@@ -11,7 +11,11 @@ from typing import Final
 from service.planner.reading.en.data import PHRASES
 from service.planner.reading.tokens import BREAKS, Words
 
-_LEFT, _RIGHT, _SMALL = PHRASES.words("trim.left"), PHRASES.words("trim.right"), PHRASES.words("trim.small")
+_LEFT, _RIGHT, _SMALL = (
+    PHRASES.words("word.trim.left"),
+    PHRASES.words("word.trim.right"),
+    PHRASES.words("word.trim.small"),
+)
 _START = PHRASES.trie("trim.start", "name")
 _END = PHRASES.trie("trim.end", backwards=True)
 _LOOSE_MARK = re.compile(r" ([,;.?!])(?=\s|$)")

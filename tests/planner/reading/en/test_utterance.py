@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from service.planner.reading.en.data import PHRASES
+from service.planner.reading.en.reader import ENGLISH
 from service.planner.reading.en.trimming import without
-from service.planner.reading.en.utterance import read_phrases
 from service.planner.reading.phrases import OFFERS, SORTS, Phrases
 from service.planner.reading.tokens import Words
 from tests.planner.walks import texts
@@ -50,7 +50,7 @@ def facts(question: str, said: Phrases) -> str:
 
 @pytest.mark.parametrize(("table", "question", "expected", "search"), rows())
 def test_table(table: str, question: str, expected: str, search: str) -> None:
-    said = read_phrases(question)
+    said = ENGLISH.phrases(question)
     assert facts(question, said) == expected, table
     if search != "~":
         assert without(question, said.spans) == search, table
@@ -76,7 +76,7 @@ def test_an_upper_bound_leaves_the_thing_whole(
 ) -> None:
     said = f"{cue} {mark[0].format(value)}"
     question = f"{said} {thing}" if is_first else f"{thing} {said}"
-    read = read_phrases(question)
+    read = ENGLISH.phrases(question)
     assert (read.price_min, read.price_max, read.currency) == (None, value, mark[1])
     assert without(question, read.spans) == thing
 
@@ -85,7 +85,7 @@ def test_an_upper_bound_leaves_the_thing_whole(
 def test_two_bounds_in_either_order(thing: str, lower: str, upper: str, one: int, other: int) -> None:
     low, high = sorted((one, other))
     for question in (f"{thing} {lower} ${low} and {upper} ${high}", f"{thing} {upper} ${high} but {lower} ${low}"):
-        read = read_phrases(question)
+        read = ENGLISH.phrases(question)
         assert (read.price_min, read.price_max) == (low, high)
         assert without(question, read.spans) == thing
 
@@ -93,14 +93,14 @@ def test_two_bounds_in_either_order(thing: str, lower: str, upper: str, one: int
 @given(_THINGS, _SUMS, _SUMS, st.sampled_from(("${}-${}", "between {} and {}", "from ${} to ${}", "{} to {} dollars")))
 def test_a_range_in_either_order(thing: str, one: int, other: int, form: str) -> None:
     question = f"{thing} {form.format(one, other)}"
-    read = read_phrases(question)
+    read = ENGLISH.phrases(question)
     assert (read.price_min, read.price_max) == (min(one, other), max(one, other))
     assert without(question, read.spans) == thing
 
 
 @given(_THINGS)
 def test_numbers_of_a_thing_alone_are_no_price(thing: str) -> None:
-    assert read_phrases(thing) == Phrases()
+    assert ENGLISH.phrases(thing) == Phrases()
 
 
 _CUES = st.sampled_from(("not", "no", "without", "except", "anything but", "other than", "excluding", "i don't want"))
@@ -109,7 +109,7 @@ _CUES = st.sampled_from(("not", "no", "without", "except", "anything but", "othe
 @given(_THINGS, _CUES, st.sampled_from(("nike", "faux fur", "glitter", "memory foam", "red")), st.booleans())
 def test_what_is_refused_is_in_no_search_text(thing: str, cue: str, value: str, has_price: bool) -> None:
     question = f"{thing} {cue} {value}" + (" under $80" if has_price else "")
-    read = read_phrases(question)
+    read = ENGLISH.phrases(question)
     assert [question[start:end] for item in read.refused for start, end in item.values] == [value]
     assert without(question, read.spans) == thing
     assert read.price_max == (80 if has_price else None)
@@ -117,7 +117,7 @@ def test_what_is_refused_is_in_no_search_text(thing: str, cue: str, value: str, 
 
 @given(texts)
 def test_any_text_is_read_within_the_vocabulary(text: str) -> None:
-    said = read_phrases(text)
+    said = ENGLISH.phrases(text)
     assert said.sort in SORTS
     assert set(said.offers) <= set(OFFERS)
     assert said.rating_min is None or 0 < said.rating_min <= 5
@@ -129,7 +129,7 @@ def test_any_text_is_read_within_the_vocabulary(text: str) -> None:
 
 
 def assert_search_text_is_of_the_question(text: str) -> None:
-    left = without(text, read_phrases(text).spans)
+    left = without(text, ENGLISH.phrases(text).spans)
     assert len(left) <= len(text)
     assert set(Words(left).texts) <= set(Words(text).texts)
 
@@ -141,7 +141,7 @@ def test_search_text_is_made_of_the_question(text: str) -> None:
 
 @given(
     st.lists(
-        st.sampled_from(" ".join(phrase for name in PHRASES.sections for phrase in PHRASES.sections[name]).split())
+        st.sampled_from(" ".join(phrase for name in PHRASES.names("") for phrase in PHRASES.phrases(name)).split())
     )
 )
 def test_cues_in_any_order_are_read_without_an_error(words: list[str]) -> None:
@@ -150,7 +150,7 @@ def test_cues_in_any_order_are_read_without_an_error(words: list[str]) -> None:
 
 def test_places_hold_where_lower_case_is_longer() -> None:
     text = "İİİ kettle under $30"
-    said = read_phrases(text)
+    said = ENGLISH.phrases(text)
     assert [text[start:end] for start, end in said.spans] == ["under $30"]
 
 
@@ -165,10 +165,11 @@ def test_repetition_does_not_make_it_slow(piece: str) -> None:
 
 def test_each_of_several_things_keeps_its_price() -> None:
     question = "a desk under 200 and a desk chair under $150"
-    prices = [(price.max, price.currency, question[slice(*price.span)]) for price in read_phrases(question).prices]
+    prices = [(price.max, price.currency, question[slice(*price.span)]) for price in ENGLISH.phrases(question).prices]
     assert prices == [(200, None, "under 200"), (150, "USD", "under $150")]
 
 
 def test_the_phrase_file_names_each_phrase_once_in_a_section() -> None:
-    for name, phrases in PHRASES.sections.items():
+    for name in PHRASES.names(""):
+        phrases = PHRASES.phrases(name)
         assert len(set(phrases)) == len(phrases), (name, sorted(p for p in phrases if phrases.count(p) > 1))

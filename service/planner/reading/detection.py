@@ -7,10 +7,10 @@ from math import log
 from typing import Final
 
 from service.planner.reading.en.spelling import words as english_words
-from service.planner.reading.generic.data import SHARED
-from service.planner.reading.generic.reader import PhraseReader
-from service.planner.reading.generic.words import FoldedWords
+from service.planner.reading.language_data import SHARED
 from service.planner.reading.phrase_file import lines_of_sections
+from service.planner.reading.phrase_reader import PhraseReader
+from service.planner.reading.tokens import Words
 
 _LETTERS: Final = {
     letter: name for name, letters in (("es", "ñ¿¡áíóú"), ("de", "ßäöü"), ("fr", "èêçùœàâûî")) for letter in letters
@@ -59,7 +59,7 @@ class Detector:
         """Words of names, which every language has."""
         sections = lines_of_sections(SHARED)
         lines = (line for name in ("facet.brand", "facet.line", "lead", "courtesy") for line in sections[name])
-        return frozenset(token for line in lines for token in FoldedWords(line).texts)
+        return frozenset(token for line in lines for token in Words(line).texts)
 
     @cached_property
     def _plain(self) -> frozenset[str]:
@@ -106,7 +106,7 @@ class Detector:
                 scores[_LETTERS[letter]] += _LETTER_WEIGHT
             elif letter.isalpha() and not any(letter in letters for letters in _ACCENTED.values()):
                 scores[_OTHER] += _LETTER_WEIGHT
-        words = FoldedWords(text)
+        words = Words(text)
         for token, start in dict(zip(words.texts, words.starts, strict=True)).items():
             if len(token) < 2:
                 continue

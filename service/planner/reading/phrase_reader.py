@@ -1,32 +1,28 @@
-"""A language that is data behind one reader: what an utterance says, and the intent that closed phrases tell."""
+"""Reads any language from the data of its folder: what an utterance says, and the intent that closed phrases tell."""
 
 import re
 from functools import cached_property
-from pathlib import Path
 
-from service.planner.reading.generic.data import LanguageData
-from service.planner.reading.generic.utterance import Said, Utterances
-from service.planner.reading.generic.words import FoldedWords, fold
+from service.planner.reading.language_data import LanguageData
+from service.planner.reading.money import region_of
+from service.planner.reading.phrases import Phrases
+from service.planner.reading.tokens import Words, fold
+from service.planner.reading.utterance import Reading
+from service.planner.reading.wishes import Said, Wishes
 
 _SUPPORT = "support."
 
 
 class PhraseReader:
-    """Reads one language from the data of its folder."""
+    """Reads one language; `Reader` says what its methods answer."""
 
-    def __init__(self, folder: Path, *, umlauts: bool = False) -> None:
-        """Take the folder, named by its language, ISO 639-1; `umlauts`: "ae" may stand for "ä"."""
-        self.language = folder.name
-        self._folder = folder
-        self._umlauts = umlauts
+    def __init__(self, data: LanguageData) -> None:
+        self.language = data.language
+        self._data = data
 
     @cached_property
-    def _data(self) -> LanguageData:
-        return LanguageData(self._folder, umlauts=self._umlauts)
-
-    @cached_property
-    def _utterances(self) -> Utterances:
-        return Utterances(self._data)
+    def _wishes(self) -> Wishes:
+        return Wishes(self._data)
 
     @cached_property
     def function_words(self) -> frozenset[str]:
@@ -62,17 +58,23 @@ class PhraseReader:
         self.intent("")
         self.read("")
 
-    def read(self, utterance: str, territory: str | None = None) -> Said:
-        """Return what one utterance says. Total."""
-        return self._utterances.read(utterance, territory)
+    def phrases(self, utterance: str, locale: str = "") -> Phrases:
+        """Return the closed phrases of an utterance. Total."""
+        region = region_of(locale)
+        words = Words(utterance, umlauts=self._data.umlauts, decimal_mark=region.decimal_mark)
+        return Reading(self._wishes.utterances, words, region.territory).phrases()
+
+    def read(self, utterance: str, locale: str = "") -> Said:
+        """Return what an utterance says and what it asks for. Total."""
+        return self._wishes.read(utterance, region_of(locale))
 
     def fold(self, text: str) -> str:
         """Return a word as the language compares it."""
-        return fold(text, self._umlauts)
+        return fold(text, self._data.umlauts)
 
     def intent(self, utterance: str) -> str | None:
         """Return the intent that closed phrases tell: of talk, scope, support or an order; None where they do not."""
-        joined = FoldedWords(utterance, umlauts=self._umlauts).joined
+        joined = Words(utterance, umlauts=self._data.umlauts).joined
         if self._is_talk(joined):
             return "small_talk"
         for name, pattern in self._support:

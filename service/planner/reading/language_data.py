@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from service.planner.reading import money
-from service.planner.reading.generic.words import fold, tokens_of
 from service.planner.reading.phrase_file import Trie, lines_of_sections
+from service.planner.reading.tokens import fold, tokens_of
 
 _ALTERNATIVES = re.compile(r"\(([^()]*)\)")
+_DIGIT = re.compile(r"[#\d]")
 _CLASS = re.compile(r"(\\[A-Z])")
 _WORD = re.compile(r"(?<![^\W_])[^\W\d_]{4,}(?![^\W_*?+{])")
 _ELISION = re.compile(r"\b([cdjlmnst]|qu|jusqu)'(?=[\w(])")
@@ -57,13 +58,23 @@ class LanguageData:
         words = (word for line in self._sections.get(name, ()) for word in line.split())
         return frozenset(fold(form, self.umlauts) for word in words for form in expanded(word))
 
+    def spelt(self, name: str) -> frozenset[str]:
+        """Return the words of a section with their accents."""
+        return frozenset(word for line in self._sections.get(name, ()) for word in line.split())
+
     def names(self, prefix: str) -> list[str]:
         """Return the sections whose names begin so."""
         return [name for name in self._sections if name.startswith(prefix)]
 
-    def trie(self, *names: str, backwards: bool = False) -> Trie:
-        """Build a trie of sections; a phrase's label is its section, the later one if it is in two."""
-        return Trie({phrase: name for name in names for phrase in self.phrases(name)}, backwards=backwards)
+    def trie(self, *names: str, backwards: bool = False, of_numbers: bool = False) -> Trie:
+        """Build a trie of sections; a phrase's label is its section, the later one if it is in two.
+
+        With `of_numbers`, of those phrases alone that have a number.
+        """
+        labels = {phrase: name for name in names for phrase in self.phrases(name)}
+        if of_numbers:
+            labels = {phrase: name for phrase, name in labels.items() if _DIGIT.search(phrase)}
+        return Trie(labels, backwards=backwards)
 
     def table(self, name: str) -> dict[str, str]:
         """Return the lines `phrase, phrase = value` of a section as a value for each phrase."""
@@ -110,15 +121,9 @@ class LanguageData:
         """The currencies that each name, sign or word may stand for, as tokens parted by spaces."""
         found: dict[str, tuple[str, ...]] = {}
         others = self.words("word.money.not")
-        known = {**money.names(self.language), **money.signs()}
-        for line in self._sections.get("money", ()):
-            phrases, _, told = line.rpartition("=")
-            meant = tuple(told.strip().split(","))
-            known |= {form.strip(): meant for part in phrases.split(",") for form in expanded(part)}
-        for name, codes in known.items():
+        for name, codes in {**money.names(self.language), **money.signs()}.items():
             if not name.isalpha() or name not in money.signs():  # signs of letters, "KM" and "zł", keep their case
                 key = " ".join(tokens_of(name, umlauts=self.umlauts))
-                if key in others:
-                    continue
-                found[key] = tuple(dict.fromkeys((*found.get(key, ()), *codes)))
-        return found
+                if key not in others:
+                    found[key] = tuple(dict.fromkeys((*found.get(key, ()), *codes)))
+        return found | {name: tuple(codes.split(",")) for name, codes in self.table("money").items()}

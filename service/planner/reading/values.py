@@ -3,10 +3,9 @@
 import re
 from typing import Final, NamedTuple
 
-from service.planner.reading.generic.data import LanguageData
-from service.planner.reading.generic.words import FoldedWords
+from service.planner.reading.language_data import LanguageData
 from service.planner.reading.phrase_file import Trie
-from service.planner.reading.tokens import is_number
+from service.planner.reading.tokens import Words, is_number
 
 _KINDS: Final = ("brand", "color", "material", "audience", "condition", "size", "feature")
 _MODEL = re.compile(r"(?=.*\d)(?=.*[a-z])[a-z0-9]{2,12}")
@@ -22,7 +21,7 @@ class Value(NamedTuple):
     end: int
 
 
-class Facets:
+class Values:
     """Finds the sure values of utterances in one language."""
 
     def __init__(self, data: LanguageData) -> None:
@@ -33,9 +32,10 @@ class Facets:
         self._units = data.words("word.units")
         self._counted = data.words("word.counted")
         self._labels = data.words("word.size.labels")
-        self._modifiers = data.words("word.color.modifiers")
+        self._modifiers = data.words("word.color.modifiers.after")
+        self._leading = data.words("word.color.modifiers") | data.words("word.material.modifiers")
 
-    def find(self, words: FoldedWords, taken: set[int]) -> list[Value]:
+    def find(self, words: Words, taken: set[int]) -> list[Value]:
         """Return the values of tokens that are not `taken`, in order."""
         found: list[Value] = []
         at = 0
@@ -48,29 +48,32 @@ class Facets:
                 at += 1
         return found
 
-    def facet_at(self, words: FoldedWords, at: int) -> str | None:
+    def facet_at(self, words: Words, at: int) -> str | None:
         """Return the facet of the value that begins at a token."""
         value = self._at(words, at) if 0 <= at < len(words.texts) else None
         return value.facet if value else None
 
-    def length_at(self, words: FoldedWords, at: int) -> int:
+    def length_at(self, words: Words, at: int) -> int:
         """Return the number of tokens of a known value that begins at a token, 0 where none does."""
         value = self._at(words, at) if 0 <= at < len(words.texts) else None
         return value.end - at if value and value.facet != "size" else 0
 
-    def _at(self, words: FoldedWords, at: int) -> Value | None:
+    def _at(self, words: Words, at: int) -> Value | None:
         return self._size(words, at) or self._model(words, at) or self._listed(words, at)
 
-    def _listed(self, words: FoldedWords, at: int) -> Value | None:
-        match = self._trie.match(words, at)
-        if match is None:
+    def _listed(self, words: Words, at: int) -> Value | None:
+        first = at
+        while words.at(first) in self._leading:
+            first += 1
+        match = self._trie.match(words, first)
+        if match is None or (first > at and match[1] not in ("color", "material")):
             return None
-        end = at + match[0]
+        end = first + match[0]
         while match[1] == "color" and words.at(end) in self._modifiers:
             end += 1
         return Value(match[1], at, end)
 
-    def _size(self, words: FoldedWords, at: int) -> Value | None:
+    def _size(self, words: Words, at: int) -> Value | None:
         texts = words.texts
         if texts[at] in self._labels:
             after = at + 1
@@ -90,14 +93,14 @@ class Facets:
         is_letter = texts[at] in _LETTER_SIZES and len(texts[at]) > 1
         return Value("size", at, at + 1) if is_letter else None
 
-    def _number_end(self, words: FoldedWords, at: int) -> int:
+    def _number_end(self, words: Words, at: int) -> int:
         """Return the end of "140x200" and "38/40"."""
         end = at + 1
         while words.at(end) in ("x", "×", "/") and words.at(end + 1)[:1].isdigit():
             end += 2
         return end
 
-    def _model(self, words: FoldedWords, at: int) -> Value | None:
+    def _model(self, words: Words, at: int) -> Value | None:
         line = self._lines.match(words, at)
         if line:
             end = at + line[0]
@@ -112,7 +115,7 @@ class Facets:
             end += 2
         return Value("model", at, end)
 
-    def _is_model(self, words: FoldedWords, at: int) -> bool:
+    def _is_model(self, words: Words, at: int) -> bool:
         text = words.texts[at]
         is_measure = is_number(text) and words.at(at + 1) in self._units
         return (

@@ -1,0 +1,304 @@
+"""Price bounds from the phrases that name them: "under $50", "entre 50 y 80 €", "50 oder weniger".
+
+A number is a price when money stands beside it, or when a phrase says so and nothing else claims it.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from service.planner.reading import money
+from service.planner.reading.amounts import Amount, Amounts
+from service.planner.reading.claims import Claims
+from service.planner.reading.language_data import LanguageData
+from service.planner.reading.tokens import Words
+
+AROUND: Final = 0.2  # "around 100" is 80 to 120, as the contract of plan version 2 says
+_LEAST_BARE: Final = 10  # "max 8" and "ab 3" are hardly prices
+_LEAST_RANGE: Final = 100  # without a cue: "tv 300-500" is a price, "boys 10-12" is not
+_NEAR_BY: Final = 4  # tokens
+_HIGH, _LOW, _NEAR, _BETWEEN, _FROM = "price.high", "price.low", "price.around", "price.between", "price.from"
+_WEAK, _OTHER = "price.weak", "price.other"
+_MONEY: Final = ".money"  # ends the name of a section whose cues need a currency: "like 50 bucks"
+_SIGNS: Final = {"<": _HIGH, "≤": _HIGH, ">": _LOW, "≥": _LOW, "~": _NEAR, "≈": _NEAR}
+_DASHES: Final = ("-", "–", "—", "~", "/")
+_BESIDE_BREAKS: Final = frozenset((":", "="))
+
+
+@dataclass(frozen=True, slots=True)
+class PricePhrase:
+    """One price phrase: its bounds, its currency where it names one, and its tokens [first, end)."""
+
+    min: float | None
+    max: float | None
+    currency: str | None
+    first: int
+    end: int
+
+
+NO_PRICE: Final = PricePhrase(None, None, None, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cue:
+    """A phrase from token `first` on that says what bound the number after it is; `is_soft`: "budget", "spend"."""
+
+    first: int
+    kind: str
+    needs_money: bool = False
+    is_soft: bool = False
+
+
+class Prices:
+    """Finds the price phrases of utterances in one language."""
+
+    def __init__(self, data: LanguageData, amounts: Amounts) -> None:
+        self._amounts = amounts
+        self._claims = Claims(data)
+        moneyed = (_FROM + _MONEY, _NEAR + _MONEY)
+        self._cues = data.trie(_HIGH, _LOW, _NEAR, _BETWEEN, _FROM, _WEAK, _OTHER, *moneyed, backwards=True)
+        self._after = data.trie("price.after.high", "price.after.low", "price.after.around")
+        self._lead = data.trie("price.lead", "price.lead.weak", "price.lead.not", backwards=True)
+        self._tail = data.trie("price.tail")
+        self._soft = data.words("word.price.soft")
+        self._fill = data.words("word.price.fill")
+        self._joins = data.words("word.price.joins")
+        self._weights = data.table("money.weights")
+        self._weighed = data.words("word.price.weighed")
+        self._spending = self._soft | data.words("word.price.spending")
+        self._least_upwards = float(data.table("price.least").get("after low", _LEAST_BARE))
+
+    def find(self, words: Words, taken: frozenset[int], territory: str | None) -> list[PricePhrase]:
+        """Return every price phrase in order, without overlaps; `taken` are tokens with another meaning (stars)."""
+        amounts = self._amounts.find(words, taken, territory)
+        return _Reading(self, words, amounts, taken).read() if amounts else []
+
+
+class _Reading:
+    """The price phrases around the amounts of one text."""
+
+    def __init__(self, language: Prices, words: Words, amounts: list[Amount], taken: frozenset[int]) -> None:
+        self._language = language
+        self._words = words
+        self._taken = taken
+        self._found: list[PricePhrase] = []
+        weights = language._weights
+        self._amounts = [self._as_money(one) if words.at(one.end) in weights else one for one in amounts]
+        self._starts = frozenset(amount.first for amount in self._amounts)
+
+    def read(self) -> list[PricePhrase]:
+        at = 0
+        while at < len(self._amounts):
+            amount = self._amounts[at]
+            following = self._amounts[at + 1] if at + 1 < len(self._amounts) else None
+            price = self._range(amount, following) if following else None
+            at += 2 if price else 1
+            price = price or self._bound(amount)
+            if price and price.first >= self._floor:
+                self._found.append(self._grown(price))
+        if not self._found:
+            lone = [amount for amount in self._amounts if self._is_lone(amount)]
+            self._found = [self._grown(self._lone(amount)) for amount in lone] if len(lone) == 1 else []
+        return self._found
+
+    @property
+    def _floor(self) -> int:
+        return self._found[-1].end if self._found else 0
+
+    def _range(self, low: Amount, high: Amount) -> PricePhrase | None:
+        """Match "entre 50 y 80 €", "50-80 euros", "von 50 bis 80"."""
+        words, claims = self._words, self._language._claims
+        cue = self._cue(low.first)
+        is_told = cue is not None and (cue.kind in (_BETWEEN, _FROM, _LOW, _WEAK) or cue.is_soft)
+        if not self._is_joined(low, high, is_told=is_told) or claims.is_off(words, high):
+            return None
+        if claims.measures(words, low) or claims.measures(words, high):
+            return None
+        is_surely_told = is_told and cue is not None and cue.kind != _WEAK
+        if not (low.is_money or high.is_money):
+            if is_surely_told:
+                is_price = min(low.value, high.value) >= _LEAST_BARE and self._ends(high.end)
+            else:
+                is_price = self._is_bare_range(low, high)
+            if not is_price:
+                return None
+        if not is_told and claims.is_labelled(words, low.first):
+            return None
+        first = cue.first if cue and (is_told or cue.kind == _NEAR) else low.first
+        small, large = sorted((low.value, high.value))
+        if words.texts[high.end - 1] == "k" and small < large / 1000:  # "1-2k"
+            small *= 1000
+        return PricePhrase(small, large, high.currency or low.currency, first, high.end)
+
+    def _is_joined(self, low: Amount, high: Amount, *, is_told: bool) -> bool:
+        joined = self._words.texts[low.end : high.first]
+        if len(joined) == 1 and (joined[0] in self._language._joins or joined[0] in _DASHES):
+            return True
+        second = self._language._cues.match(self._words, high.first - 1)
+        is_bound = second is not None and is_told and second[1] in (_HIGH, _WEAK)
+        return is_bound and second is not None and high.first - second[0] - low.end <= 1  # "desde 50 euros hasta 80"
+
+    def _is_bare_range(self, low: Amount, high: Amount) -> bool:
+        """Match "tv 300-500": two round numbers without another reading, at the end of a text."""
+        values = (low.value, high.value)
+        before = self._words.at(low.first - 1)
+        return (
+            all(value >= _LEAST_RANGE and value % 10 == 0 for value in values)
+            and before.isalpha()
+            and max(values) <= 10 * min(values)
+            and self._ends(high.end)
+            and not self._language._claims.are_years(low, high)
+            and not self._language._claims.is_name(self._words, low.first, low.first)
+        )
+
+    def _bound(self, amount: Amount) -> PricePhrase | None:
+        """Match "menos de 50", "ab 20 €", "environ 30 euros", "50 o menos"."""
+        words, claims = self._words, self._language._claims
+        if claims.is_off(words, amount) or claims.measures(words, amount):
+            return None
+        cue = self._cue(amount.first)
+        has_after = words.at(amount.end) in self._language._after.starts
+        after = self._language._after.match(words, amount.end) if has_after else None
+        if after and not self._leads_on(amount.end + after[0]) and self._is_bound_after(amount, after[1]):
+            first = cue.first if cue and cue.kind not in (_WEAK, _OTHER) else amount.first
+            return _price(amount, after[1].replace(".after", ""), first, amount.end + after[0])
+        if cue is None or cue.kind in (_WEAK, _OTHER) or (not amount.is_money and not self._is_bare_bound(amount, cue)):
+            return None
+        return _price(amount, _LOW if cue.kind in (_FROM, _BETWEEN) else cue.kind, cue.first, amount.end)
+
+    def _is_bound_after(self, amount: Amount, kind: str) -> bool:
+        if amount.is_money:
+            return True
+        least = self._language._least_upwards if kind == "price.after.low" else _LEAST_BARE
+        claims = self._language._claims
+        if amount.value < least or claims.is_labelled(self._words, amount.first):
+            return False
+        return not claims.is_name(self._words, amount.first, amount.first)
+
+    def _is_bare_bound(self, amount: Amount, cue: _Cue) -> bool:
+        words, claims = self._words, self._language._claims
+        is_small = amount.value < _LEAST_BARE or (amount.is_spelled and amount.value < 2 * _LEAST_BARE)
+        if is_small or cue.needs_money or cue.kind == _BETWEEN:
+            return False
+        if claims.is_labelled(words, cue.first) or claims.is_model(words, cue.first, amount):
+            return False
+        if claims.is_age(words, cue.first, amount, is_lower=cue.kind == _LOW):
+            return False
+        if cue.kind == _NEAR and claims.is_year(words, cue.first, amount):
+            return False
+        return cue.kind == _HIGH or self._ends(amount.end)
+
+    def _cue(self, end: int) -> _Cue | None:
+        """Return the cue that ends right before token `end`, past an outer one: "no más de unos 50"."""
+        texts, language = self._words.texts, self._language
+        found: _Cue | None = None
+        at = end
+        while at > 0 and at - 1 not in self._taken:
+            if texts[at - 1] in _SIGNS:
+                at, kind = at - 1, _SIGNS[texts[at - 1]]
+            elif match := language._cues.match(self._words, at - 1):
+                if found and language._claims.is_name(self._words, at - match[0], at):
+                    break
+                at, kind = at - match[0], match[1]
+            elif texts[at - 1] in language._fill or texts[at - 1] in _BESIDE_BREAKS:
+                at -= 1
+                continue
+            else:
+                break
+            outer = _joined(
+                found, at, kind, is_soft=not language._soft.isdisjoint(texts[at : found.first if found else end])
+            )
+            if outer is None:
+                break
+            found = outer
+        return found
+
+    def _leads_on(self, end: int) -> bool:
+        """Tell whether the words before token `end` belong to the next amount: "min 300 max 500"."""
+        while self._words.at(end) in self._language._fill and end not in self._starts:
+            end += 1
+        return end in self._starts
+
+    def _as_money(self, amount: Amount) -> Amount:
+        """Return a sum in a word that is a weight as often, "30 pounds", as money where a bound says that it is."""
+        texts, language = self._words.texts, self._language
+        currency = language._weights[self._words.at(amount.end)]
+        cue = self._cue(amount.first)
+        after = language._after.match(self._words, amount.end + 1)
+        is_bound = cue is not None and (cue.kind in (_HIGH, _NEAR) or after is not None)
+        is_weight = amount.value < _LEAST_BARE or not language._weighed.isdisjoint(texts)
+        is_spent = not language._spending.isdisjoint(texts[max(0, amount.first - _NEAR_BY) : amount.first])
+        if is_spent or (is_bound and not is_weight):
+            return amount._replace(currency=currency, end=amount.end + 1, is_money=True)
+        return amount
+
+    def _ends(self, end: int) -> bool:
+        return self._language._claims.ends(self._words, end, self._taken)
+
+    def _is_lone(self, amount: Amount) -> bool:
+        written = self._words.source[slice(*self._words.span(amount.first, amount.first + 1))]
+        is_size = written.islower() and money.code_of(written) is not None  # "sneakers eur 42"
+        is_price = amount.is_money and amount.value > 0 and not is_size
+        return is_price and not self._language._claims.is_off(self._words, amount)
+
+    def _lone(self, amount: Amount) -> PricePhrase:
+        """Return the price of one sum alone: whoever names one means to spend no more."""
+        cue = self._language._cues.match(self._words, amount.first - 1)
+        first = amount.first - cue[0] if cue and cue[1] == _WEAK else amount.first
+        return PricePhrase(None, amount.value, amount.currency, first, amount.end)
+
+    def _grown(self, price: PricePhrase) -> PricePhrase:
+        """Extend the phrase by adjacent words about the price: "presupuesto", "my budget is", "pro Stück"."""
+        language, end = self._language, price.end
+        while (
+            self._words.at(end) in language._tail.starts
+            and (match := language._tail.match(self._words, end))
+            and not self._leads_on(end + match[0])
+        ):
+            end += match[0]
+        at = first = price.first
+        floor = self._floor
+        while at > floor:
+            is_lead = self._words.at(at - 1) in language._lead.starts
+            match = language._lead.match(self._words, at - 1) if is_lead else None
+            if match and match[1] != "price.lead.not" and at - match[0] >= floor:
+                at -= match[0]
+                first = first if match[1] == "price.lead.weak" else at
+            elif self._words.texts[at - 1] in _BESIDE_BREAKS:
+                at = first = at - 1
+            else:
+                break
+        return replace(price, first=first, end=end)
+
+
+def _joined(found: _Cue | None, first: int, kind: str, *, is_soft: bool) -> _Cue | None:
+    """Return what a cue and the one `found` between it and the number say together; None where that says nothing."""
+    needs_money, kind = kind.endswith(_MONEY), kind.removesuffix(_MONEY)
+    if found is None:
+        return _Cue(first, kind, needs_money, is_soft)
+    if kind == _HIGH and is_soft and found.kind in (_NEAR, _FROM, _BETWEEN):
+        return replace(found, first=first, needs_money=False)  # "budget um die 50" is no bound
+    if kind in (_HIGH, _LOW):  # "no más de unos 50": the bound holds
+        return _Cue(first, _BETWEEN if found.kind == _BETWEEN else kind, is_soft=is_soft)
+    return replace(found, first=first) if kind in (_NEAR, _WEAK, _FROM) and found.kind == kind else None
+
+
+def _price(amount: Amount, kind: str, first: int, end: int) -> PricePhrase:
+    if kind == _NEAR:
+        low, high = (round(amount.value * factor, 2) for factor in (1 - AROUND, 1 + AROUND))
+        return PricePhrase(low, high, amount.currency, first, end)
+    if kind == _HIGH:
+        return PricePhrase(None, amount.value, amount.currency, first, end)
+    return PricePhrase(amount.value, None, amount.currency, first, end)
+
+
+def merge(prices: list[PricePhrase]) -> PricePhrase:
+    """Merge several price phrases: the first lower and the first upper bound that agree."""
+    merged = NO_PRICE
+    for price in prices:
+        if merged.min is None and price.min is not None and (merged.max is None or price.min <= merged.max):
+            merged = replace(merged, min=price.min)
+        if merged.max is None and price.max is not None and (merged.min is None or merged.min <= price.max):
+            merged = replace(merged, max=price.max)
+        if merged.currency is None:
+            merged = replace(merged, currency=price.currency)
+    return merged

@@ -1,0 +1,281 @@
+"""The closed phrases of one utterance: price, currency, rating, sort, offers and refusals, with their positions.
+
+They are read by rule, so that none of it depends on the model (docs/decisions/0023). The model decides what a question
+is about, and whether it is about a product at all; nothing here looks at history.
+"""
+
+from typing import Final
+
+from service.planner.reading.amounts import Amounts
+from service.planner.reading.indifferent import Indifference
+from service.planner.reading.language_data import LanguageData
+from service.planner.reading.phrases import OFFERS, Phrases, Refusal, SpokenPrice
+from service.planner.reading.prices import NO_PRICE, PricePhrase, Prices, merge
+from service.planner.reading.ratings import Ratings
+from service.planner.reading.refusals import CUES, Refusals, RefusedTokens
+from service.planner.reading.tokens import BREAKS, Words
+from service.planner.reading.values import Value, Values
+
+_LONGEST: Final = 24  # tokens of a phrase, hyphens included
+_NEAR: Final = 6  # tokens
+_SHORT: Final = 3  # tokens of an utterance
+_NONE: Final[frozenset[str]] = frozenset()
+_MAX_DAYS: Final = 10  # "in 30 days" is no fast delivery
+
+
+class Utterances:
+    """What the phrases of one language mean."""
+
+    def __init__(self, data: LanguageData) -> None:
+        self.amounts = Amounts(data)
+        self.values = Values(data)
+        self.prices = Prices(data, self.amounts)
+        self.refusals = Refusals(data, self.values)
+        self.ratings = Ratings(data)
+        self.indifference = Indifference(data)
+        spoken = (*data.names("sort."), *data.names("offer."))
+        self.closed = data.trie("indifferent", *CUES, "drop", *spoken, *data.names("lift."), "slogan", "name")
+        self.spoken = data.trie(*spoken)
+        self.numbered = data.trie(*data.names("offer."), of_numbers=True)
+        self.lifts = data.patterns("lift.")
+        self.withdraw = data.trie("withdraw", backwards=True)
+        self.withdraw_articles = data.words("word.withdraw.articles")
+        self.remove = data.trie("remove")
+        self.remove_end = data.trie("remove.end", backwards=True)
+        self.apart = data.trie("price.apart")
+        self.quotes = data.words("word.quote")
+        self.statements = {cue: frozenset(words.split()) for cue, words in data.table("refuse.statements").items()}
+        self.denials = {cue: frozenset(words.split()) for cue, words in data.table("refuse.denials").items()}
+        self.answers = data.words("word.refuse.answers")
+        self.turns = data.words("word.refuse.turns")
+        self.unsorted = data.words("word.sort.alone")
+        self.free = data.words("word.free")
+
+
+class Reading:
+    """One pass over an utterance; `taken` are the tokens that belong to a phrase and leave the queries."""
+
+    def __init__(self, language: Utterances, words: Words, territory: str | None) -> None:
+        self.words = words
+        self.taken: set[int] = set()
+        self.names: set[int] = set()  # tokens that only look like a phrase
+        self.dropped: set[int] = set()  # tokens of courtesy, which may also begin a lead-in: "hätte gerne"
+        self.refused: list[Value] = []
+        self.removed: list[str] = []  # words that are taken back
+        self._language = language
+        self._territory = territory
+        self._phrases: list[tuple[int, int]] = []  # tokens
+        self._rating: float | None = None
+        self._sort = "relevance"
+        self._offers: set[str] = set()
+        self._refusals: list[Refusal] = []
+        self._lifted: set[str] = set()
+
+    def phrases(self) -> Phrases:
+        """Read the utterance, once. Total, and linear in its length but for its longest phrases."""
+        quoted = self._quoted()
+        self._read_lifts()
+        self._read_ratings()
+        prices, together = self._read_prices(quoted)
+        self._scan(quoted)
+        words = self.words
+        if together.min is not None or together.max is not None:
+            self._lifted.discard("price")
+        return Phrases(
+            prices=tuple(SpokenPrice(p.min, p.max, p.currency, words.span(p.first, p.end)) for p in prices),
+            price_min=together.min,
+            price_max=together.max,
+            currency=together.currency,
+            rating_min=self._rating,
+            sort=self._sort,
+            offers=tuple(offer for offer in OFFERS if offer in self._offers),
+            refused=tuple(self._refusals),
+            lifted=frozenset(self._lifted),
+            spans=tuple(words.span(*tokens) for tokens in sorted(self._phrases)),
+            names=tuple(words.span(index, index + 1) for index in sorted(self.names)),
+        )
+
+    def take(self, first: int, end: int) -> int:
+        """Take tokens [first, end) out of the queries, and return their end."""
+        self.taken.update(range(first, end))
+        self._phrases.append((first, end))
+        return end
+
+    def is_free(self, first: int, end: int) -> bool:
+        return self.taken.isdisjoint(range(first, end))
+
+    def _quoted(self) -> set[int]:
+        """Return the tokens inside quotation marks: text printed on a product does not describe it."""
+        words, quotes = self.words, self._language.quotes
+        if quotes.isdisjoint(words.texts):
+            return set()
+        marks = [
+            at
+            for at, text in enumerate(words.texts)
+            if text in quotes and not (at and words.texts[at - 1][:1].isdigit() and words.touches(at - 1))
+        ]
+        return {at for first, last in zip(marks[::2], marks[1::2], strict=False) for at in range(first, last + 1)}
+
+    def _read_lifts(self) -> None:
+        for name, pattern in self._language.lifts:
+            for match in pattern.finditer(self.words.joined):
+                tokens = self.words.tokens_in(match.start(), match.end())
+                if self.is_free(tokens.start, tokens.stop):
+                    self._lifted.add(name)
+                    self.take(tokens.start, tokens.stop)
+
+    def _read_ratings(self) -> None:
+        for rating in self._language.ratings.find(self.words):
+            if self.is_free(rating.first, rating.end):
+                self._rating = rating.min if self._rating is None else self._rating
+                self.take(rating.first, rating.end)
+
+    def _read_prices(self, quoted: set[int]) -> tuple[list[PricePhrase], PricePhrase]:
+        """Return the price phrases, and what they say together."""
+        skipped = frozenset(self.taken | quoted | self._numbers_of_offers())
+        prices = self._language.prices.find(self.words, skipped, self._territory)
+        together = merge(prices) if prices else NO_PRICE
+        for price in prices:
+            self.take(price.first, price.end)
+        if prices:
+            self._take_apart()
+        return prices, together
+
+    def _numbers_of_offers(self) -> set[int]:
+        """Return the numbers of "20% off" and "2 day shipping", which are no prices."""
+        found: set[int] = set()
+        numbered = self._language.numbered
+        for at, text in enumerate(self.words.texts):
+            if text[0].isdigit() or text in numbered.starts:
+                match = numbered.match(self.words, at)
+                if match:
+                    found.update(range(at, at + match[0]))
+        return found
+
+    def _take_apart(self) -> None:
+        """Take words about the price that stand apart from it: "my budget for the tent is 150"."""
+        for at, text in enumerate(self.words.texts):
+            match = self._language.apart.match(self.words, at) if text in self._language.apart.starts else None
+            if match and self.is_free(at, at + match[0]):
+                self.take(at, at + match[0])
+
+    def _scan(self, quoted: set[int]) -> None:
+        """Read sort, offers, refusals and what is taken back, token by token, the longest phrase first."""
+        words, language, at = self.words, self._language, 0
+        while at < len(words.texts):
+            if at in self.taken or at in quoted:
+                at += 1
+                continue
+            text = words.texts[at]
+            if text in language.indifference.attributes and (tokens := language.indifference.before_cue(words, at)):
+                at = self.take(*tokens)
+                continue
+            if text not in language.closed.starts and text not in language.remove.starts and not text[0].isdigit():
+                at += 1
+                continue
+            most = range(at, min(at + _LONGEST, len(words.texts)))
+            stop = next((index for index in most if index in self.taken), None)
+            match, back = language.closed.match(words, at, stop), language.remove.match(words, at, stop)
+            if back and (match is None or back[0] >= match[0]):
+                at = self._remove(at, back[0])
+            elif match is None:
+                at += 1
+            elif match[1] == "slogan":
+                return
+            else:
+                at = self._say(match[1], at, at + match[0])
+
+    def _say(self, label: str, first: int, end: int) -> int:
+        kind, _, value = label.partition(".")
+        if kind == "refuse":
+            return self._refuse(first, end - first, label)
+        if kind == "indifferent":
+            tokens = self._language.indifference.after_cue(self.words, first, end)
+            return self.take(*tokens) if tokens else first + 1
+        if kind == "name":
+            self.names.update(range(first, end))
+            return end
+        if kind == "drop":
+            self.dropped.update(range(first, end))
+        elif kind == "lift":
+            self._lifted.add(value)
+        elif (start := self._withdrawn(first)) is not None:
+            first = start
+            self._lifted.add(value if kind == "offer" else "sort")
+        elif kind == "sort":
+            if self._language.unsorted.issuperset(self.words.texts[first:end]) and len(self.words.texts) > _SHORT:
+                return end  # "which is cheaper to run" sorts nothing
+            is_order = self._sort == "rating" and value.startswith("price_")  # "well rated, cheapest first"
+            self._sort = value if self._sort == "relevance" or is_order else self._sort
+        elif (start := self._offer(value, first, end)) is not None:
+            first = start
+        else:
+            return end
+        return self.take(first, end)
+
+    def _offer(self, offer: str, first: int, end: int) -> int | None:
+        """Note an offer, and return the first token of its phrase; None where it is none: "in 30 days"."""
+        texts = self.words.texts
+        if offer == "fast_delivery":
+            if any(text.isdecimal() and int(text) > _MAX_DAYS for text in texts[first:end]):
+                return None
+            if not self._language.free.isdisjoint(texts[max(0, first - 1) : end]):  # "free next day delivery"
+                self._offers.add("free_shipping")
+                first -= self.words.at(first - 1) in self._language.free
+        self._offers.add(offer)
+        return first
+
+    def _withdrawn(self, first: int) -> int | None:
+        """Return the first token of the words that withdraw a phrase: "it doesn't have to be on sale"."""
+        starts = [first, first - 1] if self.words.at(first - 1) in self._language.withdraw_articles else [first]
+        for start in starts:
+            match = self._language.withdraw.match(self.words, start - 1)
+            if match and start - match[0] not in self.taken:
+                return start - match[0]
+        return None
+
+    def _remove(self, first: int, length: int) -> int:
+        """Take "quita lo de impermeable", "es muss nicht blau sein": the rest names what is taken back."""
+        words, at = self.words, first + length
+        after = self._language.spoken.match(words, at)
+        if after:
+            self._lifted.add("sort" if after[1].startswith("sort.") else after[1].partition(".")[2])
+            return self.take(first, at + after[0])
+        end = at
+        while end < len(words.texts) and words.texts[end] not in BREAKS and end not in self.taken:
+            end += 1
+        match = self._language.remove_end.match(words, end - 1)
+        stop = end - match[0] if match and end - match[0] > at else end
+        self.removed += [words.texts[index] for index in range(at, stop)]
+        return self.take(first, end)
+
+    def _refuse(self, first: int, length: int, label: str) -> int:
+        if self._is_no_refusal(first, first + length):
+            return first + length
+        refused = self._language.refusals.read(self.words, first, length, self.taken, label)
+        if refused is None:
+            return first + length
+        self._note(refused)
+        return self.take(refused.first, refused.end)
+
+    def _note(self, refused: RefusedTokens) -> None:
+        words = self.words
+        values = tuple(words.span(*value) for value in refused.values)
+        self._refusals.append(Refusal(values, words.span(refused.first, refused.end)))
+        for start, end in refused.values:
+            self.refused.append(Value(self._language.values.facet_at(words, start) or "feature", start, end))
+
+    def _is_no_refusal(self, first: int, end: int) -> bool:
+        """Tell whether a cue refuses no thing: in an answer, a statement, or before a sort or an offer."""
+        words, language = self.words, self._language
+        cue, before, after = words.at(first), words.at(first - 1), words.at(end)
+        if end - first == 1 and cue in language.answers and (after in (",", ".", "!") or after in language.turns):
+            return True  # "no, the blue one", "no make that orange"
+        if not language.denials.get(cue, _NONE).isdisjoint(words.texts[max(0, first - _NEAR) : first]):
+            self.names.update(range(first, min(end + 1, len(words.texts))))
+            return True  # "can't live without coffee"
+        if before in language.statements.get(cue, _NONE):
+            return True  # "i am not", "my kitchen has no shelf" say what is
+        while words.at(end) in language.withdraw_articles:
+            end += 1
+        return language.spoken.match(words, end) is not None
