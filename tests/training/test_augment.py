@@ -76,7 +76,7 @@ def test_a_bound_of_before_stays_in_force_as_it_was_said() -> None:
     misread = bounded = 0
     for seed in range(300):
         example = augment.follow_up(QUERY, VALUES, random.Random(seed))
-        said, before = read_phrases(example.query), read_phrases(example.history[-1])
+        said, before = ENGLISH.phrases(example.query), ENGLISH.phrases(example.history[-1])
         if (said.price_min, said.price_max) == (None, None) != (before.price_min, before.price_max):
             bounded += before.price_min is not None
             misread += (before.price_min, before.price_max) != example.price

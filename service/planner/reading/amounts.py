@@ -45,6 +45,7 @@ class Amounts:
         self._note_names = Trie({name: name for name in self._notes})
         self._glue = _glued(data.table("numbers"), data.words("word.number.glue"))
         self._has_glue = bool(data.words("word.number.glue"))
+        self._has_spaces = "space" in data.words("word.number.groups")
         self._starts = self._numbers.starts | self._note_names.starts
         self._ambiguous = data.words("word.number.articles")
 
@@ -82,7 +83,7 @@ class Amounts:
         if not text.replace(".", "", 1).isdecimal():
             return None
         value, end = text, first + 1
-        if 0 < len(text) <= 3 and not text.startswith("0"):  # "1 200", a space between thousands
+        if self._has_spaces and len(text) <= 3 and not text.startswith("0"):  # "1 200", a space between thousands
             while (
                 _THOUSANDS.fullmatch(words.at(end))
                 and "." not in value
