@@ -231,6 +231,9 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True, help="model folder")
     parser.add_argument("--only", default="", help="a regular expression: rules whose place it matches")
     parser.add_argument(
+        "--earlier", type=Path, nargs="*", default=[], help="files of this command: their counts of other rules stand"
+    )
+    parser.add_argument(
         "--dev", action="store_true", help="count over all questions of the file, not only of the cases"
     )
     parser.add_argument("--output", type=Path, default=FIGURE)
@@ -242,13 +245,20 @@ def main() -> None:
     def passes(row: dict[str, Any], plan: str) -> bool:
         return all(judge(json.loads(plan)) for judge in judged.get((row["query"], *row["history"]), ()))
 
-    found = {}
+    found = _earlier(arguments.earlier, arguments.only)
     for rule, count in counts(rows, arguments.model, passes, lambda rule: bool(re.search(arguments.only, str(rule)))):
         found[str(rule)] = count
         told = "; ".join(f"by {maker} {' '.join(f'{n} {k}' for k, n in one.items())}" for maker, one in count.items())
         print(f"{rule}: {told}", flush=True)
     figure = {"command": "make eval", "questions": len(rows), "rules": found}
     arguments.output.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
+
+
+def _earlier(files: list[Path], only: str) -> dict[str, Any]:
+    """Return the counts of rules that still stand and are not counted again."""
+    kept = {str(rule) for rule in rules() if not re.search(only, str(rule))}
+    figures = (json.loads(path.read_text(encoding="utf-8"))["rules"] for path in files)
+    return {name: count for figure in figures for name, count in figure.items() if name in kept}
 
 
 def _judged(cases: Path) -> dict[tuple[str, ...], list[Callable[[dict[str, Any]], bool]]]:

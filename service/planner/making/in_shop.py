@@ -10,12 +10,10 @@ from service.planner.vocabulary import Vocabulary
 
 
 def in_shop_terms(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabulary) -> PlanDraft:
-    """Return the draft with the shop's brands, lines and values as such; the same one without a shop.
+    """Return the draft with the brands, lines and values of the shop, which there is, as such.
 
     Whoever says a name of the shop and nothing else looks for it: "google" is no small talk where that is a brand.
     """
-    if current.lexicon() is None:
-        return draft
     texts = [word.text for word in conversation.question.own_words]
     if current.name_of(texts) and (draft.foreign or not vocabulary.intents[draft.intent].products):
         return draft_by_rule(conversation, vocabulary)

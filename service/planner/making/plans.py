@@ -8,6 +8,7 @@ from service.planner.plan import Plan
 from service.planner.plan_text import PlanDraft, parse
 from service.planner.reading.conversation import Conversation
 from service.planner.rules.draft import draft_by_rule
+from service.planner.shop import current
 from service.planner.vocabulary import Vocabulary
 
 
@@ -15,8 +16,9 @@ def plan_from_draft(draft: PlanDraft, conversation: Conversation, vocabulary: Vo
     """Return the plan of a model's draft. Total: every draft becomes a valid plan."""
     if not conversation.is_english:
         return plan_in_language(conversation.question, conversation.reader, vocabulary)
-    draft = second_look(in_shop_terms(draft, conversation, vocabulary), conversation, vocabulary)
-    return complete_plan(draft, conversation, vocabulary)
+    if current.SHOPS:
+        draft = in_shop_terms(draft, conversation, vocabulary)
+    return complete_plan(second_look(draft, conversation, vocabulary), conversation, vocabulary)
 
 
 def plan_from_text(text: str, conversation: Conversation, vocabulary: Vocabulary) -> Plan:

@@ -42,7 +42,7 @@ def _intent(text: str, mode: str, conversation: Conversation) -> str:
     question = conversation.question
     own = [word.text for word in question.own_words]
     is_follow_up = len(question.utterances) > 1
-    if current.name_of(own):
+    if current.SHOPS and current.name_of(own):
         return DEFAULT_INTENT  # whoever says a name of the shop and nothing else looks for it
     if all(_is_talk(word.strip("!?.,")) for word in own) and not lists.SUPPORT_WORDS.search(text):
         return "small_talk"

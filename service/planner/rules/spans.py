@@ -55,7 +55,7 @@ class _Spans:
         """Return the spans and the vertical, see `find_spans`."""
         facets = self._words.facets
         for value in self._values:
-            name = current.name_of([self._words.text(index) for index in value])
+            name = current.name_of([self._words.text(index) for index in value]) if current.SHOPS else None
             self._take(name.facet if name else facets[value[-1]] or "feature", value[0], value[-1])
         for index in range(len(facets)):
             if index not in self._taken and index not in self._barred:
@@ -202,7 +202,7 @@ class _Spans:
     def _match(self, index: int) -> None:
         """Take the words of an attribute that starts here, or of the shop's longest name."""
         facet = self._words.facets[index]
-        found = self._name_of_shop(index) or self._words.values[index]
+        found = (self._name_of_shop(index) if current.SHOPS else None) or self._words.values[index]
         if found:
             self._take(found[0], index, found[1])
         elif facet in _ATTRIBUTES:
@@ -210,9 +210,9 @@ class _Spans:
 
     def _name_of_shop(self, index: int) -> tuple[str, int] | None:
         """Return facet and last word of a name of the shop that starts here, unless it only says what a thing is."""
-        shop = current.lexicon()
+        shop = current.SHOPS[0]
         is_function = self._words.text(index) in self._skipped and len(self._question.words) > 1
-        if shop is None or is_function:
+        if is_function:
             return None
         texts: list[str] = []
         for at in range(index, index + MOST_WORDS):

@@ -1,20 +1,22 @@
 """The shop whose words are read in this process; without one, words are only what they are in general."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from service.planner.shop.lexicon import Lexicon, Name
 
-_current: list[Lexicon] = []  # one, or none
+# One, or none. Rules ask at every word whether there is a shop, and no call is as fast as this list.
+SHOPS: Final[list[Lexicon]] = []
 
 
 def lexicon() -> Lexicon | None:
     """Return the lexicon of the shop; None without one."""
-    return _current[0] if _current else None
+    return SHOPS[0] if SHOPS else None
 
 
 def use(one: Lexicon | None) -> None:
     """Read words as this shop's from now on. `readers.use_shop` also forgets what was read before."""
-    _current[:] = [one] if one is not None else []
+    SHOPS[:] = [one] if one is not None else []
 
 
 def name_of(texts: Sequence[str]) -> Name | None:
