@@ -30,7 +30,7 @@ SIEGE_FIGURE ?= docs/figures/siege.json
 
 FLEET ?= dev
 
-.PHONY: help serve lock triton bench-peers bench-batching bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer eval-precisions bench load load-figures export import vllm clean synth diff deploy rollback destroy drift preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance siege fuzz mutants sbom rehearse rehearse-search rehearse-validate
+.PHONY: help serve lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer eval-precisions bench load load-figures export import vllm clean synth diff deploy rollback destroy drift preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance siege fuzz mutants sbom rehearse rehearse-search rehearse-validate
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -98,6 +98,10 @@ bench-peers: $(VENV)/training.stamp $(PEERS_VENV)/stamp ## llama.cpp, ONNX Runti
 
 bench-batching: $(VENV)/training.stamp ## plans a second and p99 by batch size into docs/figures/batching.json
 	$(BIN)/python -m benchmarks.batching --model $(MODEL)
+	$(BIN)/python -m benchmarks.readme
+
+bench-neighbour: $(VENV)/training.stamp ## plans a second beside a neighbour that eats memory bandwidth into docs/figures/neighbour.json
+	$(BIN)/python -m benchmarks.neighbour --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
 
 bench-neuron-loop: $(VENV)/training.stamp ## the Neuron engine's loop over an emulated graph into docs/figures/neuron_loop.json

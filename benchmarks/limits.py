@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ import torch
 
 from service.decoding.linear import Linear
 from service.decoding.llama_config import LlamaConfig
+from service.decoding.native.targets import instructions
 from service.decoding.target import CausalLM
 
 _SOURCE = Path(__file__).with_name("limits.cpp")
@@ -65,12 +66,11 @@ def measure_limits(kernel: str, model: CausalLM, cache_dir: Path) -> Limits:
     """Measure for some seconds; `kernel` names the instructions that `model` multiplies with."""
     weights = layer_weights(model.config)
     in_cache = _multiplies_in_cache(model.linear(torch.randn(_CACHED_SHAPE)))
-    bandwidth, peak = _numpy_bandwidth(weights), 0.0
+    readers, peak = (memory_reader(weights, cache_dir), _numpy_reader(weights)), 0.0
+    bandwidth = max(read() for read in readers for _ in range(_REPEATS))
     library = _library(cache_dir)
-    if library is not None:
-        bandwidth = max(bandwidth, _bandwidth(library, weights, wide=kernel == "avx512vnni"))
-        if kernel in _SETS:
-            peak = max(library.limits_multiply(_SETS[kernel], _MULTIPLY_TIMES) for _ in range(_REPEATS))
+    if library is not None and kernel in _SETS:
+        peak = max(library.limits_multiply(_SETS[kernel], _MULTIPLY_TIMES) for _ in range(_REPEATS))
     how = "limits.cpp" if library else "NumPy"
     how += "" if peak else " and our kernel in the cache"
     return Limits(weights, round(bandwidth, 1), round(peak or in_cache, 1), how, in_cache)
@@ -99,22 +99,30 @@ def _library(cache_dir: Path) -> ctypes.CDLL | None:
     return library
 
 
-def _bandwidth(library: ctypes.CDLL, size: int, *, wide: bool) -> float:
-    size -= size % 256
-    buffer = np.ones(size + 8192, np.uint8)  # prefetching reads past the end
-    start = -(-buffer.ctypes.data // 64) * 64
-    seconds: list[float] = [library.limits_read(start, size, wide) for _ in range(_REPEATS)]
-    return size * 1e-9 / min(seconds)
+def memory_reader(size: int, cache_dir: Path) -> Callable[[], float]:
+    """Return what reads `size` bytes of memory once, the same ones every time, and returns 1e9 bytes a second."""
+    library = _library(cache_dir)
+    if library is None:
+        return _numpy_reader(size)
+    whole, wide = size - size % 256, "avx512f" in instructions()
+    buffer = np.ones(whole + 8192, np.uint8)  # prefetching reads past the end
+
+    def rate() -> float:
+        start = -(-buffer.ctypes.data // 64) * 64
+        return whole * 1e-9 / float(library.limits_read(start, whole, wide))
+
+    return rate
 
 
-def _numpy_bandwidth(size: int) -> float:
+def _numpy_reader(size: int) -> Callable[[], float]:
     buffer = np.ones(size // 4, np.float32)
-    seconds = []
-    for _ in range(_REPEATS):
+
+    def rate() -> float:
         started = time.perf_counter()
         np.dot(buffer, buffer)
-        seconds.append(time.perf_counter() - started)
-    return size * 1e-9 / min(seconds)
+        return size * 1e-9 / (time.perf_counter() - started)
+
+    return rate
 
 
 def _multiplies_in_cache(product: Linear, rows: int = 16) -> float:

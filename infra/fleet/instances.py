@@ -32,10 +32,17 @@ class Processor(BaseModel):
 
     name: str
     cores: int
-    gigabytes_per_second: float
+    channels: int = Field(description="of memory")
+    megatransfers: int = Field(description="that a channel does a second, of 8 bytes each")
+    date: str = Field(description="on which the sources were read")
     source: str
     plan_p50_ms: float | None = Field(default=None, description="a plan's median on one thread, where it was timed")
     plan_source: str = ""
+
+    @property
+    def gigabytes_per_second(self) -> float:
+        """What the memory of the socket gives at most."""
+        return self.channels * self.megatransfers * 8 * 1e-3
 
 
 class Catalogue(BaseModel):

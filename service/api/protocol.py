@@ -131,6 +131,10 @@ class HttpProtocol(HttpToolsProtocol):
             self._running.disconnected = True
             self._running.message_event.set()
         super().connection_lost(exc)
+        # Requests that never began, or still run, hold this connection: without them it is freed at once, not by the
+        # garbage collector, which an attack would keep busy.
+        self.pipeline.clear()
+        self.cycle = self._running = None  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         self._unset_keepalive_if_required()

@@ -19,7 +19,7 @@ from service.decoding.linear import Linear
 from service.decoding.llama import ForwardInput, rotary_table
 from service.decoding.llama_config import LlamaConfig
 from service.decoding.lm_head import LmHead
-from service.decoding.native.library import NativeUnavailableError, Shape
+from service.decoding.native.library import NativeUnavailableError, SequenceStruct, Shape
 from service.decoding.native_products import NativeLinear, NativeLmHead
 
 GROUP = 64  # inputs that share a scale, as in native/activations.h
@@ -84,10 +84,8 @@ class NativeLlama:
     def forward(self, tokens: Tensor, positions: Tensor, cache: KVCache, mask: Tensor | None = None) -> Tensor:
         """Return float32 hidden states [N, H], after the final norm, of N new nodes; arguments as in `Llama`."""
         count = tokens.shape[0]
-        if cache.length + count > cache.capacity:
-            raise ValueError(f"{count} nodes after {cache.length} positions overflow a cache of {cache.capacity}")
-        if mask is None:
-            mask = torch.ones((count, count), dtype=torch.bool).tril_()
+        _refuse_overflow(cache, count)
+        mask = _mask(mask, count)
         hidden = self.embed(tokens)  # overwritten by the library
         rotary = self._rotary.index_select(0, positions)  # [N, 2, head_dim]
         failed = self._library.peakplan_forward(
@@ -95,7 +93,7 @@ class NativeLlama:
             hidden.data_ptr(),
             count,
             rotary.data_ptr(),
-            mask.contiguous().data_ptr(),
+            mask.data_ptr(),
             cache.data.data_ptr(),
             cache.capacity,
             cache.length,
@@ -103,9 +101,23 @@ class NativeLlama:
         _refuse_unfinished(failed, count)
         return hidden
 
+    @torch.inference_mode()
     def forward_batch(self, inputs: Sequence[ForwardInput]) -> list[Tensor]:
-        """Do several forwards, one after another: the library reads one cache at a time."""
-        return [self.forward(*each) for each in inputs]
+        """Read the weights once for the rows of all requests, whose states are those of forwards of their own."""
+        counts = [each.tokens.shape[0] for each in inputs]
+        masks = [_mask(each.mask, count) for each, count in zip(inputs, counts, strict=True)]
+        sequences = (SequenceStruct * len(inputs))()
+        for at, (each, count, mask) in enumerate(zip(inputs, counts, masks, strict=True)):
+            cache = each.cache
+            _refuse_overflow(cache, count)
+            sequences[at] = SequenceStruct(count, mask.data_ptr(), cache.data.data_ptr(), cache.capacity, cache.length)
+        hidden = self.embed(torch.cat([each.tokens for each in inputs]))  # overwritten by the library
+        rotary = self._rotary.index_select(0, torch.cat([each.positions for each in inputs]))  # [N, 2, head_dim]
+        failed = self._library.peakplan_forward_batch(
+            self._model, hidden.data_ptr(), rotary.data_ptr(), sequences, len(inputs)
+        )
+        _refuse_unfinished(failed, sum(counts))
+        return list(hidden.split_with_sizes(counts))
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Return the first layer's input, [N, H] float32."""
@@ -115,10 +127,9 @@ class NativeLlama:
     def run_layers(self, hidden: Tensor, positions: Tensor, cache: KVCache, layers: range) -> Tensor:
         """Run a chain's `hidden` [N, H], which is overwritten, through consecutive layers; see `Llama.run_layers`."""
         count = hidden.shape[0]
-        if cache.length + count > cache.capacity:
-            raise ValueError(f"{count} nodes after {cache.length} positions overflow a cache of {cache.capacity}")
+        _refuse_overflow(cache, count)
         rotary = self._rotary.index_select(0, positions)  # [N, 2, head_dim]
-        mask = torch.ones((count, count), dtype=torch.bool).tril_()
+        mask = _mask(None, count)
         failed = self._library.peakplan_run_layers(
             self._model,
             hidden.data_ptr(),
@@ -153,6 +164,16 @@ class NativeLlama:
         pointers = (ctypes.c_void_p * len(full))(*(weight.data_ptr() for weight in full))
         if self._library.peakplan_set_layer(self._model, index, pointers):
             raise MemoryError(f"no memory for layer {index}")
+
+
+def _mask(mask: Tensor | None, count: int) -> Tensor:
+    """Return what `count` new nodes see of each other, as the library reads it; None is causal."""
+    return torch.ones((count, count), dtype=torch.bool).tril_() if mask is None else mask.contiguous()
+
+
+def _refuse_overflow(cache: KVCache, count: int) -> None:
+    if cache.length + count > cache.capacity:
+        raise ValueError(f"{count} nodes after {cache.length} positions overflow a cache of {cache.capacity}")
 
 
 def _refuse_unfinished(failed: int, count: int) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from service.decoding.interruption import NEVER, ForwardStoppedError, Interruption
-from service.decoding.llama import Llama, rotary_table
+from service.decoding.llama import ForwardInput, Llama, rotary_table
 from service.decoding.llama_config import LlamaConfig
 from service.decoding.native.library import NativeUnavailableError
 from service.decoding.native_llama import NativeLlama
@@ -114,6 +114,44 @@ def test_a_node_depends_on_its_path_alone(library: ctypes.CDLL, data: st.DataObj
         alone = model.forward(torch.tensor([token]), torch.tensor([position]), one_by_one)
         one_by_one.keep([0])
     assert torch.equal(tree[-1], alone[0])
+
+
+def test_requests_that_share_a_forward_have_the_states_of_their_own(library: ctypes.CDLL) -> None:
+    """Check trees and chains after prefixes of several lengths, in more rows than a tile and than a panel have."""
+    model = NativeLlama(NARROW, random_weights(NARROW, seed=5), library)
+    forks, most = ancestor_mask([-1, 0, 0, 1, 2]), NARROW.vocab_size
+
+    def inputs() -> list[ForwardInput]:
+        made = []
+        for prefix, count, mask in ((0, 30, None), (7, 5, forks), (20, 1, None), (3, 5, forks), (11, 25, None)):
+            cache = model.new_cache(prefix + count)
+            if prefix:
+                model.forward((torch.arange(prefix) + count) % most, torch.arange(prefix), cache)
+                cache.keep(range(prefix))
+            made.append(ForwardInput((torch.arange(count) + 1) % most, torch.arange(count) + prefix, cache, mask))
+        return made
+
+    alone, shared = inputs(), inputs()
+    states = [model.forward(*each) for each in alone]
+    for one, other in zip(states, model.forward_batch(shared), strict=True):
+        assert torch.equal(one, other)
+    for one, other in zip(alone, shared, strict=True):
+        assert torch.equal(one.cache.data, other.cache.data)
+
+    read: list[int] = []
+    counted = model._library.peakplan_forward_batch
+
+    class Counting:
+        def __getattr__(self, name: str) -> object:
+            return getattr(library, name)
+
+        def peakplan_forward_batch(self, *arguments: object) -> int:
+            read.append(int(arguments[-1]))  # type: ignore[call-overload]
+            return int(counted(*arguments))
+
+    model._library = Counting()  # type: ignore[assignment]
+    model.forward_batch(inputs()[:3])
+    assert read == [3]  # the weights are read once for all of them
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -9,8 +9,10 @@
 #include "model.h"
 #include "vectors.h"
 
+using peakplan::Batch;
 using peakplan::Cache;
 using peakplan::Model;
+using peakplan::Sequence;
 using peakplan::Shape;
 
 // Nothing here throws through C: what fails answers null or -1, which is lack of memory, the only way to fail. Forwards
@@ -48,7 +50,17 @@ void peakplan_stop_when(void* model, int socket, double seconds) {
 int peakplan_forward(void* model, float* hidden, int rows, const float* rotary, const uint8_t* mask, float* cache,
                      long positions, long length) {
   try {
-    return static_cast<Model*>(model)->forward(hidden, rows, rotary, mask, Cache{cache, positions, length}) ? 0 : 1;
+    const Sequence only{rows, mask, Cache{cache, positions, length}};
+    return static_cast<Model*>(model)->forward(hidden, rotary, Batch{&only, 1}) ? 0 : 1;
+  } catch (const std::exception&) {
+    return -1;
+  }
+}
+
+// One forward of several requests: hidden [all rows, H] and rotary [all rows, 2, head_dim], one request's after another's.
+int peakplan_forward_batch(void* model, float* hidden, const float* rotary, const Sequence* sequences, int count) {
+  try {
+    return static_cast<Model*>(model)->forward(hidden, rotary, Batch{sequences, count}) ? 0 : 1;
   } catch (const std::exception&) {
     return -1;
   }
@@ -58,8 +70,8 @@ int peakplan_forward(void* model, float* hidden, int rows, const float* rotary, 
 int peakplan_run_layers(void* model, float* hidden, int rows, const float* rotary, const uint8_t* mask, float* cache,
                         long positions, long length, int first, int last) {
   try {
-    const Cache slots{cache, positions, length};
-    return static_cast<Model*>(model)->run_layers(hidden, rows, rotary, mask, slots, first, last) ? 0 : 1;
+    const Sequence only{rows, mask, Cache{cache, positions, length}};
+    return static_cast<Model*>(model)->run_layers(hidden, rotary, Batch{&only, 1}, first, last) ? 0 : 1;
   } catch (const std::exception&) {
     return -1;
   }

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <vector>
 
 #include "activations.h"
 #include "buffer.h"
@@ -28,45 +27,55 @@ constexpr int kChunkGroups = 9;            // of 32 outputs: 18 KB, which with t
 constexpr size_t kAhead = 32768;
 constexpr int kSecondLevel = 2;
 
-// A weight [outputs, inputs], stored as bytes (integer + kOffset) in strips, [strip][inputs / kDepth][kStrip][kDepth]: a
-// product reads each strip from its first byte to its last, as fast as memory gives it.
+inline void fetch(const void* at) { __builtin_prefetch(at, 0, kSecondLevel); }
+
+// A weight [outputs, inputs], stored as bytes (integer + kOffset) in strips, [inputs / kDepth][kStrip][kDepth] and then the
+// scales of its outputs: a product reads each strip from its first byte to its last, as fast as memory gives it.
 class Matrix {
  public:
   Matrix() = default;
   // `outputs` is a multiple of 32 (of kStrip on any target), `inputs` one of 64. `weights`, at a multiple of 64 bytes,
   // has room for `bytes` of them; without it, the matrix keeps its own.
   Matrix(int outputs, int inputs, uint8_t* weights = nullptr)
-      : outputs_(outputs), inputs_(inputs), weights_(weights), scales_(static_cast<size_t>(outputs)) {
+      : outputs_(outputs), inputs_(inputs), weights_(weights) {
     if (weights == nullptr) {
       own_ = Buffer<uint8_t>(bytes(outputs, inputs));
       weights_ = own_.get();
     }
   }
 
-  static size_t bytes(int outputs, int inputs) { return static_cast<size_t>(outputs) * inputs; }
+  static size_t bytes(int outputs, int inputs) { return outputs * (inputs + sizeof(float)); }
 
   // Quantises `count` rows of float32 weights into the outputs from `first` on.
   void set_rows(int first, int count, const float* weights) {
     for (int row = 0; row < count; ++row) set_row(first + row, weights + static_cast<size_t>(row) * inputs_);
   }
 
-  // out[row] (+)= activations[row] @ weights.T; from a row of `out` to the next are `stride` floats.
-  void multiply(const Activations& activations, float* out, long stride, bool add) const {
-    for (int strip = 0; strip < outputs_ / kStrip; ++strip)
+  // out[row] (+)= activations[row] @ weights.T; from a row of `out` to the next are `stride` floats. `before(strip)` is
+  // called before each of strips().
+  template <typename Before>
+  void multiply(const Activations& activations, float* out, long stride, bool add, Before before) const {
+    for (int strip = 0; strip < strips(); ++strip) {
+      before(strip);
       for (int row = 0; row < activations.rows(); row += kPanelRows)
         multiply_panel({activations, row, std::min(kPanelRows, activations.rows() - row), strip, out, stride, add});
+    }
+  }
+  void multiply(const Activations& activations, float* out, long stride, bool add) const {
+    multiply(activations, out, stride, add, [](int) {});
   }
 
   int outputs() const { return outputs_; }
   int inputs() const { return inputs_; }
+  int strips() const { return outputs_ / kStrip; }
 
  private:
   void set_row(int output, const float* weights) {
     float most = 0;
     for (int i = 0; i < inputs_; ++i) most = std::max(most, std::fabs(weights[i]));
     const float inverse = most > 0 ? 127.0f / most : 0.0f;
-    scales_[output] = most / 127.0f;
     uint8_t* strip = weights_ + bytes(output / kStrip * kStrip, inputs_);
+    reinterpret_cast<float*>(strip + kStrip * inputs_)[output % kStrip] = most / 127.0f;
     for (int i = 0; i < inputs_; ++i) {
       const int integer = static_cast<int>(std::lrint(weights[i] * inverse));
       strip[(i / kDepth * kStrip + output % kStrip) * kDepth + i % kDepth] = static_cast<uint8_t>(integer + kOffset);
@@ -120,15 +129,16 @@ class Matrix {
     for (int r = 0; r < Rows; ++r)
       for (int block = 0; block < kBlocks; ++block)
         total[r][block] = tile.first == 0 ? set(0.0f) : load(tile.totals + (r * kBlocks + block) * kLanes);
-    int until_share = tile.index;
+    int until_share = rows > kFewRows && tile.panel.row == 0 ? tile.index : -1;  // in steps
     for (int group = tile.first; group < tile.last; ++group) {
-      const size_t ahead = until_share == 0 && rows > kFewRows && tile.panel.row == 0 ? kAhead : 0;
-      until_share = until_share == 0 ? tile.tiles - 1 : until_share - 1;
       Ints sums[Rows][kBlocks];
       for (int r = 0; r < Rows; ++r)
         for (Ints& each : sums[r]) each = set_integer(kOffset ? offsets[r] : 0);
       for (int k = 0; k < kGroup;) {
-        for (int byte = 0; byte < kStepBytes; byte += kCacheLine) __builtin_prefetch(line + ahead + byte, 0, kSecondLevel);
+        if (until_share-- == 0) {
+          for (int byte = 0; byte < kStepBytes; byte += kCacheLine) fetch(line + kAhead + byte);
+          until_share = tile.tiles - 1;
+        }
         for (int step = 0; step < kStepsOfALine; ++step, k += kDepth, line += kStepBytes) {
           Weights weights[kBlocks];
           for (int block = 0; block < kBlocks; ++block) weights[block] = load_weights(line + block * kLanes * kDepth);
@@ -145,16 +155,18 @@ class Matrix {
       }
       integers += rows * kGroup, scales += rows, offsets += rows;
     }
-    if (tile.last * kGroup == inputs_) return finish(tile, total);
+    if (tile.last * kGroup == inputs_) return finish(tile, reinterpret_cast<const float*>(line), total);
     for (int r = 0; r < Rows; ++r)
       for (int block = 0; block < kBlocks; ++block) store(tile.totals + (r * kBlocks + block) * kLanes, total[r][block]);
   }
 
   template <int Rows>
-  INLINED void finish(const Tile& tile, const Floats (&total)[Rows][kBlocks]) const {
+  INLINED void finish(const Tile& tile, const float* scales, const Floats (&total)[Rows][kBlocks]) const {
+    fetch(reinterpret_cast<const uint8_t*>(scales) + kAhead);
+    fetch(reinterpret_cast<const uint8_t*>(scales + kStrip) - 1 + kAhead);
     for (int block = 0; block < kBlocks; ++block) {
       const int channel = tile.panel.strip * kStrip + block * kLanes;
-      const Floats scale = load(scales_.data() + channel);
+      const Floats scale = load(scales + block * kLanes);
       float* target = tile.panel.out + tile.row * tile.panel.stride + channel;
       for (int r = 0; r < Rows; ++r, target += tile.panel.stride) {
         const Floats result = total[r][block] * scale;
@@ -173,7 +185,6 @@ class Matrix {
   int inputs_ = 0;
   Buffer<uint8_t> own_;
   uint8_t* weights_ = nullptr;
-  std::vector<float> scales_;
 };
 
 }  // namespace peakplan

@@ -66,6 +66,18 @@ class Shape(ctypes.Structure):
     )
 
 
+class SequenceStruct(ctypes.Structure):
+    """The struct `Sequence` of model.h with its `Cache`: one request's new rows, their mask and its kept positions."""
+
+    _fields_ = (
+        ("rows", ctypes.c_int32),
+        ("mask", ctypes.c_void_p),
+        ("cache", ctypes.c_void_p),
+        ("positions", ctypes.c_long),
+        ("length", ctypes.c_long),
+    )
+
+
 def load_kernels(
     cache_dir: Path, choice: KernelChoice = "auto", *, cpu_info: Path = CPU_INFO, prebuilt: Path = PREBUILT
 ) -> Kernels:
@@ -194,6 +206,7 @@ def bind(library: ctypes.CDLL) -> ctypes.CDLL:
         "peakplan_set_norm": (None, [pointer, pointer]),
         "peakplan_stop_when": (None, [pointer, number, ctypes.c_double]),
         "peakplan_forward": (number, [pointer, pointer, number, pointer, pointer, pointer, slot, slot]),
+        "peakplan_forward_batch": (number, [pointer, pointer, pointer, ctypes.POINTER(SequenceStruct), number]),
         "peakplan_run_layers": (
             number,
             [pointer, pointer, number, pointer, pointer, pointer, slot, slot, number, number],

@@ -1,5 +1,6 @@
-// One forward of a Llama-architecture model, batch 1, over a static K/V cache: the layers between the embedding and the
-// LM head, with int8 products and float32 for all else. The same contract as service/decoding/llama.py.
+// One forward of a Llama-architecture model, of one request or several, each over its own static K/V cache: the layers
+// between the embedding and the LM head, with int8 products and float32 for all else. The same contract as
+// service/decoding/llama.py.
 //
 // A new node's hidden state depends on its own path alone, to the last bit: products are row by row (int8_matrix.h), and
 // attention visits the keys that a node sees in their order on its path, wherever in the cache they lie. Speculative
@@ -31,7 +32,7 @@ struct Shape {
 
 struct Layer {
   Matrix qkv, output, gate_up, down;
-  std::vector<float> attention_norm, mlp_norm;
+  float *attention_norm, *mlp_norm;
 };
 
 // Where the cache [layers, 2, kv heads, positions, head_dim] lies and how much of it is kept.
@@ -39,6 +40,27 @@ struct Cache {
   float* data;
   long positions;
   long length;
+};
+
+// One request's new rows, which see its kept positions and what its mask [rows, rows] says of each other.
+struct Sequence {
+  int32_t rows;
+  const uint8_t* mask;
+  Cache cache;
+};
+
+// The rows of all requests of a forward lie one after another.
+struct Batch {
+  const Sequence* sequences;
+  int count;
+
+  int rows() const {
+    int all = 0;
+    for (const Sequence& each : *this) all += each.rows;
+    return all;
+  }
+  const Sequence* begin() const { return sequences; }
+  const Sequence* end() const { return sequences + count; }
 };
 
 inline double monotonic_seconds() {
@@ -65,16 +87,18 @@ class Model {
   explicit Model(const Shape& shape)
       : shape_(shape), layers_(shape.layers), norm_(shape.hidden), attention_(attention_for(shape.head_dim)) {
     const int hidden = shape.hidden, keys = shape.kv_heads * shape.head_dim;
-    // One layer's weights after the other's, as a forward reads them.
-    const size_t of_qkv = Matrix::bytes(queries() + 2 * keys, hidden), of_output = Matrix::bytes(hidden, queries());
+    // Everything in the order in which a forward reads it.
+    const size_t of_norm = hidden * sizeof(float), of_qkv = Matrix::bytes(queries() + 2 * keys, hidden);
+    const size_t of_output = Matrix::bytes(hidden, queries()), of_down = Matrix::bytes(hidden, shape.intermediate);
     const size_t of_gate_up = Matrix::bytes(2 * shape.intermediate, hidden);
-    const size_t of_down = Matrix::bytes(hidden, shape.intermediate);
-    all_weights_ = Buffer<uint8_t>(shape.layers * (of_qkv + of_output + of_gate_up + of_down));
+    all_weights_ = Buffer<uint8_t>(shape.layers * (2 * of_norm + of_qkv + of_output + of_gate_up + of_down));
     uint8_t* weights = all_weights_.get();
     for (Layer& layer : layers_) {
-      layer.qkv = Matrix(queries() + 2 * keys, hidden, weights);
+      layer.attention_norm = reinterpret_cast<float*>(weights);
+      layer.qkv = Matrix(queries() + 2 * keys, hidden, weights += of_norm);
       layer.output = Matrix(hidden, queries(), weights += of_qkv);
-      layer.gate_up = Matrix(2 * shape.intermediate, hidden, weights += of_output);
+      layer.mlp_norm = reinterpret_cast<float*>(weights += of_output);
+      layer.gate_up = Matrix(2 * shape.intermediate, hidden, weights += of_norm);
       layer.down = Matrix(hidden, shape.intermediate, weights += of_gate_up);
       weights += of_down;
     }
@@ -92,8 +116,8 @@ class Model {
       layer.gate_up.set_rows(2 * i + kLanes, kLanes, weights[5] + static_cast<size_t>(i) * hidden);
     }
     layer.down.set_rows(0, hidden, weights[6]);
-    layer.attention_norm.assign(weights[7], weights[7] + hidden);
-    layer.mlp_norm.assign(weights[8], weights[8] + hidden);
+    std::copy_n(weights[7], hidden, layer.attention_norm);
+    std::copy_n(weights[8], hidden, layer.mlp_norm);
   }
 
   void set_norm(const float* weight) { norm_.assign(weight, weight + shape_.hidden); }
@@ -101,9 +125,9 @@ class Model {
   void stop_when(Stop stop) { stop_ = stop; }
 
   // hidden [rows, H]: embeddings in, final-norm hidden states out; false where it stopped before.
-  bool forward(float* hidden, int rows, const float* rotary, const uint8_t* mask, Cache cache) {
-    if (!run_layers(hidden, rows, rotary, mask, cache, 0, shape_.layers)) return false;
-    final_norm(hidden, rows);
+  bool forward(float* hidden, const float* rotary, Batch batch) {
+    if (!run_layers(hidden, rotary, batch, 0, shape_.layers)) return false;
+    final_norm(hidden, batch.rows());
     return true;
   }
 
@@ -116,18 +140,20 @@ class Model {
   }
 
   // hidden [rows, H], in place: through the layers from `first` to before `last`; false where it stopped between them.
-  bool run_layers(float* hidden, int rows, const float* rotary, const uint8_t* mask, Cache cache, int first, int last) {
-    prepare(rows, mask, cache.length);
+  bool run_layers(float* hidden, const float* rotary, Batch batch, int first, int last) {
+    const int rows = batch.rows();
+    prepare(rows, batch);
     for (int index = first; index < last; ++index) {
       if (stop_.is_due()) return false;
       const Layer& layer = layers_[index];
-      fetch_kept(index, cache);
-      quantise_normal(hidden, layer.attention_norm.data(), rows);
-      layer.qkv.multiply(quantised_, wide_.data(), wide_stride_, false);
-      attend(index, rows, rotary, cache);
+      quantise_normal(hidden, layer.attention_norm, rows);
+      layer.qkv.multiply(quantised_, wide_.data(), wide_stride_, false, [&](int strip) INLINED {
+        fetch_share(index, batch, strip, layer.qkv.strips());
+      });
+      attend(index, rotary, batch);
       quantised_.quantise(attended_.data(), rows, queries());
       layer.output.multiply(quantised_, hidden, shape_.hidden, true);
-      quantise_normal(hidden, layer.mlp_norm.data(), rows);
+      quantise_normal(hidden, layer.mlp_norm, rows);
       layer.gate_up.multiply(quantised_, wide_.data(), wide_stride_, false);
       quantised_.quantise(rows, shape_.intermediate, [this](int row, int i) {
         const float* gate = wide_.data() + row * wide_stride_ + 2 * i;
@@ -142,7 +168,7 @@ class Model {
   int queries() const { return shape_.heads * shape_.head_dim; }
 
   // Scratch for `rows`, and the cache slots that each row sees, in ascending order: the kept ones, then its own path.
-  void prepare(int rows, const uint8_t* mask, long cached) {
+  void prepare(int rows, Batch batch) {
     const int qkv = queries() + 2 * shape_.kv_heads * shape_.head_dim;
     // Not a multiple of 4,096 bytes: rows would lie in the same few lines of the first level cache.
     wide_stride_ = std::max(qkv, 2 * shape_.intermediate) + kLanes;
@@ -150,19 +176,26 @@ class Model {
     inverse_.resize(rows);
     attended_.resize(static_cast<size_t>(rows) * queries());
     visible_.assign(rows, {});
-    for (int row = 0; row < rows; ++row) {
-      visible_[row].at.reserve(cached + rows + kLanes);
-      for (long slot = 0; slot < cached; ++slot) visible_[row].add(slot * shape_.head_dim);
-      for (int other = 0; other < rows; ++other)
-        if (mask[static_cast<size_t>(row) * rows + other]) visible_[row].add((cached + other) * shape_.head_dim);
-      visible_[row].pad();
-    }
-    weights_.resize(shape_.heads / shape_.kv_heads * ((cached + rows + kLanes - 1) / kLanes * kLanes + 1));
+    size_t most = 0;  // slots that a row sees, padded
+    Visible* visible = visible_.data();
+    for (const Sequence& each : batch)
+      for (int row = 0; row < each.rows; ++row, ++visible) {
+        visible->at.reserve(each.cache.length + each.rows + kLanes);
+        for (long slot = 0; slot < each.cache.length; ++slot) visible->add(slot * shape_.head_dim);
+        for (int other = 0; other < each.rows; ++other)
+          if (each.mask[static_cast<size_t>(row) * each.rows + other])
+            visible->add((each.cache.length + other) * shape_.head_dim);
+        visible->pad();
+        most = std::max(most, visible->at.size());
+      }
+    weights_.resize(shape_.heads / shape_.kv_heads * (most + 1));
   }
 
   // Each row's RMSNorm, in int8.
   void quantise_normal(const float* hidden, const float* weight, int rows) {
     const size_t width = shape_.hidden;
+    for (size_t i = 0; i < width; i += kCacheLine / sizeof(float))
+      fetch(reinterpret_cast<const uint8_t*>(weight + i) + kAhead);
     for (int row = 0; row < rows; ++row)
       inverse_[row] = inverse_root_mean_square(hidden + row * width, shape_.epsilon, shape_.hidden);
     quantised_.quantise(rows, shape_.hidden, [=](int row, int i) {
@@ -170,35 +203,51 @@ class Model {
     });
   }
 
-  // Asks memory for a layer's kept keys and values: all weights have passed through the caches since they were used.
-  void fetch_kept(int index, Cache cache) const {
-    const long head_stride = cache.positions * shape_.head_dim;
-    const float* at = cache.data + index * 2L * shape_.kv_heads * head_stride;
-    for (int head = 0; head < 2 * shape_.kv_heads; ++head, at += head_stride)
-      for (long i = 0; i < cache.length * shape_.head_dim; i += kCacheLine / sizeof(float)) 
-        __builtin_prefetch(at + i, 0, kSecondLevel);
+  // Asks memory for one of `shares` parts of a layer's keys and values, kept and new: all weights have passed through the
+  // caches since they were used. Part by part, for memory forgets what it is asked for faster than it can give.
+  void fetch_share(int index, Batch batch, int share, int shares) const {
+    for (const Sequence& each : batch) {
+      const long all = (each.cache.length + each.rows) * shape_.head_dim;
+      const long first = all * share / shares, last = all * (share + 1) / shares;
+      const float* at = keys_of(index, each.cache);
+      for (int head = 0; head < 2 * shape_.kv_heads; ++head, at += each.cache.positions * shape_.head_dim)
+        for (long i = first; i < last; i += kCacheLine / sizeof(float)) fetch(at + i);
+    }
+  }
+
+  float* keys_of(int index, Cache cache) const {
+    return cache.data + index * 2L * shape_.kv_heads * cache.positions * shape_.head_dim;
   }
 
   // Writes the new keys and values, then attends: wide_ [rows, qkv] -> attended_ [rows, heads x head_dim].
-  void attend(int index, int rows, const float* rotary, Cache cache) {
-    const int width = shape_.head_dim;
-    const long head_stride = cache.positions * width;
-    float* keys = cache.data + index * 2L * shape_.kv_heads * head_stride;
-    float* values = keys + shape_.kv_heads * head_stride;
+  void attend(int index, const float* rotary, Batch batch) {
+    int first = 0;
+    for (const Sequence& each : batch) {
+      attend(index, rotary, each, first);
+      first += each.rows;
+    }
+  }
+
+  // The same for one sequence, whose rows are those from `first` on.
+  void attend(int index, const float* rotary, const Sequence& sequence, int first) {
+    const int width = shape_.head_dim, last = first + sequence.rows;
+    const long head_stride = sequence.cache.positions * width;
+    float* const keys = keys_of(index, sequence.cache);
+    float* const values = keys + shape_.kv_heads * head_stride;
     const int shared = shape_.heads / shape_.kv_heads;
-    for (int row = 0; row < rows; ++row) {
+    for (int row = first; row < last; ++row) {
       const float* fresh = wide_.data() + row * wide_stride_ + queries();
-      const long slot = (cache.length + row) * width;
+      const long slot = (sequence.cache.length + row - first) * width;
       for (int head = 0; head < shape_.kv_heads; ++head, fresh += width) {
         rotate(fresh, rotary + row * 2L * width, width, keys + head * head_stride + slot);
         std::memcpy(values + head * head_stride + slot, fresh + shape_.kv_heads * width, width * sizeof(float));
       }
     }
     for (int head = 0; head < shape_.kv_heads; ++head)  // whose keys and values then stay in the first level cache
-      for (int row = 0; row < rows; ++row) {
-        const long first = head * shared * width, at = head * head_stride;
-        const Heads heads{wide_.data() + row * wide_stride_ + first, rotary + row * 2L * width, shared, width};
-        float* out = attended_.data() + static_cast<size_t>(row) * queries() + first;
+      for (int row = first; row < last; ++row) {
+        const long query = head * shared * width, at = head * head_stride;
+        const Heads heads{wide_.data() + row * wide_stride_ + query, rotary + row * 2L * width, shared, width};
+        float* out = attended_.data() + static_cast<size_t>(row) * queries() + query;
         attention_(heads, keys + at, values + at, visible_[row], weights_.data(), out);
       }
   }

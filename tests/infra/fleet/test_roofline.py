@@ -1,5 +1,7 @@
 """No host of processors is reckoned with more plans a second than its memory gives weights for."""
 
+from datetime import date
+
 import pytest
 
 from infra.fleet.cost_report import CPU_TYPES, FIGURES, cpu_service_time
@@ -17,6 +19,13 @@ def test_a_host_reads_no_more_than_its_share_of_the_socket(kind: str) -> None:
 
 def test_a_plan_reads_the_int8_layers_once_a_forward() -> None:
     assert plan_bytes(FIGURES) / 106_168_320 == pytest.approx(3.36, abs=0.5)
+
+
+def test_each_socket_says_where_its_channels_and_their_rate_are_written_and_when_that_was_read() -> None:
+    for socket in catalogue().processors.values():
+        assert date.fromisoformat(socket.date)
+        assert "https://" in socket.source
+        assert "from memory" not in socket.source
 
 
 def test_16_cores_of_a_c7a_share_77_gigabytes_a_second() -> None:
