@@ -79,6 +79,10 @@ class Shop:
             _build(database, list(catalogue.read(file)), mapping)
         return cls(database, mapping)
 
+    def with_mapping(self, mapping: CatalogueMapping) -> Self:
+        """Return the same shop searched through another mapping; its text fields must be the same."""
+        return type(self)(self._database, mapping)
+
     def search_raw(self, question: str, limit: int = LIMIT, timeout: float = TIMEOUT_SECONDS) -> Found:
         """Find products by the words of the question alone, any of which may match, ranked by BM25.
 
