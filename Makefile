@@ -203,8 +203,8 @@ vllm: $(VENV)/fleet.stamp ## how vLLM runs FLEET's model on its instances, and t
 schema: $(VENV)/fleet.stamp ## the JSON Schema that editors check fleet files with
 	$(PEAKPLAN) fleet schema
 
-load: $(VENV)/training.stamp ## open-loop load: RATE= requests a second for SECONDS=; URL= names a service that runs already
-	$(PEAKPLAN) load --rate $(RATE) --seconds $(SECONDS) --data $(DATA) $(if $(URL),--url $(URL))
+load: $(VENV)/training.stamp ## open-loop load: RATE= requests a second for SECONDS=; URL= names a service that runs already; CASES= how many plans pass
+	$(if $(CASES),$(BIN)/python -m rehearsal.load.passed $(CASES),$(PEAKPLAN) load --rate $(RATE) --seconds $(SECONDS) --data $(DATA) $(if $(URL),--url $(URL)))
 
 load-figures: $(VENV)/training.stamp ## the service under load and faults into docs/figures/serving.json (15 minutes, an idle machine)
 	$(BIN)/python -m rehearsal.load.figures --data $(DATA)

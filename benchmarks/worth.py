@@ -12,7 +12,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +37,6 @@ _DRAWS = 2000
 Outcomes = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """A case planned both ways: what a scorer sees, who passes, and the model's seconds."""
-
-    compared: Compared
-    seconds: float
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("judge", "calibrate"))
@@ -68,7 +59,7 @@ def main() -> None:
         sys.exit(f"error: {error}; --check names the program")
     asked = asyncio.run(ask(settings, cases, holds))
     if given.what == "calibrate":
-        worth = bounded(scorer.worth, [one.compared for one in asked], given.lost, given.risk)
+        worth = bounded(scorer.worth, asked, given.lost, given.risk)
         write(worth, settings.model_dir)
         print(worth.bound)
         return
@@ -78,11 +69,11 @@ def main() -> None:
         given.json.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
 
-async def ask(settings: Settings, cases: Sequence[Case], holds: Holds) -> list[Asked]:
+async def ask(settings: Settings, cases: Sequence[Case], holds: Holds) -> list[Compared]:
     """Plan every case by the model and by rule; a question that the model does not plan is one that it fails."""
     pool, vocabulary = replica_pool(settings), settings_vocabulary(settings)
     planner = Planner(pool, vocabulary)
-    found: list[Asked | None] = [None] * len(cases)
+    found: list[Compared | None] = [None] * len(cases)
     remaining = iter(enumerate(cases))
 
     async def work() -> None:
@@ -95,13 +86,13 @@ async def ask(settings: Settings, cases: Sequence[Case], holds: Holds) -> list[A
                 print(f"no plan for {case.question.text!r}: {error}", file=sys.stderr)
                 by_model, seconds = None, 0.0
             by_rule = plan_by_rule(task.conversation, vocabulary)
-            compared = Compared(
+            found[index] = Compared(
                 numbers(Reading(task.conversation, vocabulary)),
                 _passes(by_model, case, holds),
                 _passes(by_rule, case, holds),
                 by_model is not None and differ(by_model, by_rule),
+                seconds,
             )
-            found[index] = Asked(compared, seconds)
 
     await pool.start()
     try:
@@ -115,12 +106,12 @@ def _passes(plan: Plan | None, case: Case, holds: Holds) -> bool:
     return plan is not None and all(holds(plan.model_dump(mode="json"), wanted) for wanted in case.assertions)
 
 
-def judge(asked: Sequence[Asked], scorer: Scorer, shares: Sequence[float]) -> dict[str, Any]:
+def judge(asked: Sequence[Compared], scorer: Scorer, shares: Sequence[float]) -> dict[str, Any]:
     """Return shares of cases that pass, with intervals: by the model, by rule, and by who is chosen."""
-    by_rule = np.array([one.compared.by_rule for one in asked], dtype=float)
-    gain = np.array([one.compared.by_model for one in asked], dtype=float) - by_rule
-    seconds = np.array([one.seconds for one in asked])
-    worth = np.array([scorer.of_numbers(one.compared.numbers) for one in asked])
+    by_rule = np.array([one.by_rule for one in asked], dtype=float)
+    gain = np.array([one.by_model for one in asked], dtype=float) - by_rule
+    seconds = np.array([one.work for one in asked])
+    worth = np.array([scorer.of_numbers(one.numbers) for one in asked])
     rules = np.array([scorer.is_for_rules(value) for value in worth])
     rng = np.random.default_rng(0)
     draws = [np.arange(len(asked)), *(rng.integers(0, len(asked), len(asked)) for _ in range(_DRAWS))]

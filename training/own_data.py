@@ -34,6 +34,7 @@ from training.finetune import Finetuning
 from training.recipe import WorkFolderError, make_parts
 from training.settings import AdapterSettings, EarlyExitSettings, HeadSettings, TrainingSettings
 from training.tuned import TunedModel
+from training.worth import recalibrate
 
 LEAST_REHEARSED = 1000
 ENOUGH_TO_TELL = 20  # held-out rows
@@ -139,6 +140,8 @@ def finetune_own(wish: Wish, vocabulary: Vocabulary, rows: OwnRows) -> None:
     run = Finetuning(base, bos, eos, vocabulary, source, settings.adapter, wish.work, wish.seed, wish.start)
     tables: dict[str, Any] = {}
     minutes = make_parts(run, settings, model, lambda: _judge(wish, before, TunedModel(model, cache), rows.dev, tables))
+    said = recalibrate(model, rows.dev, cache, wish.work, settings.processes)
+    print(said, flush=True)
     digest = sha256(wish.rows)
     record = {
         "from": {"id": card.id, "adapter": sha256(wish.start / "adapter_model.safetensors")},
@@ -150,7 +153,7 @@ def finetune_own(wish: Wish, vocabulary: Vocabulary, rows: OwnRows) -> None:
         before=card.id,
         rows=len(rows.train),
         parts=part_table(part_sizes(model)),
-        measured="\n\n".join(_table(title, *shares) for title, shares in tables.items()),
+        measured="\n\n".join([*(_table(title, *shares) for title, shares in tables.items()), said]),
     )
     export_model(model, wish.output, cache, record, text)
     print(f"{wish.output} is ready: PEAKPLAN_MODEL_DIR={wish.output} make serve")

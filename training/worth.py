@@ -42,18 +42,20 @@ from training.tuned import TunedModel
 ROUNDS, RATE = 70, 0.1
 SEED = 7
 LOST, RISK = 0.02, 0.1  # what the bound promises
+FEWEST = math.ceil(math.log(RISK) / math.log(1 - LOST))  # questions: with fewer the bound rejects nothing
 Texts = dict[str, str | None]  # what the model writes, by the lines of the conversation
 _GROUPS = 10  # of questions by worth, each with its share of plans that differ
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A question planned by the model and by rule: who was right, and whether the plans differ."""
+    """A question planned by the model and by rule: who was right, whether the plans differ, and the model's work."""
 
     numbers: tuple[int, ...]
     by_model: bool
     by_rule: bool
     differs: bool
+    work: float = 1.0  # in any unit: seconds where they were measured, else the words that it read and wrote
 
     @property
     def lost(self) -> bool:
@@ -77,6 +79,28 @@ def learn_worth(model: Path, cache: Path, work: Path, processes: int, settings: 
     vocabulary = Vocabulary.load(model)
     learnt = fit(compare(drawn["train"], texts, vocabulary))
     write(bounded(learnt, compare(drawn["dev"], texts, vocabulary)), model)
+
+
+def recalibrate(model: Path, rows: Sequence[Example], cache: Path, work: Path, processes: int) -> str:
+    """Bound what rules may plan by rows that the model has not learnt from; return what came of it, as a sentence.
+
+    The trees stay: what they learn from says which questions rules read badly, and the rows say how often that costs
+    this shop a better plan. Too few rows bound nothing, and change nothing. A row counts if it says what a plan is for.
+    """
+    scorer = Scorer.load(model)
+    telling = [row for row in rows if row.knows_intent or row.knows_facets]
+    if scorer is None or len(telling) < FEWEST:
+        return (
+            f"{len(telling)} held-out rows are too few to say what rules may plan by choice ({FEWEST} with an intent "
+            "or facets would be the fewest): what our own questions say stays."
+        )
+    compared = compare(telling, model_texts(telling, model, cache, work, processes), Vocabulary.load(model))
+    worth = bounded(scorer.worth, compared)
+    write(worth, model)
+    return (
+        f"With routing `always` rules may plan {worth.bound.by_rule:.0%} of questions like your {len(telling)} "
+        f"held-out rows, and with {1 - RISK:.0%} confidence lose a better plan for {LOST:.0%} of them at most."
+    )
 
 
 def questions(split: Split, settings: WorthSettings) -> list[Example]:
@@ -133,7 +157,8 @@ def compare(examples: Sequence[Example], texts: Texts, vocabulary: Vocabulary) -
         by_rule = plan_by_rule(conversation, vocabulary)
         right = by_model is not None and is_right(by_model, example), is_right(by_rule, example)
         differs = by_model is not None and differ(by_model, by_rule)
-        found.append(Compared(numbers(Reading(conversation, vocabulary)), *right, differs=differs))
+        work = len(example.question().words) + len((text or "").split())
+        found.append(Compared(numbers(Reading(conversation, vocabulary)), *right, differs=differs, work=work))
     return found
 
 
@@ -230,14 +255,20 @@ def bounded(worth: Worth, compared: Sequence[Compared], lost: float = LOST, risk
     ranked = sorted(((scorer.of_numbers(one.numbers), one) for one in compared), key=lambda pair: pair[0])
     most = 0.0
     gone = count = before = 0
+    done = spared = 0.0
     for value, same in groupby(ranked, key=lambda pair: pair[0]):
         if binom.cdf(gone, len(ranked), lost) > risk:
             break
-        most, before = value, count
+        most, before, spared = value, count, done
         for _, one in same:
-            gone, count = gone + one.lost, count + 1
+            gone, count, done = gone + one.lost, count + 1, done + one.work
     bound = Bound(
-        worth=round(most, 6), lost=lost, risk=risk, questions=len(ranked), by_rule=round(before / len(ranked), 4)
+        worth=round(most, 6),
+        lost=lost,
+        risk=risk,
+        questions=len(ranked),
+        by_rule=round(before / max(len(ranked), 1), 4),
+        work=round(1 - spared / max(sum(one.work for one in compared), 1e-9), 4),
     )
     return worth.model_copy(update={"bound": bound, "differs": _differing(ranked)})
 

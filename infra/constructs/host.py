@@ -167,6 +167,7 @@ class HostGroup(Construct):
             "PEAKPLAN_FLEET": settings.name,
             "PEAKPLAN_CELL": cell,
             "PEAKPLAN_GROUP": group.chip,
+            "PEAKPLAN_ROUTING": settings.model.routing,
             "PEAKPLAN_RELEASE": release.image_id,  # a dimension of metrics, which shows the release at fault
             "PEAKPLAN_AUTO_SCALING_GROUP": self.name,
             "PEAKPLAN_LOG_GROUP": log_group.log_group_name,

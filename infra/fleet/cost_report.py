@@ -108,10 +108,11 @@ def _option(
     settings: FleetSettings, prices: Prices, name: str, shares: dict[str, tuple[Group, float]]
 ) -> Option | None:
     rate, counts, grounds = sizing.fleet_rate(settings), [], set()
+    by_model = rate * settings.model.work_share
     for kind, (group, share) in shares.items():
         if sizing.target_utilisation(settings, group) < sizing.LOWEST_UTILISATION:
             return None
-        counts.append((kind, sizing.instances_for(settings, group, rate * share)))
+        counts.append((kind, sizing.instances_for(settings, group, by_model * share)))
         grounds.add("measured elsewhere" if sizing.service_time(settings, group).is_measured else "stated")
     hourly = sum(count * prices.instance_hour[kind] for kind, count in counts)
     return Option(name, tuple(counts), hourly, hourly / (rate * 3600) * 1e6, " and ".join(sorted(grounds)))

@@ -26,7 +26,7 @@ _LONGEST_HEADER = 1 << 20  # bytes; a header of Medusa heads has some hundred by
 
 
 def read_model_folder(folder: Path) -> dict[str, Any]:
-    """Return the `model` settings that the folder states: id, shape, intents, heads, tree, max_plan_tokens.
+    """Return the `model` settings that the folder states: id, shape, intents, heads, tree, max_plan_tokens, worth.
 
     Raise ValueError, with a message for the fleet file's author, where the folder is missing or its files are invalid.
     """
@@ -43,6 +43,7 @@ def read_model_folder(folder: Path) -> dict[str, Any]:
             "heads": _heads(folder / "medusa_heads.safetensors"),
             "tree": _json(tree) if tree.exists() else [],
             "max_plan_tokens": card["max_tokens"],
+            "work_by_choice": _work_by_choice(folder / "worth.json"),
         }
     except (KeyError, TypeError) as missing:
         raise ValueError(f"{folder}: model.json or vocabulary.json does not say {missing}") from missing
@@ -55,6 +56,11 @@ def _json(file: Path) -> Any:
         raise ValueError(f"no {file.name} in {file.parent} (paths start at the repository's root)") from error
     except ValueError as error:
         raise ValueError(f"{file} is not JSON: {error}") from error
+
+
+def _work_by_choice(file: Path) -> float:
+    """Return the share of the model's work that is left where rules plan what the folder's bound allows."""
+    return float(_json(file)["bound"].get("work", 1)) if file.exists() else 1.0
 
 
 def _heads(file: Path) -> int:

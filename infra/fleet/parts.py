@@ -116,6 +116,16 @@ class Model(Part):
     max_plan_tokens: int = Field(
         default=0, ge=1, validate_default=True, description="Read from the folder's model.json."
     )
+    routing: Literal["off", "overload", "always"] = Field(
+        default="overload",
+        description="Who is planned by rule (PEAKPLAN_ROUTING); always: what the model's bound allows, too.",
+    )
+    work_by_choice: float = Field(
+        default=1,
+        gt=0,
+        le=1,
+        description="The share of the model's work left with routing always, read from the folder's worth.json.",
+    )
     tensor_parallel: int = Field(default=1, ge=1, description="The NeuronCores that a replica spans; a chip has 2.")
     batch_size: int = Field(default=1, ge=1)
     draft: Draft | None = Field(default=None, description="Used by `python -m infra.fleet vllm` alone.")
@@ -126,6 +136,11 @@ class Model(Part):
         description="The container image, pinned by a tag that names the SDK.",
     )
     service_time: ServiceTime
+
+    @property
+    def work_share(self) -> float:
+        """The share of the model's work that is left to the model: all of it unless rules plan some by choice."""
+        return self.work_by_choice if self.routing == "always" else 1.0
 
     @model_validator(mode="before")
     @classmethod

@@ -72,9 +72,9 @@ def cell_rate(settings: FleetDescription, multiplier: float = 1.0) -> float:
 
 
 def group_rate(settings: FleetDescription, group: Group, multiplier: float = 1.0) -> float:
-    """Return the load of one cell's `group` in plans per second.
+    """Return what one cell's `group` has to plan by the model, in plans per second.
 
-    It is the fullest cell's. Groups share it by their greatest permitted capacity.
+    It is the fullest cell's, less what rules plan by choice. Groups share it by their greatest permitted capacity.
 
     The balancer sends each request to the host with the fewest outstanding, so a slower host gets fewer.
     """
@@ -83,7 +83,7 @@ def group_rate(settings: FleetDescription, group: Group, multiplier: float = 1.0
         return of.maximum * full_rate(settings, of)
 
     share = weight(group) / sum(weight(each) for each in settings.groups)
-    return cell_rate(settings, multiplier) * share
+    return cell_rate(settings, multiplier) * settings.model.work_share * share
 
 
 def instances_for(settings: FleetDescription, group: Group, rate: float) -> int:

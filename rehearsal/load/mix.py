@@ -36,4 +36,6 @@ def body(question: Question, deadline_ms: int) -> bytes:
     fields: dict[str, object] = {"query": question.text, "deadline_ms": deadline_ms}
     if len(question.utterances) > 1:
         fields["history"] = list(question.utterances[:-1])
+    if question.locale:
+        fields["locale"] = question.locale
     return json.dumps(fields).encode()

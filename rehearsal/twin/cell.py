@@ -10,6 +10,7 @@ import ctypes
 import math
 from dataclasses import dataclass, field
 from enum import IntEnum
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,14 @@ from infra.fleet.policies import PERIOD_SECONDS
 from rehearsal.twin.native import library
 from service.api.routes import REPLY_SECONDS
 from service.gateway import admission, load_shedder, request_queue, service_times
-from service.settings.choices import ADMISSION_QUANTILE
+from service.planner.worth.scorer import Scorer
+from service.settings.choices import ADMISSION_QUANTILE, Routing
 
 Array = np.ndarray[Any, np.dtype[Any]]
 BINS, BINS_PER_SECOND = 4096, 4000  # as in cell.h
 # How a request ends for its client, and what a host's telemetry counts, in the order of cell.h.
-OUTCOMES = ("model", "cache", "rules", "shed", "failed")
-MODEL, CACHED, BY_RULE, SHED, FAILED = range(5)
+OUTCOMES = ("model", "cache", "choice", "rules", "shed", "failed")
+MODEL, CACHED, BY_CHOICE, BY_RULE, SHED, FAILED = range(6)
 ASKED, ANSWERED, DEGRADED, REPORTED_SHED = range(4)
 # A window of more generations than 32 is fitted anew after every sixteenth; 1 is exactly the gateway.
 REFIT_EVERY = 16
@@ -82,8 +84,8 @@ SOURCES = {
 }
 
 
-def rules(refit_every: int = REFIT_EVERY) -> library.Rules:
-    """Return the gateway's constants, from its own modules."""
+def rules(refit_every: int = REFIT_EVERY, *, by_worth: bool = False) -> library.Rules:
+    """Return the gateway's constants, from its own modules, and whether those that wait go by their worth."""
     return library.Rules(
         quantile=ADMISSION_QUANTILE,
         first_expectation=admission.FIRST_EXPECTATION,
@@ -99,8 +101,18 @@ def rules(refit_every: int = REFIT_EVERY) -> library.Rules:
         flat_prior=service_times._FLAT_PRIOR,
         window=service_times.WINDOW,
         kept=service_times.KEPT,
+        by_worth=int(by_worth),
+        waiting_by_worth=admission.WAITING_BY_WORTH,
         refit_every=refit_every,
     )
+
+
+def routed(routing: Routing, model: Path) -> tuple[bool, float]:
+    """Return whether hosts that serve this model go by worth, and the worth below which rules plan by choice."""
+    scorer = Scorer.load(model)
+    if scorer is None or routing == "off":
+        return False, 0.0
+    return True, scorer.worth.bound.worth if routing == "always" else 0.0
 
 
 def most_inside(backlog: float) -> int:
@@ -112,16 +124,19 @@ def most_inside(backlog: float) -> int:
 class Load:
     """What a cell is asked, and how long its replicas take.
 
-    Shapes: G groups, B bands of question lengths, T quantiles, Q questions, A arrivals.
+    Shapes: G groups, B bands of question lengths, T and W quantiles, Q questions, A arrivals.
     """
 
     times: Array  # [G, B, T]: service seconds at evenly spaced quantiles
     seconds: float
     rates: Array = field(default_factory=lambda: np.zeros(0))  # [seconds]: arrivals a second
-    replay: Array = field(default_factory=lambda: np.zeros((0, 4)))  # [A, 4]: at, seconds, characters, allowed
+    replay: Array = field(default_factory=lambda: np.zeros((0, 5)))  # [A, 5]: at, seconds, characters, allowed, worth
     band_share: Array = field(default_factory=lambda: np.ones(1))  # [B]: cumulated
     band_length: Array = field(default_factory=lambda: np.full(1, 30.0))  # [B]: characters
     question_share: Array = field(default_factory=lambda: np.zeros(0))  # [Q]: cumulated; empty: nothing is remembered
+    worths: Array = field(default_factory=lambda: np.zeros((1, 1)))  # [B, W]: worth at evenly spaced quantiles
+    by_worth: bool = False  # those that wait go in the order of their worth
+    choice: float = 0.0  # rules plan at once what is worth less
     shared_cache: bool = False
     deadline: float = 0.3
     seed: int = 1
@@ -143,8 +158,8 @@ class Cell:
         self.queue_times = np.zeros((groups, BINS), np.int64)
         self.host_counts = np.zeros((hosts, 4), np.int64)
         self.remembered_until = np.full((1 if load.shared_cache else hosts, questions), -1.0)
-        mine = {name: getattr(self, name) for name in library.INPUTS[6:]}
-        given = {name: np.ascontiguousarray(getattr(load, name), np.float64) for name in library.INPUTS[:6]}
+        mine = {name: getattr(self, name) for name in library.INPUTS[7:]}
+        given = {name: np.ascontiguousarray(getattr(load, name), np.float64) for name in library.INPUTS[:7]}
         self._arrays = {**given, **mine}  # kept alive as long as the library uses them
         inputs = library.Inputs(**{name: array.ctypes.data for name, array in self._arrays.items()})
         settings = library.Settings(
@@ -157,6 +172,7 @@ class Cell:
             backoff=constants.backoff,
             cache_seconds=constants.cache_seconds,
             window=PERIOD_SECONDS,
+            choice=load.choice,
             seed=load.seed,
             retries=constants.retries,
             shed_inside=most_inside(constants.backlog),
@@ -170,7 +186,8 @@ class Cell:
             seconds=len(load.rates),
             replayed=len(load.replay),
             shared_cache=int(load.shared_cache),
-            rules=rules(constants.refit_every),
+            worths=load.worths.shape[1],
+            rules=rules(constants.refit_every, by_worth=load.by_worth),
         )
         self._cell = self._library.twin_create(ctypes.byref(settings), ctypes.byref(inputs))
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from infra.fleet import sizing
 from infra.fleet.calendar import Calendar
-from infra.fleet.parts import Group
+from infra.fleet.parts import REPOSITORY_ROOT, Group
 from infra.fleet.policies import PERIOD_SECONDS, Metrics, Signal
 from infra.fleet.scaling import ScalingLaw
 from rehearsal.twin.cell import (
@@ -26,6 +26,7 @@ from rehearsal.twin.cell import (
     Load,
     Mode,
     percentile,
+    routed,
 )
 from rehearsal.twin.curves import DAY, flash
 from rehearsal.twin.hosts import WARM_UP, AutoScalingGroup, Host, Numbers, notices
@@ -109,6 +110,8 @@ class Run:
     def _make_cell(self) -> Cell:
         situation, scenario = self._situation, self._scenario
         room = sum(self._most(group) for group in self._settings.groups)
+        model = self._settings.model
+        by_worth, choice = routed(model.routing, REPOSITORY_ROOT / model.folder)
         load = Load(
             times=situation.work.times,
             seconds=self._seconds + 20,
@@ -116,6 +119,9 @@ class Run:
             band_share=situation.work.band_share,
             band_length=situation.work.band_length,
             question_share=questions() if scenario.remembers else np.zeros(0),
+            worths=situation.work.worths,
+            by_worth=by_worth,
+            choice=choice,
             deadline=self._settings.slo.p99_ms / 1000,
             seed=situation.seed,
         )

@@ -165,10 +165,16 @@ def _replayed(live: Live, occupied: float, overhead: float) -> Twin:
 
 
 def _replayed_once(live: Live, occupied: float, overhead: float) -> Twin:
-    replay = np.zeros((len(live.shots), 4))
+    replay = np.zeros((len(live.shots), 5))
     replay[:, 0], replay[:, 1] = live.shots[:, 0], live.shots[:, 1] + occupied
     replay[:, 2], replay[:, 3] = len(question(0)) + 2, DEADLINE - REPLY_SECONDS
-    load = Load(times=np.full((1, 1, 1), TIMES.mean), seconds=live.seconds + 10, replay=replay, deadline=DEADLINE)
+    load = Load(
+        times=np.full((1, 1, 1), TIMES.mean),
+        seconds=live.seconds + 10,
+        replay=replay,
+        by_worth=True,  # as the service's own setting is; all questions are worth the same
+        deadline=DEADLINE,
+    )
     return _twin(load, live.seconds, overhead)
 
 
@@ -177,7 +183,9 @@ def _nominal(live: Live, occupied: float, overhead: float) -> Twin:
     seconds = 2000.0
     rates = np.full(int(seconds), live.busy * REPLICAS / TIMES.mean)
     times = log_normal(TIMES.mean, TIMES.p99)[None, None, :] + occupied
-    return _twin(Load(times=times, seconds=seconds + 10, rates=rates, deadline=DEADLINE), seconds, overhead)
+    return _twin(
+        Load(times=times, seconds=seconds + 10, rates=rates, by_worth=True, deadline=DEADLINE), seconds, overhead
+    )
 
 
 def _twin(load: Load, seconds: float, overhead: float) -> Twin:

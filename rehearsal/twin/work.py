@@ -18,7 +18,7 @@ from rehearsal.load.mix import DISTINCT, ZIPF
 
 Array = np.ndarray[Any, np.dtype[Any]]
 QUANTILES = 4096
-FIGURE = Path("docs/figures/serving.json")
+FIGURE, WORTHS = Path("docs/figures/serving.json"), Path("docs/figures/routing.json")
 _Z_99 = NormalDist().inv_cdf(0.99)
 
 
@@ -35,6 +35,7 @@ class Work:
     band_length: Array  # [B]: characters of the prompt
     is_measured: bool
     source: str
+    worths: Array  # [B, W]: what the model's plans are worth, at evenly spaced quantiles
 
 
 def log_normal(mean: float, p99: float) -> Array:
@@ -60,7 +61,7 @@ def stated(settings: FleetSettings) -> Work:
     tables = [log_normal(time.mean_ms / 1000, time.p99_ms / 1000) for time in times]
     sources = "; ".join(dict.fromkeys(" ".join(time.source.split()) for time in times))
     measured = all(time.is_measured for time in times)
-    return Work(np.array(tables)[:, None, :], np.ones(1), np.full(1, 30.0), measured, sources)
+    return Work(np.array(tables)[:, None, :], np.ones(1), np.full(1, 30.0), measured, sources, worths(1))
 
 
 def measured(settings: FleetSettings, figure: Path = FIGURE) -> Work:
@@ -86,7 +87,20 @@ def measured(settings: FleetSettings, figure: Path = FIGURE) -> Work:
     lengths = np.array([band["mean_characters"] for band in bands], float)
     plans = f"{found['service_times']['requests']} plans on {found['machine']['processor']}"
     source = f"make load-figures, {plans}, not on the fleet's instances"
-    return Work(np.array([tables] * len(settings.groups)), shares / shares[-1], lengths, True, source)
+    return Work(
+        np.array([tables] * len(settings.groups)), shares / shares[-1], lengths, True, source, worths(len(bands))
+    )
+
+
+def worths(bands: int, figure: Path = WORTHS) -> Array:
+    """Return what the model's plans are worth by band of question lengths, as `benchmarks.routing` found it: [B, W].
+
+    Where the figure is missing every question is worth the same.
+    """
+    if not figure.is_file():
+        return np.zeros((bands, 1))
+    found = np.array(json.loads(figure.read_text(encoding="utf-8"))["worths"])
+    return found if len(found) == bands else np.tile(np.sort(found, axis=None), (bands, 1))
 
 
 def questions(distinct: int = DISTINCT, exponent: float = ZIPF) -> Array:

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from benchmarks.worth import Asked, judge, most, table
+from benchmarks.worth import judge, most, table
 from service.planner.worth.features import NAMES
 from service.planner.worth.scorer import Bound, Scorer, Tree, Worth
 from training.worth import Compared
@@ -18,8 +18,8 @@ def scorer() -> Scorer:
     return Scorer(Worth(numbers=NAMES[:1], start=0.0, trees=(tree,), bound=bound, differs=((1.0, 0.1),)))
 
 
-def asked(words: int, *, by_model: bool, by_rule: bool) -> Asked:
-    return Asked(Compared((words, *(0,) * (len(NAMES) - 1)), by_model, by_rule, by_model != by_rule), seconds=0.02)
+def asked(words: int, *, by_model: bool, by_rule: bool) -> Compared:
+    return Compared((words, *(0,) * (len(NAMES) - 1)), by_model, by_rule, by_model != by_rule, work=0.02)
 
 
 CASES = [asked(3, by_model=True, by_rule=True)] * 60 + [asked(9, by_model=True, by_rule=False)] * 40

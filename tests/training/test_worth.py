@@ -1,6 +1,7 @@
 """Tests of what is learnt about the worth of questions."""
 
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,15 @@ from service.planner.making.plans import plan_by_rule
 from service.planner.plan import Plan
 from service.planner.question import Question
 from service.planner.reading.conversation import Conversation
+from service.planner.rules.draft import draft_by_rule
 from service.planner.vocabulary import shipped_vocabulary
 from service.planner.worth.features import NAMES
 from service.planner.worth.scorer import FILE_NAME, Scorer
+from service.settings.choices import SHIPPED_MODEL
+from training import worth as worth_module
 from training.data import behaviour_examples
-from training.worth import RATE, ROUNDS, SEED, Compared, bounded, fit, is_right, write
+from training.data.examples import Example
+from training.worth import FEWEST, RATE, ROUNDS, SEED, Compared, bounded, fit, is_right, recalibrate, write
 
 
 def compared(count: int, seed: int = 0) -> list[Compared]:
@@ -89,3 +94,48 @@ def test_a_plan_is_right_where_all_is_that_a_shop_would_notice() -> None:
     assert not is_right(plan.model_copy(update={"sort": "newest"}), example)
     assert not is_right(plan.model_copy(update={"queries": ["something else"]}), example)
     assert not is_right(plan.model_copy(update={"intent": "small_talk"}), example)
+
+
+def shop_rows(count: int) -> list[Example]:
+    """Questions whose intent is known, as rows of a shop's own have it."""
+    draft = draft_by_rule(Conversation(Question.parse("red shoes")), shipped_vocabulary())
+    return [Example(f"red shoes size {number}", draft, origin="own") for number in range(count)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model folder whose trees hold that every second question matters, and whose bound lets rules plan none."""
+    shutil.copyfile(SHIPPED_MODEL / "vocabulary.json", tmp_path / "vocabulary.json")
+    write(fit(compared(300)), tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("lost", [0, 60])
+def test_a_shops_held_out_rows_bound_what_rules_may_plan(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    rows = shop_rows(300)
+    before = Scorer.load(folder)
+    assert before is not None
+    by_worth = sorted(compared(300, seed=1), key=lambda one: before.of_numbers(one.numbers))
+    outcomes = [replace(one, by_rule=index < 300 - lost) for index, one in enumerate(by_worth)]
+    monkeypatch.setattr(worth_module, "model_texts", lambda *_: {})
+    monkeypatch.setattr(worth_module, "compare", lambda *_: outcomes)
+    said = recalibrate(folder, rows, folder, folder, 1)
+    after = Scorer.load(folder)
+    assert after is not None
+    assert after.worth.trees == before.worth.trees
+    assert after.worth.bound.questions == 300
+    assert after.worth.bound.by_rule == pytest.approx(1.0 - lost / 300, abs=0.03)
+    assert f"{after.worth.bound.by_rule:.0%} of questions like your 300" in said
+
+
+def test_too_few_rows_and_rows_that_tell_nothing_keep_the_bound(folder: Path) -> None:
+    before = (folder / FILE_NAME).read_bytes()
+    silent = [replace(row, knows_intent=False, knows_facets=False) for row in shop_rows(FEWEST)]
+    for rows, told in ((shop_rows(FEWEST - 1), FEWEST - 1), (silent, 0)):
+        said = recalibrate(folder, rows, folder, folder, 1)
+        assert said.startswith(f"{told} held-out rows are too few to say")
+    assert (folder / FILE_NAME).read_bytes() == before
+    assert FEWEST == 114
+    assert f"{FEWEST} held-out rows" in Path("docs/own-data.md").read_text(encoding="utf-8")

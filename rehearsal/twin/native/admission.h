@@ -1,4 +1,4 @@
-// service/gateway/admission.py and request_queue.py again, the adaptive order alone, with the same rules and the same
+// service/gateway/admission.py and request_queue.py again, the adaptive order and that of worth, with the same rules and the same
 // arithmetic; tests/rehearsal/twin/test_same_rules.py holds both against each other, decision by decision.
 #pragma once
 
@@ -14,9 +14,9 @@ namespace twin {
 
 enum class Refusal { none, deadline, capacity, engine };
 
-// Times in seconds on the simulated clock; `length` is the prompt's, in characters.
+// Times in seconds on the simulated clock; `length` is the prompt's, in characters; `arrival` numbers the requests.
 struct Request {
-    double deadline = 0.0, length = 0.0;
+    double deadline = 0.0, length = 0.0, worth = 0.0, arrival = 0.0;
     double seconds = 0.0, latest_start = 0.0;
     bool is_trial = false;
     Refusal refusal = Refusal::none;
@@ -62,6 +62,7 @@ public:
     // Refuses a request that would certainly get no replica; tells whether it did.
     bool certainly_refused(Request& request, double now, int replicas) {
         dropped.clear();
+        request.arrival = arrivals_++;
         expect(request, now);
         Refusal reason = Refusal::none;
         if (replicas == 0)
@@ -78,6 +79,7 @@ public:
     void ask(Request& request, double now, bool idle, int replicas) {
         dropped.clear();
         pressure_.asked(now);
+        request.arrival = arrivals_++;
         if (replicas == 0) return refuse(request, now, Refusal::engine);
         expect(request, now);
         if (idle) {
@@ -100,7 +102,7 @@ public:
     // Whose turn it is now that a replica is free; null when nobody waits.
     Request* next(double now) {
         if (waiting_.empty()) return nullptr;
-        if (!pressure_.high()) return remove(serves_newest(now) ? waiting_.size() - 1 : 0);
+        if (!rules_->by_worth && !pressure_.high()) return remove(serves_newest(now) ? waiting_.size() - 1 : 0);
         size_t best = 0;
         for (size_t place = 1; place < waiting_.size(); ++place)
             if (worth(*waiting_[best], now) < worth(*waiting_[place], now)) best = place;
@@ -126,10 +128,14 @@ public:
     }
 
 private:
-    using Worth = std::pair<double, double>;  // plans a second of replica time, then the shorter prompt
+    // What it is worth, then who came first; or else plans a second of replica time, then the shorter prompt.
+    using Worth = std::pair<double, double>;
 
     bool serves_newest(double now) const { return now < overloaded_until_; }
-    bool is_full(int replicas) const { return pressure_.high() && waiting_.size() >= static_cast<size_t>(replicas); }
+    bool is_full(int replicas) const {
+        const int most = replicas * (rules_->by_worth ? rules_->waiting_by_worth : 1);
+        return pressure_.high() && waiting_.size() >= static_cast<size_t>(most);
+    }
 
     void expect(Request& request, double now) {
         const double seconds = times.expected(now, request.length);
@@ -151,6 +157,7 @@ private:
     }
 
     Worth worth(const Request& request, double now) {
+        if (rules_->by_worth) return {request.worth, -request.arrival};
         return {times.chance(now, request.deadline - now, request.length) / request.seconds, -request.length};
     }
 
@@ -171,6 +178,11 @@ private:
         return true;
     }
 
+    size_t soonest() const {
+        const auto before = [](const Request* a, const Request* b) { return a->latest_start < b->latest_start; };
+        return static_cast<size_t>(std::min_element(waiting_.begin(), waiting_.end(), before) - waiting_.begin());
+    }
+
     // Adds one to the line, and refuses the excess of a line that is too long.
     void join(Request& newest, double now, int replicas) {
         waiting_.push_back(&newest);
@@ -178,14 +190,12 @@ private:
             double before = 0.0, longest = newest.latest_start;
             for (const Request* request : waiting_) {
                 before += request->seconds;
-                if (serves_newest(now)) longest = std::max(longest, request->latest_start);
+                if (rules_->by_worth || serves_newest(now)) longest = std::max(longest, request->latest_start);
             }
             before -= waiting_.back()->seconds;
             if (before / replicas <= longest - now) return;
             overloaded_until_ = now + rules_->overload_seconds;
-            const auto soonest = [](const Request* a, const Request* b) { return a->latest_start < b->latest_start; };
-            const auto found = std::min_element(waiting_.begin(), waiting_.end(), soonest);
-            Request* hopeless = remove(static_cast<size_t>(found - waiting_.begin()));
+            Request* hopeless = remove(rules_->by_worth ? least(now) : soonest());
             refuse(*hopeless, now, Refusal::capacity);
             if (hopeless == &newest) return;
         }
@@ -195,6 +205,7 @@ private:
     Pressure pressure_;
     std::vector<Request*> waiting_;  // oldest first
     double overloaded_until_ = -std::numeric_limits<double>::infinity();
+    double arrivals_ = 0.0;
     double next_trial_ = -std::numeric_limits<double>::infinity();
 };
 

@@ -19,9 +19,9 @@ namespace twin {
 constexpr int bins = 4096, bins_a_second = 4000;  // of latency histograms; the last bin is everything above
 constexpr size_t most_flights = size_t{1} << 20;
 
-enum Outcome : int32_t { by_model, cached, by_rule, shed, failed, outcome_count };
+enum Outcome : int32_t { by_model, cached, by_choice, by_rule, shed, failed, outcome_count };
 enum class Mode : int32_t { serves, black_hole, refuses, gone };
-// What a host's telemetry counts: requests that needed the model, answers, plans by rule among them, 503.
+// What a host's telemetry counts: requests that wanted the model, answers, plans by rule for want of it among them, 503.
 enum Count { asked, answered, degraded, reported_shed, count_count };
 
 // Constants of a run, in seconds unless named otherwise; cell.py says where they come from.
@@ -35,11 +35,12 @@ struct Settings {
     double backoff;         // before a client's next attempt
     double cache_seconds;   // for which a plan is remembered
     double window;          // of the outcomes' counts
+    double choice;          // the worth below which rules plan by choice; 0: none
     uint64_t seed;
     int32_t retries;      // further attempts after one that failed
     int32_t shed_inside;  // requests inside one host's gateway, beyond which it answers 503
     int32_t nodes, hosts, groups, bands, table, questions, windows, seconds, replayed;
-    int32_t shared_cache;
+    int32_t shared_cache, worths;
     Rules rules;
 };
 
@@ -49,8 +50,9 @@ struct Inputs {
     const double* band_share;      // [bands]: cumulated shares of question lengths
     const double* band_length;     // [bands]: characters of the prompt
     const double* question_share;  // [questions]: cumulated by rank; none where nothing is remembered
+    const double* worths;          // [bands, worths]: what the model's plan is worth by quantile
     const double* rates;           // [seconds]: arrivals a second
-    const double* replay;          // [replayed, 4]: at, service seconds, characters, allowed seconds; instead of rates
+    const double* replay;          // [replayed, 5]: at, service seconds, characters, allowed seconds, worth; not rates
     int64_t* outcomes;             // [windows, outcome_count]: by the window in which the request was first sent
     int64_t* latencies;            // [bins]: of answers, as the clients see them
     int64_t* model_latencies;      // [groups, bins]: of plans by the model, as the gateway reports them
@@ -120,7 +122,7 @@ public:
 
 private:
     double next_replayed() const {
-        return arrived_ < settings_.replayed ? in_.replay[4 * arrived_] : std::numeric_limits<double>::infinity();
+        return arrived_ < settings_.replayed ? in_.replay[5 * arrived_] : std::numeric_limits<double>::infinity();
     }
 
     // The next arrival of a Poisson process whose rate is constant within each second.
@@ -139,15 +141,18 @@ private:
         flight.first_sent = now_;
         const double chosen = random_.uniform(requests);
         if (settings_.replayed) {
-            const double* row = in_.replay + 4 * arrived_;
+            const double* row = in_.replay + 5 * arrived_;
             flight.service = row[1];
             flight.length = row[2];
             flight.deadline = now_ + row[3];
+            flight.worth = row[4];
         } else {
             flight.luck = random_.uniform(requests);
             if (settings_.bands > 1) flight.band = drawn(in_.band_share, settings_.bands);
             flight.length = in_.band_length[flight.band];
             if (settings_.questions) flight.question = drawn(in_.question_share, settings_.questions);
+            const int place = static_cast<int>(random_.uniform(worths) * settings_.worths);
+            flight.worth = in_.worths[static_cast<int64_t>(flight.band) * settings_.worths + place];
         }
         ++arrived_;
         next_arrival_ = -1.0;
@@ -185,6 +190,7 @@ private:
             return answer_later(flight, shed, 0.0);
         }
         if (flight.question >= 0 && remembered(flight) > now_) return answer_later(flight, cached, settings_.cached);
+        if (flight.worth < settings_.choice) return answer_later(flight, by_choice, settings_.rule);
         if (!settings_.replayed) flight.deadline = now_ + settings_.allowed;
         ++counts[asked];
         const bool idle = host.idle > 0;

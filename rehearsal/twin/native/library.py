@@ -55,7 +55,7 @@ class Rules(ctypes.Structure):
             "quantile", "first_expectation", "hopeless", "hopeless_under_pressure", "trial_share", "half_life",
             "high_share", "fewest", "overload_seconds", "max_age", "outlier", "flat_prior",
         )),
-        *((name, ctypes.c_int) for name in ("window", "kept", "refit_every")),
+        *((name, ctypes.c_int) for name in ("window", "kept", "by_worth", "waiting_by_worth", "refit_every")),
     )  # fmt: skip
 
 
@@ -65,18 +65,19 @@ class Settings(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_double) for name in (
             "allowed", "overhead", "rule", "cached", "forward", "client_timeout", "backoff", "cache_seconds", "window",
+            "choice",
         )),
         ("seed", ctypes.c_uint64),
         *((name, ctypes.c_int32) for name in (
             "retries", "shed_inside", "nodes", "hosts", "groups", "bands", "table", "questions", "windows", "seconds",
-            "replayed", "shared_cache",
+            "replayed", "shared_cache", "worths",
         )),
         ("rules", Rules),
     )  # fmt: skip
 
 
 INPUTS = (
-    "times", "band_share", "band_length", "question_share", "rates", "replay", "outcomes", "latencies",
+    "times", "band_share", "band_length", "question_share", "worths", "rates", "replay", "outcomes", "latencies",
     "model_latencies", "queue_times", "host_counts", "remembered_until",
 )  # fmt: skip
 
@@ -161,7 +162,7 @@ def _bind(path: Path) -> ctypes.CDLL:
         "twin_advance": (number, [pointer, real]),
         "gateway_create": (pointer, [ctypes.POINTER(Rules)]),
         "gateway_destroy": (None, [pointer]),
-        "gateway_new": (number, [pointer, real, real]),
+        "gateway_new": (number, [pointer, real, real, real]),
         "gateway_certainly_refused": (number, [pointer, number, real, number]),
         "gateway_ask": (None, [pointer, number, real, number, number]),
         "gateway_next": (number, [pointer, real]),

@@ -10,7 +10,7 @@
 namespace twin {
 
 // What each stream decides. A request's own numbers come from `requests` in the order of arrivals, whatever the fleet.
-enum Stream { arrivals, requests, ties, attempts, failures, stream_count };
+enum Stream { arrivals, requests, ties, attempts, failures, worths, stream_count };
 
 class Random {
 public:

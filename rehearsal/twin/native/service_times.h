@@ -14,6 +14,7 @@ struct Rules {
     double half_life, high_share, fewest, overload_seconds;
     double max_age, outlier, flat_prior;
     int window, kept;
+    int by_worth, waiting_by_worth;  // whether those that wait go in the order of their worth, and how many a replica
     int refit_every;  // 1: after each generation, as the gateway
 };
 

@@ -59,10 +59,11 @@ API int twin_advance(Cell* cell, double until) {
 API Gateway* gateway_create(const Rules* rules) { return new Gateway(*rules); }
 API void gateway_destroy(Gateway* gateway) { delete gateway; }
 
-API int gateway_new(Gateway* gateway, double deadline, double length) {
+API int gateway_new(Gateway* gateway, double deadline, double length, double worth) {
     gateway->requests.emplace_back();
     gateway->requests.back().deadline = deadline;
     gateway->requests.back().length = length;
+    gateway->requests.back().worth = worth;
     return static_cast<int>(gateway->requests.size()) - 1;
 }
 

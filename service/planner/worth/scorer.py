@@ -38,8 +38,8 @@ class Bound(BaseModel):
     """What rules may plan by choice, and how that is known.
 
     Of questions like the `questions` asked, a share above `lost` has a better plan by the model and gets one by rule
-    with probability `risk` at most (Learn then Test: Angelopoulos et al., 2021, arXiv:2110.01052). `differs` is the
-    share of their plans by rule that were not the model's.
+    with probability `risk` at most (Learn then Test: Angelopoulos et al., 2021, arXiv:2110.01052). Rules plan the share
+    `by_rule` of them, and the share `work` of the model's time on them is left; fleets are sized by it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -49,6 +49,7 @@ class Bound(BaseModel):
     risk: float = Field(gt=0, lt=1)
     questions: int = Field(ge=0)
     by_rule: float = Field(ge=0, le=1)
+    work: float = Field(default=1, gt=0, le=1)
 
 
 class Worth(BaseModel):

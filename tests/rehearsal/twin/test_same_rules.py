@@ -4,24 +4,43 @@ import ctypes
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import get_args
 
 import numpy as np
 import pytest
 
 from rehearsal.simulated_gateway import Arrival, Clock, Outcome, Simulation
-from rehearsal.twin.cell import BY_RULE, MODEL, Cell, Constants, Load, most_inside, rules
+from rehearsal.twin.cell import (
+    ASKED,
+    BY_CHOICE,
+    BY_RULE,
+    DEGRADED,
+    MODEL,
+    Cell,
+    Constants,
+    Load,
+    most_inside,
+    routed,
+    rules,
+)
 from rehearsal.twin.native import library
 from service.gateway.admission import Admission
 from service.gateway.load_shedder import LoadShedder
 from service.gateway.request_queue import QueuedRequest
+from service.planner.prompt import PlanTask
+from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
+from service.planner.worth.routing import Router
+from service.planner.worth.scorer import Scorer
+from service.settings.choices import SHIPPED_MODEL, Routing
 
 REASONS = {None: 0, "deadline": 1, "capacity": 2, "engine": 3}
 
 
 @contextmanager
-def compiled_gateway(refit_every: int = 1) -> Iterator[tuple[ctypes.CDLL, int]]:
+def compiled_gateway(*, by_worth: bool = False) -> Iterator[tuple[ctypes.CDLL, int]]:
     functions = library.load()
-    gateway = functions.gateway_create(ctypes.byref(rules(refit_every)))
+    gateway = functions.gateway_create(ctypes.byref(rules(1, by_worth=by_worth)))
     try:
         yield functions, gateway
     finally:
@@ -31,10 +50,10 @@ def compiled_gateway(refit_every: int = 1) -> Iterator[tuple[ctypes.CDLL, int]]:
 class Both:
     """One gateway twice: whatever is done, is done to both and must have the same outcome."""
 
-    def __init__(self, functions: ctypes.CDLL, gateway: int, replicas: int) -> None:
+    def __init__(self, functions: ctypes.CDLL, gateway: int, replicas: int, *, by_worth: bool = False) -> None:
         self.clock = Clock()
         self.replicas = replicas
-        self.python = Admission(clock=self.clock)
+        self.python = Admission(clock=self.clock, by_worth=by_worth)
         self.functions, self.gateway = functions, gateway
         self.requests: list[QueuedRequest] = []
         self.running: list[int] = []
@@ -49,12 +68,12 @@ class Both:
     def numbers(self, refused: list[QueuedRequest]) -> list[int]:
         return sorted(self.requests.index(request) for request in refused)
 
-    def ask(self, allowed: float, length: int) -> None:
+    def ask(self, allowed: float, length: int, worth: float = 0.0) -> None:
         now = self.clock.now
-        number = self.functions.gateway_new(self.gateway, now + allowed, length)
-        request = QueuedRequest(now + allowed, length)
+        number = self.functions.gateway_new(self.gateway, now + allowed, length, worth)
+        request = QueuedRequest(now + allowed, length, worth)
         self.requests.append(request)
-        refusal = self.python.certain_refusal(request.deadline, length, self.replicas)
+        refusal = self.python.certain_refusal(request.deadline, length, self.replicas, worth)
         assert (refusal is not None) == bool(
             self.functions.gateway_certainly_refused(self.gateway, number, now, self.replicas)
         )
@@ -93,22 +112,23 @@ class Both:
         assert self.dropped() == self.numbers(refused)
 
 
+@pytest.mark.parametrize("by_worth", [False, True])
 @pytest.mark.parametrize("replicas", [1, 2, 8])
 @pytest.mark.parametrize("busy", [0.5, 1.0, 1.5, 3.0, 10.0])
-def test_every_decision_is_the_gateways_own(replicas: int, busy: float) -> None:
-    """Lengths, durations and deadlines at random, at calm, at the limit and in a surge; clocks that stand still too."""
+def test_every_decision_is_the_gateways_own(replicas: int, busy: float, *, by_worth: bool) -> None:
+    """All is random, at calm, at the limit and in a surge; clocks that stand still too."""
     seen: set[int] = set()
     orders, trials = set[str](), 0
     for seed in range(3):
         numbers = random.Random(1000 * seed + replicas)
-        with compiled_gateway() as (functions, gateway):
-            both = Both(functions, gateway, replicas)
+        with compiled_gateway(by_worth=by_worth) as (functions, gateway):
+            both = Both(functions, gateway, replicas, by_worth=by_worth)
             for _ in range(500):
                 both.clock.now += numbers.choice([0.0, numbers.expovariate(replicas * busy / 0.04)])
                 length = numbers.choice([5, 30, 30, 80, 300])
                 if both.running and numbers.random() < min(1.0, 1 / busy):
                     both.end(numbers.lognormvariate(-3.5, 0.6) * (1 + length / 100) * numbers.choice([1, 1, 1, 8]))
-                both.ask(numbers.choice([0.295, 0.295, 0.1, 0.02, 1.0]), length)
+                both.ask(numbers.choice([0.295, 0.295, 0.1, 0.02, 1.0]), length, numbers.choice([0.1, 0.4, 0.4, 0.9]))
                 if numbers.random() < 0.3:
                     both.drop_late()
                 if numbers.random() < 0.005:
@@ -136,34 +156,52 @@ class Asking(Simulation):
 
     def _arrive(self, outcome: Outcome) -> None:
         one = outcome.arrival
-        refusal = self.admission.certain_refusal(one.at + one.allowed, one.length, self.replicas)
+        refusal = self.admission.certain_refusal(one.at + one.allowed, one.length, self.replicas, one.worth)
         if refusal is None:
             super()._arrive(outcome)
         else:
             outcome.ended = one.at
 
 
+@pytest.mark.parametrize("routing", get_args(Routing))
 @pytest.mark.parametrize("replicas", [1, 4])
 @pytest.mark.parametrize("busy", [0.7, 1.0, 1.5, 3.0])
-def test_a_cell_of_one_host_plans_the_same_requests_by_the_model(replicas: int, busy: float) -> None:
-    """Arrivals, starts, ends, the cut at the deadline and late waiters: request by request the same as the service."""
+def test_a_cell_of_one_host_plans_the_same_requests_by_the_model(replicas: int, busy: float, routing: Routing) -> None:
+    """Who plans, starts, ends, the cut at the deadline and late waiters: request by request the same as the service."""
     mean, count = 0.02, 4000
     numbers = np.random.default_rng(replicas)
-    rows = np.zeros((count, 4))
+    rows = np.zeros((count, 5))
     rows[:, 0] = np.cumsum(numbers.exponential(mean / busy / replicas, count))
     rows[:, 1] = np.exp(numbers.normal(np.log(mean) - 0.3, 0.8, count))
     rows[:, 2] = numbers.choice([10, 30, 80], count)
     rows[:, 3] = numbers.choice([0.295, 0.1], count)
-    load = Load(times=np.full((1, 1, 1), mean), seconds=rows[-1, 0] + 10, replay=rows)
+    rows[:, 4] = numbers.choice([0.1, 0.2, 0.5, 0.9], count)
+    scorer = Scorer.load(SHIPPED_MODEL)
+    assert scorer is not None
+    router = Router(routing, scorer)
+    by_worth, choice = routed(routing, SHIPPED_MODEL)
+    load = Load(times=np.full((1, 1, 1), mean), seconds=rows[-1, 0] + 10, replay=rows, by_worth=by_worth, choice=choice)
     cell = Cell(load, nodes=1, hosts=1, constants=Constants(refit_every=1))
     cell.bring_in(0, 0, replicas, np.zeros(0))
     cell.put_in_everywhere(0, 0.0)
     cell.advance(rows[-1, 0] + 9)
-    service = Asking(replicas, forward=mean / 5)
-    outcomes = service.run([Arrival(at, seconds, int(length), allowed) for at, seconds, length, allowed in rows])
+    service = Asking(replicas, forward=mean / 5, by_worth=routing != "off")
+    asked = [row for row in rows.tolist() if not router.is_for_rules(task_worth(row[4]))]
+    outcomes = service.run([Arrival(at, seconds, int(length), *rest) for at, seconds, length, *rest in asked])
     by_model = sum(outcome.by_model for outcome in outcomes)
-    assert cell.outcomes.sum(axis=0)[[MODEL, BY_RULE]].tolist() == [by_model, count - by_model]
-    assert busy < 1 or by_model < count
+    chosen = count - len(asked)
+    assert cell.outcomes.sum(axis=0)[[MODEL, BY_CHOICE, BY_RULE]].tolist() == [by_model, chosen, len(asked) - by_model]
+    assert cell.host_counts[0, ASKED] == len(asked), "what rules plan by choice is no offered work"
+    assert cell.host_counts[0, DEGRADED] == len(asked) - by_model
+    assert (chosen > 0) == (routing == "always")
+    assert busy < 1.5 or by_model < len(asked)
+
+
+def task_worth(worth: float) -> PlanTask:
+    """A question of this worth."""
+    task = PlanTask(Question.parse("red shoes"), shipped_vocabulary())
+    task.worth = worth
+    return task
 
 
 def test_a_host_answers_503_beyond_as_many_inside_as_the_service() -> None:
