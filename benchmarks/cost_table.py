@@ -1,7 +1,7 @@
 """The tables of docs/cost.md, by the functions that print `make cost`."""
 
 from infra.fleet.cost import Prices
-from infra.fleet.cost_report import CPU_TYPES, NEURON_TYPES, Option, cpu_service_time, options
+from infra.fleet.cost_report import CPU_TYPES, NEURON_TYPES, Option, by_routing, cpu_service_time, options
 from infra.fleet.instances import catalogue
 from infra.fleet.neuron_estimate import BATCHES, Loop, busy_ms, plans_per_second
 from infra.fleet.settings import FLEETS, FleetSettings
@@ -34,6 +34,22 @@ def _grounds() -> list[str]:
         if (time := cpu_service_time(kind)) is not None:
             kinds.setdefault(f"{time.mean_ms:g} ms of a core, {time.source}", []).append(kind)
     return [f"- {' and '.join(names)}: {ground}." for ground, names in kinds.items()]
+
+
+def routing() -> str:
+    """Return the shown fleet's bills with routing off and with always."""
+    settings, prices = FleetSettings.from_yaml(SHOWN), Prices.from_json()
+    rows = [
+        f"| {settings.name}, {prices.currency} per hour | plans per minute | `off`, `overload` | `always` | less |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    rows += [
+        f"| {off.load} | {off.plans_per_minute:,.0f} | {off.hourly:,.0f} | {always.hourly:,.0f} | "
+        f"{1 - always.hourly / off.hourly:.0%} |"
+        for off, always in by_routing(settings, prices)
+    ]
+    left = f"With `always`, {settings.model.work_by_choice:.1%} of the model's work is left (`worth.json`)."
+    return "\n".join([*rows, "", left])
 
 
 def at_full_use() -> str:

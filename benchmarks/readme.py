@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
-from benchmarks.cost_table import at_full_use, ordinary_peak
+from benchmarks.cost_table import at_full_use, ordinary_peak, routing
 from benchmarks.first_answer import render as render_first_answer
 from benchmarks.licences import table as licence_table
 from benchmarks.mutants_table import render_mutants
@@ -27,6 +27,8 @@ from benchmarks.serving_tables import (
     provenance,
     render_batching,
     render_neuron_loop,
+    render_passed,
+    render_routing,
     render_scaling,
     render_serving,
     render_triton,
@@ -240,6 +242,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "behaviour_classes": behaviour_classes,
     "ordinary_peak": ordinary_peak,
     "at_full_use": at_full_use,
+    "routing_bill": routing,
+    "routing": lambda: measured("routing", "python -m benchmarks.routing", render_routing),
+    "passed": lambda: measured("passed", 'make load CASES="benchmarks/cases/*.jsonl"', render_passed),
 }
 
 

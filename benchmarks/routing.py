@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarks.machine import describe_machine
 from benchmarks.questions import DATA, dev_questions, has_dev_data, own_questions
+from benchmarks.serving_tables import render_routing
 from service.engines.protocol import GenerationRequest, GenerationResult
 from service.engines.torch.engine import TorchModel, load
 from service.planner.caching import CachingPlanner
@@ -59,7 +60,7 @@ def main() -> None:
     asked = dev_questions(given.questions, given.data) if has_dev_data(given.data) else own_questions(given.questions)
     figure = measure(settings, asked, given.rounds)
     given.output.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
-    print(render(figure))
+    print(render_routing(figure))
 
 
 def measure(settings: Settings, asked: Sequence[Question], rounds: int) -> dict[str, Any]:
@@ -113,18 +114,6 @@ def _worths(asked: Sequence[Question], scorer: Scorer | None, vocabulary: Vocabu
         worths = sorted(scorer.of(PlanTask(each, vocabulary).conversation, vocabulary) for each in ordered[begin:end])
         bands.append([round(worths[int((place + 0.5) / _QUANTILES * len(worths))], 4) for place in range(_QUANTILES)])
     return bands
-
-
-def render(figure: dict[str, Any]) -> str:
-    """Return the figure as Markdown."""
-    core, machine, by_rule = figure["core_ms"], figure["machine"], figure["planned_by_rule"]
-    return (
-        f"Routing `always` takes {core['always']:.1f} core milliseconds a plan, {figure['share_of_off']:.1%} of the "
-        f"{core['off']:.1f} with routing `off`: rules plan {by_rule:.1%} of the questions by choice, "
-        f"in {figure['rules_core_ms']:.2f} ms.\n\n<sub>`{figure['command']}`: {figure['questions']} dev questions, "
-        f"each the best of {figure['rounds']} turns, CPU time of one thread, {machine['cores']} cores of "
-        f"{machine['processor']}.</sub>"
-    )
 
 
 if __name__ == "__main__":

@@ -44,6 +44,42 @@ def render_serving(figure: dict[str, Any]) -> str:
     return "\n".join([*table, "", provenance(figure, "the load generator on the same cores")])
 
 
+def render_passed(figure: dict[str, Any]) -> str:
+    """Return how many plans pass at 1 to 10 times the capacity; of both services, chance's first."""
+    rows = [
+        "| times capacity | passed by chance | by worth | more by worth | passed a second | by the model a second |"
+        " past the deadline |",
+        "|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for load in figure["loads"]:
+        chance, worth, (more, low, high) = load["chance"], load["worth"], load["more_by_worth"]
+        names = ("passed_per_second", "model_plans_in_time_per_second", "past_deadline")
+        cells = [f"{load['times']:g}", f"{chance['passed_share']:.1%}", f"{worth['passed_share']:.1%}"]
+        cells += [f"{100 * more:+.1f} points [{100 * low:.1f}, {100 * high:.1f}]"]
+        cells += [f"{chance[name]}, {worth[name]}" for name in names]
+        rows.append(f"| {' | '.join(cells)} |")
+    machine = figure["machine"]
+    said = (
+        f"<sub>`{figure['command']}`: {figure['cases']} cases ({', '.join(figure['sets'])}), "
+        f"{figure['seconds']:g} s of "
+        f"each service and load in turns, capacity {figure['capacity']} plans a second of one replica, the load "
+        f"generator on the same {machine['cores']} cores of {machine['processor']}.</sub>"
+    )
+    return "\n".join([*rows, "", said])
+
+
+def render_routing(figure: dict[str, Any]) -> str:
+    """Return what routing `always` saves, in core milliseconds a plan."""
+    core, machine, by_rule = figure["core_ms"], figure["machine"], figure["planned_by_rule"]
+    return (
+        f"Routing `always` takes {core['always']:.1f} core milliseconds a plan, {figure['share_of_off']:.1%} of the "
+        f"{core['off']:.1f} with routing `off`: rules plan {by_rule:.1%} of the questions by choice, "
+        f"in {figure['rules_core_ms']:.2f} ms.\n\n<sub>`{figure['command']}`: {figure['questions']} dev questions, "
+        f"each the best of {figure['rounds']} turns, CPU time of one thread, {machine['cores']} cores of "
+        f"{machine['processor']}.</sub>"
+    )
+
+
 def render_triton(figure: dict[str, Any]) -> str:
     """Return what Triton adds to a generation, and its recovery times."""
     added, recovery = figure["added_p50_ms"], figure["recovery"]

@@ -1,7 +1,7 @@
 """What choosing by worth is worth: cases planned by the model, by rule, and by whom a scorer chooses.
 
     python -m benchmarks.worth judge FILE...       # share passed at each share of the model's work, chance beside worth
-    python -m benchmarks.worth calibrate FILE...   # the bound in the model's worth.json, from cases of these writers
+    python -m benchmarks.worth calibrate FILE...   # shift and bound in the model's worth.json, by these cases
 
 Cases that calibrate must not judge: benchmarks/cases/README.md says which of ours do what. Intervals are of 95%, by
 bootstrap over cases; chance and worth choose among the same ones each time.
@@ -29,7 +29,7 @@ from service.planner.worth.differing import differ
 from service.planner.worth.features import Reading, numbers
 from service.planner.worth.scorer import Scorer
 from service.settings import Settings
-from training.worth import LOST, RISK, Compared, bounded, write
+from training.worth import LOST, RISK, Compared, calibrated, write
 
 CHECK = Path("../shared/behaviour/check.py")
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)
@@ -59,7 +59,7 @@ def main() -> None:
         sys.exit(f"error: {error}; --check names the program")
     asked = asyncio.run(ask(settings, cases, holds))
     if given.what == "calibrate":
-        worth = bounded(scorer.worth, asked, given.lost, given.risk)
+        worth = calibrated(scorer.worth, asked, given.lost, given.risk)
         write(worth, settings.model_dir)
         print(worth.bound)
         return

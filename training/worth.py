@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
+from scipy.optimize import brentq
 from scipy.stats import binom
 from sklearn.ensemble import GradientBoostingClassifier
 
@@ -42,8 +43,11 @@ from training.tuned import TunedModel
 ROUNDS, RATE = 70, 0.1
 SEED = 7
 LOST, RISK = 0.02, 0.1  # what the bound promises
-FEWEST = math.ceil(math.log(RISK) / math.log(1 - LOST))  # questions: with fewer the bound rejects nothing
 Texts = dict[str, str | None]  # what the model writes, by the lines of the conversation
+_HISTORY = NAMES.index("history")
+_SHIFTING, _MOST_SHIFT = 4, 50.0
+# Questions: with fewer the bound rejects nothing, whatever they say.
+FEWEST = math.ceil(math.log(RISK) / math.log(1 - LOST) * _SHIFTING / (_SHIFTING - 1))
 _GROUPS = 10  # of questions by worth, each with its share of plans that differ
 
 
@@ -78,7 +82,7 @@ def learn_worth(model: Path, cache: Path, work: Path, processes: int, settings: 
     texts = model_texts([example for examples in drawn.values() for example in examples], model, cache, work, processes)
     vocabulary = Vocabulary.load(model)
     learnt = fit(compare(drawn["train"], texts, vocabulary))
-    write(bounded(learnt, compare(drawn["dev"], texts, vocabulary)), model)
+    write(calibrated(learnt, compare(drawn["dev"], texts, vocabulary)), model)
 
 
 def recalibrate(model: Path, rows: Sequence[Example], cache: Path, work: Path, processes: int) -> str:
@@ -95,7 +99,7 @@ def recalibrate(model: Path, rows: Sequence[Example], cache: Path, work: Path, p
             "or facets would be the fewest): what our own questions say stays."
         )
     compared = compare(telling, model_texts(telling, model, cache, work, processes), Vocabulary.load(model))
-    worth = bounded(scorer.worth, compared)
+    worth = calibrated(scorer.worth, compared)
     write(worth, model)
     return (
         f"With routing `always` rules may plan {worth.bound.by_rule:.0%} of questions like your {len(telling)} "
@@ -243,6 +247,32 @@ def _tree(found: Any) -> Tree:
             number[at], over[at] = int(found.feature[node]), math.floor(found.threshold[node])
         todo += [(2 * at + 1, left if left >= 0 else node), (2 * at + 2, right if left >= 0 else node)]
     return Tree(number=tuple(number), over=tuple(over), leaf=tuple(leaf))
+
+
+def calibrated(worth: Worth, compared: Sequence[Compared], lost: float = LOST, risk: float = RISK) -> Worth:
+    """Return the worth as calibrated by questions that no tree has learnt from, with the bound that they give.
+
+    One in four says how much more, or less, questions alone and questions after others lose than ours do; the rest
+    bound what rules may plan, so that the bound holds whatever the first ones said.
+    """
+    shifted = worth.model_copy(update={"shift": _shift(worth, compared[::_SHIFTING])})
+    return bounded(shifted, [one for at, one in enumerate(compared) if at % _SHIFTING], lost, risk)
+
+
+def _shift(worth: Worth, compared: Sequence[Compared]) -> tuple[float, float]:
+    """Return the two most likely shifts of the log odds, each with half a question lost and half a one kept added."""
+    scorer = Scorer(worth.model_copy(update={"shift": (0.0, 0.0)}))
+    shifts = []
+    for is_later in (False, True):
+        group = [one for one in compared if (one.numbers[_HISTORY] > 0) == is_later]
+        odds = np.array([math.log(w / (1 - w)) for w in (scorer.of_numbers(one.numbers) for one in group)] + [0.0])
+        lost = np.array([float(one.lost) for one in group] + [0.5])
+
+        def excess(shift: float, odds: Any = odds, lost: Any = lost) -> float:
+            return float((1 / (1 + np.exp(-odds - shift)) - lost).sum())
+
+        shifts.append(round(float(brentq(excess, -_MOST_SHIFT, _MOST_SHIFT)), 4))
+    return shifts[0], shifts[1]
 
 
 def bounded(worth: Worth, compared: Sequence[Compared], lost: float = LOST, risk: float = RISK) -> Worth:

@@ -6,9 +6,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from infra.fleet import neuron_estimate, sizing
-from infra.fleet.cost import Prices, bills
+from infra.fleet.cost import Bill, Prices, bills
 from infra.fleet.demand import ServiceTime
 from infra.fleet.instances import catalogue, processor
 from infra.fleet.parts import REPOSITORY_ROOT, Group
@@ -84,6 +85,16 @@ def cpu_service_time(kind: str | None = None, figures: Path = FIGURES) -> Servic
         return None
 
 
+def by_routing(settings: FleetSettings, prices: Prices) -> Iterator[tuple[Bill, Bill]]:
+    """Yield the bills of each load with routing off (overload buys the same hosts), and with always."""
+    yield from zip(*(bills(routed(settings, name), prices) for name in ("off", "always")), strict=True)
+
+
+def routed(settings: FleetSettings, routing: Literal["off", "always"]) -> FleetSettings:
+    """Return the fleet with another routing."""
+    return settings.model_copy(update={"model": settings.model.model_copy(update={"routing": routing})})
+
+
 def options(settings: FleetSettings, prices: Prices) -> list[Option]:
     """Return each kind alone, the fleet's own mix, and half Neuron half CPU, the cheapest first."""
     own = {group.instance_type: group for group in settings.groups}
@@ -128,7 +139,16 @@ def report(settings: FleetSettings, prices: Prices) -> str:
             f"  {each.hourly:>10.2f}  {prices.currency} an hour",
             f"  {each.per_million_plans:>10.2f}  {prices.currency} a million plans",
         ]
-    lines += ["", *_option_lines(settings, prices), "", *_estimate_lines(prices), "", *_ground_lines(settings, prices)]
+    lines += [
+        "",
+        *_routing_lines(settings, prices),
+        "",
+        *_option_lines(settings, prices),
+        "",
+        *_estimate_lines(prices),
+        "",
+        *_ground_lines(settings, prices),
+    ]
     return "\n".join(lines)
 
 
@@ -164,6 +184,19 @@ def _sizing_lines(settings: FleetSettings) -> Iterator[str]:
             f"  {group.instance_type}: {sizing.surge_instances(settings, group)} a cell, in service after "
             f"{sizing.surge_recovery_seconds(settings, group):.0f} s (promised {surge.recover}); at the ordinary peak "
             f"{sizing.floor_for(settings, group)} stand"
+        )
+
+
+def _routing_lines(settings: FleetSettings, prices: Prices) -> Iterator[str]:
+    left = settings.model.work_by_choice
+    yield (
+        f"By routing (model.routing of the fleet file). With always, rules plan by choice what the model's worth.json "
+        f"allows, and {left:.1%} of the model's work is left (worth.json; 100% where it does not say):"
+    )
+    for off, always in by_routing(settings, prices):
+        yield (
+            f"  {off.load}: off, overload {off.hourly:,.2f} {prices.currency} an hour, {off.per_million_plans:.2f} a "
+            f"million plans; always {always.hourly:,.2f} and {always.per_million_plans:.2f}"
         )
 
 

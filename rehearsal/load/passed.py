@@ -22,6 +22,7 @@ import numpy as np
 
 from benchmarks.behaviour import Case, Holds, checker, read_cases
 from benchmarks.machine import describe_machine
+from benchmarks.serving_tables import render_passed
 from rehearsal.load import arrivals, mix
 from rehearsal.load.__main__ import run
 from rehearsal.load.client import Sample, Shot
@@ -100,7 +101,7 @@ def main() -> int:
         return 1
     figure["sets"] = [path.name for path in given.cases]
     given.output.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
-    print(render(figure))
+    print(render_passed(figure))
     return 0
 
 
@@ -151,30 +152,6 @@ def _beside(answers: Mapping[str, Answers]) -> dict[str, Any]:
     draws = [np.arange(len(numbers)), *(rng.integers(0, len(numbers), len(numbers)) for _ in range(_DRAWS))]
     more = [float((sums["worth"][d] - sums["chance"][d]).sum() / counts[d].sum()) for d in draws]
     return {"more_by_worth": [round(float(v), 4) for v in (more[0], *np.quantile(more[1:], (0.025, 0.975)))]}
-
-
-def render(figure: dict[str, Any]) -> str:
-    """Return the figure as Markdown; what is of both services, chance's first."""
-    rows = [
-        "| times capacity | passed by chance | by worth | more by worth | passed a second | by the model a second |"
-        " past the deadline |",
-        "|---:|---:|---:|---:|---:|---:|---:|",
-    ]
-    for load in figure["loads"]:
-        chance, worth, (more, low, high) = load["chance"], load["worth"], load["more_by_worth"]
-        names = ("passed_per_second", "model_plans_in_time_per_second", "past_deadline")
-        cells = [f"{load['times']:g}", f"{chance['passed_share']:.1%}", f"{worth['passed_share']:.1%}"]
-        cells += [f"{100 * more:+.1f} points [{100 * low:.1f}, {100 * high:.1f}]"]
-        cells += [f"{chance[name]}, {worth[name]}" for name in names]
-        rows.append(f"| {' | '.join(cells)} |")
-    machine = figure["machine"]
-    said = (
-        f"<sub>`{figure['command']}`: {figure['cases']} cases ({', '.join(figure['sets'])}), "
-        f"{figure['seconds']:g} s of "
-        f"each service and load in turns, capacity {figure['capacity']} plans a second of one replica, the load "
-        f"generator on the same {machine['cores']} cores of {machine['processor']}.</sub>"
-    )
-    return "\n".join([*rows, "", said])
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 import json
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -10,12 +10,15 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from infra.fleet.instances import catalogue
-from infra.fleet.model_folder import KNOWN_BASES
+from infra.fleet.model_folder import KNOWN_BASES, read_model_folder
+from infra.fleet.parts import Model
 from infra.fleet.rules import MEDUSA_RANKS
 from infra.fleet.settings import FleetSettings
 from service.engines.neuron import configuration
 from service.engines.neuron.configuration import CompileSettings, ConfigurationError, neuron_arguments
+from service.planner.worth.scorer import Scorer
 from service.settings import Settings
+from service.settings.choices import SHIPPED_MODEL, Routing
 from tests.infra.fleet.fleets import dev_with
 
 CHAIN = [[0], [0, 0], [0, 0, 0]]
@@ -24,6 +27,13 @@ CHAIN = [[0], [0, 0], [0, 0, 0]]
 def test_nxdi_s_fixed_numbers_are_the_same() -> None:
     assert catalogue().tensor_parallel == configuration.TENSOR_PARALLEL
     assert configuration.CANDIDATES == MEDUSA_RANKS
+
+
+def test_the_work_that_rules_leave_is_what_the_scorer_s_bound_says() -> None:
+    scorer = Scorer.load(SHIPPED_MODEL)
+    assert scorer is not None
+    assert read_model_folder(SHIPPED_MODEL)["work_by_choice"] == scorer.worth.bound.work
+    assert get_args(Model.model_fields["routing"].annotation) == get_args(Routing)
 
 
 def fleet_takes(model: dict[str, Any]) -> bool:

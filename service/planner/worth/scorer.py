@@ -17,6 +17,7 @@ from service.planner.worth.features import NAMES, Reading, numbers
 
 FILE_NAME = "worth.json"
 DEPTH = 3
+_HISTORY = NAMES.index("history")
 _SPLITS, _LEAVES = 2**DEPTH - 1, 2**DEPTH
 
 
@@ -59,6 +60,7 @@ class Worth(BaseModel):
 
     numbers: tuple[str, ...]
     start: float
+    shift: tuple[float, float] = (0.0, 0.0)  # more of it for a question alone, and for one after others: calibrated
     trees: tuple[Tree, ...]
     bound: Bound
     differs: tuple[tuple[float, float], ...]  # (worth at most, share of plans that differ), the last at 1
@@ -100,7 +102,7 @@ class Scorer:
 
     def of_numbers(self, found: tuple[int, ...]) -> float:
         """Return the same for the numbers of a question."""
-        total = self.worth.start
+        total = self.worth.start + self.worth.shift[found[_HISTORY] > 0]
         for number, over, leaf in self._trees:
             at = 0
             while at < _SPLITS:

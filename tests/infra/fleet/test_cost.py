@@ -19,7 +19,7 @@ from infra.fleet.cost import (
     mean_floor,
     mean_share,
 )
-from infra.fleet.cost_report import CPU_TYPES, cpu_service_time, options
+from infra.fleet.cost_report import CPU_TYPES, by_routing, cpu_service_time, options, routed
 from infra.fleet.instances import catalogue
 from infra.fleet.settings import FLEETS, FleetSettings
 from service.telemetry.emf import EmfCollector
@@ -27,6 +27,22 @@ from service.telemetry.logs import JsonFormatter
 from service.telemetry.metrics import Metrics, Outcome, Reading
 
 PRIME_DAY = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
+
+
+def test_rules_by_choice_leave_a_smaller_fleet_for_the_same_plans(capsys: pytest.CaptureFixture[str]) -> None:
+    model = PRIME_DAY.model.model_copy(update={"work_by_choice": 0.6})
+    settings = PRIME_DAY.model_copy(update={"model": model})
+    always = routed(settings, "always")
+    for group in settings.groups:
+        assert sizing.group_rate(always, group, 4) == pytest.approx(0.6 * sizing.group_rate(settings, group, 4))
+    for off, chosen in by_routing(settings, Prices.from_json()):
+        assert off.plans_per_minute == chosen.plans_per_minute
+        assert off.hourly == next(bill for bill in bills(PRIME_DAY, Prices.from_json()) if bill.load == off.load).hourly
+        assert chosen.hourly < off.hourly
+    event = [chosen.hourly / off.hourly for off, chosen in by_routing(settings, Prices.from_json())][1]
+    assert event == pytest.approx(0.6, abs=0.05), "hosts are nearly all of an event's bill"
+    assert main(["cost", "prime-day"]) == 0
+    assert "prime-day-2027: off, overload" in capsys.readouterr().out
 
 
 def test_every_known_instance_type_has_a_price() -> None:

@@ -260,7 +260,10 @@ def test_a_folder_of_another_base_says_its_own_shape(tmp_path: Path) -> None:
     )
     (tmp_path / "vocabulary.json").write_text(json.dumps({"intents": {"find": {}, "other": {}}}), encoding="utf-8")
     expected = {"id": "mine", "vocabulary": 32000, "intents": 2, "heads": 0, "tree": [], "max_plan_tokens": 64}
-    assert read_model_folder(tmp_path) == expected | {"attention_heads": 8, "key_value_heads": 8}
+    shape = {"attention_heads": 8, "key_value_heads": 8}
+    assert read_model_folder(tmp_path) == expected | shape | {"work_by_choice": 1.0}
+    (tmp_path / "worth.json").write_text(json.dumps({"bound": {"worth": 0.1, "work": 0.7}}), encoding="utf-8")
+    assert read_model_folder(tmp_path)["work_by_choice"] == 0.7
 
 
 @pytest.mark.parametrize("content", [b"", b"version https://git-lfs.github.com/spec/v1"], ids=["empty", "LFS pointer"])

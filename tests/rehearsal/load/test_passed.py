@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from benchmarks.behaviour import Case
+from benchmarks.serving_tables import render_passed
 from rehearsal.load.client import Sample
-from rehearsal.load.passed import ARMS, Answers, _beside, render
+from rehearsal.load.passed import ARMS, Answers, _beside
 from service.planner.question import Question
 from tests.server_process import REPOSITORY
 
@@ -58,7 +59,7 @@ def test_chance_and_worth_are_compared_on_the_same_requests() -> None:
     load = {"times": 10, "chance": chance.summary, "worth": worth.summary, "more_by_worth": [more, low, high]}
     machine = {"cores": 2, "processor": "a processor"}
     figure = {"command": "x", "machine": machine, "cases": 40, "sets": ["a.jsonl"], "capacity": 9.5, "seconds": 8}
-    assert f"| 100.0% | {100 * more:+.1f} points" in render({**figure, "loads": [load]})
+    assert f"| 100.0% | {100 * more:+.1f} points" in render_passed({**figure, "loads": [load]})
 
 
 def test_the_services_differ_in_who_gets_the_model_alone() -> None:

@@ -13,7 +13,7 @@ from infra.fleet.policies import Metrics
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FLEETS, FleetSettings
 from rehearsal.twin.alarms import fired
-from rehearsal.twin.cell import BY_RULE, FAILED
+from rehearsal.twin.cell import BY_RULE, FAILED, OUTCOMES
 from rehearsal.twin.curves import Curve, steady
 from rehearsal.twin.hosts import AutoScalingGroup, notices
 from rehearsal.twin.rehearsal import Trial, attempt
@@ -48,7 +48,7 @@ def test_every_request_of_a_course_has_its_outcome() -> None:
         course = simulate(situation(name))
         assert course.left_in_flight == 0
         assert course.column("requests").sum() == course.arrived > 10_000
-        assert course.values[:, 1:6].sum() == course.arrived
+        assert course.values[:, 1 : 1 + len(OUTCOMES)].sum() == course.arrived
 
 
 def test_the_same_situation_gives_the_same_bytes() -> None:
