@@ -69,6 +69,17 @@ def test_a_call_takes_a_second_at_most_and_never_waits_beyond(clock: Clock) -> N
     assert [waits(request) for request in fake.asked][-2:] == pytest.approx([0.4, 0.07])
 
 
+@pytest.mark.parametrize(("left", "asked"), [(0.009, 2), (0.011, 3)])
+def test_a_pause_after_which_the_service_would_have_too_little_time_is_not_taken(
+    clock: Clock, left: float, asked: int
+) -> None:
+    fake = Fake(first=[problem(500)])
+    with pytest.raises(UnavailableError):
+        client(fake, timeout=0.03 + 0.06 + left).plan("red boots")
+    assert len(fake.asked) == asked
+    assert len(clock.paused) == asked - 1
+
+
 @pytest.mark.parametrize(("milliseconds", "asked"), [(9, 0), (10, 1)])
 def test_a_call_that_has_no_time_does_not_ask(clock: Clock, milliseconds: float, asked: int) -> None:
     assert clock.now
