@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from tests.mutants.areas import AREAS, REPOSITORY, Area
 from tests.mutants.operations import Mutant, mutants
 from tests.mutants.warm import IMPORTED, Baseline, Workshop
 
+NOTICED, GONE = "Noticed since: it has a test now.", "The code has changed since."
 UNCHANGED = Path(__file__).with_name("unchanged.jsonl")
 _BASELINE_SECONDS = 1500
 _LEAST_SECONDS = (
@@ -66,35 +67,61 @@ def _arguments(area: Area) -> list[str]:
 def reasons() -> dict[tuple[str, str, str, str], str]:
     """Return why the mutants of unchanged.jsonl change nothing."""
     rows = [json.loads(line) for line in UNCHANGED.read_text(encoding="utf-8").splitlines() if line]
-    return {(row["file"], row["function"], row["before"], row["after"]): row["why"] for row in rows}
+    return {_key(row): row["why"] for row in rows}
+
+
+def _key(told: dict[str, str]) -> tuple[str, str, str, str]:
+    return told["file"], told["function"], told["before"], told["after"]
 
 
 def judge(name: str, seed: int, size: int) -> dict[str, Any]:
     """Try a sample of an area's mutants and return how many were noticed, and the others."""
-    area, known = AREAS[name], reasons()
     with tempfile.TemporaryDirectory(prefix="peakplan-mutants-") as folder:
-        workshop = Workshop(Path(folder))
-        baseline = workshop.baseline(_arguments(area), area.files(), _BASELINE_SECONDS)
-        if not baseline.passed:
-            sys.exit(f"{name}: its tests fail with nothing changed:\n{workshop.output.read_text('utf-8')[-3000:]}")
-        tried, survivors = sample(name, seed, size, workshop.root), []
-        for mutant in tried:
-            started = time.monotonic()
-            if survives(mutant, workshop, baseline):
-                why = known.get(mutant.key, "")
-                told = {
-                    "file": mutant.file,
-                    "function": mutant.function,
-                    "before": mutant.before,
-                    "after": mutant.after,
-                }
-                survivors.append({**told, "why": why})
-                print(f"{mutant.file}:{mutant.line}: {json.dumps(survivors[-1])}", flush=True)
-            elif time.monotonic() - started > _LEAST_SECONDS:
-                print(f"{mutant.file}:{mutant.line}: slow to die: {mutant.before} -> {mutant.after}", flush=True)
+        workshop, baseline = _prepared(name, Path(folder))
+        tried = sample(name, seed, size, workshop.root)
+        survivors = list(_survivors(tried, workshop, baseline))
     noticed = len(tried) - len(survivors)
     print(f"{name}: {noticed} of {len(tried)} noticed ({noticed / len(tried):.2f}), seed {seed}", flush=True)
     return {"seed": seed, "tried": len(tried), "noticed": noticed, "survivors": survivors, **_provenance()}
+
+
+def judge_again(name: str, row: dict[str, Any]) -> dict[str, Any]:
+    """Return an area's row with what is known of its survivors by now; its share stays that of the first sight."""
+    with tempfile.TemporaryDirectory(prefix="peakplan-mutants-") as folder:
+        workshop, baseline = _prepared(name, Path(folder))
+        every = {mutant.key: mutant for mutant in sample(name, 0, sys.maxsize, workshop.root)}
+        keys = [_key(told) for told in row["survivors"]]
+        tried = [every[key] for key in keys if key in every]
+        alive = {_key(told): told for told in _survivors(tried, workshop, baseline)}
+    survivors = [
+        alive.get(key, {**told, "why": NOTICED if key in every else GONE})
+        for key, told in zip(keys, row["survivors"], strict=True)
+    ]
+    return {**row, "survivors": survivors}
+
+
+def _prepared(name: str, folder: Path) -> tuple[Workshop, Baseline]:
+    """Return where an area's mutants are tried. Exits where its tests fail with nothing changed."""
+    workshop = Workshop(folder)
+    baseline = workshop.baseline(_arguments(AREAS[name]), AREAS[name].files(), _BASELINE_SECONDS)
+    if not baseline.passed:
+        sys.exit(f"{name}: its tests fail with nothing changed:\n{workshop.output.read_text('utf-8')[-3000:]}")
+    return workshop, baseline
+
+
+def _survivors(tried: Sequence[Mutant], workshop: Workshop, baseline: Baseline) -> Iterator[dict[str, str]]:
+    """Yield the mutants that no test notices, each with why it changes nothing where that is known."""
+    known, noticed = reasons(), 0
+    for number, mutant in enumerate(tried, 1):
+        if survives(mutant, workshop, baseline):
+            told = dict(zip(("file", "function", "before", "after"), mutant.key, strict=True))
+            told["why"] = known.get(mutant.key, "")
+            print(f"{mutant.file}:{mutant.line}: {json.dumps(told)}", flush=True)
+            yield told
+        else:
+            noticed += 1
+        if number % 10 == 0:
+            print(f"{noticed} of {number} noticed so far", flush=True)
 
 
 def _provenance() -> dict[str, str]:
@@ -109,11 +136,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="draws the sample; one at random")
     parser.add_argument("--sample", type=int, default=40, help="mutants an area")
     parser.add_argument("--output", type=Path, help="the figure in which the areas' rows are replaced")
+    parser.add_argument("--again", action="store_true", help="draw nothing: try the survivors of that figure again")
     given = parser.parse_args()
     for name in given.areas:
-        row = judge(name, given.seed, given.sample)
+        figure = json.loads(given.output.read_text("utf-8")) if given.output and given.output.exists() else {}
+        row = judge_again(name, figure[name]) if given.again else judge(name, given.seed, given.sample)
         if given.output:
-            figure = json.loads(given.output.read_text("utf-8")) if given.output.exists() else {}
             figure[name] = row
             given.output.write_text(json.dumps(dict(sorted(figure.items())), indent=1) + "\n", encoding="utf-8")
 

@@ -23,8 +23,34 @@ class Area:
         return [str(path.relative_to(root)) for path in found]
 
 
+def _modules(folder: str, names: str) -> tuple[str, ...]:
+    return tuple(f"{folder}/{name}.py" for name in names.split())
+
+
 AREAS = {
-    "decoding": Area(("service/decoding",), ("tests/decoding", "tests/engines/test_batch.py")),
+    # The loop, what proposes and what verifies; "model" is what computes for it.
+    "decoding": Area(
+        _modules(
+            "service/decoding",
+            "constraint generation heads interruption kv_cache lm_head medusa prefill_draft proposer statistics target "
+            "tree verification",
+        ),
+        _modules(
+            "tests/decoding",
+            "test_batch test_constraint test_generation test_heads test_kv_cache test_lm_head test_pending "
+            "test_prefill_draft test_trace test_tree",
+        ),
+    ),
+    "model": Area(
+        _modules(
+            "service/decoding",
+            "draft_model early_exit linear llama llama_config native_llama native_products prefill_head",
+        ),
+        _modules(
+            "tests/decoding",
+            "test_draft_model test_linear test_llama test_native_llama test_native_products test_prefill_head",
+        ),
+    ),
     "gateway": Area(("service/gateway",), ("tests/gateway",)),
     "scaling": Area(("infra/fleet/scaling.py", "infra/fleet/policies.py"), ("tests/infra/fleet",)),
     "sizing": Area(
@@ -33,17 +59,14 @@ AREAS = {
     ),
     "alarms": Area(("infra/fleet/alarms.py", "infra/fleet/alarm_kinds.py"), ("tests/infra/fleet",)),
     "client": Area(
-        tuple(f"clients/peakplan_client/{name}.py" for name in ("client", "body", "errors", "plan", "tracing")),
+        _modules("clients/peakplan_client", "client body errors plan tracing"),
         ("tests/clients",),
         "real_service",
     ),
     "translators": Area(
         (
             "clients/peakplan_client/engines",
-            *(
-                f"clients/peakplan_client/{name}.py"
-                for name in ("mapping", "searching", "translating", "catalogue", "shop")
-            ),
+            *_modules("clients/peakplan_client", "mapping searching translating catalogue shop"),
         ),
         ("tests/clients",),
         "real_service",
