@@ -201,6 +201,30 @@ async def test_a_replica_comes_back_after_any_failure_and_says_why_it_is_away(st
     assert (await pool.generate(request())).stop_reason == "finished"
 
 
+async def test_why_a_replica_is_down_is_told_while_it_is(started: Starter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slot_module, "MIN_BACKOFF", 0.2)
+    well, corrupt = FakeEngine(), FakeEngine()
+    pool = await started(well, corrupt)
+    assert pool.why_down == ""
+    pool.distrust(replace(result(), replica=1))
+    assert pool.why_down == "its answer was corrupt, another replica's was sound"
+    assert (pool.available, pool.usable_count, pool.replica_count) == (True, 1, 2)
+    await until(lambda: pool.usable_count == 2)
+    assert pool.why_down == ""
+    assert pool.counts["restarts"] == 1
+
+
+async def test_what_waits_and_what_runs_is_outstanding(started: Starter) -> None:
+    engine = FakeEngine(hold=True)
+    pool = await started(engine)
+    work = [asyncio.create_task(pool.generate(request())) for _ in range(3)]
+    await settle()
+    assert (pool.outstanding, pool.counts["admitted"], pool.counts["retried"]) == (3, 1, 0)
+    engine.let_go()
+    await asyncio.gather(*work)
+    assert (pool.outstanding, pool.counts["admitted"]) == (0, 3)
+
+
 async def test_a_trace_says_nothing_of_how_long_plans_take(started: Starter) -> None:
     pool = await started(FakeEngine())
     await pool.generate(replace(request(), trace=True))

@@ -36,6 +36,20 @@ async def test_pauses_before_restarts_grow_to_a_limit(monkeypatch: pytest.Monkey
     assert pauses == pytest.approx(expected)
 
 
+async def test_an_engine_that_cannot_even_say_why_it_failed_is_down_and_that_is_why() -> None:
+    class Broken(FakeEngine):
+        async def failed(self) -> None:
+            raise ValueError("with a shopper's words")
+
+    slot, went_down = Slot(Broken()), asyncio.Event()
+    keeping = asyncio.create_task(slot.keep_alive(went_down.set, lambda _: None))
+    async with asyncio.timeout(20):
+        await went_down.wait()
+    keeping.cancel()
+    assert "ValueError" in slot.why_down
+    assert "shopper" not in slot.why_down
+
+
 async def test_another_engine_starts_with_a_clean_record() -> None:
     slot = Slot(FakeEngine("old"))
     for _ in range(2):

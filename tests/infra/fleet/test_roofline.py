@@ -1,11 +1,14 @@
 """No host of processors is reckoned with more plans a second than its memory gives weights for."""
 
+import json
 from datetime import date
+from pathlib import Path
 
 import pytest
 
 from infra.fleet.cost_report import CPU_TYPES, FIGURES, cpu_service_time
 from infra.fleet.instances import catalogue, processor
+from infra.fleet.neuron_estimate import layer_bytes
 from infra.fleet.roofline import least_core_ms, plan_bytes
 
 
@@ -26,6 +29,15 @@ def test_each_socket_says_where_its_channels_and_their_rate_are_written_and_when
         assert date.fromisoformat(socket.date)
         assert "https://" in socket.source
         assert "from memory" not in socket.source
+
+
+def test_the_forwards_are_those_of_a_processor_with_its_best_kernel(tmp_path: Path) -> None:
+    machines = {
+        name: {"forced": forced, "strategies": {"medusa": {"forwards": forwards}}}
+        for name, forced, forwards in (("held to avx2", True, 9), ("best", False, 2), ("another", False, 7))
+    }
+    (tmp_path / "decoding.json").write_text(json.dumps({"machines": machines}), encoding="utf-8")
+    assert plan_bytes(tmp_path) == 2 * layer_bytes() / 2
 
 
 def test_16_cores_of_a_c7a_share_77_gigabytes_a_second() -> None:
