@@ -166,6 +166,17 @@ async def test_a_replica_far_slower_than_the_others_is_started_anew(started: Sta
     assert quick.starts == 1
 
 
+async def test_a_replica_that_never_answers_in_time_is_far_slower_than_one_that_does(started: Starter) -> None:
+    quick, slow = engines = [FakeEngine(), FakeEngine(hold=True)]
+    pool = await started(*engines)
+    for _ in range(30):
+        both = (pool.generate(request(seconds=0.2)) for _ in engines)
+        await asyncio.gather(*both, return_exceptions=True)
+        if slow.starts > 1:
+            break
+    assert (quick.starts, slow.starts) == (1, 2), "what was cut short late says that its replica is slow"
+
+
 async def test_who_waits_learns_at_once_that_the_last_replica_died(started: Starter) -> None:
     engine = FakeEngine(hold=True)
     pool = await started(engine)
