@@ -36,6 +36,7 @@ from service.weights.seal import seal_again
 from training.data import asked, behaviour_examples
 from training.data.examples import Example
 from training.data.rows import Split
+from training.export import RECORD, sha256
 from training.processes import run_processes
 from training.settings import WorthSettings
 from training.tuned import TunedModel
@@ -313,9 +314,13 @@ def _differing(ranked: Sequence[tuple[float, Compared]]) -> tuple[tuple[float, f
 
 
 def write(worth: Worth, model: Path) -> None:
-    """Write worth.json, and its digest into the folder's seal, where that has one."""
+    """Write worth.json, and its digest into the folder's record of parts and its seal, where it has them."""
     text = json.dumps(worth.model_dump(mode="json"), separators=(",", ":"))
     (model / FILE_NAME).write_text(text + "\n", encoding="utf-8")
+    record = model / RECORD
+    if record.is_file() and FILE_NAME in (made := json.loads(record.read_text(encoding="utf-8")))["parts"]:
+        made["parts"][FILE_NAME] = sha256(model / FILE_NAME)
+        record.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
     seal_again(model)
 
 

@@ -1,5 +1,7 @@
 """Tests of what is learnt about the worth of questions."""
 
+import hashlib
+import json
 import random
 import shutil
 from dataclasses import replace
@@ -53,6 +55,14 @@ def test_the_same_rows_give_the_same_bytes(tmp_path: Path) -> None:
         write(bounded(fit(compared(400)), compared(300, seed=1)), tmp_path / name)
     assert (tmp_path / "one" / FILE_NAME).read_bytes() == (tmp_path / "other" / FILE_NAME).read_bytes()
     assert (tmp_path / "one" / FILE_NAME).stat().st_size < 16_000
+
+
+def test_the_folders_record_of_parts_follows(tmp_path: Path) -> None:
+    record = {"seed": 7, "parts": {"adapter": "a", FILE_NAME: "the one before"}}
+    (tmp_path / "training.json").write_text(json.dumps(record), encoding="utf-8")
+    write(fit(compared(50)), tmp_path)
+    parts = json.loads((tmp_path / "training.json").read_text(encoding="utf-8"))["parts"]
+    assert parts == {"adapter": "a", FILE_NAME: hashlib.sha256((tmp_path / FILE_NAME).read_bytes()).hexdigest()}
 
 
 def test_the_bound_holds_for_questions_that_nobody_saw() -> None:
