@@ -19,7 +19,7 @@ from pydantic_core import PydanticUndefined
 from benchmarks.cost_table import at_full_use, ordinary_peak, routing
 from benchmarks.first_answer import render as render_first_answer
 from benchmarks.licences import table as licence_table
-from benchmarks.mutants_table import render_mutants
+from benchmarks.mutants_table import known_reasons, render_mutants
 from benchmarks.peers.table import render_peers
 from benchmarks.quality_tables import FIGURES, behaviour_classes, render_precision, render_quality
 from benchmarks.retrieval_table import render_retrieval
@@ -232,7 +232,7 @@ RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
 TABLES: dict[str, Callable[[], str]] = {
     "licences": licence_table,
     "siege": lambda: measured("siege", "make siege", render_siege),
-    "mutants": lambda: measured("mutants", "make mutants", render_mutants),
+    "mutants": lambda: measured("mutants", "make mutants", lambda figure: render_mutants(figure, known_reasons())),
     "precision": lambda: measured("precision", "make eval-precisions", render_precision),
     "batching": lambda: measured("batching", "make bench-batching", render_batching),
     "settings": lambda: settings_table(COMMON_SETTINGS),

@@ -9,7 +9,6 @@ import datetime
 import json
 import random
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -82,7 +81,8 @@ def judge(name: str, seed: int, size: int) -> dict[str, Any]:
         survivors = list(_survivors(tried, workshop, baseline))
     noticed = len(tried) - len(survivors)
     print(f"{name}: {noticed} of {len(tried)} noticed ({noticed / len(tried):.2f}), seed {seed}", flush=True)
-    return {"seed": seed, "tried": len(tried), "noticed": noticed, "survivors": survivors, **_provenance()}
+    day = datetime.date.today().isoformat()
+    return {"date": day, "seed": seed, "tried": len(tried), "noticed": noticed, "survivors": survivors}
 
 
 def judge_again(name: str, row: dict[str, Any]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def judge_again(name: str, row: dict[str, Any]) -> dict[str, Any]:
         tried = [every[key] for key in keys if key in every]
         alive = {_key(told): told for told in _survivors(tried, workshop, baseline)}
     survivors = [
-        alive.get(key, {**told, "why": NOTICED if key in every else GONE})
+        alive.get(key, {**told, "since": NOTICED if key in every else GONE})
         for key, told in zip(keys, row["survivors"], strict=True)
     ]
     return {**row, "survivors": survivors}
@@ -110,23 +110,17 @@ def _prepared(name: str, folder: Path) -> tuple[Workshop, Baseline]:
 
 
 def _survivors(tried: Sequence[Mutant], workshop: Workshop, baseline: Baseline) -> Iterator[dict[str, str]]:
-    """Yield the mutants that no test notices, each with why it changes nothing where that is known."""
+    """Yield the mutants that no test notices, and tell why each changes nothing where that is known."""
     known, noticed = reasons(), 0
     for number, mutant in enumerate(tried, 1):
         if survives(mutant, workshop, baseline):
             told = dict(zip(("file", "function", "before", "after"), mutant.key, strict=True))
-            told["why"] = known.get(mutant.key, "")
-            print(f"{mutant.file}:{mutant.line}: {json.dumps(told)}", flush=True)
+            print(f"{mutant.file}:{mutant.line}: {json.dumps(told)} {known.get(mutant.key, '')}", flush=True)
             yield told
         else:
             noticed += 1
         if number % 10 == 0:
             print(f"{noticed} of {number} noticed so far", flush=True)
-
-
-def _provenance() -> dict[str, str]:
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True)
-    return {"date": datetime.date.today().isoformat(), "commit": commit.stdout.strip()}
 
 
 def main() -> None:
