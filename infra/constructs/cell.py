@@ -29,8 +29,9 @@ class Cell(Construct):
         front = LoadBalancer(self, "LoadBalancer", settings=settings, vpc=vpc)
         self.load_balancer, self.target_group = front.load_balancer, front.target_group
         security_group = self._host_security_group(settings, vpc, front.security_group)
+        private_link = None
         if settings.access.privatelink:
-            EndpointService(
+            private_link = EndpointService(
                 self,
                 "PrivateLink",
                 settings=settings,
@@ -71,6 +72,8 @@ class Cell(Construct):
             load_balancer=self.load_balancer.load_balancer_full_name,
             target_groups=(self.target_group.target_group_full_name,),
             auto_scaling_groups=tuple(hosts.name for hosts in self.groups),
+            network_load_balancer=private_link.load_balancer_name if private_link else "",
+            network_target_group=private_link.target_group_name if private_link else "",
         )
 
     def _host_security_group(

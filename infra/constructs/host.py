@@ -17,6 +17,7 @@ from infra.constructs.acknowledge import acknowledge
 from infra.constructs.network import cell_subnets
 from infra.constructs.scaling import scaling_alarm_name
 from infra.fleet import endpoints
+from infra.fleet.caller_limits import caller_environment
 from infra.fleet.cost import volume_gib
 from infra.fleet.parts import Group
 from infra.fleet.policies import GROUP_WARM_UP_SECONDS
@@ -174,6 +175,7 @@ class HostGroup(Construct):
             "PEAKPLAN_LAUNCH_HOOK": LAUNCH_HOOK,
             "PEAKPLAN_TERMINATE_HOOK": TERMINATE_HOOK,
             "PEAKPLAN_DRAIN_SECONDS": str(settings.drain_seconds),
+            **caller_environment(settings),
         }
         if group.engine == "torch":
             environment["PEAKPLAN_ENGINE"] = "torch"  # the image's own setting is for chips

@@ -16,3 +16,5 @@ class CellNames:
     load_balancer: str  # its full name, app/NAME/ID
     target_groups: tuple[str, ...]  # their full names, targetgroup/NAME/ID
     auto_scaling_groups: tuple[str, ...]  # in the order of the settings' groups
+    network_load_balancer: str = ""  # of PrivateLink: its full name, net/NAME/ID
+    network_target_group: str = ""

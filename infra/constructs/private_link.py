@@ -28,7 +28,8 @@ class EndpointService(Construct):
     """A cell behind PrivateLink: a network load balancer before the cell's own, and the service that callers ask for.
 
     TLS, client certificates and tokens pass through to the cell's load balancer as they are. Callers' networks need no
-    route to the fleet's, and may have the same addresses.
+    route to the fleet's, and may have the same addresses. `load_balancer_name` and `target_group_name` are those of
+    the network load balancer's metrics.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class EndpointService(Construct):
         self._settings, self._vpc = settings, vpc
         load_balancer.add_health_listener(HEALTH_PORT)
         front = self._front(name, subnets, load_balancer)
+        self.load_balancer_name = front.load_balancer_full_name
         service = self._service(front)
         CfnOutput(
             Stack.of(self),
@@ -72,7 +74,9 @@ class EndpointService(Construct):
         reason = "It forwards TCP and would log TLS listeners alone; the cell's load balancer logs every request"
         acknowledge(front, "AwsSolutions::AwsSolutions-ELB2", reason)
         skip_in_checkov(front, ACCESS_LOGS_OF_BALANCERS, reason)
-        front.add_listener("Tcp", port=HTTPS, protocol=elb.Protocol.TCP).add_targets(
+        listener = front.add_listener("Tcp", port=HTTPS, protocol=elb.Protocol.TCP)
+        # Proxy protocol is off: the target would not understand it (infra/fleet/caller_limits.py).
+        group = listener.add_targets(
             "Cell",
             port=HTTPS,
             protocol=elb.Protocol.TCP,
@@ -81,6 +85,7 @@ class EndpointService(Construct):
                 protocol=elb.Protocol.HTTPS, port=str(HEALTH_PORT), path="/readyz", healthy_http_codes="200"
             ),
         )
+        self.target_group_name = group.target_group_full_name
         return front
 
     def _security_group(self, name: str, load_balancer: LoadBalancer) -> ec2.SecurityGroup:

@@ -36,13 +36,15 @@ def dimension_values(fleet: str, names: CellNames) -> dict[str, tuple[str, ...]]
 def expand(identifier: str, reading: Reading, fleet: str, names: CellNames) -> list[NamedMetric]:
     """Return the metrics whose sum is `reading`: one for each target group or Auto Scaling group that it covers."""
     known = dimension_values(fleet, names) | {name: (value,) for name, value in reading.fixed}
+    if reading.source == "network-balancer":
+        known |= {"LoadBalancer": (names.network_load_balancer,), "TargetGroup": (names.network_target_group,)}
     combinations = list(product(*(known[name] for name in reading.dimensions)))
     several = len(combinations) > 1
     return [
         NamedMetric(
             id=f"{identifier}{number}" if several else identifier,
             namespace=reading.namespace,
-            name=reading.metric,
+            name=reading.published_name,
             dimensions=tuple(zip(reading.dimensions, values, strict=True)),
             statistic=reading.statistic,
         )

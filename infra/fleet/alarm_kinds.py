@@ -56,6 +56,16 @@ class Reading:
         return self.asked or metrics().metric(self.metric).statistic
 
     @property
+    def published_name(self) -> str:
+        """CloudWatch's name of the metric."""
+        return metrics().published_name(self.metric)
+
+    @property
+    def source(self) -> str:
+        """The metric's publisher, by its key in metrics.json."""
+        return metrics().metric(self.metric).source
+
+    @property
     def namespace(self) -> str:
         """The metric's CloudWatch namespace."""
         return metrics().namespace(self.metric)

@@ -35,6 +35,7 @@ class Metric(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: str
+    name: str = Field(default="", description="the publisher's name, where two publish metrics of one name")
     unit: str = Field(description="CloudWatch's unit; None where the publisher gives none")
     statistic: str = Field(description="the statistic that makes sense of it: Sum, Average, Minimum, Maximum or pNN")
     dimensions: tuple[tuple[str, ...], ...] = Field(min_length=1)
@@ -79,6 +80,10 @@ class Metrics(BaseModel):
             known = " or ".join("/".join(chosen) for chosen in metric.dimensions)
             raise MetricNameError(f"{name} is published under {known}, not {'/'.join(dimensions)} ({FILE.name})")
         return metric
+
+    def published_name(self, name: str) -> str:
+        """Return the name under which a metric is published. Raise MetricNameError for an unknown one."""
+        return self.metric(name).name or name
 
     def namespace(self, name: str) -> str:
         """Return the CloudWatch namespace of a metric. Raise MetricNameError for an unknown one."""

@@ -65,7 +65,7 @@ def selector(reading: Reading, seconds: int) -> str:
     else:
         space = metrics().namespace(reading.metric).lower().replace("/", "_")
         statistic = reading.statistic.lower()
-        name = f"{space}_{snake(reading.metric)}_{statistic}"
+        name = f"{space}_{snake(reading.published_name)}_{statistic}"
         over = "sum_over_time" if statistic == "sum" else "max_over_time"
         # A cell has several Auto Scaling groups, whose instances add up.
         aggregate = "sum" if metric.source == "group" else _AGGREGATES.get(reading.statistic, "max")

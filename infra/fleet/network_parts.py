@@ -54,6 +54,9 @@ class Authentication(Part):
     )
     issuer: str | None = Field(default=None, pattern=r"^https://", description="For jwt: the issuer's URL.")
     jwks: str | None = Field(default=None, pattern=r"^https://", description="For jwt: the URL of its public keys.")
+    caller_claim: str = Field(
+        default="sub", pattern=r"^[A-Za-z0-9_:./-]{1,100}$", description="For jwt: the claim that names the caller."
+    )
 
     @model_validator(mode="after")
     def _has_what_its_method_needs(self) -> Self:
@@ -105,6 +108,13 @@ class Caller(Part):
         le=1,
         description="The share of the fleet's traffic that it sends, to its own cells alone. Cells are sized for the "
         "fullest; left out, what it sends is taken to spread over all cells.",
+    )
+    rate: float | None = Field(
+        default=None,
+        gt=0,
+        le=1e6,
+        description="The requests a second that each host takes from it; more are answered 429. Without one there is "
+        "no limit. Its certificate's CN, or its token's claim, must be its name.",
     )
 
 

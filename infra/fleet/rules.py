@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
+from infra.fleet.caller_limits import CALLER_RULES
 from infra.fleet.capacity_rules import CAPACITY_RULES
 from infra.fleet.description import FleetDescription
 from infra.fleet.instances import catalogue
@@ -221,4 +222,5 @@ RULES: tuple[Rule, ...] = (
     _events_do_not_overlap,
     _names_and_counts_agree,
     *NETWORK_RULES,
+    *CALLER_RULES,
 )

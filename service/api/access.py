@@ -12,7 +12,8 @@ from functools import partial
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api.api_keys import ApiKeys
+from service.api.api_keys import ApiKeys, Caller
+from service.api.callers import Address, Callers, UnknownCallerError, network_of
 from service.api.problems import problem_response
 from service.api.rates import RateLimiter
 from service.gateway.load_shedder import LoadShedder
@@ -20,7 +21,6 @@ from service.gateway.load_shedder import LoadShedder
 _RETRY_AFTER = {"retry-after": "1"}
 # What a proxy adds, or a browser for a page.
 _NOT_FROM_HERE = ("forwarded", "x-forwarded-for", "via", "origin", "referer", "sec-fetch-site")
-_IPV6_PREFIX = 64  # bits of a network, which may use every address in it
 
 
 class Access:
@@ -31,6 +31,7 @@ class Access:
         app: ASGIApp,
         *,
         tokens: ApiKeys,
+        callers: Callers,
         rate: float,
         load_shedder: LoadShedder,
         control_token: str,
@@ -40,10 +41,13 @@ class Access:
     ) -> None:
         """Take `rate`, requests per second of a caller without its own; `limited` paths are shed under load.
 
+        Where there are no `tokens`, `callers` tells who calls.
+
         `local` paths are for whoever sends `control_token` from this host, and for nobody where it is "".
         """
         self._app = app
         self._tokens = tokens
+        self._callers = callers
         self._rate = rate
         self._load_shedder = load_shedder
         self._control_token = control_token.encode()
@@ -78,20 +82,31 @@ class Access:
 
     def _refusal(self, scope: Scope) -> tuple[int, str, dict[str, str]] | None:
         client, rate = "", self._rate
-        if self._tokens.required:
-            caller = self._tokens.caller(Headers(scope=scope).get("authorization", ""))
-            if caller is None:
-                detail = "This address needs a token that is known here: Authorization: Bearer ..."
-                return 401, detail, {"www-authenticate": "Bearer"}
+        try:
+            caller = self._caller(scope)
+        except UnknownCallerError as error:
+            return 401, str(error), {"www-authenticate": "Bearer"}
+        if caller is not None:
             scope["state"]["caller"] = scope["state"]["log"]["caller"] = client = caller.name
             rate = self._rate if caller.rate is None else caller.rate
         if rate > 0:
-            client = client or _network(scope)
+            client = client or network_of(_address(scope))
             if wait := self._limiter.wait_seconds(client, rate):
                 detail = f"You may send {rate:g} requests a second; a very long one counts as several."
                 return 429, detail, {"retry-after": str(math.ceil(wait))}
             scope["state"]["charge"] = partial(self._limiter.charge, client)
         return None
+
+    def _caller(self, scope: Scope) -> Caller | None:
+        """Return who calls; None where its address is all that is known. Raises UnknownCallerError."""
+        headers = Headers(scope=scope)
+        if self._tokens.required:
+            caller = self._tokens.caller(headers.get("authorization", ""))
+            if caller is None:
+                raise UnknownCallerError("This address needs a token that is known here: Authorization: Bearer ...")
+            return caller
+        # The host's own programs ask without the balancer: whether a plan can be made, and for metrics.
+        return self._callers.caller(headers) if self._callers.is_told and not is_local(scope) else None
 
 
 def is_local(scope: Scope) -> bool:
@@ -101,21 +116,13 @@ def is_local(scope: Scope) -> bool:
     return address is not None and address.is_loopback and not any(name in headers for name in _NOT_FROM_HERE)
 
 
-def _address(scope: Scope) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _address(scope: Scope) -> Address | None:
     """Return the caller's address, an IPv4 one as such also where the listener is of IPv6."""
     try:
         address = ipaddress.ip_address(scope["client"][0])
     except (TypeError, ValueError):  # a unix socket has none
         return None
     return getattr(address, "ipv4_mapped", None) or address
-
-
-def _network(scope: Scope) -> str:
-    """Return what counts as one caller: an address, or a network of IPv6."""
-    address = _address(scope)
-    if isinstance(address, ipaddress.IPv6Address):
-        return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))
-    return str(address)
 
 
 async def _refuse(

@@ -11,6 +11,7 @@ from starlette.types import ASGIApp
 
 from service.api.access import Access
 from service.api.api_keys import ApiKeys
+from service.api.callers import Callers
 from service.api.fast_lane import FastLane
 from service.api.hosts import AllowedHosts
 from service.api.middleware import JsonBody, RequestContext
@@ -229,6 +230,9 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
     access = Access(
         body,
         tokens=ApiKeys(settings.auth.api_keys.get_secret_value(), settings.auth.api_keys_file),
+        callers=Callers(
+            settings.auth.caller_from, settings.auth.caller_claim, settings.auth.rates, settings.auth.networks
+        ),
         rate=settings.auth.rate,
         load_shedder=services.load_shedder,
         control_token=settings.auth.control_token.get_secret_value(),

@@ -24,6 +24,12 @@ Order = Literal["oldest", "newest", "adaptive"]
 # always    rules plan at once what the bound in the model's worth.json lets them
 Routing = Literal["off", "overload", "always"]
 
+# connection   the address of the connection
+# forwarded    the newest address of X-Forwarded-For: a load balancer's own client
+# certificate  the client certificate that the load balancer verified
+# token        the JWT that the load balancer verified
+CallerSource = Literal["connection", "forwarded", "certificate", "token"]
+
 SHIPPED_MODEL = Path(__file__).parents[2] / "models" / "qp-smollm2-135m"
 MAX_PROMPT_TOKENS = 384
 DEADLINE_MS = 300  # of requests that name none

@@ -1,12 +1,14 @@
 """The groups of settings that belong to no engine: queue, cache, callers, HTTP, outcomes."""
 
+import ipaddress
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
-from service.settings.choices import ADMISSION_QUANTILE, GRACE_SECONDS, HANG_SECONDS, Order
+from service.settings.choices import ADMISSION_QUANTILE, GRACE_SECONDS, HANG_SECONDS, CallerSource, Order
 
 _FROZEN = ConfigDict(frozen=True, extra="forbid")
 
@@ -78,6 +80,63 @@ class AuthSettings(BaseModel):
     rate: float = Field(
         default=0.0, ge=0, le=1e6, description="requests per second that a caller may send; 0: unlimited"
     )
+    caller_from: CallerSource = Field(
+        default="connection",
+        description="what tells who calls without API keys: connection, its address; behind a load balancer that alone "
+        "can reach this host: forwarded, the address it adds; certificate or token, which it verified",
+    )
+    caller_claim: str = Field(
+        default="sub", min_length=1, max_length=100, description="the claim of a verified token that names its owner"
+    )
+    caller_rates: str = Field(
+        default="", description="rates of callers that the load balancer tells: name=rate, comma-separated"
+    )
+    caller_networks: str = Field(
+        default="", description="names of the networks that callers' addresses are in: name=network, comma-separated"
+    )
+
+    @model_validator(mode="after")
+    def _one_tells_who_calls(self) -> Self:
+        has_keys = bool(self.api_keys.get_secret_value().strip()) or self.api_keys_file is not None
+        if has_keys and self.caller_from != "connection":
+            raise ValueError(
+                f"PEAKPLAN_CALLER_FROM={self.caller_from} and PEAKPLAN_API_KEYS both tell who calls: choose one"
+            )
+        return self
+
+    @field_validator("caller_rates")
+    @classmethod
+    def _rates_can_be_read(cls, rates: str) -> str:
+        for name, rate in _pairs(rates):
+            if not re.fullmatch(r"\d+(\.\d+)?", rate) or not 0 < float(rate) <= 1e6:
+                raise ValueError(f"{name}={rate}: write a rate above 0, in requests per second")
+        return rates
+
+    @field_validator("caller_networks")
+    @classmethod
+    def _networks_can_be_read(cls, networks: str) -> str:
+        for _, network in _pairs(networks):
+            ipaddress.ip_network(network)
+        return networks
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Requests per second by caller."""
+        return {name: float(rate) for name, rate in _pairs(self.caller_rates)}
+
+    @property
+    def networks(self) -> list[tuple[str, ipaddress.IPv4Network | ipaddress.IPv6Network]]:
+        """Callers' networks, each with its caller."""
+        return [(name, ipaddress.ip_network(network)) for name, network in _pairs(self.caller_networks)]
+
+
+def _pairs(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the pairs of `name=value,name=value`. Raises ValueError for an item that is none."""
+    for item in filter(None, map(str.strip, text.split(","))):
+        name, separator, value = map(str.strip, item.partition("="))
+        if not (name and separator and value):
+            raise ValueError(f"{item!r} must be name=value")
+        yield name, value
 
 
 class HttpSettings(BaseModel):
