@@ -13,6 +13,7 @@ from infra.constructs.names import CellNames
 from infra.constructs.network import cell_subnets
 from infra.constructs.private_link import EndpointService
 from infra.constructs.scaling import GroupScaling
+from infra.constructs.shared_cache import PlanCache
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
 
@@ -40,6 +41,9 @@ class Cell(Construct):
                 subnets=cell_subnets(settings),
                 load_balancer=front,
             )
+        cache = None
+        if settings.shared_cache.enabled:
+            cache = PlanCache(self, "PlanCache", settings=settings, name=name, vpc=vpc, hosts=security_group)
         logs = log_group(self, "Logs", settings, name=f"/peakplan/{settings.name}/{name}")
         release = ReleaseParameters(self, "Release", settings=settings, cell=name)
         self.groups = []
@@ -56,6 +60,7 @@ class Cell(Construct):
                 security_group=security_group,
                 log_group=logs,
                 release=release,
+                cache=cache,
             )
             hosts.group.attach_to_application_target_group(self.target_group)
             GroupScaling(
@@ -74,6 +79,7 @@ class Cell(Construct):
             auto_scaling_groups=tuple(hosts.name for hosts in self.groups),
             network_load_balancer=private_link.load_balancer_name if private_link else "",
             network_target_group=private_link.target_group_name if private_link else "",
+            cache_nodes=cache.nodes if cache else (),
         )
 
     def _host_security_group(

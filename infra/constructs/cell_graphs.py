@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from infra.constructs.graphs import Graph
 from infra.constructs.names import CellNames
@@ -148,7 +149,23 @@ def detail_graphs(settings: FleetSettings, names: CellNames) -> list[Graph]:
             none_is_zero=False,
         )
         decoding.curve("device GiB", "bytes / 1073741824", {"bytes": memory}, [names], right=True)
-    return [reasons, model, answers, gateway, replicas, decoding]
+    return [reasons, model, answers, gateway, replicas, decoding, *_surroundings_graphs(settings, names)]
+
+
+def _surroundings_graphs(settings: FleetSettings, names: CellNames) -> list[Graph]:
+    """Return the graph of what hosts stand beside: the network load balancer of PrivateLink, and the shared cache."""
+    beside = Graph(f"{names.cell} hosts without shared cache % | its memory, engine %, PrivateLink (right)",
+                   fleet=settings.name, region=settings.region)  # fmt: skip
+    if settings.shared_cache.enabled:
+        beside.curve("without %", "100 * down", {"down": Reading("SharedCacheDown", none_is_zero=False)}, [names])
+        nodes = settings.shared_cache.nodes
+        for label, metric in (("memory %", "DatabaseMemoryUsagePercentage"), ("engine %", "EngineCPUUtilization")):
+            used = {"used": Reading(metric, ("CacheClusterId",), none_is_zero=False)}
+            beside.curve(label, f"used / {nodes}", used, [names], right=True)
+    if settings.access.privatelink:
+        healthy = {"healthy": Reading("FrontHealthyHostCount", ("TargetGroup", "LoadBalancer"), none_is_zero=False)}
+        beside.curve("PrivateLink sees the cell", "healthy", healthy, [names], right=True)
+    return [beside] if settings.shared_cache.enabled or settings.access.privatelink else []
 
 
 def latency_of(statistic: str) -> Reading:
@@ -163,7 +180,7 @@ def burn_rate(settings: FleetSettings) -> str:
 def with_one_group(names: CellNames, number: int) -> CellNames:
     """Return the cell's names with only that one group."""
     group = names.auto_scaling_groups[number]
-    return CellNames(names.cell, names.load_balancer, names.target_groups, (group,))
+    return replace(names, auto_scaling_groups=(group,))
 
 
 def dollars(instance_type: str) -> str:

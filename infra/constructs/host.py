@@ -16,6 +16,7 @@ from constructs import Construct
 from infra.constructs.acknowledge import acknowledge
 from infra.constructs.network import cell_subnets
 from infra.constructs.scaling import scaling_alarm_name
+from infra.constructs.shared_cache import PlanCache
 from infra.fleet import endpoints
 from infra.fleet.caller_limits import caller_environment
 from infra.fleet.cost import volume_gib
@@ -159,11 +160,14 @@ class HostGroup(Construct):
         security_group: ec2.ISecurityGroup,
         log_group: logs.ILogGroup,
         release: ReleaseParameters,
+        cache: PlanCache | None,
     ) -> None:
         super().__init__(scope, id)
         self._settings, self._group = settings, group
         self.name = group_name(settings, cell, group)
         role = host_role(self, self.name, log_group)
+        if cache is not None:
+            cache.admit(role)
         environment = {
             "PEAKPLAN_FLEET": settings.name,
             "PEAKPLAN_CELL": cell,
@@ -176,6 +180,7 @@ class HostGroup(Construct):
             "PEAKPLAN_TERMINATE_HOOK": TERMINATE_HOOK,
             "PEAKPLAN_DRAIN_SECONDS": str(settings.drain_seconds),
             **caller_environment(settings),
+            **(cache.environment if cache is not None else {}),
         }
         if group.engine == "torch":
             environment["PEAKPLAN_ENGINE"] = "torch"  # the image's own setting is for chips

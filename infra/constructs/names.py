@@ -18,3 +18,4 @@ class CellNames:
     auto_scaling_groups: tuple[str, ...]  # in the order of the settings' groups
     network_load_balancer: str = ""  # of PrivateLink: its full name, net/NAME/ID
     network_target_group: str = ""
+    cache_nodes: tuple[str, ...] = ()  # of the shared cache

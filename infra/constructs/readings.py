@@ -30,6 +30,7 @@ def dimension_values(fleet: str, names: CellNames) -> dict[str, tuple[str, ...]]
         "LoadBalancer": (names.load_balancer,),
         "TargetGroup": names.target_groups,
         "AutoScalingGroupName": names.auto_scaling_groups,
+        "CacheClusterId": names.cache_nodes,
     }
 
 

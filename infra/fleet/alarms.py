@@ -21,6 +21,7 @@ from infra.fleet.alarm_kinds import (
     Slo,
 )
 from infra.fleet.settings import FleetSettings
+from infra.fleet.surroundings_alarms import surroundings
 
 # A share of fewer requests than this in a window is not significant.
 FEWEST_REQUESTS = 20
@@ -82,29 +83,12 @@ def alarm_name(fleet: str, cell: str, key: str) -> str:
     return f"peakplan-{fleet}-{cell}-{key}"
 
 
-_PRIVATE_LINK = MetricAlarm(
-    key="privatelink",
-    meaning="The network load balancer of PrivateLink sees no healthy cell behind it. It sends callers there all the "
-    "same, and nothing would be taken out.",
-    readings={"healthy": Reading("FrontHealthyHostCount", ("TargetGroup", "LoadBalancer"), none_is_zero=False)},
-    expression="IF(healthy < 1, 1, 0)",
-    line=1,
-    unit="",
-    evaluation=(60, 3, 5),
-    severity=Severity.TICKET,  # callers still come in; where the cell itself is at fault, its own alarms page
-    comparison=AT_LEAST,
-    missing="breaching",
-)
-
-
 def cell_alarms(settings: FleetSettings) -> tuple[Alarm, ...]:
     """Return every alarm of one cell, parts before the alarms that are composed of them."""
     alarms: list[Alarm] = [
         alarm for slo in SLOS for burn in (FAST, SLOW) for alarm in _burn_alarms(settings, slo, burn)
     ]
-    alarms += [*_capacity(settings), *_degraded(), _rules_differ()]
-    if settings.access.privatelink:
-        alarms.append(_PRIVATE_LINK)
+    alarms += [*_capacity(settings), *_degraded(), _rules_differ(), *surroundings(settings)]
     if any(group.engine == "neuron" for group in settings.groups):
         alarms += _neuron()
     alarms += _deploys(settings)

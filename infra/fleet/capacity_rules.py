@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from infra.fleet import sizing
+from infra.fleet import shared_cache, sizing
 from infra.fleet.description import FleetDescription
 from infra.fleet.violations import Rule, Violation
 
@@ -114,6 +114,28 @@ def _events_leave_time_to_boot(fleet: FleetDescription) -> Iterator[Violation]:
             )
 
 
+def _shared_cache_has_room(fleet: FleetDescription) -> Iterator[Violation]:
+    cache = fleet.shared_cache
+    if not cache.enabled:
+        return
+    zones = len(fleet.availability_zones)
+    if cache.nodes > zones:
+        yield Violation(
+            "shared_cache.nodes",
+            f"{cache.nodes} nodes over {zones} zones: a second one in a zone is lost with the first; use {zones}",
+            "Amazon ElastiCache user guide, Minimizing downtime with Multi-AZ",
+        )
+    busiest = sizing.cell_rate(fleet, sizing.peak_multiplier(fleet))
+    needed = busiest * shared_cache.KEPT_SECONDS * shared_cache.BYTES_AN_ENTRY
+    if needed > cache.usable_bytes:
+        yield Violation(
+            "shared_cache.node_type",
+            f"{cache.node_type} has {cache.usable_bytes / 2**30:.1f} GiB for plans, and a cell's busiest quarter of an "
+            f"hour may bring {needed / 2**30:.1f}: use a larger one",
+            "infra/fleet/shared_cache.py",
+        )
+
+
 CAPACITY_RULES: tuple[Rule, ...] = (
     _slo_can_be_met,
     _ordinary_days_and_events_have_capacity,
@@ -121,4 +143,5 @@ CAPACITY_RULES: tuple[Rule, ...] = (
     _surge_can_be_kept,
     _forecast_can_be_scheduled,
     _events_leave_time_to_boot,
+    _shared_cache_has_room,
 )

@@ -40,6 +40,7 @@ class Prices(BaseModel):
     date: str = Field(pattern=r"^\d{4}-\d{2}-\d{2}$")
     currency: str
     instance_hour: dict[str, float]
+    cache_node_hour: dict[str, float]
     volume_gib_month: float
     balancer_hour: float
     balancer_unit_hour: float
@@ -147,6 +148,13 @@ def _group_items(settings: FleetSettings, prices: Prices, group: Group, running:
     yield Item(f"{kind} volumes, warm pool's {warm:g} too", running + warm, disk)
 
 
+def _shared_cache(settings: FleetSettings, prices: Prices) -> Iterator[Item]:
+    cache = settings.shared_cache
+    if cache.enabled:
+        count = cache.nodes * settings.cells
+        yield Item(f"{cache.node_type} of the shared cache", count, prices.cache_node_hour[cache.node_type])
+
+
 def custom_metrics(settings: FleetSettings) -> int:
     """Return the number of metrics that the fleet publishes: every set of values of all dimensions, in every cell."""
     values = {
@@ -238,6 +246,7 @@ def bill(
         # All callers are taken to come by PrivateLink where a fleet offers it; a unit is a gigabyte an hour here too.
         Item("network load balancers, for PrivateLink", fronts, prices.network_balancer_hour),
         Item("network load balancer capacity units", units_by_bytes * fronts, prices.network_balancer_unit_hour),
+        *_shared_cache(settings, prices),
         Item("interface endpoints, a zone each", len(network.interface_endpoints) * zones, prices.endpoint_zone_hour),
         # The image build always has one; the cells' network has one only on request.
         Item("NAT gateways", 1 + zones * network.nat, prices.nat_hour),

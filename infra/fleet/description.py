@@ -8,6 +8,7 @@ from pydantic import Field
 from infra.fleet.demand import Event, Name, Part, Surge, Traffic
 from infra.fleet.network_parts import Access, Caller, LoadBalancer, NetworkSettings
 from infra.fleet.parts import Group, MachineImage, Model, OnCall, Rollout, Slo
+from infra.fleet.shared_cache import SharedCache
 
 
 class FleetDescription(Part):
@@ -37,6 +38,7 @@ class FleetDescription(Part):
     machine_image: MachineImage = MachineImage()
     network: NetworkSettings = NetworkSettings()
     load_balancer: LoadBalancer = LoadBalancer()
+    shared_cache: SharedCache = SharedCache()
     access: Access = Access()
     rollout: Rollout = Rollout()
     callers: tuple[Caller, ...] = Field(min_length=1, description="Everyone who may call. Nobody else reaches a cell.")

@@ -55,6 +55,7 @@ class Catalogue(BaseModel):
     tensor_parallel: dict[Chip, tuple[int, ...]]
     cores_per_chip: int
     processors: dict[str, Processor] = Field(description="by the family that an instance type's name begins with")
+    cache_nodes: dict[str, float] = Field(description="GiB of memory by ElastiCache's node type")
     types: dict[str, InstanceType]
 
 

@@ -57,9 +57,11 @@ def selector(reading: Reading, seconds: int) -> str:
     metric = metrics().metric(reading.metric)
     labels = ",".join(f'{name.lower()}="{value}"' for name, value in reading.fixed)
     matched = f"{{{labels}}}" if labels else ""
-    if metric.source == "service" and metric.statistic == "Sum":
+    if metric.source == "service" and metric.statistic in ("Sum", "Average"):
         name = "peakplan_" + re.sub(r"(?<!^)(?=[A-Z])", "_", reading.metric).lower()
-        query = f"sum {OURS} (increase({name}_total{matched}[{seconds}s]))"
+        counted = f"sum {OURS} (increase({name}_total{matched}[{seconds}s]))"
+        gauge = f"avg {OURS} (avg_over_time({name}{matched}[{seconds}s]))"
+        query = counted if metric.statistic == "Sum" else gauge
     elif metric.source == "neuron":
         query = f"sum {OURS} (increase({reading.metric}{matched}[{seconds}s]))"
     else:

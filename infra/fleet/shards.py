@@ -38,15 +38,22 @@ def _rank(caller: str, cell: str) -> bytes:
     return hashlib.sha256(f"{caller}/{cell}".encode()).digest()
 
 
-def fullest_share(settings: FleetDescription) -> float:
+def fullest_share(settings: FleetDescription, without: str = "") -> float:
     """Return the share of the fleet's load that the fullest cell gets, from 1 / cells to 1.
 
-    Callers with a share send it to their own cells alone. Nobody knows where the rest goes: it is spread over all.
+    Callers with a share send it to their own cells alone, but for one `without` callers. Nobody knows where the rest
+    goes: it is spread over all.
     """
-    load = dict.fromkeys(settings.cell_names, 0.0)
+    load = {cell: 0.0 for cell in settings.cell_names if cell != without}
     cells_of = shards(settings)
     for caller in settings.callers:
-        for cell in cells_of[caller.name] if caller.share else ():
-            load[cell] += (caller.share or 0) / len(cells_of[caller.name])
+        left = [cell for cell in cells_of[caller.name] if cell != without] if caller.share else []
+        for cell in left:
+            load[cell] += (caller.share or 0) / len(left)
     stated = sum(caller.share or 0 for caller in settings.callers)
-    return max(load.values()) + max(0.0, 1 - stated) / settings.cells
+    return max(load.values()) + max(0.0, 1 - stated) / len(load)
+
+
+def fullest_share_without_one_cell(settings: FleetDescription) -> float:
+    """Return the share that the fullest cell gets once the cell is moved out whose callers hurt the others most."""
+    return max(fullest_share(settings, cell) for cell in settings.cell_names)

@@ -32,7 +32,10 @@ ASSUMED = {
     "replacement": ("assumed", "hosts of a lost zone count as in service and are not replaced (impairment policy "
                     "IgnoreUnhealthy); those that fail alone are restarted within a minute"),
     "boot": ("stated", "boot_seconds and warm_start_seconds of the fleet file"),
-    "cells": ("stated", "callers use the fleet's own name, so that cells share the load evenly"),
+    "cells": ("stated", "callers with a share send it to their own cells, and the fleet's other load is spread over "
+              "all; this is the fullest cell"),
+    "caches": ("assumed", "where hosts share a cache, a plan of one is known to all within 10 s; where it is lost, "
+               "each has what it answered itself"),
     "refresh": ("stated", "a deploy replaces 10, 50 and 100% of the hosts, ten minutes apart, until a scaling alarm on "
                 "latency or plans by rule rolls it back, which takes a boot"),
 }  # fmt: skip

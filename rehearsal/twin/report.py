@@ -14,7 +14,7 @@ from rehearsal.twin.cell import SOURCES, Constants
 from rehearsal.twin.charts import axis, charts, svg, write_png
 from rehearsal.twin.hosts import ASSUMED
 from rehearsal.twin.rehearsal import NODES, Outcome, Plan
-from rehearsal.twin.situation import COLUMNS
+from rehearsal.twin.situation import COLUMNS, Course
 
 STYLE = Path(__file__).with_name("report.css")
 
@@ -143,7 +143,7 @@ def _word(text: str) -> str:
 
 def _scenarios(report: Report) -> str:
     head = ("scenario", "verdict", "by rule", "failed", "worst p99", "recovered after", "error budget",
-            "model's budget", "breaks at")  # fmt: skip
+            "model's budget", "from a cache", "breaks at")  # fmt: skip
     rows = []
     for outcome in report.outcomes:
         verdict = outcome.worst.verdict
@@ -157,6 +157,7 @@ def _scenarios(report: Report) -> str:
             "not yet" if verdict.recovery_minutes is None else f"{verdict.recovery_minutes:.1f} min",
             f"{verdict.budget_spent:.1%}",
             f"{verdict.model_budget_spent:.1%}",
+            hits_in_words(outcome.worst.course),
             _times(outcome.breaks_at),
         ))  # fmt: skip
     said = (
@@ -167,6 +168,12 @@ def _scenarios(report: Report) -> str:
         "Breaks at: the multiple of the forecast that fails."
     )
     return f"{_table(head, rows, 'wide')}<p>{said}</p>"
+
+
+def hits_in_words(course: Course) -> str:
+    """Return the share of answers from a cache before the fault and after it; nothing where nobody remembers."""
+    before, after = course.hits
+    return f"{before:.0%}, then {after:.0%}" if before or after else ""
 
 
 def _times(multiple: float | None) -> str:
@@ -278,6 +285,7 @@ def _scenario_json(outcome: Outcome) -> dict[str, Any]:
                 "seed": trial.situation.seed,
                 "holds": trial.verdict.holds,
                 "requests": trial.course.arrived,
+                "cache_share": [round(share, 4) for share in trial.course.hits],
                 **{judgement.what: round(judgement.found, 6) for judgement in trial.verdict.judgements},
                 "recovery_minutes": trial.verdict.recovery_minutes,
                 "budget_spent": round(trial.verdict.budget_spent, 6),

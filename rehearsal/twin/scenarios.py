@@ -9,7 +9,16 @@ from infra.fleet.settings import FleetSettings
 
 Load = Literal["event", "ordinary"]
 Fault = Literal[
-    "", "black-hole", "refuse", "fail-fast", "cold-cache", "slow-release", "failing-release", "silence", "cell-out"
+    "",
+    "black-hole",
+    "refuse",
+    "fail-fast",
+    "cold-cache",
+    "lost-cache",
+    "slow-release",
+    "failing-release",
+    "silence",
+    "cell-out",
 ]
 
 
@@ -52,6 +61,12 @@ _EVERY = (
     Scenario("slow-boots", "a zone is lost while starts take three times as long", fault="black-hole", boots=3),
     Scenario("empty-pool", "a zone is lost while the warm pool is empty and stays so", fault="black-hole", warm=False),
     Scenario("cold-cache", "hosts remember plans, and all of them forget at once", fault="cold-cache", remembers=True),
+    Scenario(
+        "lost-cache",
+        "hosts share a cache of plans, and it is gone for good: each has what it answered itself",
+        fault="lost-cache",
+        remembers=True,
+    ),
     Scenario("slow-release", "a deploy at the peak: plans take twice as long on new hosts", fault="slow-release"),
     Scenario("failing-release", "a deploy at the peak: one plan in five fails on new hosts", fault="failing-release"),
     Scenario("silence", "telemetry is lost for ten minutes", fault="silence"),
@@ -94,6 +109,8 @@ def chosen(name: str, settings: FleetSettings) -> tuple[list[Scenario], dict[str
 def _impossible(scenario: Scenario, settings: FleetSettings) -> str:
     if scenario.fault == "cell-out" and settings.cells == 1:
         return f"{settings.name} has one cell, and no other can be moved out"
+    if scenario.fault == "lost-cache" and not settings.shared_cache.enabled:
+        return f"{settings.name} has no shared cache to lose"
     return ""
 
 

@@ -14,6 +14,7 @@ from infra.fleet.calendar import Calendar
 from infra.fleet.parts import REPOSITORY_ROOT, Group
 from infra.fleet.policies import PERIOD_SECONDS, Metrics, Signal
 from infra.fleet.scaling import ScalingLaw
+from infra.fleet.shards import fullest_share, fullest_share_without_one_cell
 from rehearsal.twin.cell import (
     ANSWERED,
     ASKED,
@@ -30,8 +31,9 @@ from rehearsal.twin.cell import (
 )
 from rehearsal.twin.curves import DAY, flash
 from rehearsal.twin.hosts import WARM_UP, AutoScalingGroup, Host, Numbers, notices
+from rehearsal.twin.memories import Memories
 from rehearsal.twin.situation import BEFORE, Course, Situation, begins, peak_rate
-from rehearsal.twin.work import group_share, questions, remembered
+from rehearsal.twin.work import group_share, questions
 from service.gateway.admission import FIRST_EXPECTATION
 
 TELEMETRY_SECONDS = 15
@@ -71,7 +73,7 @@ class Run:
         if scenario.is_surge:
             rates *= flash(self._seconds, peak - self._offset, scenario.flash)
         if scenario.fault == "cell-out":
-            more = self._settings.cells / (self._settings.cells - 1)
+            more = fullest_share_without_one_cell(self._settings) / fullest_share(self._settings)
             rates *= np.interp(seconds, [peak, peak + CELL_OUT_SECONDS], [1, more])
         self._rates = rates
         self._day_requests = peak_rate(situation) * float(curve.relative.mean()) * max(DAY, curve.seconds)
@@ -90,6 +92,7 @@ class Run:
                 group.arrive()
             self._inflict(self._cell.now)
             self._cell.advance(float(end))
+            self._memories.exchange()
             self._observe()
         self._cell.advance(self._seconds + 10.0)  # nobody new comes, and all get their outcome
         values = np.array(self._rows)
@@ -127,11 +130,11 @@ class Run:
         )
         constants = Constants(retries=scenario.retries)
         cell = Cell(load, nodes=situation.nodes, hosts=room + room // 2 + 20, constants=constants)
+        kept, shared = constants.cache_seconds, scenario.fault == "lost-cache"
+        self._memories = Memories(cell, load.question_share, kept, situation.seed, shared=shared)
         if scenario.remembers:
-            standing = max(1, sum(self._standing(group) for group in self._settings.groups))
-            each = float(self._rates[:60].mean()) / standing
-            rows, kept = len(cell.remembered_until), constants.cache_seconds
-            cell.remembered_until[:] = remembered(load.question_share, rows, each, kept, situation.seed)
+            standing = sum(self._standing(group) for group in self._settings.groups)
+            self._memories.settle(float(self._rates[:60].mean()), standing)
         return cell
 
     def _most(self, group: Group) -> int:
@@ -244,7 +247,10 @@ class Run:
                 self._cut_off(host, self._fault, Mode.REFUSES)
                 self._restart(host, self._fault + RESTART_SECONDS)
         elif fault == "cold-cache":
-            self._cell.remembered_until[:] = -1.0
+            self._memories.forget()
+        elif fault == "lost-cache":
+            serving = sum(len(group.serving) for group in self._groups)
+            self._memories.lose_cache(float(self._rates[int(now)]), serving, now)
 
     def _cut_off(self, host: Host, moment: float, mode: Mode) -> None:
         self._cell.schedule(moment, Kind.HOST_MODE, host.number, mode)

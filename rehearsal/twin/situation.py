@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+import numpy as np
+
 from infra.fleet import sizing
 from infra.fleet.calendar import Calendar
+from infra.fleet.policies import PERIOD_SECONDS
 from infra.fleet.settings import FleetSettings
 from rehearsal.twin.cell import OUTCOMES, Array
 from rehearsal.twin.curves import Curve
@@ -50,6 +53,14 @@ class Course:
     left_in_flight: int
     arrived: int
     mean_hosts: tuple[float, ...]  # of each group that are paid for: in service, starting, booting for the pool
+
+    @property
+    def hits(self) -> tuple[float, float]:
+        """The shares of requests that were answered from a cache, before the fault and after it."""
+        cached, asked = self.column("cache"), self.column("requests")
+        ends = (np.arange(len(asked)) + 1) * PERIOD_SECONDS
+        before = ends <= (np.inf if self.fault is None else self.fault)
+        return tuple(float(cached[each].sum() / max(asked[each].sum(), 1.0)) for each in (before, ~before))  # type: ignore[return-value]
 
     def column(self, name: str) -> Array:
         """Return one column of the course."""

@@ -37,6 +37,7 @@ from service.gateway.drain import Drain
 from service.gateway.load_shedder import LoadShedder
 from service.gateway.pool import ReplicaPool
 from service.planner.caching import CachingPlanner
+from service.planner.elasticache_token import ElastiCacheTokens
 from service.planner.making.plans import plan_by_rule
 from service.planner.plan_cache import PlanCache
 from service.planner.planner import Planner
@@ -130,7 +131,9 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
     emf = EmfCollector(
         {"Fleet": settings.fleet, "Cell": settings.cell, "Group": settings.group, "Release": settings.release}
     )
-    metrics = Metrics(lambda: _reading(pool, caching, checks.counts), settings.slo_ms, emf if settings.fleet else None)
+    metrics = Metrics(
+        lambda: _reading(pool, caching, checks.counts, shared), settings.slo_ms, emf if settings.fleet else None
+    )
     tracer = make_tracer(settings.otlp_endpoint)
     return Services(
         pool=pool,
@@ -185,10 +188,13 @@ def _shared_memory(cache: CacheSettings) -> RedisPlanCache | None:
         timeout=cache.wait_ms / 1000,
         seconds=cache.seconds,
         secret=cache.key.get_secret_value(),
+        credentials=ElastiCacheTokens(cache.iam_user, cache.iam_cache, cache.iam_region) if cache.iam_user else None,
     )
 
 
-def _reading(pool: ReplicaPool, planner: CachingPlanner, checks: SpotCheckCounts) -> Reading:
+def _reading(
+    pool: ReplicaPool, planner: CachingPlanner, checks: SpotCheckCounts, shared: RedisPlanCache | None
+) -> Reading:
     counts, cache = pool.counts, planner.counts
     refused = sum(counts[f"refused_{reason}"] for reason in get_args(DegradedReason))
     return Reading(
@@ -206,6 +212,7 @@ def _reading(pool: ReplicaPool, planner: CachingPlanner, checks: SpotCheckCounts
         outstanding=pool.outstanding,
         replicas=pool.usable_count,
         model_version=pool.version,
+        shared_cache_up=None if shared is None else shared.up,
     )
 
 

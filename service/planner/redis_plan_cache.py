@@ -17,6 +17,7 @@ from typing import TypeVar
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.credentials import CredentialProvider
 
 from service.planner.plan_cache import CachedPlanText
 
@@ -33,13 +34,21 @@ _MIN_PAUSE, _MAX_PAUSE = 0.1, 2.0  # between probes of a failing server
 class RedisPlanCache:
     """A `SharedPlanCache` on a Redis or Valkey server."""
 
-    def __init__(self, url: str, *, timeout: float, seconds: float, secret: str = "") -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float,
+        seconds: float,
+        secret: str = "",
+        credentials: CredentialProvider | None = None,
+    ) -> None:
         """Take `timeout`, seconds for a read, and `seconds`, an entry's life. Raises ValueError for a bad URL.
 
-        Given a `secret`, entries are signed with it, and others are ignored.
+        Given a `secret`, entries are signed with it, and others are ignored. Every connection asks `credentials` anew.
         """
-        self._reads = _client(url)
-        self._writes = _client(url)
+        self._reads = _client(url, credentials)
+        self._writes = _client(url, credentials)
         self._timeout = timeout
         self._secret = secret.encode()
         self._milliseconds = max(int(seconds * 1000), 1)
@@ -154,7 +163,7 @@ class RedisPlanCache:
                 asked.set_result(found.get(key))
 
 
-def _client(url: str) -> "Redis":
+def _client(url: str, credentials: CredentialProvider | None) -> "Redis":
     """Return a client with one connection and no retries: a second attempt is left to the next probe."""
     return Redis.from_url(
         url,
@@ -163,6 +172,7 @@ def _client(url: str) -> "Redis":
         retry=Retry(NoBackoff(), 0),
         health_check_interval=0,
         client_name="peakplan",
+        credential_provider=credentials,
     )
 
 

@@ -55,6 +55,11 @@ class CacheSettings(BaseModel):
         description="signs the shared entries, so that only hosts that know the key can write plans",
     )
     wait_ms: float = Field(default=5.0, gt=0, le=100, description="longest wait for the shared cache per request")
+    iam_user: str = Field(
+        default="", description="the ElastiCache user as whom the host's instance role connects, instead of a password"
+    )
+    iam_cache: str = Field(default="", description="the id of that cache: its ElastiCache replication group")
+    iam_region: str = Field(default="", description="the AWS region of that cache")
 
     @field_validator("url")
     @classmethod
@@ -63,6 +68,17 @@ class CacheSettings(BaseModel):
         if url is not None and not url.get_secret_value().startswith(known):
             raise ValueError(f"must start with one of {' '.join(known)}")  # without the URL: it may hold a password
         return url
+
+    @model_validator(mode="after")
+    def _iam_is_whole(self) -> Self:
+        given = [bool(value) for value in (self.iam_user, self.iam_cache, self.iam_region)]
+        encrypted = self.url is not None and self.url.get_secret_value().startswith("rediss://")
+        if any(given) and not (all(given) and encrypted):
+            raise ValueError(
+                "PEAKPLAN_CACHE_IAM_USER, PEAKPLAN_CACHE_IAM_CACHE and PEAKPLAN_CACHE_IAM_REGION go together, with a "
+                "PEAKPLAN_CACHE_URL of rediss://: ElastiCache takes a role's token over TLS alone"
+            )
+        return self
 
 
 class AuthSettings(BaseModel):

@@ -53,6 +53,7 @@ class Reading:
     outstanding: int = 0
     replicas: int = 0
     model_version: str = ""
+    shared_cache_up: bool | None = None  # None where no shared cache is set
 
 
 class Metrics:
@@ -128,6 +129,8 @@ class Metrics:
         for name in _ALWAYS:
             self._emf.add(name, 0)
         self._emf.add("OutstandingPerReplica", reading.outstanding / max(reading.replicas, 1))
+        if reading.shared_cache_up is not None:
+            self._emf.add("SharedCacheDown", not reading.shared_cache_up)
         if self._flushes % _FLUSHES_A_MINUTE == 0:
             self._emf.add("ReplicasInService", reading.replicas)
         self._flushes += 1
@@ -163,6 +166,8 @@ class Metrics:
         self._reported = now
         self._prometheus.add("OutstandingPerReplica", reading.outstanding / max(reading.replicas, 1))
         self._prometheus.add("ReplicasInService", reading.replicas)
+        if reading.shared_cache_up is not None:
+            self._prometheus.add("SharedCacheDown", not reading.shared_cache_up)
 
     def _add(self, name: str, value: float, label: Label | None = None) -> None:
         self._prometheus.add(name, value, label)

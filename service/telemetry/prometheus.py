@@ -12,7 +12,7 @@ _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.25, 0.3, 0
 _TOKENS = (1, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 8)
 _PERCENT = tuple(range(10, 101, 10))
 _OF_HOSTS = {"Fleet", "Cell", "Group", "Release"}  # a scraper knows which host it scrapes
-_GAUGES = ("OutstandingPerReplica", "ReplicasInService")  # true now; everything else is counted
+_GAUGES = ("OutstandingPerReplica", "ReplicasInService", "SharedCacheDown")  # true now; everything else is counted
 
 
 class PrometheusMeters:

@@ -22,7 +22,15 @@ def fleet() -> FleetSettings:
 def names() -> list[CellNames]:
     """Two cells as their stacks would name them."""
     return [
-        CellNames(cell, f"app/{cell}/1", (f"targetgroup/{cell}/1",), (f"{cell}-inf2", f"{cell}-trn1"))
+        CellNames(
+            cell,
+            f"app/{cell}/1",
+            (f"targetgroup/{cell}/1",),
+            (f"{cell}-inf2", f"{cell}-trn1"),
+            network_load_balancer=f"net/{cell}/1",
+            network_target_group=f"targetgroup/{cell}-front/1",
+            cache_nodes=(f"{cell}-001", f"{cell}-002"),
+        )
         for cell in ("cell-1", "cell-2")
     ]
 

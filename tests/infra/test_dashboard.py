@@ -83,7 +83,7 @@ def test_every_metric_that_is_published_stands_on_a_graph(board: dict[str, Any])
     shown = {entry[1] for _, entry in entries(board) if isinstance(entry[0], str)}
     shown |= set(re.findall(r'MetricName="(\w+)"', json.dumps(board).replace("\\", "")))
     shown |= {"CPUUtilization"}  # of fleets without Neuron
-    assert set(metrics().metrics) <= shown
+    assert {metrics().published_name(name) for name in metrics().metrics} <= shown
 
 
 def test_every_metric_shown_is_in_the_data_file(board: dict[str, Any]) -> None:
@@ -121,7 +121,13 @@ def test_the_alarm_widget_shows_what_notifies(board: dict[str, Any]) -> None:
 def many_cells(count: int) -> list[CellNames]:
     return [
         CellNames(
-            f"cell-{n}", f"app/balancer-{n}/0123456789", (f"targetgroup/targets-{n}/0123456789",), ("inf2", "trn1")
+            f"cell-{n}",
+            f"app/balancer-{n}/0123456789",
+            (f"targetgroup/targets-{n}/0123456789",),
+            ("inf2", "trn1"),
+            network_load_balancer=f"net/balancer-{n}/0123456789",
+            network_target_group=f"targetgroup/front-{n}/0123456789",
+            cache_nodes=(f"cache-{n}-001", f"cache-{n}-002"),
         )
         for n in range(1, count + 1)
     ]

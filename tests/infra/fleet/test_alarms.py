@@ -14,7 +14,15 @@ from infra.fleet.settings import FLEETS, FleetSettings
 
 # Source: CloudWatch user guide, quotas: metrics in one alarm, characters of an expression.
 MOST_METRICS, LONGEST_EXPRESSION = 10, 1024
-NAMES = CellNames("cell-1", "app/a/1", ("targetgroup/a/1", "targetgroup/b/2"), ("inf2-group", "trn1-group"))
+NAMES = CellNames(
+    "cell-1",
+    "app/a/1",
+    ("targetgroup/a/1", "targetgroup/b/2"),
+    ("inf2-group", "trn1-group"),
+    network_load_balancer="net/a/1",
+    network_target_group="targetgroup/c/3",
+    cache_nodes=("cache-001", "cache-002"),
+)
 
 
 def fleet(**slo: Any) -> FleetSettings:

@@ -166,7 +166,31 @@ def test_a_cell_moved_out_brings_its_callers_here() -> None:
     course = simulate(situation("cell-out", SMALL))
     assert course.fault is not None
     before, requests = int(course.fault // 10), course.column("requests")
-    assert requests[-20:].mean() == pytest.approx(6 / 5 * requests[:before].mean(), rel=0.05)
+    # Its callers have two cells left of three, and send all that they have.
+    assert requests[-20:].mean() == pytest.approx(3 / 2 * requests[:before].mean(), rel=0.05)
+
+
+def test_callers_without_a_share_are_spread_over_all_cells_that_are_left() -> None:
+    callers = tuple(caller.model_copy(update={"share": None}) for caller in SMALL.callers)
+    course = simulate(situation("cell-out", SMALL.model_copy(update={"callers": callers})))
+    assert course.fault is not None
+    requests = course.column("requests")
+    assert requests[-20:].mean() == pytest.approx(6 / 5 * requests[: int(course.fault // 10)].mean(), rel=0.05)
+
+
+def test_a_lost_shared_cache_costs_hits_and_no_plan() -> None:
+    trial = attempt(situation("lost-cache", SMALL))
+    assert trial.verdict.holds, [str(each) for each in trial.verdict.judgements]
+    before, after = trial.course.hits
+    assert before > after + 0.1
+    alone = simulate(situation("cold-cache", SMALL)).hits[0]  # hosts that never shared
+    assert after == pytest.approx(alone, abs=0.08)
+
+
+def test_a_fleet_without_a_shared_cache_has_none_to_lose() -> None:
+    without = DEV.model_copy(update={"shared_cache": DEV.shared_cache.model_copy(update={"enabled": False})})
+    assert "lost-cache" in chosen("all", without)[1]
+    assert "lost-cache" not in chosen("all", DEV)[1]
 
 
 def test_an_event_begins_with_its_scheduled_floor_and_an_ordinary_peak_in_its_fullest_hours() -> None:
