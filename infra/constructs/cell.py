@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
 from infra.constructs.access import HTTPS
@@ -27,7 +28,8 @@ class Cell(Construct):
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, name: str, vpc: ec2.IVpc) -> None:
         super().__init__(scope, id)
         self.name = name
-        front = LoadBalancer(self, "LoadBalancer", settings=settings, vpc=vpc)
+        schedules = scheduler.CfnScheduleGroup(self, "Schedules", name=f"peakplan-{settings.name}-{name}")
+        front = LoadBalancer(self, "LoadBalancer", settings=settings, vpc=vpc, schedules=schedules)
         self.load_balancer, self.target_group = front.load_balancer, front.target_group
         security_group = self._host_security_group(settings, vpc, front.security_group)
         private_link = None
@@ -61,6 +63,7 @@ class Cell(Construct):
                 log_group=logs,
                 release=release,
                 cache=cache,
+                schedules=schedules,
             )
             hosts.group.attach_to_application_target_group(self.target_group)
             GroupScaling(

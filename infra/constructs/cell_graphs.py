@@ -24,6 +24,7 @@ from infra.fleet.alarms import (
 from infra.fleet.cost import Prices
 from infra.fleet.metrics import metrics
 from infra.fleet.settings import FleetSettings
+from infra.fleet.surroundings_alarms import reserves_for_events
 
 BALANCER, GROUP = ("LoadBalancer",), ("AutoScalingGroupName",)
 RUNNING = {"running": Reading("GroupInServiceInstances", GROUP)}
@@ -162,10 +163,14 @@ def _surroundings_graphs(settings: FleetSettings, names: CellNames) -> list[Grap
         for label, metric in (("memory %", "DatabaseMemoryUsagePercentage"), ("engine %", "EngineCPUUtilization")):
             used = {"used": Reading(metric, ("CacheClusterId",), none_is_zero=False)}
             beside.curve(label, f"used / {nodes}", used, [names], right=True)
+    if reserves_for_events(settings):
+        refused = {"refused": Reading("TargetErrorCount", ("ScheduleGroup",))}
+        beside.curve("reservations refused", "refused", refused, [names], right=True)
     if settings.access.privatelink:
         healthy = {"healthy": Reading("FrontHealthyHostCount", ("TargetGroup", "LoadBalancer"), none_is_zero=False)}
         beside.curve("PrivateLink sees the cell", "healthy", healthy, [names], right=True)
-    return [beside] if settings.shared_cache.enabled or settings.access.privatelink else []
+    any_of_them = settings.shared_cache.enabled or settings.access.privatelink or reserves_for_events(settings)
+    return [beside] if any_of_them else []
 
 
 def latency_of(statistic: str) -> Reading:

@@ -10,11 +10,13 @@ from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
+from aws_cdk import aws_scheduler as scheduler
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from infra.constructs.acknowledge import acknowledge
 from infra.constructs.network import cell_subnets
+from infra.constructs.reservations import ZonalReservations
 from infra.constructs.scaling import scaling_alarm_name
 from infra.constructs.shared_cache import PlanCache
 from infra.fleet import endpoints
@@ -144,6 +146,16 @@ class ReleaseParameters(Construct):
         return {"Fn::If": [self._fast.logical_id, fast, careful]}
 
 
+def _target(template: ec2.LaunchTemplate, reservations: ZonalReservations) -> None:
+    """Let instances fill the reservations of their zone; where those are full, they run all the same."""
+    launched = template.node.default_child
+    assert isinstance(launched, ec2.CfnLaunchTemplate)
+    launched.add_property_override(
+        "LaunchTemplateData.CapacityReservationSpecification.CapacityReservationTarget",
+        {"CapacityReservationResourceGroupArn": reservations.target},
+    )
+
+
 class HostGroup(Construct):
     """The Auto Scaling group of one chip family in one cell, as `group`, with its `name`."""
 
@@ -161,6 +173,7 @@ class HostGroup(Construct):
         log_group: logs.ILogGroup,
         release: ReleaseParameters,
         cache: PlanCache | None,
+        schedules: scheduler.CfnScheduleGroup,
     ) -> None:
         super().__init__(scope, id)
         self._settings, self._group = settings, group
@@ -185,6 +198,11 @@ class HostGroup(Construct):
         if group.engine == "torch":
             environment["PEAKPLAN_ENGINE"] = "torch"  # the image's own setting is for chips
         template = self._launch_template(role, security_group, environment, release)
+        if group.reserve:
+            reservations = ZonalReservations(
+                self, "Reservations", settings=settings, group=group, name=self.name, schedules=schedules
+            )
+            _target(template, reservations)
         self.group = self._auto_scaling_group(vpc, template, law)
         self._escape_hatches(release)
 
@@ -294,13 +312,3 @@ class HostGroup(Construct):
                 zonal_shift_enabled=True, impaired_zone_health_check_behavior="IgnoreUnhealthy"
             )
         )
-        if self._group.capacity_reservation_id:
-            reservation = autoscaling.CfnAutoScalingGroup.CapacityReservationTargetProperty(
-                capacity_reservation_ids=[self._group.capacity_reservation_id]
-            )
-            group.capacity_reservation_specification = (
-                autoscaling.CfnAutoScalingGroup.CapacityReservationSpecificationProperty(
-                    capacity_reservation_preference="capacity-reservations-first",
-                    capacity_reservation_target=reservation,
-                )
-            )

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
-from aws_cdk import Duration, Stack
+from aws_cdk import Duration
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_elasticloadbalancingv2 as elb
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_scheduler as scheduler
 from aws_cdk import aws_ssm as ssm
@@ -17,6 +15,7 @@ from constructs import Construct
 from infra.constructs.access import HTTPS
 from infra.constructs.log_storage import access_log_bucket
 from infra.constructs.network import cell_subnets
+from infra.constructs.scheduled_calls import ScheduledCalls
 from infra.fleet.settings import FleetSettings
 from infra.fleet.sizing import reserved_units
 
@@ -26,7 +25,16 @@ SERVICE_PORT = 8080
 class LoadBalancer(Construct):
     """An Application Load Balancer that named callers reach over TLS 1.3, and the target group behind it."""
 
-    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, vpc: ec2.IVpc) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        id: str,
+        *,
+        settings: FleetSettings,
+        vpc: ec2.IVpc,
+        schedules: scheduler.CfnScheduleGroup,
+    ) -> None:
+        """Create the load balancer; `schedules` group the calls that reserve its capacity."""
         super().__init__(scope, id)
         self._settings, self._vpc = settings, vpc
         self.security_group = ec2.SecurityGroup(
@@ -40,7 +48,7 @@ class LoadBalancer(Construct):
         self.load_balancer = self._load_balancer()
         self.target_group = self._target_group()
         self.listener = self._add_listener()
-        self._reserve_for_events()
+        self._reserve_for_events(schedules)
 
     def _load_balancer(self) -> elb.ApplicationLoadBalancer:
         settings = self._settings
@@ -83,43 +91,26 @@ class LoadBalancer(Construct):
             ),
         )
 
-    def _reserve_for_events(self) -> None:
+    def _reserve_for_events(self, schedules: scheduler.CfnScheduleGroup) -> None:
         """Reserve capacity when an event's own capacity is due, and release it at the event's end."""
         wanted = {event: reserved_units(self._settings, event.multiplier) for event in self._settings.events}
         if not any(wanted.values()):
             return
         arn = self.load_balancer.load_balancer_arn
-        role = iam.Role(
+        call = "elasticloadbalancingv2:modifyCapacityReservation"
+        calls = ScheduledCalls(
             self,
             "Reserves",
-            assumed_by=iam.ServicePrincipal("scheduler.amazonaws.com"),
-            description="Reserves load balancer capacity around events",
+            group=schedules,
+            purpose="Reserves load balancer capacity around events",
+            actions=["elasticloadbalancing:ModifyCapacityReservation"],
+            resources=[arn],
         )
-        actions = ["elasticloadbalancing:ModifyCapacityReservation"]
-        role.add_to_policy(iam.PolicyStatement(actions=actions, resources=[arn]))
         for event, units in wanted.items():
             due = event.start - timedelta(minutes=event.lead_minutes)
             reserve = {"LoadBalancerArn": arn, "MinimumLoadBalancerCapacity": {"CapacityUnits": units}}
-            self._at(due, f"{event.name}-begins", reserve, role)
-            self._at(event.end, f"{event.name}-ends", {"LoadBalancerArn": arn, "ResetCapacityReservation": True}, role)
-
-    def _at(self, time: datetime, name: str, request: Mapping[str, object], role: iam.Role) -> None:
-        scheduler.CfnSchedule(
-            self,
-            f"Capacity-{name}",
-            description=f"Load balancer capacity: {name}",
-            schedule_expression=f"at({time.astimezone(UTC):%Y-%m-%dT%H:%M:%S})",
-            schedule_expression_timezone="UTC",
-            flexible_time_window=scheduler.CfnSchedule.FlexibleTimeWindowProperty(mode="OFF"),
-            target=scheduler.CfnSchedule.TargetProperty(
-                arn="arn:aws:scheduler:::aws-sdk:elasticloadbalancingv2:modifyCapacityReservation",
-                role_arn=role.role_arn,
-                input=Stack.of(self).to_json_string(request),
-                retry_policy=scheduler.CfnSchedule.RetryPolicyProperty(
-                    maximum_event_age_in_seconds=3600, maximum_retry_attempts=20
-                ),
-            ),
-        )
+            calls.at(due, f"{event.name}-begins", call, reserve)
+            calls.at(event.end, f"{event.name}-ends", call, {"LoadBalancerArn": arn, "ResetCapacityReservation": True})
 
     def _certificate(self) -> elb.ListenerCertificate:
         name = self._settings.load_balancer.certificate_parameter

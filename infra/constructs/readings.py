@@ -31,6 +31,7 @@ def dimension_values(fleet: str, names: CellNames) -> dict[str, tuple[str, ...]]
         "TargetGroup": names.target_groups,
         "AutoScalingGroupName": names.auto_scaling_groups,
         "CacheClusterId": names.cache_nodes,
+        "ScheduleGroup": (f"peakplan-{fleet}-{names.cell}",),
     }
 
 

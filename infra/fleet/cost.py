@@ -16,6 +16,7 @@ from infra.fleet.calendar import Calendar
 from infra.fleet.metrics import metrics
 from infra.fleet.parts import Group
 from infra.fleet.policies import PERIOD_SECONDS
+from infra.fleet.reservations import AHEAD, reserved
 from infra.fleet.runbooks import pages
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetFileError, FleetSettings
@@ -138,12 +139,26 @@ def _running(settings: FleetSettings, group: Group, multiplier: float | None) ->
     return max(group.minimum, sizing.instances_wanted(settings, group, multiplier)) * settings.cells
 
 
-def _group_items(settings: FleetSettings, prices: Prices, group: Group, running: float) -> Iterator[Item]:
+def _reserved_ahead(settings: FleetSettings, group: Group, multiplier: float) -> float:
+    """Return the instances that are reserved and paid for before they run, spread over the event's hours."""
+    for event, each in zip(settings.events, reserved(settings, group), strict=False):
+        if event.multiplier == multiplier:
+            calendar = Calendar.of_group(settings, group)
+            idle = each.instances * len(settings.availability_zones) - calendar.floor_at(each.opens)
+            return max(0.0, idle) * settings.cells * (AHEAD / (event.end - event.start))
+    return 0.0
+
+
+def _group_items(
+    settings: FleetSettings, prices: Prices, group: Group, running: float, multiplier: float | None
+) -> Iterator[Item]:
     law = ScalingLaw.for_group(settings, group)
     warm = max(0.0, law.warm_pool.prepared * settings.cells - running)
     disk = volume_gib(group) * prices.volume_gib_month / HOURS_A_MONTH
     kind = group.instance_type
     yield Item(f"{kind} in service", running, prices.instance_hour[kind])
+    if multiplier is not None and (ahead := _reserved_ahead(settings, group, multiplier)):
+        yield Item(f"{kind} reserved ahead of the event, over its hours", ahead, prices.instance_hour[kind])
     yield Item(f"{kind} detailed monitoring", running, prices.detailed_monitoring_month / HOURS_A_MONTH)
     yield Item(f"{kind} volumes, warm pool's {warm:g} too", running + warm, disk)
 
@@ -238,7 +253,7 @@ def bill(
     items = [
         item
         for group in settings.groups
-        for item in _group_items(settings, prices, group, running[group.instance_type])
+        for item in _group_items(settings, prices, group, running[group.instance_type], multiplier)
     ]
     items += [
         Item("load balancers", cells, prices.balancer_hour),

@@ -32,7 +32,11 @@ class Group(Part):
         ge=0, description="The fewest instances at any hour. It is taken as it is and never raised silently."
     )
     maximum: int = Field(ge=1, description="The most instances.")
-    capacity_reservation_id: str | None = Field(default=None, pattern=r"^cr-[0-9a-f]+$")
+    reserve: bool = Field(
+        default=False,
+        description="EC2 promises the capacity of every event: reservations in each zone grow before it and shrink at "
+        "its end.",
+    )
 
     @field_validator("instance_type")
     @classmethod

@@ -10,6 +10,7 @@ from infra.fleet.capacity_rules import CAPACITY_RULES
 from infra.fleet.description import FleetDescription
 from infra.fleet.instances import catalogue
 from infra.fleet.network_rules import NETWORK_RULES
+from infra.fleet.reservations import RESERVATION_RULES
 from infra.fleet.violations import Rule, Violation
 
 # NxDI releases after SDK 2.28 run only on Trn2 and newer.
@@ -223,4 +224,5 @@ RULES: tuple[Rule, ...] = (
     _names_and_counts_agree,
     *NETWORK_RULES,
     *CALLER_RULES,
+    *RESERVATION_RULES,
 )

@@ -1,6 +1,6 @@
-"""The alarms on what a cell's hosts stand beside: the network load balancer of PrivateLink, and the shared cache.
+"""The alarms on what a cell's hosts stand beside: PrivateLink's load balancer, capacity reserved, the shared cache.
 
-They are tickets: hosts make plans without either, and where callers are harmed the cell's own alarms page.
+Most are tickets: hosts make plans without either, and where callers are harmed the cell's own alarms page.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ def surroundings(settings: FleetSettings) -> Iterator[MetricAlarm]:
     """Yield the alarms on those surroundings that the fleet has."""
     if settings.access.privatelink:
         yield _private_link()
+    if reserves_for_events(settings):
+        yield _reservations()
     if settings.shared_cache.enabled:
         yield _cache_down()
         yield _cache_full(settings.shared_cache.nodes)
@@ -34,6 +36,27 @@ def _private_link() -> MetricAlarm:
         severity=Severity.TICKET,
         comparison="GreaterThanOrEqualToThreshold",
         missing="breaching",
+    )
+
+
+def reserves_for_events(settings: FleetSettings) -> bool:
+    """Return whether anything is reserved for events, of EC2's capacity or of the load balancers'."""
+    groups = any(group.reserve for group in settings.groups)
+    return bool(settings.events) and (groups or settings.load_balancer.reserve_capacity)
+
+
+def _reservations() -> MetricAlarm:
+    """Return the alarm on refused reservations, which pages: what lacks an hour before an event lacks in the event."""
+    return MetricAlarm(
+        key="reservations",
+        meaning="AWS refuses capacity that an event reserves, again and again: a zone lacks chips, or a quota is full.",
+        readings={"refused": Reading("TargetErrorCount", ("ScheduleGroup",))},
+        expression="refused",
+        line=1,
+        unit="refused calls",
+        evaluation=(300, 2, 6),
+        severity=Severity.PAGE,
+        comparison="GreaterThanOrEqualToThreshold",
     )
 
 

@@ -21,10 +21,11 @@ from infra.fleet.__main__ import fleet_file
 from infra.fleet.settings import FleetFileError, FleetSettings
 from infra.operations.deployed_cell import Sleep, stack_of
 
-# Scheduled actions set a group's floor, policies its size, and `make cell-out` the weights of names and, with REFUSE=1,
-# what a listener does.
+# Scheduled actions set a group's floor, schedules its reservations, policies its size, and `make cell-out` the weights
+# of names and, with REFUSE=1, what a listener does.
 BY_DESIGN = {
     "AWS::AutoScaling::AutoScalingGroup": ("/MinSize", "/DesiredCapacity"),
+    "AWS::EC2::CapacityReservation": ("/InstanceCount",),
     "AWS::Route53::RecordSet": ("/Weight",),
     "AWS::ElasticLoadBalancingV2::Listener": ("/DefaultActions",),
 }

@@ -22,6 +22,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from infra.fleet.__main__ import fleet_file
 from infra.fleet.cost import volume_gib
 from infra.fleet.host_names import names_in_tls
+from infra.fleet.launching import A_SECOND, AT_ONCE, rushes, zone_needs
 from infra.fleet.settings import FleetFileError, FleetSettings
 from infra.operations.quotas import granted, needs, request
 from infra.operations.release import ReleaseError, release_of
@@ -172,9 +173,6 @@ def _named_by_id(settings: FleetSettings, clients: Clients) -> Iterator[Finding]
         asked.append((gateway, lambda: ec2.describe_transit_gateways(TransitGatewayIds=[gateway])))
     if peering := access.peering:
         asked.append((peering, lambda: ec2.describe_vpc_peering_connections(VpcPeeringConnectionIds=[peering])))
-    if reservations := [group.capacity_reservation_id for group in settings.groups if group.capacity_reservation_id]:
-        described = ec2.describe_capacity_reservations
-        asked.append((", ".join(reservations), lambda: described(CapacityReservationIds=reservations)))
     if bundle := settings.load_balancer.authentication.trust_bundle:
         bucket, _, key = bundle.removeprefix("s3://").partition("/")
         asked.append((bundle, lambda: clients("s3").head_object(Bucket=bucket, Key=key)))
@@ -190,6 +188,23 @@ def _named_by_id(settings: FleetSettings, clients: Clients) -> Iterator[Finding]
             yield Finding(Verdict.GOOD, f"{name} is there")
 
 
+def _capacity(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
+    """Yield what EC2 must give by zone and type, which no quota promises, and whether it accepts that many launches."""
+    del clients
+    for need in zone_needs(settings):
+        promised = f"{need.reserved} reserved in the largest event" if need.reserved else "none reserved"
+        what = (
+            f"{need.instance_type}, each zone: at most {need.running} running, {need.zone_lost} with a zone lost, "
+            f"{need.from_pool} of them stopped in warm pools; {promised}"
+        )
+        how = "" if need.reserved else "a quota is no capacity: reserve: true in the group has EC2 promise events'"
+        yield Finding(Verdict.GOOD if need.reserved else Verdict.NOTE, what, how)
+    for rush in rushes(settings):
+        what = f"{rush.what}: {rush.instances} launches, accepted in {rush.seconds:.0f} s of {rush.within:.0f}"
+        how = f"ask AWS support for more than {AT_ONCE} RunInstances tokens and {A_SECOND} a second, or a longer lead"
+        yield Finding(Verdict.GOOD, what) if rush.fits else Finding(Verdict.LACKS, what, how)
+
+
 def _account(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
     account = clients("sts").get_caller_identity()["Account"]
     if settings.account and account != settings.account:
@@ -198,7 +213,7 @@ def _account(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
         yield Finding(Verdict.GOOD, f"account {account}, {settings.region}")
 
 
-CHECKS: tuple[Check, ...] = (_account, _bootstrap, _zones, _certificate, _image, _named_by_id, _quotas)
+CHECKS: tuple[Check, ...] = (_account, _bootstrap, _zones, _certificate, _image, _named_by_id, _quotas, _capacity)
 
 
 def inspect(settings: FleetSettings, clients: Clients) -> list[Finding]:

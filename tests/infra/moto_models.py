@@ -15,6 +15,7 @@ import sys
 from moto.server import main as serve
 
 from tests.infra.moto_cache import CACHE
+from tests.infra.moto_events import EVENTS
 from tests.infra.moto_forwarding import Forwarded, Properties, call, gone_is_fine, register
 from tests.infra.moto_patches import GROUP, complete_models, egress
 from tests.infra.moto_refreshes import take_time_to_refresh
@@ -143,7 +144,7 @@ def _held(kind: str, attribute: str, value: str) -> Forwarded:
 
 def register_models() -> None:
     """Extend moto in this process; before its first stack."""
-    for forwarded in (*FORWARDED, *CACHE):
+    for forwarded in (*FORWARDED, *CACHE, *EVENTS):
         register(forwarded)
     for kind, (attribute, value) in HELD.items():
         register(_held(kind, attribute, value))

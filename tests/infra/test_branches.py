@@ -12,11 +12,20 @@ pytestmark = pytest.mark.slow  # a synth of the dev fleet each
 
 JWT = {"method": "jwt", "issuer": "https://issuer.example.com/", "jwks": "https://issuer.example.com/keys"}
 MTLS = {"method": "mtls", "trust_bundle": "s3://trusted/authorities/2027.pem"}
-RESERVATION = "cr-0123456789abcdef0"
+EVENT = {
+    "name": "sale",
+    "start": "2030-07-13T07:00:00Z",
+    "end": "2030-07-14T07:00:00Z",
+    "multiplier": 1,
+    "lead_minutes": 60,
+}
 # Two fleets show every branch: what one of them has, the other has not.
 LOCKED: dict[str, Any] = {
     "load_balancer.authentication": MTLS,
-    "groups.1.capacity_reservation_id": RESERVATION,
+    "groups.1.reserve": True,
+    "events": [EVENT],
+    "groups.0.maximum": 12,
+    "maximum_cell_instances": 20,
 }
 PUBLIC: dict[str, Any] = {
     "load_balancer.scheme": "internet-facing",
@@ -112,16 +121,39 @@ def test_without_nat_nothing_reaches_the_internet() -> None:
     assert "0.0.0.0/0" not in json.dumps(resources(locked()["Cell-1"], "AWS::EC2::SecurityGroup"))
 
 
-def test_reserved_capacity_is_used_first_by_its_own_group_alone() -> None:
-    groups = resources(locked()["Cell-1"], "AWS::AutoScaling::AutoScalingGroup").values()
-    reserved = {
-        each["Properties"]["AutoScalingGroupName"]: each["Properties"].get("CapacityReservationSpecification")
-        for each in groups
+def test_a_group_fills_its_zonal_reservations_which_grow_before_an_event_and_shrink_after_it() -> None:
+    cell = locked()["Cell-1"]
+    reservations = resources(cell, "AWS::EC2::CapacityReservation")
+    assert {each["Properties"]["AvailabilityZone"] for each in reservations.values()} == {
+        "us-east-1a",
+        "us-east-1b",
+        "us-east-1c",
     }
-    assert reserved == {
+    assert {each["Properties"]["InstanceCount"] for each in reservations.values()} == {1}
+    pool = only(cell, "AWS::ResourceGroups::Group")
+    assert {name for arn in pool["Resources"] for name in reservations if name in json.dumps(arn)} == set(reservations)
+    (pool_id,) = resources(cell, "AWS::ResourceGroups::Group")
+    templates = resources(cell, "AWS::EC2::LaunchTemplate").values()
+    targets = {
+        each["Properties"]["LaunchTemplateName"]: each["Properties"]["LaunchTemplateData"].get(
+            "CapacityReservationSpecification"
+        )
+        for each in templates
+    }
+    arn = {"Fn::GetAtt": [pool_id, "Arn"]}
+    assert targets == {
         "peakplan-dev-cell-1-inf2": None,
-        "peakplan-dev-cell-1-trn1": {
-            "CapacityReservationPreference": "capacity-reservations-first",
-            "CapacityReservationTarget": {"CapacityReservationIds": [RESERVATION]},
-        },
+        "peakplan-dev-cell-1-trn1": {"CapacityReservationTarget": {"CapacityReservationResourceGroupArn": arn}},
     }
+    calls = [each["Properties"] for each in resources(cell, "AWS::Scheduler::Schedule").values()]
+    times = {each["ScheduleExpression"] for each in calls}
+    # An hour of lead, and half an hour before the floor; until the event's end.
+    assert times == {"at(2030-07-13T05:30:00)", "at(2030-07-14T07:00:00)"}
+    asked = {json.dumps(each["Target"]["Input"]) for each in calls if each["ScheduleExpression"] == max(times)}
+    assert len(calls) == 6
+    assert all('InstanceCount\\":1}' in each for each in asked)
+    opened = [each["Target"] for each in calls if each["ScheduleExpression"] == min(times)]
+    assert {target["RetryPolicy"]["MaximumEventAgeInSeconds"] for target in opened} == {5400}
+    role = [each for each in resources(cell, "AWS::IAM::Policy").values() if "ec2:Modify" in json.dumps(each)]
+    assert len(role) == 1
+    assert '"Resource": "*"' not in json.dumps(role)
