@@ -122,7 +122,7 @@ def detail_graphs(settings: FleetSettings, names: CellNames) -> list[Graph]:
     for source in metrics().answer_sources:
         counted(answers, source, "Answered", Source=source)
     counted(answers, "rules p99", "Latency", right=True, Source="fallback")
-    gateway = graph("admitted, shed, cache")
+    gateway = graph("admitted, shed, cache | shared cache % (right)")
     for label, metric in (
         ("admitted", "Admitted"),
         ("shed", "Shed"),
@@ -138,6 +138,7 @@ def detail_graphs(settings: FleetSettings, names: CellNames) -> list[Graph]:
     counted(replicas, "unhealthy", "UnHealthyHostCount")
     counted(replicas, "restarts", "ReplicaRestarts", right=True)
     counted(replicas, "deploying", "DeployInProgress", right=True)
+    _surroundings(settings, names, gateway, replicas)
     decoding = graph("tokens a step | forced %, device (right)")
     counted(decoding, "tokens a step", "TokensPerStep")
     counted(decoding, "forced %", "ForcedShare", right=True)
@@ -150,27 +151,24 @@ def detail_graphs(settings: FleetSettings, names: CellNames) -> list[Graph]:
             none_is_zero=False,
         )
         decoding.curve("device GiB", "bytes / 1073741824", {"bytes": memory}, [names], right=True)
-    return [reasons, model, answers, gateway, replicas, decoding, *_surroundings_graphs(settings, names)]
+    return [reasons, model, answers, gateway, replicas, decoding]
 
 
-def _surroundings_graphs(settings: FleetSettings, names: CellNames) -> list[Graph]:
-    """Return the graph of what hosts stand beside: the network load balancer of PrivateLink, and the shared cache."""
-    beside = Graph(f"{names.cell} hosts without shared cache % | its memory, engine %, PrivateLink (right)",
-                   fleet=settings.name, region=settings.region)  # fmt: skip
+def _surroundings(settings: FleetSettings, names: CellNames, gateway: Graph, replicas: Graph) -> None:
+    """Draw what hosts stand beside: the shared cache, PrivateLink's load balancer, and what events reserve."""
     if settings.shared_cache.enabled:
-        beside.curve("without %", "100 * down", {"down": Reading("SharedCacheDown", none_is_zero=False)}, [names])
+        down = {"down": Reading("SharedCacheDown", none_is_zero=False)}
+        gateway.curve("hosts without shared cache %", "100 * down", down, [names], right=True)
         nodes = settings.shared_cache.nodes
         for label, metric in (("memory %", "DatabaseMemoryUsagePercentage"), ("engine %", "EngineCPUUtilization")):
             used = {"used": Reading(metric, ("CacheClusterId",), none_is_zero=False)}
-            beside.curve(label, f"used / {nodes}", used, [names], right=True)
-    if reserves_for_events(settings):
-        refused = {"refused": Reading("TargetErrorCount", ("ScheduleGroup",))}
-        beside.curve("reservations refused", "refused", refused, [names], right=True)
+            gateway.curve(f"shared cache {label}", f"used / {nodes}", used, [names], right=True)
     if settings.access.privatelink:
         healthy = {"healthy": Reading("FrontHealthyHostCount", ("TargetGroup", "LoadBalancer"), none_is_zero=False)}
-        beside.curve("PrivateLink sees the cell", "healthy", healthy, [names], right=True)
-    any_of_them = settings.shared_cache.enabled or settings.access.privatelink or reserves_for_events(settings)
-    return [beside] if any_of_them else []
+        replicas.curve("PrivateLink sees the cell", "healthy", healthy, [names], right=True)
+    if reserves_for_events(settings):
+        refused = {"refused": Reading("TargetErrorCount", ("ScheduleGroup",))}
+        replicas.curve("reservations refused", "refused", refused, [names], right=True)
 
 
 def latency_of(statistic: str) -> Reading:
