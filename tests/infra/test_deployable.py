@@ -81,7 +81,8 @@ def test_s3_is_reached_by_a_gateway_where_a_fleet_asks_for_it() -> None:
 def test_no_load_balancer_capacity_is_reserved_by_default(fleet: str) -> None:
     for balancer in resources(templates(fleet)["Cell-1"], "AWS::ElasticLoadBalancingV2::LoadBalancer").values():
         assert "MinimumLoadBalancerCapacity" not in balancer["Properties"]
-    assert not resources(templates(fleet)["Cell-1"], "AWS::Scheduler::Schedule")
+    schedules = resources(templates(fleet)["Cell-1"], "AWS::Scheduler::Schedule").values()
+    assert not [each for each in schedules if "elasticloadbalancing" in each["Properties"]["Target"]["Arn"]]
 
 
 def test_capacity_is_reserved_when_an_event_is_due_and_given_back_at_its_end() -> None:
