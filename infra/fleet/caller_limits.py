@@ -39,11 +39,14 @@ def caller_environment(settings: FleetDescription) -> dict[str, str]:
 
 
 def full_host_rate(settings: FleetDescription, caller: Caller, group: Group) -> float:
-    """Return the requests a second that a host which is never idle gets from `caller`, by its share of its cells."""
+    """Return the requests a second that a host which is never idle gets from `caller`, by its share of its cells.
+
+    Its replicas are busy with the part that the model plans; rules plan the rest by choice.
+    """
     if caller.share is None:
         return 0.0
     of_its_cell = caller.share / len(shards(settings)[caller.name]) / fullest_share(settings)
-    return sizing.full_rate(settings, group) * min(1.0, of_its_cell)
+    return sizing.full_rate(settings, group) / settings.model.work_share * min(1.0, of_its_cell)
 
 
 def _limits_are_kept_by_their_callers(fleet: FleetDescription) -> Iterator[Violation]:

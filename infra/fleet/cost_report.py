@@ -97,7 +97,7 @@ def routed(settings: FleetSettings, routing: Literal["off", "always"]) -> FleetS
 
 def options(settings: FleetSettings, prices: Prices) -> list[Option]:
     """Return each kind alone, the fleet's own mix, and half Neuron half CPU, the cheapest first."""
-    own = {group.instance_type: group for group in settings.groups}
+    own = {group.instance_type: group for group in settings.groups if not group.stands_in}
     kinds = dict(own)
     for kind in CPU_TYPES:
         if (time := cpu_service_time(kind)) is not None:
@@ -166,7 +166,8 @@ def _sizing_lines(settings: FleetSettings) -> Iterator[str]:
         )
     ordinary = settings.traffic.plans_per_minute
     yield f"The peak, {multiplier:g} times {ordinary:,} plans a minute, is {peak:,.1f} plans a second:"
-    for group in settings.groups:
+    sized = [group for group in settings.groups if not group.stands_in]
+    for group in sized:
         rate = sizing.group_rate(settings, group, multiplier)
         each, needed = sizing.instance_rate(settings, group), sizing.instances_for(settings, group, rate)
         wanted = sizing.instances_wanted(settings, group, multiplier)
@@ -179,12 +180,19 @@ def _sizing_lines(settings: FleetSettings) -> Iterator[str]:
         f"A surge that nobody announced, {surge.times:g} times the load within {surge.within} s, of which hosts in "
         f"service absorb {surge.absorb:g}:"
     )
-    for group in settings.groups:
+    for group in sized:
         yield (
             f"  {group.instance_type}: {sizing.surge_instances(settings, group)} a cell, in service after "
             f"{sizing.surge_recovery_seconds(settings, group):.0f} s (promised {surge.recover}); at the ordinary peak "
             f"{sizing.floor_for(settings, group)} stand"
         )
+    for group in settings.groups:
+        if group.stands_in:
+            carries = group.maximum * sizing.instance_rate(settings, group)
+            yield (
+                f"Where these lack hosts, {group.minimum} to {group.maximum} {group.instance_type} a cell take over up "
+                f"to {carries:,.0f} plans a second."
+            )
 
 
 def _routing_lines(settings: FleetSettings, prices: Prices) -> Iterator[str]:

@@ -22,7 +22,7 @@ class FleetDescription(Part):
     availability_zones: tuple[str, ...] = Field(min_length=2, max_length=6)
     cells: int = Field(ge=1, le=64, description="The number of cells. They are alike and stand alone.")
     maximum_cell_instances: int = Field(default=200, ge=1, description="The size that a cell was tested at.")
-    groups: tuple[Group, ...] = Field(min_length=1, max_length=2, description="The Auto Scaling groups of every cell.")
+    groups: tuple[Group, ...] = Field(min_length=1, max_length=3, description="The Auto Scaling groups of every cell.")
     traffic: Traffic
     slo: Slo = Slo()
     surge: Surge = Surge()

@@ -32,6 +32,10 @@ class Group(Part):
         ge=0, description="The fewest instances at any hour. It is taken as it is and never raised silently."
     )
     maximum: int = Field(ge=1, description="The most instances.")
+    stands_in: bool = Field(
+        default=False,
+        description="The other groups are sized without it: it grows where they lack hosts, chips above all.",
+    )
     reserve: bool = Field(
         default=False,
         description="EC2 promises the capacity of every event: reservations in each zone grow before it and shrink at "

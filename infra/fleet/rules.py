@@ -150,6 +150,15 @@ def _groups_are_sane(fleet: FleetDescription) -> Iterator[Violation]:
                 f"{group.instance_type} has no Neuron chip: write engine: torch, and its service_time",
                 "infra/fleet/instances.json",
             )
+        if group.stands_in and group.minimum < len(fleet.availability_zones):
+            yield Violation(
+                f"groups.{index}.minimum",
+                f"{group.minimum} of a group that stands in: its own load is all that shows it the others' lack, so "
+                f"write {len(fleet.availability_zones)}, a host in each zone",
+                "infra/fleet/scaling.py: each group scales on what its own hosts are asked",
+            )
+    if all(group.stands_in for group in fleet.groups):
+        yield Violation("groups", "all stand in, and none is sized for the load", "infra/fleet/sizing.py, group_rate")
     chips = [group.chip for group in fleet.groups]
     if len(set(chips)) < len(chips):
         yield Violation(

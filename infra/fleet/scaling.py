@@ -228,4 +228,6 @@ def _warm_pool(settings: FleetSettings, group: Group, calendar: Calendar) -> War
     """
     if settings.warm_start_seconds >= settings.boot_seconds:
         return WarmPool(0)
+    if group.stands_in:  # nobody knows when it will be needed, or how much of it
+        return WarmPool(group.maximum)
     return WarmPool(min(group.maximum, max(sizing.surge_instances(settings, group), calendar.highest)))

@@ -76,14 +76,15 @@ def group_rate(settings: FleetDescription, group: Group, multiplier: float = 1.0
 
     It is the fullest cell's, less what rules plan by choice. Groups share it by their greatest permitted capacity.
 
-    The balancer sends each request to the host with the fewest outstanding, so a slower host gets fewer.
+    The balancer sends each request to the host with the fewest outstanding, so a slower host gets fewer. Nothing is
+    counted on from a group that stands in: whatever it carries is left for others to lack.
     """
 
     def weight(of: Group) -> float:
-        return of.maximum * full_rate(settings, of)
+        return 0.0 if of.stands_in else of.maximum * full_rate(settings, of)
 
-    share = weight(group) / sum(weight(each) for each in settings.groups)
-    return cell_rate(settings, multiplier) * settings.model.work_share * share
+    all_groups = sum(weight(each) for each in settings.groups) or 1.0  # a rule refuses a fleet with no weight at all
+    return cell_rate(settings, multiplier) * settings.model.work_share * weight(group) / all_groups
 
 
 def instances_for(settings: FleetDescription, group: Group, rate: float) -> int:

@@ -96,6 +96,8 @@ class AutoScalingGroup:
     warm_up: Array
     boots: float = 1.0
     refills: bool = True
+    launches: bool = True  # whether EC2 has capacity for another
+    without_zone: int | None = None  # whose instances never started
     state: LawState = field(init=False)
     hosts: list[Host] = field(default_factory=list)
     warm: Counter[int] = field(default_factory=Counter)
@@ -129,6 +131,8 @@ class AutoScalingGroup:
     def begin(self, count: int, *, warm: bool) -> None:
         """Put so many hosts into service at time 0, spread over the zones, and fill the pool."""
         for number in range(count):
+            if number % self._zones == self.without_zone:
+                continue
             host = Host(self.numbers.take(self.cell), number % self._zones, -600.0, arrived=True)
             self.hosts.append(host)
             self.cell.bring_in(host.number, self.index, self.replicas, self.warm_up)
@@ -154,11 +158,11 @@ class AutoScalingGroup:
 
     def resize(self, wanted: int) -> None:
         """Start or remove what is missing or too many, and keep the pool full."""
-        for _ in range(wanted - self.desired):
+        for _ in range(wanted - self.desired if self.launches else 0):
             self._start()
         while self.desired > wanted and self._remove():
             pass
-        if self.refills:
+        if self.refills and self.launches:
             self._refill()
 
     def arrive(self) -> None:

@@ -15,6 +15,8 @@ Fault = Literal[
     "fail-fast",
     "cold-cache",
     "lost-cache",
+    "lost-reservation",
+    "no-chips",
     "slow-release",
     "failing-release",
     "silence",
@@ -67,6 +69,18 @@ _EVERY = (
         fault="lost-cache",
         remembers=True,
     ),
+    Scenario(
+        "lost-reservation",
+        "a zone's reservation was refused: its chips never started for the event, and no others can be had",
+        fault="lost-reservation",
+    ),
+    Scenario(
+        "no-chips",
+        "an ordinary day's peak grows fourfold within a minute, and no chip can be started: processors take over",
+        "ordinary",
+        fault="no-chips",
+        flash=4,
+    ),
     Scenario("slow-release", "a deploy at the peak: plans take twice as long on new hosts", fault="slow-release"),
     Scenario("failing-release", "a deploy at the peak: one plan in five fails on new hosts", fault="failing-release"),
     Scenario("silence", "telemetry is lost for ten minutes", fault="silence"),
@@ -111,6 +125,10 @@ def _impossible(scenario: Scenario, settings: FleetSettings) -> str:
         return f"{settings.name} has one cell, and no other can be moved out"
     if scenario.fault == "lost-cache" and not settings.shared_cache.enabled:
         return f"{settings.name} has no shared cache to lose"
+    if scenario.fault == "lost-reservation" and not any(group.reserve for group in settings.groups):
+        return f"{settings.name} reserves nothing"
+    if scenario.fault == "no-chips" and not any(group.stands_in for group in settings.groups):
+        return f"{settings.name} has no group that stands in for chips"
     return ""
 
 

@@ -168,6 +168,8 @@ class Run:
                 warm_up,
                 scenario.boots,
                 scenario.warm,
+                launches=group.chip == "cpu" or scenario.fault not in ("lost-reservation", "no-chips"),
+                without_zone=0 if group.reserve and scenario.fault == "lost-reservation" else None,
             )
             made.begin(self._standing(group), warm=scenario.warm)
             groups.append(made)

@@ -123,5 +123,7 @@ def remembered(shares: Array, hosts: int, rate: float, seconds: float, seed: int
 
 
 def group_share(settings: FleetSettings, group: Group) -> float:
-    """Return the share of a cell's hosts that are of this group, by the groups' maxima."""
-    return group.maximum / sum(each.maximum for each in settings.groups)
+    """Return the share of a cell's hosts that are of this group, by the groups' maxima; none of one that stands in."""
+    if group.stands_in:
+        return 0.0
+    return group.maximum / sum(each.maximum for each in settings.groups if not each.stands_in)

@@ -9,6 +9,8 @@ import pytest
 from infra.fleet import sizing
 from infra.fleet.alarm_kinds import MetricAlarm
 from infra.fleet.alarms import cell_alarms
+from infra.fleet.demand import ServiceTime
+from infra.fleet.parts import Group
 from infra.fleet.policies import Metrics
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FLEETS, FleetSettings
@@ -185,6 +187,32 @@ def test_a_lost_shared_cache_costs_hits_and_no_plan() -> None:
     assert before > after + 0.1
     alone = simulate(situation("cold-cache", SMALL)).hits[0]  # hosts that never shared
     assert after == pytest.approx(alone, abs=0.08)
+
+
+def test_a_lost_reservation_leaves_a_zone_without_chips_and_the_event_holds() -> None:
+    trial = attempt(situation("lost-reservation", SMALL))
+    assert trial.verdict.holds, [str(each) for each in trial.verdict.judgements]
+    chips = sum(attempt(situation("nominal", SMALL)).course.mean_hosts[:2])
+    assert sum(trial.course.mean_hosts[:2]) == pytest.approx(2 / 3 * chips)
+
+
+def test_processors_take_over_where_no_chip_can_be_started() -> None:
+    processors = Group(
+        instance_type="c7a.4xlarge",
+        engine="torch",
+        minimum=3,
+        maximum=3,
+        stands_in=True,
+        service_time=ServiceTime(mean_ms=74.3, p99_ms=200, source="stated: for a test"),
+    )
+    chips = tuple(
+        group.model_copy(update={"maximum": most}) for group, most in zip(SMALL.groups, (39, 10), strict=True)
+    )
+    trial = attempt(situation("no-chips", SMALL.model_copy(update={"groups": (*chips, processors)})))
+    assert trial.verdict.holds, [str(each) for each in trial.verdict.judgements]
+    alone = SMALL.model_copy(update={"groups": chips})
+    assert not attempt(situation("no-chips", alone)).verdict.holds
+    assert "no-chips" in chosen("all", alone)[1]
 
 
 def test_a_fleet_without_a_shared_cache_has_none_to_lose() -> None:
