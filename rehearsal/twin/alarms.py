@@ -18,7 +18,9 @@ _MINUTE = 60
 _WINDOWS = 6  # of ten seconds in a minute
 _BEFORE = 6 * 60  # minutes of calm that are taken to lie before the course, for the longest windows
 # Metrics that hosts report; the others are the balancer's and Auto Scaling's.
-_OF_HOSTS = ("SloGood", "SloBad", "Degraded", "Shed", "Requests", "OfferedWork", "ReplicaSeconds")
+_OF_HOSTS = (
+    "SloGood", "SloBad", "Degraded", "Shed", "Requests", "OfferedWork", "ReplicaSeconds", "SharedCacheDown",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,9 @@ def _minutes(course: Course, scenario: Scenario) -> dict[str, list[Value]]:
         "UnHealthyHostCount": np.maximum(in_service - healthy, 0),
         "GroupDesiredCapacity": last("desired"),
         "GroupInServiceInstances": in_service,
+        "FrontHealthyHostCount": (healthy > 0).astype(float),
+        "SharedCacheDown": _since(course, count) * (scenario.fault == "lost-cache"),
+        "TargetErrorCount": np.ones(count) * (scenario.fault == "lost-reservation"),  # tried again until the event
         "DeployInProgress": _since(course, count) * scenario.fault.endswith("release"),
     }
     lists: dict[str, list[Value]] = {}

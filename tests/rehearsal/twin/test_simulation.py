@@ -185,6 +185,7 @@ def test_a_lost_shared_cache_costs_hits_and_no_plan() -> None:
     assert trial.verdict.holds, [str(each) for each in trial.verdict.judgements]
     before, after = trial.course.hits
     assert before > after + 0.1
+    assert [alarm.key for alarm in fired(trial.course, SCENARIOS["lost-cache"], SMALL)] == ["shared-cache-down"]
     alone = simulate(situation("cold-cache", SMALL)).hits[0]  # hosts that never shared
     assert after == pytest.approx(alone, abs=0.08)
 
@@ -192,6 +193,7 @@ def test_a_lost_shared_cache_costs_hits_and_no_plan() -> None:
 def test_a_lost_reservation_leaves_a_zone_without_chips_and_the_event_holds() -> None:
     trial = attempt(situation("lost-reservation", SMALL))
     assert trial.verdict.holds, [str(each) for each in trial.verdict.judgements]
+    assert "reservations" in {alarm.key for alarm in fired(trial.course, SCENARIOS["lost-reservation"], SMALL)}
     chips = sum(attempt(situation("nominal", SMALL)).course.mean_hosts[:2])
     assert sum(trial.course.mean_hosts[:2]) == pytest.approx(2 / 3 * chips)
 
