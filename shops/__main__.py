@@ -83,6 +83,7 @@ def _told(done: Done) -> str:
         lines.append(f"  {done.bad_count:,} rows are no products (bad_rows.tsv):")
         lines += [f"    line {line} {why}" for line, why in done.bad[:_SHOWN]]
     lines += [f"  {note}" for note in done.notes]
+    lines.append(f"  its data: {done.summary['score']:g} of 100; look at {done.output / 'report.html'}")
     lines.append(f"  serve it: PEAKPLAN_SHOP_DIR={done.output}")
     return "\n".join(lines)
 

@@ -32,6 +32,7 @@ class Counts:
     stocks: Counter[Any] = field(default_factory=Counter)
     words: Counter[Any] = field(default_factory=Counter)  # of titles, each once a title
     phrases: Counter[Any] = field(default_factory=Counter)  # of one to three words of titles, by key
+    unbranded: Counter[Any] = field(default_factory=Counter)  # phrases of titles of products without a brand
     named: Counter[Any] = field(default_factory=Counter)  # (field, key): titles that say the product's own value
     lines: Counter[Any] = field(default_factory=Counter)  # (brand's key, words after it)
     heads: Counter[Any] = field(default_factory=Counter)  # (what the title says the thing is, path)
@@ -57,6 +58,8 @@ class Counts:
             self.stocks[one.stock] += 1
         if one.brand:
             self._brand(one, keys, said)
+        else:
+            self.unbranded.update(said)
         for name, values in one.attributes.items():
             self.filled[name, one.path] += 1
             for value in values:
@@ -79,7 +82,7 @@ class Counts:
 
     def trim(self) -> None:
         """Forget what was seen once where memory would grow without bound."""
-        for name in ("phrases", "lines", "heads", "words", "value_paths", "brand_paths"):
+        for name in ("phrases", "unbranded", "lines", "heads", "words", "value_paths", "brand_paths"):
             counter = getattr(self, name)
             least = 1
             while len(counter) > _MOST_PHRASES:

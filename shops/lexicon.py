@@ -92,10 +92,20 @@ class Learnt:
             return False
         return any(frequent.get(edit, 0) >= _SLIP * count for edit in edits(word))
 
+    @cached_property
+    def _fill(self) -> dict[str, float]:
+        """The share of products that have each field."""
+        filled = by_first(self.counts.filled)
+        return {name: paths.total() / self.counts.products["all"] for name, paths in filled.items()}
+
     def _share(self, kind: str, short: str, count: int) -> float:
         """Return of the titles that say a value the share of those whose own it is; 1 where none says it."""
-        total = self.counts.phrases[short] if len(short.split()) <= 3 else 0
-        if not total:
+        total: float = self.counts.phrases[short] if len(short.split()) <= 3 else 0
+        if kind == "brand":  # a title that says it tells nothing of a product whose brand is not known
+            total -= self.counts.unbranded[short]
+        else:
+            total *= self._fill[kind]
+        if total <= 0:
             ordinary = " " not in short and (is_known(short) or short in KIND_OF)
             return 0.0 if ordinary and count < 20 else 1.0
         return min(1.0, self.counts.named[kind, short] / total)

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,10 +15,14 @@ from service.planner.shop.folder import seal
 from service.planner.shop.lexicon import write_lexicon
 from shops.chunks import Chunks, fingerprint, load, save, write_whole
 from shops.counting import Counts
+from shops.enriching import Enricher
+from shops.guessing import MOST_LEARNT, CategoryGuess
+from shops.judging import Findings, Judge
 from shops.lexicon import Learnt, tree
 from shops.mapping_file import as_yaml, learnt_mapping
-from shops.products import flat
+from shops.products import Product, flat
 from shops.progress import Progress
+from shops.report import render, score
 from shops.roles import Roles, RolesError, find_roles
 from shops.sources import BadRow, SourceError, rows
 
@@ -26,6 +30,7 @@ _SAMPLE = 5000  # first rows, whose fields tell their roles, ...
 _EVERY = 100  # ... and every so-manieth after
 _MOST_SAMPLED = 30_000
 _SAVE_EVERY = 20  # chunks
+_MOST_SAME = 100  # values of a field that the report shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +147,53 @@ def _finish(task: Task, roles: Roles, chunks: Chunks, partial: Path, learnt: Lea
         "roles": roles.told(),
         "source_sha256": _digest(task.source),
     }
+    findings = _enrich(task, roles, chunks, learnt, draft)
+    same = [(name, right, others) for name, values in _same_values(learnt) for right, others in values]
+    (draft / "report.html").write_text(render(findings, same, notes, task.source.name), encoding="utf-8")
+    summary |= {"score": score(findings), "findings": dict(findings.counts)}
     write_whole(draft / "bad_rows.tsv", "".join(f"{line}\t{why}\n" for line, why in state["bad"]).encode())
     seal(draft, summary)
     _move(draft, task.output)
     shutil.rmtree(partial)
     bad = [(line, why) for line, why in state["bad"]]
     return Done(task.output, state["products"], bad, state["bad_count"], roles, summary, notes)
+
+
+def _enrich(task: Task, roles: Roles, chunks: Chunks, learnt: Learnt, draft: Path) -> Findings:
+    """Write enriched.jsonl, and judge every product."""
+    judge = Judge(learnt, roles)
+    known: list[Product] = []
+    every = max(1, chunks.state["products"] // MOST_LEARNT)
+    for _, products in chunks.each():
+        for at, one in enumerate(products):
+            judge.gather(one)
+            if one.path and at % every == 0:
+                known.append(one)
+    judge.settle()
+    lacking = learnt.counts.products["all"] - learnt.counts.products["category"]
+    guess = CategoryGuess(known[:MOST_LEARNT]) if lacking and known else None
+    enricher = Enricher(learnt, roles, guess)
+    progress = Progress("judging", chunks.state["products"], quiet=task.quiet)
+    progress.at(0)
+    with (draft / "enriched.jsonl").open("w", encoding="utf-8") as file:
+        for _, products in chunks.each():
+            for one in products:
+                found = list(enricher.rows(one))
+                judge.judge(one, found)
+                file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in found)
+            progress.at(judge.findings.products)
+    progress.end(judge.findings.products)
+    return judge.findings
+
+
+def _same_values(learnt: Learnt) -> Iterator[tuple[str, list[tuple[str, list[str]]]]]:
+    """Yield the fields with those of their values that are written in several ways."""
+    for name, means in (("brand", learnt.brand_of), *learnt.value_of.items()):
+        ways: dict[str, list[str]] = {}
+        for written, right in means.items():
+            if written != right:
+                ways.setdefault(right, []).append(written)
+        yield name, sorted(ways.items(), key=lambda each: -len(each[1]))[:_MOST_SAME]
 
 
 def _write_rows(path: Path, found: Any) -> None:

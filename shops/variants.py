@@ -8,6 +8,7 @@ from service.planner.reading.en.spelling import distance, edits, is_known
 from shops.texts import key, measure
 
 _RARER: Final = 8  # times rarer than the right spelling, at least
+_RARER_THAN_A_WORD: Final = 2  # where the right spelling is a word, and the other is none
 _LEAST_LETTERS: Final = 5
 _NEAR: Final = 1.3  # as `spelling.distance` counts
 _SAME: Final = 0.015  # of a size: "10 in" is "25 cm"
@@ -52,6 +53,11 @@ def _units(best: Mapping[str, str], totals: Mapping[str, int]) -> dict[str, str]
     return means
 
 
+def _rarer(best: Mapping[str, str], short: str) -> int:
+    is_word = short in best and all(is_known(word) for word in best[short].casefold().split())
+    return _RARER_THAN_A_WORD if is_word else _RARER
+
+
 def _slips(totals: Mapping[str, int], best: Mapping[str, str]) -> dict[str, str]:
     """Return the right spelling of rare values that are one edit from a frequent one."""
     means: dict[str, str] = {}
@@ -60,7 +66,7 @@ def _slips(totals: Mapping[str, int], best: Mapping[str, str]) -> dict[str, str]
             continue
         if all(is_known(word) for word in best[short].casefold().split()):
             continue  # words that are right as they stand: "tan" is no slip of "teal"
-        near = {edit for edit in edits(short) if totals.get(edit, 0) >= _RARER * count and edit != short}
+        near = {edit for edit in edits(short) if edit != short and totals.get(edit, 0) >= _rarer(best, edit) * count}
         near = {edit for edit in near if distance(short, edit) <= _NEAR}
         if near:
             means[short] = max(near, key=lambda edit: totals[edit])

@@ -37,7 +37,7 @@ def catalogue(count: int = 240) -> list[dict[str, Any]]:
                 "title": f"{brand} {colour} {kind} {100 + number}",
                 "brand": brand,
                 "category": f"{department} > {kind}s",
-                "price": f"${5 + number}.50",
+                "price": f"${20 + number % 60}.50",
                 "colour": colour,
                 "stars": 3.5 + number % 3 / 2,
                 "in_stock": number % 5 != 0,
