@@ -23,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 
 import pytest
+from hypothesis import settings
 
 from tests.mutants.areas import REPOSITORY
 
@@ -31,6 +32,7 @@ _MEMORY = 12 << 30  # bytes of addresses: a mutant that collects for ever fails 
 IMPORTED = ""  # instead of a test's name: what is computed before any test runs
 _POLL_SECONDS = 0.02
 _CONTROLS = 40
+_MOST_EXAMPLES = 15
 # pytest's own plugins were imported before it starts, on purpose.
 _QUIETLY = ["-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
 _BROKEN = 70  # how a fork ends that did not come to run its tests: no mutant's doing
@@ -175,6 +177,7 @@ class Workshop:
             for name in [name for name in sys.modules if name.partition(".")[0] in _OURS]:
                 del sys.modules[name]
             sys.dont_write_bytecode = recorder is None
+            _hold_to_few_examples()
             code = int(pytest.main([*_QUIETLY, *arguments], [recorder] if recorder else []))
             if recorder and code == 0:
                 recorder.write(self._told)
@@ -184,6 +187,15 @@ class Workshop:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(code)
+
+
+def _hold_to_few_examples() -> None:
+    """Try every property on a few examples: a mutant that one of hundreds shows may pass for a survivor.
+
+    Tests say how many they want, which hypothesis lets no profile overrule.
+    """
+    own = settings.__dict__["max_examples"].fget
+    type.__setattr__(settings, "max_examples", property(lambda each: min(own(each), _MOST_EXAMPLES)))
 
 
 _second = int(time.time())
