@@ -52,6 +52,8 @@ class Amounts:
     def find(self, words: Words, taken: frozenset[int], territory: str | None) -> list[Amount]:
         """Return every amount in order; `taken` are tokens to skip."""
         found: list[Amount] = []
+        if not words.numbers and not self._has_glue and self._starts.isdisjoint(words.texts):
+            return found
         at = 0
         while at < len(words.texts):
             text = words.texts[at]

@@ -40,16 +40,9 @@ class Conversation:
 
     def __init__(self, question: Question) -> None:
         self.question = question
-
-    @cached_property
-    def reader(self) -> Reader:
-        """The reader of the question's language."""
-        return reader_of(self.question)
-
-    @cached_property
-    def is_english(self) -> bool:
-        """Tell whether a model or rules draft the plan: those of other languages are made of what their reader says."""
-        return self.reader.language == ENGLISH.language
+        self.reader: Reader = reader_of(question)
+        # Drafted by a model or by rules; plans in other languages are made of what their reader says.
+        self.is_english: bool = self.reader is ENGLISH
 
     @cached_property
     def phrases(self) -> list[Phrases]:

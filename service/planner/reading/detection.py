@@ -1,8 +1,8 @@
 """Which language a short text is in: by words that tell it, by its letters, and by the word list of English."""
 
 from collections import Counter
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from functools import cached_property, lru_cache
 from math import log
 from typing import Final
 
@@ -10,7 +10,7 @@ from service.planner.reading.en.spelling import words as english_words
 from service.planner.reading.language_data import SHARED
 from service.planner.reading.phrase_file import lines_of_sections
 from service.planner.reading.phrase_reader import PhraseReader
-from service.planner.reading.tokens import Words
+from service.planner.reading.tokens import Words, words_of
 
 _LETTERS: Final = {
     letter: name for name, letters in (("es", "ñ¿¡áíóú"), ("de", "ßäöü"), ("fr", "èêçùœàâûî")) for letter in letters
@@ -25,6 +25,7 @@ _KNOWN: Final = 0.4  # for English, of a word on its list
 _LEAST: Final = 0.85  # less tells nothing by itself
 _ENGLISH: Final = "en"
 _OTHER: Final = "other"
+Count = tuple[str, float]  # a language and what counts for it
 
 
 class Detector:
@@ -32,6 +33,7 @@ class Detector:
 
     def __init__(self, readers: Mapping[str, PhraseReader]) -> None:
         self._readers = readers
+        self._told_by = lru_cache(maxsize=8192)(self._tells)
 
     @cached_property
     def _words(self) -> dict[str, dict[str, float]]:
@@ -73,11 +75,7 @@ class Detector:
 
         `preferred`, the locale's, wins over words that do not surely tell another.
         """
-        if (
-            not preferred
-            and text.isascii()
-            and self._plain.issuperset(word for word in text.lower().split() if word.isalpha())
-        ):
+        if not preferred and text.isascii() and self._plain.issuperset(filter(str.isalpha, text.lower().split())):
             return None
         return self._language(text, preferred)
 
@@ -101,26 +99,37 @@ class Detector:
         guesses = dict.fromkeys(self._readers, 0.0)
         scores = dict.fromkeys((*self._readers, _ENGLISH, _OTHER), 0.0)
         lowered = text.lower()
-        for letter in set(lowered) - _ASCII:
+        for letter in () if text.isascii() else set(lowered) - _ASCII:
             if letter in _LETTERS:
                 scores[_LETTERS[letter]] += _LETTER_WEIGHT
             elif letter.isalpha() and not any(letter in letters for letters in _ACCENTED.values()):
                 scores[_OTHER] += _LETTER_WEIGHT
-        words = Words(text)
+        words = words_of(text)
         for token, start in dict(zip(words.texts, words.starts, strict=True)).items():
-            if len(token) < 2:
-                continue
-            as_spelt = text[start : start + len(token)].lower()
-            is_english = len(token) > 2 and token not in self._small and as_spelt == token and self._is_english(token)
-            weights = self._words.get(token)
-            for name, weight in (weights or {}).items():
-                # "table" and "robe" are French in a French text, and tell little of an English one
-                scores[name] += weight if name in (_ENGLISH, _OTHER) or not is_english else weight * _SHARED
-            if is_english and (weights is None or _ENGLISH not in weights):
-                scores[_ENGLISH] += _KNOWN
-            elif weights is None and token.isalpha() and len(token) > 4:
-                self._guess(token, guesses)
+            is_spelt_so = text.isascii() or text[start : start + len(token)].lower() == token
+            told, guessed = self._told_by(token, is_spelt_so)
+            for name, weight in told:
+                scores[name] += weight
+            for name, weight in guessed:
+                guesses[name] += weight
         return scores, guesses
+
+    def _tells(self, token: str, is_spelt_so: bool) -> tuple[Sequence[Count], Sequence[Count]]:
+        """Return what a token tells of languages, and what is guessed of one that no list has."""
+        if len(token) < 2:
+            return (), ()
+        is_english = len(token) > 2 and token not in self._small and is_spelt_so and self._is_english(token)
+        weights = self._words.get(token)
+        told = [
+            # "table" and "robe" are French in a French text, and tell little of an English one
+            (name, weight if name in (_ENGLISH, _OTHER) or not is_english else weight * _SHARED)
+            for name, weight in (weights or {}).items()
+        ]
+        if is_english and (weights is None or _ENGLISH not in weights):
+            told.append((_ENGLISH, _KNOWN))
+        elif weights is None and token.isalpha() and len(token) > 4:
+            return told, self._guessed(token)
+        return told, ()
 
     def _is_english(self, token: str) -> bool:
         english = english_words()
@@ -139,15 +148,14 @@ class Detector:
             part: {name: log((counts[name][part] + _SMOOTHING) / totals[name]) for name in counts} for part in parts
         }
 
-    def _guess(self, token: str, guesses: dict[str, float]) -> None:
+    def _guessed(self, token: str) -> list[Count]:
         """Count a word that no list has for the language whose words have its trigrams far more often than others'."""
         sums = dict.fromkeys((*self._readers, _ENGLISH), 0.0)
         for part in _parts(token):
             for name, share in self._trigrams.get(part, {}).items():
                 sums[name] += share
         (least, best), (second, _) = [(sums[name], name) for name in sorted(sums, key=lambda name: -sums[name])[:2]]
-        if least - second > _MARGIN and best != _ENGLISH:
-            guesses[best] += _GUESSED
+        return [(best, _GUESSED)] if least - second > _MARGIN and best != _ENGLISH else []
 
 
 def _parts(word: str) -> list[str]:

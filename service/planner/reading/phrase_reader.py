@@ -6,7 +6,7 @@ from functools import cached_property
 from service.planner.reading.language_data import LanguageData
 from service.planner.reading.money import region_of
 from service.planner.reading.phrases import Phrases
-from service.planner.reading.tokens import Words, fold
+from service.planner.reading.tokens import fold, words_of
 from service.planner.reading.utterance import Reading
 from service.planner.reading.wishes import Said, Wishes
 
@@ -61,7 +61,7 @@ class PhraseReader:
     def phrases(self, utterance: str, locale: str = "") -> Phrases:
         """Return the closed phrases of an utterance. Total."""
         region = region_of(locale)
-        words = Words(utterance, umlauts=self._data.umlauts, decimal_mark=region.decimal_mark)
+        words = words_of(utterance, umlauts=self._data.umlauts, decimal_mark=region.decimal_mark)
         return Reading(self._wishes.utterances, words, region.territory).phrases()
 
     def read(self, utterance: str, locale: str = "") -> Said:
@@ -74,7 +74,7 @@ class PhraseReader:
 
     def intent(self, utterance: str) -> str | None:
         """Return the intent that closed phrases tell: of talk, scope, support or an order; None where they do not."""
-        joined = Words(utterance, umlauts=self._data.umlauts).joined
+        joined = words_of(utterance, umlauts=self._data.umlauts).joined
         if self._is_talk(joined):
             return "small_talk"
         for name, pattern in self._support:

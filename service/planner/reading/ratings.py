@@ -1,5 +1,6 @@
 """Minimum ratings from the phrases that name them: "4 stars and up", "rated 4.5+", "mindestens 4 Sterne"."""
 
+import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -23,11 +24,12 @@ class Ratings:
     def __init__(self, data: LanguageData) -> None:
         self._patterns = [pattern for _, pattern in data.patterns("rating")]
         self._numbers = data.table("numbers")
-        self._gates = data.words("word.rating.gates")  # a text with none of these needs no search
+        gates = data.words("word.rating.gates")
+        self._gate = re.compile("|".join(sorted(gates)))  # a text with none of these needs no search
 
     def find(self, words: Words) -> Iterator[Rating]:
         """Yield every rating in order; a number of stars beyond five is none."""
-        if self._gates and not any(gate in words.joined for gate in self._gates):
+        if self._gate.search(words.joined) is None:
             return
         for pattern in self._patterns:
             for match in pattern.finditer(words.joined):

@@ -12,8 +12,7 @@ from typing import Final
 # "d'" and "l'" of "d'occasion" and "l'iphone" are words of their own; numbers keep their marks, letters their digits.
 TOKEN: Final = re.compile(
     r"(?:[cdjlmnst]|qu|jusqu|lorsqu)['’](?=[^\W_])|[^\W\d_][^\W_]*(?:['’][^\W\d_]+)*"
-    r"|\d+(?:[.,]\d+)?(?:[x×]\d+(?:[.,]\d+)?)+(?![^\W_])|\d+(?:[.,'’\u00a0\u202f]\d+)*|[^\w\s]|_",
-    re.IGNORECASE,
+    r"|\d+(?:[.,]\d+)?(?:[x×]\d+(?:[.,]\d+)?)+(?![^\W_])|\d+(?:[.,'’\u00a0\u202f]\d+)*|[^\w\s]|_"
 )
 BREAKS: Final = frozenset(",;:.!?()[]|")
 _GROUPED = re.compile(r"(\d{1,3})((?:[.,'’\u00a0\u202f]\d{3})+)(?:([.,])(\d{1,2}))?")
@@ -51,28 +50,31 @@ def plain_number(text: str, decimal_mark: str = "") -> str:
 
 
 class Words:
-    """The tokens of a text: `texts` are folded, numbers are written as Python writes them.
+    """The tokens of a text: `texts` are folded; those of `numbers` begin with a digit and are as Python writes them.
 
     Token i stands at [starts[i], ends[i]) of `source`. `joined` are the tokens parted by spaces, for regular
     expressions.
     """
 
-    __slots__ = ("_offsets", "at", "ends", "joined", "source", "starts", "texts")
+    __slots__ = ("_offsets", "at", "ends", "joined", "numbers", "source", "starts", "texts")
 
     def __init__(self, source: str, *, umlauts: bool = False, decimal_mark: str = "") -> None:
         self.source = source
-        found = list(TOKEN.finditer(source))
+        lower = source.lower()
+        is_plain = source.isascii() and not umlauts  # nothing to fold
+        found = list(TOKEN.finditer(lower if len(lower) == len(source) else source))  # "İ" becomes two characters
         self.starts = [match.start() for match in found]
         self.ends = [match.end() for match in found]
-        self.texts = [
-            plain_number(text, decimal_mark)
-            if text[0].isdigit()
-            else fold(text, umlauts) or text  # a lone accent folds to nothing
-            for text in (match.group() for match in found)
-        ]
+        texts = [match.group() for match in found]
+        self.numbers = [at for at, text in enumerate(texts) if text[0].isdigit()]
+        if not is_plain:
+            texts = [fold(text, umlauts) or text for text in texts]  # a lone accent folds to nothing
+        for at in self.numbers:
+            texts[at] = plain_number(found[at].group(), decimal_mark)
+        self.texts = texts
         # The token at an index, empty outside the text; rules ask for neighbours at every step, and no call is as fast.
-        self.at: Callable[[int], str] = defaultdict(str, enumerate(self.texts)).__getitem__
-        self.joined = " ".join(self.texts)
+        self.at: Callable[[int], str] = defaultdict(str, enumerate(texts)).__getitem__
+        self.joined = " ".join(texts)
         self._offsets: list[int] = []
 
     def touches(self, index: int) -> bool:
@@ -88,6 +90,12 @@ class Words:
         if not self._offsets:
             self._offsets = list(accumulate((len(text) + 1 for text in self.texts), initial=0))
         return range(bisect_left(self._offsets, start), bisect_left(self._offsets, end))
+
+
+@lru_cache(maxsize=64)
+def words_of(source: str, *, umlauts: bool = False, decimal_mark: str = "") -> Words:
+    """Return the tokens of a text, which is asked for its language first and then read."""
+    return Words(source, umlauts=umlauts, decimal_mark=decimal_mark)
 
 
 def is_number(text: str) -> bool:

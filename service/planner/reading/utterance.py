@@ -19,6 +19,7 @@ from service.planner.reading.values import Value, Values
 _LONGEST: Final = 24  # tokens of a phrase, hyphens included
 _NEAR: Final = 6  # tokens
 _SHORT: Final = 3  # tokens of an utterance
+_NOTHING: Final = Phrases()
 _NONE: Final[frozenset[str]] = frozenset()
 _MAX_DAYS: Final = 10  # "in 30 days" is no fast delivery
 
@@ -41,6 +42,7 @@ class Utterances:
         self.withdraw = data.trie("withdraw", backwards=True)
         self.withdraw_articles = data.words("word.withdraw.articles")
         self.remove = data.trie("remove")
+        self.begins = self.closed.starts | self.remove.starts | self.indifference.attributes
         self.remove_end = data.trie("remove.end", backwards=True)
         self.apart = data.trie("price.apart")
         self.quotes = data.words("word.quote")
@@ -79,6 +81,8 @@ class Reading:
         prices, together = self._read_prices(quoted)
         self._scan(quoted)
         words = self.words
+        if not (self.taken or self.names or self._lifted):
+            return _NOTHING
         if together.min is not None or together.max is not None:
             self._lifted.discard("price")
         return Phrases(
@@ -145,11 +149,11 @@ class Reading:
         """Return the numbers of "20% off" and "2 day shipping", which are no prices."""
         found: set[int] = set()
         numbered = self._language.numbered
+        if not self.words.numbers:
+            return found
         for at, text in enumerate(self.words.texts):
-            if text[0].isdigit() or text in numbered.starts:
-                match = numbered.match(self.words, at)
-                if match:
-                    found.update(range(at, at + match[0]))
+            if (text in numbered.starts or text[0].isdigit()) and (match := numbered.match(self.words, at)):
+                found.update(range(at, at + match[0]))
         return found
 
     def _take_apart(self) -> None:
@@ -162,20 +166,23 @@ class Reading:
     def _scan(self, quoted: set[int]) -> None:
         """Read sort, offers, refusals and what is taken back, token by token, the longest phrase first."""
         words, language, at = self.words, self._language, 0
+        if not words.numbers and language.begins.isdisjoint(words.texts):
+            return
         while at < len(words.texts):
             if at in self.taken or at in quoted:
                 at += 1
                 continue
             text = words.texts[at]
+            if text not in language.begins and not text[0].isdigit():
+                at += 1
+                continue
             if text in language.indifference.attributes and (tokens := language.indifference.before_cue(words, at)):
                 at = self.take(*tokens)
                 continue
-            if text not in language.closed.starts and text not in language.remove.starts and not text[0].isdigit():
-                at += 1
-                continue
             most = range(at, min(at + _LONGEST, len(words.texts)))
-            stop = next((index for index in most if index in self.taken), None)
-            match, back = language.closed.match(words, at, stop), language.remove.match(words, at, stop)
+            stop = next((index for index in most if index in self.taken), None) if self.taken else None
+            match = language.closed.match(words, at, stop)
+            back = language.remove.match(words, at, stop) if text in language.remove.starts else None
             if back and (match is None or back[0] >= match[0]):
                 at = self._remove(at, back[0])
             elif match is None:

@@ -6,7 +6,7 @@ from typing import Final
 from service.planner.reading.language_data import LanguageData
 from service.planner.reading.money import ANYWHERE, Region
 from service.planner.reading.phrases import Phrases
-from service.planner.reading.tokens import BREAKS, Words
+from service.planner.reading.tokens import BREAKS, Words, words_of
 from service.planner.reading.utterance import Reading, Utterances
 from service.planner.reading.values import Value
 
@@ -53,7 +53,7 @@ class Wishes:
 
     def read(self, text: str, region: Region = ANYWHERE) -> Said:
         """Read one utterance. Total."""
-        words = Words(text, umlauts=self._data.umlauts, decimal_mark=region.decimal_mark)
+        words = words_of(text, umlauts=self._data.umlauts, decimal_mark=region.decimal_mark)
         return _Wish(self, words, region.territory).said()
 
 
