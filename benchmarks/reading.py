@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -35,19 +36,15 @@ def questions() -> list[tuple[str, list[str]]]:
 
 def _makers() -> dict[str, Callable[[Any], object]]:
     """Return what reads and what plans a parsed question in the tree that this process imports."""
-    from service.planner import question
     from service.planner.vocabulary import Vocabulary
 
-    del question
     vocabulary = Vocabulary.load(HERE / "models" / "qp-smollm2-135m")
     try:
         from service.planner.making.plans import plan_by_rule
         from service.planner.reading.conversation import Conversation
     except ImportError:  # a tree from before the planner's rooms
-        from service.planner.closed import Closed  # type: ignore[import-not-found]
-        from service.planner.fallback import fallback_plan  # type: ignore[import-not-found]
-
-        return {"reading": Closed, "rules": lambda asked: fallback_plan(asked, vocabulary)}
+        closed, fallback = (import_module(f"service.planner.{name}") for name in ("closed", "fallback"))
+        return {"reading": closed.Closed, "rules": lambda asked: fallback.fallback_plan(asked, vocabulary)}
 
     def read(asked: Any) -> object:
         conversation = Conversation(asked)

@@ -104,10 +104,9 @@ class LanguageData:
         return re.compile(rf"(?<![^\W_])(?:{folded})(?![^\W_])")
 
     def words_of_phrases(self) -> frozenset[str]:
-        """Return the words of all phrases and patterns, of four letters or more."""
-        tokens = {token for found in self._phrases.values() for phrase in found for token in phrase.split()}
+        """Return the words of patterns and numbers, of four letters or more."""
         texts = " ".join(line for lines in self._patterns.values() for line in lines)
-        tokens.update(_WORD.findall(fold(texts, self.umlauts)))
+        tokens = set(_WORD.findall(fold(texts, self.umlauts)))
         tokens.update(token for phrase in self.table("numbers") for token in phrase.split())
         return frozenset(token for token in tokens if len(token) > 3 and token.isalpha())
 
