@@ -33,7 +33,7 @@ def second_look(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabu
         rules = draft_by_rule(conversation, vocabulary)  # "any deals on prams" looks for prams
         return rules if rules.intent == DEFAULT_INTENT else draft
     parts = _parts(draft)
-    if vocabulary.intents[draft.intent].products and lists.COMPARED.search(text) and not lists.TITLES.search(text):
+    if vocabulary.intents[draft.intent].products and lists.COMPARED.search(text):
         rules = draft_by_rule(conversation, vocabulary) if parts < 2 else draft
         if parts < 2 and rules.intent == "compare_products" and _parts(rules) > 1:
             return replace(rules, mode=draft.mode, vertical=draft.vertical or rules.vertical)

@@ -46,8 +46,7 @@ def _intent(text: str, mode: str, conversation: Conversation) -> str:
         return DEFAULT_INTENT  # whoever says a name of the shop and nothing else looks for it
     if all(_is_talk(word.strip("!?.,")) for word in own) and not lists.SUPPORT_WORDS.search(text):
         return "small_talk"
-    names_title = bool(lists.TITLES.search(text))
-    text = lists.SLOGAN.split(correct(lists.GREETING.sub("", text)))[0]
+    text = correct(lists.GREETING.sub("", text))
     facets = {word: words().facets.get(word) for word in own if word not in UNTELLING}
     names_thing = mode == "keyword" and 1 < len(own) < _LONG and any(facets.get(word) == "type" for word in own[-2:])
     if not names_thing or lists.STRONG_SUPPORT.search(text):
@@ -56,7 +55,7 @@ def _intent(text: str, mode: str, conversation: Conversation) -> str:
             return intent
     if lists.OUT_OF_SCOPE.search(text) and not names_thing:
         return "out_of_scope"
-    if lists.COMPARISON.search(text) and not names_title:
+    if lists.COMPARISON.search(text):
         return "compare_products"
     brands = not _BRANDS.isdisjoint(facets.values())
     said = conversation.phrases[-1]

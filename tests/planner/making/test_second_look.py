@@ -30,7 +30,6 @@ VOCABULARY = shipped_vocabulary()
             " find And Brand nike And Brand adidas Any",
             "compare_products",
         ),
-        ("alien vs predator dvd", " find And Type alien And Type predator Any", "find_product"),
         ("compare and contrast workbook", " compare And Type workbook Any", "find_product"),
         ("nike shoes", " find Brand nike Any", "find_product"),
         ("most expensive whisky u got", " Other", "find_product"),

@@ -37,10 +37,8 @@ REVIEW_QUESTION = _PATTERNS["review question"]
 ASKING = _PATTERNS["asking"]  # about one product, in whatever form
 COMPARISON = _PATTERNS["comparison"]
 COMPARED = _PATTERNS["compared"]  # beyond doubt
-TITLES = _PATTERNS["titles"]  # after "vs" these say that a title is meant: "kramer vs kramer dvd"
 ADVICE = _PATTERNS["advice"]
 OUT_OF_SCOPE = _PATTERNS["out of scope"]
-SLOGAN = _PATTERNS["slogan"]
 SUPPORT_WORDS = _PATTERNS["support words"]
 STRONG_SUPPORT = _PATTERNS["strong support"]  # whatever kind of thing stands at the end of the question
 # Tried in order; the first match decides. All other questions are about products.
