@@ -20,7 +20,6 @@ class Claims:
     def __init__(self, data: LanguageData) -> None:
         self._others = data.trie("price.not.money")
         self._far_others = data.trie("price.not.money.far")
-        self._names_of_numbers = data.trie("price.not.number")
         self._topics = data.words("word.price.topics")
         self._other_before = data.trie("price.not.money.before", backwards=True)
         self._tail = data.trie("price.tail")
@@ -78,11 +77,7 @@ class Claims:
             (words.at(after) in self._others.starts and self._others.match(words, after) is not None)
             or (words.at(after + 1) in self._far_others.starts and self._far_others.match(words, after + 1) is not None)
             or (words.at(before) in self._other_before.starts and self._other_before.match(words, before) is not None)
-            or (words.at(amount.first) in self._names_of_numbers.starts and self._is_name_of_number(words, amount))
         )
-
-    def _is_name_of_number(self, words: Words, amount: Amount) -> bool:
-        return self._names_of_numbers.match(words, amount.first) is not None
 
     def ends(self, words: Words, end: int, taken: frozenset[int]) -> bool:
         """Tell whether a phrase may end before a token."""

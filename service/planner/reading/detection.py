@@ -10,7 +10,7 @@ from service.planner.reading.en.spelling import words as english_words
 from service.planner.reading.language_data import SHARED
 from service.planner.reading.phrase_file import lines_of_sections
 from service.planner.reading.phrase_reader import PhraseReader
-from service.planner.reading.tokens import Words, words_of
+from service.planner.reading.tokens import words_of
 
 _LETTERS: Final = {
     letter: name for name, letters in (("es", "ñ¿¡áíóú"), ("de", "ßäöü"), ("fr", "èêçùœàâûî")) for letter in letters
@@ -43,7 +43,7 @@ class Detector:
         for name in (_ENGLISH, _OTHER):
             sets[name] = {word for line in sections[f"word.detect.{name}"] for word in line.split()}
         for name, reader in self._readers.items():
-            sets[name] |= {word for word in reader.other_words if not self._is_english(word)} - self._brands
+            sets[name] |= {word for word in reader.other_words if not self._is_english(word)}
         found: dict[str, dict[str, float]] = {}
         for word in set().union(*sets.values()):
             having = [name for name, words in sets.items() if word in words]
@@ -55,13 +55,6 @@ class Detector:
     def _small(self) -> frozenset[str]:
         """Function words of the languages, which no English text has, though its word list may."""
         return frozenset().union(*(reader.function_words for reader in self._readers.values())) - _ENGLISH_TOO
-
-    @cached_property
-    def _brands(self) -> frozenset[str]:
-        """Words of names, which every language has."""
-        sections = lines_of_sections(SHARED)
-        lines = (line for name in ("facet.brand", "facet.line", "lead", "courtesy") for line in sections[name])
-        return frozenset(token for line in lines for token in Words(line).texts)
 
     @cached_property
     def _plain(self) -> frozenset[str]:
