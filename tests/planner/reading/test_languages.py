@@ -6,15 +6,20 @@ from typing import Any
 
 import pytest
 
+import service.planner.reading
 from service.planner.making.plans import plan_by_rule, plan_from_text
 from service.planner.plan import Plan
 from service.planner.question import Question
 from service.planner.reading.conversation import Conversation
-from service.planner.reading.readers import reader_of
+from service.planner.reading.en.reader import ENGLISH
+from service.planner.reading.language_data import LanguageData
+from service.planner.reading.phrase_reader import PhraseReader
+from service.planner.reading.readers import READERS, reader_of
 from service.planner.reading.tokens import plain_number
 from service.planner.vocabulary import shipped_vocabulary
 
 LANGUAGES = ("es", "de", "fr")
+READING = Path(service.planner.reading.__file__).parent
 
 
 def cases(language: str) -> list[Any]:
@@ -128,6 +133,20 @@ def test_the_locale_says_which_mark_stands_before_decimals(said: str, locale: st
 )
 def test_english_stays_english(said: str) -> None:
     assert reader_of(Question.parse(said)).language == "en"
+
+
+def test_every_language_is_read_by_one_mechanism_from_its_folder_alone() -> None:
+    assert isinstance(ENGLISH, PhraseReader)
+    assert all(type(reader) is PhraseReader for reader in READERS.values())
+    for name in LANGUAGES:
+        assert not [path for path in (READING / name).glob("*.py") if path.stat().st_size], "a language is data"
+
+
+def test_what_tells_a_language_does_not_hang_on_what_was_read_before() -> None:
+    data = LanguageData(READING / "es")
+    before = data.words_of_phrases()
+    PhraseReader(data).prepare()
+    assert data.words_of_phrases() == before
 
 
 def test_the_locale_decides_where_the_words_do_not() -> None:
