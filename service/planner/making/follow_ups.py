@@ -74,7 +74,7 @@ class FollowUp:
     def settled(self, spans: list[FacetSpan], told: Collection[int]) -> list[FacetSpan]:
         """Return what the spans say after the newest utterance; `told` are the words of refusals."""
         if self._turns:
-            spans = self._turned(spans)
+            spans = self._without_leads(spans)
             spans += self._wishes(spans, told)
         return self._unreplaced(spans)
 
@@ -98,7 +98,7 @@ class FollowUp:
         refused = set(texts) - lists.FUNCTION_WORDS
         return frozenset(index for index in self._before if self._words[index].text in refused)
 
-    def _turned(self, spans: Sequence[FacetSpan]) -> list[FacetSpan]:
+    def _without_leads(self, spans: Sequence[FacetSpan]) -> list[FacetSpan]:
         """Return spans of which those of the newest utterance begin with what is wanted, and have its facet.
 
         A single word that the word list knows as another facet, which a span of before has, is of that facet: "what
