@@ -198,10 +198,12 @@ def shop() -> None:
     Examples:
       peakplan shop learn products.jsonl --output shops/mine
       PEAKPLAN_SHOP_DIR=shops/mine peakplan serve
+      peakplan shop check mapping.yaml --products products.jsonl
     """
 
 
 _passes_on(shop, "learn", "shops", ("service", "shop"), "Learn a shop folder from a catalogue.", "learn")
+_passes_on(shop, "check", "shops", ("service", "shop"), "Name what of a mapping fits nothing.", "check")
 
 
 @main.group()

@@ -1,10 +1,16 @@
-"""`peakplan shop learn`: a catalogue becomes a shop folder (docs/shop.md)."""
+"""`peakplan shop`: a catalogue becomes a shop folder; a mapping is held against its catalogue (docs/shop.md)."""
 
 import argparse
 import shlex
 import sys
 from pathlib import Path
 
+from peakplan_client.errors import MappingError
+from peakplan_client.mapping import CatalogueMapping
+
+from service.planner.vocabulary import Vocabulary, VocabularyError
+from service.settings.choices import SHIPPED_MODEL
+from shops.checking import misfits
 from shops.roles import ROLES, RolesError
 from shops.run import Done, Task, learn
 from shops.sources import SourceError
@@ -26,14 +32,20 @@ def main(words: list[str] | None = None) -> int:
     one.add_argument("--currency", metavar="CODE", help="of the prices, where none says it: USD")
     one.add_argument("--index", default="products", help="the engine's index, for the mapping")
     one.add_argument("--quiet", action="store_true", help="no progress")
+    two = commands.add_parser("check", help="hold a mapping against the vocabulary and a catalogue")
+    two.add_argument("mapping", type=Path, help="the mapping file")
+    two.add_argument("--products", type=Path, required=True, help="the catalogue, in any format that learn reads")
+    two.add_argument("--table", help="of SQLite, where there are several")
+    two.add_argument("--model", type=Path, default=SHIPPED_MODEL, help="the model folder whose vocabulary plans use")
     arguments = parser.parse_args(words)
     try:
-        return _learn(arguments)
-    except SourceError as error:
-        print(f"peakplan shop learn: {error}", file=sys.stderr)
+        return _learn(arguments) if arguments.command == "learn" else _check(arguments)
+    except (SourceError, MappingError, VocabularyError) as error:
+        print(f"peakplan shop {arguments.command}: {error}", file=sys.stderr)
         return 1
     except OSError as error:
-        print(f"peakplan shop learn: {error.filename or arguments.output}: {error.strerror or error}", file=sys.stderr)
+        about = f"{error.filename or arguments.output}: {error.strerror or error}"
+        print(f"peakplan shop {arguments.command}: {about}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nended; the same command goes on from here", file=sys.stderr)
@@ -59,6 +71,14 @@ def _learn(arguments: argparse.Namespace) -> int:
             continue
         print(_told(done))
         return 0
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    """Print what of a mapping fits nothing; return 1 where something does not."""
+    mapping = CatalogueMapping.load(arguments.mapping)
+    found = misfits(mapping, Vocabulary.load(arguments.model), arguments.products, arguments.table)
+    print("\n".join(found) or f"{arguments.mapping}: everything fits")
+    return int(bool(found))
 
 
 def _given(words: list[str]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from service.planner.reading.en.spelling import words as word_list
 from shops.counting import Path, by_first
 from shops.facets import facet_of_field, words_of_code
 from shops.lexicon import Learnt
+from shops.products import levels_of
 from shops.roles import Roles
 from shops.texts import key
 
@@ -156,18 +157,23 @@ def synonyms() -> list[list[str]]:
 
 
 def _verticals(learnt: Learnt, roles: Roles) -> dict[str, list[str]]:
-    """Return the values of the upper category's field by the vertical that the things in them are of."""
-    del roles
+    """Return the values of the upper category's field by the vertical that the things in them are of.
+
+    A field that holds whole paths ("Kitchen > Kettles") has a value for each of them.
+    """
     votes: dict[str, Counter[str]] = defaultdict(Counter)
     known = word_list().verticals
     for (head, path), count in learnt.counts.heads.items():
         if " " not in head and (vertical := known.get(head) or known.get(f"{head}s")):
             votes[path[0]][vertical] += count
+    held: dict[str, set[str]] = defaultdict(set)
+    for path, leaf in learnt.counts.leaves:
+        held[path[0]].add(leaf if len(roles.categories) == 1 and len(levels_of(leaf)) > 1 else path[0])
     found: dict[str, list[str]] = defaultdict(list)
     for top, counter in sorted(votes.items()):
         for vertical, count in counter.items():
             if count >= _OF_VERTICAL * counter.total():
-                found[vertical].append(top)
+                found[vertical] += sorted(held[top])
     return dict(sorted(found.items()))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from shops.texts import number, tokens
+from shops.texts import is_number, tokens
 
 ROLES: Final = (
     "id", "title", "description", "brand", "category", "price", "currency", "rating", "stock", "newest",
@@ -86,7 +86,7 @@ class FieldProfile:
         self.filled += 1
         self.lists += isinstance(value, list)
         text = " > ".join(map(str, value)) if isinstance(value, list) else str(value)
-        self.numbers += isinstance(value, bool) or (len(text) < 24 and _is_number(text))
+        self.numbers += isinstance(value, bool) or is_number(text)
         self.urls += bool(_URL.match(text))
         self.words += len(text.split())
         if len(self.values) < _MOST_DISTINCT or text in self.values:
@@ -129,10 +129,6 @@ def find_roles(sample: Sequence[Mapping[str, Any]], given: Mapping[str, str]) ->
     attributes += [name for name, one in left.items() if name not in categories and _describes(one)]
     all_roles: dict[str, Any] = {**found, "categories": categories, "attributes": tuple(dict.fromkeys(attributes))}
     return Roles(**all_roles)
-
-
-def _is_number(text: str) -> bool:
-    return bool(re.match(r"^[^\w\s]{0,2}\s?-?\d[\d.,  ]*\s?\S{0,3}$", text)) and number(text) is not None
 
 
 def _named(role: str, free: Mapping[str, FieldProfile], found: Mapping[str, str]) -> str | None:

@@ -12,6 +12,7 @@ _TAG: Final = re.compile(r"<[^<>]{1,200}>")
 _WORD: Final = re.compile(r"[^\W_]+(?:[.'’&+-][^\W_]+)*")
 _NUMBER: Final = re.compile(r"-?\d+(?:[.,'  ]\d+)*")
 _MEASURE: Final = re.compile(r"^\s*(\d+(?:[.,]\d+)?)\s*([a-zA-Zμ\"'″′]+\.?|fl\.? ?oz\.?)\s*$")
+_ONE_NUMBER: Final = re.compile(r"^[^\w\s]{0,2}\s?-?\d[\d.,  ]*\s?\S{0,3}$")
 _SIGNS: Final = {"$": "USD", "€": "EUR", "£": "GBP", "¥": "JPY", "₹": "INR", "₩": "KRW", "₽": "RUB", "zł": "PLN"}
 # One unit in the base of its dimension, and all its names.
 _UNITS: Final = {
@@ -80,6 +81,11 @@ def number(value: Any) -> float | None:
         thousands = len(part) == 3 and (whole.count(digits[last]) > 0 or (digits[last] == "," and whole != "0"))
         digits = re.sub(r"[.,]", "", digits) if thousands else re.sub(r"[.,]", "", whole) + "." + part
     return float(digits)
+
+
+def is_number(text: str) -> bool:
+    """Tell whether a text is one number, with a currency's sign or a short unit at most."""
+    return len(text) < 24 and bool(_ONE_NUMBER.match(text)) and number(text) is not None
 
 
 def currency(value: Any) -> str | None:
