@@ -10,9 +10,12 @@ import pytest
 from infra.fleet import addresses
 from infra.fleet.endpoints import OF_EVERY_HOST
 from infra.fleet.settings import FLEETS, FleetSettings
+from infra.fleet.shared_cache import PORT
 from tests.infra.synthesis import Template, changed_fleet, only, resources, templates
 
 pytestmark = pytest.mark.slow  # a synth of each fleet, once
+# It is no request: the token is signed on the host, and the cache has addresses in the cell's own subnets.
+SIGNED_ON_THE_HOST = "elasticache:Connect"
 FLEETS_THAT_SHIP = ("dev", "prime-day")
 EVENT = {"name": "sale", "start": "2030-07-13T07:00:00Z", "end": "2030-07-14T07:00:00Z", "multiplier": 1.5}
 
@@ -58,10 +61,19 @@ def test_hosts_reach_what_they_call_and_nothing_else(fleet: str) -> None:
         service = json.dumps(endpoint["Properties"]["ServiceName"]).rstrip('"}] ').rpartition(".")[2]
         reached[service] = set(listed(statement["Action"]))
     assert reached == {endpoint.service: set(endpoint.actions) for endpoint in OF_EVERY_HOST}
-    for policy in resources(templates(fleet)["Cell-1"], "AWS::IAM::Policy").values():
+    cell = templates(fleet)["Cell-1"]
+    hosts = {
+        name for name, role in resources(cell, "AWS::IAM::Role").items() if "ec2.amazonaws.com" in json.dumps(role)
+    }
+    for policy in resources(cell, "AWS::IAM::Policy").values():
+        if not hosts & {role["Ref"] for role in policy["Properties"]["Roles"]}:
+            continue
         for statement in policy["Properties"]["PolicyDocument"]["Statement"]:
-            for action in listed(statement["Action"]):
+            for action in set(listed(statement["Action"])) - {SIGNED_ON_THE_HOST}:
                 assert action in reached[action.partition(":")[0]], "a host is allowed what it cannot reach"
+    assert {each["Properties"]["Port"] for each in resources(cell, "AWS::ElastiCache::ReplicationGroup").values()} == {
+        PORT
+    }
 
 
 def test_s3_is_reached_by_a_gateway_where_a_fleet_asks_for_it() -> None:
