@@ -219,3 +219,16 @@ def test_catalogue_values_are_escaped_too(value: str) -> None:
     (excluded,) = translate(plan, mapping, "algolia", "x").requests[0]["facetFilters"]
     assert excluded.startswith("brand:-")
     assert not excluded.startswith("brand:--")
+
+
+def test_a_catalogue_s_backslash_ends_no_literal_of_vespa() -> None:
+    mapping = CatalogueMapping.model_validate(
+        {
+            "index": "products",
+            "text": {"title": 1},
+            "facets": {"color": {"field": "color", "values": {'red\\" or true': ["crimson"]}}},
+        }
+    )
+    plan = Plan.model_validate({"queries": ["boots"], "exclude": {"color": ["crimson"]}})
+    (request,) = translate(plan, mapping, "vespa", "boots").requests
+    assert r'contains "red\\\" or true"' in request["yql"]

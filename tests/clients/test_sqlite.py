@@ -158,3 +158,10 @@ def test_thousands_of_exclusions_are_one_condition(catalogue: sqlite3.Connection
     real = "nike" if facet == "brand" else "red"
     assert "red boots" in titles(catalogue, "boots", exclude={facet: refused})
     assert "red boots" not in titles(catalogue, "boots", exclude={facet: [*refused, real]})
+
+
+def test_a_product_without_a_price_is_not_the_cheapest() -> None:
+    with contextlib.closing(build()) as catalogue:
+        catalogue.execute("UPDATE products SET price = NULL WHERE title = 'red boots'")
+        found = titles(catalogue, "boots", sort="price_asc")
+    assert found.index("red boots") > max(found.index("blue boots"), found.index("boot tray"))

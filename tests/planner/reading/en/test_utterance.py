@@ -173,3 +173,19 @@ def test_the_phrase_file_names_each_phrase_once_in_a_section() -> None:
     for name in PHRASES.names(""):
         phrases = PHRASES.phrases(name)
         assert len(set(phrases)) == len(phrases), (name, sorted(p for p in phrases if phrases.count(p) > 1))
+
+
+@pytest.mark.parametrize(
+    ("text", "bounds"),
+    [
+        ("a tent under $20 over $50", (None, 20)),
+        ("a tent over $20 under $50", (20, 50)),
+        ("a tent, not looking to spend any more than $50", (None, 50)),
+        ("a tent, i don't really want to pay any more than 50 dollars", (None, 50)),
+        ("a tent, not looking to be spending more than $80", (None, 80)),
+        ("a tent, i really want to spend more than $80", (80, None)),
+    ],
+)
+def test_bounds_that_exclude_each_other_and_far_negations(text: str, bounds: tuple[float | None, float | None]) -> None:
+    read = ENGLISH.phrases(text)
+    assert (read.price_min, read.price_max) == bounds
