@@ -30,7 +30,7 @@ SIEGE_FIGURE ?= docs/figures/siege.json
 
 FLEET ?= dev
 
-.PHONY: help serve lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer eval-precisions bench load load-figures export import vllm clean synth diff deploy rollback destroy drift preflight access cell-out cell-in alarms cost schema checkov finetune bench-retrieval search-conformance siege fuzz mutants sbom rehearse rehearse-search rehearse-validate
+.PHONY: help serve lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer eval-precisions bench load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov finetune bench-retrieval search-conformance siege fuzz mutants sbom rehearse rehearse-search rehearse-validate
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -170,6 +170,10 @@ deploy: $(VENV)/cdk.stamp $(VENV)/training.stamp ## the newest release to every 
 	$(PEAKPLAN) fleet preflight $(FLEET)
 	$(PEAKPLAN) fleet deploy $(FLEET) $(if $(TRAFFIC),--traffic "$(TRAFFIC)") $(if $(FORCE),--force "$(FORCE)") $(if $(TAKE_OVER),--take-over) $(if $(RETIRE),--retire)
 
+release: $(VENV)/cdk.stamp $(VENV)/training.stamp ## as make deploy, but the account's own state machine goes from cell to cell, and the shell may end (needs AWS credentials)
+	$(PEAKPLAN) fleet preflight $(FLEET)
+	$(PEAKPLAN) fleet deploy $(FLEET) --in-account $(if $(TRAFFIC),--traffic "$(TRAFFIC)") $(if $(FORCE),--force "$(FORCE)") $(if $(TAKE_OVER),--take-over)
+
 rollback: $(VENV)/fleet.stamp ## every cell of FLEET back to the release before, or to RELEASE=ami-...; at once, without a bake
 	$(PEAKPLAN) fleet rollback $(FLEET) $(if $(RELEASE),--release $(RELEASE))
 
@@ -178,6 +182,15 @@ destroy: $(VENV)/fleet.stamp ## delete every stack of FLEET, once its name was t
 
 drift: $(VENV)/fleet.stamp ## what of FLEET was changed by hand since the last deploy (needs AWS credentials)
 	@$(PEAKPLAN) fleet drift $(FLEET)
+
+bootstrap: $(VENV)/cdk.stamp ## an empty account and region for FLEET: the CDK's bootstrap stack, the base image's parameter (needs AWS credentials)
+	$(PEAKPLAN) fleet bootstrap $(FLEET)
+
+certificate: $(VENV)/fleet.stamp ## a certificate for FLEET by an authority of your own in certificates/, or its renewal (needs AWS credentials)
+	$(PEAKPLAN) fleet certificate $(FLEET)
+
+bake: $(VENV)/cdk.stamp ## a release of FLEET: the image pipeline, and a machine image of this checkout, in the account (needs AWS credentials)
+	$(PEAKPLAN) fleet bake $(FLEET)
 
 preflight: $(VENV)/fleet.stamp ## what FLEET needs that the account lacks: quotas, zones, certificate, image (needs AWS credentials)
 	$(PEAKPLAN) fleet preflight $(FLEET)
@@ -193,6 +206,9 @@ cell-in: $(VENV)/cdk.stamp ## move CELL= of FLEET back into service
 
 alarms: $(VENV)/fleet.stamp ## docs/alarms.md, Prometheus rules and a Grafana dashboard from infra/fleet/alarms.py
 	$(BIN)/python -m infra.fleet.alarm_table
+
+dashboards: synth $(VENV)/training.stamp ## pictures of FLEET's dashboards with a rehearsal's data into docs/figures (FLEET=prime-day)
+	$(BIN)/python -m rehearsal.dashboards $(FLEET) cdk.out
 
 cost: $(VENV)/fleet.stamp ## what FLEET costs an hour and a million plans, with the arithmetic
 	@$(PEAKPLAN) fleet cost $(FLEET)

@@ -27,11 +27,12 @@ from infra.constructs.image import Artifacts, ImagePipeline
 from infra.constructs.names import CellNames
 from infra.constructs.network import Network, imported_vpc
 from infra.constructs.on_call import OnCall
+from infra.constructs.rollout import RolloutMachine
 from infra.fleet.settings import FleetFileError, FleetSettings
 
 GUARD_RULES = Path(__file__).parent / "rules" / "never.guard"
-# CloudFormation accepts templates of up to 1 MB, of which a cell's alarms and graphs take some 90 kB.
-MOST_CELLS = 10
+# CloudFormation accepts templates of up to 1 MB, of which a cell's alarms and graphs take some 105 kB.
+MOST_CELLS = 8
 
 
 def tags(settings: FleetSettings, id: str) -> dict[str, str]:
@@ -78,15 +79,23 @@ class NetworkStack(FleetStack):
 
 
 class ImageStack(FleetStack):
-    """The stack of artifacts and machine images: ECR repository, model bucket and image pipeline."""
+    """The stack of machine images: the image pipeline, and the bucket of compiled models."""
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
         super().__init__(scope, id, settings=settings, purpose="machine images and models")
         artifacts = Artifacts(self, "Artifacts", settings=settings)
         pipeline = ImagePipeline(self, "Image", settings=settings, artifacts=artifacts)
         CfnOutput(self, "PipelineArn", value=pipeline.pipeline.attr_arn, description="Start it to bake a machine image")
-        CfnOutput(self, "RepositoryUri", value=artifacts.repository.repository_uri, description="The service's images")
         CfnOutput(self, "ModelsBucket", value=artifacts.bucket.bucket_name, description="Compiled models, build logs")
+
+
+class RolloutStack(FleetStack):
+    """The stack of the state machine that brings releases to the cells, which it names but never refers to."""
+
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
+        super().__init__(scope, id, settings=settings, purpose="what deploys the cells")
+        rollout = RolloutMachine(self, "Rollout", settings=settings)
+        CfnOutput(self, "MachineArn", value=rollout.machine.ref, description="`make release` starts it")
 
 
 class CellStack(FleetStack):
@@ -155,11 +164,12 @@ class ObservabilityStack(FleetStack):
 def compose(app: App, settings: FleetSettings) -> list[CellStack]:
     """Create all stacks of the fleet in `app`, and return those of the cells.
 
-    The ids are Network, Image, Cell-1 ... Cell-n, Edge and Observability. Cells refer to nothing; they wait for the
-    network only because they read its parameters.
+    The ids are Network, Image, Rollout, Cell-1 ... Cell-n, Edge and Observability. Cells refer to nothing; they wait
+    for the network only because they read its parameters.
     """
     network = NetworkStack(app, "Network", settings=settings)
     ImageStack(app, "Image", settings=settings)
+    RolloutStack(app, "Rollout", settings=settings)
     cells = [CellStack(app, name.capitalize(), settings=settings, name=name) for name in settings.cell_names]
     edge = EdgeStack(app, "Edge", settings=settings, cells=[stack.cell for stack in cells])
     ObservabilityStack(app, "Observability", settings=settings, cells=[stack.cell.names for stack in cells])

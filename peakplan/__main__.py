@@ -248,11 +248,22 @@ _passes_on(fleet, "drift", "infra.operations.drift", ("fleet",), "Say what was c
 _passes_on(fleet, "cell", "infra.operations.cells", ("fleet",), "Move a cell out of service, and back in.")
 _passes_on(
     fleet,
+    "certificate",
+    "infra.operations.certificate",
+    ("fleet",),
+    "Make or renew a certificate by your own authority.",
+)
+_passes_on(
+    fleet,
     "access",
     "infra.operations.access",
     ("fleet",),
     "Connect the callers that the fleet file names: their endpoints and VPCs.",
 )
+
+
+# Without asserts: jsii would check every argument's type once more at run time, which is half of a synth, and mypy has.
+_APP = "python -O app.py"
 
 
 def _cdk() -> list[str]:
@@ -281,7 +292,7 @@ def _fleet_file(name: str) -> str:
 @click.pass_context
 def synth(context: click.Context, fleet_name: str) -> None:
     """Write the fleet's CloudFormation into cdk.out: offline, no account."""
-    offline = ["synth", "--app", "python app.py", "--quiet", "--no-lookups"]
+    offline = ["synth", "--app", _APP, "--quiet", "--no-lookups"]
     _in_checkout([*_cdk(), *offline, "--context", f"fleet={_fleet_file(fleet_name)}", *context.args])
 
 
@@ -291,7 +302,23 @@ def synth(context: click.Context, fleet_name: str) -> None:
 def diff(context: click.Context, fleet_name: str) -> None:
     """Show what a deploy would change. Needs AWS credentials."""
     context_of_fleet = ["--context", f"fleet={_fleet_file(fleet_name)}"]
-    _in_checkout([*_cdk(), "diff", "--app", "python app.py", *context_of_fleet, *context.args])
+    _in_checkout([*_cdk(), "diff", "--app", _APP, *context_of_fleet, *context.args])
+
+
+@fleet.command(context_settings=_PASS_ON["context_settings"])
+@click.argument("fleet_name", metavar="FLEET")
+@click.pass_context
+def bootstrap(context: click.Context, fleet_name: str) -> None:
+    """Prepare an empty account and region for the fleet. Needs AWS credentials."""
+    _with_cdk("bootstrap", fleet_name, *context.args)
+
+
+@fleet.command(context_settings=_PASS_ON["context_settings"])
+@click.argument("fleet_name", metavar="FLEET")
+@click.pass_context
+def bake(context: click.Context, fleet_name: str) -> None:
+    """Bake a release: a machine image of this checkout. Needs AWS credentials."""
+    _with_cdk("baking", fleet_name, *context.args)
 
 
 @fleet.command(context_settings=_PASS_ON["context_settings"])
@@ -303,8 +330,13 @@ def deploy(context: click.Context, fleet_name: str) -> None:
     Needs AWS credentials. --force "reason" deploys a fleet that fails its rehearsal; the reason is logged.
     """
     need("service", "fleet", "load")  # the rehearsal's
-    words = [_fleet_file(fleet_name), *map(_fleet_file, context.args), "--", *_cdk()]
-    _in_checkout([sys.executable, "-m", "infra.operations.rollout", *words])
+    _with_cdk("rollout", fleet_name, *map(_fleet_file, context.args))
+
+
+def _with_cdk(module: str, fleet_name: str, *words: str) -> None:
+    """Run a module of infra/operations that calls the CDK CLI."""
+    line = [_fleet_file(fleet_name), *words, "--", *_cdk()]
+    _in_checkout([sys.executable, "-m", f"infra.operations.{module}", *line])
 
 
 if __name__ == "__main__":

@@ -151,7 +151,33 @@ def detail_graphs(settings: FleetSettings, names: CellNames) -> list[Graph]:
             none_is_zero=False,
         )
         decoding.curve("device GiB", "bytes / 1073741824", {"bytes": memory}, [names], right=True)
-    return [reasons, model, answers, gateway, replicas, decoding]
+    return [reasons, model, answers, gateway, replicas, decoding, *_draft_graphs(settings, names)]
+
+
+def _draft_graphs(settings: FleetSettings, names: CellNames) -> list[Graph]:
+    """Return how well drafts are guessed, as vLLM tells it: the acceptance rate, the mean length, and by position."""
+    if not settings.model.heads:
+        return []
+    drafts = Reading("SpecDecodeNumDrafts", none_is_zero=False)
+    drafted = Reading("SpecDecodeNumDraftTokens", none_is_zero=False)
+    accepted = Reading("SpecDecodeNumAcceptedTokens", none_is_zero=False)
+
+    def graph(title: str) -> Graph:
+        return Graph(f"{names.cell} {title}", fleet=settings.name, region=settings.region)
+
+    share = graph("drafted tokens accepted, % | tokens a draft yields (right)")
+    share.curve("accepted %", "100 * accepted / drafted", {"accepted": accepted, "drafted": drafted}, [names])
+    yielded = {"accepted": accepted, "drafts": drafts}
+    share.curve("tokens a draft", "1 + accepted / drafts", yielded, [names], right=True)
+    by_position = graph("drafts accepted by position, %")
+    for position in range(settings.model.heads):
+        at = (("Position", str(position)),)
+        here = Reading("SpecDecodeNumAcceptedTokensPerPos", ("Fleet", "Cell", "Position"), at)
+        by_position.curve(str(position), "100 * here / drafts", {"here": here, "drafts": drafts}, [names])
+    counts = graph("drafts, tokens drafted, accepted, a minute")
+    for label, reading in (("drafts", drafts), ("drafted", drafted), ("accepted", accepted)):
+        counts.curve(label, "it", {"it": reading}, [names])
+    return [share, by_position, counts]
 
 
 def _surroundings(settings: FleetSettings, names: CellNames, gateway: Graph, replicas: Graph) -> None:

@@ -1,4 +1,4 @@
-"""The on-call dashboard: alarms in ALARM state, the service level of the whole fleet, then one row for each cell."""
+"""The on-call dashboards: alarms and service level of the whole fleet, and one board for each cell."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from aws_cdk import ArnFormat, Stack
 from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from infra.constructs.cell_graphs import (
@@ -18,7 +19,8 @@ from infra.constructs.cell_graphs import (
     latency_of,
     with_one_group,
 )
-from infra.constructs.graphs import WIDTH, Graph, Json, place, row
+from infra.constructs.front_graphs import caller_widget, front_graphs, zone_graphs
+from infra.constructs.graphs import HEIGHT, WIDTH, Graph, Json, place, rows, tall
 from infra.constructs.names import CellNames
 from infra.fleet.alarm_kinds import Reading, Severity
 from infra.fleet.alarms import (
@@ -44,7 +46,7 @@ MOST_ALARMS_A_WIDGET = 100  # CloudWatch user guide, quotas
 
 
 class FleetDashboard(Construct):
-    """The dashboard `peakplan-<fleet>` in CloudWatch."""
+    """The dashboards `peakplan-<fleet>` and `peakplan-<fleet>-<cell>` in CloudWatch."""
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, cells: Sequence[CellNames]) -> None:
         super().__init__(scope, id)
@@ -58,8 +60,12 @@ class FleetDashboard(Construct):
                 arn_format=ArnFormat.COLON_RESOURCE_NAME,
             )
 
-        body = stack.to_json_string(dashboard_body(settings, cells, arn))
-        cloudwatch.CfnDashboard(self, "Board", dashboard_name=f"peakplan-{settings.name}", dashboard_body=body)
+        parameter = settings.load_balancer.certificate_parameter
+        certificate = ssm.StringParameter.value_for_string_parameter(self, parameter)
+        for name, body in dashboards(settings, cells, arn, certificate).items():
+            part = name.removeprefix(f"peakplan-{settings.name}").title().replace("-", "")
+            text = stack.to_json_string(body)
+            cloudwatch.CfnDashboard(self, f"Board{part}", dashboard_name=name, dashboard_body=text)
 
 
 class RunbookPages(Construct):
@@ -80,18 +86,40 @@ class RunbookPages(Construct):
             )
 
 
-def dashboard_body(settings: FleetSettings, cells: Sequence[CellNames], arn: Callable[[str], str]) -> Json:
-    """Return CloudWatch's dashboard body; `arn` returns an alarm's ARN from its name."""
-    widgets = [_header(settings), _alarms(settings, cells, arn)]
-    widgets += row(_fleet_graphs(settings, cells), y=5, height=6)
-    widgets += row(_plan_graphs(settings, cells), y=11, height=6)
-    for number, names in enumerate(cells):
-        top = 17 + 13 * number
-        title = {"markdown": f"### {names.cell}: the goals, latency, traffic, work, capacity, hosts; then the details"}
-        widgets.append(place("text", title, 0, top, WIDTH, 1))
-        widgets += row(cell_graphs(settings, names), y=top + 1, height=6)
-        widgets += row(detail_graphs(settings, names), y=top + 7, height=6)
+def dashboards(
+    settings: FleetSettings, cells: Sequence[CellNames], arn: Callable[[str], str], certificate: str
+) -> dict[str, Json]:
+    """Return CloudWatch's dashboard bodies by name; `arn` returns an alarm's ARN from its name."""
+    name = f"peakplan-{settings.name}"
+    boards = {name: _fleet_board(settings, cells, arn, certificate)}
+    return boards | {f"{name}-{names.cell}": _cell_board(settings, names, arn) for names in cells}
+
+
+def _board(widgets: list[Json]) -> Json:
     return {"start": "-PT3H", "periodOverride": "inherit", "widgets": widgets}
+
+
+def _fleet_board(
+    settings: FleetSettings, cells: Sequence[CellNames], arn: Callable[[str], str], certificate: str
+) -> Json:
+    widgets = [_header(settings), _alarms(settings, cells, arn)]
+    graphs = [*_fleet_graphs(settings, cells), *_plan_graphs(settings, cells)]
+    graphs += front_graphs(settings, cells, certificate)
+    widgets += rows(graphs, y=5)
+    widgets.append(caller_widget(settings, cells, 0, 5 + tall(graphs), WIDTH, HEIGHT))
+    return _board(widgets)
+
+
+def _cell_board(settings: FleetSettings, names: CellNames, arn: Callable[[str], str]) -> Json:
+    text = (
+        f"## {names.cell} of {settings.name}\nOut of service: `make cell-out FLEET={settings.name} CELL={names.cell}`. "
+        f"The other cells: the dashboard `peakplan-{settings.name}`."
+    )
+    widgets = [place("text", {"markdown": text}, 0, 0, WIDTH, 2), _alarms(settings, [names], arn)]
+    graphs = [*cell_graphs(settings, names), *detail_graphs(settings, names), *zone_graphs(settings, names)]
+    widgets += rows(graphs, y=5)
+    widgets.append(caller_widget(settings, [names], 0, 5 + tall(graphs), WIDTH, HEIGHT))
+    return _board(widgets)
 
 
 def _header(settings: FleetSettings) -> Json:

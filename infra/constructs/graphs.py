@@ -5,6 +5,7 @@ Source: CloudWatch API reference, Dashboard body structure and syntax.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
@@ -16,6 +17,7 @@ from infra.fleet.metrics import metrics
 
 Json = dict[str, Any]
 WIDTH = 24  # columns of a dashboard
+IN_A_ROW, HEIGHT = 3, 6  # graphs side by side, and the grid units that one is high
 
 
 class Graph:
@@ -115,9 +117,19 @@ def place(kind: str, properties: Json, x: int, y: int, width: int, height: int) 
     return {"type": kind, "x": x, "y": y, "width": width, "height": height, "properties": properties}
 
 
-def row(graphs: Sequence[Graph], y: int, height: int) -> list[Json]:
-    """Return the graphs side by side over the whole width. Raise ValueError where they cannot share it evenly."""
-    if WIDTH % len(graphs):
-        raise ValueError(f"{len(graphs)} graphs do not share {WIDTH} columns evenly")
-    width = WIDTH // len(graphs)
-    return [graph.widget(number * width, y, width, height) for number, graph in enumerate(graphs)]
+def rows(graphs: Sequence[Graph], y: int, height: int = HEIGHT) -> list[Json]:
+    """Return the graphs in rows of three over the whole width, wide enough to be read at a glance.
+
+    A last row of fewer shares the width among them.
+    """
+    widgets = []
+    for first in range(0, len(graphs), IN_A_ROW):
+        together = graphs[first : first + IN_A_ROW]
+        width, top = WIDTH // len(together), y + first // IN_A_ROW * height
+        widgets += [graph.widget(number * width, top, width, height) for number, graph in enumerate(together)]
+    return widgets
+
+
+def tall(graphs: Sequence[Graph]) -> int:
+    """Return the height of the graphs' rows."""
+    return HEIGHT * math.ceil(len(graphs) / IN_A_ROW)

@@ -22,7 +22,7 @@ from infra.constructs.shared_cache import PlanCache
 from infra.fleet import endpoints
 from infra.fleet.caller_limits import caller_environment
 from infra.fleet.cost import volume_gib
-from infra.fleet.parts import Group
+from infra.fleet.parts import ROOT_DEVICE, Group
 from infra.fleet.policies import GROUP_WARM_UP_SECONDS
 from infra.fleet.replacement import CAREFUL, FAST, TERMINATE_MARGIN_SECONDS, stops
 from infra.fleet.scaling import ScalingLaw
@@ -230,7 +230,7 @@ class HostGroup(Construct):
             ebs_optimized=True,
             block_devices=[
                 ec2.BlockDevice(
-                    device_name="/dev/sda1",
+                    device_name=ROOT_DEVICE,
                     volume=ec2.BlockDeviceVolume.ebs(
                         volume_gib(self._group), encrypted=True, volume_type=ec2.EbsDeviceVolumeType.GP3
                     ),

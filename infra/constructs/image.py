@@ -9,7 +9,6 @@ from pathlib import Path
 
 from aws_cdk import CfnElement, Duration, IgnoreMode, Stack
 from aws_cdk import aws_ec2 as ec2
-from aws_cdk import aws_ecr as ecr
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_imagebuilder as imagebuilder
 from aws_cdk import aws_s3 as s3
@@ -22,7 +21,7 @@ from infra.constructs.acknowledge import acknowledge
 from infra.constructs.image_components import baked_on, cloudwatch_agent, component_parameters, declared_parameters
 from infra.constructs.log_storage import access_log_bucket, removal_policy
 from infra.constructs.network import ZONES_BY_NAME, flow_logs
-from infra.fleet.parts import REPOSITORY_ROOT
+from infra.fleet.parts import REPOSITORY_ROOT, ROOT_DEVICE
 from infra.fleet.release_tags import release_tags
 from infra.fleet.settings import FleetSettings
 from infra.source import commit
@@ -35,25 +34,10 @@ _MANAGED = ("AmazonSSMManagedInstanceCore", "EC2InstanceProfileForImageBuilder")
 
 
 class Artifacts(Construct):
-    """The stores of images and compiled models."""
+    """The store of compiled models and of builds' logs."""
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
         super().__init__(scope, id)
-        self.repository = ecr.Repository(
-            self,
-            "Service",
-            repository_name=f"peakplan-{settings.name}/service",
-            image_scan_on_push=True,
-            image_tag_mutability=ecr.TagMutability.IMMUTABLE,
-            encryption=ecr.RepositoryEncryption.KMS,
-            lifecycle_rules=[
-                ecr.LifecycleRule(
-                    description="Untagged layers", tag_status=ecr.TagStatus.UNTAGGED, max_image_age=Duration.days(7)
-                ),
-                ecr.LifecycleRule(description="The last releases", max_image_count=50),
-            ],
-            removal_policy=removal_policy(settings),
-        )
         self.bucket = s3.Bucket(
             self,
             "Models",
@@ -183,7 +167,7 @@ class ImagePipeline(Construct):
             ],
             block_device_mappings=[
                 imagebuilder.CfnImageRecipe.InstanceBlockDeviceMappingProperty(
-                    device_name="/dev/sda1",
+                    device_name=ROOT_DEVICE,
                     ebs=imagebuilder.CfnImageRecipe.EbsInstanceBlockDeviceSpecificationProperty(
                         encrypted=True, volume_size=_ROOT_GIB, volume_type="gp3", delete_on_termination=True
                     ),

@@ -145,7 +145,7 @@ class LoadBalancer(Construct):
         trusted = None
         forward = elb.ListenerAction.forward([self.target_group])
         if authentication.method == "mtls" and authentication.trust_bundle:
-            bucket, _, key = authentication.trust_bundle.removeprefix("s3://").partition("/")
+            bucket, key = authentication.trusted(Stack.of(self).account)
             store = elb.TrustStore(
                 self, "TrustStore", bucket=s3.Bucket.from_bucket_name(self, "TrustBundle", bucket), key=key
             )

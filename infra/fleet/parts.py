@@ -16,6 +16,7 @@ from infra.fleet.instances import Chip, InstanceType, catalogue
 from infra.fleet.model_folder import read_model_folder
 
 REPOSITORY_ROOT = Path(__file__).parents[2]
+ROOT_DEVICE = "/dev/sda1"  # of the Ubuntu base images; those of Amazon Linux have another
 
 
 class Group(Part):
@@ -171,6 +172,10 @@ class MachineImage(Part):
         default="/peakplan/neuron-base-image",
         pattern=r"^/.+",
         description="The AMI with the driver of the pinned SDK, which you choose.",
+    )
+    base_name: str = Field(
+        default="Deep Learning Base Neuron AMI (Ubuntu 24.04)",
+        description="The exact name of Amazon's image, without its date, whose newest one `make bootstrap` chooses.",
     )
     parameter: str = Field(
         default="/imagebuilder/peakplan/machine-image",

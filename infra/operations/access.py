@@ -7,19 +7,15 @@ no resource for it, the zone's owner authorises and the VPC's owner associates. 
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-import boto3
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
-from infra.fleet.__main__ import fleet_file
 from infra.fleet.host_names import ENDPOINT_SERVICE_OUTPUT, associated_by_owners
-from infra.fleet.settings import FleetFileError, FleetSettings
-
-Clients = Callable[[str], Any]
+from infra.fleet.settings import FleetSettings
+from infra.operations.command import UNUSABLE, Clients, fleet_parser, operate
 
 
 class NothingToJoinError(Exception):
@@ -104,21 +100,14 @@ def _service_id(settings: FleetSettings, cell: str, cloudformation: Any) -> str:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line. Return 2 when the fleet file or the account cannot be used."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
-    given = parser.parse_args(words)
-    try:
-        settings = FleetSettings.from_yaml(fleet_file(given.fleet))
-        lines = list(accept(settings, lambda name: boto3.client(name, region_name=settings.region)))
-        lines += authorise(settings, boto3.client("route53", region_name=settings.region))
-    except (FleetFileError, NothingToJoinError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    except (BotoCoreError, ClientError) as error:
-        print(f"AWS cannot be asked as this user: {error}", file=sys.stderr)
-        return 2
-    print("\n".join(lines) or "no endpoint waits, and access.caller_vpcs names no VPC of another account")
-    return 0
+    given = fleet_parser(__doc__).parse_args(words)
+
+    def act(settings: FleetSettings, clients: Clients) -> int:
+        lines = [*accept(settings, clients), *authorise(settings, clients("route53"))]
+        print("\n".join(lines) or "no endpoint waits, and access.caller_vpcs names no VPC of another account")
+        return 0
+
+    return operate(given.fleet, act, {NothingToJoinError: UNUSABLE})
 
 
 if __name__ == "__main__":

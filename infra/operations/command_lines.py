@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 # Without a terminal the CLI would refuse every change of permissions, and two stacks at once share one prompt: what may
@@ -13,10 +13,20 @@ from pathlib import Path
 # default, not what somebody gave once.
 CDK_OPTIONS = ("--require-approval", "never", "--method", "direct", "--no-previous-parameters")
 
+Call = Callable[[list[str]], int]  # runs a command line and returns its exit code
+# The stacks that cells need, and those over them.
+UNDER, OVER = ("Network", "Image", "Rollout"), ("Edge", "Observability")
+
+
+def deploy_line(cdk: Sequence[str], assembly: Path) -> list[str]:
+    """Return the command line that deploys stacks of a synthesised fleet, without the stacks' names."""
+    return [*cdk, "--app", str(assembly), "deploy", *CDK_OPTIONS]
+
 
 def synthesis(fleet: str, cdk: Sequence[str], assembly: str) -> list[str]:
     """Return the command line that synthesises `fleet` (a name or a path) into the folder `assembly`."""
-    app = f"{shlex.quote(sys.executable)} app.py"
+    # Without asserts, as peakplan/__main__.py does it: jsii's checks of types at run time are half of a synth.
+    app = f"{shlex.quote(sys.executable)} -O app.py"
     return [*cdk, "synth", "--quiet", "--app", app, "--context", f"fleet={fleet}", "--output", assembly]
 
 

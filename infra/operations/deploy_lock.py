@@ -69,7 +69,7 @@ class DeployLock:
             token=uuid4().hex, action=action, who=who, host=host, process=process, began=began, renewed=began
         )
         self._version = 0
-        self._lost = False
+        self._lost = self._handed_over = False
 
     def acquire(self, *, take_over: bool = False) -> None:
         """Take the lock; `take_over` also takes one whose holder has not renewed it for five minutes.
@@ -115,13 +115,25 @@ class DeployLock:
             raise LockedError(f"the fleet's lock was taken by {whose}. This {self._mine.action} stops here")
 
     def renew(self) -> None:
-        """Show that this process lives. Raise LockedError where the lock was lost."""
+        """Show that this process lives, unless it handed the lock over. Raise LockedError where the lock was lost."""
+        if self._handed_over:
+            return
         self.check()
         self._mine = self._mine.model_copy(update={"renewed": self._now()})
         self._replace()
 
+    def hand_over(self, token: str, *, who: str) -> None:
+        """Make the lock another's, who goes on with this deploy. Raise LockedError where it was lost."""
+        self.check()
+        update = {"token": token, "who": who, "host": "AWS Step Functions", "process": 0, "renewed": self._now()}
+        self._mine = self._mine.model_copy(update=update)
+        self._replace()
+        self._handed_over = True
+
     def release(self) -> None:
         """Give the lock back, unless it is somebody else's by now."""
+        if self._handed_over:
+            return
         held = self._held()
         if held is not None and held[0].token == self._mine.token:
             self._ssm.delete_parameter(Name=self.name)

@@ -7,18 +7,14 @@ description, because moto cannot detect drift, and has not run in a real account
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import boto3
-from botocore.exceptions import BotoCoreError, ClientError
-
-from infra.fleet.__main__ import fleet_file
-from infra.fleet.settings import FleetFileError, FleetSettings
+from infra.fleet.settings import FleetSettings
+from infra.operations.command import UNUSABLE, Clients, fleet_parser, operate
 from infra.operations.deployed_cell import Sleep, stack_of
 
 # Scheduled actions set a group's floor, schedules its reservations, policies its size, and `make cell-out` the weights
@@ -90,24 +86,16 @@ def _drifted(stack: str, drift: dict[str, Any]) -> Iterator[Drifted]:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line. Return 1 where something drifted, 2 where the file or the account cannot be used."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
-    given = parser.parse_args(words)
-    try:
-        settings = FleetSettings.from_yaml(fleet_file(given.fleet))
-        api = boto3.client("cloudformation", region_name=settings.region)
-        stacks = [
-            stack_of(settings, part) for part in ("network", "image", *settings.cell_names, "edge", "observability")
-        ]
-        found = [drifted for stack in stacks for drifted in detect(stack, api)]
-    except (FleetFileError, DriftError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    except (BotoCoreError, ClientError) as error:
-        print(f"AWS cannot be asked as this user: {error}", file=sys.stderr)
-        return 2
-    print("\n".join(map(str, found)) or f"{settings.name} is as it was deployed")
-    return 1 if found else 0
+    given = fleet_parser(__doc__).parse_args(words)
+
+    def act(settings: FleetSettings, clients: Clients) -> int:
+        api = clients("cloudformation")
+        parts = ("network", "image", "rollout", *settings.cell_names, "edge", "observability")
+        found = [drifted for part in parts for drifted in detect(stack_of(settings, part), api)]
+        print("\n".join(map(str, found)) or f"{settings.name} is as it was deployed")
+        return 1 if found else 0
+
+    return operate(given.fleet, act, {DriftError: UNUSABLE})
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ moto and the shapes of AWS's own API descriptions, and has not run in a real acc
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,18 +15,16 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-import boto3
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
-from infra.fleet.__main__ import fleet_file
 from infra.fleet.cost import volume_gib
 from infra.fleet.host_names import names_in_tls
 from infra.fleet.launching import A_SECOND, AT_ONCE, rushes, zone_needs
-from infra.fleet.settings import FleetFileError, FleetSettings
+from infra.fleet.settings import FleetSettings
+from infra.operations.command import Clients, fleet_parser, operate
 from infra.operations.quotas import granted, needs, request
 from infra.operations.release import ReleaseError, release_of
 
-Clients = Callable[[str], Any]
 BOOTSTRAP_PARAMETER, BOOTSTRAP_VERSION = "/cdk-bootstrap/hnb659fds/version", 6  # the CDK's default synthesizer
 CERTIFICATE_DAYS = 30
 
@@ -94,7 +91,7 @@ def _parameter(name: str, clients: Clients) -> str | None:
 
 
 def _bootstrap(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
-    command = f"node_modules/.bin/cdk bootstrap aws://ACCOUNT/{settings.region}"
+    command = "make bootstrap"
     version = _parameter(BOOTSTRAP_PARAMETER, clients)
     if version is None:
         yield Finding(Verdict.LACKS, f"{settings.region} is not bootstrapped for the CDK", command)
@@ -117,7 +114,7 @@ def _certificate(settings: FleetSettings, clients: Clients) -> Iterator[Finding]
         return
     arn = _parameter(wanted.certificate_parameter, clients)
     if arn is None:
-        how = f"import one for {' and '.join(names)} into ACM, or name a private CA (docs/fleet.md); put its ARN there"
+        how = f"make certificate, import one for {' and '.join(names)} into ACM, or name a private CA (docs/fleet.md)"
         yield Finding(Verdict.LACKS, f"no certificate: the parameter {wanted.certificate_parameter} is not there", how)
         return
     found = clients("acm").describe_certificate(CertificateArn=arn)["Certificate"]
@@ -137,11 +134,11 @@ def _certificate(settings: FleetSettings, clients: Clients) -> Iterator[Finding]
 def _image(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
     base, made = settings.machine_image.base_parameter, settings.machine_image.parameter
     if _parameter(base, clients) is None:
-        how = f"put the id of the Neuron base image of SDK {settings.model.sdk} there (docs/fleet.md)"
+        how = f"make bootstrap puts the Neuron base image of SDK {settings.model.sdk} there"
         yield Finding(Verdict.LACKS, f"no base image: the parameter {base} is not there", how)
     image_id = _parameter(made, clients)
     if image_id is None:
-        how = "the first `make deploy` makes the image pipeline; start it, then deploy again"
+        how = "make bake makes the image pipeline and bakes one"
         yield Finding(Verdict.NOTE, f"no machine image yet: the parameter {made} is not there", how)
         return
     try:
@@ -173,9 +170,11 @@ def _named_by_id(settings: FleetSettings, clients: Clients) -> Iterator[Finding]
         asked.append((gateway, lambda: ec2.describe_transit_gateways(TransitGatewayIds=[gateway])))
     if peering := access.peering:
         asked.append((peering, lambda: ec2.describe_vpc_peering_connections(VpcPeeringConnectionIds=[peering])))
-    if bundle := settings.load_balancer.authentication.trust_bundle:
-        bucket, _, key = bundle.removeprefix("s3://").partition("/")
-        asked.append((bundle, lambda: clients("s3").head_object(Bucket=bucket, Key=key)))
+    if settings.load_balancer.authentication.trust_bundle:
+        account = clients("sts").get_caller_identity()["Account"]
+        bucket, key = settings.load_balancer.authentication.trusted(account)
+        owned = {"Bucket": bucket, "Key": key, "ExpectedBucketOwner": account}  # else whoever took the name is trusted
+        asked.append((f"s3://{bucket}/{key}", lambda: clients("s3").head_object(**owned)))
     if log_key := settings.log_key:
         asked.append((log_key, lambda: clients("kms").describe_key(KeyId=log_key)))
     for name, ask in asked:
@@ -223,22 +222,17 @@ def inspect(settings: FleetSettings, clients: Clients) -> list[Finding]:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
-    given = parser.parse_args(words)
-    try:
-        settings = FleetSettings.from_yaml(fleet_file(given.fleet))
-        findings = inspect(settings, lambda name: boto3.client(name, region_name=settings.region))
-    except FleetFileError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except (BotoCoreError, ClientError) as error:
-        print(f"AWS cannot be asked as this user: {error}", file=sys.stderr)
-        return 2
-    print("\n".join(str(finding) for finding in findings))
-    lacking = sum(finding.verdict is Verdict.LACKS for finding in findings)
-    print(f"\n{settings.name} cannot be deployed: {lacking} lack" if lacking else f"\n{settings.name} can be deployed")
-    return 1 if lacking else 0
+    given = fleet_parser(__doc__).parse_args(words)
+
+    def act(settings: FleetSettings, clients: Clients) -> int:
+        findings = inspect(settings, clients)
+        print("\n".join(str(finding) for finding in findings))
+        lacking = sum(finding.verdict is Verdict.LACKS for finding in findings)
+        verdict = f"cannot be deployed: {lacking} lack" if lacking else "can be deployed"
+        print(f"\n{settings.name} {verdict}")
+        return 1 if lacking else 0
+
+    return operate(given.fleet, act, {})
 
 
 if __name__ == "__main__":

@@ -41,8 +41,7 @@ def newest_release(settings: FleetSettings, ssm: Any, ec2: Any) -> Release:
         if error.response["Error"]["Code"] != "ParameterNotFound":
             raise
         raise ReleaseError(
-            f"no machine image yet: the parameter {name} is written by the image pipeline. Start it "
-            "(aws imagebuilder start-image-pipeline-execution), and deploy again when it is through"
+            f"no machine image yet: the parameter {name} is written by the image pipeline. Run make bake, then deploy"
         ) from error
     return release_of(settings, image_id, ec2)
 

@@ -8,21 +8,19 @@ not run in a real account.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from infra.fleet.__main__ import fleet_file
-from infra.fleet.settings import FleetFileError, FleetSettings
+from infra.fleet.settings import FleetSettings
+from infra.operations.command import UNUSABLE, Clients, fleet_parser, operate
 from infra.operations.deploy_lock import DeployLock, LockedError, held
 from infra.operations.deployed_cell import CellError, DeployedCell, Sleep, stack_of
 from infra.operations.deployment_state import DeploymentState, StateStore
+from infra.operations.handover import stop_executions
 from infra.operations.release import ReleaseError, release_of
 
 
@@ -46,7 +44,7 @@ def plan(state: DeploymentState, settings: FleetSettings, release: str | None) -
 
 
 def roll_back(
-    settings: FleetSettings, release: str | None, clients: Callable[[str], Any], sleep: Sleep = time.sleep
+    settings: FleetSettings, release: str | None, clients: Clients, sleep: Sleep = time.sleep
 ) -> dict[str, str]:
     """Send the cells back, all at once, and return which cells moved and to which release.
 
@@ -54,12 +52,11 @@ def roll_back(
     LockedError where another rollback runs.
     """
     with held(DeployLock(settings, "rollback", ssm=clients("ssm"), sts=clients("sts"))):
+        stop_executions(settings, clients, "a rollback began")
         return _roll_back_alone(settings, release, clients, sleep)
 
 
-def _roll_back_alone(
-    settings: FleetSettings, release: str | None, clients: Callable[[str], Any], sleep: Sleep
-) -> dict[str, str]:
+def _roll_back_alone(settings: FleetSettings, release: str | None, clients: Clients, sleep: Sleep) -> dict[str, str]:
     store = StateStore(settings, clients("ssm"))
     state = store.load()
     stacks = clients("cloudformation")
@@ -102,27 +99,16 @@ def main(words: Sequence[str] | None = None) -> int:
     Return 1 when a cell does not go back, 2 when the fleet file or the account cannot be used, 3 when another rollback
     runs.
     """
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
+    parser = fleet_parser(__doc__)
     parser.add_argument("--release", default=None, help="a machine image's id; by default each cell's release before")
     given = parser.parse_args(words)
-    try:
-        settings = FleetSettings.from_yaml(fleet_file(given.fleet))
-        moved = roll_back(settings, given.release or None, lambda name: boto3.client(name, region_name=settings.region))
-    except (FleetFileError, ReleaseError) as error:
-        print(error, file=sys.stderr)
-        return 2
-    except CellError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except LockedError as error:
-        print(error, file=sys.stderr)
-        return 3
-    except (BotoCoreError, ClientError) as error:
-        print(f"AWS cannot be reached as this user: {error}", file=sys.stderr)
-        return 2
-    print(f"{len(moved)} cells went back" if moved else "Every cell is where it should go: nothing to do")
-    return 0
+
+    def act(settings: FleetSettings, clients: Clients) -> int:
+        moved = roll_back(settings, given.release or None, clients)
+        print(f"{len(moved)} cells went back" if moved else "Every cell is where it should go: nothing to do")
+        return 0
+
+    return operate(given.fleet, act, {ReleaseError: UNUSABLE, CellError: 1, LockedError: 3})
 
 
 if __name__ == "__main__":

@@ -25,23 +25,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import boto3
-from botocore.exceptions import BotoCoreError, ClientError
-
-from infra.fleet.__main__ import fleet_file
-from infra.fleet.settings import FleetFileError, FleetSettings
-from infra.operations.command_lines import CDK_OPTIONS, digest, rehearsal, synthesis
+from infra.fleet.settings import FleetSettings
+from infra.operations.command import Clients, fleet_parser, operate
+from infra.operations.command_lines import OVER, UNDER, Call, deploy_line, digest, rehearsal, synthesis
 from infra.operations.deploy_lock import DeployLock, LockedError, held
 from infra.operations.deployed_cell import CellError, DeployedCell, make_way, stack_of
 from infra.operations.deploying import HarmSeenError, bake, marked
 from infra.operations.deployment_state import DeploymentState, StateStore, Step
+from infra.operations.handover import Handover
 from infra.operations.release import Release, ReleaseError, newest_release, release_of
 from infra.operations.retiring import StillStandingError, retiring
 from infra.operations.teardown import TeardownError
 from infra.source import commit
-
-Call = Callable[[list[str]], int]  # runs a command line and returns its exit code
-UNDER, OVER = ("Network", "Image"), ("Edge", "Observability")
 
 
 class CannotGoOnError(Exception):
@@ -193,12 +188,14 @@ def start(state: DeploymentState, newest: Release, assembly: str, known: Callabl
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
+    parser = fleet_parser(__doc__)
     parser.add_argument("cdk", nargs="*", default=["cdk"], help="after --: the CDK CLI and its options")
     parser.add_argument("--again", action="store_true", help="begin anew, whatever became of the deploy before")
     parser.add_argument(
         "--take-over", action="store_true", help="take the lock of a deploy that died, once it was silent for 5 minutes"
+    )
+    parser.add_argument(
+        "--in-account", action="store_true", help="let the account's state machine go from cell to cell"
     )
     parser.add_argument("--retire", action="store_true", help="delete the cells that the fleet file no longer has")
     parser.add_argument("--release", help="deploy this machine image instead of the newest")
@@ -218,43 +215,31 @@ def _call(line: list[str]) -> int:
     return subprocess.run(line, check=False).returncode
 
 
-def _deploy(given: argparse.Namespace, settings: FleetSettings, assembly: str) -> int:
-    ssm, sts = (boto3.client(name, region_name=settings.region) for name in ("ssm", "sts"))
-    lock = DeployLock(settings, "deploy", ssm=ssm, sts=sts)
-    with held(lock, take_over=given.take_over):
-        return _deploy_alone(given, settings, assembly, lock)
-
-
-def _deploy_alone(given: argparse.Namespace, settings: FleetSettings, assembly: str, lock: DeployLock) -> int:
-    names = ("ssm", "ec2", "cloudwatch", "cloudformation", "elbv2")
-    ssm, ec2, cloudwatch, cloudformation, balancing = (
-        boto3.client(name, region_name=settings.region) for name in names
-    )
+def _deploy_alone(
+    given: argparse.Namespace, settings: FleetSettings, clients: Clients, assembly: Path, lock: DeployLock
+) -> int:
+    ssm, ec2 = clients("ssm"), clients("ec2")
     store = StateStore(settings, ssm)
     state = store.load()
-    deploy = [*given.cdk, "--app", assembly, "deploy", *CDK_OPTIONS]
-    leaving = retiring(settings, lambda name: boto3.client(name, region_name=settings.region), asked=given.retire)
+    deploy = deploy_line(given.cdk, assembly)
+    leaving = retiring(settings, clients, asked=given.retire)
     if given.again:
         state.finish()
         state.rejected = []
-    try:
-        newest = release_of(settings, given.release, ec2) if given.release else newest_release(settings, ssm, ec2)
-    except ReleaseError:
-        if not any(cell.releases for cell in state.cells.values()):  # a first deploy begins with the image stack
-            print(f"Deploying {', '.join(UNDER)}: no machine image yet", flush=True)
-            for stack in UNDER:
-                make_way(stack_of(settings, stack.lower()), cloudformation, balancing)
-            if code := _call([*deploy, "--exclusively", *UNDER]):
-                return code
-        raise
-    release = start(state, newest, digest(Path(assembly)), lambda image: release_of(settings, image, ec2))
+    newest = release_of(settings, given.release, ec2) if given.release else newest_release(settings, ssm, ec2)
+    release = start(state, newest, digest(assembly), lambda image: release_of(settings, image, ec2))
     print(f"Release {release}", flush=True)
     for cell in settings.cell_names:
         state.cell(cell)
     store.save(state)
     canary, others = given.bake or (settings.rollout.canary_bake_minutes, settings.rollout.bake_minutes)
+    if given.in_account:
+        if leaving.cells:
+            raise CannotGoOnError(f"{', '.join(leaving.cells)} is retired by make deploy RETIRE=1, from a shell")
+        return Handover(settings, state, clients, assembly).run(deploy, _call, lock, (canary, others))
+    watching, stacks, balancing = clients("cloudwatch"), clients("cloudformation"), clients("elbv2")
     watched = (canary, others, leaving.run, lock.check)
-    return Rollout(settings, state, store, cloudwatch, cloudformation, balancing, deploy, _call, *watched).run()
+    return Rollout(settings, state, store, watching, stacks, balancing, deploy, _call, *watched).run()
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -263,23 +248,20 @@ def main(words: Sequence[str] | None = None) -> int:
     Return 2 when the fleet file or the account cannot be used, 3 when a person must decide first.
     """
     given = _parser().parse_intermixed_args(words)
-    try:
-        settings = FleetSettings.from_yaml(fleet_file(given.fleet))
+
+    def act(settings: FleetSettings, clients: Clients) -> int:
         if code := _call(rehearsal(given.fleet, given.traffic, given.force)):
             return code
         with TemporaryDirectory(prefix=f"peakplan-{settings.name}-") as assembly:
             if code := _call(synthesis(given.fleet, given.cdk, assembly)):
                 return code
-            return _deploy(given, settings, assembly)
-    except FleetFileError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except (CannotGoOnError, CellError, LockedError, ReleaseError, StillStandingError, TeardownError) as error:
-        print(error, file=sys.stderr)
-        return 3
-    except (BotoCoreError, ClientError) as error:
-        print(f"AWS cannot be reached as this user: {error}", file=sys.stderr)
-        return 2
+            lock = DeployLock(settings, "deploy", ssm=clients("ssm"), sts=clients("sts"))
+            with held(lock, take_over=given.take_over):
+                return _deploy_alone(given, settings, clients, Path(assembly), lock)
+
+    person = (CannotGoOnError, CellError, LockedError, ReleaseError, StillStandingError, TeardownError)
+    try:
+        return operate(given.fleet, act, dict.fromkeys(person, 3))
     except FileNotFoundError as error:
         print(f"{error.filename}: no such command; `make deploy` installs the pinned CDK CLI", file=sys.stderr)
         return 127

@@ -7,26 +7,24 @@ goes on. It is tested against moto, and has not run in a real account.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import boto3
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import ClientError
 
-from infra.fleet.__main__ import fleet_file
 from infra.fleet.release_tags import FLEET
-from infra.fleet.settings import FleetFileError, FleetSettings
+from infra.fleet.settings import FleetSettings
+from infra.operations.command import UNUSABLE, Clients, fleet_parser, operate
 from infra.operations.deploy_lock import DeployLock, LockedError, held
 from infra.operations.deployed_cell import Sleep, stack_of, unprotect
 from infra.operations.deployment_state import StateStore
 
-OVER, UNDER = ("observability", "edge"), ("image", "network")
+OVER, UNDER = ("observability", "edge"), ("rollout", "image", "network")
 RETAINED = ("Retain", "RetainExceptOnCreate")
 LIMIT_SECONDS = 2 * 3600.0  # a full group's instances drain and end within minutes
 
@@ -50,7 +48,7 @@ class Kept:
 class Teardown:
     """Deletes stacks of one region; `clients` returns the boto3 client of a service."""
 
-    clients: Callable[[str], Any]
+    clients: Clients
     sleep: Sleep = time.sleep
 
     def delete(self, stack: str) -> list[Kept]:
@@ -114,7 +112,7 @@ def cells_standing(settings: FleetSettings, cloudformation: Any) -> list[str]:
     return [f"cell-{number}" for number in sorted((each for each in numbers if each.isdigit()), key=int)]
 
 
-def destroy(settings: FleetSettings, clients: Callable[[str], Any], sleep: Sleep = time.sleep) -> list[Kept]:
+def destroy(settings: FleetSettings, clients: Clients, sleep: Sleep = time.sleep) -> list[Kept]:
     """Delete every stack of the fleet and return what is kept.
 
     Raise TeardownError for a stack that cannot be deleted, and LockedError where another shell changes the fleet.
@@ -149,32 +147,19 @@ def main(words: Sequence[str] | None = None) -> int:
     Return 1 when a stack cannot be deleted, 2 when the fleet file, the name or the account cannot be used, 3 when
     another shell changes the fleet.
     """
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
+    parser = fleet_parser(__doc__)
     parser.add_argument("--name", default=None, help="the fleet's name, which is asked for where this is left out")
     given = parser.parse_args(words)
-    try:
-        settings = FleetSettings.from_yaml(fleet_file(given.fleet))
+
+    def act(settings: FleetSettings, clients: Clients) -> int:
         if not _confirmed(settings, given.name):
-            return 2
-        kept = destroy(settings, lambda name: boto3.client(name, region_name=settings.region))
-    except FleetFileError as error:
-        print(error, file=sys.stderr)
-        return 2
-    except TeardownError as error:
-        print(error, file=sys.stderr)
-        return 1
-    except LockedError as error:
-        print(error, file=sys.stderr)
-        return 3
-    except (BotoCoreError, ClientError) as error:
-        print(f"AWS cannot be reached as this user: {error}", file=sys.stderr)
-        return 2
-    print(
-        f"{settings.name} is gone. Kept, and yours to delete:" if kept else f"{settings.name} is gone; nothing is kept"
-    )
-    print("\n".join(f"  {each}" for each in kept))
-    return 0
+            return UNUSABLE
+        kept = destroy(settings, clients)
+        print(f"{settings.name} is gone" + (". Kept, and yours to delete:" if kept else "; nothing is kept"))
+        print("\n".join(f"  {each}" for each in kept))
+        return 0
+
+    return operate(given.fleet, act, {TeardownError: 1, LockedError: 3})
 
 
 if __name__ == "__main__":

@@ -51,6 +51,18 @@ def fired(course: Course, scenario: Scenario, settings: FleetSettings) -> list[F
     return sorted(found, key=lambda each: (each.at, each.key))
 
 
+def minutes_of(course: Course, scenario: Scenario) -> dict[str, list[Value]]:
+    """Return each metric of the course by minute, under CloudWatch's names, from the course's first minute on.
+
+    The model's own latency and its queue are among them, which no alarm reads.
+    """
+    found = {name: values[_BEFORE:] for name, values in _minutes(course, scenario).items()}
+    count = len(next(iter(found.values())))
+    for name, column in (("ModelLatency", "model_p99_ms"), ("QueueTime", "queue_p99_ms")):
+        found[name] = [*map(float, course.column(column)[: count * _WINDOWS].reshape(count, -1).max(axis=1))]
+    return found
+
+
 def _states(alarm: Alarm, minutes: dict[str, list[Value]], count: int, known: dict[str, list[bool]]) -> list[bool]:
     """Return whether the alarm is in ALARM at the end of each minute of the course."""
     if isinstance(alarm, CompositeAlarm):

@@ -115,6 +115,9 @@ def _outcome(planned: Planned, seconds: float) -> Outcome:
         queue_milliseconds=result.queue_seconds * 1000,
         tokens_per_step=result.plan_tokens / max(result.forwards, 1),
         forced_percent=100 * result.forced_tokens / max(result.plan_tokens, 1),
+        drafts=result.drafts,
+        draft_tokens=result.draft_tokens,
+        accepted_by_position=tuple(result.accepted_by_position),
         reason=planned.reason,
         intent=planned.plan.intent,
     )

@@ -204,6 +204,8 @@ class Running:
         emitted = self.credited + accepted + sampled + forced
         self.credited = []
         self.statistics.forwards += 1
+        if guesses := len(tree.tokens) - tree.run - len(tree.forced):
+            self.statistics.count_draft(guesses, sum(node not in tree.forced for node in verdict.path))
         self.statistics.decisions += verdict.decisions
         self.statistics.accepted_per_step.append(len(emitted))
         return emitted

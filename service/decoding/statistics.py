@@ -44,6 +44,9 @@ class Statistics:
     `draft_forwards` are a draft model's and counted separately. `accepted_per_step` has the number of tokens that each
     forward produced (those forced right after the prompt count for the first); they add up to `plan_tokens`, unless all
     is forced and nothing is forwarded.
+
+    What vLLM calls spec_decode: `drafts` forwards verified drafted tokens, `draft_tokens` of them, without those that
+    the grammar forced. `accepted_by_position` has the drafts whose first, second ... guess in a row was accepted.
     """
 
     prompt_tokens: int = 0
@@ -53,6 +56,18 @@ class Statistics:
     forced_tokens: int = 0
     accepted_per_step: list[int] = field(default_factory=list)
     draft_forwards: int = 0
+    drafts: int = 0
+    draft_tokens: int = 0
+    accepted_by_position: list[int] = field(default_factory=list)
+
+    def count_draft(self, guesses: int, accepted: int) -> None:
+        """Count one forward's draft of so many guesses, of which so many in a row were accepted."""
+        self.drafts += 1
+        self.draft_tokens += guesses
+        counts = self.accepted_by_position
+        counts.extend([0] * (accepted - len(counts)))
+        for position in range(accepted):
+            counts[position] += 1
 
 
 @dataclass(frozen=True, slots=True)

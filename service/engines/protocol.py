@@ -88,6 +88,9 @@ class GenerationResult:
     model_version: str = ""
     replica: int = 0
     draft_forwards: int = 0
+    drafts: int = 0
+    draft_tokens: int = 0
+    accepted_by_position: list[int] = field(default_factory=list)
 
 
 class Engine(Protocol):

@@ -38,6 +38,9 @@ class Outcome:
     forced_percent: float | None = None
     reason: DegradedReason | None = None  # what kept the model from it, where rules planned
     intent: str = ""
+    drafts: int = 0  # forwards that verified guesses, how many guesses, and how often each in a row was accepted
+    draft_tokens: int = 0
+    accepted_by_position: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +102,17 @@ class Metrics:
             self._add("TokensPerStep", outcome.tokens_per_step)
         if outcome.forced_percent is not None:
             self._add("ForcedShare", outcome.forced_percent)
+        if outcome.drafts:
+            self._drafted(outcome)
         self._add("SloGood" if outcome.milliseconds <= self._slo else "SloBad", 1)
+
+    def _drafted(self, outcome: Outcome) -> None:
+        """Count drafts by vLLM's names of them."""
+        self._add("SpecDecodeNumDrafts", outcome.drafts)
+        self._add("SpecDecodeNumDraftTokens", outcome.draft_tokens)
+        self._add("SpecDecodeNumAcceptedTokens", sum(outcome.accepted_by_position))
+        for position, accepted in enumerate(outcome.accepted_by_position):
+            self._add("SpecDecodeNumAcceptedTokensPerPos", accepted, ("Position", str(position)))
 
     def shed(self, *, for_want_of_room: bool = True) -> None:
         """Count a refusal: with 503 for lack of capacity, or with 429 for a caller above its rate."""

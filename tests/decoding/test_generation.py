@@ -136,6 +136,11 @@ def test_perfect_heads_bring_one_token_each_and_one_more(num_heads: int) -> None
     assert generation.statistics.accepted_per_step[0] == 1
     assert all(accepted == num_heads + 1 for accepted in whole)
     assert 1 <= last <= num_heads + 1
+    statistics = generation.statistics
+    assert statistics.draft_tokens == num_heads * statistics.drafts, "a chain, and nothing of it is forced"
+    # A perfect guess is only refused where the text ended before it.
+    assert statistics.accepted_by_position[:1] >= [len(whole)]
+    assert sum(statistics.accepted_by_position) == sum(statistics.accepted_per_step[1:]) - statistics.drafts
 
 
 @given(grammars(), prompts(), st.integers(1, 6), st.integers(0, 7))

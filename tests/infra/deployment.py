@@ -11,8 +11,9 @@ from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.release_tags import release_tags
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
+from infra.operations.command_lines import synthesis
 from tests.infra.fleet.fleets import dev_fleet
-from tests.infra.moto_server import MotoServer
+from tests.infra.moto_server import ACCOUNT, REGION, MotoServer
 from tests.infra.synthesis import synthesised
 
 CDK = REPOSITORY_ROOT / "node_modules" / ".bin" / "cdk"
@@ -24,6 +25,7 @@ class Deployment:
 
     server: MotoServer
     settings: FleetSettings
+    file: Path | None = None  # of its fleet, where it is not one that ships
 
     def client(self, service: str) -> Any:
         return self.server.client(service)
@@ -34,6 +36,11 @@ class Deployment:
     def groups(self) -> dict[str, Any]:
         found = self.client("autoscaling").describe_auto_scaling_groups(AutoScalingGroupNames=self.group_names())
         return {group["AutoScalingGroupName"]: group for group in found["AutoScalingGroups"]}
+
+    def instances(self) -> list[str]:
+        """The instances of the first cell that are in service."""
+        found = [each for group in self.groups().values() for each in group["Instances"]]
+        return [each["InstanceId"] for each in found if each["LifecycleState"] == "InService"]
 
     def laws(self) -> dict[str, ScalingLaw]:
         laws = [ScalingLaw.for_group(self.settings, group) for group in self.settings.groups]
@@ -59,14 +66,38 @@ def run_cdk(server: MotoServer, *words: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def deploy(server: MotoServer, fleet: str) -> subprocess.CompletedProcess[str]:
-    """`make deploy FLEET=...` without its baking, and without a terminal.
+def prepare(server: MotoServer) -> None:
+    """Make the account as the guide does: bootstrapped, with a certificate and a base image in its parameters."""
+    certificate = server.client("acm").request_certificate(DomainName="plan.planner.internal")["CertificateArn"]
+    settings = dev_fleet()
+    values = {
+        settings.load_balancer.certificate_parameter: certificate,
+        settings.machine_image.base_parameter: "ami-12c6146b",
+    }
+    for name, value in values.items():
+        server.client("ssm").put_parameter(Name=name, Value=value, Type="String")
+    # moto reads its tables of images at the first call, which takes seconds; not within a stack, please.
+    server.client("ec2").describe_images(Owners=["self"])
+    server.client("ec2").describe_vpcs()
+    run_cdk(server, "bootstrap", "--app", as_it_ships(), f"aws://{ACCOUNT}/{REGION}")
 
-    The rehearsal before it takes minutes, and tests/infra/operations/test_rollout.py has it.
+
+def synthesise(server: MotoServer, fleet: str, folder: Path) -> Path:
+    """Synthesise a fleet as a deploy does it, for several deploys."""
+    done = run_line(server, *synthesis(fleet, [str(CDK), "--no-notices"], str(folder)))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def deploy(server: MotoServer, fleet: str, *, assembly: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """`make deploy FLEET=...` without its baking, and without a terminal; of what was synthesised before, if given.
+
+    The rehearsal before it takes minutes; test_first_deploy.py has it.
     """
+    known = "" if assembly is None else f"rollout.synthesis = lambda *of: ['cp', '-R', '{assembly}/.', of[-1]]; "
     unrehearsed = (
         "from infra.operations import rollout; "
-        "rollout.rehearsal = lambda *_: ['true']; raise SystemExit(rollout.main())"
+        f"{known}rollout.rehearsal = lambda *_: ['true']; raise SystemExit(rollout.main())"
     )
     rollout = (sys.executable, "-c", unrehearsed, "--bake", "0", "0", fleet)
     return run_line(server, *rollout, "--", str(CDK), "--no-notices")

@@ -17,10 +17,16 @@ from moto.server import main as serve
 from tests.infra.moto_cache import CACHE
 from tests.infra.moto_events import EVENTS
 from tests.infra.moto_forwarding import Forwarded, Properties, call, gone_is_fine, register
+from tests.infra.moto_image_builder import FORWARDED as IMAGE_BUILDER
+from tests.infra.moto_image_builder import add_image_builder
+from tests.infra.moto_new_account import furnish_the_account
+from tests.infra.moto_new_services import add_small_services
+from tests.infra.moto_paging import follow_children
 from tests.infra.moto_patches import GROUP, complete_models, egress
 from tests.infra.moto_refreshes import take_time_to_refresh
 from tests.infra.moto_refusals import refuse_as_aws_does
 from tests.infra.moto_schedules import keep_schedules_as_auto_scaling_does
+from tests.infra.moto_state_machines import run_state_machines
 
 # moto has no API for these, or none worth reading back: held so that `Ref` and `GetAtt` resolve.
 HELD = {
@@ -30,11 +36,6 @@ HELD = {
         "arn:aws:elasticloadbalancing:us-east-1:123456789012:truststore/held/0123456789abcdef",
     ),
     "AWS::ImageBuilder::Component": ("Arn", "arn:aws:imagebuilder:us-east-1:123456789012:component/held/1.0.0/1"),
-    "AWS::ImageBuilder::DistributionConfiguration": (
-        "Arn",
-        "arn:aws:imagebuilder:us-east-1:123456789012:distribution-configuration/held",
-    ),
-    "AWS::ImageBuilder::ImagePipeline": ("Arn", "arn:aws:imagebuilder:us-east-1:123456789012:image-pipeline/held"),
     "AWS::ImageBuilder::ImageRecipe": ("Arn", "arn:aws:imagebuilder:us-east-1:123456789012:image-recipe/held/1.0.0"),
     "AWS::ImageBuilder::InfrastructureConfiguration": (
         "Arn",
@@ -144,10 +145,15 @@ def _held(kind: str, attribute: str, value: str) -> Forwarded:
 
 def register_models() -> None:
     """Extend moto in this process; before its first stack."""
-    for forwarded in (*FORWARDED, *CACHE, *EVENTS):
+    for forwarded in (*FORWARDED, *CACHE, *EVENTS, *IMAGE_BUILDER):
         register(forwarded)
     for kind, (attribute, value) in HELD.items():
         register(_held(kind, attribute, value))
+    furnish_the_account()
+    add_image_builder()
+    add_small_services()
+    run_state_machines()
+    follow_children()
     complete_models()
     refuse_as_aws_does()
     keep_schedules_as_auto_scaling_does()

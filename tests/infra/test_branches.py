@@ -11,7 +11,7 @@ from tests.infra.synthesis import Template, changed_fleet, only, resources
 pytestmark = pytest.mark.slow  # a synth of the dev fleet each
 
 JWT = {"method": "jwt", "issuer": "https://issuer.example.com/", "jwks": "https://issuer.example.com/keys"}
-MTLS = {"method": "mtls", "trust_bundle": "s3://trusted/authorities/2027.pem"}
+MTLS = {"method": "mtls", "trust_bundle": "s3://trusted-123456789012/authorities/2027.pem"}
 EVENT = {
     "name": "sale",
     "start": "2030-07-13T07:00:00Z",
@@ -71,7 +71,7 @@ def test_mutual_tls_verifies_against_the_trust_store_of_the_bundle() -> None:
     mutual = _listener(locked())["MutualAuthentication"]
     assert mutual["Mode"] == "verify"
     assert name in json.dumps(mutual["TrustStoreArn"])
-    assert store["CaCertificatesBundleS3Bucket"] == "trusted"
+    assert store["CaCertificatesBundleS3Bucket"] == "trusted-123456789012"
     assert store["CaCertificatesBundleS3Key"] == "authorities/2027.pem"
     assert [action["Type"] for action in _listener(locked())["DefaultActions"]] == ["forward"]
 

@@ -11,84 +11,127 @@ import aws_cdk
 import pytest
 from aws_cdk.assertions import Template
 
-from infra.constructs.dashboard import dashboard_body
+from infra.constructs.dashboard import dashboards
 from infra.constructs.names import CellNames
 from infra.fleet.metrics import metrics
 from infra.fleet.settings import FleetFileError
 from infra.stacks import MOST_CELLS, ObservabilityStack
 from tests.infra.observability import fleet, names, of_type
 
+Boards = dict[str, Any]
+FLEET, FIRST = "peakplan-prime-day", "peakplan-prime-day-cell-1"
+CERTIFICATE = "arn:aws:acm:us-east-1:123456789012:certificate/1"
+
+
+def boards_of(cells: list[CellNames]) -> Boards:
+    return dashboards(fleet(), cells, lambda name: f"arn:aws:cloudwatch:us-east-1:1:alarm:{name}", CERTIFICATE)
+
 
 @pytest.fixture(scope="module")
-def board() -> dict[str, Any]:
-    return dashboard_body(fleet(), names(), lambda name: f"arn:aws:cloudwatch:us-east-1:123456789012:alarm:{name}")
+def boards() -> Boards:
+    return boards_of(names())
 
 
-def entries(board: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
+def widgets(boards: Boards) -> list[Any]:
+    return [widget for board in boards.values() for widget in board["widgets"]]
+
+
+def entries(boards: Boards) -> Iterator[tuple[str, list[Any]]]:
     """Every line of every graph, with its graph's title."""
-    for widget in board["widgets"]:
+    for widget in widgets(boards):
         for entry in widget["properties"].get("metrics", []):
             yield widget["properties"]["title"], entry
 
 
-def test_the_stack_carries_this_dashboard(board: dict[str, Any]) -> None:
-    (found,) = [each for each in of_type("CloudWatch::Dashboard") if each["DashboardName"] == "peakplan-prime-day"]
-    parts = found["DashboardBody"]["Fn::Join"][1]
-    text = "".join(part if isinstance(part, str) else "arn" for part in parts)
+def test_the_stack_carries_these_dashboards(boards: Boards) -> None:
+    found = {each["DashboardName"]: each for each in of_type("CloudWatch::Dashboard")}
+    assert set(boards) == {FLEET, FIRST, "peakplan-prime-day-cell-2"} <= set(found)
+    for name, board in boards.items():
+        parts = found[name]["DashboardBody"]["Fn::Join"][1]
+        text = "".join(part if isinstance(part, str) else "arn" for part in parts)
+        assert len(json.loads(text)["widgets"]) == len(board["widgets"])
 
-    assert len(json.loads(text)["widgets"]) == len(board["widgets"])
 
-
-def test_widgets_fill_their_rows_and_never_overlap(board: dict[str, Any]) -> None:
+@pytest.mark.parametrize("name", [FLEET, FIRST])
+def test_widgets_fill_their_rows_and_never_overlap(boards: Boards, name: str) -> None:
     def cells(widget: dict[str, Any]) -> set[tuple[int, int]]:
         xs = range(widget["x"], widget["x"] + widget["width"])
         return {(x, y) for x in xs for y in range(widget["y"], widget["y"] + widget["height"])}
 
-    taken = [cells(widget) for widget in board["widgets"]]
+    taken = [cells(widget) for widget in boards[name]["widgets"]]
 
     assert all(one.isdisjoint(other) for one, other in combinations(taken, 2))
     bottom = max(y for each in taken for _, y in each) + 1
     assert set().union(*taken) == {(x, y) for x in range(24) for y in range(bottom)}
 
 
-def test_two_rows_a_cell_with_everything_on_call_asks_for(board: dict[str, Any]) -> None:
+def test_every_graph_is_wide_enough_to_be_read_at_night(boards: Boards) -> None:
+    """Six side by side are 4 of 24 columns each, and their legends longer than their curves."""
+    assert min(widget["width"] for widget in widgets(boards)) >= 8
+
+
+def test_a_cell_s_board_has_everything_on_call_asks_for(boards: Boards) -> None:
     for cell in ("cell-1", "cell-2"):
-        row = [widget for widget in board["widgets"] if widget["properties"].get("title", "").startswith(f"{cell} ")]
-        labels = {
-            entry[0]["label"] for widget in row for entry in widget["properties"]["metrics"] if "label" in entry[0]
-        }
-        assert len({widget["y"] for widget in row}) == 2
+        board = {"": boards[f"{FLEET}-{cell}"]}
+        labels = {entry[0]["label"] for _, entry in entries(boards) if "label" in entry[0]}
         assert labels >= {
             "good %", "burn", "burn, by the model", "p50", "p90", "p99", "requests", "degraded %", "shed %",
             "cache hits %", "offered", "outstanding", "tokens a step", "in service", "wanted", "warm", "busy %",
             "hardware", "runtime", "$ inf2", "capacity", "deadline", "too_long", "engine", "fault",
-            "choices that differ %", "differ as expected %", "queue p99", "replicas", "restarts",
+            "choices that differ %", "differ as expected %",
+            "queue p99", "replicas", "restarts", "accepted %", "tokens a draft", "0", "3", "us-east-1d",
         }  # fmt: skip
+        assert {widget["properties"]["title"] for widget in widgets(board) if widget["type"] == "log"} == {
+            f"{cell} requests by caller, a minute"
+        }
 
 
-def test_the_fleet_s_row_shows_who_plans_which_release_it_is_and_how_far_quotas_reach(board: dict[str, Any]) -> None:
-    titles = {widget["properties"].get("title", "") for widget in board["widgets"]}
+def test_zones_callers_tls_and_the_certificate_are_to_be_seen(boards: Boards) -> None:
+    zones = fleet().availability_zones
+    by_zone = [entry for title, entry in entries({"": boards[FIRST]}) if "by zone" in title and len(entry) > 2]
+    assert {entry[entry.index("AvailabilityZone") + 1] for entry in by_zone} == set(zones)
+    front = {entry[1] for _, entry in entries({"": boards[FLEET]}) if isinstance(entry[0], str)}
+    assert front >= {
+        "ClientTLSNegotiationErrorCount", "RejectedConnectionCount", "DaysToExpiry", "EMFParsingErrors",
+        "EMFValidationErrors",
+    }  # fmt: skip
+    (days,) = [entry for _, entry in entries({"": boards[FLEET]}) if entry[1:2] == ["DaysToExpiry"]]
+    assert CERTIFICATE in days
+    (log,) = [widget for widget in boards[FLEET]["widgets"] if widget["type"] == "log"]
+    assert "SOURCE '/peakplan/prime-day/cell-2'" in log["properties"]["query"]
+
+
+def test_the_fleet_s_board_has_a_curve_for_every_cell(boards: Boards) -> None:
+    for title in ("p99 by cell, s", "Requests by cell, a minute", "Instances by cell"):
+        labels = {
+            entry[0].get("label") for found, entry in entries({"": boards[FLEET]}) if found == title and len(entry) == 1
+        }
+        assert {"cell-1", "cell-2"} <= labels
+
+
+def test_the_fleet_s_row_shows_who_plans_which_release_it_is_and_how_far_quotas_reach(boards: Boards) -> None:
+    titles = {widget["properties"].get("title", "") for widget in widgets(boards)}
     assert {"Plans without the model, %: fleet and cells", "vCPU quota in use, %", "Plans by intent"} <= titles
-    searched = [entry[0]["expression"] for _, entry in entries(board) if "SEARCH" in str(entry[0])]
+    searched = [entry[0]["expression"] for _, entry in entries(boards) if "SEARCH" in str(entry[0])]
     assert any("Release" in text and 'MetricName="Requests"' in text for text in searched)
-    quota = [str(entry[0]) for title, entry in entries(board) if title.startswith("vCPU quota")]
+    quota = [str(entry[0]) for title, entry in entries(boards) if title.startswith("vCPU quota")]
     asked = re.findall(r"SERVICE_QUOTA\((\w+)\)", " ".join(quota))
-    published = {entry[-1]["id"]: entry[0] for title, entry in entries(board) if title.startswith("vCPU quota")}
+    published = {entry[-1]["id"]: entry[0] for title, entry in entries(boards) if title.startswith("vCPU quota")}
     assert asked
     assert {published[id] for id in asked} == {"AWS/Usage"}, "a quota is a metric's, not an expression's"
 
 
-def test_every_metric_that_is_published_stands_on_a_graph(board: dict[str, Any]) -> None:
+def test_every_metric_that_is_published_stands_on_a_graph(boards: Boards) -> None:
     """What nobody can see is not worth its price."""
-    shown = {entry[1] for _, entry in entries(board) if isinstance(entry[0], str)}
-    shown |= set(re.findall(r'MetricName="(\w+)"', json.dumps(board).replace("\\", "")))
+    shown = {entry[1] for _, entry in entries(boards) if isinstance(entry[0], str)}
+    shown |= set(re.findall(r'MetricName="(\w+)"', json.dumps(boards).replace("\\", "")))
     shown |= {"CPUUtilization"}  # of fleets without Neuron
     assert {metrics().published_name(name) for name in metrics().metrics} <= shown
 
 
-def test_every_metric_shown_is_in_the_data_file(board: dict[str, Any]) -> None:
+def test_every_metric_shown_is_in_the_data_file(boards: Boards) -> None:
     shown, known = 0, {(metrics().namespace(each), metrics().published_name(each)) for each in metrics().metrics}
-    for title, entry in entries(board):
+    for title, entry in entries(boards):
         if isinstance(entry[0], str):
             namespace, name, *dimensions, options = entry
             metrics().metric(name, tuple(dimensions[::2]))
@@ -98,8 +141,8 @@ def test_every_metric_shown_is_in_the_data_file(board: dict[str, Any]) -> None:
     assert shown > 100
 
 
-def test_every_curve_is_math_over_ids_of_its_own_graph(board: dict[str, Any]) -> None:
-    for widget in board["widgets"]:
+def test_every_curve_is_math_over_ids_of_its_own_graph(boards: Boards) -> None:
+    for widget in widgets(boards):
         lines = widget["properties"].get("metrics", [])
         known = [line[-1]["id"] for line in lines]
         assert len(known) == len(set(known)), widget["properties"]["title"]
@@ -111,8 +154,8 @@ def test_every_curve_is_math_over_ids_of_its_own_graph(board: dict[str, Any]) ->
                 assert len(line[0]["expression"]) <= 1024
 
 
-def test_the_alarm_widget_shows_what_notifies(board: dict[str, Any]) -> None:
-    (widget,) = [widget for widget in board["widgets"] if widget["type"] == "alarm"]
+def test_the_alarm_widget_shows_what_notifies(boards: Boards) -> None:
+    (widget,) = [widget for widget in boards[FLEET]["widgets"] if widget["type"] == "alarm"]
 
     assert len(widget["properties"]["alarms"]) <= 100
     assert any(arn.endswith("cell-2-page") for arn in widget["properties"]["alarms"])
@@ -135,13 +178,13 @@ def many_cells(count: int) -> list[CellNames]:
 
 def test_many_cells_still_fit_cloudwatchs_limits() -> None:
     """Source: CloudWatch user guide, quotas; API reference, MetricDataQuery."""
-    board = dashboard_body(fleet(), many_cells(MOST_CELLS), lambda name: name)
-    (widget,) = [widget for widget in board["widgets"] if widget["type"] == "alarm"]
-    counts = Counter(title for title, entry in entries(board) if isinstance(entry[0], str))
-    math = [entry[0]["expression"] for _, entry in entries(board) if isinstance(entry[0], dict)]
+    boards = dashboards(fleet(), many_cells(MOST_CELLS), lambda name: name, CERTIFICATE)
+    (widget,) = [widget for widget in boards[FLEET]["widgets"] if widget["type"] == "alarm"]
+    counts = Counter(title for title, entry in entries({"": boards[FLEET]}) if isinstance(entry[0], str))
+    math = [entry[0]["expression"] for _, entry in entries(boards) if isinstance(entry[0], dict)]
 
     assert widget["properties"]["alarms"] == [f"peakplan-prime-day-cell-{n}-page" for n in range(1, MOST_CELLS + 1)]
-    assert len(board["widgets"]) <= 500
+    assert all(len(board["widgets"]) <= 500 for board in boards.values())
     assert max(counts.values()) <= 500
     assert counts.total() <= 2500
     assert max(map(len, math)) <= 2048

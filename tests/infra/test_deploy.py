@@ -11,17 +11,15 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
 from infra.fleet.alarms import alarm_name
-from infra.fleet.replacement import stops
 from infra.fleet.settings import FleetSettings
-from tests.infra.deployment import CDK, Deployment, as_it_ships, bake, deploy, run_cdk, run_line
+from tests.infra.deployment import CDK, Deployment, bake, deploy, prepare, run_line
 from tests.infra.fleet.fleets import dev_fleet, dev_with
-from tests.infra.moto_server import ACCOUNT, REGION, MotoServer
+from tests.infra.moto_server import MotoServer
 
 EVENT = {"name": "sale", "start": "2030-07-13T07:00:00Z", "end": "2030-07-14T07:00:00Z", "multiplier": 2}
 
@@ -33,18 +31,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def account(moto_server: MotoServer) -> MotoServer:
     """An account as the guide prepares it: bootstrapped, with a certificate and machine images in its parameters."""
-    certificate = moto_server.client("acm").request_certificate(DomainName="plan.planner.internal")["CertificateArn"]
-    settings = dev_fleet()
-    values = {
-        settings.load_balancer.certificate_parameter: certificate,
-        settings.machine_image.base_parameter: "ami-12c6146b",
-    }
-    for name, value in values.items():
-        moto_server.client("ssm").put_parameter(Name=name, Value=value, Type="String")
-    # moto reads its tables of images at the first call, which takes seconds; not within a stack, please.
-    moto_server.client("ec2").describe_images(Owners=["self"])
-    moto_server.client("ec2").describe_vpcs()
-    run_cdk(moto_server, "bootstrap", "--app", as_it_ships(), f"aws://{ACCOUNT}/{REGION}")
+    prepare(moto_server)
     return moto_server
 
 
@@ -177,139 +164,6 @@ def test_the_deploy_s_marker_is_what_holds_the_cell_s_page_back(deployed: Deploy
 
 def test_hosts_run_the_release_of_the_last_deploy(deployed: Deployment, releases: list[str]) -> None:
     assert images(deployed) == {releases[1]}
-
-
-def test_groups_follow_the_changed_law(deployed: Deployment) -> None:
-    groups = deployed.groups()
-    assert set(groups) == set(deployed.laws())
-    for name, law in deployed.laws().items():
-        assert (groups[name]["MinSize"], groups[name]["MaxSize"]) == (law.minimum, law.maximum)
-        assert len(groups[name]["TargetGroupARNs"]) == 1
-        assert len(set(groups[name]["AvailabilityZones"])) == 3
-
-
-def test_policies_are_the_law_s(deployed: Deployment) -> None:
-    for name, law in deployed.laws().items():
-        found = deployed.client("autoscaling").describe_policies(AutoScalingGroupName=name)["ScalingPolicies"]
-        by_type: dict[str, list[Any]] = {}
-        for policy in found:
-            by_type.setdefault(policy["PolicyType"], []).append(policy)
-
-        (tracking,) = by_type["TargetTrackingScaling"]
-        configuration = tracking["TargetTrackingConfiguration"]
-        stat = configuration["CustomizedMetricSpecification"]["Metrics"][0]["MetricStat"]
-        assert (configuration["TargetValue"], configuration["DisableScaleIn"]) == (law.tracking.target, True)
-        assert (stat["Metric"]["MetricName"], stat["Period"]) == ("OfferedWork", 10)
-        adjustments = [each["StepAdjustments"] for each in by_type["StepScaling"]]
-        added = sorted(tuple(step["ScalingAdjustment"] for step in steps) for steps in adjustments)
-        assert added == sorted(tuple(step.percent for step in policy.steps) for policy in law.steps)
-        (removal,) = by_type["SimpleScaling"]
-        assert removal["ScalingAdjustment"] == -law.removal.percent
-        assert removal["Cooldown"] == law.removal.cooldown_seconds
-
-
-def test_scaling_alarms_fire_their_policies(deployed: Deployment) -> None:
-    alarms = deployed.client("cloudwatch").describe_alarms(AlarmNamePrefix="peakplan-dev-cell-1-inf2-scale-")
-    found = {alarm["AlarmName"].partition("-scale-")[2]: alarm for alarm in alarms["MetricAlarms"]}
-    law = deployed.laws()["peakplan-dev-cell-1-inf2"]
-    lines = {policy.name: policy.threshold for policy in law.steps}
-    ends_refreshes = {stop.name for stop in stops(law)}
-
-    assert (
-        set(found)
-        == {*lines, "removal", *ends_refreshes}
-        >= {"surge-1", "surge-5", "pressed", "latency", "queue", "by-rule"}
-    )
-    assert {name: found[name]["Threshold"] for name in lines} == pytest.approx(lines)
-    assert found["removal"]["EvaluationPeriods"] == law.removal.calm_periods
-    for name, alarm in found.items():
-        if name in ends_refreshes:
-            assert (alarm["AlarmActions"], alarm["DatapointsToAlarm"]) == ([], 3), "minutes of harm, not ten seconds"
-        else:
-            assert ":scalingPolicy:" in alarm["AlarmActions"][0]
-
-
-def test_an_event_s_capacity_is_scheduled(deployed: Deployment) -> None:
-    law = deployed.laws()["peakplan-dev-cell-1-inf2"]
-    actions = deployed.client("autoscaling").describe_scheduled_actions(AutoScalingGroupName="peakplan-dev-cell-1-inf2")
-    scheduled = {action["StartTime"]: action["MinSize"] for action in actions["ScheduledUpdateGroupActions"]}
-    assert scheduled == {floor.at: floor.minimum for floor in law.schedule}
-    assert len(scheduled) == 2
-
-
-def test_instances_are_warm_and_wait_to_be_proven_ready(deployed: Deployment) -> None:
-    scaling = deployed.client("autoscaling")
-    for name, law in deployed.laws().items():
-        described = scaling.describe_lifecycle_hooks(AutoScalingGroupName=name)["LifecycleHooks"]
-        hooks = {hook["LifecycleHookName"]: hook for hook in described}
-        assert hooks["prove-ready"]["DefaultResult"] == "ABANDON"
-        assert hooks["drain"]["LifecycleTransition"] == "autoscaling:EC2_INSTANCE_TERMINATING"
-        pool = scaling.describe_warm_pool(AutoScalingGroupName=name)["WarmPoolConfiguration"]
-        assert (pool["MinSize"], pool["PoolState"]) == (0, "Stopped")
-        assert pool["MaxGroupPreparedCapacity"] == law.warm_pool.prepared
-
-
-def _targets_of(balancing: Any, balancer: dict[str, Any]) -> list[dict[str, Any]]:
-    """The balancer's target groups: moto keeps those of the creation that failed."""
-    found: list[dict[str, Any]] = balancing.describe_target_groups(LoadBalancerArn=balancer["LoadBalancerArn"])[
-        "TargetGroups"
-    ]
-    return found
-
-
-def test_the_load_balancer_speaks_tls_to_named_networks_alone(deployed: Deployment) -> None:
-    balancing, network = deployed.client("elbv2"), deployed.client("ec2")
-    found = balancing.describe_load_balancers()["LoadBalancers"]
-    (balancer,) = [each for each in found if each["Type"] == "application"]
-    listeners = balancing.describe_listeners(LoadBalancerArn=balancer["LoadBalancerArn"])["Listeners"]
-    (listener,) = [each for each in listeners if each["Port"] == 443]
-    (targets,) = [each for each in _targets_of(balancing, balancer) if each["Port"] == 8080]
-    attributes = balancing.describe_target_group_attributes(TargetGroupArn=targets["TargetGroupArn"])["Attributes"]
-    groups = network.describe_security_groups(GroupIds=balancer["SecurityGroups"])["SecurityGroups"]
-    sources = [source["CidrIp"] for rule in groups[0]["IpPermissions"] for source in rule["IpRanges"]]
-
-    assert balancer["Scheme"] == "internal"
-    assert (listener["Protocol"], listener["Port"]) == ("HTTPS", 443)
-    assert "TLS13-1-3" in listener["SslPolicy"]
-    assert targets["HealthCheckPath"] == "/readyz"
-    assert {"Key": "load_balancing.algorithm.type", "Value": "least_outstanding_requests"} in attributes
-    assert sources == [str(cidr) for caller in deployed.settings.callers for cidr in caller.cidrs]
-
-
-def test_callers_have_names_over_the_cells(deployed: Deployment) -> None:
-    names = deployed.client("route53")
-    (zone,) = names.list_hosted_zones()["HostedZones"]
-    records = names.list_resource_record_sets(HostedZoneId=zone["Id"])["ResourceRecordSets"]
-    weighted = {record["Name"].rstrip("."): record for record in records if "Weight" in record}
-    assert set(weighted) == {"plan.planner.internal", "assistant.plan.planner.internal"}
-    assert "cell-1.plan.planner.internal" in {record["Name"].rstrip(".") for record in records}
-    assert all(record["AliasTarget"]["EvaluateTargetHealth"] for record in weighted.values())
-
-
-def test_callers_of_this_account_reach_the_cell_by_privatelink(deployed: Deployment) -> None:
-    network = deployed.client("ec2")
-    (service,) = network.describe_vpc_endpoint_service_configurations()["ServiceConfigurations"]
-    found = deployed.client("elbv2").describe_load_balancers(LoadBalancerArns=service["NetworkLoadBalancerArns"])
-    may = network.describe_vpc_endpoint_service_permissions(ServiceId=service["ServiceId"])["AllowedPrincipals"]
-    assert [each["Type"] for each in found["LoadBalancers"]] == ["network"]
-    assert [each["Principal"] for each in may] == [f"arn:aws:iam::{ACCOUNT}:root"]
-
-
-def test_the_cell_behind_privatelink_passes_its_health_checks(deployed: Deployment) -> None:
-    """Without a healthy target a network load balancer fails open: it would never take a cell out."""
-    balancing = deployed.client("elbv2")
-    (balancer,) = [each for each in balancing.describe_load_balancers()["LoadBalancers"] if each["Type"] == "network"]
-    (front,) = _targets_of(balancing, balancer)
-    found = balancing.describe_target_health(TargetGroupArn=front["TargetGroupArn"])["TargetHealthDescriptions"]
-    assert [each["TargetHealth"]["State"] for each in found] == ["healthy"]
-
-
-def test_people_are_told(deployed: Deployment) -> None:
-    watching = deployed.client("cloudwatch")
-    pages = watching.describe_alarms(AlarmTypes=["CompositeAlarm"], AlarmNamePrefix="peakplan-dev-cell-1-page")
-    assert len(pages["CompositeAlarms"]) == 1
-    boards = {board["DashboardName"] for board in watching.list_dashboards()["DashboardEntries"]}
-    assert {"peakplan-dev", "peakplan-dev-runbook-page", "peakplan-dev-runbook-saturation"} <= boards
 
 
 def test_a_hurt_cell_stops_the_deploy(deployed: Deployment, changed_fleet: Path) -> None:

@@ -115,7 +115,8 @@ def test_nothing_stays_of_a_first_create_that_failed(fleet: str) -> None:
     assert kept
     assert "Retain" not in kept.values()
     if fleet == "prime-day":
-        assert kept["AWS::Logs::LogGroup"] == kept["AWS::ECR::Repository"] == "RetainExceptOnCreate"
+        assert kept["AWS::Logs::LogGroup"] == kept["AWS::S3::Bucket"] == "RetainExceptOnCreate"
+    assert "AWS::ECR::Repository" not in {each["Type"] for each in every_resource(fleet)}, "hosts pull nothing"
 
 
 def test_a_recipe_s_version_follows_everything_that_it_holds() -> None:

@@ -18,7 +18,7 @@ FLEET_NAMES = ("dev", "prime-day")
 def test_every_stack_of_the_fleet_is_there(fleet: str) -> None:
     settings = FleetSettings.from_yaml(FLEETS / f"{fleet}.yaml")
     cells = {f"Cell-{number}" for number in range(1, settings.cells + 1)}
-    assert set(templates(fleet)) == {"Network", "Image", "Edge", "Observability"} | cells
+    assert set(templates(fleet)) == {"Network", "Image", "Rollout", "Edge", "Observability"} | cells
 
 
 @pytest.mark.parametrize("fleet", FLEET_NAMES)

@@ -100,8 +100,8 @@ def test_whatever_is_measured_is_a_valid_document(values: list[tuple[str, float,
     for name, value, label in values:
         dimensions = metric_names()[name].dimensions
         if label is None or ("Fleet", "Cell", "Source") not in dimensions:
-            label = next((("Reason" if "Reason" in chosen else "Intent", "x") for chosen in dimensions
-                          if {"Reason", "Intent"} & set(chosen)), None)  # fmt: skip
+            own = [name for chosen in dimensions for name in chosen if name in ("Reason", "Intent", "Position")]
+            label = (own[0], "x") if own else None
         collector.add(name, value, label)
     found = documents(collector)
     assert {name for name, _, _ in values} == {name for name in metric_names() if of(found, name)}

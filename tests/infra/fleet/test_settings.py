@@ -100,6 +100,12 @@ def test_fleets_that_ship_are_accepted(name: str) -> None:
             id="open to everyone",
         ),
         pytest.param({"load_balancer.authentication": {"method": "mtls"}}, "load_balancer", "trust_bundle", id="mtls"),
+        pytest.param(
+            {"load_balancer.authentication": {"method": "mtls", "trust_bundle": "s3://trust/authorities.pem"}},
+            "load_balancer.authentication.trust_bundle",
+            "pattern",
+            id="a bucket that others could take",
+        ),
         pytest.param({"load_balancer.authentication": {"method": "jwt"}}, "load_balancer", "issuer and jwks", id="jwt"),
         pytest.param({"callers.0.cidrs": ["0.0.0.0/0"]}, "callers.0.cidrs", "nearly everyone", id="the whole internet"),
         pytest.param({"callers.0.cidrs": ["8.0.0.0/8"]}, "callers.0.cidrs", "nearly everyone", id="wide public range"),

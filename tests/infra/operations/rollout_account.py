@@ -25,7 +25,7 @@ from tests.infra.moto_server import MotoServer
 
 BEFORE, NEXT, LATER = "ami-00000001", "ami-00000002", "ami-00000003"
 CELLS = ("cell-1", "cell-2", "cell-3", "cell-4")
-TEMPLATE = {
+TEMPLATE: dict[str, Any] = {
     "Parameters": {
         "MachineImageId": {"Type": "String"},
         "RefreshSpeed": {"Type": "String", "Default": "fast"},

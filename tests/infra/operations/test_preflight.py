@@ -92,8 +92,8 @@ class Account:
         )["CertificateArn"]
         self.server.client("acm").describe_certificate(CertificateArn=certificate)
         self.put(settings.load_balancer.certificate_parameter, certificate)
-        if bundle := settings.load_balancer.authentication.trust_bundle:
-            bucket, _, key = bundle.removeprefix("s3://").partition("/")
+        if settings.load_balancer.authentication.trust_bundle:
+            bucket, key = settings.load_balancer.authentication.trusted("123456789012")
             self.server.client("s3").create_bucket(Bucket=bucket)
             self.server.client("s3").put_object(Bucket=bucket, Key=key, Body=b"PEM")
 
@@ -260,14 +260,27 @@ def test_what_the_fleet_file_names_must_be_there(moto_server: MotoServer, monkey
     changes = {
         "access": {"privatelink": False, "transit_gateway": "tgw-0123456789abcdef0"},
         "callers.0.cidrs": ["10.0.0.0/12"],
-        "load_balancer.authentication": {"method": "mtls", "trust_bundle": "s3://trust-not-there/authorities.pem"},
+        "load_balancer.authentication": {"method": "mtls", "trust_bundle": "s3://trust-{account}/authorities.pem"},
     }
     account = Account(moto_server, named(dev_fleet(changes), "names"), GRANTED)
     account.prepare()
     certified(account, monkeypatch)
-    moto_server.client("s3").delete_object(Bucket="trust-not-there", Key="authorities.pem")
+    moto_server.client("s3").delete_object(Bucket="trust-123456789012", Key="authorities.pem")
     lacking = "\n".join(account.found(Verdict.LACKS))
-    assert "s3://trust-not-there/authorities.pem" in lacking
+    assert "s3://trust-123456789012/authorities.pem" in lacking
+
+
+def test_a_trust_bucket_of_somebody_else_is_refused(moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """S3's names are everybody's: whoever takes one first would say which clients are trusted."""
+    authentication = {"method": "mtls", "trust_bundle": "s3://trust-{account}/authorities.pem"}
+    settings = dev_fleet({"load_balancer.authentication": authentication})
+    s3 = moto_server.client("s3")
+    asked: list[dict[str, str]] = []
+    monkeypatch.setattr(s3, "head_object", lambda **given: asked.append(given))
+    clients = {"s3": s3}
+    found = preflight._named_by_id(settings, lambda name: clients.get(name) or moto_server.client(name))
+    assert [str(finding) for finding in found] == ["ok    s3://trust-123456789012/authorities.pem is there"]
+    assert asked == [{"Bucket": "trust-123456789012", "Key": "authorities.pem", "ExpectedBucketOwner": "123456789012"}]
 
 
 def test_the_command_says_what_it_found(
@@ -291,4 +304,4 @@ def test_without_credentials_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
     assert preflight.main(["dev"]) == 2
-    assert "AWS cannot be asked" in capsys.readouterr().err
+    assert "AWS cannot be reached" in capsys.readouterr().err

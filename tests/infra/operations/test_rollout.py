@@ -16,7 +16,7 @@ import pytest
 from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.operations import rollout
-from infra.operations.command_lines import synthesis
+from infra.operations.command_lines import OVER, UNDER, synthesis
 from infra.operations.deployed_cell import DeployedCell, make_way
 from infra.operations.deployment_state import Step
 from infra.operations.retiring import CALLERS_LEAVE_SECONDS, StillStandingError, retiring
@@ -232,7 +232,7 @@ def test_a_cell_that_the_fleet_file_no_longer_has_never_runs_on_unwatched(accoun
 def test_a_fleet_is_synthesised_by_this_python_into_one_folder() -> None:
     line = synthesis("my/fleet.yaml", ["cdk", "--no-notices"], "/tmp/assembly")
     assert line[:4] == ["cdk", "--no-notices", "synth", "--quiet"]
-    assert line[4:6] == ["--app", f"{sys.executable} app.py"]
+    assert line[4:6] == ["--app", f"{sys.executable} -O app.py"]
     assert line[6:] == ["--context", "fleet=my/fleet.yaml", "--output", "/tmp/assembly"]
 
 
@@ -256,7 +256,7 @@ def test_what_cannot_be_used_is_refused_in_words(
 def test_prime_day_s_cells_roll_several_at_a_time() -> None:
     settings = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
     assert 1 < settings.rollout.parallel_cells < settings.cells
-    assert rollout.UNDER + rollout.OVER == ("Network", "Image", "Edge", "Observability")
+    assert (*UNDER, *OVER) == ("Network", "Image", "Rollout", "Edge", "Observability")
 
 
 def test_make_deploy_asks_the_account_before_it_changes_anything() -> None:

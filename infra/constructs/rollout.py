@@ -1,0 +1,115 @@
+"""The state machine that brings releases to the cells, and the role with which it may."""
+
+from __future__ import annotations
+
+from aws_cdk import Aws, Stack
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_stepfunctions as stepfunctions
+from constructs import Construct
+
+from infra.constructs.acknowledge import acknowledge
+from infra.constructs.log_storage import log_group
+from infra.fleet.metrics import metrics
+from infra.fleet.rollout_machine import MARKER, definition, machine_name
+from infra.fleet.settings import FleetSettings
+
+# `cdk bootstrap` makes these (AWS CDK developer guide, Bootstrapping: hnb659fds is the default qualifier).
+EXECUTION_ROLE = "cdk-hnb659fds-cfn-exec-role-{account}-{region}"
+ASSETS_BUCKET = "cdk-hnb659fds-assets-{account}-{region}"
+_LOG_DELIVERY = (
+    "logs:CreateLogDelivery",
+    "logs:GetLogDelivery",
+    "logs:UpdateLogDelivery",
+    "logs:DeleteLogDelivery",
+    "logs:ListLogDeliveries",
+    "logs:PutResourcePolicy",
+    "logs:DescribeResourcePolicies",
+    "logs:DescribeLogGroups",
+)
+_TRACING = ("xray:PutTraceSegments", "xray:PutTelemetryRecords", "xray:GetSamplingRules", "xray:GetSamplingTargets")
+
+
+class RolloutMachine(Construct):
+    """The machine `peakplan-<fleet>-rollout`, as `machine`."""
+
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
+        super().__init__(scope, id)
+        self._settings = settings
+        logs = log_group(self, "Log", settings, name=f"/aws/vendedlogs/states/{machine_name(settings)}")
+        role = self._role()
+        destination = stepfunctions.CfnStateMachine.LogDestinationProperty(
+            cloud_watch_logs_log_group=stepfunctions.CfnStateMachine.CloudWatchLogsLogGroupProperty(
+                log_group_arn=logs.log_group_arn
+            )
+        )
+        self.machine = stepfunctions.CfnStateMachine(
+            self,
+            "Machine",
+            state_machine_name=machine_name(settings),
+            role_arn=role.role_arn,
+            definition_string=Stack.of(self).to_json_string(definition(settings)),
+            logging_configuration=stepfunctions.CfnStateMachine.LoggingConfigurationProperty(
+                level="ALL", include_execution_data=False, destinations=[destination]
+            ),
+            tracing_configuration=stepfunctions.CfnStateMachine.TracingConfigurationProperty(enabled=True),
+        )
+        self.machine.node.add_dependency(role)
+
+    def _role(self) -> iam.Role:
+        name = self._settings.name
+        role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal("states.amazonaws.com"),
+            description=f"Brings releases to the cells of {name}",
+        )
+        place = f"{Aws.REGION}:{Aws.ACCOUNT_ID}"
+        arn = f"arn:{Aws.PARTITION}"
+        bootstrap = {"account": Aws.ACCOUNT_ID, "region": Aws.REGION}
+        stacks = f"{arn}:cloudformation:{place}:stack/peakplan-{name}-*"
+        parameters = f"{arn}:ssm:{place}:parameter/peakplan/{name}/*"
+        templates = f"{arn}:s3:::{ASSETS_BUCKET.format(**bootstrap)}/*"
+        may = {
+            "Stacks": (("CreateStack", "UpdateStack", "DescribeStacks"), "cloudformation", stacks),
+            "Progress": (("GetParameter", "PutParameter", "DeleteParameter"), "ssm", parameters),
+            "Templates": (("GetObject",), "s3", templates),
+        }
+        for sid, (actions, service, resource) in may.items():
+            names = [f"{service}:{action}" for action in actions]
+            role.add_to_policy(iam.PolicyStatement(sid=sid, actions=names, resources=[resource]))
+        execution = f"{arn}:iam::{Aws.ACCOUNT_ID}:role/{EXECUTION_ROLE.format(**bootstrap)}"
+        passed = {"StringEquals": {"iam:PassedToService": "cloudformation.amazonaws.com"}}
+        role.add_to_policy(
+            iam.PolicyStatement(sid="Execution", actions=["iam:PassRole"], resources=[execution], conditions=passed)
+        )
+        marks = {"StringEquals": {"cloudwatch:namespace": metrics().namespace(MARKER)}}
+        role.add_to_policy(
+            iam.PolicyStatement(sid="Marks", actions=["cloudwatch:PutMetricData"], resources=["*"], conditions=marks)
+        )
+        everywhere = ["cloudwatch:DescribeAlarms", *_LOG_DELIVERY, *_TRACING]
+        role.add_to_policy(iam.PolicyStatement(sid="Alarms", actions=everywhere, resources=["*"]))
+        self._accept(role, stacks, parameters, templates)
+        return role
+
+    @staticmethod
+    def _accept(role: iam.Role, stacks: str, parameters: str, templates: str) -> None:
+        finding = "AwsSolutions::AwsSolutions-IAM5[Resource::{}]"
+        reason = "CloudFormation invents the ids of stacks; the fleet's name is exact (Service Authorization Reference)"
+        acknowledge(role, finding.format(_printed(stacks)), reason)
+        acknowledge(
+            role, finding.format(_printed(parameters)), "The fleet's own parameters, one for each stack and cell"
+        )
+        acknowledge(role, finding.format(_printed(templates)), "A template's key is its hash (AWS CDK, Bootstrapping)")
+        reason = (
+            "These actions take no resource (Service Authorization Reference of CloudWatch and X-Ray; AWS Step "
+            "Functions developer guide, Using CloudWatch Logs to log execution history)"
+        )
+        acknowledge(role, finding.format("*"), reason)
+
+
+def _printed(arn: str) -> str:
+    """Return an ARN as the check prints it."""
+    for token in ("Region", "AccountId", "Partition"):
+        value = {"Region": Aws.REGION, "AccountId": Aws.ACCOUNT_ID, "Partition": Aws.PARTITION}[token]
+        arn = arn.replace(value, f"<AWS::{token}>")
+    return arn

@@ -1,0 +1,94 @@
+"""`python -m infra.operations.baking FLEET -- CDK` bakes a release: a machine image of this checkout.
+
+It deploys what the image pipeline needs (the stacks Network and Image), starts the pipeline, and waits until the image
+has answered a plan and is in the parameter that deploys read, which takes the better part of an hour. The pipeline goes
+on when the command is ended. It is tested against moto, and has not run in a real account.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from uuid import uuid4
+
+from infra.fleet.settings import FleetSettings
+from infra.operations.command import UNUSABLE, Clients, fleet_parser, operate
+from infra.operations.command_lines import UNDER, Call, deploy_line, synthesis
+from infra.operations.deploy_lock import DeployLock, LockedError, held
+from infra.operations.deployed_cell import Sleep, make_way, stack_of
+from infra.operations.release import Release, ReleaseError, newest_release
+
+LIMIT_SECONDS = 4 * 3600.0
+POLL_SECONDS = 30.0
+OVER_AND_DONE = ("AVAILABLE", "CANCELLED", "FAILED", "DEPRECATED", "DELETED")
+
+
+class BakingError(Exception):
+    """An image that was not made. The message says where to look and is written for operators."""
+
+
+def pipeline_of(settings: FleetSettings, cloudformation: Any) -> str:
+    """Return the ARN of the fleet's image pipeline, which its Image stack makes."""
+    (stack,) = cloudformation.describe_stacks(StackName=stack_of(settings, "image"))["Stacks"]
+    return str({each["OutputKey"]: each["OutputValue"] for each in stack["Outputs"]}["PipelineArn"])
+
+
+def bake(settings: FleetSettings, clients: Clients, sleep: Sleep = time.sleep) -> Release:
+    """Start the pipeline, wait for its image, and return the release. Raise BakingError, or ReleaseError."""
+    builder = clients("imagebuilder")
+    pipeline = pipeline_of(settings, clients("cloudformation"))
+    started = builder.start_image_pipeline_execution(imagePipelineArn=pipeline, clientToken=str(uuid4()))
+    build, end, before = started["imageBuildVersionArn"], time.monotonic() + LIMIT_SECONDS, ""
+    while True:
+        state = builder.get_image(imageBuildVersionArn=build)["image"]["state"]
+        if state["status"] != before:
+            before = state["status"]
+            print(f"{build}: {before.lower()}", flush=True)
+        if before in OVER_AND_DONE:
+            break
+        if time.monotonic() > end:
+            raise BakingError(f"{build} is {before} for hours; see its log in CloudWatch, /aws/imagebuilder")
+        sleep(POLL_SECONDS)
+    if before != "AVAILABLE":
+        reason = state.get("reason", "no reason given")
+        raise BakingError(f"{build} is {before}: {reason}. Its log is in CloudWatch, /aws/imagebuilder")
+    return newest_release(settings, clients("ssm"), clients("ec2"))
+
+
+def deploy_under(settings: FleetSettings, clients: Clients, deploy: Sequence[str], call: Call) -> int:
+    """Deploy the stacks that cells and images need, and return the CLI's exit code."""
+    for stack in UNDER:
+        make_way(stack_of(settings, stack.lower()), clients("cloudformation"), clients("elbv2"))
+    print(f"Deploying {', '.join(UNDER)}", flush=True)
+    return call([*deploy, "--exclusively", *UNDER])
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; 3 where another shell changes the fleet."""
+    parser = fleet_parser(__doc__)
+    parser.add_argument("cdk", nargs="*", default=["cdk"], help="after --: the CDK CLI and its options")
+    given = parser.parse_intermixed_args(words)
+
+    def call(line: list[str]) -> int:
+        return subprocess.run(line, check=False).returncode
+
+    def act(settings: FleetSettings, clients: Clients) -> int:
+        with TemporaryDirectory(prefix=f"peakplan-{settings.name}-") as assembly:
+            if code := call(synthesis(given.fleet, given.cdk, assembly)):
+                return code
+            with held(DeployLock(settings, "deploy", ssm=clients("ssm"), sts=clients("sts"))):
+                if code := deploy_under(settings, clients, deploy_line(given.cdk, Path(assembly)), call):
+                    return code
+        print(f"Release {bake(settings, clients)}")
+        return 0
+
+    return operate(given.fleet, act, {BakingError: 1, ReleaseError: UNUSABLE, LockedError: 3})
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,159 @@
+"""The way of a deploy from a shell into the account: its templates, its lock and its steps are handed over.
+
+From there the state machine of infra/fleet/rollout_machine.py goes on, and the shell may end. A deploy that was broken
+off, or failed, is handed over again by the same command: what a stack has behind it is skipped.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from botocore.exceptions import ClientError
+
+from infra.fleet.alarms import alarm_name
+from infra.fleet.rollout_machine import LOOK_SECONDS, done_parameter, machine_name
+from infra.fleet.settings import FleetSettings
+from infra.operations.baking import deploy_under
+from infra.operations.command import Clients
+from infra.operations.command_lines import OVER, Call
+from infra.operations.deploy_lock import DeployLock
+from infra.operations.deployed_cell import DeployedCell, make_way, stack_of
+from infra.operations.deployment_state import DeploymentState, StateStore, Step
+
+EXECUTION_ROLE = "arn:aws:iam::{account}:role/cdk-hnb659fds-cfn-exec-role-{account}-{region}"  # of `cdk bootstrap`
+
+
+@dataclass(frozen=True)
+class Handover:
+    """One deploy of a synthesised fleet, for the state machine; `assembly` is the folder of its templates."""
+
+    settings: FleetSettings
+    state: DeploymentState
+    clients: Clients
+    assembly: Path
+    look_seconds: int = LOOK_SECONDS
+
+    def run(self, deploy: Sequence[str], call: Call, lock: DeployLock, minutes: tuple[float, float]) -> int:
+        """Deploy what is under the cells, start the machine, say how to follow it, and return an exit code."""
+        if code := deploy_under(self.settings, self.clients, deploy, call):
+            return code
+        for stack in (*self.settings.cell_names, *(each.lower() for each in OVER)):
+            make_way(stack_of(self.settings, stack), self.clients("cloudformation"), self.clients("elbv2"))
+        execution = self.start(lock, *minutes)
+        print(
+            "The account goes on with it, and this shell may end. How far it is: aws stepfunctions describe-execution "
+            f"--query '[status,error,cause]' --execution-arn {execution}"
+        )
+        return 0
+
+    def start(self, lock: DeployLock, canary_minutes: float, bake_minutes: float) -> str:
+        """Store the deploy's state, start the machine, give it the lock, and return the execution's ARN."""
+        token = f"{self.state.release}-{uuid4().hex[:8]}"
+        began = datetime.now(UTC).isoformat()
+        account = str(self.clients("sts").get_caller_identity()["Account"])
+        minutes = dict.fromkeys(self.settings.cell_names, bake_minutes) | {self.settings.cell_names[0]: canary_minutes}
+        waves = [[self._cell(cell, minutes[cell], account) for cell in wave] for wave in waves_of(self.settings)]
+        store = StateStore(self.settings, self.clients("ssm"))
+        after = self.state.model_copy(deep=True)
+        for cell in after.cells.values():
+            cell.step = Step.DONE
+        after.finish()
+        asked = {
+            "release": self.state.release,
+            "deployment": store.name,
+            "lock": {"name": lock.name, "token": token, "began": began, "look_seconds": self.look_seconds},
+            "states": {"after": after.model_dump_json(exclude_defaults=True)},
+            "waves": waves,
+            "over": [self._item(stack, account) | {"cell": ""} for stack in OVER],
+        }
+        store.save(self.state)
+        machine = machine_arn(self.settings, account)
+        lock.hand_over(token, who=f"{machine_name(self.settings)}, execution {token}")
+        started = self.clients("stepfunctions").start_execution(
+            stateMachineArn=machine, name=token, input=json.dumps(asked)
+        )
+        return str(started["executionArn"])
+
+    def _cell(self, cell: str, minutes: float, account: str) -> dict[str, Any]:
+        stack = DeployedCell(cell, stack_of(self.settings, cell), self.clients("cloudformation"))
+        if stack.exists() and (runs := stack.runs()):
+            self.state.sent(cell, runs)
+        self.state.sent(cell, self.state.release or "")
+        hurt = self.state.model_copy(deep=True)
+        hurt.cell(cell).step = Step.HURT
+        hurt.reject(self.state.release or "")
+        return self._item(cell.capitalize(), account) | {
+            "cell": cell,
+            "parameters": _parameters({"MachineImageId": self.state.release or "", "RefreshSpeed": "careful"}),
+            "resting": _parameters({"MachineImageId": self.state.release or "", "RefreshSpeed": "fast"}),
+            "gates": [alarm_name(self.settings.name, cell, "deploy-health")],
+            "looks": round(60 * minutes / LOOK_SECONDS),
+            "hurt": hurt.model_dump_json(exclude_defaults=True),
+        }
+
+    def _item(self, stack: str, account: str) -> dict[str, Any]:
+        name = stack_of(self.settings, stack.lower())
+        region = self.settings.region
+        return {
+            "stack": name,
+            "template": self._uploaded(stack, account),
+            "parameters": [],
+            "tags": [{"Key": key, "Value": value} for key, value in self._tags(stack).items()],
+            "role": EXECUTION_ROLE.format(account=account, region=region),
+            "done_in": done_parameter(self.settings, stack.lower()),
+            "deploy": f"{self.state.release} {self.state.assembly}",
+        }
+
+    def _tags(self, stack: str) -> Mapping[str, str]:
+        manifest = json.loads((self.assembly / "manifest.json").read_text(encoding="utf-8"))
+        tags: Mapping[str, str] = manifest["artifacts"][stack]["properties"].get("tags", {})
+        return tags
+
+    def _uploaded(self, stack: str, account: str) -> str:
+        """Put a stack's template where `cdk deploy` puts it, and return its address."""
+        assets = json.loads((self.assembly / f"{stack}.assets.json").read_text(encoding="utf-8"))["files"]
+        (asset,) = [each for each in assets.values() if each["source"]["path"] == f"{stack}.template.json"]
+        (place,) = asset["destinations"].values()
+        bucket = (
+            place["bucketName"].replace("${AWS::AccountId}", account).replace("${AWS::Region}", self.settings.region)
+        )
+        body = (self.assembly / asset["source"]["path"]).read_bytes()
+        self.clients("s3").put_object(Bucket=bucket, Key=place["objectKey"], Body=body, ExpectedBucketOwner=account)
+        return f"https://{bucket}.s3.{self.settings.region}.amazonaws.com/{place['objectKey']}"
+
+
+def waves_of(settings: FleetSettings) -> list[tuple[str, ...]]:
+    """Return the cells of each wave: the first alone, then as many at a time as the fleet file allows."""
+    first, *others = settings.cell_names
+    size = settings.rollout.parallel_cells
+    return [(first,), *(tuple(others[start : start + size]) for start in range(0, len(others), size))]
+
+
+def machine_arn(settings: FleetSettings, account: str) -> str:
+    """Return the ARN of the fleet's state machine."""
+    return f"arn:aws:states:{settings.region}:{account}:stateMachine:{machine_name(settings)}"
+
+
+def stop_executions(settings: FleetSettings, clients: Clients, cause: str) -> int:
+    """Stop what the fleet's state machine runs, and return how many executions that were."""
+    api = clients("stepfunctions")
+    machine = machine_arn(settings, str(clients("sts").get_caller_identity()["Account"]))
+    try:
+        running = api.list_executions(stateMachineArn=machine, statusFilter="RUNNING")["executions"]
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "StateMachineDoesNotExist":
+            raise
+        return 0
+    for each in running:
+        api.stop_execution(executionArn=each["executionArn"], cause=cause)
+    return len(running)
+
+
+def _parameters(values: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"ParameterKey": name, "ParameterValue": value} for name, value in values.items()]

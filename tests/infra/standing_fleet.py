@@ -1,0 +1,45 @@
+"""A fleet of two cells that stands in moto for a whole test run, after two releases; nobody takes it down.
+
+test_deploy.py has a fleet of its own, through its whole life.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from infra.fleet.settings import FleetSettings
+from tests.infra.deployment import CDK, Deployment, bake, deploy, prepare, synthesise
+from tests.infra.fleet.fleets import dev_with
+from tests.infra.moto_server import running_moto
+
+EVENT = {"name": "sale", "start": "2030-07-13T07:00:00Z", "end": "2030-07-14T07:00:00Z", "multiplier": 2}
+# The dev fleet with another law: an event, more room, another SLO; and a cell to move callers to.
+CHANGES: dict[str, Any] = {
+    "cells": 2,
+    "caller_shard_cells": 2,
+    "events": [EVENT],
+    "groups.0.maximum": 8,
+    "slo.p99_ms": 400,
+    "traffic.plans_per_minute": 6000,
+}
+
+
+@pytest.fixture(scope="session")
+def standing_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """The deployed fleet, at the second of two releases."""
+    if not CDK.exists():
+        pytest.skip("the CDK CLI is not installed: `make test` does, or `npm ci` by hand")
+    folder: Path = tmp_path_factory.mktemp("standing")
+    file = folder / "dev.yaml"
+    file.write_text(yaml.safe_dump(dev_with(CHANGES)), encoding="utf-8")
+    with running_moto(folder / "server.log") as server:
+        prepare(server)
+        assembly = synthesise(server, str(file), folder / "assembly")
+        for commit in ("0000aaaa", "0000bbbb"):
+            bake(server, commit)
+            done = deploy(server, str(file), assembly=assembly)
+            assert done.returncode == 0, done.stdout + done.stderr
+        yield Deployment(server, FleetSettings.from_yaml(file), file)
