@@ -92,7 +92,7 @@ def synthesise(server: MotoServer, fleet: str, folder: Path) -> Path:
 def deploy(server: MotoServer, fleet: str, *, assembly: Path | None = None) -> subprocess.CompletedProcess[str]:
     """`make deploy FLEET=...` without its baking, and without a terminal; of what was synthesised before, if given.
 
-    The rehearsal before it takes minutes; test_first_deploy.py has it.
+    The rehearsal before it takes minutes, and operations/test_rollout.py has it.
     """
     known = "" if assembly is None else f"rollout.synthesis = lambda *of: ['cp', '-R', '{assembly}/.', of[-1]]; "
     unrehearsed = (
