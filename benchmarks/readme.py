@@ -26,6 +26,7 @@ from benchmarks.retrieval_table import render_retrieval
 from benchmarks.serving_tables import (
     provenance,
     render_batching,
+    render_neighbour,
     render_neuron_loop,
     render_passed,
     render_routing,
@@ -235,6 +236,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "mutants": lambda: measured("mutants", "make mutants", lambda figure: render_mutants(figure, known_reasons())),
     "precision": lambda: measured("precision", "make eval-precisions", render_precision),
     "batching": lambda: measured("batching", "make bench-batching", render_batching),
+    "neighbour": lambda: measured("neighbour", "make bench-neighbour", render_neighbour),
     "settings": lambda: settings_table(COMMON_SETTINGS),
     "every_setting": every_setting,
     "decisions": decisions,

@@ -151,3 +151,25 @@ def render_batching(figure: dict[str, Any]) -> str:
         ground = f"{one['questions']:,} questions, {one['threads']} thread, {one['device']}"
         parts.append("\n".join([f"**{name}**", "", *rows, "", provenance(one, ground)]))
     return "\n\n".join(parts)
+
+
+def render_neighbour(figure: dict[str, Any]) -> str:
+    """Return plans a second beside nobody and beside a neighbour that eats bandwidth, for each machine and kernel."""
+    parts = []
+    for name, one in figure["machines"].items():
+        sizes = next(iter(one["beside"].values()))["plans_per_second"]
+        rows = [
+            "| on the other core | GB/s left | "
+            + " | ".join(f"{size} share a forward" if size != "1" else "own forwards" for size in sizes)
+            + " | best over own |",
+            "|---|" + "---:|" * (len(sizes) + 2),
+        ]
+        rows += [
+            f"| {who} | {row['gigabytes_per_second_left']} | "
+            + " | ".join(str(rate) for rate in row["plans_per_second"].values())
+            + f" | {row['best_over_own_copies']}x |"
+            for who, row in one["beside"].items()
+        ]
+        ground = f"{one['questions']:,} questions in {one['rounds']} rounds, plans a second of one core"
+        parts.append("\n".join([f"**{name}**", "", *rows, "", provenance(one, ground)]))
+    return "\n\n".join(parts)

@@ -59,8 +59,8 @@ def make_engine(config: EngineConfig, source: ModelSource, number: int) -> Engin
     from service.engines.worker.replica import ReplicaEngine
 
     if config.engine == "neuron":  # each replica takes its own NeuronCores, chosen by its number
-        arguments = {**source.arguments, "number": number // config.batch_size}
-        source = replace(source, arguments=arguments, slots=config.batch_size)
+        source = replace(source, arguments={**source.arguments, "number": number // config.batch_size})
+    source = replace(source, slots=config.batch_size)
     return ReplicaEngine(source, threads=config.threads, grace_seconds=config.grace_seconds)
 
 

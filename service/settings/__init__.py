@@ -88,7 +88,10 @@ class Settings(BaseSettings):
         default=1, ge=1, le=64, description="threads for torch's kernels; our own use one (docs/decisions/0004)"
     )
     batch_size: int = Field(
-        default=1, ge=1, le=64, description="requests that a replica decodes together; 1 on a CPU (docs/speed.md)"
+        default=1,
+        ge=1,
+        le=64,
+        description="requests that share a forward: more plans, each later (docs/speed.md)",
     )
     oversubscribe: bool = Field(default=False, description="allow more model threads than cores, at the cost of p99")
     max_prompt_tokens: int = Field(
@@ -210,12 +213,16 @@ class Settings(BaseSettings):
         return self
 
     @model_validator(mode="after")
-    def _batches_only_where_they_pay(self) -> Self:
-        if self.batch_size > 1 and self.engine != "neuron":
+    def _batches_only_in_processes_of_ours(self) -> Self:
+        if self.batch_size > 1 and self.engine not in ("torch", "neuron"):
             raise ValueError(
-                f"PEAKPLAN_BATCH_SIZE={self.batch_size} needs PEAKPLAN_ENGINE=neuron. On a CPU our kernels do a "
-                "batch's forwards one after another: every plan would be later, and no more of them (docs/speed.md). "
-                "There raise PEAKPLAN_REPLICAS"
+                f"PEAKPLAN_BATCH_SIZE={self.batch_size} needs PEAKPLAN_ENGINE=torch or neuron: another server batches "
+                "by itself. There raise PEAKPLAN_REPLICAS"
+            )
+        if self.batch_size > 1 and self.strategy == "draft":
+            raise ValueError(
+                f"PEAKPLAN_BATCH_SIZE={self.batch_size} and PEAKPLAN_STRATEGY=draft contradict each other: a draft "
+                "model reads one request at a time. Use medusa or autoregressive"
             )
         return self
 
