@@ -101,7 +101,7 @@ class Detector:
                 scores[_LETTERS[letter]] += _LETTER_WEIGHT
             elif letter.isalpha() and not any(letter in letters for letters in _ACCENTED.values()):
                 scores[_OTHER] += _LETTER_WEIGHT
-        words = words_of(text)
+        words = words_of(text, False, "")
         for token, start in dict(zip(words.texts, words.starts, strict=True)).items():
             is_spelt_so = text.isascii() or text[start : start + len(token)].lower() == token
             told, guessed = self._told_by(token, is_spelt_so)

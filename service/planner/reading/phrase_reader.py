@@ -61,7 +61,7 @@ class PhraseReader:
     def phrases(self, utterance: str, locale: str = "") -> Phrases:
         """Return the closed phrases of an utterance. Total."""
         region = region_of(locale)
-        words = words_of(utterance, umlauts=self._data.umlauts, decimal_mark=region.decimal_mark)
+        words = words_of(utterance, self._data.umlauts, region.decimal_mark)
         return Reading(self._wishes.utterances, words, region.territory).phrases()
 
     def read(self, utterance: str, locale: str = "") -> Said:
@@ -74,7 +74,7 @@ class PhraseReader:
 
     def intent(self, utterance: str) -> str | None:
         """Return the intent that closed phrases tell: of talk, scope, support or an order; None where they do not."""
-        joined = words_of(utterance, umlauts=self._data.umlauts).joined
+        joined = words_of(utterance, self._data.umlauts, "").joined
         if self._is_talk(joined):
             return "small_talk"
         for name, pattern in self._support:

@@ -93,8 +93,8 @@ class Words:
 
 
 @lru_cache(maxsize=64)
-def words_of(source: str, *, umlauts: bool = False, decimal_mark: str = "") -> Words:
-    """Return the tokens of a text, which is asked for its language first and then read."""
+def words_of(source: str, umlauts: bool, decimal_mark: str, /) -> Words:
+    """Return the tokens of a text, which is asked for its language first and then read: the same call finds them."""
     return Words(source, umlauts=umlauts, decimal_mark=decimal_mark)
 
 

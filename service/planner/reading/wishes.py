@@ -53,7 +53,7 @@ class Wishes:
 
     def read(self, text: str, region: Region = ANYWHERE) -> Said:
         """Read one utterance. Total."""
-        words = words_of(text, umlauts=self._data.umlauts, decimal_mark=region.decimal_mark)
+        words = words_of(text, self._data.umlauts, region.decimal_mark)
         return _Wish(self, words, region.territory).said()
 
 
