@@ -7,6 +7,7 @@ from constructs import IConstruct
 
 # checkov's names of what our templates do not do, each on purpose somewhere (`make checkov`).
 ACCESS_LOGS_OF_BUCKETS = "CKV_AWS_18"
+AUTH_TOKENS_OF_CACHES = "CKV_AWS_31"
 ACCESS_LOGS_OF_BALANCERS = "CKV_AWS_91"
 MANUAL_ACCEPTANCE = "CKV_AWS_123"
 LOGS_UNDER_A_KEY = "CKV_AWS_158"

@@ -8,7 +8,7 @@ from aws_cdk import aws_elasticache as elasticache
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from infra.constructs.acknowledge import acknowledge
+from infra.constructs.acknowledge import AUTH_TOKENS_OF_CACHES, acknowledge, skip_in_checkov
 from infra.constructs.network import cell_subnets
 from infra.fleet.settings import FleetSettings
 from infra.fleet.shared_cache import ACCESS, ENGINE, ENGINE_VERSION, PORT
@@ -111,9 +111,7 @@ class PlanCache(Construct):
             auto_minor_version_upgrade=True,
             snapshot_retention_limit=0,
         )
-        acknowledge(
-            made,
-            "AwsSolutions::AwsSolutions-AEC6",
-            "Hosts authenticate with IAM as a user of RBAC, which replaces AUTH (ElastiCache user guide, RBAC)",
-        )
+        reason = "Hosts authenticate with IAM as a user of RBAC, which replaces AUTH (ElastiCache user guide, RBAC)"
+        acknowledge(made, "AwsSolutions::AwsSolutions-AEC6", reason)
+        skip_in_checkov(made, AUTH_TOKENS_OF_CACHES, reason)
         return made

@@ -24,6 +24,7 @@ FLEETS_THAT_SHIP = ("dev", "prime-day")
 ACCEPTED = {
     ("AWS::S3::Bucket", "CKV_AWS_18"): 2,  # the two that hold access logs
     ("AWS::Logs::LogGroup", "CKV_AWS_158"): 3,
+    ("AWS::ElastiCache::ReplicationGroup", "CKV_AWS_31"): 1,  # IAM and RBAC in the place of AUTH's token
     ("AWS::ElasticLoadBalancingV2::LoadBalancer", "CKV_AWS_91"): 1,  # the network load balancer, which passes TCP
 }
 OWN_KEY = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"
