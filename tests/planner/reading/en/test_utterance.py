@@ -179,6 +179,7 @@ def test_the_phrase_file_names_each_phrase_once_in_a_section() -> None:
     ("text", "bounds"),
     [
         ("a tent under $20 over $50", (None, 20)),
+        ("over $50 a tent under $20", (50, None)),
         ("a tent over $20 under $50", (20, 50)),
         ("a tent, not looking to spend any more than $50", (None, 50)),
         ("a tent, i don't really want to pay any more than 50 dollars", (None, 50)),
