@@ -21,6 +21,7 @@ from tests.infra.moto_image_builder import FORWARDED as IMAGE_BUILDER
 from tests.infra.moto_image_builder import add_image_builder
 from tests.infra.moto_new_account import furnish_the_account
 from tests.infra.moto_new_services import add_small_services
+from tests.infra.moto_paging import follow_children
 from tests.infra.moto_patches import GROUP, complete_models, egress
 from tests.infra.moto_refreshes import take_time_to_refresh
 from tests.infra.moto_refusals import refuse_as_aws_does
@@ -152,6 +153,7 @@ def register_models() -> None:
     add_image_builder()
     add_small_services()
     run_state_machines()
+    follow_children()
     complete_models()
     refuse_as_aws_does()
     keep_schedules_as_auto_scaling_does()
