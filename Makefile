@@ -30,7 +30,7 @@ SIEGE_FIGURE ?= docs/figures/siege.json
 
 FLEET ?= dev
 
-.PHONY: help serve lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer eval-precisions bench load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov finetune bench-retrieval search-conformance siege fuzz mutants sbom rehearse rehearse-search rehearse-validate
+.PHONY: help serve lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov finetune bench-retrieval search-conformance siege fuzz mutants sbom sign sign-check rehearse rehearse-search rehearse-validate
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -91,6 +91,10 @@ bench: $(VENV)/training.stamp ## speed beside greedy decoding and Hugging Face's
 	$(PEAKPLAN) bench --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
 	@echo "Other engines beside it: make bench-peers (installs them into $(PEERS_VENV), 0.7 GB; minutes)"
+
+bench-costs: $(VENV)/training.stamp ## what the dearest question costs outside the model into docs/figures/question_cost.json; fails above the budget
+	$(BIN)/python -m benchmarks.question_cost
+	$(BIN)/python -m benchmarks.readme
 
 bench-peers: $(VENV)/training.stamp $(PEERS_VENV)/stamp ## llama.cpp, ONNX Runtime, OpenVINO and CTranslate2 beside ours into docs/figures/peers.json
 	$(BIN)/python -m benchmarks.peers --model $(MODEL) --python $(PEERS_VENV)/bin/python
@@ -227,7 +231,7 @@ load-figures: $(VENV)/training.stamp ## the service under load and faults into d
 	$(BIN)/python -m rehearsal.signals # one of its hosts takes the times that were just measured
 	$(BIN)/python -m benchmarks.readme
 
-fuzz: $(VENV)/test.stamp ## search for FUZZ_SECONDS= (3600) for words that fail or cost most, from tests/fuzz/corpus.jsonl, which keeps what it finds
+fuzz: $(VENV)/fuzz.stamp ## search each target for FUZZ_SECONDS= (3600) for words that fail or cost most; tests/fuzz/corpus.jsonl keeps what it finds
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS)
 
 mutants: $(VENV)/test.stamp ## change operations at random in MUTANTS= (every area of tests/mutants/areas.py) and list what no test notices, into docs/figures/mutants.json; MUTANTS_OPTIONS="--seed 1 --sample 40"
@@ -237,6 +241,12 @@ mutants: $(VENV)/test.stamp ## change operations at random in MUTANTS= (every ar
 siege: $(VENV)/test.stamp ## attack a service on loopback for SIEGE_SECONDS= (600) into docs/figures/siege.json; SIEGE_OPTIONS=--shared beside other work
 	$(BIN)/python -m rehearsal.siege --seconds $(SIEGE_SECONDS) --output $(SIEGE_FIGURE) $(SIEGE_OPTIONS)
 	$(BIN)/python -m benchmarks.readme
+
+sign: $(VENV)/test.stamp ## sources, the client's wheel, native libraries and SBOMs into dist, their digests signed with the SSH key KEY=; checks that kernels are what their sources make
+	.ci/release make "$(KEY)"
+
+sign-check: ## whether the release in DIST=dist is whole and signed by a key of SIGNERS=
+	.ci/release check "$(SIGNERS)" "$(or $(DIST),dist)"
 
 sbom: $(VENV)/test.stamp ## what is installed, by package, version, hash and licence, as CycloneDX 1.6 into sbom.json; the lock into sbom-lock.json
 	$(BIN)/python -m benchmarks.licences --check
@@ -294,6 +304,10 @@ $(VENV)/test.stamp: requirements/lock.txt $(VENV)/service.stamp
 	@echo "Installing what the tests need: $$(grep -c == requirements/lock.txt) packages; about 500 MB to download."
 	$(PIP) --quiet --requirement requirements/lock.txt
 	@touch $@ $(VENV)/fleet.stamp $(VENV)/training.stamp
+
+$(VENV)/fuzz.stamp: pyproject.toml $(VENV)/test.stamp
+	$(PIP) --quiet --group fuzz
+	@touch $@
 
 $(TRITON)/stamp: requirements/tritonserver.txt $(VENV)/service.stamp
 	$(BIN)/python -m service.engines.triton.environment --python $(TRITON_PYTHON) $(TRITON)

@@ -10,6 +10,17 @@ def provenance(figure: dict[str, Any], what: str) -> str:
     return f"<sub>`{figure['command']}`: {what}, {where}.</sub>"
 
 
+def render_question_cost(figure: dict[str, Any]) -> str:
+    """Return what the dearest question costs, on every machine that `make bench-costs` ran on."""
+    lines = ["| machine | rules, ms | whole gateway, ms | operations | questions tried |", "|---|---:|---:|---:|---:|"]
+    for name, one in figure["machines"].items():
+        costs = f"{one['rules']['ms']} | {one['gateway']['ms']} | {one['operations']:,} | {one['questions']:,}"
+        lines.append(f"| {name} | {costs} |")
+    budget = one["budget"]
+    most = f"{budget['rules_ms']:g} | {budget['gateway_ms']:g} | {budget['operations']:,}"
+    return "\n".join((*lines, f"| at most | {most} | |", "", provenance(one, "the dearest of all")))
+
+
 def render_serving(figure: dict[str, Any]) -> str:
     """Return the results of the service under load and with failures, and its gateway's cost."""
     steady, over, cache = figure["steady"], figure["overload"]["adaptive"], figure["cache"]

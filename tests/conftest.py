@@ -22,6 +22,14 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(autouse=True)
+def _as_no_conversation() -> None:
+    """What one test's conversation had looked up is not the next one's: a request has a context of its own."""
+    from service.planner.reading.en.spelling import LOOKED_UP  # what the fleet's tests alone do without
+
+    LOOKED_UP.set(None)
+
+
 @pytest.fixture(scope="session")
 def tiny_model_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write a model folder that loads in an instant; its plans are random and valid."""

@@ -1,11 +1,15 @@
 """Checks of the documents: their links lead somewhere, and the README stays short and true."""
 
+import json
 import re
 import subprocess
 import tomllib
 from pathlib import Path
 
 import pytest
+
+from benchmarks.question_cost import GATEWAY_MS, OPERATIONS
+from service.planner.question import MAX_HISTORY_TOKENS, MAX_QUESTION_TOKENS
 
 REPOSITORY = Path(__file__).parents[1]
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -68,3 +72,16 @@ def test_the_arrows_of_contributing_are_those_that_lint_imports_holds() -> None:
     arrows = " -> ".join(service["layers"][first : last + 1])
     assert f"`{arrows}`" in text
     assert service["name"] == f"The service: {arrows}"
+
+
+def test_security_tells_the_budget_that_is_tested() -> None:
+    """There were two: 500,000 operations here, and 750,000 in what was fuzzed."""
+    said = " ".join(Path("SECURITY.md").read_text(encoding="utf-8").split())
+    assert f"more than {OPERATIONS:,} operations of the interpreter, nor" in said
+    assert f"nor the whole gateway more than {GATEWAY_MS:g} ms" in said
+    assert f"{MAX_QUESTION_TOKENS} tokens of the newest utterance and {MAX_HISTORY_TOKENS} of those before it" in said
+    figure = json.loads(Path("docs/figures/question_cost.json").read_text(encoding="utf-8"))
+    for machine, one in figure["machines"].items():
+        assert one["budget"]["operations"] == OPERATIONS, machine
+        assert one["gateway"]["ms"] <= GATEWAY_MS, machine
+        assert one["operations"] <= OPERATIONS, machine

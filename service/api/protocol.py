@@ -24,6 +24,7 @@ _HEALTH_URLS = tuple(path.encode() for path in HEALTH_PATHS)
 _MOST_A_TURN = 8  # requests that begin in a turn of the event loop, however many connections it has;
 _FEWEST_A_TURN = 2  # and where others keep the processor and a turn takes longer than it should, as few as this
 _TURN_SECONDS = 0.012
+_ORDINARY_BYTES = 256  # of a body; a longer one may cost the rules so many times as much, and counts as so many
 _MOST_PIPELINED = 64  # requests of one connection that wait; what follows is for another connection
 _MOST_PIPELINED_BYTES = 64 * 1024  # of their bodies
 _MORE_FOR_HEALTH = 64  # connections beyond the limit, which only health checks may use
@@ -42,28 +43,28 @@ class Turnstile:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._waiting: deque[Callable[[], object]] = deque()
+        self._waiting: deque[tuple[Callable[[], object], int]] = deque()
         self._allowed = self._left = _MOST_A_TURN
         self._since: float | None = None  # this turn's start; None between turns
 
-    def enter(self, begin: Callable[[], object]) -> None:
-        """Call `begin` now, or as soon as its turn comes."""
+    def enter(self, begin: Callable[[], object], body_bytes: int = 0) -> None:
+        """Call `begin` now, or as soon as its turn comes; a long body takes the places of several."""
         if self._since is None:
             self._since = self._clock()
             asyncio.get_running_loop().call_soon(self._turn)
-        if self._left:
-            self._left -= 1
+        if self._left > 0:
+            self._left -= 1 + body_bytes // _ORDINARY_BYTES
             begin()
         else:
-            self._waiting.append(begin)
+            self._waiting.append((begin, body_bytes))
 
     def _turn(self) -> None:
         assert self._since is not None
         is_slow = self._clock() - self._since > _TURN_SECONDS
         self._allowed = max(self._allowed // 2, _FEWEST_A_TURN) if is_slow else min(self._allowed + 1, _MOST_A_TURN)
         self._left, self._since = self._allowed, None
-        for _ in range(min(len(self._waiting), self._left)):
-            self.enter(self._waiting.popleft())
+        while self._waiting and self._left > 0:
+            self.enter(*self._waiting.popleft())
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -244,7 +245,7 @@ class HttpProtocol(HttpToolsProtocol):
         if cycle.scope["path"] in HEALTH_PATHS:
             begin()
         else:
-            self.turnstile.enter(begin)
+            self.turnstile.enter(begin, len(cycle.body))
 
     def _objection(self) -> tuple[int, str] | None:
         """Return status and words for a head that is refused, or that there is no room for."""

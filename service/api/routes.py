@@ -35,6 +35,7 @@ JSON_PATHS = (PLAN_PATH, "/trace", SHOP_PATH)
 _TRACE_PAUSE_SECONDS = 0.01
 REPLY_SECONDS = 0.005  # reserved before the deadline for writing and sending the answer
 _UNWATCHED_SECONDS = 0.001  # into a request before its client's connection is watched
+_ORDINARY_PLAN_BYTES = 2048  # of a search with its plan: a longer one counts as several of its caller's rate
 _RETRY_AFTER = {"Retry-After": "1"}
 
 
@@ -119,6 +120,8 @@ async def vocabulary(use: Use) -> Response:
 @router.post(SHOP_PATH, include_in_schema=False)  # for the page alone
 async def search_shop(body: ShopRequest, request: Request, use: Use) -> Response:
     """Search the sample shop with a question's plan and, beside it, with the shopper's own words."""
+    if "charge" in (state := request.scope["state"]):
+        state["charge"](len(await request.body()) // _ORDINARY_PLAN_BYTES)
     try:
         answer = await use.shop.search(body)
     except CapacityError as error:

@@ -203,9 +203,19 @@ async def test_a_caller_is_an_address_or_a_network_of_ipv6(first: str, second: s
 
 async def test_a_long_question_counts_as_the_ordinary_ones_it_is_worth() -> None:
     """Four such callers once took the rules' time from everybody, each within its rate."""
-    async with talking_to(auth=AuthSettings(rate=4)) as client:
-        answers = [await client.post("/plan", json={"query": "$1" * 256}) for _ in range(2)]
-        assert [answer.status_code for answer in answers] == [200, 429]
+    for path in ("/plan", "/trace"):
+        async with talking_to(FakeEngine(text=" Find Any"), auth=AuthSettings(rate=3)) as client:
+            answers = [await client.post(path, json={"query": "$1" * 256, "history": ["$1" * 22]}) for _ in range(2)]
+            assert [answer.status_code for answer in answers] == [200, 429], path
     async with talking_to(auth=AuthSettings(rate=4)) as client:
         answers = [await client.post("/plan", json={"query": f"red shoes {number}"}) for number in range(4)]
         assert [answer.status_code for answer in answers] == [200] * 4
+
+
+async def test_a_search_with_a_long_plan_counts_as_several() -> None:
+    plan = {"mode": "keyword", "intent": "find_product", "queries": ["boots"]}
+    long = plan | {"exclude": {"brand": [f"brand {number}" for number in range(600)]}}
+    for asked, expected in ((plan, [200, 200]), (long, [200, 429])):
+        async with talking_to(auth=AuthSettings(rate=3), sample_shop=False) as client:
+            answers = [await client.post("/shop/search", json={"query": "boots", "plan": asked}) for _ in range(2)]
+            assert [answer.status_code for answer in answers] == expected

@@ -309,6 +309,22 @@ async def test_few_requests_begin_in_one_turn_and_in_order() -> None:
     assert begun == list(range(200))
 
 
+async def test_long_bodies_take_the_places_of_several() -> None:
+    """Five milliseconds of the rules each may they cost, where an ordinary question costs a fraction of one."""
+    turnstile, begun, turns = Turnstile(lambda: 0.0), list[int](), 0
+    for number in range(60):
+        turnstile.enter(partial(begun.append, number), 5000 if number < 30 else 100)
+    while len(begun) < 30:
+        before, turns = len(begun), turns + 1
+        await asyncio.sleep(0)
+        assert len(begun) - before <= 1
+    await asyncio.sleep(0)
+    assert len(begun) >= 30 + 7
+    while len(begun) < 60:
+        await asyncio.sleep(0)
+    assert begun == list(range(60))
+
+
 async def test_fewer_requests_begin_while_turns_are_slow_and_more_again_once_they_are_not() -> None:
     now = 0.0
     turnstile, begun = Turnstile(lambda: now), list[int]()

@@ -9,7 +9,7 @@ from peakplan_client.mapping import words
 from peakplan_client.searching import AnyOf, Boost, NoneOf, NotInText, Range, Search, Searches, searches
 from peakplan_client.shop import MAPPING as SHOP
 
-from tests.operations import operations
+from benchmarks.operations import operations
 
 MAPPING = CatalogueMapping.load(Path(__file__).parents[2] / "clients" / "examples" / "mapping.yaml")
 

@@ -1,14 +1,15 @@
 """Searches for conversations that fail a target or cost most: hypothesis, led to more work by each byte."""
 
+import json
+import sys
 import time
-from collections.abc import Callable, Iterator
 
 from hypothesis import HealthCheck, Phase, given, seed, settings, target
 from hypothesis import strategies as st
 
+from benchmarks.operations import operations
+from benchmarks.question_cost import CORPUS, PIECES
 from tests.fuzz.targets import BUDGETS, TARGETS, Conversation
-from tests.operations import operations
-from tests.planner.test_costs import PIECES
 
 _WORDS = st.sampled_from(
     [
@@ -77,11 +78,19 @@ def hunt(name: str, examples: int, number: int) -> None:
     tries()
 
 
-def hunts(seconds: float, clock: Callable[[], float] = time.monotonic) -> Iterator[tuple[str, int]]:
-    """Hunt over all targets in turn until the time is up; yield what was tried."""
-    end, number = clock() + seconds, 0
-    while clock() < end:
-        for name in TARGETS:
+def main() -> None:
+    """Hunt one target until the time is up: `python -m tests.fuzz.search TARGET SECONDS`."""
+    name, end, number = sys.argv[1], time.monotonic() + float(sys.argv[2]), 0
+    while time.monotonic() < end:
+        try:
             hunt(name, 100, number)
-            yield name, 100
+        except FoundError as found:
+            with CORPUS.open("a", encoding="utf-8") as corpus:
+                corpus.write(json.dumps(found.conversation) + "\n")
+            raise
         number += 1
+    print(f"{100 * number} conversations tried")
+
+
+if __name__ == "__main__":
+    main()

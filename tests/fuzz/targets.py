@@ -14,6 +14,7 @@ from peakplan_client.shop import MAPPING
 from peakplan_client.translating import _REQUESTS as TRANSLATORS
 from pydantic import ValidationError
 
+from benchmarks.question_cost import OPERATIONS, longest_text
 from service.api.models import MAX_HISTORY, MAX_TEXT_CHARACTERS, PlanRequest
 from service.api.request_head import objection_to_head
 from service.planner.making.plans import plan_by_rule, plan_from_text
@@ -24,8 +25,12 @@ from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
 
 Conversation = Sequence[str]
-# Operations of the interpreter; of translating, for all engines together: a stranger reaches one of them, in a thread.
-BUDGETS = {"reading": 500_000, "completing": 750_000, "grammar": 500_000, "requests": 100_000, "translating": 8_000_000}
+# Operations of the interpreter: of whatever is done for a question, the budget that SECURITY.md tells; of translating,
+# for all engines together and three texts in each field: a stranger reaches one of them, in a thread.
+BUDGETS = {
+    **dict.fromkeys(("reading", "completing", "longest", "grammar", "requests"), OPERATIONS),
+    "translating": 16 * OPERATIONS,
+}
 VOCABULARY = shipped_vocabulary()
 SHOP = CatalogueMapping.load(MAPPING)
 _BYTES = 16 * 1024  # of a head or a body
@@ -52,6 +57,13 @@ def completing(conversation: Conversation) -> None:
         plan = plan_from_text(f" {written}", task.conversation, VOCABULARY)
     except PlanTextError:
         return
+    Plan.model_validate_json(plan.model_dump_json())
+
+
+def longest(conversation: Conversation) -> None:
+    """Complete the longest text that a model may write about a conversation."""
+    task = _task(conversation)
+    plan = plan_from_text(longest_text(task.question), task.conversation, VOCABULARY)
     Plan.model_validate_json(plan.model_dump_json())
 
 
@@ -83,5 +95,5 @@ def translating(conversation: Conversation) -> None:
 
 
 TARGETS: Mapping[str, Callable[[Conversation], None]] = {
-    each.__name__: each for each in (reading, completing, grammar, requests, translating)
+    each.__name__: each for each in (reading, completing, longest, grammar, requests, translating)
 }

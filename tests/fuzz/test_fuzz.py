@@ -1,14 +1,12 @@
 """A short hunt from the committed corpus; `make fuzz` hunts for an hour."""
 
 import json
-from pathlib import Path
 
 import pytest
 
+from benchmarks.question_cost import CORPUS
 from tests.fuzz.search import FoundError, check, hunt
 from tests.fuzz.targets import BUDGETS, TARGETS
-
-CORPUS = Path(__file__).with_name("corpus.jsonl")
 
 
 @pytest.mark.parametrize("line", CORPUS.read_text(encoding="utf-8").splitlines())

@@ -1,6 +1,7 @@
 """A second look at the model's draft, where rules are certain that it errs about what is asked."""
 
 from dataclasses import replace
+from functools import cache
 
 from service.planner.plan_text import PlanDraft
 from service.planner.question import Question
@@ -22,25 +23,30 @@ def second_look(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabu
     """
     question = conversation.question
     text = question.text.lower()
+
+    @cache  # two of the looks below may need it, and it costs as much as all the rest
+    def by_rule() -> PlanDraft:
+        return draft_by_rule(conversation, vocabulary)
+
     if not draft.foreign and is_foreign(question):
         return PlanDraft(draft.mode, DEFAULT_INTENT, foreign=True)
     if draft.foreign and is_english(question):
         draft = replace(draft, foreign=False)
     if draft.intent == "out_of_scope" and _is_for_a_shop(conversation, text):
-        rules = draft_by_rule(conversation, vocabulary)
+        rules = by_rule()
         return draft if rules.intent == "small_talk" else rules
     if draft.intent == "policy_help" and conversation.phrases[-1].offers and _names_a_kind(question):
-        rules = draft_by_rule(conversation, vocabulary)  # "any deals on prams" looks for prams
+        rules = by_rule()  # "any deals on prams" looks for prams
         return rules if rules.intent == DEFAULT_INTENT else draft
     parts = _parts(draft)
     if vocabulary.intents[draft.intent].products and lists.COMPARED.search(text):
-        rules = draft_by_rule(conversation, vocabulary) if parts < 2 else draft
+        rules = by_rule() if parts < 2 else draft
         if parts < 2 and rules.intent == "compare_products" and _parts(rules) > 1:
             return replace(rules, mode=draft.mode, vertical=draft.vertical or rules.vertical)
         if draft.intent == DEFAULT_INTENT and parts > 1 and "compare_products" in vocabulary.intents:
             return replace(draft, intent="compare_products")
     if draft.intent == DEFAULT_INTENT and not draft.foreign and not parts and _may_be_several(draft, question):
-        rules = draft_by_rule(conversation, vocabulary)
+        rules = by_rule()
         return replace(draft, spans=rules.spans) if _parts(rules) > 1 else draft
     if draft.intent == "compare_products" and parts < 2 and draft.mode == "keyword" and len(question.utterances) == 1:
         return replace(draft, intent=DEFAULT_INTENT)

@@ -10,6 +10,7 @@ from functools import cached_property
 
 from service.planner.question import Question
 from service.planner.reading.en.reader import ENGLISH
+from service.planner.reading.en.spelling import begin_conversation
 from service.planner.reading.en.turns import Turn, read_turn
 from service.planner.reading.phrases import OFFERS, Phrases, Refusal, SpokenPrice
 from service.planner.reading.reader import Reader
@@ -39,6 +40,7 @@ class Conversation:
     """The closed phrases of every utterance of a question, read once by the reader of its language."""
 
     def __init__(self, question: Question) -> None:
+        begin_conversation()
         self.question = question
         self.reader: Reader = reader_of(question)
         # Drafted by a model or by rules; plans in other languages are made of what their reader says.

@@ -8,9 +8,9 @@ from typing import Final
 
 from service.planner.question import Question
 from service.planner.reading.detection import Detector
-from service.planner.reading.en.facets import facet_of
+from service.planner.reading.en.facets import FACETS
 from service.planner.reading.en.reader import ENGLISH
-from service.planner.reading.en.spelling import correct_word
+from service.planner.reading.en.spelling import CORRECTED
 from service.planner.reading.language_data import LanguageData
 from service.planner.reading.phrase_reader import PhraseReader
 from service.planner.reading.reader import Reader
@@ -45,5 +45,5 @@ def prepare() -> None:
 def use_shop(lexicon: Lexicon | None) -> None:
     """Read words as those of a shop from now on, or without one; what was read of words before is forgotten."""
     current.use(lexicon)
-    correct_word.cache_clear()
-    facet_of.cache_clear()
+    CORRECTED.clear()
+    FACETS.clear()

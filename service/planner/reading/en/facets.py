@@ -1,11 +1,10 @@
 """What facet a word names, by the closed lists and the list of product words."""
 
-from functools import lru_cache
 from typing import Final
 
 from service.planner.reading.en import lists
 from service.planner.reading.en.data import PHRASES
-from service.planner.reading.en.spelling import correct_word, words
+from service.planner.reading.en.spelling import CORRECTED, Remembered, correct_word, words
 from service.planner.shop import current
 
 # Closed lists: a word of one is of its facet, whatever it is near to.
@@ -19,13 +18,19 @@ KIND_OF: Final = {word: facet for facet, texts in reversed(KINDS.items()) for wo
 _OTHERS: Final = {"condition": lists.CONDITIONS, "occasion": lists.OCCASIONS, "feature": lists.FEATURES}
 
 
-@lru_cache(maxsize=4096)
-def facet_of(word: str) -> str:
-    """Return the facet that a word mostly names, its spelling corrected; empty where that is not known."""
+def _facet(word: str) -> tuple[str, bool]:
+    """Return the facet that a word mostly names, and whether its spelling could be looked up."""
     if kind := KIND_OF.get(word) or next((facet for facet, texts in _OTHERS.items() if word in texts), ""):
-        return kind
+        return kind, True
     if in_shop := current.name_of([word]):
-        return in_shop.facet
+        return in_shop.facet, True
     facets = words().facets
-    found = facets.get(word) or facets.get(correct_word(word), "")
-    return found or facets.get(word.removesuffix("s"), "") if word.isalpha() else ""
+    if not word.isalpha():
+        return "", True
+    if facet := facets.get(word):
+        return facet, True
+    return facets.get(correct_word(word), "") or facets.get(word.removesuffix("s"), ""), word in CORRECTED
+
+
+FACETS: Final = Remembered(_facet)
+facet_of = FACETS.__getitem__  # the facet that a word mostly names, its spelling corrected; empty where none is known

@@ -8,10 +8,11 @@ Where a shop's lexicon is in use, its words stay too, and a misspelt word become
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from functools import cache, lru_cache
+from contextvars import ContextVar
+from functools import cache
 from math import log
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from service.planner.shop import current
 from service.planner.shop.lexicon import Lexicon
@@ -20,7 +21,9 @@ WORDS_PATH = Path(__file__).with_name("words.txt")
 _LEAST_LETTERS = 4
 _LEAST_ORDINARY = 7  # letters of a word that may become one that is no product's
 _MOST_CORRECTED = 6  # words of a question: an upper bound on the time that a hostile one can take
+_MOST_LETTERS = 24  # of a conversation's misspelt words in all: each letter has some 50 other spellings to look up
 _LONGEST = 20
+_MOST_REMEMBERED = 4096
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 _ENDINGS = ("'s", "s", "es", "ly")
 _VOWELS = frozenset("aeiouy")
@@ -35,6 +38,8 @@ _NEIGHBOURS = {
     for at, letter in enumerate(row)
 }
 _PAIRS = frozenset(("ck", "kc", "cs", "sc", "sz", "zs", "gj", "jg", "td", "dt", "nm", "mn", "fv", "vf", "bp", "pb"))
+# What this conversation has had looked up. A request has a context of its own, so that no other one uses it up.
+LOOKED_UP: ContextVar[dict[str, None] | None] = ContextVar("looked up", default=None)
 _WEIGHT = 0.2  # of a word's logarithmic frequency, against edits
 
 
@@ -111,11 +116,46 @@ def is_known(word: str) -> bool:
     return any(len(stem) >= _LEAST_LETTERS and (stem in counts or stem in known) for stem in stems)
 
 
-@lru_cache(maxsize=4096)
-def correct_word(word: str) -> str:
-    """Return the likeliest spelling of a lower-case word; the word itself where nothing is near."""
+def begin_conversation() -> None:
+    """Look up misspelt words anew: of each conversation only so many letters, whatever was looked up before."""
+    LOOKED_UP.set({})
+
+
+class Remembered(dict[str, str]):
+    """What is known of words. All is forgotten when it is full; what `find` is not sure of is not kept."""
+
+    def __init__(self, find: Callable[[str], tuple[str, bool]]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, word: str) -> str:
+        found, is_sure = self._find(word)
+        if is_sure:
+            if len(self) >= _MOST_REMEMBERED:
+                self.clear()
+            self[word] = found
+        return found
+
+
+def _corrected(word: str) -> tuple[str, bool]:
+    """Return the likeliest spelling and True; the word itself and False once a conversation had its share looked up."""
     if is_known(word) or len(word) > _LONGEST:
-        return word
+        return word, True
+    looked_up = LOOKED_UP.get()
+    if looked_up is not None and word not in looked_up:
+        if sum(map(len, looked_up)) + len(word) > _MOST_LETTERS:
+            return word, False
+        looked_up[word] = None
+    return _nearest(word), True
+
+
+CORRECTED: Final = Remembered(_corrected)
+# The likeliest spelling of a lower-case word; the word itself where nothing is near, or too many were looked up.
+correct_word = CORRECTED.__getitem__
+
+
+def _nearest(word: str) -> str:
+    """Return the likeliest spelling of a word that is not known."""
     if (shop := current.lexicon()) is not None and (found := _of_shop(word, shop)):
         return found
     counts, _, slips, by_sound = words()[:4]

@@ -27,11 +27,12 @@ _TAKES_BACK = re.compile(
     r"|(?:doesn'?t|does not|don'?t|do not|needn'?t|need not)(?: really| actually)?(?: (?:have|need|got) to)? be)"
     r" (?P<words>.+?)(?: (?:bit|part|thing|please|pls|anymore|any more|then|now|after all|though|tho))*[.!]*$"
 )
-# What takes a refusal back: "chocolate is fine actually".
+# What takes a refusal back: "chocolate is fine actually". Of what stands before, to the last mark, these characters.
 _ALLOWS = re.compile(
-    r"(?P<words>[^,.!?]{2,40}?)(?: (?:is|are|would be)|'s)(?: also| still| actually)? "
-    r"(?:ok|okay|fine|alright|all right|good|no problem)\b"
+    r"(?: (?:is|are|would be)|'s)(?: also| still| actually)? (?:ok|okay|fine|alright|all right|good|no problem)\b"
 )
+_FEWEST_ALLOWED, _MOST_ALLOWED = 2, 40
+_MARKS = re.compile(r"[,.!?]")
 # What says that the thing itself is another: "make it a ukulele", "wellies instead".
 _OTHER_THING = re.compile(r"\b(?:instead|i meant?|(?:make|change|switch) (?:it|that|them|this)?(?: to)?)\b")
 
@@ -54,11 +55,20 @@ class Turn:
 def read_turn(utterance: str) -> Turn:
     """Read one utterance after others."""
     text = utterance.lower().replace("’", "'")
-    back, allows = _TAKES_BACK.search(text), _ALLOWS.search(text)
+    back = _TAKES_BACK.search(text)
     return Turn(
         lifted=frozenset(facet for facet, pattern in _LIFTS.items() if pattern.search(text)),
-        allowed=frozenset(allows["words"].split()) if allows else frozenset(),
+        allowed=_allowed(text),
         back=(back.start("words"), len(text)) if back else None,
         saying=back.start() if back else 0,
         is_other_thing=_OTHER_THING.search(text) is not None,
     )
+
+
+def _allowed(text: str) -> frozenset[str]:
+    """Return the words of what is said to be fine."""
+    for fine in _ALLOWS.finditer(text):
+        said = _MARKS.split(text[max(0, fine.start() - _MOST_ALLOWED) : fine.start()])[-1]
+        if len(said) >= _FEWEST_ALLOWED:
+            return frozenset(said.split())
+    return frozenset()
