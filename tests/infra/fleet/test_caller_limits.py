@@ -9,7 +9,7 @@ from tests.infra.fleet.fleets import dev_fleet
 
 ASSISTANT = {"name": "assistant", "cidrs": ["10.32.0.0/16"], "share": 0.9}
 SEARCH = {"name": "search-page", "accounts": ["111122223333"], "share": 0.1}
-MTLS = {"load_balancer.authentication": {"method": "mtls", "trust_bundle": "s3://trust/authorities.pem"}}
+MTLS = {"load_balancer.authentication": {"method": "mtls", "trust_bundle": "s3://trust-{account}/authorities.pem"}}
 JWT = {
     "load_balancer.authentication": {
         "method": "jwt",
