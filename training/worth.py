@@ -43,7 +43,7 @@ from training.tuned import TunedModel
 
 ROUNDS, RATE = 70, 0.1
 SEED = 7
-LOST, RISK = 0.02, 0.1  # what the bound promises
+LOST, RISK = 0.01, 0.1  # what the bound promises
 Texts = dict[str, str | None]  # what the model writes, by the lines of the conversation
 _HISTORY = NAMES.index("history")
 _SHIFTING, _MOST_SHIFT = 4, 50.0
