@@ -141,24 +141,24 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("lost", [0, 60])
+@pytest.mark.parametrize("lost", [0, 120])
 def test_a_shops_held_out_rows_bound_what_rules_may_plan(
     folder: Path, monkeypatch: pytest.MonkeyPatch, lost: int
 ) -> None:
-    rows = shop_rows(300)
+    rows = shop_rows(600)
     before = Scorer.load(folder)
     assert before is not None
-    by_worth = sorted(compared(300, seed=1), key=lambda one: before.of_numbers(one.numbers))
-    outcomes = [replace(one, by_rule=index < 300 - lost) for index, one in enumerate(by_worth)]
+    by_worth = sorted(compared(600, seed=1), key=lambda one: before.of_numbers(one.numbers))
+    outcomes = [replace(one, by_rule=index < 600 - lost) for index, one in enumerate(by_worth)]
     monkeypatch.setattr(worth_module, "model_texts", lambda *_: {})
     monkeypatch.setattr(worth_module, "compare", lambda *_: outcomes)
     said = recalibrate(folder, rows, folder, folder, 1)
     after = Scorer.load(folder)
     assert after is not None
     assert after.worth.trees == before.worth.trees
-    assert after.worth.bound.questions == 225
-    assert 0.9 - lost / 300 < after.worth.bound.by_rule <= 1 - (lost - 3) / 300
-    assert f"{after.worth.bound.by_rule:.0%} of questions like your 300" in said
+    assert after.worth.bound.questions == 450
+    assert 0.9 - lost / 600 < after.worth.bound.by_rule <= 1 - (lost - 6) / 600
+    assert f"{after.worth.bound.by_rule:.0%} of questions like your 600" in said
 
 
 def test_too_few_rows_and_rows_that_tell_nothing_keep_the_bound(folder: Path) -> None:

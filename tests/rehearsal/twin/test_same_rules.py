@@ -175,7 +175,7 @@ def test_a_cell_of_one_host_plans_the_same_requests_by_the_model(replicas: int, 
     rows[:, 1] = np.exp(numbers.normal(np.log(mean) - 0.3, 0.8, count))
     rows[:, 2] = numbers.choice([10, 30, 80], count)
     rows[:, 3] = numbers.choice([0.295, 0.1], count)
-    rows[:, 4] = numbers.choice([0.1, 0.2, 0.5, 0.9], count)
+    rows[:, 4] = numbers.choice([0.02, 0.2, 0.5, 0.9], count)
     scorer = Scorer.load(SHIPPED_MODEL)
     assert scorer is not None
     router = Router(routing, scorer)

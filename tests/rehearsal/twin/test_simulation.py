@@ -202,8 +202,8 @@ def test_processors_take_over_where_no_chip_can_be_started() -> None:
     processors = Group(
         instance_type="c7a.4xlarge",
         engine="torch",
-        minimum=3,
-        maximum=3,
+        minimum=4,
+        maximum=4,
         stands_in=True,
         service_time=ServiceTime(mean_ms=74.3, p99_ms=200, source="stated: for a test"),
     )
