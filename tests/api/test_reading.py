@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from service.api.app import _reading
+from service.planner.spot_checks import SpotCheckCounts
 
 
 def reading(**counts: int) -> Any:
@@ -12,7 +13,7 @@ def reading(**counts: int) -> Any:
         counts=Counter(counts), expected_seconds=0.05, outstanding=3, usable_count=2, version="v1"
     )
     planner: Any = SimpleNamespace(counts=Counter(hits=4, misses=9))
-    return _reading(pool, planner)
+    return _reading(pool, planner, SpotCheckCounts(), None)
 
 
 def test_refused_requests_were_asked_for_too() -> None:

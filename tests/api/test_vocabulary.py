@@ -106,8 +106,9 @@ async def test_the_shop_says_why_it_finds_nothing(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(catalogue, "fetch", no_catalogue)
     assert "PEAKPLAN_SAMPLE_SHOP" in (await search(sample_shop=False))["reason"]
-    nothing = {"by_plan": [], "by_words": [], "notes": [], "reason": "The sample catalogue cannot be downloaded."}
-    assert await search() == nothing
+    answer = await search()
+    assert answer["reason"] == "The sample catalogue cannot be downloaded."
+    assert answer["by_plan"] == answer["by_words"] == []
 
 
 async def test_the_shop_is_searched_with_plan_and_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
