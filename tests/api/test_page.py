@@ -19,9 +19,9 @@ KINDS = 7
 
 def test_question_becomes_plan_and_decoding(visit: Visit) -> None:
     with visit.page.expect_response("**/plan") as planned, visit.page.expect_response("**/trace") as traced:
-        visit.ask("nike running shoes red size 10")
+        visit.ask("nike running shoes red size 10 that nobody asked for before")
     plan, trace = planned.value.json()["plan"], traced.value.json()
-    expect(visit.plan.locator(".asked")).to_have_text("nike running shoes red size 10")
+    expect(visit.plan.locator(".asked")).to_have_text("nike running shoes red size 10 that nobody asked for before")
     expect(visit.plan.locator(".queries li")).to_have_text(plan["queries"])
     chips = sum(map(len, plan["facets"].values())) + sum(map(len, plan["exclude"].values()))
     expect(visit.plan.locator(".chip-value")).to_have_count(chips)

@@ -137,10 +137,11 @@ def test_perfect_heads_bring_one_token_each_and_one_more(num_heads: int) -> None
     assert all(accepted == num_heads + 1 for accepted in whole)
     assert 1 <= last <= num_heads + 1
     statistics = generation.statistics
-    assert statistics.draft_tokens == num_heads * statistics.drafts, "a chain, and nothing of it is forced"
+    # A chain of which nothing is forced; the last may be cut where the text must end.
+    assert num_heads * (statistics.drafts - 1) < statistics.draft_tokens <= num_heads * statistics.drafts
     # A perfect guess is only refused where the text ended before it.
     assert statistics.accepted_by_position[:1] >= [len(whole)]
-    assert sum(statistics.accepted_by_position) == sum(statistics.accepted_per_step[1:]) - statistics.drafts
+    assert sum(statistics.accepted_by_position) == sum(accepted - 1 for accepted in statistics.accepted_per_step[1:])
 
 
 @given(grammars(), prompts(), st.integers(1, 6), st.integers(0, 7))

@@ -48,7 +48,7 @@ def test_a_team_that_reads_runbooks_elsewhere_is_sent_there() -> None:
     described = [each["Properties"].get("AlarmDescription", "") for each in found["Resources"].values()]
     assert any(text.endswith("Runbook: https://wiki.example.com/planner/p99.md") for text in described)
     boards = [each for each in found["Resources"].values() if each["Type"] == "AWS::CloudWatch::Dashboard"]
-    assert len(boards) == 1
+    assert len(boards) == 1 + len(names()), "one of the fleet, and one of each cell"
 
 
 def test_pages_and_tickets_notify_and_parts_and_pages_inputs_do_not() -> None:
