@@ -148,9 +148,9 @@ class Gateway:
         self._loop = asyncio.new_event_loop()
         self._writer = _Writer()
         settings = Settings(replicas=1)
-        pool = ReplicaPool([self._writer])
-        self._loop.run_until_complete(pool.start())
-        self._app = create_app(wire(pool, settings), settings)
+        self._pool = ReplicaPool([self._writer])
+        self._loop.run_until_complete(self._pool.start())
+        self._app = create_app(wire(self._pool, settings), settings)
         self._number = 0
 
     def answer(self, asked: Asked) -> float:
@@ -160,6 +160,18 @@ class Gateway:
         body = Asked(f"{self._number} {asked.query}"[:MAX_TEXT_CHARACTERS], asked.history)
         self._writer.text = longest_text(body.question)
         return self._loop.run_until_complete(self._ask(body.body)) * 1000
+
+    def close(self) -> None:
+        """End what the application keeps running."""
+        self._loop.run_until_complete(self._close())
+        self._loop.close()
+
+    async def _close(self) -> None:
+        await self._pool.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _ask(self, body: bytes) -> float:
         sent: list[Any] = []
@@ -258,6 +270,7 @@ def main() -> int:
         rules_times[each] = min(rules_times[each], rules_ms(each, _MORE_RUNS))
     for each in sorted(asked, key=gateway_times.__getitem__)[-_DEAREST:]:
         gateway_times[each] = min(gateway_times[each], *(gateway.answer(each) for _ in range(_MORE_RUNS)))
+    gateway.close()
     worst_rules, worst_gateway = (max(times, key=times.__getitem__) for times in (rules_times, gateway_times))
     most_operations = max(_operations(work(each)) for each in asked for work in (rules, completing))
     figure: dict[str, Any] = {

@@ -9,8 +9,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
-from functools import cache
-from math import log
+from functools import cache, lru_cache
+from math import inf, log
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -201,13 +201,13 @@ def _count(word: str) -> int:
 
 def _best(word: str, candidates: Iterable[str], count: Callable[[str], int] = _count) -> str | None:
     """Return the nearest candidate that is near enough; a frequent word may be a little farther."""
-    letters = set(word)
+    letters, allowed = set(word), _allowed(len(word))
     near: list[tuple[float, str]] = []  # of equal cost, the first in the alphabet, whatever order a set has
     for candidate in set(candidates):
         if abs(len(candidate) - len(word)) > 2 or len(letters ^ set(candidate)) > 3:
             continue
-        edits_apart = distance(word, candidate)
-        if edits_apart <= _allowed(len(word)):
+        edits_apart = distance(word, candidate, allowed)
+        if edits_apart <= allowed:
             near.append((edits_apart - _WEIGHT * log(count(candidate) or 1), candidate))
     return min(near)[1] if near else None
 
@@ -242,23 +242,26 @@ def sounds(found: Iterable[str]) -> dict[str, str]:
     return {word: _sound(word) for word in found if word.isascii() and word.isalpha() and len(word) >= _LEAST_LETTERS}
 
 
-def distance(wrong: str, right: str) -> float:
-    """Return the weighted Damerau-Levenshtein distance (optimal string alignment); frequent slips cost less."""
+def distance(wrong: str, right: str, most: float = inf) -> float:
+    """Return the weighted Damerau-Levenshtein distance (optimal string alignment); frequent slips cost less.
+
+    What is certainly farther than `most` is infinitely far.
+    """
+    missing = [_gap(right, at) for at in range(len(right))]
     before: list[float] = []
     row = [0.0]
-    for at in range(1, len(right) + 1):
-        row.append(row[-1] + _gap(right, at - 1))
+    for gap in missing:
+        row.append(row[-1] + gap)
     for i, letter in enumerate(wrong):
-        older, before, row = before, row, [row[0] + _gap(wrong, i)]
+        surplus = _gap(wrong, i)
+        older, before, row = before, row, [row[0] + surplus]
         for j, wanted in enumerate(right):
-            cost = min(
-                before[j] + _change(letter, wanted),
-                before[j + 1] + _gap(wrong, i),
-                row[j] + _gap(right, j),
-            )
+            cost = min(before[j] + _change(letter, wanted), before[j + 1] + surplus, row[j] + missing[j])
             if i and j and letter == right[j - 1] and wrong[i - 1] == wanted and letter != wanted:
                 cost = min(cost, older[j - 1] + 0.6)
             row.append(cost)
+        if min(row) > most and min(before) > most:  # of two rows, since a transposition passes one over
+            return inf
     first = 0.0 if wrong[0] == right[0] or wrong[:2] == right[1::-1] else 0.4
     return row[-1] + first
 
@@ -271,6 +274,7 @@ def _gap(word: str, at: int) -> float:
     return 0.75 if letter in _VOWELS or letter == "h" else 0.9
 
 
+@lru_cache(maxsize=4096)
 def _change(letter: str, wanted: str) -> float:
     if letter == wanted:
         return 0.0
