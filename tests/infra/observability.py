@@ -46,8 +46,13 @@ def stack(page: str = TOLD[0], ticket: str = TOLD[1]) -> ObservabilityStack:
 
 
 @cache
+def template(page: str = TOLD[0], ticket: str = TOLD[1]) -> dict[str, Any]:
+    found: dict[str, Any] = Template.from_stack(stack(page, ticket)).to_json()
+    return found
+
+
 def resources(page: str = TOLD[0], ticket: str = TOLD[1]) -> dict[str, Resource]:
-    found: dict[str, Resource] = Template.from_stack(stack(page, ticket)).to_json()["Resources"]
+    found: dict[str, Resource] = template(page, ticket)["Resources"]
     return found
 
 

@@ -23,7 +23,7 @@ FLEETS_THAT_SHIP = ("dev", "prime-day")
 # Kinds of resources and the checks that they skip, in one stack of each kind: anything else is mended.
 ACCEPTED = {
     ("AWS::S3::Bucket", "CKV_AWS_18"): 2,  # the two that hold access logs
-    ("AWS::Logs::LogGroup", "CKV_AWS_158"): 3,
+    ("AWS::Logs::LogGroup", "CKV_AWS_158"): 4,
     ("AWS::ElastiCache::ReplicationGroup", "CKV_AWS_31"): 1,  # IAM and RBAC in the place of AUTH's token
     ("AWS::ElasticLoadBalancingV2::LoadBalancer", "CKV_AWS_91"): 1,  # the network load balancer, which passes TCP
 }
@@ -64,7 +64,9 @@ def test_what_was_mended_stays_mended(fleet: str) -> None:
                 for statement in properties["PolicyDocument"]["Statement"]:
                     if statement["Resource"] == "*":
                         actions = [statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"]
-                        assert all(action.startswith("ssmmessages:") for action in actions), statement
+                        namespace = statement.get("Condition", {}).get("StringEquals", {}).get("cloudwatch:namespace")
+                        of_ours = {"cloudwatch:PutMetricData"} if namespace == "Peakplan" else set()
+                        assert all(each.startswith("ssmmessages:") or each in of_ours for each in actions), statement
 
 
 def test_a_fleet_s_own_key_encrypts_every_log_group() -> None:
@@ -73,7 +75,7 @@ def test_a_fleet_s_own_key_encrypts_every_log_group() -> None:
         for each in resources_of(changed_fleet({"log_key": OWN_KEY, "access.acceptance_required": False}))
         if each["Type"] == "AWS::Logs::LogGroup"
     ]
-    assert len(groups) == 3
+    assert len(groups) == 4
     assert {each["Properties"]["KmsKeyId"] for each in groups} == {OWN_KEY}
     assert not any(skips_of(each) for each in groups)
 

@@ -14,7 +14,7 @@ from infra.fleet.alarms import cell_alarms
 from infra.fleet.metrics import metrics
 from infra.stacks import ObservabilityStack
 from tests.infra.moto_server import MotoServer
-from tests.infra.observability import TOLD, alarms, fleet, names, of_type, resources, stack
+from tests.infra.observability import TOLD, alarms, fleet, names, of_type, resources, stack, template
 
 
 def test_every_cell_has_every_alarm_under_a_name_that_says_which() -> None:
@@ -130,9 +130,13 @@ def test_cdk_nag_finds_nothing() -> None:
 
 @pytest.mark.slow
 def test_every_alarm_reads_back_after_a_deploy(moto_server: MotoServer) -> None:
-    template = {"Resources": resources()}
+    whole = template()
+    certificate = fleet().load_balancer.certificate_parameter
+    moto_server.client("ssm").put_parameter(Name=certificate, Value="arn:aws:acm:::certificate/1", Type="String")
+    asked = {name: each for name, each in whole["Parameters"].items() if each["Default"] == certificate}
     moto_server.client("cloudformation").create_stack(
-        StackName="observability-alone", TemplateBody=json.dumps(template)
+        StackName="observability-alone",
+        TemplateBody=json.dumps({"Parameters": asked, "Resources": whole["Resources"]}),
     )
     cloudwatch = moto_server.client("cloudwatch")
     pages = cloudwatch.get_paginator("describe_alarms").paginate(AlarmTypes=["MetricAlarm", "CompositeAlarm"])
