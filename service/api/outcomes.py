@@ -114,7 +114,8 @@ async def outcomes(body: Outcome, request: Request, use: Use) -> Response:
         detail = "This request_id is of no plan that was served here lately."
         return problem_response(request_id, 404, detail)
     if wrong := _unknown_names(body.product, use.planner.vocabulary):
-        return problem_response(request_id, 422, " ".join(problem.detail for problem in wrong), wrong)
+        # No 422: the names are right by the document, and another model's vocabulary may have them.
+        return problem_response(request_id, 409, " ".join(problem.detail for problem in wrong), wrong)
     caller = getattr(request.state, "caller", "")
     if not use.outcomes.has_room(body.request_id, caller):
         return problem_response(request_id, 409, f"This plan has its {MOST_OUTCOMES} outcomes already.")

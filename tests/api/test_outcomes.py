@@ -204,7 +204,7 @@ async def test_a_product_in_other_terms_than_the_vocabulary_is_refused_by_name(t
         planned = (await client.post("/plan", json={"query": "nike running shoes"})).json()
         product = {"id": "B07", "vertical": "sporting", "facets": {"brands": ["Nike"], "type": ["shoes"]}}
         report = {"request_id": planned["request_id"], "outcome": "click", "product": product}
-        problem = assert_problem(await client.post("/outcomes", json=report), 422)
+        problem = assert_problem(await client.post("/outcomes", json=report), 409)
     assert [error["field"] for error in problem["errors"]] == ["product.vertical", "product.facets.brands"]
     assert "'brands' is no facet of GET /vocabulary, but 'brand' is." in problem["detail"]
     assert not [line for line in lines(tmp_path) if line["record"] == "outcome"]
