@@ -33,15 +33,15 @@ class CachingPlanner:
         version: Callable[[], str],
         memory: PlanCache,
         shared: SharedPlanCache | None = None,
-        refusal: Callable[[float | None, int, float], EngineError | None] = lambda _, __, ___: None,
+        refusal: Callable[[float | None, int, float, str], EngineError | None] = lambda _, __, ___, ____: None,
         router: Router | None = None,
         spot_checks: SpotChecks | None = None,
     ) -> None:
         """Combine planner and caches; `version` returns the current model's, and others' cached plans are ignored.
 
-        `refusal` returns why no replica would take a prompt of so many characters and of this worth with this deadline
-        now, if that is certain. `router` says what questions are worth, and which are for rules; `spot_checks` looks
-        whether it is right.
+        `refusal` returns why no replica would take a prompt of so many characters, of this worth, from this client,
+        with this deadline now, if that is certain. `router` says what questions are worth, and which are for rules;
+        `spot_checks` looks whether it is right.
         """
         self._planner = planner
         self._version = version
@@ -71,6 +71,9 @@ class CachingPlanner:
             return self._despite(fault, task)
 
     def _plan_at_once(self, task: PlanTask) -> Planned | None:
+        if task.planners == "rules":  # an experiment's arm, which the model's cached plans would spoil
+            self.counts["misses"] += 1
+            return self._planner.plan_by_choice(task)
         key = task.key(self._version())
         if (remembered := self._memory.get(key)) is not None:
             return self._given(key, remembered, task, "hits")
@@ -78,7 +81,8 @@ class CachingPlanner:
             return self._by_choice(task)
         if self._shared is not None or self._flights.has(key):
             return None
-        if (refusal := self._refusal(task.deadline, len(task.prompt), self._router.weigh(task))) is None:
+        worth = self._router.weigh(task)
+        if (refusal := self._refusal(task.deadline, len(task.prompt), worth, task.client)) is None:
             return None
         return self._by_rule(task, refusal)
 

@@ -33,7 +33,8 @@ Queries = Annotated[list[str], AfterValidator(_distinct), Field(max_length=MAX_Q
 
 
 class _Shape(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    # Every field is in every answer: to a reader of the OpenAPI document none of them is optional.
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_serialization_defaults_required=True)
 
 
 class Price(_Shape):

@@ -62,3 +62,20 @@ class PlanCache:
 
     def forget(self, key: str) -> None:
         self._kept.pop(key, None)
+
+
+class BorrowedPlanCache(PlanCache):
+    """Another's cache, to read in: a batch of questions that nobody asks twice would displace what people ask."""
+
+    def __init__(self, lender: PlanCache) -> None:
+        super().__init__(0, 0.0)
+        self._lender = lender
+
+    def get(self, key: str) -> CachedPlanText | None:
+        return self._lender.get(key)
+
+    def put(self, key: str, remembered: CachedPlanText) -> None:
+        """Keep nothing."""
+
+    def forget(self, key: str) -> None:
+        self._lender.forget(key)

@@ -114,11 +114,11 @@ class Planner:
             log = logger.warning if isinstance(error, IncompletePlanError) else logger.debug
             log("fell back to rules", extra={"reason": error.reason, "detail": str(error)})
         reason = error.reason if isinstance(error, EngineError) else "engine"
-        return _by_rule(plan_by_rule(task.conversation, task.vocabulary), reason)
+        return _by_rule(plan_by_rule(task.conversation, task.vocabulary, task.draft_by_rule), reason)
 
     def plan_by_choice(self, task: PlanTask) -> Planned:
         """Plan by rule what the model would hardly plan better."""
-        plan = plan_by_rule(task.conversation, task.vocabulary)
+        plan = plan_by_rule(task.conversation, task.vocabulary, task.draft_by_rule)
         return Planned(plan=plan, source="rules", model_id=RULES_ID, strategy="rules")
 
     def plan_despite(self, task: PlanTask, fault: Exception) -> Planned:
@@ -128,7 +128,7 @@ class Planner:
         """
         tell_fault(task.prompt, fault)
         try:
-            plan = plan_by_rule(task.conversation, task.vocabulary)
+            plan = plan_by_rule(task.conversation, task.vocabulary, task.draft_by_rule)
         except Exception:  # most often the fault that the log has by now
             plan = _least_plan(task)
         return _by_rule(plan, "fault")
@@ -191,4 +191,4 @@ def _draft(result: GenerationResult, task: PlanTask) -> PlanDraft:
     """Parse the result. Raises IncompletePlanError, PlanTextError."""
     if result.stop_reason != "finished":
         raise IncompletePlanError(result.stop_reason, result.plan_tokens)
-    return parse(result.text, task.question, task.vocabulary)
+    return parse(result.text, task.conversation.question, task.vocabulary)

@@ -5,15 +5,19 @@ time. It has one line for each utterance, lower-cased, oldest first; the plan te
 """
 
 import hashlib
+from collections.abc import Iterable
 from functools import cached_property
+from typing import Literal
 
 from service.engines.protocol import GenerationRequest
 from service.planner.grammar import plan_grammar
+from service.planner.plan_text import PlanDraft
 from service.planner.question import Question
 from service.planner.reading.conversation import Conversation
 from service.planner.vocabulary import Vocabulary
 from service.settings.choices import Strategy
 
+Planners = Literal["rules", "off", "overload", "always"]  # a Routing, or rules for every question
 _KEY_BYTES = 20
 # Short and long questions, with one fact or many, about orders and products: a replica generates their plans before its
 # first request, so that the gateway can estimate the time of a question of any length.
@@ -31,24 +35,37 @@ _WARM_UP_QUESTIONS = (
 
 def render_prompt(question: Question) -> str:
     """Render one line for each utterance; each starts with a space, for the same tokens as in plan text."""
-    return "".join(f" {utterance.lower()}\n" for utterance in question.utterances)
+    return _lines(question.utterances)
+
+
+def _lines(utterances: Iterable[str]) -> str:
+    return "".join(f" {utterance.lower()}\n" for utterance in utterances)
 
 
 class PlanTask:
     """A question to plan; prompt, grammar and key are computed on first use, and only once."""
 
     def __init__(
-        self, question: Question, vocabulary: Vocabulary, deadline: float | None = None, caller: str = ""
+        self,
+        question: Question,
+        vocabulary: Vocabulary,
+        deadline: float | None = None,
+        caller: str = "",
+        client: str = "",
     ) -> None:
         """Take `deadline`, on the `time.monotonic` clock, in seconds, and the `caller` for whom plans are kept apart.
 
-        A cached plan would tell one caller what another has asked.
+        A cached plan would tell one caller what another has asked. `client` is who shares the replicas with others:
+        the caller, or else an address.
         """
         self.caller = caller
+        self.client = client
         self.question = question
         self.vocabulary = vocabulary
         self.deadline = deadline
         self.worth: float | None = None  # how likely the model's plan is to be better than one by rule; None: unasked
+        self.draft_by_rule: PlanDraft | None = None  # which that was read in; a plan by rule need not make it again
+        self.planners: Planners | None = None  # who plans, where an experiment says so and not the settings
         self._keys: dict[str, str] = {}
 
     @cached_property
@@ -58,17 +75,18 @@ class PlanTask:
 
     @cached_property
     def prompt(self) -> str:
-        return render_prompt(self.question)
+        """What the model reads: the question without what closed phrases say, which could only change its mind."""
+        return _lines(self.conversation.asked)
 
     @cached_property
     def grammar(self) -> str:
-        return plan_grammar(self.question, self.vocabulary)
+        return plan_grammar(self.conversation.question, self.vocabulary)
 
     @property
     def _seen(self) -> str:
         """The whole input of a model for this question."""
         words = "\x1f".join(f"{word.utterance} {word.text}" for word in self.question.words)
-        return "\x1e".join((self.prompt, words))
+        return "\x1e".join((render_prompt(self.question), words))
 
     def key(self, version: str) -> str:
         """Return the cache key: equal for questions that a model of this version answers alike."""
@@ -87,6 +105,7 @@ class PlanTask:
             trace=trace,
             deadline=self.deadline,
             worth=self.worth or 0.0,
+            client=self.client,
         )
 
 

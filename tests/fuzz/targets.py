@@ -1,38 +1,50 @@
 """What is fuzzed: everything outside the model that a stranger's words go through.
 
 A target takes a conversation, the newest utterance last, and fails by any exception that is no answer in words, or
-where its work is above the budget.
+where its work is above the budget. serving.py has what goes through the whole service.
 """
 
 import contextlib
+import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from concurrent.futures import Future
+from itertools import cycle, pairwise
+from typing import Any, get_args
 
 from peakplan_client import CatalogueMapping, translate
 from peakplan_client import Plan as ClientPlan
 from peakplan_client.shop import MAPPING
 from peakplan_client.translating import _REQUESTS as TRANSLATORS
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from benchmarks.question_cost import OPERATIONS, longest_text
 from service.api.models import MAX_HISTORY, MAX_TEXT_CHARACTERS, PlanRequest
+from service.api.outcomes import Report
 from service.api.request_head import objection_to_head
+from service.events.keeper import EventKeeper
+from service.events.model import ActionName, Event
+from service.events.sessions import Sessions
 from service.planner.making.plans import plan_by_rule, plan_from_text
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanTextError
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
+from tests.fuzz.serving import SERVING_OPERATIONS, serving
 
 Conversation = Sequence[str]
 # Operations of the interpreter: of whatever is done for a question, the budget that SECURITY.md tells; of translating,
 # for all engines together and three texts in each field: a stranger reaches one of them, in a thread.
 BUDGETS = {
     **dict.fromkeys(("reading", "completing", "longest", "grammar", "requests"), OPERATIONS),
-    "translating": 16 * OPERATIONS,
+    **dict.fromkeys(("translating", "filters"), 2 * len(TRANSLATORS) * OPERATIONS),
+    "events": OPERATIONS,
+    "serving": SERVING_OPERATIONS,
 }
 VOCABULARY = shipped_vocabulary()
 SHOP = CatalogueMapping.load(MAPPING)
+_SHORT = 128  # characters, where forms matter and not costs
 _BYTES = 16 * 1024  # of a head or a body
 _PLAN_WORDS = ("find", "ask", "Color", "Type", "Brand", "Not", "All", "Pets", "Any", "catalog")
 
@@ -94,6 +106,89 @@ def translating(conversation: Conversation) -> None:
         assert not any(text in note for note in translation.notes for text in texts if len(text) > 20)
 
 
+def filters(conversation: Conversation) -> None:
+    """Translate for the engines whose filters are texts: no word may be more than a word there."""
+    texts = [text[:_SHORT] for text in conversation[:3] if text.strip()] or ["x"]
+    refused = {"brand": texts, "color": texts, "type": texts}
+    plan = ClientPlan.model_validate(
+        {"queries": texts, "facets": refused, "exclude": refused, "sort": ("relevance", "price_asc")[len(texts) % 2],
+         "price": {"min": 1, "max": 20}}
+    )  # fmt: skip
+    for query in _requests(plan, "meilisearch", texts[-1]):
+        for each in query["queries"]:
+            assert all(_MEILISEARCH.fullmatch(condition) for condition in each.get("filter", [])), each
+    for statement in _requests(plan, "postgresql", texts[-1]):
+        assert statement.sql.count("%s") == len(statement.parameters)
+        assert _STATEMENT.fullmatch(statement.sql), statement.sql
+        assert all(_TSQUERY.fullmatch(each) for each in statement.parameters[: statement.sql.count("to_tsquery(%s)")])
+    for body in _requests(plan, "solr", texts[-1]):
+        for clause in _clauses([body["query"], *body.get("queries", {}).values()]):
+            assert set(clause) <= _SOLR, clause
+
+
+def _requests(plan: ClientPlan, engine: str, question: str) -> Sequence[Any]:
+    return translate(plan, SHOP, engine, question).requests  # type: ignore[arg-type]
+
+
+def _clauses(given: Any) -> list[dict[str, Any]]:
+    """Return every clause of a query of Solr, which has one parser's name and what that parser takes."""
+    if isinstance(given, list):
+        return [clause for each in given for clause in _clauses(each)]
+    if not isinstance(given, dict):
+        return []
+    return [given, *(clause for each in given.values() for clause in _clauses(each))]
+
+
+_MEILISEARCH = re.compile(
+    r"[a-z_]+ (>=|<=) [0-9.]+( AND [a-z_]+ <= [0-9.]+)?|"
+    r'[a-z_]+ (NOT )?IN \[("([^"\\]|\\")*"(, "([^"\\]|\\")*")*)?\]'
+)
+_STATEMENT = re.compile(r"""[A-Za-z0-9_%*+=<>@|&.,:;(){}\[\]'" ]*""")
+_TSQUERY = re.compile(r"('([^'\\]|'')*'( \| '([^'\\]|'')*')*)?")
+_SOLR = {"bool", "must", "should", "filter", "must_not", "boost", "b", "query", "dismax", "qf", "mm", "tie", "field",
+         "f", "lucene"}  # fmt: skip
+
+
+def events(conversation: Conversation) -> None:
+    """Read and keep what a shop reports: the texts as a body, and as the words of an event and of an outcome."""
+    texts = cycle(text[:1024] for text in conversation)
+    said = [next(texts) for _ in range(14)]
+    item = {"object_id": said[0], "object_id_type": said[1], "name": said[2], "object_detail": {said[3]: said[4]}}
+    event = {
+        "action_name": get_args(ActionName)[len(said[0]) % len(get_args(ActionName))],
+        "query_id": re.sub("[^A-Za-z0-9._:-]", "", said[5])[:64] or "x",
+        "event_id": said[6], "client_id": said[7], "session_id": said[8], "message": said[9], "user_query": said[10],
+        "event_attributes": {"object": item, "position": {"trail": said[11]}, "currency": said[12]},
+    }  # fmt: skip
+    facets = dict.fromkeys((f"{text[:60]}{at}" for at, text in enumerate(said[:8])), said[12:])
+    outcome = {"request_id": "x", "outcome": "click", "product": {"id": said[13], "facets": facets}}
+    lean = {**event, "event_id": None, "client_id": said[7][:100], "session_id": None, "event_attributes": {}}
+    bodies = [said[0], *(json.dumps(each) for each in (event, lean, outcome, [event, lean], {**event, said[1]: 1}))]
+    keeper = EventKeeper(_Journal(), Sessions("key", 7), keeps_text=len(said[0]) % 2 == 0,  # type: ignore[arg-type]
+                         is_served=lambda *_: True, planned_in=lambda _: "")  # fmt: skip
+    for body in bodies:
+        try:
+            report = _REPORTS.validate_json(body)
+        except ValidationError:
+            continue
+        if isinstance(report, Event) or (isinstance(report, list) and isinstance(report[0], Event)):
+            keeper.take([report] if isinstance(report, Event) else report, "shop")
+
+
+class _Journal:
+    """A journal that has to be one JSON object a line, without who the shopper is."""
+
+    def append(self, lines: bytes, count: int) -> "Future[bool]":
+        kept = [json.loads(line) for line in lines.splitlines()]
+        assert len(kept) == count
+        assert all(re.fullmatch("[0-9a-f]{24}", each.get("client_id", "0" * 24)) for each in kept)
+        future: Future[bool] = Future()
+        future.set_result(True)
+        return future
+
+
+_REPORTS: TypeAdapter[Any] = TypeAdapter(Report)
 TARGETS: Mapping[str, Callable[[Conversation], None]] = {
-    each.__name__: each for each in (reading, completing, longest, grammar, requests, translating)
-}
+    each.__name__: each for each in (reading, completing, longest, grammar, requests, translating,
+                                        filters, events, serving)
+}  # fmt: skip

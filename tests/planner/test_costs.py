@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.operations import operations
 from benchmarks.question_cost import OPERATIONS as BUDGET
-from benchmarks.question_cost import PIECES, Asked, completing, misspelt, rules
+from benchmarks.question_cost import OPERATIONS_OF_WEIGHT, PIECES, Asked, completing, misspelt, rules
 from service.planner.making.plans import plan_by_rule, plan_from_text
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
@@ -17,6 +17,7 @@ from service.planner.vocabulary import shipped_vocabulary
 from tests.planner.walks import random_walk
 
 VOCABULARY = shipped_vocabulary()
+WORDS = ("red ", "5 ", "nike ", "size ", "not ", "blu ", "the ")  # "5 5 5 ..." once cost the square of its length
 CHARACTERS = 512  # of an utterance: service.api.models.MAX_TEXT_CHARACTERS
 
 
@@ -42,19 +43,22 @@ def _warm() -> None:
         cost(piece, CHARACTERS, 8)
 
 
-@pytest.mark.parametrize("piece", [p for p in PIECES if "“" not in p and p != "which or "])  # cut, they read otherwise
+# Those left out read otherwise where they are cut.
+@pytest.mark.parametrize("piece", [*WORDS, *(p for p in PIECES if "“" not in p and p != "which or ")])
 def test_twice_the_words_cost_twice(piece: str) -> None:
     half, whole = cost(piece, CHARACTERS // 4), cost(piece, CHARACTERS // 2)
     assert whole < 2.5 * half + 10_000
 
 
-@pytest.mark.parametrize("piece", PIECES)
+@pytest.mark.parametrize("piece", [*WORDS, *PIECES])
 def test_the_largest_question_is_within_the_budget(piece: str) -> None:
     assert cost(piece, CHARACTERS, 8) < BUDGET
 
 
 @pytest.mark.parametrize("seed", [0, 3, 7])
-@pytest.mark.parametrize("piece", ["$1 ", "nike shoes and ", "what about ", "without leather, ", "under $1 "])
+@pytest.mark.parametrize(
+    "piece", ["$1 ", "nike shoes and ", "what about ", "without leather, ", "under $1 ", "red ", "5 "]
+)
 def test_whatever_the_model_writes_is_completed_within_the_budget(piece: str, seed: int) -> None:
     asked = task(piece, CHARACTERS, 8)
     text = random_walk(asked.question, seed)
@@ -67,7 +71,7 @@ def test_whatever_the_model_writes_is_completed_within_the_budget(piece: str, se
     assert operations(work) < BUDGET
 
 
-@pytest.mark.parametrize("piece", PIECES[::4])
+@pytest.mark.parametrize("piece", [*WORDS, *PIECES[::4]])
 def test_the_grammar_of_the_largest_question_is_within_the_budget(piece: str) -> None:
     assert operations(lambda: task(piece, CHARACTERS, 8).grammar) < BUDGET
 
@@ -77,6 +81,19 @@ def test_an_ordinary_question_weighs_one_and_the_largest_its_work() -> None:
     assert ordinary.weight == 1
     assert task("$1", CHARACTERS, 8).question.weight == 3
     assert task("a ", 200).question.weight == 2
+
+
+@pytest.mark.parametrize("piece", [*WORDS, *PIECES[::2]])
+@pytest.mark.parametrize(("characters", "history"), [(40, 0), (CHARACTERS, 0), (CHARACTERS, 8)])
+def test_the_work_of_a_question_is_within_what_it_weighs(piece: str, characters: int, history: int) -> None:
+    """So a caller's rate, which counts weights, bounds the rules' work for it."""
+    fresh = task(piece, characters, history)
+    asked = Asked(fresh.question.text, fresh.question.utterances[:-1])
+    most = fresh.question.weight * OPERATIONS_OF_WEIGHT
+    assert cost(piece, characters, history) < most
+    work = completing(asked)
+    work()
+    assert operations(work) < most
 
 
 @pytest.mark.parametrize("seed", range(4))

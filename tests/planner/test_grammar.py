@@ -21,7 +21,9 @@ slow = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChe
 @slow
 @given(question=questions, seed=st.integers(0, 2**32))
 def test_every_admitted_text_becomes_a_valid_plan_that_invents_nothing(question: Question, seed: int) -> None:
-    plan = complete_plan(parse(random_walk(question, seed), question, SHIPPED), Conversation(question), SHIPPED)
+    conversation = Conversation(question)
+    question = conversation.question
+    plan = complete_plan(parse(random_walk(question, seed), question, SHIPPED), conversation, SHIPPED)
     assert Plan.model_validate_json(plan.model_dump_json()) == plan
     for facets in (plan.facets, plan.exclude, *(part.facets for part in plan.parts)):
         for values in facets.values():

@@ -81,17 +81,23 @@ class _Products:
         dropped = {index for refusal in by_rule for index in refusal.words} - refused
         for span in self._draft.spans:
             gone = self._gone if span.refused else self._gone | dropped
-            is_name = self._names.issuperset(span.indices)
+            is_wanted = span.refused and self._is_wanted(span)
             for is_refused, run in groupby(
                 (index for index in span.indices if index not in gone), key=lambda index: index in refused
             ):
                 left = list(run)  # of "with light" the "with" alone says nothing
-                says = is_refused or (span.refused and not is_name)
+                says = is_refused or (span.refused and not is_wanted)
                 if len(left) == len(span.indices):
                     spans.append(span if span.refused == says else replace(span, refused=says))
                 elif not FUNCTION_WORDS.issuperset(self._texts[index] for index in left):
                     spans += _runs(replace(span, refused=says), left)
         return [span for span in spans if not self._is_empty(span)]
+
+    def _is_wanted(self, span: FacetSpan) -> bool:
+        """Tell whether a model errs about a refusal: it is of a name, or no word refuses it or takes that back."""
+        if self._names.issuperset(span.indices):
+            return True
+        return not (self._conversation.is_denied(span.first, span.last) or self._is_allowed(span.indices))
 
     def _is_empty(self, span: FacetSpan) -> bool:
         """Tell whether a span says nothing: it refuses what is fine by now, or has only the "not" of a refusal."""

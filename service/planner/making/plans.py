@@ -26,8 +26,8 @@ def plan_from_text(text: str, conversation: Conversation, vocabulary: Vocabulary
     return plan_from_draft(parse(text, conversation.question, vocabulary), conversation, vocabulary)
 
 
-def plan_by_rule(conversation: Conversation, vocabulary: Vocabulary) -> Plan:
-    """Return the best plan that rules can make. Total: every question gets a valid one."""
+def plan_by_rule(conversation: Conversation, vocabulary: Vocabulary, draft: PlanDraft | None = None) -> Plan:
+    """Return the best plan that rules can make, of their `draft` if there is one. Total: every question gets one."""
     if not conversation.is_english:
         return plan_in_language(conversation.question, conversation.reader, vocabulary)
-    return complete_plan(draft_by_rule(conversation, vocabulary), conversation, vocabulary)
+    return complete_plan(draft or draft_by_rule(conversation, vocabulary), conversation, vocabulary)

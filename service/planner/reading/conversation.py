@@ -9,8 +9,12 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from service.planner.question import Question
+from service.planner.reading.en import lists
+from service.planner.reading.en.asides import without_asides
+from service.planner.reading.en.lists import denies
 from service.planner.reading.en.reader import ENGLISH
 from service.planner.reading.en.spelling import begin_conversation
+from service.planner.reading.en.trimming import unsaid
 from service.planner.reading.en.turns import Turn, read_turn
 from service.planner.reading.phrases import OFFERS, Phrases, Refusal, SpokenPrice
 from service.planner.reading.reader import Reader
@@ -40,8 +44,9 @@ class Conversation:
     """The closed phrases of every utterance of a question, read once by the reader of its language."""
 
     def __init__(self, question: Question) -> None:
+        """Take a question; `self.question` is what is read of it, without what is no part of its wish."""
         begin_conversation()
-        self.question = question
+        self.question = question = without_asides(question)
         self.reader: Reader = reader_of(question)
         # Drafted by a model or by rules; plans in other languages are made of what their reader says.
         self.is_english: bool = self.reader is ENGLISH
@@ -63,6 +68,15 @@ class Conversation:
         return read_turn(self.question.text) if len(self.question.utterances) > 1 else Turn()
 
     @cached_property
+    def asked(self) -> tuple[str, ...]:
+        """The utterances as a model reads them: of a wish without a history, only what no closed phrase says."""
+        text = self.question.text
+        if not self.is_english or len(self.question.utterances) > 1 or lists.QUESTION.search(text.lower()):
+            return self.question.utterances
+        refusals = {refusal.span for refusal in self.phrases[0].refused}
+        return (unsaid(text, [span for span in self.phrases[0].spans if span not in refusals]),)
+
+    @cached_property
     def taken(self) -> frozenset[int]:
         """Indices of words that belong to a price, rating, sort or offer."""
         found: set[int] = set()
@@ -82,6 +96,39 @@ class Conversation:
             for span in said.names
             for index in self.words_in(utterance, span)
         )
+
+    def is_denied(self, first: int, last: int) -> bool:
+        """Tell whether anything can refuse words `first` to `last`: what a model says to be refused may be wanted.
+
+        A word of denial must stand before them in their utterance, in a later one, or after them where it refuses
+        nothing else: in "off-white, not sheer" nothing does, nor in "no, the black one".
+        """
+        own = self.question.words[first].utterance
+        return any(
+            first <= index <= last
+            or (not is_answer and (utterance > own or (utterance == own and refuses_from <= last)))
+            for index, utterance, refuses_from, is_answer in self._denials
+        )
+
+    @cached_property
+    def _denials(self) -> list[tuple[int, int, int, bool]]:
+        """Words of denial: index, utterance, from which word on one refuses (-1: nothing), whether it only answers."""
+        refuses_from: dict[int, int] = {}
+        for refusal in self.refusals:
+            for index in refusal.words:
+                refuses_from[index] = max(refusal.words.start, refuses_from.get(index, -1))
+        return [
+            (index, word.utterance, refuses_from.get(index, -1), self._is_answer(index))
+            for index, word in enumerate(self.question.words)
+            if denies(word.text)
+        ]
+
+    def _is_answer(self, index: int) -> bool:
+        """Tell whether a word is the "no" of "no, the black one"."""
+        word = self.question.words[index]
+        is_first = index == 0 or self.question.words[index - 1].utterance < word.utterance
+        after = self.question.utterances[word.utterance][word.end : word.end + 1]
+        return is_first and word.utterance > 0 and word.text in lists.ANSWERS and after in (",", ".", "!")
 
     def words_in(self, utterance: int, span: tuple[int, int]) -> range:
         """Return the indices of the words that a span of an utterance touches."""

@@ -118,8 +118,10 @@ class _Spans:
     def _runs(self, indices: list[int]) -> Iterator[list[int]]:
         """Yield runs of words that may be a thing's name: content words between function words, marks and facets."""
         run: list[int] = []
+        follows = False
         for index in indices:
-            is_content = index not in self._words.lead_ins and self._is_content(index)
+            follows = self._is_content(index, follows=follows)
+            is_content = follows and index not in self._words.lead_ins
             run += [index] if is_content else []
             if run and (not is_content or not self._words.joined(index)):
                 yield run
@@ -241,11 +243,17 @@ class _Spans:
         text = self._words.text(index)
         return bool(text) and text not in self._skipped and index not in self._barred
 
-    def _is_content(self, index: int) -> bool:
+    def _is_content(self, index: int, *, follows: bool | None = None) -> bool:
+        """Tell whether a word may be of a name; a number may that `follows` such a word, None where nobody has looked.
+
+        A walk through the words knows: a line of numbers would else be walked back from each of them.
+        """
         if not self._is_free(index) or index in self._taken:
             return False
-        follows = index > 0 and self._words.joined(index - 1)
-        return index not in self._words.numbers or (follows and self._is_content(index - 1))
+        if index not in self._words.numbers:
+            return True
+        is_joined = index > 0 and self._words.joined(index - 1)
+        return is_joined and (self._is_content(index - 1) if follows is None else follows)
 
     def _take(self, facet: str, first: int, last: int) -> None:
         """Mark words as taken by a facet, unless some are already."""

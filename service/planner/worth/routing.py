@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from service.planner.prompt import PlanTask
+from service.planner.worth.features import Reading
 from service.planner.worth.scorer import Scorer
 from service.settings.choices import Routing
 
@@ -23,13 +24,13 @@ class Router:
 
     def is_for_rules(self, task: PlanTask) -> bool:
         """Tell whether rules plan this by choice."""
-        if self._routing != "always" or self.scorer is None:
+        if (task.planners or self._routing) != "always" or self.scorer is None:
             return False
         return self.scorer.is_for_rules(self._weighed(task, self.scorer))
 
     def weigh(self, task: PlanTask) -> float:
         """Return what the model's plan of this is worth, 0 where nobody needs to know, and note it in the task."""
-        if self._routing == "off" or self.scorer is None or (task.worth is None and self._is_idle()):
+        if (task.planners or self._routing) == "off" or self.scorer is None or (task.worth is None and self._is_idle()):
             return 0.0
         return self._weighed(task, self.scorer)
 
@@ -40,5 +41,6 @@ class Router:
     @staticmethod
     def _weighed(task: PlanTask, scorer: Scorer) -> float:
         if task.worth is None:
-            task.worth = scorer.of(task.conversation, task.vocabulary)
+            reading = Reading(task.conversation, task.vocabulary)
+            task.worth, task.draft_by_rule = scorer.score(reading), reading.draft
         return task.worth

@@ -20,14 +20,16 @@ _COUCH = {"type": ["couch"]}
 
 
 def plan_of(text: str, query: str, *history: str) -> Plan:
-    question = Question.parse(query, history)
-    return complete_plan(parse(text, question, VOCABULARY), Conversation(question), VOCABULARY)
+    conversation = Conversation(Question.parse(query, history))
+    return complete_plan(parse(text, conversation.question, VOCABULARY), conversation, VOCABULARY)
 
 
 @given(questions, st.integers(0, 1 << 30))
 def test_whatever_a_model_may_write_becomes_a_valid_plan(question: Question, seed: int) -> None:
+    conversation = Conversation(question)
+    question = conversation.question
     draft = parse(random_walk(question, seed), question, VOCABULARY)
-    plan = complete_plan(draft, Conversation(question), VOCABULARY)
+    plan = complete_plan(draft, conversation, VOCABULARY)
     Plan.model_validate_json(plan.model_dump_json())
     assert bool(plan.queries) == bool(plan.sources) == (VOCABULARY.intents[draft.intent].sources != ())
     utterances = " ".join(question.utterances)
@@ -231,3 +233,34 @@ def test_talk_has_no_closed_phrases() -> None:
         "mode": "conversational",
         "intent": "out_of_scope",
     }
+
+
+@pytest.mark.parametrize(
+    ("said", "text", "wanted", "refused"),
+    [
+        (("linen curtains, off-white, not sheer",), " find Type curtains Not Color off-white Not Feature sheer Any",
+         {"type": ["curtains"], "color": ["off-white"]}, {"feature": ["sheer"]}),
+        (("wool scarf, not red", "in red"), " find Type scarf Not Color red Any",
+         {"type": ["scarf"], "color": ["red"]}, {}),
+        (("desk with a lamp", "no, the black one"), " find Type desk Not Color black Any",
+         {"type": ["desk"], "color": ["black"]}, {}),
+        (("shoes not nike", "what about nike"), " find Type shoes Not Brand nike Any",
+         {"type": ["shoes"], "brand": ["nike"]}, {}),
+        (("sofa, grey, no leather", "in leather"), " find Type sofa Not Material leather Any",
+         {"type": ["sofa"], "material": ["leather"]}, {}),
+        # What some word does refuse stays refused, wherever that word is.
+        (("red is out, a desk lamp",), " find Not Color red Type desk lamp Any",
+         {"type": ["desk lamp"]}, {"color": ["red"]}),
+        (("a desk, red would be wrong",), " find Type desk Not Color red Any", {"type": ["desk"]}, {"color": ["red"]}),
+    ],
+)  # fmt: skip
+def test_a_model_refuses_only_where_some_word_does(
+    said: tuple[str, ...], text: str, wanted: dict[str, list[str]], refused: dict[str, list[str]]
+) -> None:
+    plan = plan_of(text, said[-1], *said[:-1])
+    assert (plan.facets, plan.exclude) == (wanted, refused)
+
+
+def test_a_later_utterance_may_refuse_what_an_earlier_one_names() -> None:
+    assert Conversation(Question.parse("that colour isn't for me", ["red shoes"])).is_denied(0, 0)
+    assert not Conversation(Question.parse("that colour is for me", ["red shoes"])).is_denied(0, 0)

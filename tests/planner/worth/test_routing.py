@@ -6,11 +6,16 @@ import pytest
 
 from service.gateway.request_queue import CapacityError
 from service.planner.caching import CachingPlanner
+from service.planner.making import plans
 from service.planner.plan_cache import PlanCache
+from service.planner.plan_text import PlanDraft
 from service.planner.planner import RULES_ID, Planner
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
-from service.planner.vocabulary import shipped_vocabulary
+from service.planner.reading.conversation import Conversation
+from service.planner.rules.draft import draft_by_rule
+from service.planner.vocabulary import Vocabulary, shipped_vocabulary
+from service.planner.worth import features
 from service.planner.worth.features import NAMES
 from service.planner.worth.routing import Router
 from service.planner.worth.scorer import Bound, Scorer, Tree, Worth
@@ -43,7 +48,7 @@ class Gate:
         self.asked: list[float] = []
         self.least = 0.0
 
-    def refusal(self, _: float | None, __: int, worth: float) -> CapacityError | None:
+    def refusal(self, _: float | None, __: int, worth: float, ___: str) -> CapacityError | None:
         self.asked.append(worth)
         return CapacityError("too much is asked", "capacity") if worth < self.least else None
 
@@ -67,6 +72,25 @@ async def test_always_plans_by_rule_at_once_what_the_bound_allows_and_that_is_no
     assert (engine.calls, gate.asked, caching.counts) == (0, [], {"misses": 1})
     assert caching.plan_at_once(task(LONG)) is None
     assert (await caching.plan(task(LONG))).source == "model"
+
+
+@pytest.mark.parametrize(("routing", "is_idle"), [("always", True), ("overload", False)])
+async def test_a_question_that_was_weighed_is_drafted_by_rule_once(
+    routing: Routing, monkeypatch: pytest.MonkeyPatch, *, is_idle: bool
+) -> None:
+    drafted: list[str] = []
+
+    def counted(conversation: Conversation, vocabulary: Vocabulary) -> PlanDraft:
+        drafted.append(conversation.question.text)
+        return draft_by_rule(conversation, vocabulary)
+
+    for module in (features, plans):
+        monkeypatch.setattr(module, "draft_by_rule", counted)
+    gate = Gate()
+    gate.is_idle, gate.least = is_idle, 1.0
+    planned = planner(routing, Engine(), gate, scorer()).plan_at_once(task(SHORT))
+    assert planned is not None
+    assert (planned.plan.facets, drafted) == ({"color": ["red"], "type": ["shoes"]}, [SHORT])
 
 
 @pytest.mark.parametrize("routing", ["off", "overload"])

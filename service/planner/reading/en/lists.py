@@ -18,6 +18,8 @@ CONDITIONS = frozenset(PHRASES.phrases("facet.condition"))
 OCCASIONS = PHRASES.words("word.occasions")
 FEATURES = frozenset(PHRASES.phrases("facet.feature"))
 NEGATIONS = PHRASES.words("word.negations")
+ANSWERS = frozenset(("no", "nope", "nah"))  # which answer what was shown, before a mark
+_DENIES = PHRASES.words("word.denies")
 LINKS = PHRASES.words("word.links")
 ARTICLES = PHRASES.words("word.articles")
 JOINS = PHRASES.words("word.joins")
@@ -39,6 +41,7 @@ COMPARISON = _PATTERNS["comparison"]
 COMPARED = _PATTERNS["compared"]  # beyond doubt
 ADVICE = _PATTERNS["advice"]
 OUT_OF_SCOPE = _PATTERNS["out of scope"]
+ORDERS = (_PATTERNS["aside.order"], _PATTERNS["aside.order.weak"])  # to a language model; the weak need more beside
 SUPPORT_WORDS = _PATTERNS["support words"]
 STRONG_SUPPORT = _PATTERNS["strong support"]  # whatever kind of thing stands at the end of the question
 # Tried in order; the first match decides. All other questions are about products.
@@ -53,6 +56,7 @@ QUESTION_START = re.compile(
     r"^(?:(?:hi|hey|hello|so|ok|okay|and|but|well),? )*(?:is|are|was|were|does|do|did|can|could|will|would|has|have|"
     r"how|what|what's|whats|which|who|where|when|why|should)\b"
 )
+QUESTION = re.compile(rf"\?|{QUESTION_START.pattern}")
 FOLLOW_UP = re.compile(
     r"^(?:(?:and|or|but|ok|okay|no|hmm|actually|then|sorry|well|yes|maybe|perhaps|just),? )*(?:(?:what|how) about|"
     r"in|with|without|under|over|below|above|but|and|or|something|anything|any|do (?:you|they) have (?:it|this|that|"
@@ -64,3 +68,8 @@ FOLLOW_UP = re.compile(
 GREETING = re.compile(
     r"^(?:(?:hi|hey|hello|um|ok|okay|so|well|there|excuse me|good (?:morning|afternoon|evening))[,!.]* )+"
 )
+
+
+def denies(word: str) -> bool:
+    """Tell whether a word can refuse another one near it: "not", "isn't", "hate"."""
+    return word in _DENIES or word.endswith(("n't", "n’t"))

@@ -5,7 +5,7 @@ The rest reads like text that a person would type: no "but" whose other half is 
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from service.planner.reading.en.data import PHRASES
@@ -28,16 +28,39 @@ def without(utterance: str, spans: Iterable[tuple[int, int]]) -> str:
     Words keep the shopper's spelling and case. Empty where nothing to search for is left.
     """
     words = Words(utterance)
-    is_cut = bytearray(len(words.texts))
-    for start, end in spans:
-        for index in range(bisect_left(words.starts, start), bisect_left(words.starts, end)):
-            is_cut[index] = 1
-    runs = _runs(words, is_cut)
+    runs = _runs(words, _cut(words, spans))
     kept: list[range] = []
     for index, run in enumerate(runs):
         trimmed = _trimmed(words, run, is_first=not kept, is_after_cut=index > 0, is_before_cut=index < len(runs) - 1)
         kept += [trimmed] if trimmed else []
     return _joined(words, kept)
+
+
+def unsaid(utterance: str, spans: Sequence[tuple[int, int]]) -> str:
+    """Return the text without the spans at its ends, courtesy and marks there, and the words that only led to them.
+
+    The whole text where no word is left, and where a span stands between others: "a kettle under 40 and a toaster".
+    """
+    words = Words(utterance)
+    runs = _runs(words, _cut(words, spans))
+    kept = []
+    for index, run in enumerate(runs):
+        first, end = run.start, run.stop
+        while index < len(runs) - 1 and first < end and words.texts[end - 1] in _LEFT:
+            end -= 1
+        while first < end and words.texts[first] in (_RIGHT | BREAKS if index else BREAKS):
+            first += 1
+        end = _drop_courtesy(words, first, end)
+        kept += [range(first, end)] if first < end else []
+    return _joined(words, kept) if len(kept) == 1 else utterance
+
+
+def _cut(words: Words, spans: Iterable[tuple[int, int]]) -> bytearray:
+    is_cut = bytearray(len(words.texts))
+    for start, end in spans:
+        for index in range(bisect_left(words.starts, start), bisect_left(words.starts, end)):
+            is_cut[index] = 1
+    return is_cut
 
 
 def _runs(words: Words, is_cut: bytearray) -> list[range]:
