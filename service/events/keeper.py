@@ -1,0 +1,176 @@
+"""Takes events: once each, few of a plan, of plans that were served here, and without who the shopper is."""
+
+import hashlib
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from service.events.journal import Journal
+from service.events.model import Event
+from service.events.sessions import Sessions
+from service.events.shipping import Shipper, Sink
+
+MOST_OF_A_PLAN = 256  # events: a long page of results, and what the shopper did with them
+RETURN_SECONDS = 30 * 24 * 3600  # after a plan, in which a purchase or a return still belongs to it
+_REMEMBERED_EVENTS, _REMEMBERED_PLANS = 100_000, 20_000
+_WORDS = {"message", "user_query"}
+_WORDS_OF_ITEMS = {"name", "description", "object_detail"}
+# What each event is counted as in the service's metrics, once a plan.
+_COUNTED = {"first_shown": "AnswersShown", "click": "AnswersClicked", "purchase": "AnswersBought"}
+EMPTY, KEPT, FIRST_ANSWER = "AnswersEmpty", "EventsKept", "FirstAnswerTime"
+
+Count = Callable[[str, float, str], None]  # a metric's name, a value, and the cell that made the plan ("" unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One event that is not kept, and why. `status` is HTTP's, for an event that comes alone."""
+
+    place: int
+    field: str
+    detail: str
+    status: int
+
+
+@dataclass(slots=True)
+class Taken:
+    """What became of a request's events. `written` says once it is known whether the kept ones are in a file."""
+
+    kept: list[Event] = field(default_factory=list)
+    repeated: int = 0
+    refused: list[Refusal] = field(default_factory=list)
+    written: "Future[bool] | None" = None
+    ids: list[bytes] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Plan:
+    events: int = 0
+    seen: set[str] = field(default_factory=set)
+
+
+class EventKeeper:
+    """Keeps events in a journal. Neither it nor the journal makes a plan wait."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        sessions: Sessions,
+        *,
+        keeps_text: bool,
+        is_served: Callable[[str, float], bool],
+        planned_in: Callable[[str], str],
+        count: Count = lambda *_: None,
+    ) -> None:
+        """Take `is_served`: whether an id is of a plan of the last seconds; and `planned_in`, the cell that made it."""
+        self.journal, self.sessions = journal, sessions
+        self._keeps_text, self._is_served, self._planned_in, self._count = keeps_text, is_served, planned_in, count
+        self.shipper: Shipper | None = None
+        self._seen: OrderedDict[bytes, None] = OrderedDict()
+        self._plans: OrderedDict[tuple[str, str], _Plan] = OrderedDict()
+
+    def take(self, events: Sequence[Event], caller: str) -> Taken:
+        """Judge a request's events and append those that are to be kept."""
+        taken, lines, now = Taken(), [], round(time.time(), 3)
+        room: dict[str, int] = {}
+        for place, event in enumerate(events):
+            known = event_key(event, caller)
+            if known in self._seen or known in taken.ids:
+                taken.repeated += 1
+                continue
+            room.setdefault(event.query_id, MOST_OF_A_PLAN - self._events_of(event, caller))
+            if (refusal := self._refusal(place, event, room[event.query_id])) is not None:
+                taken.refused.append(refusal)
+                continue
+            room[event.query_id] -= 1
+            taken.kept.append(event)
+            taken.ids.append(known)
+            lines.append(self._line(event, known, caller, now))
+        if lines:
+            taken.written = self.journal.append(b"".join(lines), len(lines))
+        return taken
+
+    def wrote(self, taken: Taken, caller: str) -> None:
+        """Note that the events are in a file: sent again, they are repetitions."""
+        for known, event in zip(taken.ids, taken.kept, strict=True):
+            self._seen[known] = None
+            self._counted(event, self._plan(event, caller))
+        while len(self._seen) > _REMEMBERED_EVENTS:
+            self._seen.popitem(last=False)
+        while len(self._plans) > _REMEMBERED_PLANS:
+            self._plans.popitem(last=False)
+
+    def close(self) -> None:
+        self.journal.close()
+        if self.shipper is not None:
+            self.shipper.close()
+
+    def ship(self, sink: Sink, also: Sequence[Path] = ()) -> None:
+        """Bring every event to another place, too, from the files; and with them the lines of other rotating files."""
+        self.shipper = Shipper([*self.journal.paths, *also], sink)
+        self.journal.listener = self.shipper.wake
+
+    def _events_of(self, event: Event, caller: str) -> int:
+        plan = self._plans.get((caller, event.query_id))
+        return 0 if plan is None else plan.events
+
+    def _plan(self, event: Event, caller: str) -> _Plan:
+        plan = self._plans.setdefault((caller, event.query_id), _Plan())
+        self._plans.move_to_end((caller, event.query_id))
+        plan.events += 1
+        return plan
+
+    def _refusal(self, place: int, event: Event, room: int) -> Refusal | None:
+        given = event.event_attributes
+        if not self._is_served(event.query_id, RETURN_SECONDS):
+            return Refusal(place, "query_id", "is of no plan that was served here in the last 30 days", 404)
+        if room <= 0:
+            return Refusal(place, "query_id", f"has its {MOST_OF_A_PLAN} events already", 409)
+        if event.action_name == "first_shown" and given.milliseconds is None:
+            return Refusal(place, "event_attributes.milliseconds", "is what first_shown is about: give it", 409)
+        if event.action_name == "exposure" and None in (given.experiment, given.arm):
+            return Refusal(place, "event_attributes.arm", "and experiment are what exposure is about: give both", 409)
+        return None
+
+    def _line(self, event: Event, known: bytes, caller: str, now: float) -> bytes:
+        line: dict[str, Any] = {"record": "event", "event_id": event.event_id or known.hex(), "caller": caller}
+        line |= {"time": now, **event.model_dump(exclude_none=True, exclude=self._left_out())}
+        shopper = event.client_id or event.user_id or event.session_id
+        if shopper:
+            line["client_id"] = self.sessions.hashed(caller, shopper)
+        if event.session_id:
+            line["session_id"] = self.sessions.hashed(caller, event.session_id)
+        return (json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n").encode(errors="replace")
+
+    def _left_out(self) -> Mapping[str, Any]:
+        hidden: dict[str, Any] = dict.fromkeys(("event_id", "client_id", "session_id", "user_id"), True)
+        items: dict[str, Any] = {"object": {"object_detail": True}}
+        if not self._keeps_text:
+            hidden |= dict.fromkeys(_WORDS, True)
+            items = {"object": dict.fromkeys(_WORDS_OF_ITEMS, True), "position": {"trail": True}}
+        return hidden | {"event_attributes": items}
+
+    def _counted(self, event: Event, plan: _Plan) -> None:
+        cell = self._planned_in(event.query_id)
+        self._count(KEPT, 1, "")
+        name = _COUNTED.get(event.action_name)
+        if name is None or name in plan.seen:
+            return
+        plan.seen.add(name)
+        self._count(name, 1, cell)
+        if event.action_name == "first_shown":
+            self._count(FIRST_ANSWER, event.event_attributes.milliseconds or 0.0, "")
+            if event.event_attributes.results == 0:
+                self._count(EMPTY, 1, cell)
+
+
+def event_key(event: Event, caller: str) -> bytes:
+    """Return what tells whether two events are one: the shop's id of it, else its whole content."""
+    said = event.event_id or event.model_dump_json(exclude_none=True)
+    whole = f"{caller}\0{bool(event.event_id)}\0{said}"
+    return hashlib.blake2b(whole.encode(errors="replace"), digest_size=16).digest()

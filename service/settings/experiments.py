@@ -1,0 +1,53 @@
+"""The settings of an experiment: who gets which arm, and what an arm changes."""
+
+import re
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_MOST_ARMS = 8
+
+
+class ExperimentSettings(BaseModel):
+    """An experiment over plans (docs/value.md)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(default="", description="the experiment's name, which is also its salt; empty: there is none")
+    arms: str = Field(
+        default="",
+        description="arms and their shares: control=50,rules=50. rules, routing-off, routing-overload and "
+        "routing-always change who plans; any other name is the shop's own arm",
+    )
+
+    @field_validator("arms")
+    @classmethod
+    def _arms_can_be_read(cls, arms: str) -> str:
+        found = _shares(arms)
+        if len(found) > _MOST_ARMS or (arms and not sum(found.values())):
+            raise ValueError(f"name at most {_MOST_ARMS} arms, and give one of them a share")
+        return arms
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> Self:
+        if bool(self.name) != bool(self.arms) or (self.name and not _NAME.fullmatch(self.name)):
+            raise ValueError(
+                "PEAKPLAN_EXPERIMENT_NAME (letters, digits and . _ -) and PEAKPLAN_EXPERIMENT_ARMS go together"
+            )
+        return self
+
+    @property
+    def shares(self) -> dict[str, int]:
+        """Shares by arm, in order."""
+        return _shares(self.arms)
+
+
+def _shares(arms: str) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for item in filter(None, map(str.strip, arms.split(","))):
+        name, _, share = item.partition("=")
+        if not _NAME.fullmatch(name) or not re.fullmatch(r"[0-9]{1,6}", share) or name in found:
+            raise ValueError(f"{item!r} must be name=share, the share a whole number, and no name twice")
+        found[name] = int(share)
+    return found

@@ -1,0 +1,158 @@
+"""Events after a plan: UBI's names, kept once each, few of a plan, without who the shopper is or what they wrote."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service.events.keeper import MOST_OF_A_PLAN
+from service.events.model import MOST_EVENTS
+from service.settings.groups import OutcomeSettings
+from tests.api.client import assert_problem, talking_to
+from tests.fake_engines import FakeEngine
+
+pytestmark = pytest.mark.anyio
+
+SHOES = FakeEngine(text=" find Brand nike Type running shoes Sports")
+SHOPPER = "5e3b2a1c-8b7d-4f2e-a3d4-c9b2e1f3a4b5"
+
+
+def kept(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "events.jsonl").read_text("utf-8").splitlines()]
+
+
+async def planned(client: httpx.AsyncClient) -> str:
+    answer = (await client.post("/plan", json={"query": "nike running shoes"})).json()
+    return str(answer["request_id"])
+
+
+def click(query_id: str, **more: Any) -> dict[str, Any]:
+    given = {"object": {"object_id": "B07", "name": "secret words"}, "position": {"ordinal": 2}}
+    return {"action_name": "click", "query_id": query_id, "client_id": SHOPPER, "event_attributes": given, **more}
+
+
+async def test_an_event_as_a_shop_with_ubi_has_it_is_kept_without_words_and_without_the_shopper(tmp_path: Path) -> None:
+    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path)) as client:
+        ubi = {
+            "application": "amazon-shop", "action_name": "click", "query_id": await planned(client),
+            "session_id": "84266fdbd31d4c2c6d0665f7e8380fa3", "client_id": SHOPPER, "user_id": None,
+            "timestamp": "2026-11-23T20:20:39.123Z", "message_type": "INTEREST", "message": "clicked secret words",
+            "user_query": "nike secret shoes",
+            "event_attributes": {
+                "object": {"object_id": 123, "object_id_field": "sku", "name": "secret", "object_detail": {"a": [1]}},
+                "position": {"ordinal": 3.0, "xy": {"x": 10, "y": 20.5}},
+            },
+        }  # fmt: skip
+        response = await client.post("/outcomes", json=ubi)
+    assert (response.status_code, response.json()) == (202, {"status": "kept", "kept": 1, "repeated": 0, "refused": []})
+    (line,) = kept(tmp_path)
+    text = json.dumps(line)
+    assert not any(word in text for word in ("secret", SHOPPER, "84266fdb", "object_detail"))
+    assert (line["action_name"], line["query_id"], line["timestamp"]) == ("click", ubi["query_id"], ubi["timestamp"])
+    assert line["event_attributes"]["object"] == {"object_id": 123, "object_id_field": "sku"}
+    assert line["event_attributes"]["position"]["ordinal"] == 3
+    assert len(line["client_id"]) == len(line["session_id"]) == 24
+
+
+async def test_words_are_kept_where_the_operator_turned_that_on(tmp_path: Path) -> None:
+    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path, text=True)) as client:
+        await client.post("/outcomes", json=click(await planned(client), user_query="nike"))
+    assert (kept(tmp_path)[0]["user_query"], kept(tmp_path)[0]["event_attributes"]["object"]["name"]) == (
+        "nike", "secret words",
+    )  # fmt: skip
+
+
+async def test_an_event_is_kept_once_however_often_it_is_sent(tmp_path: Path) -> None:
+    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path)) as client:
+        query_id = await planned(client)
+        named = click(query_id, event_id="a") | {"action_name": "purchase"}
+        first = (await client.post("/outcomes", json=[click(query_id), named, named])).json()
+        again = (await client.post("/outcomes", json=[named, click(query_id), click(query_id, event_id="b")])).json()
+    assert (first["kept"], first["repeated"], again["kept"], again["repeated"]) == (2, 1, 1, 2)
+    assert len({line["event_id"] for line in kept(tmp_path)}) == len(kept(tmp_path)) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"action_name": "stare"}, "action_name"),
+        ({"queryid": "x"}, "queryid"),
+        ({"timestamp": "yesterday"}, "timestamp"),
+        ({"event_attributes": {"ordinal": 3}}, "event_attributes.ordinal"),
+        ({"event_attributes": {"value": -1}}, "event_attributes.value"),
+        ({"event_attributes": {"currency": "euro"}}, "event_attributes.currency"),
+    ],
+)
+async def test_a_wrong_name_is_refused_by_name(tmp_path: Path, change: dict[str, Any], field: str) -> None:
+    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path)) as client:
+        good = click(await planned(client))
+        alone = assert_problem(await client.post("/outcomes", json=good | change), 422)
+        listed = assert_problem(await client.post("/outcomes", json=[good, good | change]), 422)
+    assert [error["field"] for error in alone["errors"]] == [field]
+    assert [error["field"] for error in listed["errors"]] == [f"[1].{field}"]
+    assert kept(tmp_path) == []
+
+
+async def test_what_cannot_be_joined_is_refused_and_the_rest_of_the_list_is_kept(tmp_path: Path) -> None:
+    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path)) as client:
+        query_id = await planned(client)
+        events = [click("0" * 32), click(query_id), {"action_name": "first_shown", "query_id": query_id},
+                  {"action_name": "exposure", "query_id": query_id}]  # fmt: skip
+        answer = (await client.post("/outcomes", json=events)).json()
+        assert_problem(await client.post("/outcomes", json=click("0" * 32)), 404)
+        assert_problem(await client.post("/outcomes", json=events[2]), 409)
+        many = assert_problem(await client.post("/outcomes", json=[click(query_id)] * (MOST_EVENTS + 1)), 422)
+    assert [refused["field"] for refused in answer["refused"]] == [
+        "[0].query_id", "[2].event_attributes.milliseconds", "[3].event_attributes.arm",
+    ]  # fmt: skip
+    assert answer["kept"] == len(kept(tmp_path)) == 1
+    assert "64" in many["detail"]
+
+
+async def test_a_plan_has_so_many_events_and_no_more(tmp_path: Path) -> None:
+    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path)) as client:
+        query_id = await planned(client)
+        for start in range(0, MOST_OF_A_PLAN, 32):
+            events = [click(query_id, event_id=str(start + number)) for number in range(32)]
+            assert (await client.post("/outcomes", json=events)).json()["kept"] == 32
+        assert_problem(await client.post("/outcomes", json=click(query_id, event_id="one more")), 409)
+        known = await client.post("/outcomes", json=click(query_id, event_id="0"))
+    assert known.json()["repeated"] == 1
+    assert len(kept(tmp_path)) == MOST_OF_A_PLAN
+
+
+async def test_a_full_disk_spills_and_where_nothing_takes_events_their_sender_keeps_them(tmp_path: Path) -> None:
+    first, spill = tmp_path / "first", tmp_path / "spill"
+    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=first, spill_dir=spill)) as client:
+        query_id = await planned(client)
+        (first / "events.jsonl").unlink()
+        (first / "events.jsonl").mkdir()  # as good as a full disk: it cannot be opened for writing
+        assert (await client.post("/outcomes", json=click(query_id))).status_code == 202
+        (spill / "events.jsonl").rename(spill / "before")
+        (spill / "events.jsonl").mkdir()
+        late = click(query_id, event_id="late")
+        assert "send the same ones again" in assert_problem(await client.post("/outcomes", json=late), 503)["detail"]
+        (first / "events.jsonl").rmdir()
+        again = await client.post("/outcomes", json=late)
+        metrics = (await client.get("/metrics")).text
+    assert (again.json()["kept"], again.json()["repeated"]) == (1, 0)
+    assert len((spill / "before").read_text().splitlines()) == len(kept(first)) == 1
+    assert "peakplan_events_refused_total 1.0" in metrics
+    assert "peakplan_events_spilled_total 1.0" in metrics
+
+
+async def test_what_shoppers_do_is_counted_once_a_plan_under_the_cell_that_made_it(tmp_path: Path) -> None:
+    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path), cell="cell-7") as client:
+        query_id = await planned(client)
+        shown = {"milliseconds": 250, "results": 0}
+        events = [click(query_id, event_id="1"), click(query_id, event_id="2"),
+                  {"action_name": "first_shown", "query_id": query_id, "event_attributes": shown}]  # fmt: skip
+        assert (await client.post("/outcomes", json=events)).json()["kept"] == 3
+        metrics = (await client.get("/metrics")).text
+    assert 'peakplan_answers_clicked_total{plannedin="cell-7"} 1.0' in metrics
+    assert 'peakplan_answers_shown_total{plannedin="cell-7"} 1.0' in metrics
+    assert 'peakplan_answers_empty_total{plannedin="cell-7"} 1.0' in metrics
+    assert "peakplan_first_answer_time_seconds_sum 0.25" in metrics
+    assert "peakplan_events_kept_total 3.0" in metrics
