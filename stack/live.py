@@ -1,0 +1,173 @@
+"""One scenario live: an open-loop load through Envoy, what happens meanwhile, and the verdict by Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import uvloop
+
+from rehearsal.load.client import LoadGenerator, Sample, Shot
+from rehearsal.load.mix import ZIPF
+from stack.folder import FLOODER, Folder, StackError
+from stack.monitor import Alert, Monitor, Readings
+from stack.parts_here import ROOT
+from stack.processes import Programs, trusting
+from stack.recorded_model import RecordedTimes
+from stack.scenarios import CALM, ENDS, FAULT, Scenario
+
+CASES = ROOT / "benchmarks" / "cases"
+DEADLINE = 0.3
+TIMES = 2.5  # of the recorded ones: eight hosts with a replica each fit on two cores so
+CALM_SHARE = 0.5  # of what the replicas can plan
+MOST_BY_RULE = 0.02  # where nothing overloads the hosts
+WARM_UP = 10.0  # seconds of load
+_TELEMETRY_SECONDS = 3.0  # until the last scrape has what happened
+_FLOOD = b'{"query": "red shoes"}'
+
+
+@dataclass(frozen=True)
+class Load:
+    """Every request of a scenario, decided before it begins."""
+
+    rates: list[float]  # [seconds]: requests a second
+    shots: list[Shot]
+    questions: list[str]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a scenario. `complaints` are why it failed; none where it passed."""
+
+    scenario: Scenario
+    load: Load
+    readings: Readings
+    alerts: list[Alert]
+    complaints: list[str]
+    lag_ms: float  # the generator's 99th percentile: how late it sent
+    lost: int  # by the generator's own count, to be seen beside Prometheus's
+    began: float  # Unix time
+    scheduled: dict[str, tuple[float, float]]  # seconds that parts ran, and waited for a processor
+
+    @property
+    def is_void(self) -> bool:
+        """Whether the machine was too busy: what answers and asks waited longer for a processor than it ran."""
+        ran, waited = map(sum, zip(*(self.scheduled[kind] for kind in ("hosts", "envoy", "harness")), strict=True))
+        return waited > ran
+
+
+def questions(folder: Path = CASES) -> list[str]:
+    """Return the questions of benchmarks/cases, once as they are and once politely, in a fixed random order."""
+    lines = [line for path in sorted(folder.glob("*.jsonl")) for line in path.read_text(encoding="utf-8").splitlines()]
+    asked = {json.loads(line)["query"] for line in lines}
+    found = sorted(asked | {f"{question}, please" for question in asked})  # about as many as other rehearsals ask
+    random.Random(1).shuffle(found)
+    return found
+
+
+def capacity(hosts: int, replicas: int = 1) -> float:
+    """Return how many plans a second so many hosts' replicas can make."""
+    times, asked = RecordedTimes.read(times=TIMES), questions()
+    return hosts * replicas * len(asked) / sum(times.seconds(question) for question in asked)
+
+
+def make_load(scenario: Scenario, calm: float, seed: int = 1, seconds: float = CALM) -> Load:
+    """Draw Poisson arrivals at `calm` requests a second, more in a surge, and each one's question by Zipf's law."""
+    rng, ranked = random.Random(seed), questions()
+    rates = [calm * (scenario.surge if FAULT <= second < ENDS else 1.0) for second in range(int(seconds))]
+    moments: list[float] = []
+    for second, rate in enumerate(rates):
+        at = second + rng.expovariate(rate)
+        while at < second + 1:
+            moments.append(at)
+            at += rng.expovariate(rate)
+    weights = [(rank + 1) ** -ZIPF for rank in range(len(ranked))]
+    asked = rng.choices(ranked, weights, k=len(moments))
+    bodies = [json.dumps({"query": question, "deadline_ms": int(1000 * DEADLINE)}).encode() for question in asked]
+    shots = [Shot(at, body, DEADLINE) for at, body in zip(moments, bodies, strict=True)]
+    return Load(rates, shots, asked)
+
+
+def warm_up(programs: Programs, calm: float, patience: float) -> None:
+    """Let every connection and page of memory be there before a scenario begins, and the alerts that it cost clear."""
+    load = make_load(Scenario("warm-up", ""), calm, seed=2, seconds=WARM_UP)
+    uvloop.run(LoadGenerator(programs.folder.url, trust=trusting(programs.folder)).fire(load.shots))
+    time.sleep(patience)
+
+
+def play(programs: Programs, scenario: Scenario, load: Load) -> Outcome:
+    """Run the scenario against a stack that is ready. Raises StackError where an act or Prometheus fails."""
+    failures: list[Exception] = []
+    before = programs.scheduled()
+    began = time.time()
+    actor = threading.Thread(target=_act, args=(programs, scenario, failures), daemon=True)
+    actor.start()
+    samples = uvloop.run(_fire(programs.folder, scenario, load))
+    actor.join()
+    if failures:
+        raise StackError(f"{scenario.name}: {failures[0]}") from failures[0]
+    after = programs.scheduled()
+    end = began + max(len(load.rates), time.time() - began) + _TELEMETRY_SECONDS
+    time.sleep(max(end - time.time(), 0))
+    monitor = Monitor(programs.folder)
+    readings, alerts = monitor.readings(began - 1, end), monitor.alerts(began, end)
+    empty = [
+        f"the dashboard's panel {panel} has no data" for panel in monitor.empty_panels(began, began + len(load.rates))
+    ]
+    lags = sorted(sample.sent - sample.at for sample in samples)
+    return Outcome(
+        scenario,
+        load,
+        readings,
+        alerts,
+        judge(scenario, readings, alerts) + empty,
+        1000 * lags[int(0.99 * (len(lags) - 1))],
+        sum(sample.status == 0 or sample.status >= 500 for sample in samples),
+        began,
+        {kind: (after[kind][0] - ran, after[kind][1] - waited) for kind, (ran, waited) in before.items()},
+    )
+
+
+def judge(scenario: Scenario, readings: Readings, alerts: Sequence[Alert]) -> list[str]:
+    """Return why a scenario failed, from Prometheus's numbers alone: losses, late answers, alerts."""
+    said = []
+    if round(readings.failed) > scenario.most_failed * readings.requests:
+        said.append(f"{readings.failed:.0f} of {readings.requests:.0f} requests were lost")
+    if round(readings.late) > 0:
+        said.append(f"{readings.late:.0f} answers came more than 50 ms after the deadline")
+    if scenario.flood and readings.limited < 1:
+        said.append("the caller that floods was not limited")
+    if not (scenario.must or scenario.may) and readings.by_rule > MOST_BY_RULE:
+        said.append(f"{readings.by_rule:.1%} of the plans were made by rule, although the hosts had time")
+    fired = {alert.name for alert in alerts}
+    said += [f"{name} did not fire" for name in scenario.must if name not in fired]
+    said += [f"{name} fired" for name in sorted(fired - {*scenario.must, *scenario.may})]
+    # The slow burn's short window is half an hour: it clears after the scenario.
+    stuck = {alert.name for alert in alerts if not alert.cleared and "SlowBurn" not in alert.name}
+    return said + [f"{name} did not clear" for name in sorted(stuck)]
+
+
+def _act(programs: Programs, scenario: Scenario, failures: list[Exception]) -> None:
+    began = time.monotonic()
+    try:
+        for at, act in scenario.acts:
+            time.sleep(max(at - (time.monotonic() - began), 0.0))
+            act(programs)
+    except Exception as error:  # in a thread of its own: the scenario's verdict has it
+        failures.append(error)
+
+
+async def _fire(folder: Folder, scenario: Scenario, load: Load) -> list[Sample]:
+    generator = LoadGenerator(folder.url, trust=trusting(folder))
+    if not scenario.flood:
+        return await generator.fire(load.shots)
+    times = [FAULT + number / scenario.flood for number in range(int(scenario.flood * (ENDS - FAULT)))]
+    flooder = LoadGenerator(folder.url, trust=trusting(folder), source=folder.address(FLOODER))
+    samples, _ = await asyncio.gather(generator.fire(load.shots), flooder.fire([Shot(at, _FLOOD) for at in times]))
+    return samples

@@ -1,0 +1,203 @@
+"""`make rehearse-live`: scenarios on a stack of light hosts behind Envoy, judged by Prometheus, the twin's beside them.
+
+Every scenario has a stack of its own, so that no alert is another's. It returns 1 where one fails. With --broken a part
+is left out on purpose, and it returns 1 where the rehearsal passes all the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import describe_machine
+from rehearsal.twin.cell import Constants
+from stack.__main__ import host_variables, make_folder
+from stack.beside import fitted, rehearsed
+from stack.breaking import BROKEN, break_envoy, rules_without
+from stack.folder import CELLS, Shape, StackError, limit_callers, set_clock
+from stack.live import CALM_SHARE, TIMES, Outcome, capacity, make_load, play, warm_up
+from stack.parts_here import MissingPartError, missing
+from stack.processes import running
+from stack.scenarios import CALM, SCENARIOS, Scenario
+
+Row = dict[str, Any]  # a scenario in the figure
+FIGURE = Path("docs/figures/stack.json")
+HURRY = 12
+
+
+def main() -> int:
+    """Run scenarios; return 0 where all passed, 1 where one did not or nothing ran, with the reasons."""
+    options = _options()
+    if lacking := missing():
+        print("a stack needs programs that are not installed:\n  " + "\n  ".join(lacking), file=sys.stderr)
+        return 1
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the stack is stopped before this ends
+    shape = Shape(options.hosts, options.hurry)
+    if options.twin:
+        return _twins_again(options.twin, shape)
+    chosen = [SCENARIOS[BROKEN[options.broken][0]]] if options.broken else _chosen(options.scenario)
+    rows: list[Row] = []
+    for scenario in chosen:
+        try:
+            outcome = _until_valid(scenario, shape, options)
+        except (StackError, MissingPartError) as error:
+            print(f"no rehearsal of {scenario.name}: {error}", file=sys.stderr)
+            return 1
+        except KeyboardInterrupt:
+            print("stopped; nothing of it is left running", file=sys.stderr)
+            return 130
+        rows.append(_row(outcome))
+        _print(outcome)
+        if options.output:  # after each, so that one that is stopped keeps what it has
+            _write(options.output, rows, shape, options)
+    passed = all(row["passed"] for row in rows)
+    if options.broken:
+        words = f"without {options.broken}"
+        print(f"red {words}, as it must be" if not passed else f"{words} it is still green: it proves nothing")
+        return int(passed)
+    if options.output:
+        _twins_again(options.output, shape)
+    return int(not passed)
+
+
+def _twins_again(path: Path, shape: Shape) -> int:
+    """Put the twin beside each scenario of a figure. Returns 1 where there is no figure of this shape."""
+    try:
+        figure = json.loads(path.read_text(encoding="utf-8"))
+    except OSError:
+        print(f"{path} holds no rehearsal: run `make rehearse-live`", file=sys.stderr)
+        return 1
+    calm = figure["calm_share"] * capacity(shape.hosts * len(CELLS))
+    rows = {row["scenario"]: row for row in figure["scenarios"]}
+    loads = {name: make_load(SCENARIOS[name], calm, seconds=figure["seconds"]) for name in rows}
+    overhead = Constants().overhead
+    if "calm" in rows:
+        overhead = fitted(loads["calm"], shape, rows["calm"]["live"]["p25_ms"])
+    figure["overhead_ms"] = round(1000 * overhead, 2)
+    for name, row in rows.items():
+        twin = rehearsed(SCENARIOS[name], loads[name], shape, overhead)
+        row["twin"] = _rounded(asdict(twin))
+        print(f"twin    {name}: p50 {twin.p50_ms:.0f} ms, p99 {twin.p99_ms:.0f} ms, by rule {twin.by_rule:.1%}, "
+              f"{twin.goodput:.1f} plans/s, hits {twin.hits:.1%}, alerts "
+              f"{', '.join(f'{key} {at:.0f} s' for key, at in twin.alerts.items()) or 'none'}")  # fmt: skip
+    path.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+def _until_valid(scenario: Scenario, shape: Shape, options: argparse.Namespace) -> Outcome:
+    """Play the scenario, and once more for each time that other programs kept the stack from the processors."""
+    outcome = live(scenario, shape, options)
+    for _ in range(options.again):
+        if not outcome.is_void:
+            break
+        print(f"{scenario.name} is void: the machine was too busy; once more", file=sys.stderr, flush=True)
+        outcome = live(scenario, shape, options)
+    if outcome.is_void:
+        outcome.complaints.append("void: the stack waited longer for a processor than it ran")
+    return outcome
+
+
+def live(scenario: Scenario, shape: Shape, options: argparse.Namespace) -> Outcome:
+    """Start a stack, play the scenario, stop it. Raises StackError or MissingPartError."""
+    print(f"{scenario.name}: {scenario.words}", file=sys.stderr, flush=True)
+    load = make_load(scenario, options.calm * capacity(shape.hosts * len(CELLS)), seconds=options.seconds)
+    folder = make_folder(options.folder / scenario.name, shape, rules=rules_without(options.broken))
+    if scenario.limit:
+        limit_callers(folder, scenario.limit)
+    if scenario.off_clock:
+        set_clock(folder, folder.hosts(CELLS[0])[0], "+0")
+    if options.broken:
+        break_envoy(folder, options.broken)
+    with running(folder, host_variables(recorded=True, times=TIMES), light=True) as programs:
+        # The rules' first minutes, so that every series is there, and no alert of the first plans is left.
+        warm_up(programs, load.rates[0], 6 * 60 / shape.hurry)
+        return play(programs, scenario, load)
+
+
+def _chosen(names: str) -> list[Scenario]:
+    if names == "all":
+        return list(SCENARIOS.values())
+    if unknown := [name for name in names.split(",") if name not in SCENARIOS]:
+        sys.exit(f"{', '.join(unknown)}: no such scenario; there are all, {', '.join(SCENARIOS)}")
+    return [SCENARIOS[name] for name in names.split(",")]
+
+
+def _row(outcome: Outcome) -> Row:
+    return {
+        "scenario": outcome.scenario.name,
+        "words": outcome.scenario.words,
+        "passed": not outcome.complaints,
+        "complaints": outcome.complaints,
+        "live": _rounded(asdict(outcome.readings)),
+        "alerts": [_rounded(asdict(alert)) for alert in outcome.alerts],
+        "generator_lag_ms": round(outcome.lag_ms, 2),
+        "lost_by_the_generator": outcome.lost,
+        "scheduled": {kind: [round(each, 1) for each in both] for kind, both in outcome.scheduled.items()},
+    }
+
+
+def _rounded(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: round(value, 4) if isinstance(value, float) else value for name, value in values.items()}
+
+
+def _print(outcome: Outcome) -> None:
+    found = outcome.readings
+    print(f"{'passed' if not outcome.complaints else 'FAILED'}  {outcome.scenario.name}")
+    for complaint in outcome.complaints:
+        print(f"        {complaint}")
+    print(f"  live  p50 {found.p50_ms:.0f} ms, p99 {found.p99_ms:.0f} ms, by rule {found.by_rule:.1%}, "
+          f"{found.goodput:.1f} plans/s, hits {found.hits:.1%}, failed {found.failed:.0f}, late {found.late:.0f}, "
+          f"retried {found.retried:.0f}, limited {found.limited:.0f}")  # fmt: skip
+    for alert in outcome.alerts:
+        cleared = "cleared" if alert.cleared else "NOT CLEARED"
+        print(f"  alert {alert.name} {alert.cell} at {alert.first:.0f} s, until {alert.last:.0f} s, {cleared}")
+    for kind, (ran, waited) in outcome.scheduled.items():
+        print(f"  {kind} ran {ran:.1f} s and waited {waited:.1f} s for a processor")
+    print(f"  the generator sent within {outcome.lag_ms:.1f} ms of each moment (p99)", flush=True)
+
+
+def _write(path: Path, rows: list[Row], shape: Shape, options: argparse.Namespace) -> None:
+    figure: dict[str, Any] = {
+        "command": "make rehearse-live",
+        "machine": describe_machine(),
+        "hosts": shape.hosts * len(CELLS),
+        "times": TIMES,
+        "hurry": shape.hurry,
+        "calm_share": options.calm,
+        "seconds": options.seconds,
+    }
+    new = {row["scenario"] for row in rows}
+    kept: list[Row] = []
+    if path.is_file():  # of a run of some scenarios the others stay, as long as they were run alike
+        before = json.loads(path.read_text(encoding="utf-8"))
+        kept = before.pop("scenarios") if before.items() >= figure.items() else []
+    order = list(SCENARIOS)
+    rows = sorted(
+        [*rows, *(row for row in kept if row["scenario"] not in new)], key=lambda row: order.index(row["scenario"])
+    )
+    figure |= {"scenarios": rows}
+    path.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make rehearse-live", description=__doc__)
+    parser.add_argument("--scenario", default="all", help=f"comma-separated: {', '.join(SCENARIOS)}; all")
+    parser.add_argument("--hosts", type=int, default=4, help="of each of the two cells")
+    parser.add_argument("--hurry", type=int, default=HURRY, help="times the rules' clock: a minute lasts 60 s over it")
+    parser.add_argument("--calm", type=float, default=CALM_SHARE, help="load, as a share of what replicas can plan")
+    parser.add_argument("--seconds", type=float, default=CALM, help="of load; what happens is within the first 60")
+    parser.add_argument("--again", type=int, default=2, help="times that a void run of a scenario is repeated")
+    parser.add_argument("--broken", choices=BROKEN, default="", help="leave this out: it must fail then")
+    parser.add_argument("--folder", type=Path, default=Path("runs/stack-rehearsal"))
+    parser.add_argument("--twin", type=Path, help="run no stack: put the twin beside this figure's scenarios again")
+    parser.add_argument("--output", type=Path, help=f"write the figure there; docs show {FIGURE}")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""A live rehearsal: its verdict, the twin beside it, the parts left out on purpose, one scenario on a real stack."""
+
+import json
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+from benchmarks.stack_table import errors, render_stack
+from stack.beside import buckets, quantile, rehearsed
+from stack.breaking import BROKEN, break_envoy, rules_without
+from stack.folder import Shape
+from stack.live import capacity, judge, make_load
+from stack.monitor import Alert, Readings
+from stack.parts_here import ROOT, found
+from stack.scenarios import CALM, ENDS, FAULT, SCENARIOS
+from tests.processes import PATIENCE
+from tests.stack.parts import a_folder, needs_parts
+
+CALM_ONES = Readings(
+    requests=4000, failed=0, late=0, limited=0, by_rule=0.01, hits=0.5, goodput=30,
+    p25_ms=4, p50_ms=30, p99_ms=280, retried=0,
+)  # fmt: skip
+SATURATION = Alert("Saturation", "page", "cell-1", 40.0, 80.0, True)
+BURN = Alert("ModelFastBurn", "page", "cell-1", 40.0, 80.0, True)
+
+
+def test_a_calm_scenario_passes_and_each_harm_fails_it() -> None:
+    calm = SCENARIOS["calm"]
+
+    assert judge(calm, CALM_ONES, []) == []
+    assert "were lost" in judge(calm, replace(CALM_ONES, failed=2), [])[0]
+    assert "after the deadline" in judge(calm, replace(CALM_ONES, late=1), [])[0]
+    assert "made by rule" in judge(calm, replace(CALM_ONES, by_rule=0.1), [])[0]
+    assert judge(calm, CALM_ONES, [SATURATION]) == ["Saturation fired"]
+
+
+def test_a_surge_fails_without_its_alerts_and_where_one_stays() -> None:
+    surge = SCENARIOS["surge"]
+
+    assert judge(surge, replace(CALM_ONES, by_rule=0.3), [SATURATION, BURN]) == []
+    assert judge(surge, CALM_ONES, [BURN]) == ["Saturation did not fire"]
+    assert judge(surge, CALM_ONES, [replace(SATURATION, cleared=False), BURN]) == ["Saturation did not clear"]
+
+
+def test_a_flood_that_nobody_limits_fails() -> None:
+    assert judge(SCENARIOS["flood"], CALM_ONES, []) == ["the caller that floods was not limited"]
+    assert judge(SCENARIOS["flood"], replace(CALM_ONES, limited=900), []) == []
+
+
+def test_arrivals_are_decided_before_the_run_and_follow_the_rates() -> None:
+    load = make_load(SCENARIOS["surge"], 20.0)
+    within = sum(FAULT <= shot.at < ENDS for shot in load.shots)
+
+    assert load.shots == make_load(SCENARIOS["surge"], 20.0).shots
+    assert [shot.at for shot in load.shots] == sorted(shot.at for shot in load.shots)
+    assert within == pytest.approx(6 * 20 * (ENDS - FAULT), rel=0.05)
+    assert len(load.shots) - within == pytest.approx(20 * (CALM - ENDS + FAULT), rel=0.1)
+
+
+def test_the_twin_reads_latencies_through_envoys_buckets() -> None:
+    import numpy as np
+
+    latencies = np.zeros(4096, int)
+    latencies[[int(4 * ms) for ms in (110, 111, 112, 113)]] = 1
+
+    assert {100.0, 125.0, 350.0} <= set(buckets())
+    assert quantile(latencies, 0.5) == pytest.approx(112.5)
+
+
+def test_the_twin_overloads_in_a_surge_alone_and_loses_a_cell_where_it_is_lost() -> None:
+    shape, calm = Shape(2, 12), 0.5 * capacity(4)
+    surge, lost, quiet = (
+        rehearsed(SCENARIOS[name], make_load(SCENARIOS[name], calm), shape) for name in ("surge", "cell-lost", "calm")
+    )
+
+    assert surge.by_rule > 0.1 > 0.05 > quiet.by_rule
+    assert {"Saturation", "ModelFastBurn"} <= set(surge.alerts)
+    assert {"UnhealthyHosts", "Privatelink"} <= set(lost.alerts)
+    assert "FastBurn" not in lost.alerts
+    assert lost.failed == quiet.failed == 0
+    assert not {"UnhealthyHosts", "Privatelink", "Saturation"} & set(quiet.alerts)
+
+
+@needs_parts
+@pytest.mark.parametrize("broken", BROKEN)
+def test_what_is_left_out_on_purpose_is_gone_and_the_rest_is_valid(broken: str, tmp_path: Path) -> None:
+    folder = a_folder(tmp_path / "stack")
+    whole = yaml.safe_load((folder.path / "envoy.yaml").read_text(encoding="utf-8"))
+
+    break_envoy(folder, broken)
+
+    left = yaml.safe_load((folder.path / "envoy.yaml").read_text(encoding="utf-8"))
+    assert (left == whole) == (broken == "alert")
+    assert ("PeakplanSaturation" in rules_without(broken)) == (broken != "alert")
+    done = subprocess.run([found("envoy"), "--mode", "validate", "-c", folder.path / "envoy.yaml"], check=False)
+    assert done.returncode == 0
+
+
+@pytest.mark.slow
+@needs_parts
+def test_a_scenario_on_a_real_stack_is_read_from_prometheus(tmp_path: Path) -> None:
+    """Both caches die: the alert fires in each cell, and clears. How late answers are says how busy the machine is."""
+    figure = tmp_path / "stack.json"
+    command = [
+        sys.executable,
+        "-m",
+        "stack.rehearse",
+        "--scenario",
+        "cache-lost",
+        "--hosts",
+        "1",
+        "--calm",
+        "0.15",
+        "--again",
+        "0",
+    ]
+    command += ["--folder", str(tmp_path / "stack"), "--output", str(figure)]
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=2 * PATIENCE)
+
+    assert figure.is_file(), done.stdout + done.stderr
+    row = json.loads(figure.read_text(encoding="utf-8"))["scenarios"][0]
+    down = {alert["cell"]: alert for alert in row["alerts"] if alert["name"] == "SharedCacheDown"}
+    assert set(down) == {"cell-1", "cell-2"}, done.stdout
+    assert all(alert["cleared"] and alert["first"] > FAULT for alert in down.values())
+    assert row["live"]["requests"] > 200
+    assert not [complaint for complaint in row["complaints"] if "no data" in complaint]
+    assert "SharedCacheDown" in row["twin"]["alerts"]
+    assert "cache-lost" in render_stack(json.loads(figure.read_text(encoding="utf-8")))
+
+
+def test_the_table_says_which_limits_the_twin_meets() -> None:
+    live = asdict(CALM_ONES)
+    twin = {**live, "p99_ms": 290, "goodput": 29.5, "by_rule": 0.03, "alerts": {"Saturation": 75.0, "P99": 5.0}}
+    alert = {**asdict(SATURATION), "name": "Saturation"}
+    row = {"scenario": "surge", "passed": True, "complaints": [], "live": live, "twin": twin, "alerts": [alert]}
+    scale = {"hosts": 8, "times": 2.5, "hurry": 12, "calm_share": 0.5, "seconds": 85, "overhead_ms": 3.0}
+
+    said = errors({**scale, "scenarios": [row]})
+
+    assert "p99 met" in said
+    assert "points by rule NOT met" in said
+    assert "plans a second met" in said
+    assert "seconds of alerts NOT met (30; 35 at most)" in said

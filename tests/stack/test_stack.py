@@ -1,0 +1,91 @@
+"""A stack of real parts answers through Envoy and leaves no process."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.stack_table import render_balancer
+from stack.parts_here import ROOT
+from tests.processes import PATIENCE, eventually
+from tests.stack.parts import needs_parts
+
+pytestmark = pytest.mark.slow
+
+
+def _running_in(folder: Path) -> list[str]:
+    """Return the command lines of processes that were started for this stack's folder."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_bytes() + (process / "environ").read_bytes()
+        except OSError:
+            continue
+        if str(folder).encode() in words and b"pytest" not in words.partition(b"\0\0")[0]:
+            found.append(words[:200].replace(b"\0", b" ").decode(errors="replace"))
+    return found
+
+
+@needs_parts
+def test_the_command_answers_a_plan_through_envoy_and_leaves_nothing_running(tmp_path: Path) -> None:
+    folder = tmp_path / "stack"
+    command = [sys.executable, "-m", "stack", "--recorded", "--once", "--hosts", "1", "--folder", str(folder)]
+
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE)
+
+    assert done.returncode == 0, done.stderr
+    assert "by model:" in done.stdout
+    assert '"intent": "find_product"' in done.stdout
+    assert "nothing of it is left running" in done.stderr
+    assert _running_in(folder) == []
+
+
+@needs_parts
+def test_a_stack_whose_host_does_not_start_says_which_and_why(tmp_path: Path) -> None:
+    folder = tmp_path / "stack"
+    command = [sys.executable, "-m", "stack", "--recorded", "--once", "--hosts", "1", "--folder", str(folder)]
+    variables = {"PATH": "/usr/bin:/bin", "PEAKPLAN_BACKLOG_MS": "none"}
+
+    done = subprocess.run(
+        command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False, timeout=PATIENCE
+    )
+
+    assert done.returncode == 1
+    assert "no stack: cell-" in done.stderr
+    assert "PEAKPLAN_BACKLOG_MS" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert _running_in(folder) == []
+
+
+@needs_parts
+def test_a_stack_that_is_told_to_stop_while_it_starts_leaves_nothing_running(tmp_path: Path) -> None:
+    folder = tmp_path / "stack"
+    command = [sys.executable, "-m", "stack", "--recorded", "--hosts", "1", "--folder", str(folder)]
+
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        eventually((folder / "logs" / "prometheus.log").exists, "it started nothing")
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=PATIENCE)
+
+    assert process.returncode == 0, said
+    assert "nothing of it is left running" in said
+    assert _running_in(folder) == []
+
+
+@needs_parts
+def test_what_envoy_adds_is_measured_beside_the_gateway_alone(tmp_path: Path) -> None:
+    figure = tmp_path / "balancer.json"
+    command = [sys.executable, "-m", "stack.overhead", "--seconds", "0.5", "--output", str(figure)]
+
+    done = subprocess.run(
+        [*command, "--folder", str(tmp_path / "stack")], cwd=ROOT, capture_output=True, check=False, timeout=PATIENCE
+    )
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(figure.read_text(encoding="utf-8"))
+    assert all(found[way]["latency_ms"]["p50"] > 0 for way in ("envoy", "gateway"))
+    assert all(found[part]["processor_ms"] > 0 for part in ("envoy", "gateway"))
+    assert "through Envoy" in render_balancer(found)
