@@ -132,11 +132,17 @@ def _fitted_heads(hidden: torch.Tensor, ids: torch.Tensor) -> dict[str, torch.Te
     return state
 
 
+def positions(tree: Sequence[Sequence[int]]) -> int:
+    """Return the cache positions: 128, or the next 64 more that a prompt, an answer and a step's rows need."""
+    needed = ForwardShape(HEADS, len(tree) + 1, PROMPT, seq_len=0).needed(PROMPT, NEW_TOKENS)
+    return max(SEQUENCE, -(-needed // 64) * 64)
+
+
 def neuron_arguments(tree: Sequence[Sequence[int]]) -> dict[str, Any]:
     """Return NeuronConfig's arguments as in a real compilation, with lengths for a CPU."""
     return {
         "batch_size": 1,
-        "seq_len": SEQUENCE,
+        "seq_len": positions(tree),
         "max_new_tokens": NEW_TOKENS,
         "is_medusa": True,
         "medusa_speculation_length": len(tree) + 1,
@@ -154,7 +160,7 @@ def target_of(
     state = torch.load(each.folder / "medusa_heads.pt", weights_only=True)
     heads = MedusaHeads.from_state_dict({name.removeprefix("medusa_head_"): tensor for name, tensor in state.items()})
     batch = model.neuron_config.batch_size
-    shape = ForwardShape(HEADS, len(tree) + 1, max_context_length=SEQUENCE // 2, seq_len=SEQUENCE, batch_size=batch)
+    shape = ForwardShape(HEADS, len(tree) + 1, SEQUENCE // 2, positions(tree), batch)
     return CompiledTarget(model, shape, lm_head, heads, relocates=relocates, sequence=sequence)
 
 

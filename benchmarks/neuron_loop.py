@@ -108,9 +108,8 @@ def over(
     sequences = range(shape.batch_size)
     targets = [CompiledTarget(graph, shape, model.lm_head, heads, sequence=number) for number in sequences]
     head = loaded.prefill_head
-    drafting = Drafting(
-        MedusaTree.from_choices(loaded.tree, shape.num_heads), model.embed, head and head.at_least(LEAST_LIKELY)
-    )
+    tree = MedusaTree.from_choices(loaded.tree, shape.num_heads)
+    drafting = Drafting(tree, model.embed, head and head.at_least(LEAST_LIKELY), copies=True)
     return NeuronModel(read_card(model_dir), loaded.tokenizer, targets, drafting)
 
 

@@ -34,7 +34,7 @@ SOURCE_VARIABLE = "PEAKPLAN_NXDI_SOURCE"
 TRANSFORMERS = "4.57."
 PACKAGE = "neuronx_distributed_inference"
 _OTHER = "neuronx_distributed"
-_STAND_INS = ("torch_neuronx", "neuronxcc", "libneuronxla", "nkilib", "blobfile", "islpy")
+_STAND_INS = ("torch_neuronx", "neuronxcc", "libneuronxla", "nki", "nkilib", "blobfile", "islpy")
 COUNTED = ("dot", "gather", "scatter", "sort", "all-reduce")
 _OPERATION = re.compile(r" ([a-z-]+)\(")
 _MAKE = "run `make neuron-conformance NXDI=<checkouts>`, which makes an environment for it"

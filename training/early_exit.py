@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from training.heads import fit, lm_head
 from training.part import part_parser, part_settings
-from training.positions import collect
+from training.positions import collect_early
 from training.settings import EarlyExitSettings, TrainingSettings
 
 
@@ -41,7 +41,7 @@ def train_early_exit(settings: TrainingSettings, model_dir: Path) -> float:
     """Write early_exit.json and early_exit.safetensors; return the accuracy on held-out choices."""
     early_exit = settings.early_exit
     torch.manual_seed(settings.seed)
-    positions = collect(settings, model_dir, questions=early_exit.questions, layers=early_exit.layers)
+    positions = collect_early(settings, model_dir)
     torch.set_num_threads(settings.processes)
     embedding = lm_head(model_dir, settings.cache)
     tuned_lens = TrainableTunedLens(embedding.shape[1])

@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 from service.engines.torch.forward import seal_folder
+from service.weights.model_card import BASE_FOLDER
+from service.weights.self_contained import copy_base
 from training.data import written
 from training.settings import TrainingSettings
 
@@ -29,7 +31,7 @@ PARTS = {
 RECORD = "training.json"
 MAX_MEGABYTES = 25
 
-_CARD = """# qp-smollm2-135m
+_CARD = """# {id}
 
 Turns a shopper's question into the compact plan text of `service/planner/plan_text.py`. It is not a chat model and
 answers nothing; without the grammar of `service/planner/grammar.py` its output is not guaranteed to be a plan.
@@ -38,13 +40,13 @@ answers nothing; without the grammar of `service/planner/grammar.py` its output 
 |---|---|---:|
 {parts}
 
-The base, SmolLM2-135M-Instruct (Apache-2.0, Hugging Face), is fetched at the first start and is not in this folder.
+{base}
 
 ## Training
 
-`make train DATA=../shared/data`, seed {seed}; the run, or its last piece where it was resumed, took {minutes:.0f}
-minutes (`training.json` has the hashes of data and parts): a LoRA adapter of rank {rank} on every linear layer,
-{epochs} epochs of the mix of `training/data/mix.py`; then four Medusa heads (one residual block each, LM head
+`make train DATA=../shared/data{option}`, seed {seed}; the run, or its last piece where it was resumed, took
+{minutes:.0f} minutes (`training.json` has the hashes of data and parts): a LoRA adapter of rank {rank} on every linear
+layer, {epochs} epochs of the mix of `training/data/mix.py`; then four Medusa heads (one residual block each, LM head
 shared) on the frozen tuned model's own greedy plans, in int8 where that is how it is served; a head that guesses
 from the prompt's words how a plan begins; a lens on the state after the first layers, so that these can draft; then
 a tree of {nodes} nodes and which guesses to draft, calibrated by the time that dev plans take on the machine that
@@ -76,10 +78,17 @@ by.
 """
 
 
+_SHIPPED_BASE = (
+    "The base, SmolLM2-135M-Instruct (Apache-2.0, Hugging Face), is fetched at the first start and is not in this "
+    "folder."
+)
+_OWN_BASE = "The base, {name}, is in the folder `base/` of this one; its licence is its own."
+
+
 def export_recipe(model: Path, settings: TrainingSettings, minutes: dict[str, float]) -> None:
     """Write the folder that the recipe made. Raises ValueError when it is too large for the repository."""
     sizes = part_sizes(model)
-    if sum(sizes.values()) > MAX_MEGABYTES * 1_000_000:
+    if settings.base is None and sum(sizes.values()) > MAX_MEGABYTES * 1_000_000:
         raise ValueError(
             f"{model} holds {sum(sizes.values()) / 1e6:.0f} MB, over the {MAX_MEGABYTES} MB that the project ships"
         )
@@ -90,6 +99,9 @@ def export_recipe(model: Path, settings: TrainingSettings, minutes: dict[str, fl
         "data": {path.name: sha256(path) for path in sorted(settings.data.glob("*.jsonl.gz"))},
     }
     card = _CARD.format(
+        id=settings.output.name,
+        base=_OWN_BASE.format(name=settings.base.name) if settings.base is not None else _SHIPPED_BASE,
+        option=f" BASE={settings.base.name}" if settings.base is not None else "",
         parts=part_table(sizes),
         seed=settings.seed,
         minutes=sum(minutes.values()),
@@ -111,6 +123,8 @@ def export_model(model: Path, output: Path, cache: Path, record: dict[str, Any],
     made.mkdir()
     for name in PARTS:
         shutil.copy(model / name, made / name)
+    if (model / BASE_FOLDER).is_dir():
+        copy_base(model / BASE_FOLDER, made / BASE_FOLDER)
     record["parts"] = {name: sha256(made / name) for name in PARTS}
     (made / RECORD).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     (made / "README.md").write_text(card, encoding="utf-8")

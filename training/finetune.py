@@ -22,6 +22,7 @@ from tqdm import tqdm
 from transformers import AutoModelForCausalLM
 
 from service.planner.vocabulary import Vocabulary
+from service.weights.tokenizer_file import read_tokenizer
 from training.batches import Batch, batches, collate, plan_loss
 from training.data.examples import IGNORED, EncodedExample, encode, target_sets, within
 from training.data.mix import Source
@@ -80,7 +81,7 @@ def _work(rank: int, world: int, rendezvous: Path, run: Finetuning, output: Path
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.distributed.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world)
     torch.manual_seed(run.seed)
-    tokenizer = Tokenizer.from_file(str(run.base / "tokenizer.json"))
+    tokenizer = read_tokenizer(run.base / "tokenizer.json")
     state = _start(run.adapter, run.base, run.start, device)
     checkpoint = run.work / "checkpoint.pt"
     if checkpoint.is_file():

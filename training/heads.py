@@ -13,7 +13,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from service.weights.model_folder import load_model
+from service.weights.checkpoint import read_config, read_lm_head
+from service.weights.model_folder import base_folder, read_card
 from training.data.examples import IGNORED
 from training.positions import Positions
 from training.settings import HeadSettings, TrainingSettings
@@ -162,8 +163,8 @@ def train_heads(positions: Positions, settings: TrainingSettings, model_dir: Pat
 
 def lm_head(model_dir: Path, cache: Path) -> Tensor:
     """Return the output embedding of a model folder, [V, H]."""
-    loaded = load_model(model_dir, cache)
-    return loaded.weights["model.embed_tokens.weight" if loaded.config.tie_word_embeddings else "lm_head.weight"]
+    base = base_folder(read_card(model_dir), model_dir, cache)
+    return read_lm_head(base, read_config(base)).float()  # no adapter of ours changes it
 
 
 def fit(

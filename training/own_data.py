@@ -5,7 +5,6 @@ then made anew for it. A tenth of the rows, by a hash of their words, is held ou
 written. Restartable, like `make train`; the output folder appears whole or not at all.
 """
 
-import argparse
 import json
 import os
 import random
@@ -18,26 +17,31 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
 
 from service.planner.plan_text import PlanDraft, PlanTextError, parse
 from service.planner.question import Question
 from service.planner.vocabulary import FILE_NAME, Vocabulary, VocabularyError, vocabulary_file
 from service.settings import Settings
-from service.weights.base_weights import BASE_NAME, BaseWeightsError
+from service.weights.base_weights import BaseWeightsError
+from service.weights.head_weights import LayoutError
 from service.weights.model_folder import ModelFolderError, base_folder, read_card
+from service.weights.tokenizer_file import read_tokenizer
+from training.bases import read_base
 from training.data import behaviour_examples
 from training.data.examples import Example, within
-from training.data.own_rows import ORIGIN, OURS, OwnMix, OwnRows, RowsError, read_own_rows
+from training.data.own_rows import ORIGIN, OURS, OwnMix, OwnRows, RowsError
 from training.export import export_model, part_sizes, part_table, sha256
 from training.finetune import Finetuning
+from training.own_check import checked, parser
 from training.recipe import WorkFolderError, make_parts
-from training.settings import AdapterSettings, EarlyExitSettings, HeadSettings, TrainingSettings
+from training.settings import AdapterSettings, EarlyExitSettings, HeadSettings, TrainingSettings, WorthSettings
 from training.tuned import TunedModel
 from training.worth import recalibrate
 
+_ADAPTER = "adapter_model.safetensors"
 LEAST_REHEARSED = 1000
 ENOUGH_TO_TELL = 20  # held-out rows
+_JUDGED = 1000  # questions of ours of either kind that bound what rules may plan
 UNLEARNT = 0.03  # of the questions of ours: what a model may lose there
 _CARD = """# {id}
 
@@ -75,24 +79,11 @@ class Wish:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        prog="peakplan finetune", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("rows", type=Path, help="JSON lines: docs/own-data.md has one of each kind")
-    parser.add_argument("--from", dest="start", type=Path, required=True, help="model folder to go on from")
-    parser.add_argument("--output", type=Path, help="model folder to write; there must be none yet")
-    parser.add_argument("--check", action="store_true", help="only check the rows")
-    parser.add_argument("--work", type=Path, help="checkpoints; runs/<name of the output> unless given")
-    parser.add_argument("--vocabulary", type=Path, help="a vocabulary.json of your own; that of --from unless given")
-    parser.add_argument("--epochs", type=int, default=3, help="passes over the rows")
-    parser.add_argument("--rehearsal", type=float, default=1.0, help="questions of ours for each row of yours")
-    parser.add_argument("--questions", type=int, default=4000, help="whose plans the new heads learn from")
-    parser.add_argument("--measured", type=int, default=300, help="held-out rows, and questions of ours, at most")
-    parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--accept-worse", action="store_true", help="write the model even if it measures worse")
-    given = parser.parse_args()
+    given = parser().parse_args()
     if given.output is None and not given.check:
-        parser.error("--output is needed: the model folder to write")
+        parser().error("--output is needed: the model folder to write")
+    if given.json:
+        parser().error("--json is of --check")
     output = (given.output or Path("unwritten")).resolve()
     wish = Wish(
         rows=given.rows,
@@ -108,12 +99,13 @@ def main() -> None:
         accept_worse=given.accept_worse,
     )
     try:
-        vocabulary = Vocabulary.load(wish.vocabulary)
-        rows = read_own_rows(wish.rows, vocabulary)
-        print(f"{wish.rows}: {len(rows.train)} rows to train on, {len(rows.dev)} held out", flush=True)
+        vocabulary, rows = checked(wish.rows, wish.vocabulary)
         if not given.check:
             finetune_own(wish, vocabulary, rows)
-    except (RowsError, VocabularyError, ModelFolderError, BaseWeightsError, WorkFolderError, OwnDataError) as error:
+    except (
+        *(RowsError, VocabularyError, ModelFolderError, BaseWeightsError, WorkFolderError, OwnDataError),
+        LayoutError,
+    ) as error:
         sys.exit(f"error: {error}")
 
 
@@ -121,30 +113,30 @@ def finetune_own(wish: Wish, vocabulary: Vocabulary, rows: OwnRows) -> None:
     """Make the model. Raises OwnDataError, ModelFolderError, BaseWeightsError, WorkFolderError, VocabularyError."""
     if wish.output.exists():
         raise OwnDataError(f"{wish.output} exists already: remove it, or name another OUTPUT=")
-    if not (wish.start / "adapter_config.json").is_file():
-        raise OwnDataError(f"{wish.start} has no adapter to go on from (adapter_config.json)")
     cache = Settings().cache_dir.resolve()
     card = read_card(wish.start)
     base = base_folder(card, wish.start, cache)
-    vocabulary.check_tokens(Tokenizer.from_file(str(base / "tokenizer.json")), wish.vocabulary)
+    vocabulary.check_tokens(read_tokenizer(base / "tokenizer.json"), wish.vocabulary)
     model = wish.work / "model"
     model.mkdir(parents=True, exist_ok=True)
-    named = {"id": wish.output.name, "base": card.base if card.base == BASE_NAME else str(base)}
+    start = read_base(wish.start, cache)
+    named = {"id": wish.output.name, "base": start.place(model)}
     (model / "model.json").write_text(json.dumps(card.model_dump() | named, indent=1) + "\n", encoding="utf-8")
     shutil.copyfile(vocabulary_file(wish.vocabulary), model / FILE_NAME)
 
     before = TunedModel(wish.start, cache)
     source = _source(wish, OwnRows(with_context(rows.train, before), rows.dev))
-    settings = _settings(wish, cache, source)
+    settings = _settings(wish, cache, source, start.config.num_layers)
     bos, eos = card.bos_token_id, card.eos_token_id
-    run = Finetuning(base, bos, eos, vocabulary, source, settings.adapter, wish.work, wish.seed, wish.start)
+    before_it = wish.start if (wish.start / _ADAPTER).is_file() else None  # an imported base has none
+    run = Finetuning(base, bos, eos, vocabulary, source, settings.adapter, wish.work, wish.seed, before_it)
     tables: dict[str, Any] = {}
     minutes = make_parts(run, settings, model, lambda: _judge(wish, before, TunedModel(model, cache), rows.dev, tables))
     said = recalibrate(model, rows.dev, cache, wish.work, settings.processes)
     print(said, flush=True)
     digest = sha256(wish.rows)
     record = {
-        "from": {"id": card.id, "adapter": sha256(wish.start / "adapter_model.safetensors")},
+        "from": {"id": card.id, "adapter": sha256(before_it / _ADAPTER) if before_it else None},
         "rows": {"file": wish.rows.name, "sha256": digest, "train": len(rows.train), "held out": len(rows.dev)},
         "seed": wish.seed, "torch": torch.__version__, "minutes": minutes, "measured": tables,
     }  # fmt: skip
@@ -165,10 +157,11 @@ def _source(wish: Wish, rows: OwnRows) -> partial[OwnMix]:
     return partial(OwnMix, path, OwnMix.save(rows, path), rehearsed)
 
 
-def _settings(wish: Wish, cache: Path, source: partial[OwnMix]) -> TrainingSettings:
+def _settings(wish: Wish, cache: Path, source: partial[OwnMix], layers: int) -> TrainingSettings:
     """Return the recipe's settings, gentler where there is something to lose."""
-    adapter = json.loads((wish.start / "adapter_config.json").read_text(encoding="utf-8"))
-    exits, path = EarlyExitSettings(), wish.start / "early_exit.json"
+    config, own = wish.start / "adapter_config.json", AdapterSettings()
+    before = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}
+    exits, path = EarlyExitSettings().within(layers), wish.start / "early_exit.json"
     layers = json.loads(path.read_text(encoding="utf-8"))["layers"] if path.is_file() else exits.layers
     return TrainingSettings(
         data=wish.rows.parent,
@@ -179,8 +172,8 @@ def _settings(wish: Wish, cache: Path, source: partial[OwnMix]) -> TrainingSetti
         seed=wish.seed,
         processes=len(os.sched_getaffinity(0)),
         adapter=AdapterSettings(
-            rank=adapter["r"],
-            alpha=adapter["lora_alpha"],
+            rank=before.get("r", own.rank),
+            alpha=before.get("lora_alpha", own.alpha),
             epochs=wish.epochs,
             learning_rate=2e-4,
             warmup_steps=20,
@@ -189,6 +182,7 @@ def _settings(wish: Wish, cache: Path, source: partial[OwnMix]) -> TrainingSetti
         heads=HeadSettings(questions=wish.questions),
         early_exit=replace(exits, layers=layers, questions=min(exits.questions, wish.questions)),
         source=source,
+        worth=WorthSettings(behaviour=_JUDGED, asked=_JUDGED, start=wish.start),
     )
 
 

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from service.decoding.prefill_head import MOST_POSITIONS, PrefillHeadWeights
-from service.weights.model_folder import load_model
+from service.weights.tokenizer_file import load_tokenizer
 from training.heads import lm_head
 from training.part import part_parser, part_settings
 from training.positions import Positions, collect
@@ -178,7 +178,7 @@ def train_prefill_head(positions: Positions, settings: TrainingSettings, model_d
     prompts = [part.tolist() for part in torch.split(positions.prompts, positions.prompt_lengths.tolist())]
     plans = [part.tolist() for part in torch.split(positions.tokens, positions.lengths.tolist())]
     phrases = choose_phrases(prompts, plans, chosen.phrases)
-    tokenizer = load_model(model_dir, settings.cache).tokenizer
+    tokenizer = load_tokenizer(model_dir, settings.cache)
     embedding = lm_head(model_dir, settings.cache).float()
     scale = float(embedding.std())
     module = TrainablePrefillHead(len(phrases), chosen.features, embedding.shape[1])

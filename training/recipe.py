@@ -11,15 +11,18 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-
-from tokenizers import Tokenizer
 
 from service.planner.vocabulary import FILE_NAME, Vocabulary, VocabularyError, vocabulary_file
 from service.settings import Settings
 from service.settings.choices import SHIPPED_MODEL
-from service.weights.base_weights import BASE_NAME, BaseWeightsError, ensure_base_weights
+from service.weights.base_weights import BaseWeightsError
+from service.weights.head_weights import LayoutError
+from service.weights.memory import TooLittleMemoryError
+from service.weights.model_card import MODEL_CARD, ModelCard, ModelFolderError
+from training.bases import check_base, read_base
 from training.data.mix import Mix
 from training.early_exit import train_early_exit
 from training.export import export_recipe
@@ -31,8 +34,6 @@ from training.settings import TrainingSettings
 from training.tree import calibrate
 from training.worth import learn_worth
 
-BOS, EOS = 1, 2  # <|im_start|> and <|im_end|> of the base
-MODEL_ID = "qp-smollm2-135m"
 MAX_PLAN_TOKENS = 96
 
 
@@ -42,7 +43,10 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, required=True, help="folder with the training data")
     parser.add_argument("--work", type=Path, required=True, help="checkpoints and intermediate results")
-    parser.add_argument("--output", type=Path, required=True, help="model folder to write")
+    parser.add_argument("--output", type=Path, required=True, help="model folder to write; its name is the model's")
+    parser.add_argument(
+        "--base", type=Path, help="a checkpoint's folder, or a model's whose base it is; SmolLM2-135M unless given"
+    )
     parser.add_argument(
         "--vocabulary", type=Path, default=SHIPPED_MODEL, help="the vocabulary.json to learn, or a folder with one"
     )
@@ -57,26 +61,40 @@ def main() -> None:
         work=arguments.work.resolve(),
         output=arguments.output.resolve(),
         vocabulary=arguments.vocabulary.resolve(),
+        base=arguments.base.expanduser().resolve() if arguments.base else None,
         seed=arguments.seed,
         processes=len(os.sched_getaffinity(0)),
     )
     try:
         train(settings if arguments.scale == 1 else settings.scaled(arguments.scale))
-    except (VocabularyError, BaseWeightsError, WorkFolderError, FileNotFoundError) as error:
+    except (
+        *(VocabularyError, BaseWeightsError, WorkFolderError, FileNotFoundError),
+        *(LayoutError, ModelFolderError, TooLittleMemoryError),
+    ) as error:
         sys.exit(f"error: {error}")
 
 
 def train(settings: TrainingSettings) -> None:
     """Make every part of the model in turn; a part that is there already is not made again."""
-    base = ensure_base_weights(settings.cache)
+    base = read_base(settings.base, settings.cache)
     vocabulary = Vocabulary.load(settings.vocabulary)
-    vocabulary.check_tokens(Tokenizer.from_file(str(base / "tokenizer.json")), settings.vocabulary)
+    print(check_base(base, settings, vocabulary), flush=True)
+    settings = replace(settings, early_exit=settings.early_exit.within(base.config.num_layers))
     model = settings.work / "model"
     model.mkdir(parents=True, exist_ok=True)
-    _write_card(model)
+    card = ModelCard(
+        id=settings.output.name,
+        base=base.place(model),
+        bos_token_id=base.bos,
+        eos_token_id=base.eos,
+        max_tokens=MAX_PLAN_TOKENS,
+    )
+    (model / MODEL_CARD).write_text(card.model_dump_json(indent=1) + "\n", encoding="utf-8")
     shutil.copyfile(vocabulary_file(settings.vocabulary), model / FILE_NAME)
     source = partial(Mix, settings.data, settings.shares)
-    run = Finetuning(base, BOS, EOS, vocabulary, source, settings.adapter, settings.work, settings.seed)
+    run = Finetuning(
+        base.folder, base.bos, base.eos, vocabulary, source, settings.adapter, settings.work, settings.seed
+    )
     minutes = make_parts(run, settings, model)
     export_recipe(model, settings, minutes)
     print(f"{settings.output} is ready; `make eval` and `make bench` measure it")
@@ -158,17 +176,6 @@ class _Record:
         partial_file = self._path.with_suffix(".partial")
         partial_file.write_text(json.dumps(self.minutes) + "\n", encoding="utf-8")
         partial_file.replace(self._path)
-
-
-def _write_card(model: Path) -> None:
-    card = {
-        "id": MODEL_ID,
-        "base": BASE_NAME,
-        "bos_token_id": BOS,
-        "eos_token_id": EOS,
-        "max_tokens": MAX_PLAN_TOKENS,
-    }
-    (model / "model.json").write_text(json.dumps(card, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

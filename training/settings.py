@@ -61,6 +61,10 @@ class EarlyExitSettings:
     questions: int = 4000
     tuned_lens: HeadSettings = field(default_factory=lambda: HeadSettings(heads=1, batch_size=128))
 
+    def within(self, layers: int) -> "EarlyExitSettings":
+        """Return the same for a model of so many layers, at most half of which draft."""
+        return replace(self, layers=min(self.layers, max(1, layers // 2)))
+
 
 @dataclass(frozen=True, slots=True)
 class TreeSettings:
@@ -74,10 +78,14 @@ class TreeSettings:
 
 @dataclass(frozen=True, slots=True)
 class WorthSettings:
-    """Questions of ours from which trees learn when the model matters (`worth.py`)."""
+    """Questions of ours from which trees learn when the model matters (`worth.py`).
+
+    The trees of a model folder `start`, where given, are kept: only what they say of the new model is bounded anew.
+    """
 
     behaviour: int = 4000  # of every class
     asked: int = 2500  # whose intent alone is known
+    start: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +104,8 @@ class TrainingSettings:
     tree: TreeSettings = field(default_factory=TreeSettings)
     early_exit: EarlyExitSettings = field(default_factory=EarlyExitSettings)
     worth: WorthSettings = field(default_factory=WorthSettings)
+    base: Path | None = None  # a checkpoint's or a model's folder; None: the shipped one
+    examples: float = 1.0  # the share of the whole recipe's
     source: Callable[[], Source] | None = None  # picklable; None: the mix of the data folder
 
     @property
@@ -129,6 +139,7 @@ class TrainingSettings:
             ),
             heads=replace(self.heads, questions=part(self.heads.questions)),
             early_exit=replace(exits, questions=part(exits.questions)),
-            worth=WorthSettings(part(self.worth.behaviour), part(self.worth.asked)),
+            worth=replace(self.worth, behaviour=part(self.worth.behaviour), asked=part(self.worth.asked)),
             tree=replace(self.tree, questions=part(self.tree.questions)),
+            examples=self.examples * scale,
         )

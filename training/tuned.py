@@ -31,13 +31,15 @@ from service.weights.model_folder import load_model
 class GreedyPlan:
     """A plan's `prompt` and `tokens` [P], and the post-norm state that predicts each token, `hidden` [P, H].
 
-    `legal` [P]: the ids among which each token was chosen; None where the grammar forced it.
+    `legal` [P]: the ids among which each token was chosen; None where the grammar forced it. `early` [P, H]: the
+    normed states after the first layers, where these were asked for.
     """
 
     prompt: list[int]
     tokens: list[int]
     hidden: Tensor
     legal: list[NDArray[np.int64] | None]
+    early: Tensor | None = None
 
 
 class TunedModel:
@@ -99,10 +101,10 @@ class TunedModel:
         prompt, constraint = self.prompt(question), self.constraint(question)
         return generate(target, proposer, prompt, constraint, max_tokens=self._max_tokens)
 
-    def greedy(self, question: Question, layers: int | None = None) -> GreedyPlan | None:
+    def greedy(self, question: Question, early_layers: int = 0) -> GreedyPlan | None:
         """Return the greedy plan; None where it does not end, or the prompt is too long.
 
-        Its hidden states are the last layer's, or those after the first `layers`.
+        With `early_layers` it also has the states after so many first layers.
         """
         prompt = self.prompt(question)
         if len(prompt) > MAX_PROMPT_TOKENS:
@@ -113,12 +115,16 @@ class TunedModel:
             return None
         tokens = torch.tensor([*prompt, *generation.tokens])
         self._cache.reset()
-        read = range(self.llama.config.num_layers if layers is None else layers)
-        states = self.llama.run_layers(self.llama.embed(tokens), torch.arange(len(tokens)), self._cache, read)
-        hidden = self.llama.final_norm(states)
-        kept = hidden[len(prompt) - 1 : -1].clone()
+        places, layers = torch.arange(len(tokens)), self.llama.config.num_layers
+        first = self.llama.run_layers(self.llama.embed(tokens), places, self._cache, range(early_layers))
+        early = self._predicting(first, len(prompt)) if early_layers else None
+        last = self.llama.run_layers(first, places, self._cache, range(early_layers, layers))
         legal = choices_made(self.constraint(question), generation.tokens)
-        return GreedyPlan(prompt, generation.tokens, kept, legal)
+        return GreedyPlan(prompt, generation.tokens, self._predicting(last, len(prompt)), legal, early)
+
+    def _predicting(self, states: Tensor, prompt: int) -> Tensor:
+        """Return the normed states that predict the tokens after a prompt of so many."""
+        return self.llama.final_norm(states)[prompt - 1 : -1].clone()
 
 
 def choices_made(constraint: Constraint, tokens: Sequence[int]) -> list[NDArray[np.int64] | None]:

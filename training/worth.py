@@ -79,10 +79,12 @@ def main() -> None:
 
 def learn_worth(model: Path, cache: Path, work: Path, processes: int, settings: WorthSettings) -> None:
     """Write the worth of questions into a model folder, with a bound from held-out sentences of ours."""
-    drawn = {split: questions(split, settings) for split in get_args(Split)}
+    before = Scorer.load(settings.start) if settings.start else None
+    splits: tuple[Split, ...] = ("dev",) if before else get_args(Split)
+    drawn = {split: questions(split, settings) for split in splits}
     texts = model_texts([example for examples in drawn.values() for example in examples], model, cache, work, processes)
     vocabulary = Vocabulary.load(model)
-    learnt = fit(compare(drawn["train"], texts, vocabulary))
+    learnt = before.worth if before else fit(compare(drawn["train"], texts, vocabulary))
     write(calibrated(learnt, compare(drawn["dev"], texts, vocabulary)), model)
 
 

@@ -25,6 +25,9 @@ from service.decoding.lm_head import LmHead
 
 # With fewer keys MKL sums their products in another order.
 FEWEST_KEYS = 16
+# Positions whose angles are tabled: more than the longest prompt and plan that the settings allow, and less than models
+# that read 131,072 would fill memory with.
+MOST_POSITIONS = 8192
 
 
 class ForwardInput(NamedTuple):
@@ -55,6 +58,10 @@ class _Layer:
     output: Linear
     gate_up: Linear  # [2 x intermediate] rows, the gate first
     down: Linear
+    qkv_bias: Tensor | None  # [heads + 2 kv heads, head_dim] float32, as all that follows
+    output_bias: Tensor | None  # [H]
+    head_norms: Tensor | None  # [heads + kv heads, head_dim], of queries and keys
+    rotates: bool
 
 
 class Llama:
@@ -69,7 +76,7 @@ class Llama:
         self.row_cost = 0.0
         self._embedding = weights["model.embed_tokens.weight"].to(dtype)  # [V, H]
         self.device = self._embedding.device
-        self._layers = [_load_layer(weights, f"model.layers.{index}.", dtype) for index in range(config.num_layers)]
+        self._layers = [_load_layer(config, weights, index, dtype) for index in range(config.num_layers)]
         self._norm = weights["model.norm.weight"].to(dtype)
         self.lm_head = LmHead(self._embedding if config.tie_word_embeddings else weights["lm_head.weight"].to(dtype))
         self._rotary = rotary_table(config, self.device)
@@ -128,7 +135,8 @@ class Llama:
             if self._interruption():
                 raise ForwardStoppedError
             layer = self._layers[index]
-            query, fresh = self._rotate(layer.qkv(self._normalise(hidden)), cosine, sine)
+            qkv = self._complete_heads(layer, layer.qkv(self._normalise(hidden)))
+            query, fresh = self._rotate(qkv, (cosine, sine) if layer.rotates else None)
             attended = []
             for window, asks, writes in zip(
                 windows, query.split_with_sizes(rows), fresh.split_with_sizes(rows), strict=True
@@ -137,6 +145,8 @@ class Llama:
                 new.copy_(writes[: window.count].permute(1, 2, 0, 3))
                 attended.append(self._attend(asks, keys, values, window.bias))
             hidden = layer.output.add_to(hidden, torch.cat(attended))
+            if layer.output_bias is not None:
+                hidden = (hidden + layer.output_bias).to(self.dtype)
             gate, up = layer.gate_up(self._normalise(hidden)).chunk(2, dim=1)
             hidden = layer.down.add_to(hidden, F.silu(gate).mul_(up))
         return hidden
@@ -163,13 +173,25 @@ class Llama:
         length = torch.linalg.vector_norm(hidden, dim=-1, keepdim=True, dtype=torch.float32)
         return hidden.div(length.hypot_(self._least_length)).to(self.dtype)
 
-    def _rotate(self, qkv: Tensor, cosine: Tensor, sine: Tensor) -> tuple[Tensor, Tensor]:
+    def _complete_heads(self, layer: _Layer, qkv: Tensor) -> Tensor:
+        """Return queries, keys and values [rows, heads + 2 kv heads, D] in float32, with the layer's bias and norms."""
+        heads = self.config.num_heads + self.config.num_kv_heads
+        qkv = qkv.float().view(-1, heads + self.config.num_kv_heads, self.config.head_dim)
+        if layer.qkv_bias is not None:
+            qkv = qkv + layer.qkv_bias
+        if layer.head_norms is not None:
+            normed = F.rms_norm(qkv[:, :heads], qkv.shape[-1:], None, self.config.rms_norm_eps) * layer.head_norms
+            qkv = torch.cat((normed, qkv[:, heads:]), 1)
+        return qkv
+
+    def _rotate(self, qkv: Tensor, angles: tuple[Tensor, Tensor] | None) -> tuple[Tensor, Tensor]:
         """Return rotated queries [rows, heads, D], and rotated keys with values, [rows, 2, kv heads, D]."""
         heads, kv_heads = self.config.num_heads, self.config.num_kv_heads
-        qkv = qkv.float().view(-1, heads + 2 * kv_heads, self.config.head_dim)
-        # All in one operation: the tables hold 1 and 0 for the values.
-        rotated = torch.addcmul(qkv * cosine, qkv.roll(self.config.head_dim // 2, -1), sine)
-        query, fresh = rotated.split_with_sizes((heads, 2 * kv_heads), 1)
+        if angles is not None:
+            cosine, sine = angles
+            # All in one operation: the tables hold 1 and 0 for the values.
+            qkv = torch.addcmul(qkv * cosine, qkv.roll(self.config.head_dim // 2, -1), sine)
+        query, fresh = qkv.split_with_sizes((heads, 2 * kv_heads), 1)
         return query, fresh.view(-1, 2, kv_heads, self.config.head_dim)
 
     def _attend(self, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor) -> Tensor:
@@ -220,7 +242,9 @@ class Llama:
         return _Window(count, rows, cache.window(count, keys), bias.repeat(shared, 1))
 
 
-def _load_layer(weights: Mapping[str, Tensor], prefix: str, dtype: torch.dtype) -> _Layer:
+def _load_layer(config: LlamaConfig, weights: Mapping[str, Tensor], index: int, dtype: torch.dtype) -> _Layer:
+    prefix, heads = f"model.layers.{index}.", (config.num_heads, config.num_kv_heads)
+
     def weight(name: str) -> Tensor:
         return weights[f"{prefix}{name}.weight"].float()
 
@@ -229,23 +253,33 @@ def _load_layer(weights: Mapping[str, Tensor], prefix: str, dtype: torch.dtype) 
         scale = weight(norm) * weight(norm).shape[0] ** 0.5
         return linear((torch.cat([weight(name) for name in names]) * scale).to(dtype))
 
+    def bias(*names: str) -> Tensor:
+        return torch.cat([weights[f"{prefix}self_attn.{name}.bias"].float() for name in names])
+
+    def norms() -> Tensor:
+        parts = zip(("q_norm", "k_norm"), heads, strict=True)
+        return torch.cat([weight(f"self_attn.{name}").expand(count, -1) for name, count in parts])
+
     return _Layer(
         qkv=after_norm("input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
         output=linear(weight("self_attn.o_proj").to(dtype)),
         gate_up=after_norm("post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj"),
         down=linear(weight("mlp.down_proj").to(dtype)),
+        qkv_bias=bias("q_proj", "k_proj", "v_proj").view(-1, config.head_dim) if config.qkv_bias else None,
+        output_bias=bias("o_proj") if config.output_bias else None,
+        head_norms=norms() if config.qk_norm else None,
+        rotates=index not in config.unrotated_layers,
     )
 
 
 def rotary_table(config: LlamaConfig, device: torch.device) -> Tensor:
-    """Return cosine and sine of every position's angles, [positions, 2, head_dim] float32 (RoFormer, arXiv 2104.09864).
+    """Return cosine and sine of each position's angles, [positions, 2, head_dim] float32 (RoFormer, arXiv 2104.09864).
 
     Llama pairs dimension i with i + head_dim / 2. Rolling a head by half its width brings each one's partner into
     place, so the sines of the first half carry the minus sign of the rotation.
     """
-    frequencies = [config.rope_theta ** -(index / config.head_dim) for index in range(0, config.head_dim, 2)]
-    positions = torch.arange(config.max_position_embeddings, dtype=torch.float32)
-    angles = torch.outer(positions, torch.tensor(frequencies, dtype=torch.float32))
+    positions = torch.arange(min(config.max_position_embeddings, MOST_POSITIONS), dtype=torch.float32)
+    angles = torch.outer(positions, torch.tensor(config.rope_frequencies, dtype=torch.float32))
     cosine, sine = (table.float().to(device) for table in cosines_and_sines(angles.double()))
     return torch.stack((torch.cat((cosine, cosine), 1), torch.cat((-sine, sine), 1)), 1)
 

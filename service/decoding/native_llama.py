@@ -14,20 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from service.decoding.interruption import ForwardStoppedError, Interruption
+from service.decoding.kernel_widths import KernelWidths, pad_last
 from service.decoding.kv_cache import KVCache
 from service.decoding.linear import Linear
 from service.decoding.llama import ForwardInput, rotary_table
 from service.decoding.llama_config import LlamaConfig
 from service.decoding.lm_head import LmHead
-from service.decoding.native.library import NativeUnavailableError, SequenceStruct, Shape
+from service.decoding.native.library import AttentionParts, SequenceStruct, Shape
 from service.decoding.native_products import NativeLinear, NativeLmHead
-
-GROUP = 64  # inputs that share a scale, as in native/activations.h
-_LANES = 16
-LAYER_WEIGHTS = (
-    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj",
-    "mlp.down_proj", "input_layernorm", "post_attention_layernorm",
-)  # fmt: skip
 
 # Cost of one more row over that of a forward of one row, from 4 rows on: where rows fill the multipliers, fewer of them
 # are worth drafting. Measured on a Zen 5 core; from 0.06 to 0.2 the mean plan of a Zen 4 differs by 4%. neon's is an
@@ -39,42 +33,40 @@ class NativeLlama:
     """A Llama model in the library's layout; one thread, one forward at a time. See `Llama` for the contract."""
 
     def __init__(self, config: LlamaConfig, weights: Mapping[str, Tensor], library: ctypes.CDLL) -> None:
-        """Take `weights` under Hugging Face's parameter names. Raises KeyError for one that is missing.
-
-        Also raises NativeUnavailableError for shapes that the kernels do not support, and MemoryError.
-        """
-        _refuse_unsupported(config)
+        """Take `weights` under Hugging Face's parameter names. Raises MemoryError, or KeyError for a missing one."""
         self.config = config
+        self._widths = KernelWidths.of(config)
+        padded = self._widths.padded
         self.precision = "int8"
         self.kernel: str = library.peakplan_target().decode()
         self.row_cost = ROW_COSTS.get(self.kernel, 0.0)
         self.device = torch.device("cpu")
         self._library = library
         shape = Shape(
-            config.hidden_size,
-            config.intermediate_size,
-            config.num_layers,
-            config.num_heads,
-            config.num_kv_heads,
-            config.head_dim,
-            config.rms_norm_eps,
+            padded.hidden_size,
+            padded.intermediate_size,
+            padded.num_layers,
+            padded.num_heads,
+            padded.num_kv_heads,
+            padded.head_dim,
+            self._widths.epsilon,
         )
         self._model = library.peakplan_create(ctypes.byref(shape))
         if not self._model:
             raise MemoryError("no memory for the model's weights")
         weakref.finalize(self, library.peakplan_destroy, self._model)
         for index in range(config.num_layers):
-            self._set_layer(index, [weights[f"model.layers.{index}.{name}.weight"] for name in LAYER_WEIGHTS])
-        norm = weights["model.norm.weight"].float().contiguous()
+            self._set_layer(index, weights)
+        norm = self._widths.norm(weights["model.norm.weight"].float()).contiguous()
         library.peakplan_set_norm(self._model, norm.data_ptr())
         self._embedding = weights["model.embed_tokens.weight"].bfloat16()  # [V, H]
         output = self._embedding if config.tie_word_embeddings else weights["lm_head.weight"]
         self.lm_head: LmHead = NativeLmHead(output, library)
-        self._rotary = rotary_table(config, self.device)
+        self._rotary = self._widths.rotary(rotary_table(config, self.device))
 
     def new_cache(self, max_positions: int) -> KVCache:
         """Return an empty cache for `max_positions` tokens, prompt and tree nodes included."""
-        shape = (self.config.num_layers, 2, self.config.num_kv_heads, max_positions, self.config.head_dim)
+        shape = (self.config.num_layers, 2, self.config.num_kv_heads, max_positions, self._widths.padded.head_dim)
         return KVCache(torch.zeros(shape))
 
     def stop_when(self, interruption: Interruption) -> None:
@@ -87,7 +79,7 @@ class NativeLlama:
         count = tokens.shape[0]
         _refuse_overflow(cache, count)
         mask = _mask(mask, count)
-        hidden = self.embed(tokens)  # overwritten by the library
+        hidden = self._padded(self.embed(tokens))  # overwritten by the library
         rotary = self._rotary.index_select(0, positions)  # [N, 2, head_dim]
         failed = self._library.peakplan_forward(
             self._model,
@@ -100,7 +92,7 @@ class NativeLlama:
             cache.length,
         )
         _refuse_unfinished(failed, count)
-        return hidden
+        return self._cut(hidden)
 
     @torch.inference_mode()
     def forward_batch(self, inputs: Sequence[ForwardInput]) -> list[Tensor]:
@@ -112,13 +104,13 @@ class NativeLlama:
             cache = each.cache
             _refuse_overflow(cache, count)
             sequences[at] = SequenceStruct(count, mask.data_ptr(), cache.data.data_ptr(), cache.capacity, cache.length)
-        hidden = self.embed(torch.cat([each.tokens for each in inputs]))  # overwritten by the library
+        hidden = self._padded(self.embed(torch.cat([each.tokens for each in inputs])))  # overwritten by the library
         rotary = self._rotary.index_select(0, torch.cat([each.positions for each in inputs]))  # [N, 2, head_dim]
         failed = self._library.peakplan_forward_batch(
             self._model, hidden.data_ptr(), rotary.data_ptr(), sequences, len(inputs)
         )
         _refuse_unfinished(failed, sum(counts))
-        return list(hidden.split_with_sizes(counts))
+        return list(self._cut(hidden).split_with_sizes(counts))
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Return the first layer's input, [N, H] float32."""
@@ -129,6 +121,7 @@ class NativeLlama:
         """Run a chain's `hidden` [N, H], which is overwritten, through consecutive layers; see `Llama.run_layers`."""
         count = hidden.shape[0]
         _refuse_overflow(cache, count)
+        hidden = self._padded(hidden)
         rotary = self._rotary.index_select(0, positions)  # [N, 2, head_dim]
         mask = _mask(None, count)
         failed = self._library.peakplan_run_layers(
@@ -144,13 +137,13 @@ class NativeLlama:
             layers.stop,
         )
         _refuse_unfinished(failed, count)
-        return hidden
+        return self._cut(hidden)
 
     def final_norm(self, hidden: Tensor) -> Tensor:
         """Apply the final norm to states [N, H]."""
-        normal = hidden.clone(memory_format=torch.contiguous_format)
+        normal = self._padded(hidden).clone(memory_format=torch.contiguous_format)
         self._library.peakplan_normalise(self._model, normal.data_ptr(), normal.shape[0])
-        return normal
+        return self._cut(normal)
 
     def linear(self, weight: Tensor) -> Linear:
         """Return a product with another weight [out, in], such as the heads', computed as this model's own are."""
@@ -160,10 +153,27 @@ class NativeLlama:
         """Return float32 logits: [N, V], or [N, M] of the M `token_ids` only (see `LmHead.logits`)."""
         return self.lm_head.logits(hidden, token_ids)
 
-    def _set_layer(self, index: int, weights: list[Tensor]) -> None:
-        full = [weight.float().contiguous() for weight in weights]
+    def _padded(self, hidden: Tensor) -> Tensor:
+        """Return hidden states [N, H] as wide as the kernels compute them."""
+        return pad_last(hidden, self._widths.padded.hidden_size)
+
+    def _cut(self, hidden: Tensor) -> Tensor:
+        """Return the kernels' hidden states as [N, H] again."""
+        width = self.config.hidden_size
+        return hidden if hidden.shape[1] == width else hidden[:, :width].contiguous()
+
+    def _set_layer(self, index: int, weights: Mapping[str, Tensor]) -> None:
+        full = [weight.contiguous() for weight in self._widths.layer(weights, index)]
         pointers = (ctypes.c_void_p * len(full))(*(weight.data_ptr() for weight in full))
-        if self._library.peakplan_set_layer(self._model, index, pointers):
+        parts = {name: part.contiguous() for name, part in self._widths.attention_parts(weights, index).items()}
+        beyond = AttentionParts(
+            **{name: part.data_ptr() for name, part in parts.items()},
+            head_epsilon=self._widths.head_epsilon,
+            rotates=index not in self.config.unrotated_layers,
+        )
+        if self._library.peakplan_set_layer(self._model, index, pointers) or self._library.peakplan_set_attention(
+            self._model, index, ctypes.byref(beyond)
+        ):
             raise MemoryError(f"no memory for layer {index}")
 
 
@@ -182,11 +192,3 @@ def _refuse_unfinished(failed: int, count: int) -> None:
         raise ForwardStoppedError
     if failed:
         raise MemoryError(f"no memory for a forward of {count} nodes")
-
-
-def _refuse_unsupported(config: LlamaConfig) -> None:
-    widths = (config.hidden_size, config.intermediate_size, config.num_heads * config.head_dim)
-    if any(width % GROUP for width in widths):
-        raise NativeUnavailableError(f"the int8 kernels need multiples of {GROUP} as widths, not {widths}")
-    if config.head_dim % _LANES:
-        raise NativeUnavailableError(f"the int8 kernels need a multiple of {_LANES} as head_dim, not {config.head_dim}")

@@ -1,8 +1,8 @@
 """Proposers: they attach drafted guesses to the tokens that a forward has to read anyway.
 
 A proposer decides how fast tokens come and never which: `verification.py` keeps what the model would have chosen.
-Besides `NoProposer` there are three: Medusa heads (`medusa.py`), a draft model (`draft_model.py`), and, while the
-prompt is read, usual beginnings of answers (`prefill_draft.py`).
+Besides `NoProposer` there are four: Medusa heads (`medusa.py`), a draft model (`draft_model.py`), while the prompt is
+read usual beginnings of answers (`prefill_draft.py`), and below any of them what the prompt says (`prompt_copy.py`).
 """
 
 import math

@@ -25,7 +25,7 @@ class Verdict:
 NOTHING_JUDGED = Verdict([], None, 0)
 
 
-def verify(tree: TokenTree, scores: Scores, constraint: Constraint, *, fast_forward: bool = True) -> Verdict:
+def verify(tree: TokenTree, scores: Scores, constraint: Constraint, *, fast_forward: bool) -> Verdict:
     """Walk down from the root of `tree`, moving the constraint along, and return the verdict.
 
     `scores` has a row for the root and one for each node after it. Ties always go to the lowest token id.

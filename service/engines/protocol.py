@@ -51,7 +51,8 @@ class GenerationRequest:
 
     `max_tokens` None means the model's own limit. `deadline` is on this host's `time.monotonic` clock, in seconds: the
     engine gives up within one forward pass of it. `fast_forward` False makes even forced tokens cost a pass each.
-    `worth` is for a queue before the engine: who of those that wait gains most by an answer.
+    `worth` and `client` are for a queue before the engine: who of those that wait gains most by an answer, and whose
+    requests share the replicas with others'.
     """
 
     prompt: str
@@ -62,6 +63,7 @@ class GenerationRequest:
     trace: bool = False
     deadline: float | None = None
     worth: float = 0.0
+    client: str = ""
 
 
 @dataclass(slots=True, kw_only=True)

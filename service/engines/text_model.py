@@ -18,6 +18,7 @@ from service.decoding.interruption import NEVER, Interruption
 from service.decoding.medusa import HeadsOfTarget, MedusaProposer
 from service.decoding.prefill_draft import NO_PREFILL_DRAFT, PrefillDraft, PrefillProposer
 from service.decoding.prefill_head import PrefillHead
+from service.decoding.prompt_copy import PromptCopyProposer
 from service.decoding.proposer import Proposer
 from service.decoding.target import Target
 from service.decoding.tree import MedusaTree
@@ -31,13 +32,15 @@ from service.settings.choices import Strategy
 class Drafting:
     """What is drafted: the tree of the Medusa heads, and beginnings of answers while the prompt is read.
 
-    `embed` maps tokens [N] to the model's input embeddings [N, H], which the `prefill_head` guesses from.
+    `embed` maps tokens [N] to the model's input embeddings [N, H], which the `prefill_head` guesses from. `copies` adds
+    rows copied from the prompt, which pay only where a forward computes more rows than the tree has anyway.
     """
 
     tree: MedusaTree
     embed: Callable[[Tensor], Tensor]
     prefill_head: PrefillHead | None = None
     prefill_draft: PrefillDraft = NO_PREFILL_DRAFT
+    copies: bool = False
 
 
 class TextModel(ABC):
@@ -130,7 +133,8 @@ class TextModel(ABC):
         draft = drafting.prefill_draft
         if drafting.prefill_head is not None:
             draft = drafting.prefill_head.guess(prompt, drafting.embed, self._compiler.continues_word)
-        return PrefillProposer(draft, MedusaProposer(target, drafting.tree))
+        heads: Proposer = MedusaProposer(target, drafting.tree)
+        return PrefillProposer(draft, PromptCopyProposer(prompt, heads) if drafting.copies else heads)
 
     def _begin_grammar(self, grammar: str) -> Constraint:
         constraint = request_constraint(self._compiler, grammar)

@@ -1,12 +1,10 @@
 """`python -m service.weights export|import|seal`: export our model to other engines, import others', seal a folder."""
 
 import argparse
-import shutil
 import sys
 from pathlib import Path
 
 from pydantic import ValidationError
-from tokenizers import Tokenizer
 
 from service.planner.vocabulary import FILE_NAME, Vocabulary, VocabularyError, vocabulary_file
 from service.settings import Settings
@@ -16,7 +14,9 @@ from service.weights.exporting import export_model
 from service.weights.head_layouts import LAYOUTS, PEAKPLAN
 from service.weights.head_weights import LayoutError
 from service.weights.importing import import_model
+from service.weights.model_card import BASE_FOLDER
 from service.weights.model_folder import ModelFolderError
+from service.weights.tokenizer_file import read_tokenizer
 
 FORMATS = [name for name in LAYOUTS if name != PEAKPLAN.name]
 
@@ -33,7 +33,7 @@ def _parser() -> argparse.ArgumentParser:
     export.add_argument("--format", choices=FORMATS, required=True)
     export.add_argument("--output", type=_path, required=True, help="a new folder")
     export.add_argument("--model", type=_path, help="a model folder; PEAKPLAN_MODEL_DIR otherwise")
-    taken = commands.add_parser("import", help="a Llama or Mistral checkpoint and its heads as a model folder")
+    taken = commands.add_parser("import", help="a checkpoint and its heads as a model folder")
     taken.add_argument("--checkpoint", type=_path, required=True, help="a folder in Hugging Face's layout")
     taken.add_argument("--heads", type=_path, help="a file or folder of Medusa heads, in any layout")
     taken.add_argument("--tree", type=_path, help="a JSON list of choices")
@@ -60,9 +60,15 @@ def _export(arguments: argparse.Namespace) -> list[str]:
 
 def _import(arguments: argparse.Namespace) -> list[str]:
     vocabulary = Vocabulary.load(arguments.vocabulary)
-    made = import_model(arguments.checkpoint, arguments.output, arguments.heads, name=arguments.id, tree=arguments.tree)
-    shutil.copyfile(vocabulary_file(arguments.vocabulary), made.folder / FILE_NAME)
-    tokenizer = Tokenizer.from_file(str(arguments.checkpoint / "tokenizer.json"))
+    made = import_model(
+        arguments.checkpoint,
+        arguments.output,
+        arguments.heads,
+        name=arguments.id,
+        tree=arguments.tree,
+        beside={FILE_NAME: vocabulary_file(arguments.vocabulary)},
+    )
+    tokenizer = read_tokenizer(made.folder / BASE_FOLDER / "tokenizer.json")
     try:
         vocabulary.check_tokens(tokenizer, made.folder / FILE_NAME)
     except VocabularyError as error:

@@ -1,12 +1,10 @@
-"""Hugging Face checkpoint folders of the Llama architecture, checked before anything is computed.
+"""Hugging Face checkpoint folders of Llama and its relatives, checked before anything is computed.
 
-Llama and Mistral are one architecture to our forward: grouped keys and values, any `rope_theta`, tied or own LM head.
-Unsupported features are refused by name. A sliding window is harmless while no sequence is longer than it, so it only
-limits how long prompt and plan may be.
+`LlamaConfig` describes what they have in common and what each adds; unsupported features are refused by name. A sliding
+window is harmless while no sequence is longer than it, so it only limits how long prompt and plan may be.
 """
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,6 @@ from torch import Tensor
 from service.decoding.llama_config import LlamaConfig
 from service.weights.head_weights import LayoutError
 
-MODEL_TYPES = ("llama", "mistral")
 EMBEDDING = "model.embed_tokens.weight"
 LM_HEAD = "lm_head.weight"
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
@@ -42,9 +39,6 @@ def read_config(folder: Path) -> LlamaConfig:
     """Return the model's shape. Raises LayoutError for an architecture or a feature that our forward lacks."""
     path = folder / "config.json"
     config = read_json(path)
-    kind = config.get("model_type", MODEL_TYPES[0])
-    if kind not in MODEL_TYPES:
-        raise LayoutError(f"{path}: model_type {kind!r} is not served; {' and '.join(MODEL_TYPES)} are")
     if config.get("quantization_config"):
         raise LayoutError(f"{path}: the weights are quantised; give the checkpoint that they were made from")
     try:
@@ -53,15 +47,6 @@ def read_config(folder: Path) -> LlamaConfig:
         raise LayoutError(f"{path} lacks {error}") from error
     except ValueError as error:
         raise LayoutError(f"{path}: {error}") from error
-
-
-def longest_sequence(folder: Path) -> int:
-    """Return how many positions prompt, plan and draft may take before attention would differ from ours."""
-    config = read_json(folder / "config.json")
-    window = config.get("sliding_window") or math.inf  # None where no window is used, as in Mistral since v0.2
-    if config.get("use_sliding_window") is False:
-        window = math.inf
-    return int(min(config["max_position_embeddings"], window))
 
 
 def expected_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
@@ -79,9 +64,15 @@ def expected_shapes(config: LlamaConfig) -> dict[str, tuple[int, ...]]:
         "mlp.up_proj": (inner, hidden),
         "mlp.down_proj": (hidden, inner),
     }
+    if config.qk_norm:
+        layer |= {"self_attn.q_norm": (config.head_dim,), "self_attn.k_norm": (config.head_dim,)}
+    biases = {f"self_attn.{name}_proj": (keys if name in "kv" else queries,) for name in "qkv" if config.qkv_bias}
+    if config.output_bias:
+        biases["self_attn.o_proj"] = (hidden,)
     shapes = {EMBEDDING: (config.vocab_size, hidden), "model.norm.weight": (hidden,)}
     for index in range(config.num_layers):
         shapes |= {f"model.layers.{index}.{name}.weight": shape for name, shape in layer.items()}
+        shapes |= {f"model.layers.{index}.{name}.bias": shape for name, shape in biases.items()}
     if not config.tie_word_embeddings:
         shapes[LM_HEAD] = (config.vocab_size, hidden)
     return shapes

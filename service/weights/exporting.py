@@ -18,22 +18,15 @@ import torch
 from tokenizers import Tokenizer, processors
 from torch import Tensor
 
+from service.decoding.llama_config import LlamaConfig
 from service.weights.checkpoint import EMBEDDING, LM_HEAD, read_config, read_json, read_lm_head
 from service.weights.head_layouts import PEAKPLAN, Layout, read_heads, save_tensors, write_heads
 from service.weights.head_weights import HeadWeights, LayoutError
 from service.weights.model_folder import ModelCard, base_folder, load_model, read_card
+from service.weights.self_contained import BESIDE
 
-# All files of a checkpoint that AutoTokenizer and generate may read.
-_BESIDE = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "tokenizer.model",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "generation_config.json",
-    "chat_template.jinja",
-)
 _TREE = "medusa_tree.json"
+_WITHOUT_WINDOW = ("nxdi", PEAKPLAN.name)  # what is compiled for Neuron is exported as the latter
 
 
 @dataclass(frozen=True)
@@ -57,10 +50,22 @@ def export_model(model_dir: Path, cache_dir: Path, layout: Layout, output: Path)
     loaded = load_model(model_dir, cache_dir, dtype)
     output.mkdir(parents=True, exist_ok=True)
     _write_base(base, output, loaded.weights, dtype, card)
+    if layout.name in _WITHOUT_WINDOW:
+        _write_json(output / "config.json", _without_window(read_json(output / "config.json"), loaded.config))
     heads = _heads(model_dir, loaded.weights)
     written = [] if heads is None else _write_heads(heads, layout, model_dir, output, loaded.weights)
     _write_json(output / "model.json", card.model_copy(update={"base": "."}).model_dump(mode="json"))
     return Exported(output, written)
+
+
+def _without_window(config: dict[str, Any], described: LlamaConfig) -> dict[str, Any]:
+    """Say as a limit what a sliding window means for plans, which are shorter: NxDI makes its cache as long as one."""
+    config = {name: value for name, value in config.items() if name not in ("layer_types", "max_window_layers")}
+    return config | {
+        "sliding_window": None,
+        "use_sliding_window": False,
+        "max_position_embeddings": described.longest_sequence,
+    }
 
 
 def _lm_head(weights: dict[str, Tensor]) -> Tensor:
@@ -84,11 +89,11 @@ def _write_heads(
 
 
 def _write_base(base: Path, output: Path, weights: dict[str, Tensor], dtype: torch.dtype, card: ModelCard) -> None:
-    config = read_json(base / "config.json")
+    config = read_json(base / "config.json") | read_config(base).rope_fields()
     is_copy = {LM_HEAD} if config.get("tie_word_embeddings") else set()
     save_tensors({name: weights[name] for name in weights.keys() - is_copy}, output / "model.safetensors")
     _write_json(output / "config.json", config | {"torch_dtype": str(dtype).removeprefix("torch.")})
-    for name in _BESIDE:
+    for name in BESIDE:
         if (base / name).is_file():
             shutil.copy(base / name, output / name)
     if not (base / "tokenizer_config.json").is_file():

@@ -9,6 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from service.weights.base_weights import BASE_NAME
 
+MODEL_CARD = "model.json"
+BASE_FOLDER = "base"  # of a model folder that holds its base itself
+
 
 class ModelFolderError(RuntimeError):
     """Raised for a model folder that cannot be used; the message names the file and what to do."""
@@ -28,7 +31,7 @@ class ModelCard(BaseModel):
 
 def read_card(model_dir: Path) -> ModelCard:
     """Read model.json. Raises ModelFolderError naming the field that is wrong."""
-    path = existing(model_dir / "model.json")
+    path = existing(model_dir / MODEL_CARD)
     try:
         return ModelCard.model_validate_json(path.read_text(encoding="utf-8"))
     except ValidationError as error:

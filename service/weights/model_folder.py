@@ -17,6 +17,7 @@ Your own model needs a folder like this one; an adapter, heads and tree are opti
 """
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,9 +36,11 @@ from service.decoding.llama_config import LlamaConfig
 from service.decoding.prefill_draft import PrefillDraft
 from service.decoding.prefill_head import PrefillHead, load_prefill_head_weights
 from service.weights.base_weights import BASE_NAME, ensure_base_weights
-from service.weights.checkpoint import check_shapes, longest_sequence, read_config, read_weights
+from service.weights.checkpoint import check_shapes, expected_shapes, read_config, read_weights
 from service.weights.head_weights import LayoutError
+from service.weights.memory import require_memory
 from service.weights.model_card import ModelCard, ModelFolderError, existing, read_card
+from service.weights.tokenizer_file import read_tokenizer
 
 __all__ = [
     "LoadedModel",
@@ -88,12 +91,11 @@ class ExitCard(BaseModel):
 class LoadedModel:
     """A model as an engine needs it. `weights` have Hugging Face's parameter names, the adapter merged.
 
-    `longest_sequence` limits prompt, plan and drafted nodes; beyond it the base's attention differs from ours.
+    `config.longest_sequence` limits prompt, plan and drafted nodes; beyond it the base's attention differs from ours.
     """
 
     id: str
     config: LlamaConfig
-    longest_sequence: int
     weights: dict[str, Tensor]
     heads: MedusaHeads | None
     tree: list[list[int]]
@@ -115,9 +117,10 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
     base = base_folder(card, model_dir, cache_dir)
     try:
         config = read_config(base)
+        _require_memory(config, dtype, base)
         weights = read_weights(base)
         check_shapes({name: tuple(tensor.shape) for name, tensor in weights.items()}, config, base)
-        tokenizer = Tokenizer.from_file(str(existing(base / "tokenizer.json")))
+        tokenizer = read_tokenizer(existing(base / "tokenizer.json"))
         if (model_dir / "adapter_model.safetensors").is_file():
             merge_adapter(weights, model_dir, dtype)
         for name in weights:  # one by one: two copies of all weights would double a replica's peak memory
@@ -135,7 +138,6 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
     return LoadedModel(
         id=card.id,
         config=config,
-        longest_sequence=longest_sequence(base),
         weights=weights,
         heads=heads,
         tree=tree,
@@ -147,6 +149,12 @@ def load_model(model_dir: Path, cache_dir: Path, dtype: torch.dtype = torch.floa
         eos_token_id=card.eos_token_id,
         max_tokens=card.max_tokens,
     )
+
+
+def _require_memory(config: LlamaConfig, dtype: torch.dtype, base: Path) -> None:
+    """Raise TooLittleMemoryError where the weights in `dtype`, and the int8 ones that a forward makes, do not fit."""
+    weights = sum(math.prod(shape) for shape in expected_shapes(config).values())
+    require_memory(weights * (dtype.itemsize + 1), f"loading the {weights / 1e6:,.0f} million weights of {base}")
 
 
 def load_early_exit(model_dir: Path) -> EarlyExit | None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from service.decoding.target import CausalLM
-from service.weights.model_card import ModelFolderError
+from service.weights.model_card import BASE_FOLDER, ModelFolderError
 
 logger = logging.getLogger(__name__)
 
@@ -54,12 +54,12 @@ def read_seal(folder: Path) -> Seal | None:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Return the SHA-256 of every file that a seal is for."""
+    """Return the SHA-256 of every file that a seal is for, those of a base in the folder too."""
     found = {}
-    for path in sorted(folder.iterdir()):
+    for path in sorted([*folder.iterdir(), *(folder / BASE_FOLDER).glob("*")]):
         if path.suffix in _SEALED and path.name != SEAL:
             with path.open("rb") as file:
-                found[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+                found[path.relative_to(folder).as_posix()] = hashlib.file_digest(file, "sha256").hexdigest()
     return found
 
 

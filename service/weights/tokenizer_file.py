@@ -1,9 +1,12 @@
-"""Finds a model folder's tokenizer, for engines that run no model of their own: nothing here needs torch."""
+"""Finds and reads a model folder's tokenizer, for engines that run no model of their own: nothing here needs torch."""
 
 from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
 from service.weights.base_weights import BASE_NAME, ensure_base_weights
-from service.weights.model_card import ModelCard, ModelFolderError
+from service.weights.model_card import ModelCard, ModelFolderError, read_card
 
 
 def tokenizer_file(card: ModelCard, model_dir: Path, cache_dir: Path) -> Path:
@@ -16,3 +19,41 @@ def tokenizer_file(card: ModelCard, model_dir: Path, cache_dir: Path) -> Path:
     if not path.is_file():
         raise ModelFolderError(f"{model_dir / 'model.json'} names the base {card.base!r}, and {path} is missing")
     return path
+
+
+def load_tokenizer(model_dir: Path, cache_dir: Path) -> Tokenizer:
+    """Return the tokenizer of a model folder. Raises as `tokenizer_file` does."""
+    return read_tokenizer(tokenizer_file(read_card(model_dir), model_dir, cache_dir))
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """Read a tokenizer.json as one whose texts may be parts of a longer one, which is how plans are written.
+
+    Tokenizers like Llama 2's put a space before every text, so that " Word" gets two: here none is put anywhere. A text
+    that begins with its own space has the tokens that such a tokenizer gives it without. Raises ModelFolderError.
+    """
+    try:
+        tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # tokenizers raises plain Exceptions
+        raise ModelFolderError(f"{path} is not a tokenizer: {error}") from error
+    put_no_space(tokenizer)
+    return tokenizer
+
+
+def put_no_space(tokenizer: Any) -> None:
+    """Have a tokenizer put no space before a text, in place."""
+    normalizer = tokenizer.normalizer
+    if isinstance(normalizer, normalizers.Prepend):
+        tokenizer.normalizer = normalizers.Sequence([])
+    elif isinstance(normalizer, normalizers.Sequence):
+        several: Any = normalizer
+        kept = [part for part in several if not isinstance(part, normalizers.Prepend)]
+        if len(kept) < len(several):
+            tokenizer.normalizer = normalizers.Sequence(kept)
+    before: Any = tokenizer.pre_tokenizer
+    parts: Any = before if isinstance(before, pre_tokenizers.Sequence) else (before,)
+    for part in parts:
+        if getattr(part, "add_prefix_space", False):  # of ByteLevel
+            part.add_prefix_space = False
+        if getattr(part, "prepend_scheme", "never") != "never":  # of Metaspace
+            part.prepend_scheme = "never"

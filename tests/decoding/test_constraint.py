@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from service.decoding.constraint import GrammarConstraint, GrammarError, accept_forced
+from service.decoding.constraint import GrammarCompiler, GrammarConstraint, GrammarError, accept_forced
 from tests.decoding.tiny import ALPHABET, EOS, compile_grammar, encode, grammars, ids, tokenizer
 
 
@@ -69,6 +70,19 @@ def test_nothing_is_asked_for_once_nothing_may_follow() -> None:
         assert constraint.finished()
         assert constraint.legal().size == 0
         assert constraint.forced() == []
+
+
+def test_tokens_far_into_a_vocabulary_are_legal_by_their_own_ids() -> None:
+    symbols = [chr(code) for code in range(ord("!"), ord("~"))]  # more than the bits of two words of a mask
+    bytes_alone = Tokenizer(models.BPE(vocab={word: at for at, word in enumerate(["<eos>", *symbols])}, merges=[]))
+    bytes_alone.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_alone.decoder = decoders.ByteLevel()
+    bytes_alone.add_special_tokens(["<eos>"])
+    compiler = GrammarCompiler(bytes_alone.to_str(), EOS)
+
+    constraint = compiler.compile("start: /[!Ax}]/")
+
+    assert constraint.legal().tolist() == [1 + symbols.index(letter) for letter in "!Ax}"]
 
 
 @given(st.text(ALPHABET, min_size=1, max_size=30))

@@ -95,3 +95,8 @@ def test_other_layouts_are_refused_by_name(change: dict[str, Tensor | None], nam
 def test_a_file_without_heads_is_refused() -> None:
     with pytest.raises(ValueError, match="no head at all"):
         MedusaHeads.from_state_dict({})
+
+
+def test_of_many_names_of_another_layout_the_first_four_are_told() -> None:
+    with pytest.raises(ValueError, match=r"each: a, b, c, d$"):
+        MedusaHeads.from_state_dict({name: torch.zeros(1) for name in "abcdef"})

@@ -33,7 +33,7 @@ from tests.decoding.kernel_calls import ARM64_SYSTEM, QEMU, KernelCalls
 
 DRAWN_MODEL = "142d23e159a962ed9b5bc7bbd60c207d323ea323535ac3a847768f6fddd98fa9"
 SHIPPED_MODEL = "fcd2f3259ef3f5de87aa4c723b3472a12c6c4b06315279d2eb971df9e86cefb4"
-PLANS_OF_DEV_QUESTIONS = "6e83617847e9a05a8ceae2b026048dc73fbec55a032c01827a980712bf85ba83"
+PLANS_OF_DEV_QUESTIONS = "00cb5ad3bb12b0d1805350e349dff0a9cf4338c061d32b8b43daa5146c151df9"
 ROTARY_ANGLES = "bda1ea8408d185875b4c0ab99e1bc2bfbcc79f63de2f85db75f45e171de24652"
 
 HERE = {target.kernel: target for target in targets_here()}

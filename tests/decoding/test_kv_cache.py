@@ -56,8 +56,10 @@ def test_offsets_out_of_order_are_refused() -> None:
     for offsets in ([1, 0], [2, 2], [-1]):
         with pytest.raises(ValueError, match="do not ascend from 0"):
             cache.keep(offsets)
-    with pytest.raises(ValueError, match="overflows a cache of 8"):
-        cache.keep([8])
+    for offsets in ([8], [0, 1, 8]):
+        with pytest.raises(ValueError, match="offset 8 after 0 positions overflows a cache of 8"):
+            cache.keep(offsets)
+    assert cache.length == 0
 
 
 def test_reset_forgets_all() -> None:

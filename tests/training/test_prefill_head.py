@@ -63,10 +63,7 @@ def test_a_head_learns_to_point_and_is_written(tmp_path: Path, monkeypatch: pyte
         def decode(self, tokens: list[int]) -> str:
             return " ".join(map(str, tokens))
 
-    class Loaded:
-        tokenizer = Spelling()
-
-    monkeypatch.setattr(prefill_head, "load_model", lambda *_: Loaded())
+    monkeypatch.setattr(prefill_head, "load_tokenizer", lambda *_: Spelling())
     monkeypatch.setattr(prefill_head, "lm_head", lambda *_: embedding)
     chosen = PrefillHeadSettings(features=32, epochs=12, learning_rate=1e-2, p_min=0.5)
     settings = TrainingSettings(data=tmp_path, cache=tmp_path, work=tmp_path, output=tmp_path, prefill_head=chosen)

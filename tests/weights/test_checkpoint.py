@@ -10,7 +10,6 @@ from safetensors.torch import load_file, save_file
 
 from service.weights.checkpoint import (
     check_shapes,
-    longest_sequence,
     read_config,
     read_lm_head,
     read_shapes,
@@ -30,8 +29,9 @@ def check(base: Path) -> None:
     check_shapes(read_shapes(base), read_config(base), base)
 
 
-def test_a_whole_checkpoint_passes(base: Path) -> None:
+def test_a_whole_checkpoint_passes_and_all_of_it_is_looked_at(base: Path) -> None:
     check(base)
+    assert read_shapes(base) == {name: tuple(weight.shape) for name, weight in read_weights(base).items()}
 
 
 def test_shards_are_one_checkpoint(base: Path) -> None:
@@ -68,10 +68,10 @@ def test_pickled_weights_say_how_to_get_others(base: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"model_type": "qwen2"}, "model_type 'qwen2' is not served"),
+        ({"model_type": "gemma2"}, "model_type 'gemma2' is not served"),
         ({"quantization_config": {"bits": 4}}, "quantised"),
-        ({"rope_scaling": {"rope_type": "llama3"}}, "rotary embedding of type 'llama3'"),
-        ({"attention_bias": True}, "a bias in attention"),
+        ({"rope_scaling": {"rope_type": "llama3"}}, "lacks 'factor'"),
+        ({"attention_bias": True}, "q_proj.bias is missing"),
         ({"hidden_act": "gelu"}, "activation 'gelu'"),
     ],
 )
@@ -127,4 +127,4 @@ def test_tables_of_old_checkpoints_and_a_copied_lm_head_are_no_harm(base: Path) 
 )
 def test_a_sliding_window_limits_how_long_a_sequence_may_be(base: Path, changes: dict[str, Any], longest: int) -> None:
     configure(base, **changes)
-    assert longest_sequence(base) == longest
+    assert read_config(base).longest_sequence == longest

@@ -105,13 +105,16 @@ def test_without_heads_the_way_to_serve_is_named(checkpoint: Path, tmp_path: Pat
     assert plan(loaded(made.folder, tmp_path, "autoregressive"), "autoregressive")
 
 
-def test_nothing_of_the_checkpoint_is_copied_and_both_may_move_together(checkpoint: Path, tmp_path: Path) -> None:
-    import_model(checkpoint, checkpoint.parent / "mine")
-    card = json.loads((checkpoint.parent / "mine" / "model.json").read_text(encoding="utf-8"))
-    assert card["base"] == "../base"
+def test_the_folder_holds_all_it_needs_and_no_second_copy_of_the_weights(checkpoint: Path, tmp_path: Path) -> None:
+    made = import_model(checkpoint, checkpoint.parent / "mine")
+    card = json.loads((made.folder / "model.json").read_text(encoding="utf-8"))
+    assert card["base"] == "base"
+    weights = "model.safetensors"
+    assert (made.folder / "base" / weights).samefile(checkpoint / weights)
 
-    shutil.move(checkpoint.parent, tmp_path / "elsewhere")
-    assert plan(loaded(tmp_path / "elsewhere" / "mine", tmp_path, "autoregressive"), "autoregressive")
+    shutil.move(made.folder, tmp_path / "elsewhere")
+    shutil.rmtree(checkpoint)
+    assert plan(loaded(tmp_path / "elsewhere", tmp_path, "autoregressive"), "autoregressive")
 
 
 def _sentencepiece(path: Path) -> int:
@@ -151,8 +154,8 @@ def test_a_sentencepiece_tokenizer_is_served(checkpoint: Path, tmp_path: Path) -
     ("changes", "words"),
     [
         ({"vocab_size": 999_999}, "does not fit its config.json"),
-        ({"bos_token_id": None}, "says no bos_token_id"),
-        ({"eos_token_id": 999_999}, "says no eos_token_id that its tokenizer has"),
+        ({"eos_token_id": None}, "says no eos_token_id that its tokenizer has"),
+        ({"eos_token_id": 999_999}, "says eos_token_id 999999, and"),
     ],
 )
 def test_what_would_fail_later_is_refused_now(

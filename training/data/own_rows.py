@@ -8,7 +8,7 @@ import hashlib
 import pickle
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -68,10 +68,14 @@ class OwnRow(_Labels):
 
 @dataclass(frozen=True, slots=True)
 class OwnRows:
-    """The rows of a file; a tenth, by a hash of the words, is held out to measure with."""
+    """The rows of a file; a tenth, by a hash of the words, is held out to measure with.
+
+    `repeated` are the lines that say again what an earlier one says.
+    """
 
     train: list[Example]
     dev: list[Example]
+    repeated: list[int] = field(default_factory=list)
 
 
 def read_own_rows(path: Path, vocabulary: Vocabulary) -> OwnRows:
@@ -89,7 +93,9 @@ def read_own_rows(path: Path, vocabulary: Vocabulary) -> OwnRows:
         except RowsError as error:
             problems.append(f"{path}:{number}: {error}")
             continue
-        if before == number:
+        if before != number:
+            found.repeated.append(number)
+        else:
             (found.dev if held_out(row.key) else found.train).append(made)
     if problems:
         more = [f"and {len(problems) - MOST_PROBLEMS} more"] if len(problems) > MOST_PROBLEMS else []
@@ -165,8 +171,8 @@ def _check_known(row: OwnRow, vocabulary: Vocabulary) -> None:
     _require(row.intent is not None or row.mode is None, "mode", "needs an intent: one word of plan text says both")
     intent = vocabulary.intents[row.intent or DEFAULT_INTENT]
     about_products = ("facets", "exclude", "parts", "vertical", "foreign")
-    for field in about_products:
-        _require(intent.products or not row.knows(field), field, f"{row.intent!r} is not about products and has none")
+    for label in about_products:
+        _require(intent.products or not row.knows(label), label, f"{row.intent!r} is not about products and has none")
     if row.foreign:
         _require(not row.knows(*about_products[:-1]), "foreign", "such a question has neither facets nor a vertical")
     if row.knows("sources"):

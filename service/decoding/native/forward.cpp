@@ -9,6 +9,7 @@
 #include "model.h"
 #include "vectors.h"
 
+using peakplan::AttentionParts;
 using peakplan::Batch;
 using peakplan::Cache;
 using peakplan::Model;
@@ -34,6 +35,16 @@ void* peakplan_create(const Shape* shape) {
 int peakplan_set_layer(void* model, int index, const float* const* weights) {
   try {
     static_cast<Model*>(model)->set_layer(index, weights);
+    return 0;
+  } catch (const std::exception&) {
+    return -1;
+  }
+}
+
+// What a layer's attention has beyond Llama's, after peakplan_set_layer.
+int peakplan_set_attention(void* model, int index, const AttentionParts* parts) {
+  try {
+    static_cast<Model*>(model)->set_attention(index, *parts);
     return 0;
   } catch (const std::exception&) {
     return -1;

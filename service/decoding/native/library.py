@@ -66,6 +66,19 @@ class Shape(ctypes.Structure):
     )
 
 
+class AttentionParts(ctypes.Structure):
+    """The struct `AttentionParts` of model.h: what a layer's attention has beyond Llama's, None for no part."""
+
+    _fields_ = (
+        ("qkv_bias", ctypes.c_void_p),
+        ("output_bias", ctypes.c_void_p),
+        ("query_norm", ctypes.c_void_p),
+        ("key_norm", ctypes.c_void_p),
+        ("head_epsilon", ctypes.c_float),
+        ("rotates", ctypes.c_int32),
+    )
+
+
 class SequenceStruct(ctypes.Structure):
     """The struct `Sequence` of model.h with its `Cache`: one request's new rows, their mask and its kept positions."""
 
@@ -203,6 +216,7 @@ def bind(library: ctypes.CDLL) -> ctypes.CDLL:
         "peakplan_target": (ctypes.c_char_p, []),
         "peakplan_create": (pointer, [ctypes.POINTER(Shape)]),
         "peakplan_set_layer": (number, [pointer, number, ctypes.POINTER(pointer)]),
+        "peakplan_set_attention": (number, [pointer, number, ctypes.POINTER(AttentionParts)]),
         "peakplan_set_norm": (None, [pointer, pointer]),
         "peakplan_stop_when": (None, [pointer, number, ctypes.c_double]),
         "peakplan_forward": (number, [pointer, pointer, number, pointer, pointer, pointer, slot, slot]),

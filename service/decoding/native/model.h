@@ -21,6 +21,7 @@
 #include "attention.h"
 #include "buffer.h"
 #include "int8_matrix.h"
+#include "layer.h"
 #include "vectors.h"
 
 namespace peakplan {
@@ -28,11 +29,6 @@ namespace peakplan {
 struct Shape {
   int32_t hidden, intermediate, layers, heads, kv_heads, head_dim;
   float epsilon;
-};
-
-struct Layer {
-  Matrix qkv, output, gate_up, down;
-  float *attention_norm, *mlp_norm;
 };
 
 // Where the cache [layers, 2, kv heads, positions, head_dim] lies and how much of it is kept.
@@ -120,6 +116,19 @@ class Model {
     std::copy_n(weights[8], hidden, layer.mlp_norm);
   }
 
+  void set_attention(int index, const AttentionParts& parts) {
+    const auto copy = [](const float* from, size_t count) {
+      return from == nullptr ? std::vector<float>() : std::vector<float>(from, from + count);
+    };
+    Layer& layer = layers_[index];
+    layer.qkv_bias = copy(parts.qkv_bias, queries() + 2 * shape_.kv_heads * shape_.head_dim);
+    layer.output_bias = copy(parts.output_bias, shape_.hidden);
+    layer.query_norm = copy(parts.query_norm, shape_.head_dim);
+    layer.key_norm = copy(parts.key_norm, shape_.head_dim);
+    layer.head_epsilon = parts.head_epsilon;
+    layer.rotates = parts.rotates != 0;
+  }
+
   void set_norm(const float* weight) { norm_.assign(weight, weight + shape_.hidden); }
 
   void stop_when(Stop stop) { stop_ = stop; }
@@ -132,11 +141,8 @@ class Model {
   }
 
   void final_norm(float* hidden, int rows) const {
-    for (int row = 0; row < rows; ++row) {
-      float* const at = hidden + static_cast<size_t>(row) * shape_.hidden;
-      const Floats scale = set(inverse_root_mean_square(at, shape_.epsilon, shape_.hidden));
-      for (int i = 0; i < shape_.hidden; i += kLanes) store(at + i, load(at + i) * scale * load(norm_.data() + i));
-    }
+    for (int row = 0; row < rows; ++row)
+      normalise(hidden + static_cast<size_t>(row) * shape_.hidden, norm_.data(), shape_.epsilon, shape_.hidden);
   }
 
   // hidden [rows, H], in place: through the layers from `first` to before `last`; false where it stopped between them.
@@ -150,9 +156,11 @@ class Model {
       layer.qkv.multiply(quantised_, wide_.data(), wide_stride_, false, [&](int strip) INLINED {
         fetch_share(index, batch, strip, layer.qkv.strips());
       });
+      complete_qkv(layer, rows);
       attend(index, rotary, batch);
       quantised_.quantise(attended_.data(), rows, queries());
       layer.output.multiply(quantised_, hidden, shape_.hidden, true);
+      if (!layer.output_bias.empty()) add_to_rows(hidden, shape_.hidden, rows, layer.output_bias);
       quantise_normal(hidden, layer.mlp_norm, rows);
       layer.gate_up.multiply(quantised_, wide_.data(), wide_stride_, false);
       quantised_.quantise(rows, shape_.intermediate, [this](int row, int i) {
@@ -174,6 +182,10 @@ class Model {
     wide_stride_ = std::max(qkv, 2 * shape_.intermediate) + kLanes;
     wide_.resize(static_cast<size_t>(rows) * wide_stride_);
     inverse_.resize(rows);
+    if (still_.empty()) {  // turns by no angle: cosines of 1, sines of 0
+      still_.assign(2 * shape_.head_dim, 0.0f);
+      std::fill_n(still_.begin(), shape_.head_dim, 1.0f);
+    }
     attended_.resize(static_cast<size_t>(rows) * queries());
     visible_.assign(rows, {});
     size_t most = 0;  // slots that a row sees, padded
@@ -201,6 +213,18 @@ class Model {
     quantised_.quantise(rows, shape_.hidden, [=](int row, int i) {
       return load(hidden + row * width + i) * set(inverse_[row]) * load(weight + i);
     });
+  }
+
+  // The queries, keys and values in wide_, with the layer's bias and norms, where it has them.
+  void complete_qkv(const Layer& layer, int rows) {
+    if (!layer.qkv_bias.empty()) add_to_rows(wide_.data(), wide_stride_, rows, layer.qkv_bias);
+    if (layer.query_norm.empty()) return;
+    const int width = shape_.head_dim;
+    for (int row = 0; row < rows; ++row) {
+      float* head = wide_.data() + row * wide_stride_;
+      for (int i = 0; i < shape_.heads + shape_.kv_heads; ++i, head += width)
+        normalise(head, (i < shape_.heads ? layer.query_norm : layer.key_norm).data(), layer.head_epsilon, width);
+    }
   }
 
   // Asks memory for one of `shares` parts of a layer's keys and values, kept and new: all weights have passed through the
@@ -231,6 +255,8 @@ class Model {
   // The same for one sequence, whose rows are those from `first` on.
   void attend(int index, const float* rotary, const Sequence& sequence, int first) {
     const int width = shape_.head_dim, last = first + sequence.rows;
+    const long turn = layers_[index].rotates ? 2L * width : 0;  // from a row's angles to the next one's
+    if (turn == 0) rotary = still_.data();
     const long head_stride = sequence.cache.positions * width;
     float* const keys = keys_of(index, sequence.cache);
     float* const values = keys + shape_.kv_heads * head_stride;
@@ -239,14 +265,14 @@ class Model {
       const float* fresh = wide_.data() + row * wide_stride_ + queries();
       const long slot = (sequence.cache.length + row - first) * width;
       for (int head = 0; head < shape_.kv_heads; ++head, fresh += width) {
-        rotate(fresh, rotary + row * 2L * width, width, keys + head * head_stride + slot);
+        rotate(fresh, rotary + row * turn, width, keys + head * head_stride + slot);
         std::memcpy(values + head * head_stride + slot, fresh + shape_.kv_heads * width, width * sizeof(float));
       }
     }
     for (int head = 0; head < shape_.kv_heads; ++head)  // whose keys and values then stay in the first level cache
       for (int row = first; row < last; ++row) {
         const long query = head * shared * width, at = head * head_stride;
-        const Heads heads{wide_.data() + row * wide_stride_ + query, rotary + row * 2L * width, shared, width};
+        const Heads heads{wide_.data() + row * wide_stride_ + query, rotary + row * turn, shared, width};
         float* out = attended_.data() + static_cast<size_t>(row) * queries() + query;
         attention_(heads, keys + at, values + at, visible_[row], weights_.data(), out);
       }
@@ -260,7 +286,7 @@ class Model {
   Attention attention_;
   Stop stop_;
   long wide_stride_ = 0;
-  std::vector<float> inverse_, wide_, attended_, weights_;
+  std::vector<float> inverse_, wide_, attended_, weights_, still_;
   std::vector<Visible> visible_;
 };
 

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "folds.h"
 #include "lanes.h"
@@ -42,6 +43,18 @@ inline Floats silu(const Floats& x) { return x / (set(1.0f) + exponential(set(0.
 // RMSNorm (Zhang & Sennrich, 2019) multiplies a row by its weight and by this.
 inline float inverse_root_mean_square(const float* row, float epsilon, int width) {
   return 1.0f / std::sqrt(dot(row, row, width) / static_cast<float>(width) + epsilon);
+}
+
+// RMSNorm of one row, in place.
+inline void normalise(float* row, const float* weight, float epsilon, int width) {
+  const Floats scale = set(inverse_root_mean_square(row, epsilon, width));
+  for (int i = 0; i < width; i += kLanes) store(row + i, load(row + i) * scale * load(weight + i));
+}
+
+// Adds a bias to each row; from a row to the next are `stride` floats.
+inline void add_to_rows(float* at, long stride, int rows, const std::vector<float>& bias) {
+  for (int row = 0; row < rows; ++row, at += stride)
+    for (size_t i = 0; i < bias.size(); i += kLanes) store(at + i, load(at + i) + load(bias.data() + i));
 }
 
 // One head turned by its position (RoFormer, arXiv 2104.09864): dimension i is paired with i + width / 2. `rotary` holds

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from service.engines.neuron.compilation import compile_model
 from service.engines.neuron.configuration import TENSOR_PARALLEL, CompileSettings, ConfigurationError
 from service.engines.neuron.manifest import Manifest, ManifestError, check_manifest
+from service.engines.neuron.memory import check_memory
 from service.engines.neuron.nxdi import NXDI
 from service.engines.neuron.packages import NeuronUnavailableError, installed_versions
 from service.settings import Settings
@@ -42,7 +43,7 @@ def _parser(settings: Settings) -> argparse.ArgumentParser:
         "--max-prompt-tokens", type=int, default=settings.max_prompt_tokens, help=described["max_prompt_tokens"]
     )
     compiling.add_argument("--max-new-tokens", type=int, default=0, help="longest answer; 0: the model's own limit")
-    compiling.add_argument("--sequence-length", type=int, default=512, help=described["sequence_length"])
+    compiling.add_argument("--sequence-length", type=int, default=0, help=described["sequence_length"])
     compiling.add_argument("--context-buckets", default="", help=f"{described['context_buckets']}; such as 32,384")
     compiling.add_argument("--batch-size", type=int, default=1, help=described["batch_size"])
     compiling.add_argument("--speculation-length", type=int, default=0, help=described["speculation_length"])
@@ -71,6 +72,7 @@ def _compile(arguments: argparse.Namespace, settings: Settings) -> Manifest:
         speculation_length=arguments.speculation_length,
         dtype=arguments.dtype,
     )
+    check_memory(arguments.model, arguments.chip, arguments.tensor_parallel)
     return compile_model(
         *(arguments.model, settings.cache_dir, arguments.output, wanted, packages, NXDI),
         allow_chain=arguments.allow_chain,

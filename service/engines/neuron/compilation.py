@@ -14,7 +14,14 @@ from typing import Any
 
 import torch
 
-from service.engines.neuron.configuration import CompileSettings, MedusaShape, chain, neuron_arguments
+from service.engines.neuron.architectures import architecture_problems
+from service.engines.neuron.configuration import (
+    CompileSettings,
+    ConfigurationError,
+    MedusaShape,
+    chain,
+    neuron_arguments,
+)
 from service.engines.neuron.manifest import (
     COMPILED_MODEL,
     HOST_WEIGHTS,
@@ -56,6 +63,8 @@ def compile_model(
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=".checkpoint-") as scratch:
         checkpoint = export_model(model_dir, cache_dir, PEAKPLAN, Path(scratch) / "checkpoint").folder
+        if problems := [*architecture_problems(read_config(checkpoint), settings.sequence_length)]:
+            raise ConfigurationError(problems)
         model = medusa_shape(checkpoint)
         neuron_arguments(model, settings)  # before patching: errors here do not depend on the tree
         relocates = driver.persist_relocation()

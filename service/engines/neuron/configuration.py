@@ -12,13 +12,21 @@ from pydantic import BaseModel, ConfigDict, Field
 from service.decoding.tree import MedusaTree
 from service.engines.neuron.forward import ForwardShape
 
-Chip = Literal["inf2", "trn1"]
+Chip = Literal["inf2", "trn1", "trn2"]
 
 # Degrees of tensor parallelism that NxDI supports (docs of AWS Neuron, NxD Inference features).
-TENSOR_PARALLEL: dict[Chip, tuple[int, ...]] = {"inf2": (1, 2, 4, 8, 24), "trn1": (1, 2, 8, 16, 32)}
+TENSOR_PARALLEL: dict[Chip, tuple[int, ...]] = {
+    "inf2": (1, 2, 4, 8, 24),
+    "trn1": (1, 2, 8, 16, 32),
+    "trn2": (1, 2, 4, 8, 16, 32, 64),
+}
+# Physical NeuronCores of one that a program sees (the compiler's --lnc); 2 is Trainium2's default.
+_LOGICAL: dict[Chip, int] = {"inf2": 1, "trn1": 1, "trn2": 2}
 # Prompt lengths that are compiled beside the longest. Prompts average 11 tokens (99%: 27), and a graph reads a whole
 # bucket: padded to 384, a prompt costs some twelve times the arithmetic of 32.
 CONTEXT_BUCKETS = (32, 64, 128)
+# Positions of the KV cache where nobody says how many; where they are too few, the next multiple of the second.
+SEQUENCE_LENGTH, _SEQUENCE_STEP = 512, 64
 # NxDI has no Medusa graph without a sampler of so many best tokens (neuronx_distributed/utils/medusa_utils.py). Ours
 # takes nothing from it (`graph.py`), and no tree that anybody has published goes beyond their ranks.
 CANDIDATES = 10
@@ -41,7 +49,11 @@ class CompileSettings(BaseModel):
     tensor_parallel: int = Field(default=1, ge=1, description="NeuronCores that a replica spans; a chip has 2")
     max_prompt_tokens: int = Field(ge=2, description="longest prompt; NxDI's max_context_length")
     max_new_tokens: int = Field(ge=1, description="longest answer")
-    sequence_length: int = Field(default=512, ge=4, description="positions in the KV cache; NxDI's seq_len")
+    sequence_length: int = Field(
+        default=0,
+        ge=0,
+        description="positions in the KV cache, NxDI's seq_len; 0: 512, or the more that the rest needs",
+    )
     context_buckets: tuple[int, ...] = Field(
         default=(), description="prompt lengths to compile; empty: 32, 64, 128 and the longest"
     )
@@ -70,14 +82,17 @@ def neuron_arguments(model: MedusaShape, settings: CompileSettings) -> dict[str,
     """Return NeuronConfig's arguments as plain data. Raises ConfigurationError naming everything that is wrong."""
     rows = settings.speculation_length or len(model.tree) + 1
     buckets = sorted(set(settings.context_buckets)) or _default_buckets(settings.max_prompt_tokens, rows)
-    arguments = {
+    positions = settings.sequence_length or fitting_length(
+        settings.max_prompt_tokens, settings.max_new_tokens, model.num_heads, rows
+    )
+    arguments: dict[str, Any] = {
         "target": settings.chip,
         "batch_size": settings.batch_size,
         "tp_degree": settings.tensor_parallel,
         "torch_dtype": settings.dtype,
         "padding_side": "right",
-        "seq_len": settings.sequence_length,
-        "max_length": settings.sequence_length,
+        "seq_len": positions,
+        "max_length": positions,
         "max_context_length": settings.max_prompt_tokens,
         "max_new_tokens": settings.max_new_tokens,
         "enable_bucketing": len(buckets) > 1,
@@ -89,10 +104,18 @@ def neuron_arguments(model: MedusaShape, settings: CompileSettings) -> dict[str,
         "on_device_sampling_config": {"top_k": CANDIDATES, "global_topk": CANDIDATES},
         "save_sharded_checkpoint": True,
     }
+    if _LOGICAL[settings.chip] > 1:
+        arguments["logical_nc_config"] = _LOGICAL[settings.chip]
     problems = [*_model_problems(model, settings), *argument_problems(arguments)]
     if problems:
         raise ConfigurationError(problems)
     return arguments
+
+
+def fitting_length(prompt: int, new: int, num_heads: int, rows: int) -> int:
+    """Return the cache positions for a prompt, an answer and a step's rows: 512, or the next multiple of 64."""
+    needed = ForwardShape(num_heads, rows, prompt, seq_len=0).needed(prompt, new)
+    return max(SEQUENCE_LENGTH, -(-needed // _SEQUENCE_STEP) * _SEQUENCE_STEP)
 
 
 def _default_buckets(longest: int, rows: int) -> list[int]:

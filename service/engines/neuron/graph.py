@@ -7,11 +7,13 @@ needs no more than a mask of its own for each sequence, which NxDI's takes from 
 (`_medusa_forward` in models/model_base.py, `NeuronLlamaModel` in models/llama/modeling_llama.py). Not run on hardware.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
 LM_HEAD = "lm_head.weight"
+_HEAD = "medusa_head_"
 
 
 def hidden_states(
@@ -52,35 +54,43 @@ def hidden_states(
     return [states, *cache]
 
 
-def planner_class(llama: Any) -> Any:
-    """Return NxDI's Llama for causal language modelling with our graph; `llama` is its module."""
+def planner_class(stock: Any, unrotated_layers: Sequence[int] = ()) -> Any:
+    """Return a causal language model class of NxDI's with our graph; `unrotated_layers` have no position (NoPE).
 
-    class PlannerLlamaModel(llama.NeuronLlamaModel):  # type: ignore[misc]
+    The same for every architecture: what they have in common is NxDI's base class, whose Medusa method is replaced.
+    """
+    stock_model: Any = stock._model_cls
+
+    class PlannerModel(stock_model):  # type: ignore[misc]
         _medusa_forward = hidden_states
 
         def init_model(self, config: Any) -> None:
             super().init_model(config)
-            for name in ("lm_head", *(f"medusa_head_{head}" for head in range(self.num_medusa_heads))):
+            self.medusa_speculation_length = config.neuron_config.medusa_speculation_length  # Llama's alone sets it
+            for name in [name for name, _ in self.named_children() if name == "lm_head" or name.startswith(_HEAD)]:
                 delattr(self, name)
+            for index in unrotated_layers:
+                self.layers[index].self_attn.rotary_emb = None
 
-    class PlannerLlama(llama.NeuronLlamaForCausalLM):  # type: ignore[misc]
-        _model_cls = PlannerLlamaModel
+    class Planner(stock):  # type: ignore[misc]
+        _model_cls = PlannerModel
 
         @staticmethod
         def convert_hf_to_neuron_state_dict(state_dict: dict[str, Tensor], config: Any) -> dict[str, Tensor]:
             state_dict.pop(LM_HEAD, None)
-            converted: dict[str, Tensor] = llama.NeuronLlamaForCausalLM.convert_hf_to_neuron_state_dict(
-                state_dict, config
-            )
+            converted: dict[str, Tensor] = stock.convert_hf_to_neuron_state_dict(state_dict, config)
             return converted
 
         @staticmethod
         def update_state_dict_for_tied_weights(state_dict: dict[str, Tensor]) -> None:
             """Add no LM head."""
 
+        def get_compiler_args(self) -> None:
+            """Leave the compiler's arguments to NxDI's wrapper: those of some models of its own name no target."""
+
         def _is_prefill(self, position_ids: Tensor) -> bool:
             """Tell prompts from trees by their length: a short prompt is a tree that begins at position 0."""
             rows: int = self.neuron_config.medusa_speculation_length
             return position_ids.shape[-1] != rows
 
-    return PlannerLlama
+    return Planner

@@ -16,7 +16,6 @@ from tokenizers import Tokenizer
 from service.decoding.heads import MedusaHeads
 from service.decoding.lm_head import LmHead
 from service.decoding.native.library import NativeUnavailableError, load_kernels
-from service.decoding.native_llama import GROUP
 from service.decoding.native_products import NativeLinear, NativeLmHead
 from service.decoding.proposer import NO_PROPOSER, Proposer
 from service.decoding.target import Target
@@ -33,6 +32,7 @@ from service.settings.choices import Strategy
 from service.settings.engines import EngineConfig
 from service.weights.checkpoint import EMBEDDING, LM_HEAD
 from service.weights.model_folder import ModelCard, load_drafting, load_heads, load_prefill_head, read_card
+from service.weights.tokenizer_file import read_tokenizer
 
 STRATEGIES: tuple[Strategy, ...] = ("autoregressive", "medusa")
 # Rows are compiled in, and one without a guess costs what one with a guess does.
@@ -98,7 +98,7 @@ def load(
 def _model(config: EngineConfig, card: ModelCard, manifest: Manifest, compiled: Path, driver: Driver) -> NeuronModel:
     """Put together the device's part of the model and the host's: embedding, heads and LM head."""
     shape = forward_shape(manifest.arguments)
-    tokenizer = Tokenizer.from_file(str(compiled / TOKENIZER))
+    tokenizer = read_tokenizer(compiled / TOKENIZER)
     weights = load_file(compiled / HOST_WEIGHTS)
     embedding = weights[EMBEDDING]
     prefill_head = load_prefill_head(config.model_dir, tokenizer, embedding.shape[1])
@@ -113,6 +113,7 @@ def _model(config: EngineConfig, card: ModelCard, manifest: Manifest, compiled: 
         lambda tokens: F.embedding(tokens, embedding),
         prefill_head.at_least(LEAST_LIKELY) if prefill_head else None,
         load_drafting(config.model_dir, tokenizer)[1],
+        copies=True,
     )
     return NeuronModel(card, tokenizer, targets, drafting)
 
@@ -121,8 +122,6 @@ def _products(
     config: EngineConfig, lm_head: torch.Tensor, heads: MedusaHeads | None
 ) -> tuple[LmHead, MedusaHeads | None]:
     """Return LM head and heads with our kernels where this host runs them."""
-    if lm_head.shape[1] % GROUP:
-        return LmHead(lm_head), heads
     try:
         library = load_kernels(config.cache_dir, config.kernel).functions
     except NativeUnavailableError:

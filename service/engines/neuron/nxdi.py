@@ -3,15 +3,19 @@
 NxDI's import alone costs seconds and needs its packages, so it happens inside the functions.
 """
 
+import json
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+from service.decoding.llama_config import LlamaConfig
+from service.engines.neuron.architectures import nxdi_class
 from service.engines.neuron.forward import CompiledModel
 from service.engines.neuron.graph import planner_class
 from service.engines.neuron.relocation import persist_relocation
 
+_CONFIG = "neuron_config.json"
 _PACKAGE = "neuronx_distributed_inference"
 
 
@@ -50,14 +54,19 @@ class Nxdi:
         adapter = import_module(f"{_PACKAGE}.utils.hf_adapter")
         llama.NeuronLlamaAttention.get_rope = rope_in_float32(llama)
         sampling = configuration.OnDeviceSamplingConfig(**arguments["on_device_sampling_config"])
-        neuron = configuration.NeuronConfig(**{**arguments, "on_device_sampling_config": sampling})
-        config = llama.LlamaInferenceConfig(neuron, load_config=adapter.load_pretrained_config(str(checkpoint)))
-        model_class = llama.NeuronLlamaForCausalLM if stock else planner_class(llama)
-        return model_class(str(checkpoint), config)
+        described = LlamaConfig.from_dict(json.loads((checkpoint / "config.json").read_text(encoding="utf-8")))
+        its_class = nxdi_class(described.model_type).load()
+        neuron = its_class.get_neuron_config_cls()(**{**arguments, "on_device_sampling_config": sampling})
+        config = its_class.get_config_cls()(neuron, load_config=adapter.load_pretrained_config(str(checkpoint)))
+        if not stock:
+            its_class = planner_class(its_class, described.unrotated_layers)
+        return its_class(str(checkpoint), config)
 
     def load(self, compiled: Path) -> CompiledModel:
-        llama = import_module(f"{_PACKAGE}.models.llama.modeling_llama")
-        model = planner_class(llama)(f"{compiled}/")
+        """Load what `compile` wrote; its configuration says which of NxDI's models it is."""
+        written = json.loads((compiled / _CONFIG).read_text(encoding="utf-8"))
+        unrotated = [index for index, rotates in enumerate(written.get("no_rope_layers") or ()) if not rotates]
+        model = planner_class(nxdi_class(written["model_type"]).load(), unrotated)(f"{compiled}/")
         model.load(f"{compiled}/")
         ready: CompiledModel = model
         return ready

@@ -18,8 +18,8 @@ from typing import Any
 
 _log = logging.getLogger(__name__)
 
-# Fingerprints of the sources that the conformance suite has run (docs/figures/neuron.json), by NxDI's version.
-KNOWN_SOURCES = {"0.8.0": "650d611a5c16843d"}
+# Fingerprints of the sources that the whole conformance suite has run (`make neuron-conformance`), by NxDI's version.
+KNOWN_SOURCES = {"0.8.0": "650d611a5c16843d", "0.9.0": "d79540333686ee9b"}
 
 _MANAGER_METHODS = (
     "_fetch_cache",

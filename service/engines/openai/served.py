@@ -2,11 +2,9 @@
 
 from pathlib import Path
 
-from tokenizers import Tokenizer
-
 from service.decoding.constraint import GrammarCompiler
-from service.weights.model_card import ModelFolderError, read_card
-from service.weights.tokenizer_file import tokenizer_file
+from service.weights.model_card import read_card
+from service.weights.tokenizer_file import read_tokenizer, tokenizer_file
 
 
 class ServedModel:
@@ -16,10 +14,7 @@ class ServedModel:
         """Load the folder. Raises ModelFolderError, or BaseWeightsError where the default base cannot be fetched."""
         self.card = read_card(model_dir)
         path = tokenizer_file(self.card, model_dir, cache_dir)
-        try:
-            self._tokenizer = Tokenizer.from_file(str(path))
-        except Exception as error:  # tokenizers raises plain Exceptions
-            raise ModelFolderError(f"{path} is not a tokenizer: {error}") from error
+        self._tokenizer = read_tokenizer(path)
         self.compiler = GrammarCompiler(self._tokenizer.to_str(), self.card.eos_token_id)
         self.bos_text: str = self._tokenizer.id_to_token(self.card.bos_token_id) or ""
 

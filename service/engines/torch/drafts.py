@@ -35,9 +35,9 @@ def smaller_model(loaded: LoadedModel, forward: CausalLM, config: EngineConfig) 
         raise ModelFolderError(
             f"PEAKPLAN_DRAFT_MODEL_DIR={folder} has other tokens than model {loaded.id!r}: a draft needs the same ones"
         )
-    if smaller.longest_sequence < positions:
+    if smaller.config.longest_sequence < positions:
         raise ModelFolderError(
-            f"PEAKPLAN_DRAFT_MODEL_DIR={folder} reads {smaller.longest_sequence} positions, "
+            f"PEAKPLAN_DRAFT_MODEL_DIR={folder} reads {smaller.config.longest_sequence} positions, "
             f"and {positions} are wanted: lower PEAKPLAN_MAX_PROMPT_TOKENS or name another draft"
         )
     model = build_forward(smaller, config.dtype, config.cache_dir, config.kernel)

@@ -44,9 +44,10 @@ class TorchModel(TextModel):
         self._heads = loaded.heads.with_products(forward.linear) if loaded.heads else None
         self._draft = draft
         positions = max_prompt_tokens + loaded.max_tokens + MOST_DRAFTED_NODES
-        if positions > loaded.longest_sequence:
+        longest = loaded.config.longest_sequence
+        if positions > longest:
             raise ModelFolderError(
-                f"model {loaded.id!r} attends to {loaded.longest_sequence} positions, and {positions} may be needed: "
+                f"model {loaded.id!r} attends to {longest} positions, and {positions} may be needed: "
                 f"lower PEAKPLAN_MAX_PROMPT_TOKENS ({max_prompt_tokens}) or max_tokens in model.json"
             )
         self._caches = [forward.new_cache(positions) for _ in range(slots)]

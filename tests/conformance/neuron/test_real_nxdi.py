@@ -20,6 +20,7 @@ from service.engines.neuron.nxdi import Nxdi
 from service.engines.neuron.relocation import KNOWN_SOURCES
 from service.settings import Settings
 from service.settings.choices import SHIPPED_MODEL
+from tests.engines.neuron import published_tree
 
 pytestmark = [
     pytest.mark.skipif(bool(nxdi_on_cpu.why_not()), reason=nxdi_on_cpu.why_not()),
@@ -56,6 +57,17 @@ def test_our_loop_is_greedy_on_every_kind_of_graph(runs: dict[str, neuron.Runs],
 
 def test_the_tree_is_worth_it(runs: dict[str, neuron.Runs]) -> None:
     assert min(runs["our loop, tree, patched cache"].tokens_per_forward) > 2
+
+
+def test_the_published_tree_of_64_rows_is_greedy_in_few_steps(models: list[neuron.RandomModel]) -> None:
+    """Check 4 heads and 63 nodes of depth 4, compiled with the positions that fit them."""
+    with nxdi_on_cpu.persisted_relocation():
+        for each in models:
+            model = nxdi_on_cpu.cpu_model(each.folder, neuron.neuron_arguments(published_tree.CHOICES))
+            tokens, forwards = neuron.ours(model, each, published_tree.CHOICES, relocates=True)
+
+            assert tokens == each.greedy
+            assert len(tokens) / forwards > 3
 
 
 @pytest.mark.parametrize(
@@ -116,7 +128,7 @@ def test_every_graph_is_compiled_for_its_chip_and_prompts_go_to_the_shortest(
 
     assert all(f" --target {chip} " in graph.compiler_args for graph in (prompts, trees))
     assert [_bucket(prompts, length) for length in (11, 27, 31, 33, 100, 384)] == [32, 32, 32, 64, 128, 384]
-    assert trees.neuron_config.buckets == [settings.sequence_length]
+    assert trees.neuron_config.buckets == [512]
 
 
 def _bucket(wrapper: Any, prompt_tokens: int) -> int:

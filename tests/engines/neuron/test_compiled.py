@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from service.engines.neuron import __main__ as command
@@ -21,6 +21,7 @@ from service.engines.neuron.manifest import FILE, Manifest, ManifestError, check
 from service.engines.neuron.model import NeuronModel, load
 from service.engines.protocol import GenerationRequest, RequestRefusedError
 from service.settings.engines import EngineConfig, NeuronSettings
+from tests.engines.neuron import published_tree
 from tests.engines.neuron.fake_compiled import FakeCompiled
 from tests.tiny_model import HIDDEN, MEDUSA_HEADS, MODEL_ID, TREE
 
@@ -133,6 +134,30 @@ def test_what_cannot_be_right_is_refused_before_anything_is_compiled(tiny_model_
 def test_a_folder_that_is_not_empty_is_left_alone(tiny_model_dir: Path, artifacts: Path) -> None:
     with pytest.raises(ManifestError, match="is not empty"):
         compiled(tiny_model_dir, artifacts)
+
+
+def test_a_checkpoint_with_the_published_tree_compiles_as_it_is_and_decodes(
+    tiny_model_dir: Path, tmp_path: Path
+) -> None:
+    """Check 4 heads and 64 rows without a sequence length: 70 + 512 + 4 + 1 + 64 = 651 positions become 704."""
+    shutil.copytree(tiny_model_dir.parent, tmp_path / "tiny")
+    folder = tmp_path / "tiny" / tiny_model_dir.name
+    heads = load_file(folder / "medusa_heads.safetensors")
+    heads |= {f"3{name[1:]}": weight.clone() for name, weight in heads.items() if name.startswith("2.")}
+    save_file(heads, folder / "medusa_heads.safetensors")
+    (folder / "medusa_tree.json").write_text(json.dumps(published_tree.CHOICES), encoding="utf-8")
+    settings = CompileSettings(max_prompt_tokens=70, max_new_tokens=512, dtype="float32")
+
+    manifest = compile_model(folder, tmp_path, tmp_path / "compiled", settings, PACKAGES, FakeDriver())
+
+    assert manifest.arguments["medusa_speculation_length"] == published_tree.ROWS
+    assert manifest.arguments["seq_len"] == 704
+    model = loaded(folder, tmp_path / "compiled")
+    medusa, plain = (
+        model.generate(GenerationRequest(prompt=" red shoes", grammar=ANY_TEXT, strategy=strategy))
+        for strategy in ("medusa", "autoregressive")
+    )
+    assert medusa.tokens == plain.tokens
 
 
 def changed_copy(artifacts: Path, tmp_path: Path, **changes: Any) -> Path:

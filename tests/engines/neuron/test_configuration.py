@@ -120,6 +120,20 @@ def test_the_cache_bound_is_met_to_the_position() -> None:
     assert neuron_arguments(MODEL, SETTINGS.model_copy(update={"sequence_length": 491}))["seq_len"] == 491
 
 
+def test_the_seed_s_tree_of_64_rows_has_the_positions_that_it_needs() -> None:
+    """Check 384 + 96 + 4 + 1 + 64 = 549 in the next multiple of 64; 512 were refused."""
+    depths = [(rank,) * depth for depth in range(1, 5) for rank in range(10)]
+    model = MedusaShape(vocab_size=32000, num_heads=4, tree=tuple(depths))
+    rows_of_64 = SETTINGS.model_copy(update={"speculation_length": 64})
+
+    arguments = neuron_arguments(model, rows_of_64)
+
+    assert (arguments["medusa_speculation_length"], arguments["seq_len"], arguments["max_length"]) == (64, 576, 576)
+    assert neuron_arguments(MODEL, SETTINGS)["seq_len"] == 512, "more only where it is needed"
+    with pytest.raises(ConfigurationError, match="may touch 549"):
+        neuron_arguments(model, rows_of_64.model_copy(update={"sequence_length": 512}))
+
+
 def test_everything_wrong_is_said_at_once() -> None:
     found = problems(MedusaShape(49153, 2, TREE), sequence_length=400, tensor_parallel=2)
 

@@ -14,11 +14,18 @@ from service.decoding.prefill_draft import PrefillDraft, PrefillProposer
 from service.decoding.proposer import NO_PROPOSER
 from service.decoding.statistics import Generation
 from service.decoding.tree import MedusaTree
-from service.engines.neuron.configuration import chain
+from service.engines.neuron.configuration import (
+    CompileSettings,
+    MedusaShape,
+    chain,
+    forward_shape,
+    neuron_arguments,
+)
 from service.engines.neuron.forward import CompiledTarget, ForwardContractError, ForwardShape
 from service.engines.neuron.hugging_face import Unconstrained
 from tests.decoding.decode import check_statistics, numbers, traced_tokens
 from tests.decoding.tiny import CONFIG, choices, compile_grammar, encode, grammars, prompts
+from tests.engines.neuron import published_tree
 from tests.engines.neuron.fake_compiled import FakeCompiled, Output, greedy
 
 VOCABULARY = CONFIG.vocab_size
@@ -83,6 +90,22 @@ def test_a_wide_tree_saves_forwards_on_either_kind_of_graph(seed: int) -> None:
         spent[relocates] = generation.statistics.forwards
 
     assert max(spent.values()) < 40
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_published_tree_of_64_rows_gives_greedy_s_tokens(seed: int) -> None:
+    """Check 4 heads, 63 nodes of depth 4, and the positions that a compilation chooses for them."""
+    tree = published_tree.CHOICES
+    described = MedusaShape(VOCABULARY, published_tree.HEADS, tuple(map(tuple, tree)))
+    arguments = neuron_arguments(described, CompileSettings(max_prompt_tokens=384, max_new_tokens=96))
+    shape = forward_shape(arguments)
+    model = FakeCompiled(shape, VOCABULARY, seed)
+
+    generation = decode(model, MedusaTree.from_choices(tree, shape.num_heads), [3, 4], compile_grammar(FREE), 40)
+
+    assert (shape.rows, shape.num_heads, shape.seq_len) == (64, 4, 576)
+    assert generation.tokens == greedy(model, [3, 4], compile_grammar(FREE), 40)
+    assert generation.statistics.forwards < 40
 
 
 def test_the_relocation_fault_of_stock_nxdi_shows() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from service.engines.triton.engine import TritonEngine
 from service.planner.grammar import plan_grammar
 from service.planner.prompt import render_prompt
 from service.planner.question import Question
-from service.planner.vocabulary import shipped_vocabulary
+from service.planner.vocabulary import FILE_NAME, shipped_vocabulary
 from service.settings import Settings
-from service.settings.choices import Strategy
+from service.settings.choices import SHIPPED_MODEL, Strategy
 from service.settings.engines import EngineConfig
+from service.weights.importing import import_model
+from tests.bases import QUERY, hidden_size, transformers_greedy, write_base, write_heads
 from tests.triton_server import TritonServer, needs_triton, triton_server
 
 pytestmark = [pytest.mark.slow, needs_triton]
@@ -70,6 +73,22 @@ def test_a_tiny_model_gives_what_it_gives_in_process(
         assert (ours.tokens, ours.text, ours.stop_reason) == (theirs.tokens, theirs.text, theirs.stop_reason)
         assert (ours.forwards, ours.accepted_per_step) == (theirs.forwards, theirs.accepted_per_step)
         assert [step.nodes for step in ours.steps] == [step.nodes for step in theirs.steps]
+
+
+@pytest.mark.parametrize("architecture", ["llama-3", "mistral-v0.1", "qwen3"])
+def test_an_import_gives_transformers_tokens(architecture: str, tmp_path: Path) -> None:
+    base = write_base(tmp_path / "hub", architecture)
+    beside = {FILE_NAME: SHIPPED_MODEL / FILE_NAME}
+    made = import_model(base, tmp_path / "made", write_heads(tmp_path / "heads", hidden_size(base)), beside=beside)
+    expected = transformers_greedy(base)
+    shutil.rmtree(base)
+
+    settings = Settings(replicas=1, model_dir=made.folder, cache_dir=tmp_path, dtype="float32")
+    with serving(tmp_path, settings) as server:
+        (result,) = ask(server, [request(Question.parse(QUERY))], "medusa")
+
+    assert result.tokens == expected
+    assert result.stop_reason == "finished"
 
 
 @pytest.mark.parametrize(
