@@ -28,10 +28,13 @@ from infra.constructs.names import CellNames
 from infra.constructs.network import Network, imported_vpc
 from infra.constructs.on_call import OnCall
 from infra.constructs.rollout import RolloutMachine
+from infra.constructs.shopper_events import EventDelivery
+from infra.constructs.spending import SpendingAlarms
+from infra.constructs.synthetic_plans import SyntheticPlans
 from infra.fleet.settings import FleetFileError, FleetSettings
 
 GUARD_RULES = Path(__file__).parent / "rules" / "never.guard"
-# CloudFormation accepts templates of up to 1 MB, of which a cell's alarms and graphs take some 105 kB.
+# CloudFormation accepts templates of up to 1 MB, of which a cell's alarms and graphs take some 100 kB.
 MOST_CELLS = 8
 
 
@@ -48,8 +51,14 @@ def stack_name(settings: FleetSettings, id: str) -> str:
 class FleetStack(Stack):
     """A stack of one fleet: its name, tags, zones, and protection from accidental deletion."""
 
-    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, purpose: str) -> None:
-        """Create the stack; `id` is its name in the CDK CLI."""
+    def __init__(
+        self, scope: Construct, id: str, *, settings: FleetSettings, purpose: str, dense: bool = False
+    ) -> None:
+        """Create the stack; `id` is its name in the CDK CLI.
+
+        The template of a `dense` one has no indentation and no paths of constructs: CloudFormation counts them, too,
+        in what it accepts.
+        """
         # This precedes super().__init__, because CDK asks for the zones while it builds the stack.
         self._zones = list(settings.availability_zones)
         super().__init__(
@@ -60,7 +69,10 @@ class FleetStack(Stack):
             env=Environment(region=settings.region, account=settings.account),
             termination_protection=settings.deletion_protection,
             tags=tags(settings, id),
+            suppress_template_indentation=dense,
         )
+        if dense:
+            self.node.set_context("aws:cdk:enable-path-metadata", False)
 
     @property
     @jsii.member(jsii_name="availabilityZones")
@@ -116,27 +128,30 @@ class CellStack(FleetStack):
 
 
 class EdgeStack(FleetStack):
-    """The names that callers use.
+    """The names that callers use, and the canaries that ask for plans as callers do.
 
     The stack imports the cells' load balancers, so none of them can be deleted while it has a name.
     """
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, cells: Sequence[Cell]) -> None:
         super().__init__(scope, id, settings=settings, purpose="names over the cells")
+        vpc = imported_vpc(self, settings, cells=settings.synthetic_plans.enabled, load_balancers=False)
         edge = Edge(
             self,
             "Edge",
             settings=settings,
-            vpc=imported_vpc(self, settings, subnets=False),
+            vpc=vpc,
             load_balancers={cell.name: cell.load_balancer for cell in cells},
         )
+        if settings.synthetic_plans.enabled:
+            SyntheticPlans(self, "Plans", settings=settings, vpc=vpc, cells=cells)
         CfnOutput(
             self, "Names", value=" ".join(edge.names), description="Post /plan to any of these; callers to their own"
         )
 
 
 class ObservabilityStack(FleetStack):
-    """The alarms, the dashboard, and the targets of notifications.
+    """The alarms, the dashboard, the targets of notifications, and where shoppers' events are gathered.
 
     This stack reads the cells' names, and no cell depends on it.
     """
@@ -148,12 +163,15 @@ class ObservabilityStack(FleetStack):
                 f"cells: {len(cells)} are more than the {MOST_CELLS} whose alarms one stack holds; make cells larger "
                 "(maximum_cell_instances), or two fleets [source: AWS CloudFormation quotas, template size]"
             )
-        super().__init__(scope, id, settings=settings, purpose="alarms and dashboard of all cells")
+        super().__init__(scope, id, settings=settings, purpose="alarms and dashboard of all cells", dense=True)
         on_call = OnCall(self, "OnCall", settings=settings)
         for names in cells:
             alarms = "".join(word.capitalize() for word in names.cell.split("-"))
             CellAlarms(self, alarms, settings=settings, names=names, on_call=on_call.topics)
+        SpendingAlarms(self, "Spending", settings=settings, topic=on_call.topics.ticket)
         FleetDashboard(self, "Dashboard", settings=settings, cells=cells)
+        if settings.shopper_events.bucket:
+            EventDelivery(self, "Events", settings=settings)
         url = f"https://{self.region}.console.aws.amazon.com/cloudwatch/home#dashboards/dashboard/peakplan-{settings.name}"
         CfnOutput(self, "DashboardUrl", value=url, description="The night's first look")
         RunbookPages(self, "Runbooks", settings=settings)

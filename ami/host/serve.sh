@@ -8,7 +8,7 @@ image=${PEAKPLAN_IMAGE:-peakplan:baked}
 home=${PEAKPLAN_HOME:-/opt/peakplan}
 configuration=${PEAKPLAN_CONFIGURATION:-/etc/peakplan}
 devices_in=${PEAKPLAN_DEVICES:-/dev}
-cores_per_device=2 # NeuronCores of an Inferentia2 or Trainium1 chip
+cores_per_device=2 # NeuronCores of an Inferentia2 or Trainium1 chip; logical ones of Trainium2
 # What a gateway may take after its drain: PEAKPLAN_SHUTDOWN_SECONDS, then Triton's end, then room.
 after_drain_seconds=45
 
@@ -45,14 +45,35 @@ start_on_chips() {
     exit 1
   fi
   cores=$(setting PEAKPLAN_TENSOR_PARALLEL)
+  if [[ $chip == trn2 ]]; then cores_per_device=4; fi
   run_container "$((${#devices[@]} * cores_per_device / ${cores:-1}))" \
     --group-add "$(getent group neuron | cut -d: -f3)" "${devices[@]}" \
     --volume "$home/compiled/$chip:/opt/peakplan/compiled:ro" --env PEAKPLAN_COMPILED_DIR=/opt/peakplan/compiled
 }
 
+# Sets `events`, options of docker run for shoppers' events, where the fleet file has turned them on. Their key is read at
+# every start and stays in the environment. Without it hosts would refuse each other's plans, so none keeps events then:
+# plans go on.
+find_events() {
+  local folder parameter
+  events=()
+  folder=$(setting PEAKPLAN_OUTCOMES_DIR)
+  parameter=$(setting PEAKPLAN_OUTCOMES_KEY_PARAMETER)
+  if [[ -z $folder ]]; then return; fi
+  if PEAKPLAN_OUTCOMES_KEY=$(aws ssm get-parameter --name "$parameter" --with-decryption --query Parameter.Value \
+    --output text --region "$(setting PEAKPLAN_REGION)" --cli-connect-timeout 5 --cli-read-timeout 5); then
+    export PEAKPLAN_OUTCOMES_KEY
+    events=(--volume "$folder:$folder" --env PEAKPLAN_OUTCOMES_KEY)
+  else
+    echo "$parameter cannot be read: this host keeps no events of shoppers until it is started again" >&2
+    events=(--env PEAKPLAN_OUTCOMES_DIR= --env PEAKPLAN_OUTCOMES_FIREHOSE=)
+  fi
+}
+
 run_container() { # replicas, then further options of docker run
-  local replicas=$1
+  local replicas=$1 events
   shift
+  find_events
   docker rm --force peakplan >/dev/null 2>&1 || true
   # Its address is the host's: one hop less, and callers' addresses are their own.
   exec docker run --rm --pull never --name peakplan --network host --log-driver none \
@@ -60,7 +81,7 @@ run_container() { # replicas, then further options of docker run
     --cap-drop ALL --security-opt no-new-privileges --pids-limit 4096 \
     --volume "$home/model:/opt/peakplan/model:ro" "$@" \
     --env-file "$configuration/image.env" --env-file "$configuration/host.env" \
-    --env "PEAKPLAN_REPLICAS=$replicas" "$image"
+    "${events[@]}" --env "PEAKPLAN_REPLICAS=$replicas" "$image"
 }
 
 stop() {

@@ -7,74 +7,45 @@ from aws_cdk import aws_scheduler as scheduler
 from constructs import Construct
 
 from infra.constructs.access import HTTPS
-from infra.constructs.host import HostGroup, ReleaseParameters
+from infra.constructs.host import HostGroup, HostsShare
 from infra.constructs.load_balancer import SERVICE_PORT, LoadBalancer
 from infra.constructs.log_storage import log_group
 from infra.constructs.names import CellNames
 from infra.constructs.network import cell_subnets
 from infra.constructs.private_link import EndpointService
+from infra.constructs.release_parameters import ReleaseParameters
 from infra.constructs.scaling import GroupScaling
 from infra.constructs.shared_cache import PlanCache
+from infra.fleet.parts import Group
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
+from infra.fleet.synthetic_plans import PORT as CANARY_PORT
 
 
 class Cell(Construct):
-    """One cell with its `name` (cell-1), `load_balancer`, `target_group` and `groups`.
+    """One cell with its `name` (cell-1), `load_balancer` and its security group, `target_group` and `groups`.
 
     `names` holds what other stacks may know of it.
     """
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, name: str, vpc: ec2.IVpc) -> None:
         super().__init__(scope, id)
-        self.name = name
+        self.name, self._settings, self._vpc = name, settings, vpc
         schedules = scheduler.CfnScheduleGroup(self, "Schedules", name=f"peakplan-{settings.name}-{name}")
         front = LoadBalancer(self, "LoadBalancer", settings=settings, vpc=vpc, schedules=schedules)
         self.load_balancer, self.target_group = front.load_balancer, front.target_group
+        self.balancer_security_group = front.security_group
+        if settings.synthetic_plans.enabled:
+            front.add_canary_listener(CANARY_PORT)
         security_group = self._host_security_group(settings, vpc, front.security_group)
-        private_link = None
-        if settings.access.privatelink:
-            private_link = EndpointService(
-                self,
-                "PrivateLink",
-                settings=settings,
-                name=name,
-                vpc=vpc,
-                subnets=cell_subnets(settings),
-                load_balancer=front,
-            )
+        private_link = self._private_link(front) if settings.access.privatelink else None
         cache = None
         if settings.shared_cache.enabled:
             cache = PlanCache(self, "PlanCache", settings=settings, name=name, vpc=vpc, hosts=security_group)
         logs = log_group(self, "Logs", settings, name=f"/peakplan/{settings.name}/{name}")
         release = ReleaseParameters(self, "Release", settings=settings, cell=name)
-        self.groups = []
-        for group in settings.groups:
-            law = ScalingLaw.for_group(settings, group)
-            hosts = HostGroup(
-                self,
-                group.chip.capitalize(),
-                settings=settings,
-                cell=name,
-                group=group,
-                law=law,
-                vpc=vpc,
-                security_group=security_group,
-                log_group=logs,
-                release=release,
-                cache=cache,
-                schedules=schedules,
-            )
-            hosts.group.attach_to_application_target_group(self.target_group)
-            GroupScaling(
-                hosts,
-                "Scaling",
-                law=law,
-                group=hosts.group,
-                group_name=hosts.name,
-                dimensions={"Fleet": settings.name, "Cell": name, "Group": group.chip},
-            )
-            self.groups.append(hosts)
+        shared = HostsShare(vpc, security_group, logs, release, cache, schedules)
+        self.groups = [self._group(group, shared) for group in settings.groups]
         self.names = CellNames(
             cell=name,
             load_balancer=self.load_balancer.load_balancer_full_name,
@@ -83,7 +54,42 @@ class Cell(Construct):
             network_load_balancer=private_link.load_balancer_name if private_link else "",
             network_target_group=private_link.target_group_name if private_link else "",
             cache_nodes=cache.nodes if cache else (),
+            log_group=logs.log_group_name,
         )
+
+    def _private_link(self, front: LoadBalancer) -> EndpointService:
+        return EndpointService(
+            self,
+            "PrivateLink",
+            settings=self._settings,
+            name=self.name,
+            vpc=self._vpc,
+            subnets=cell_subnets(self._settings),
+            load_balancer=front,
+        )
+
+    def _group(self, group: Group, shared: HostsShare) -> HostGroup:
+        """Return one kind of hosts, behind the load balancer and with its scaling."""
+        law = ScalingLaw.for_group(self._settings, group)
+        hosts = HostGroup(
+            self,
+            group.chip.capitalize(),
+            settings=self._settings,
+            cell=self.name,
+            group=group,
+            law=law,
+            shared=shared,
+        )
+        hosts.group.attach_to_application_target_group(self.target_group)
+        GroupScaling(
+            hosts,
+            "Scaling",
+            law=law,
+            group=hosts.group,
+            group_name=hosts.name,
+            dimensions={"Fleet": self._settings.name, "Cell": self.name, "Group": group.chip},
+        )
+        return hosts
 
     def _host_security_group(
         self, settings: FleetSettings, vpc: ec2.IVpc, load_balancer: ec2.SecurityGroup

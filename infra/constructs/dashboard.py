@@ -22,6 +22,7 @@ from infra.constructs.cell_graphs import (
 from infra.constructs.front_graphs import caller_widget, front_graphs, zone_graphs
 from infra.constructs.graphs import HEIGHT, WIDTH, Graph, Json, place, rows, tall
 from infra.constructs.names import CellNames
+from infra.constructs.shopper_graphs import shopper_graphs
 from infra.fleet.alarm_kinds import Reading, Severity
 from infra.fleet.alarms import (
     ALL,
@@ -37,6 +38,7 @@ from infra.fleet.alarms import (
     cell_alarms,
     percent,
 )
+from infra.fleet.dashboard_lines import shortened
 from infra.fleet.parts import Group
 from infra.fleet.runbooks import page_name, pages
 from infra.fleet.settings import FleetSettings
@@ -64,7 +66,7 @@ class FleetDashboard(Construct):
         certificate = ssm.StringParameter.value_for_string_parameter(self, parameter)
         for name, body in dashboards(settings, cells, arn, certificate).items():
             part = name.removeprefix(f"peakplan-{settings.name}").title().replace("-", "")
-            text = stack.to_json_string(body)
+            text = stack.to_json_string(shortened(body))
             cloudwatch.CfnDashboard(self, f"Board{part}", dashboard_name=name, dashboard_body=text)
 
 
@@ -103,7 +105,7 @@ def _fleet_board(
     settings: FleetSettings, cells: Sequence[CellNames], arn: Callable[[str], str], certificate: str
 ) -> Json:
     widgets = [_header(settings), _alarms(settings, cells, arn)]
-    graphs = [*_fleet_graphs(settings, cells), *_plan_graphs(settings, cells)]
+    graphs = [*_fleet_graphs(settings, cells), *shopper_graphs(settings, cells), *_plan_graphs(settings, cells)]
     graphs += front_graphs(settings, cells, certificate)
     widgets += rows(graphs, y=5)
     widgets.append(caller_widget(settings, cells, 0, 5 + tall(graphs), WIDTH, HEIGHT))
@@ -204,4 +206,4 @@ def _plan_graphs(settings: FleetSettings, cells: Sequence[CellNames]) -> list[Gr
 
 
 def _quota_class(group: Group) -> str:
-    return {"inf2": "Inf/OnDemand", "trn1": "Trn/OnDemand"}.get(group.chip, "Standard/OnDemand")
+    return {"inf2": "Inf/OnDemand", "trn1": "Trn/OnDemand", "trn2": "Trn/OnDemand"}.get(group.chip, "Standard/OnDemand")

@@ -34,7 +34,7 @@ def zone_graphs(settings: FleetSettings, names: CellNames) -> list[Graph]:
 
 
 def front_graphs(settings: FleetSettings, cells: Sequence[CellNames], certificate: str) -> list[Graph]:
-    """Return what callers meet before a host does: TLS, refused connections, the certificate; and metrics lost."""
+    """Return what callers and canaries meet: TLS, refused connections, the certificate; and metrics lost."""
 
     def graph(title: str, *, number: bool = False, period: int = 60) -> Graph:
         return Graph(title, fleet=settings.name, region=settings.region, period=period, number=number)
@@ -46,7 +46,7 @@ def front_graphs(settings: FleetSettings, cells: Sequence[CellNames], certificat
         refused.curve(f"{names.cell} TLS", "it", tls, [names])
         full = {"it": Reading("RejectedConnectionCount", ("LoadBalancer",))}
         refused.curve(f"{names.cell} rejected", "it", full, [names], right=True)
-        group = (("LogGroupName", f"/peakplan/{settings.name}/{names.cell}"),)
+        group = (("LogGroupName", names.log_group),)
         errors = {
             "parsing": Reading("EMFParsingErrors", ("LogGroupName",), group),
             "validation": Reading("EMFValidationErrors", ("LogGroupName",), group),
@@ -57,12 +57,18 @@ def front_graphs(settings: FleetSettings, cells: Sequence[CellNames], certificat
     left.curve(
         "days", "left", {"left": Reading("DaysToExpiry", ("CertificateArn",), arn, none_is_zero=False)}, cells[:1]
     )
-    return [refused, lost, left]
+    if not settings.synthetic_plans.enabled:
+        return [refused, lost, left]
+    asked = graph("Plans that canaries got, whole and in time, %, by cell")
+    for names in cells:
+        good = {"good": Reading("SuccessPercent", ("CanaryName",), none_is_zero=False)}
+        asked.curve(names.cell, "good", good, [names])
+    return [refused, lost, asked, left]
 
 
 def caller_widget(settings: FleetSettings, cells: Sequence[CellNames], x: int, y: int, width: int, height: int) -> Json:
     """Return the requests of each caller, from the hosts' logs: a dimension for each would be a metric for each."""
-    sources = " | ".join(f"SOURCE '/peakplan/{settings.name}/{names.cell}'" for names in cells)
+    sources = " | ".join(f"SOURCE '{names.log_group}'" for names in cells)
     whose = ", ".join(names.cell for names in cells)
     properties = {
         "title": f"{whose} requests by caller, a minute",

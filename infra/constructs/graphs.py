@@ -53,8 +53,8 @@ class Graph:
                     dimensions = [part for pair in metric.dimensions for part in pair]
                     options = {"id": metric.id, "stat": metric.statistic, "visible": False}
                     self._metrics.append([metric.namespace, metric.name, *dimensions, options])
-            if sums == [metrics[0].id]:  # SERVICE_QUOTA knows the quota of a metric, and of no sum
-                terms[identifier] = metrics[0].id
+            if len(sums) == 1:  # no line of its own: each is in the template, and SERVICE_QUOTA knows none of a sum
+                terms[identifier] = sums[0]
                 continue
             terms[identifier] = f"s{self._curves}_{identifier}"
             total = {"expression": " + ".join(sums), "id": terms[identifier], "visible": False}
@@ -77,6 +77,11 @@ class Graph:
         expression = f"SEARCH('{found}', '{statistic}', {self._period})"
         self._metrics.append([{"expression": expression, "id": f"curve{self._curves}", "label": ""}])
         return self
+
+    def _right_axis(self) -> Json:
+        curves = [line[0] for line in self._metrics if isinstance(line[0], dict)]
+        used = any("yAxis" in each for each in [*curves, *self._lines["horizontal"]])
+        return {"right": {"min": 0, "showUnits": False}} if used else {}
 
     def line(self, label: str, value: float, *, right: bool = False) -> Self:
         """Add a horizontal line to compare with."""
@@ -103,7 +108,7 @@ class Graph:
             "metrics": self._metrics,
             "period": self._period,
             "view": "singleValue" if self._number else "timeSeries",
-            "yAxis": {"left": self._axis | {"showUnits": False}, "right": {"min": 0, "showUnits": False}},
+            "yAxis": {"left": self._axis | {"showUnits": False}} | self._right_axis(),
         }
         if self._number:
             properties |= {"setPeriodToTimeRange": True}

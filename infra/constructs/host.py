@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from aws_cdk import CfnCondition, CfnParameter, Duration, Fn, Stack, Token
+from aws_cdk import Duration, Stack, Token
 from aws_cdk import aws_autoscaling as autoscaling
 from aws_cdk import aws_cloudwatch as cloudwatch
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_scheduler as scheduler
-from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from infra.constructs.acknowledge import acknowledge
 from infra.constructs.network import cell_subnets
+from infra.constructs.release_parameters import ReleaseParameters
 from infra.constructs.reservations import ZonalReservations
 from infra.constructs.scaling import scaling_alarm_name
 from infra.constructs.shared_cache import PlanCache
+from infra.constructs.shopper_events import admit_to_events, events_environment
 from infra.fleet import endpoints
 from infra.fleet.caller_limits import caller_environment
 from infra.fleet.cost import volume_gib
 from infra.fleet.parts import ROOT_DEVICE, Group
 from infra.fleet.policies import GROUP_WARM_UP_SECONDS
-from infra.fleet.replacement import CAREFUL, FAST, TERMINATE_MARGIN_SECONDS, stops
+from infra.fleet.replacement import CAREFUL, TERMINATE_MARGIN_SECONDS, stops
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
 
@@ -84,68 +86,6 @@ def user_data(environment: Mapping[str, str]) -> ec2.UserData:
     return data
 
 
-class ReleaseParameters(Construct):
-    """The parameters of a cell's stack that choose its release and the speed of its rollout.
-
-    They allow one template to serve every release.
-
-    `image_id` has no default: a stack is made with a release, keeps it through every other change, and goes back to
-    one by a change of this parameter alone (infra/operations/rollback.py).
-
-    A stack rests at the fast speed and only a deploy asks for the careful one: CloudFormation's way back out of an
-    update takes the policy from before it.
-    """
-
-    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, cell: str) -> None:
-        super().__init__(scope, id)
-        image = CfnParameter(
-            self, "MachineImageId", type="AWS::EC2::Image::Id", description="The release: one immutable machine image"
-        )
-        image.override_logical_id("MachineImageId")
-        speed = CfnParameter(
-            self,
-            "RefreshSpeed",
-            allowed_values=["careful", "fast"],
-            default="fast",
-            description="careful: a deploy, with checkpoints and alarms; stacks rest at fast",
-        )
-        speed.override_logical_id("RefreshSpeed")
-        # An update that changed nothing but the update policy would be no update.
-        ssm.CfnParameter(
-            self,
-            "Speed",
-            type="String",
-            name=f"/peakplan/{settings.name}/{cell}/refresh-speed",
-            value=speed.value_as_string,
-            description=f"How instances of {cell} are replaced by the next change of its stack",
-        )
-        self._fast = CfnCondition(self, "Fast", expression=Fn.condition_equals(speed.value_as_string, "fast"))
-        self._fast.override_logical_id("FastRefresh")
-        self.image_id = image.value_as_string
-
-    def hurry_where_asked(self, group: autoscaling.CfnAutoScalingGroup) -> None:
-        """Let a fast refresh replace every instance at once.
-
-        Alarms that are already in ALARM state must not stop it.
-        """
-        preferences = "UpdatePolicy.AutoScalingInstanceRefresh.Preferences"
-        policy = Stack.of(self).resolve(group.cfn_options.update_policy)
-        careful = policy["autoScalingInstanceRefresh"]["preferences"]
-        careful = {name[0].upper() + name[1:]: value for name, value in careful.items()}
-        fast = {
-            "CheckpointPercentages": list(FAST.checkpoints),
-            "CheckpointDelay": FAST.checkpoint_seconds,
-            "MaxHealthyPercentage": FAST.max_healthy_percent,
-        }
-        for name, value in fast.items():
-            group.add_override(f"{preferences}.{name}", self._either(value, careful[name]))
-        alarms = {"Alarms": careful["AlarmSpecification"]["alarms"]}
-        group.add_override(f"{preferences}.AlarmSpecification", self._either({"Ref": "AWS::NoValue"}, alarms))
-
-    def _either(self, fast: object, careful: object) -> dict[str, list[object]]:
-        return {"Fn::If": [self._fast.logical_id, fast, careful]}
-
-
 def _target(template: ec2.LaunchTemplate, reservations: ZonalReservations) -> None:
     """Let instances fill the reservations of their zone; where those are full, they run all the same."""
     launched = template.node.default_child
@@ -154,6 +94,18 @@ def _target(template: ec2.LaunchTemplate, reservations: ZonalReservations) -> No
         "LaunchTemplateData.CapacityReservationSpecification.CapacityReservationTarget",
         {"CapacityReservationResourceGroupArn": reservations.target},
     )
+
+
+@dataclass(frozen=True)
+class HostsShare:
+    """What all kinds of hosts of one cell have in common."""
+
+    vpc: ec2.IVpc
+    security_group: ec2.ISecurityGroup
+    log_group: logs.ILogGroup
+    release: ReleaseParameters
+    cache: PlanCache | None
+    schedules: scheduler.CfnScheduleGroup
 
 
 class HostGroup(Construct):
@@ -168,43 +120,46 @@ class HostGroup(Construct):
         cell: str,
         group: Group,
         law: ScalingLaw,
-        vpc: ec2.IVpc,
-        security_group: ec2.ISecurityGroup,
-        log_group: logs.ILogGroup,
-        release: ReleaseParameters,
-        cache: PlanCache | None,
-        schedules: scheduler.CfnScheduleGroup,
+        shared: HostsShare,
     ) -> None:
         super().__init__(scope, id)
         self._settings, self._group = settings, group
         self.name = group_name(settings, cell, group)
-        role = host_role(self, self.name, log_group)
-        if cache is not None:
-            cache.admit(role)
+        role = host_role(self, self.name, shared.log_group)
+        if shared.cache is not None:
+            shared.cache.admit(role)
+        admit_to_events(role, settings)
+        environment = self._environment(cell, shared)
+        template = self._launch_template(role, shared.security_group, environment, shared.release)
+        if group.reserve:
+            reservations = ZonalReservations(
+                self, "Reservations", settings=settings, group=group, name=self.name, schedules=shared.schedules
+            )
+            _target(template, reservations)
+        self.group = self._auto_scaling_group(shared.vpc, template, law)
+        self._escape_hatches(shared.release)
+
+    def _environment(self, cell: str, shared: HostsShare) -> dict[str, str]:
+        """Return the variables of the host's service, which its user data writes."""
+        settings, group, cache = self._settings, self._group, shared.cache
         environment = {
             "PEAKPLAN_FLEET": settings.name,
             "PEAKPLAN_CELL": cell,
             "PEAKPLAN_GROUP": group.chip,
             "PEAKPLAN_ROUTING": settings.model.routing,
-            "PEAKPLAN_RELEASE": release.image_id,  # a dimension of metrics, which shows the release at fault
+            "PEAKPLAN_RELEASE": shared.release.image_id,  # a dimension of metrics, which shows the release at fault
             "PEAKPLAN_AUTO_SCALING_GROUP": self.name,
-            "PEAKPLAN_LOG_GROUP": log_group.log_group_name,
+            "PEAKPLAN_LOG_GROUP": shared.log_group.log_group_name,
             "PEAKPLAN_LAUNCH_HOOK": LAUNCH_HOOK,
             "PEAKPLAN_TERMINATE_HOOK": TERMINATE_HOOK,
             "PEAKPLAN_DRAIN_SECONDS": str(settings.drain_seconds),
             **caller_environment(settings),
+            **events_environment(settings),
             **(cache.environment if cache is not None else {}),
         }
         if group.engine == "torch":
-            environment["PEAKPLAN_ENGINE"] = "torch"  # the image's own setting is for chips
-        template = self._launch_template(role, security_group, environment, release)
-        if group.reserve:
-            reservations = ZonalReservations(
-                self, "Reservations", settings=settings, group=group, name=self.name, schedules=schedules
-            )
-            _target(template, reservations)
-        self.group = self._auto_scaling_group(vpc, template, law)
-        self._escape_hatches(release)
+            environment |= {"PEAKPLAN_ENGINE": "torch", "PEAKPLAN_BATCH_SIZE": "1"}  # the image's own are for chips
+        return environment
 
     def _launch_template(
         self,

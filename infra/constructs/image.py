@@ -7,26 +7,29 @@ import json
 import re
 from pathlib import Path
 
-from aws_cdk import CfnElement, Duration, IgnoreMode, Stack
+from aws_cdk import CfnElement, IgnoreMode, Stack
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_imagebuilder as imagebuilder
-from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_s3_assets as assets
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from infra.constructs.access import HTTPS
 from infra.constructs.acknowledge import acknowledge
+from infra.constructs.buckets import private_bucket
 from infra.constructs.image_components import baked_on, cloudwatch_agent, component_parameters, declared_parameters
-from infra.constructs.log_storage import access_log_bucket, removal_policy
+from infra.constructs.image_lifecycle import ImageLifecycle
 from infra.constructs.network import ZONES_BY_NAME, flow_logs
 from infra.fleet.parts import REPOSITORY_ROOT, ROOT_DEVICE
 from infra.fleet.release_tags import release_tags
 from infra.fleet.settings import FleetSettings
+from infra.fleet.spending import TAG
 from infra.source import commit
 
 AMI = REPOSITORY_ROOT / "ami"
+# What service/Dockerfile copies of the source, as exceptions to the exclusions.
+_SOURCES = ["!service", "!service/**", "!clients", "!clients/peakplan_client", "!clients/peakplan_client/**"]
 # These files make no difference to what runs; without them an asset's hash depends on the sources alone.
 _NOT_SHIPPED = ["**/__pycache__", "**/*.pyc", "**/.*"]
 _ROOT_GIB = 100
@@ -38,23 +41,8 @@ class Artifacts(Construct):
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
         super().__init__(scope, id)
-        self.bucket = s3.Bucket(
-            self,
-            "Models",
-            server_access_logs_bucket=access_log_bucket(self, "ModelsAccessLogs", settings),
-            encryption=s3.BucketEncryption.S3_MANAGED,
-            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
-            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
-            enforce_ssl=True,
-            versioned=True,  # an overwritten compiled model can be restored
-            lifecycle_rules=[
-                s3.LifecycleRule(
-                    noncurrent_version_expiration=Duration.days(90),
-                    abort_incomplete_multipart_upload_after=Duration.days(1),
-                )
-            ],
-            removal_policy=removal_policy(settings),
-        )
+        # An overwritten compiled model can be restored.
+        self.bucket = private_bucket(self, "Models", settings, logs="ModelsAccessLogs", days=None, former_days=90)
 
 
 class ImagePipeline(Construct):
@@ -69,6 +57,7 @@ class ImagePipeline(Construct):
         release = self._release()
         role = self._role(release, artifacts)
         profile = iam.CfnInstanceProfile(self, "Profile", roles=[role.role_name])
+        ImageLifecycle(self, "Lifecycle", settings=settings)
         self.pipeline = imagebuilder.CfnImagePipeline(
             self,
             "Pipeline",
@@ -78,6 +67,7 @@ class ImagePipeline(Construct):
             infrastructure_configuration_arn=self._infrastructure(profile, artifacts).attr_arn,
             distribution_configuration_arn=self._distribution(release).attr_arn,
             enhanced_image_metadata_enabled=True,
+            image_tags={TAG: settings.name},  # by which the images' lifecycle knows them
             image_tests_configuration=imagebuilder.CfnImagePipeline.ImageTestsConfigurationProperty(
                 image_tests_enabled=True, timeout_minutes=90
             ),
@@ -86,7 +76,7 @@ class ImagePipeline(Construct):
     def _release(self) -> dict[str, assets.Asset]:
         """Return the assets of an image: the service, the model's trained parts, and the host's scripts and units."""
         sources = {
-            "service": (REPOSITORY_ROOT, ["*", "!service", "!service/**", *_copied_requirements(), *_NOT_SHIPPED]),
+            "service": (REPOSITORY_ROOT, ["*", *_SOURCES, *_copied_requirements(), *_NOT_SHIPPED]),
             "model": (REPOSITORY_ROOT / self._settings.model.folder, _NOT_SHIPPED),
             "host": (AMI, ["components", *_NOT_SHIPPED]),
         }

@@ -21,26 +21,37 @@ def baked_on(settings: FleetSettings) -> Group:
 def component_parameters(settings: FleetSettings) -> dict[str, str]:
     """Return the parameters of the container's document: the fleet file's model, for each chip of its groups."""
     model = settings.model
-    compiled_for = {
+    compiled_for: dict[str, object] = {
         "tensor-parallel": model.tensor_parallel,
         "max-prompt-tokens": model.max_prompt_tokens,
         "max-new-tokens": model.max_plan_tokens,
         "sequence-length": model.sequence_length,
         "speculation-length": model.speculation_length,
+        "batch-size": model.batch_size,
     }
+    if model.context_buckets:
+        compiled_for["context-buckets"] = ",".join(map(str, model.context_buckets))
     chips = dict.fromkeys(group.chip for group in [baked_on(settings), *settings.groups])
     decided = {
-        "ENGINE": "triton" if baked_on(settings).engine == "neuron" else "torch",
+        "ENGINE": _engine(settings),
         "TRITON_HOSTS": "neuron",
         "TENSOR_PARALLEL": model.tensor_parallel,
         "MAX_PROMPT_TOKENS": model.max_prompt_tokens,
         "STRATEGY": model.strategy,
+        "BATCH_SIZE": model.batch_size,
     }
     return {
         "CHIPS": " ".join(chips),
         "COMPILE": " ".join(f"--{name} {value}" for name, value in compiled_for.items()),
         "SETTINGS": " ".join(f"PEAKPLAN_{name}={value}" for name, value in decided.items()),
     }
+
+
+def _engine(settings: FleetSettings) -> str:
+    """Return what runs the replicas. Triton decodes one plan at a time; batches need the gateway's own."""
+    if baked_on(settings).engine != "neuron":
+        return "torch"
+    return "triton" if settings.model.batch_size == 1 else "neuron"
 
 
 def cloudwatch_agent(stack: Stack) -> str:

@@ -13,7 +13,7 @@ from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from infra.constructs.access import HTTPS
-from infra.constructs.log_storage import access_log_bucket
+from infra.constructs.buckets import access_log_bucket
 from infra.constructs.network import cell_subnets
 from infra.constructs.scheduled_calls import ScheduledCalls
 from infra.fleet.settings import FleetSettings
@@ -123,19 +123,26 @@ class LoadBalancer(Construct):
         one without a healthy target sends callers everywhere, so nothing would ever be taken out. Source: Elastic Load
         Balancing, Network Load Balancers, Health checks for your target groups.
         """
+        self._answer_one_path("Health", port, elb.SslPolicy.TLS13_RES, "Readiness", "/readyz")
+
+    def add_canary_listener(self, port: int) -> None:
+        """Answer /plan, and nothing else, on `port` to the peers that the security group admits, verifying nobody."""
+        self._answer_one_path("Canary", port, elb.SslPolicy.TLS13_13, "Plans", "/plan")
+
+    def _answer_one_path(self, id: str, port: int, policy: elb.SslPolicy, rule: str, path: str) -> None:
         listener = self.load_balancer.add_listener(
-            "Health",
+            id,
             port=port,
             protocol=elb.ApplicationProtocol.HTTPS,
-            ssl_policy=elb.SslPolicy.TLS13_RES,
+            ssl_policy=policy,
             certificates=[self._certificate()],
             default_action=elb.ListenerAction.fixed_response(404),
             open=False,
         )
         listener.add_action(
-            "Readiness",
+            rule,
             priority=1,
-            conditions=[elb.ListenerCondition.path_patterns(["/readyz"])],
+            conditions=[elb.ListenerCondition.path_patterns([path])],
             action=elb.ListenerAction.forward([self.target_group]),
         )
 

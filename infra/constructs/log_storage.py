@@ -1,14 +1,13 @@
-"""The places that logs are kept in: log groups and buckets of access logs, with the settings' retention."""
+"""Log groups with the settings' retention, and what becomes of data whose stack is deleted."""
 
 from __future__ import annotations
 
-from aws_cdk import Duration, RemovalPolicy
+from aws_cdk import Aws, Fn, RemovalPolicy
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
-from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from infra.constructs.acknowledge import ACCESS_LOGS_OF_BUCKETS, LOGS_UNDER_A_KEY, acknowledge, skip_in_checkov
+from infra.constructs.acknowledge import LOGS_UNDER_A_KEY, skip_in_checkov
 from infra.fleet.settings import FleetSettings
 
 _RETENTION = {
@@ -52,12 +51,16 @@ def removal_policy(settings: FleetSettings) -> RemovalPolicy:
 
 
 def log_group(scope: Construct, id: str, settings: FleetSettings, name: str | None = None) -> logs.LogGroup:
-    """Return a new log group with the settings' retention, under their key if they name one."""
+    """Return a new log group with the settings' retention, under their key if they name one.
+
+    A group whose name begins with `name` ends it with the beginning of its stack's own id: what a deleted stack has
+    kept does not stand in the way of its successor.
+    """
     key = settings.log_key
     group = logs.LogGroup(
         scope,
         id,
-        log_group_name=name,
+        log_group_name=f"{name}/{_stack_mark()}" if name else None,
         retention=log_retention(settings.retention_days),
         removal_policy=removal_policy(settings),
         encryption_key=kms.Key.from_key_arn(scope, f"{id}Key", key) if key else None,
@@ -68,26 +71,6 @@ def log_group(scope: Construct, id: str, settings: FleetSettings, name: str | No
     return group
 
 
-def access_log_bucket(scope: Construct, id: str, settings: FleetSettings) -> s3.Bucket:
-    """Return a new bucket for access logs, of a load balancer or of another bucket."""
-    bucket = s3.Bucket(
-        scope,
-        id,
-        encryption=s3.BucketEncryption.S3_MANAGED,  # the only encryption that load balancers can write to
-        block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
-        object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
-        enforce_ssl=True,
-        versioned=True,
-        lifecycle_rules=[
-            s3.LifecycleRule(
-                expiration=Duration.days(settings.retention_days),
-                noncurrent_version_expiration=Duration.days(1),
-                abort_incomplete_multipart_upload_after=Duration.days(1),
-            )
-        ],
-        removal_policy=removal_policy(settings),
-    )
-    reason = "It holds access logs; a log of its own would fill itself"
-    acknowledge(bucket, "AwsSolutions::AwsSolutions-S1", reason)
-    skip_in_checkov(bucket, ACCESS_LOGS_OF_BUCKETS, reason)
-    return bucket
+def _stack_mark() -> str:
+    """Return the first eight digits of the stack's UUID, the third part of its id."""
+    return Fn.select(0, Fn.split("-", Fn.select(2, Fn.split("/", Aws.STACK_ID))))

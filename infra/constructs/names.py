@@ -19,3 +19,4 @@ class CellNames:
     network_load_balancer: str = ""  # of PrivateLink: its full name, net/NAME/ID
     network_target_group: str = ""
     cache_nodes: tuple[str, ...] = ()  # of the shared cache
+    log_group: str = ""  # of its hosts

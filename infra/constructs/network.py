@@ -12,7 +12,7 @@ from infra.constructs.access import HTTPS, issued_certificate, routes_to_callers
 from infra.constructs.acknowledge import acknowledge
 from infra.constructs.log_storage import log_group
 from infra.fleet import addresses
-from infra.fleet.endpoints import Endpoint
+from infra.fleet.endpoints import GATEWAYS, Endpoint, by_service
 from infra.fleet.settings import FleetSettings
 
 ZONES_BY_NAME = "CloudFormation-Validate::W3010"
@@ -78,21 +78,22 @@ class Network(Construct):
             self, "Endpoints", vpc=self.vpc, description="Interface endpoints", allow_all_outbound=False
         )
         security_group.add_ingress_rule(ec2.Peer.ipv4(cidr), ec2.Port.tcp(HTTPS), "Everything in this VPC")
-        for endpoint in self._settings.network.all_endpoints:
-            id = "".join(part.capitalize() for part in endpoint.service.split("."))
+        for service, asked in by_service(self._settings.endpoints).items():
+            id = "".join(part.capitalize() for part in service.split("."))
             made: ec2.InterfaceVpcEndpoint | ec2.GatewayVpcEndpoint
-            if endpoint.is_gateway:
-                made = self.vpc.add_gateway_endpoint(id, service=ec2.GatewayVpcEndpointAwsService(endpoint.service))
+            if service in GATEWAYS:
+                made = self.vpc.add_gateway_endpoint(id, service=ec2.GatewayVpcEndpointAwsService(service))
             else:
                 made = self.vpc.add_interface_endpoint(
                     id,
-                    service=ec2.InterfaceVpcEndpointAwsService(endpoint.service),
+                    service=ec2.InterfaceVpcEndpointAwsService(service),
                     security_groups=[security_group],
                     open=False,
                     subnets=ec2.SubnetSelection(subnet_group_name="Cells"),
                     private_dns_enabled=True,
                 )
-            made.add_to_policy(self._policy_of(endpoint))
+            for endpoint in asked:
+                made.add_to_policy(self._policy_of(endpoint))
 
     def _policy_of(self, endpoint: Endpoint) -> iam.PolicyStatement:
         """Return an endpoint's policy, which allows its listed actions only to this account's hosts."""
@@ -119,8 +120,14 @@ class Network(Construct):
             )
 
 
-def imported_vpc(scope: Construct, settings: FleetSettings, *, subnets: bool = True) -> ec2.IVpc:
-    """Return the fleet's VPC for another stack, from parameters read at deploy time and without an import."""
+def imported_vpc(
+    scope: Construct, settings: FleetSettings, *, cells: bool = True, load_balancers: bool = True
+) -> ec2.IVpc:
+    """Return the fleet's VPC for another stack, from parameters read at deploy time and without an import.
+
+    It knows the subnets of the cells and of public load balancers only where the stack places something in them: CDK's
+    checks refuse parameters that nothing uses.
+    """
 
     def read(name: str) -> str:
         return ssm.StringParameter.value_for_string_parameter(scope, parameter_name(settings, name))
@@ -128,16 +135,16 @@ def imported_vpc(scope: Construct, settings: FleetSettings, *, subnets: bool = T
     def each(name: str) -> list[str]:
         return [read(f"{name}-{number}") for number in range(1, len(settings.availability_zones) + 1)]
 
-    cells = each("cell-subnet") if subnets else None
-    public = subnets and settings.load_balancer.scheme == "internet-facing"
+    private = each("cell-subnet") if cells else None
+    public = load_balancers and settings.load_balancer.scheme == "internet-facing"
     vpc = ec2.Vpc.from_vpc_attributes(
         scope,
         "Network",
         vpc_id=read("vpc-id"),
         availability_zones=list(settings.availability_zones),
         vpc_cidr_block=str(settings.network.cidr),
-        private_subnet_ids=cells if settings.network.nat else None,
-        isolated_subnet_ids=None if settings.network.nat else cells,
+        private_subnet_ids=private if settings.network.nat else None,
+        isolated_subnet_ids=None if settings.network.nat else private,
         public_subnet_ids=each("public-subnet") if public else None,
     )
     acknowledge(

@@ -12,9 +12,11 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
 from infra.constructs.log_storage import removal_policy
+from infra.constructs.spending import PUBLISHERS
 from infra.fleet.settings import FleetSettings
 
 _ALARMS = iam.ServicePrincipal("cloudwatch.amazonaws.com")
+_SPENDING = tuple(iam.ServicePrincipal(name) for name in PUBLISHERS)
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,15 @@ class OnCall(Construct):
         self._key: kms.Key | None = None
         told = settings.on_call
         self.topics = OnCallTopics(
-            page=self._topic("Pages", "pages", told.page), ticket=self._topic("Tickets", "tickets", told.ticket)
+            page=self._topic("Pages", "pages", told.page),
+            ticket=self._topic("Tickets", "tickets", told.ticket, *_SPENDING),
         )
 
-    def _topic(self, id: str, name: str, address: str) -> str:
-        """Return the ARN of the team's own topic, or of a new one that writes to the address."""
+    def _topic(self, id: str, name: str, address: str, *others: iam.IPrincipal) -> str:
+        """Return the ARN of the team's own topic, or of a new one that writes to the address.
+
+        Besides alarms, the services `others` may publish to a new one.
+        """
         if address.startswith("arn:"):
             return address
         topic = sns.Topic(
@@ -51,7 +57,7 @@ class OnCall(Construct):
         )
         topic.add_to_resource_policy(
             iam.PolicyStatement(
-                principals=[_ALARMS],
+                principals=[_ALARMS, *others],
                 actions=["sns:Publish"],
                 resources=[topic.topic_arn],
                 conditions=self._only_ours(),
@@ -79,7 +85,7 @@ class OnCall(Construct):
             )
             key.add_to_resource_policy(
                 iam.PolicyStatement(
-                    principals=[_ALARMS],
+                    principals=[_ALARMS, *_SPENDING],
                     actions=["kms:Decrypt", "kms:GenerateDataKey*"],
                     resources=["*"],  # in a key policy this means the key itself
                 )

@@ -9,6 +9,7 @@ from itertools import product
 
 from infra.constructs.names import CellNames
 from infra.fleet.alarm_kinds import Reading
+from infra.fleet.synthetic_plans import canary_name
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,13 @@ def dimension_values(fleet: str, names: CellNames) -> dict[str, tuple[str, ...]]
     return {
         "Fleet": (fleet,),
         "Cell": (names.cell,),
+        "PlannedIn": (names.cell,),
         "LoadBalancer": (names.load_balancer,),
         "TargetGroup": names.target_groups,
         "AutoScalingGroupName": names.auto_scaling_groups,
         "CacheClusterId": names.cache_nodes,
         "ScheduleGroup": (f"peakplan-{fleet}-{names.cell}",),
+        "CanaryName": (canary_name(fleet, names.cell),),
     }
 
 

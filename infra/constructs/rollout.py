@@ -10,7 +10,8 @@ from constructs import Construct
 from infra.constructs.acknowledge import acknowledge
 from infra.constructs.log_storage import log_group
 from infra.fleet.metrics import metrics
-from infra.fleet.rollout_machine import MARKER, definition, machine_name
+from infra.fleet.rollout_machine import definition
+from infra.fleet.rollout_states import MARKER, machine_name
 from infra.fleet.settings import FleetSettings
 
 # `cdk bootstrap` makes these (AWS CDK developer guide, Bootstrapping: hnb659fds is the default qualifier).
@@ -70,7 +71,7 @@ class RolloutMachine(Construct):
         parameters = f"{arn}:ssm:{place}:parameter/peakplan/{name}/*"
         templates = f"{arn}:s3:::{ASSETS_BUCKET.format(**bootstrap)}/*"
         may = {
-            "Stacks": (("CreateStack", "UpdateStack", "DescribeStacks"), "cloudformation", stacks),
+            "Stacks": (("CreateStack", "UpdateStack", "CancelUpdateStack", "DescribeStacks"), "cloudformation", stacks),
             "Progress": (("GetParameter", "PutParameter", "DeleteParameter"), "ssm", parameters),
             "Templates": (("GetObject",), "s3", templates),
         }
@@ -95,11 +96,11 @@ class RolloutMachine(Construct):
     def _accept(role: iam.Role, stacks: str, parameters: str, templates: str) -> None:
         finding = "AwsSolutions::AwsSolutions-IAM5[Resource::{}]"
         reason = "CloudFormation invents the ids of stacks; the fleet's name is exact (Service Authorization Reference)"
-        acknowledge(role, finding.format(_printed(stacks)), reason)
+        acknowledge(role, finding.format(printed(stacks)), reason)
         acknowledge(
-            role, finding.format(_printed(parameters)), "The fleet's own parameters, one for each stack and cell"
+            role, finding.format(printed(parameters)), "The fleet's own parameters, one for each stack and cell"
         )
-        acknowledge(role, finding.format(_printed(templates)), "A template's key is its hash (AWS CDK, Bootstrapping)")
+        acknowledge(role, finding.format(printed(templates)), "A template's key is its hash (AWS CDK, Bootstrapping)")
         reason = (
             "These actions take no resource (Service Authorization Reference of CloudWatch and X-Ray; AWS Step "
             "Functions developer guide, Using CloudWatch Logs to log execution history)"
@@ -107,7 +108,7 @@ class RolloutMachine(Construct):
         acknowledge(role, finding.format("*"), reason)
 
 
-def _printed(arn: str) -> str:
+def printed(arn: str) -> str:
     """Return an ARN as the check prints it."""
     for token in ("Region", "AccountId", "Partition"):
         value = {"Region": Aws.REGION, "AccountId": Aws.ACCOUNT_ID, "Partition": Aws.PARTITION}[token]

@@ -2,11 +2,13 @@
 writes the JSON Schema for editors."""
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
+from infra.fleet import sizes
 from infra.fleet.cost import PRICES, Prices
-from infra.fleet.cost_report import report
+from infra.fleet.cost_report import data, report
 from infra.fleet.events import upcoming_events_only
 from infra.fleet.settings import FLEETS, FleetFileError, FleetSettings, json_schema
 from infra.fleet.vllm import script
@@ -25,10 +27,14 @@ def _run(arguments: argparse.Namespace) -> str:
         return f"wrote {SCHEMA.relative_to(Path.cwd()) if SCHEMA.is_relative_to(Path.cwd()) else SCHEMA}"
     settings = upcoming_events_only(FleetSettings.from_yaml(fleet_file(arguments.fleet)))
     if arguments.command == "check":
-        return f"fleet {settings.name} is sound"
+        sound = {"fleet": settings.name, "region": settings.region, "cells": settings.cells, "sound": True}
+        return json.dumps(sound) if arguments.json else f"fleet {settings.name} is sound"
     if arguments.command == "vllm":
         return script(settings)
-    return report(settings, Prices.from_json(arguments.prices))
+    prices = Prices.from_json(arguments.prices)
+    if arguments.json:
+        return json.dumps(data(settings, prices), ensure_ascii=False)
+    return "\n".join([report(settings, prices), "", *sizes.lines(prices)])
 
 
 def main(words: list[str] | None = None) -> int:
@@ -44,6 +50,8 @@ def main(words: list[str] | None = None) -> int:
         command = commands.add_parser(name, help=purpose)
         command.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
         command.add_argument("--prices", type=Path, default=PRICES, help="another price file")
+        if name != "vllm":  # a script, which is no data
+            command.add_argument("--json", action="store_true", help="print one line of JSON")
     commands.add_parser("schema", help="write the JSON Schema of fleet files")
     try:
         print(_run(parser.parse_args(words)))

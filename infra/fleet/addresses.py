@@ -56,4 +56,4 @@ def needed_in_a_zone(settings: FleetDescription) -> int:
     hosts = sum(group.maximum for group in settings.groups) * settings.cells
     surviving = math.ceil(hosts * REFRESH_SURPLUS / (zones - 1))
     load_balancers = settings.cells * (LOAD_BALANCER_ADDRESSES + settings.access.privatelink)
-    return surviving + load_balancers + len(settings.network.interface_endpoints)
+    return surviving + load_balancers + len(settings.interface_services)

@@ -12,6 +12,7 @@ from infra.fleet.settings import FleetSettings
 
 Comparison = Literal["GreaterThanThreshold", "GreaterThanOrEqualToThreshold"]
 Missing = Literal["breaching", "notBreaching"]
+AT_LEAST: Comparison = "GreaterThanOrEqualToThreshold"
 # A period of at least this length is never empty because its data is late: assumed, no document gives a bound.
 LATEST_DATA_SECONDS = 300
 SLO_WINDOW_HOURS = 28 * 24

@@ -11,17 +11,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from infra.fleet.alarm_kinds import (
+    AT_LEAST,
     Alarm,
     Burn,
-    Comparison,
     CompositeAlarm,
     MetricAlarm,
     Reading,
     Severity,
     Slo,
 )
+from infra.fleet.neuron_alarms import neuron
 from infra.fleet.settings import FleetSettings
+from infra.fleet.shopper_alarms import CLICKS, PURCHASES, shoppers
 from infra.fleet.surroundings_alarms import surroundings
+from infra.fleet.synthetic_plans import ALARM
 
 # A share of fewer requests than this in a window is not significant.
 FEWEST_REQUESTS = 20
@@ -39,10 +42,7 @@ SUPPRESSION_SECONDS = 60
 # Plans by rule that were spot-checked and differ from the model's: points of percent above what the scorer expects. Of
 # FEWEST_CHECKS with a tenth expected, chance alone moves the share by 3 points, so that 10 in two hours are no chance.
 FEWEST_CHECKS, DIFFERING_POINTS = 100, 10.0
-# Forwards fail occasionally; one in a thousand is significant.
-RUNTIME_ERROR_PERCENT, RUNTIME_ERRORS = 0.1, 5
 
-AT_LEAST: Comparison = "GreaterThanOrEqualToThreshold"
 # The service reports 0 where nothing happened, and data is missing where nobody reports. The balancer omits what did
 # not happen; its 5xx are bad answers that no replica was there to count.
 GOOD = Reading("SloGood", none_is_zero=False)
@@ -83,14 +83,19 @@ def alarm_name(fleet: str, cell: str, key: str) -> str:
     return f"peakplan-{fleet}-{cell}-{key}"
 
 
+def gates(fleet: str, cell: str) -> list[str]:
+    """Return the names of the alarms that stop a deploy of this cell."""
+    return [alarm_name(fleet, cell, key) for key in ("deploy-health", CLICKS, PURCHASES, ALARM)]
+
+
 def cell_alarms(settings: FleetSettings) -> tuple[Alarm, ...]:
     """Return every alarm of one cell, parts before the alarms that are composed of them."""
     alarms: list[Alarm] = [
         alarm for slo in SLOS for burn in (FAST, SLOW) for alarm in _burn_alarms(settings, slo, burn)
     ]
-    alarms += [*_capacity(settings), *_degraded(), _rules_differ(), *surroundings(settings)]
+    alarms += [*_capacity(settings), *_degraded(), _rules_differ(), *shoppers(), *surroundings(settings)]
     if any(group.engine == "neuron" for group in settings.groups):
-        alarms += _neuron()
+        alarms += neuron()
     alarms += _deploys(settings)
     paging = tuple(alarm.key for alarm in alarms if alarm.severity is Severity.PAGE)
     quiet = CompositeAlarm(
@@ -229,48 +234,6 @@ def _rules_differ() -> MetricAlarm:
         line=DIFFERING_POINTS,
         unit="points of % more than expected",
         evaluation=(3600, 2, 3),
-        severity=Severity.TICKET,
-    )
-
-
-def _neuron() -> Iterator[Alarm]:
-    """Yield the alarms on metrics of neuron-monitor. They have not run on hardware."""
-
-    def of(metric: str, dimension: str, value: str) -> Reading:
-        return Reading(metric, ("Fleet", "Cell", dimension), ((dimension, value),))
-
-    def error(kind: str) -> Reading:
-        return of("execution_errors_total", "error_type", kind)
-
-    def status(kind: str) -> Reading:
-        return of("execution_status_total", "status_type", kind)
-
-    yield MetricAlarm(
-        key="neuron-hardware",
-        meaning="A Neuron device lost data: an uncorrected memory error, or one that the runtime blames on hardware.",
-        readings={
-            "memory": of("hardware_ecc_events_total", "event_type", "mem_ecc_uncorrected"),
-            "sram": of("hardware_ecc_events_total", "event_type", "sram_ecc_uncorrected"),
-            "hardware": error("hardware"),
-        },
-        expression="memory + sram + hardware",
-        line=1,
-        unit="errors",
-        evaluation=(300, 1, 1),
-        severity=Severity.TICKET,
-        comparison=AT_LEAST,
-    )
-    failed = {kind: error(kind) for kind in ("generic", "numerical", "model", "runtime")}
-    failed |= {kind: status(kind) for kind in ("timed_out", "failed_to_queue")}
-    bad = " + ".join(failed)
-    yield MetricAlarm(
-        key="neuron-runtime",
-        meaning="Forward passes fail in the Neuron Runtime: errors, NaNs, timeouts, or a full queue.",
-        readings={**failed, "completed": status("completed")},
-        expression=f"IF({bad} >= {RUNTIME_ERRORS}, 100 * ({bad}) / IF({bad} == 0, 1, {bad} + completed), 0)",
-        line=RUNTIME_ERROR_PERCENT,
-        unit="% of forward passes",
-        evaluation=(300, 2, 3),
         severity=Severity.TICKET,
     )
 

@@ -20,6 +20,7 @@ from infra.fleet.reservations import AHEAD, reserved
 from infra.fleet.runbooks import pages
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetFileError, FleetSettings
+from infra.fleet.synthetic_plans import MEMORY_MIB
 
 PRICES = Path(__file__).with_name("prices.json")
 HOURS_A_MONTH = 730
@@ -28,6 +29,7 @@ GIB = 2**30
 LOGGED_A_PLAN, METRICS_A_PLAN, METRICS_A_HOST_FLUSH = 340, 47, 1150
 # Stated: a balancer's access log line, compressed; a host's flow records, some ten pairs of addresses a minute.
 ACCESS_LOG_A_PLAN, FLOW_LOG_A_HOST_MINUTE = 120, 1500
+CANARY_SECONDS = 3  # stated: a run, its start and its report
 RELEASES = 2  # in service at once, while one follows another
 FREE_DASHBOARDS = 3
 
@@ -57,6 +59,8 @@ class Prices(BaseModel):
     fast_alarm_metric_month: float = Field(description="a metric in an alarm with a period under a minute")
     composite_alarm_month: float
     dashboard_month: float
+    canary_run: float = Field(description="of CloudWatch Synthetics")
+    function_gib_second: float = Field(description="of Lambda, which a canary runs in")
     detailed_monitoring_month: float = Field(description="an instance's metrics every minute")
 
     @classmethod
@@ -170,11 +174,20 @@ def _shared_cache(settings: FleetSettings, prices: Prices) -> Iterator[Item]:
         yield Item(f"{cache.node_type} of the shared cache", count, prices.cache_node_hour[cache.node_type])
 
 
+def _canaries(settings: FleetSettings, prices: Prices) -> Iterator[Item]:
+    if settings.synthetic_plans.enabled:
+        runs = 60 * settings.cells
+        yield Item("runs of canaries, one a minute in each cell", runs, prices.canary_run)
+        used = runs * CANARY_SECONDS * MEMORY_MIB / 1024
+        yield Item("canaries' functions, GiB-seconds", used, prices.function_gib_second)
+
+
 def custom_metrics(settings: FleetSettings) -> int:
-    """Return the number of metrics that the fleet publishes: every set of values of all dimensions, in every cell."""
+    """Return the number of metrics that the fleet publishes: every set of values of all dimensions."""
     values = {
         "Fleet": 1,
-        "Cell": 1,
+        "Cell": settings.cells,
+        "PlannedIn": settings.cells,
         "Group": len(settings.groups),
         "Source": len(metrics().answer_sources),
         "Intent": settings.model.intents,
@@ -189,7 +202,7 @@ def custom_metrics(settings: FleetSettings) -> int:
                 for dimension in chosen:
                     sets *= len(metric.values[dimension]) if dimension in metric.values else values[dimension]
                 count += sets
-    return count * settings.cells
+    return count
 
 
 def alarm_metrics(settings: FleetSettings) -> tuple[int, int, int]:
@@ -262,7 +275,8 @@ def bill(
         Item("network load balancers, for PrivateLink", fronts, prices.network_balancer_hour),
         Item("network load balancer capacity units", units_by_bytes * fronts, prices.network_balancer_unit_hour),
         *_shared_cache(settings, prices),
-        Item("interface endpoints, a zone each", len(network.interface_endpoints) * zones, prices.endpoint_zone_hour),
+        *_canaries(settings, prices),
+        Item("interface endpoints, a zone each", len(settings.interface_services) * zones, prices.endpoint_zone_hour),
         # The image build always has one; the cells' network has one only on request.
         Item("NAT gateways", 1 + zones * network.nat, prices.nat_hour),
     ]

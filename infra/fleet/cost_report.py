@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from infra.fleet import neuron_estimate, sizing
 from infra.fleet.cost import Bill, Prices, bills
 from infra.fleet.demand import ServiceTime
 from infra.fleet.instances import catalogue, processor
+from infra.fleet.measured import Measured
 from infra.fleet.parts import REPOSITORY_ROOT, Group
 from infra.fleet.roofline import least_core_ms, plan_bytes
 from infra.fleet.settings import FleetSettings
@@ -46,43 +46,60 @@ def cpu_service_time(kind: str | None = None, figures: Path = FIGURES) -> Servic
     than the host's memory lets it (roofline.py), and its slowest plans grow with it.
     """
     try:
-        serving = json.loads((figures / "serving.json").read_text(encoding="utf-8"))
-        decoding = json.loads((figures / "decoding.json").read_text(encoding="utf-8"))
-        # This takes the machine's best kernel, not one that was forced.
-        natural = next(each for each in decoding["machines"].values() if not each.get("forced"))
-        machine, capacity = serving["machine"], serving["capacity"]["plans_per_second"]
-        loaded = f"concurrency_{machine['cores']}"
-        mean, latency = 1000 * machine["cores"] / capacity, natural["service"][loaded]
-        ground = f"{capacity} plans a second on {machine['cores']} cores of {machine['processor']}"
         if kind is None:
-            source = f"measured: {ground}, docs/figures/serving.json and decoding.json"
-            return ServiceTime(mean_ms=round(mean, 1), p99_ms=latency["p99_ms"], source=source)
-        tail, socket = latency["p99_ms"] / mean, processor(kind)
-        if catalogue().types[kind].architecture == "arm64":
-            narrow = next(each["service"][loaded] for each in decoding["machines"].values() if each["kernel"] == "avx2")
-            slower = narrow["p50_ms"] / latency["p50_ms"]
-            source = (
-                f"stated, no arm64 core was timed: {slower:.2f} times the core time of {ground}, as our AVX2 kernel "
-                "takes there"
-            )
-        elif socket.plan_p50_ms is not None:
-            slower = socket.plan_p50_ms / natural["strategies"]["medusa"]["p50_ms"]
-            source = (
-                f"measured: {slower:.2f} times the core time of {ground}, as a plan takes a thread of "
-                f"{socket.plan_source}"
-            )
-        else:
-            slower, source = 1.0, f"measured: {ground}, docs/figures/serving.json and decoding.json; not on a {kind}"
-        core, roof = slower * mean, least_core_ms(kind, plan_bytes(figures))
-        if roof > core:
-            source += (
-                f"; but all cores read {plan_bytes(figures) / 1e6:.0f} MB a plan from {socket.cores} cores' "
-                f"{socket.gigabytes_per_second:g} GB/s, so {core:.1f} ms become {roof:.1f}"
-            )
-        mean = max(core, roof)
-        return ServiceTime(mean_ms=round(mean, 1), p99_ms=round(tail * mean, 1), source=source)
-    except (OSError, KeyError, ValueError, StopIteration, ZeroDivisionError):
+            return _measured_time(Measured.read(figures))
+        time, read = core_time(kind, figures), plan_bytes(figures)
+    except (OSError, KeyError, ValueError, ZeroDivisionError):
         return None
+    roof, socket, source = least_core_ms(kind, read), processor(kind), time.source
+    if roof > time.core_ms:
+        source += (
+            f"; but all cores read {read / 1e6:.0f} MB a plan from {socket.cores} cores' "
+            f"{socket.gigabytes_per_second:g} GB/s, so {time.core_ms:.1f} ms become {roof:.1f}"
+        )
+    mean = max(time.core_ms, roof)
+    return ServiceTime(mean_ms=round(mean, 1), p99_ms=round(time.tail * mean, 1), source=source)
+
+
+@dataclass(frozen=True)
+class CoreTime:
+    """How long a plan of the shipped planner keeps a core busy whose memory nobody shares.
+
+    `slower` is how many times that of the measured core, `tail` the 99th percentile over the mean.
+    """
+
+    core_ms: float
+    tail: float
+    slower: float
+    source: str
+
+
+def _measured_time(measured: Measured) -> ServiceTime:
+    latency = measured.best["service"][measured.loaded]
+    source = f"measured: {measured.ground}, docs/figures/serving.json and decoding.json"
+    return ServiceTime(mean_ms=round(measured.mean_ms, 1), p99_ms=latency["p99_ms"], source=source)
+
+
+def core_time(kind: str, figures: Path = FIGURES) -> CoreTime:
+    """Return the time on a core of `kind`, and what it is taken from. Raises OSError, ValueError or KeyError."""
+    measured, socket = Measured.read(figures), processor(kind)
+    latency, ground = measured.best["service"][measured.loaded], measured.ground
+    if catalogue().types[kind].architecture == "arm64":
+        if measured.narrow is None:
+            raise KeyError("decoding.json has no entry of the processor held to AVX2")
+        slower = measured.narrow["service"][measured.loaded]["p50_ms"] / latency["p50_ms"]
+        source = (
+            f"stated, no arm64 core was timed: {slower:.2f} times the core time of {ground}, as our AVX2 kernel takes "
+            "there"
+        )
+    elif socket.plan_p50_ms is not None:
+        slower = socket.plan_p50_ms / measured.best["strategies"]["medusa"]["p50_ms"]
+        source = (
+            f"measured: {slower:.2f} times the core time of {ground}, as a plan takes a thread of {socket.plan_source}"
+        )
+    else:
+        slower, source = 1.0, f"measured: {ground}, docs/figures/serving.json and decoding.json; not on a {kind}"
+    return CoreTime(slower * measured.mean_ms, latency["p99_ms"] / measured.mean_ms, slower, source)
 
 
 def by_routing(settings: FleetSettings, prices: Prices) -> Iterator[tuple[Bill, Bill]]:
@@ -127,6 +144,23 @@ def _option(
         grounds.add("measured elsewhere" if sizing.service_time(settings, group).is_measured else "stated")
     hourly = sum(count * prices.instance_hour[kind] for kind, count in counts)
     return Option(name, tuple(counts), hourly, hourly / (rate * 3600) * 1e6, " and ".join(sorted(grounds)))
+
+
+def data(settings: FleetSettings, prices: Prices) -> dict[str, Any]:
+    """Return the bills of each load and the alternatives, for programs; amounts are in `currency`, an hour."""
+    loads = [
+        {
+            "load": each.load, "plans_per_minute": each.plans_per_minute, "hourly": each.hourly,
+            "per_million_plans": each.per_million_plans,
+            "items": [{**asdict(item), "hourly": item.hourly} for item in each.items],
+        }
+        for each in bills(settings, prices)
+    ]  # fmt: skip
+    return {
+        "fleet": settings.name, "region": settings.region, "cells": settings.cells, "currency": prices.currency,
+        "prices": {"date": prices.date, "source": prices.source}, "loads": loads,
+        "alternatives": [{**asdict(each), "counts": dict(each.counts)} for each in options(settings, prices)],
+    }  # fmt: skip
 
 
 def report(settings: FleetSettings, prices: Prices) -> str:

@@ -50,8 +50,8 @@ class Part(BaseModel):
 class ServiceTime(Part):
     """The time that one replica is busy with one plan. Everything that sizes the fleet starts here."""
 
-    mean_ms: float = Field(gt=0)
-    p99_ms: float = Field(gt=0)
+    mean_ms: float = Field(gt=0, description="Of plans that a replica decodes together: the batch's time by its size.")
+    p99_ms: float = Field(gt=0, description="From the replica's first forward for a plan to its last, company or not.")
     source: str = Field(min_length=12, description="Who measured it, on what; or 'stated:' and the reasoning.")
 
     @model_validator(mode="after")

@@ -6,9 +6,14 @@ Rules, and the arithmetic that they need, work on it. Everybody else is handed `
 from pydantic import Field
 
 from infra.fleet.demand import Event, Name, Part, Surge, Traffic
+from infra.fleet.endpoints import Endpoint
 from infra.fleet.network_parts import Access, Caller, LoadBalancer, NetworkSettings
 from infra.fleet.parts import Group, MachineImage, Model, OnCall, Rollout, Slo
 from infra.fleet.shared_cache import SharedCache
+from infra.fleet.shopper_events import ShopperEvents
+from infra.fleet.shopper_events import endpoints as events_reach
+from infra.fleet.synthetic_plans import ENDPOINTS as CANARIES_REACH
+from infra.fleet.synthetic_plans import SyntheticPlans
 
 
 class FleetDescription(Part):
@@ -39,6 +44,8 @@ class FleetDescription(Part):
     network: NetworkSettings = NetworkSettings()
     load_balancer: LoadBalancer = LoadBalancer()
     shared_cache: SharedCache = SharedCache()
+    synthetic_plans: SyntheticPlans = SyntheticPlans()
+    shopper_events: ShopperEvents = ShopperEvents()
     access: Access = Access()
     rollout: Rollout = Rollout()
     callers: tuple[Caller, ...] = Field(min_length=1, description="Everyone who may call. Nobody else reaches a cell.")
@@ -61,6 +68,24 @@ class FleetDescription(Part):
         description="The URL where docs/runbooks can be read. Left out, each is a page of CloudWatch's dashboards.",
     )
     cost_center: str = Field(default="peakplan", description="The tag that bills are split by.")
+    monthly_budget: float | None = Field(
+        default=None,
+        gt=0,
+        description="Dollars; a ticket tells when a month will cost more. Left out: an ordinary month with its dearest "
+        "event, and a fifth.",
+    )
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """What hosts and canaries ask of AWS; a service may be asked by several, and has one VPC endpoint."""
+        canaries = CANARIES_REACH if self.synthetic_plans.enabled else ()
+        return (*self.network.all_endpoints, *canaries, *events_reach(self.shopper_events))
+
+    @property
+    def interface_services(self) -> tuple[str, ...]:
+        """The services with a VPC endpoint in each zone's subnet, which costs by the hour and takes an address."""
+        asked = (endpoint.service for endpoint in self.endpoints if not endpoint.is_gateway)
+        return tuple(dict.fromkeys(asked))
 
     @property
     def cell_names(self) -> tuple[str, ...]:

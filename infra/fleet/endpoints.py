@@ -1,10 +1,13 @@
 """The AWS requests of hosts and their reasons, in one table for the hosts' roles and the policies of VPC endpoints.
 
 Hosts pull nothing: container, model and compiled graphs are in the machine image, and metrics travel inside log lines.
-Therefore there is no endpoint for ECR, S3 or CloudWatch's metrics.
+Therefore hosts have no endpoint for ECR, S3 or CloudWatch's metrics; synthetic_plans.py says what canaries have.
 """
 
 from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -61,3 +64,11 @@ SESSIONS = Endpoint(
     ),
 )
 OF_EVERY_HOST = (LIFECYCLE, LOGS, SESSION_REGISTRATION, SESSIONS)
+
+
+def by_service(endpoints: Iterable[Endpoint]) -> dict[str, list[Endpoint]]:
+    """Return the endpoints of each service: a VPC has one of a service, for whatever was asked of it."""
+    found: defaultdict[str, list[Endpoint]] = defaultdict(list)
+    for endpoint in endpoints:
+        found[endpoint.service].append(endpoint)
+    return dict(found)

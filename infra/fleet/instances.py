@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-Chip = Literal["inf2", "trn1", "cpu"]
+Chip = Literal["inf2", "trn1", "trn2", "cpu"]
 
 _CATALOGUE = Path(__file__).with_name("instances.json")
 
@@ -19,6 +19,7 @@ class InstanceType(BaseModel):
 
     cores: int = Field(description="NeuronCores; physical cores where it has no Neuron chip")
     device_gib: int
+    host_gib: int
     vcpus: int
     architecture: Literal["x86_64", "arm64"] = Field(
         default="x86_64", description="machine images are for x86_64 alone"
@@ -53,7 +54,7 @@ class Catalogue(BaseModel):
     source: str
     date: str
     tensor_parallel: dict[Chip, tuple[int, ...]]
-    cores_per_chip: int
+    cores_per_chip: dict[Chip, int] = Field(description="logical NeuronCores: on trn2 two physical ones each")
     processors: dict[str, Processor] = Field(description="by the family that an instance type's name begins with")
     cache_nodes: dict[str, float] = Field(description="GiB of memory by ElastiCache's node type")
     types: dict[str, InstanceType]

@@ -40,6 +40,7 @@ def read_model_folder(folder: Path) -> dict[str, Any]:
             "intents": len(_json(folder / "vocabulary.json")["intents"]),
             "attention_heads": int(shape["num_attention_heads"]),
             "key_value_heads": int(shape.get("num_key_value_heads") or shape["num_attention_heads"]),
+            **_memory(shape),
             "heads": _heads(folder / "medusa_heads.safetensors"),
             "tree": _json(tree) if tree.exists() else [],
             "max_plan_tokens": card["max_tokens"],
@@ -47,6 +48,22 @@ def read_model_folder(folder: Path) -> dict[str, Any]:
         }
     except (KeyError, TypeError) as missing:
         raise ValueError(f"{folder}: model.json or vocabulary.json does not say {missing}") from missing
+
+
+def _memory(shape: dict[str, Any]) -> dict[str, int]:
+    """Return what a replica holds on a device: bytes of layers and embedding in bfloat16, and of a cached position."""
+    names = ("hidden_size", "intermediate_size", "num_hidden_layers")
+    if not all(shape.get(name) for name in names):
+        return {}
+    hidden, inner, layers = (int(shape[name]) for name in names)
+    heads = int(shape["num_attention_heads"])
+    width = int(shape.get("head_dim") or hidden // heads)
+    keys = width * int(shape.get("num_key_value_heads") or heads)
+    layer = 2 * hidden * width * heads + 2 * hidden * keys + 3 * hidden * inner
+    return {
+        "weight_bytes": 2 * (layers * layer + hidden * int(shape["vocab_size"])),
+        "cache_bytes": 2 * 2 * layers * keys,
+    }
 
 
 def _json(file: Path) -> Any:

@@ -19,6 +19,7 @@ import yaml
 
 from infra.fleet.alarm_kinds import Alarm, CompositeAlarm, MetricAlarm, Reading, Severity
 from infra.fleet.metrics import metrics
+from infra.fleet.shopper_alarms import EVERYWHERE, HERE
 
 OURS = "by (fleet, cell)"
 # Every cell with hosts has this series, so that a count that nobody sent can be read as none.
@@ -34,6 +35,8 @@ _OPERATORS: dict[type[ast.AST], str] = {
     ast.Lt: "< bool",
     ast.Eq: "== bool",
 }
+# A plan's outcome may be reported in another cell than the one that made it.
+_SCOPES = {HERE: "_planned_here", EVERYWHERE: "_of_fleet"}
 _AGGREGATES = {"Sum": "sum", "Average": "avg", "Maximum": "max", "Minimum": "min"}
 
 
@@ -47,7 +50,7 @@ def snake(name: str) -> str:
 
 def recorded(reading: Reading, seconds: int) -> str:
     """Return the name under which a reading over a window is recorded, with one value for each cell."""
-    fixed = "".join(f"_{value}" for _, value in reading.fixed)
+    fixed = "".join(f"_{value}" for _, value in reading.fixed) + _SCOPES.get(reading.dimensions, "")
     counted = "_or_none" if reading.none_is_zero else ""
     return f"cell:peakplan_{snake(reading.metric)}{fixed}{counted}:{seconds}s"
 
@@ -59,7 +62,7 @@ def selector(reading: Reading, seconds: int) -> str:
     matched = f"{{{labels}}}" if labels else ""
     if metric.source == "service" and metric.statistic in ("Sum", "Average"):
         name = "peakplan_" + re.sub(r"(?<!^)(?=[A-Z])", "_", reading.metric).lower()
-        counted = f"sum {OURS} (increase({name}_total{matched}[{seconds}s]))"
+        counted = _summed(f"increase({name}_total{matched}[{seconds}s])", reading.dimensions)
         gauge = f"avg {OURS} (avg_over_time({name}{matched}[{seconds}s]))"
         query = counted if metric.statistic == "Sum" else gauge
     elif metric.source == "neuron":
@@ -73,6 +76,14 @@ def selector(reading: Reading, seconds: int) -> str:
         aggregate = "sum" if metric.source == "group" else _AGGREGATES.get(reading.statistic, "max")
         query = f"{aggregate} {OURS} ({over}({name}{matched}[{seconds}s]))"
     return f"{query} or {ANCHOR}" if reading.none_is_zero else query
+
+
+def _summed(counted: str, dimensions: tuple[str, ...]) -> str:
+    if dimensions == EVERYWHERE:
+        return f"{ANCHOR} + on (fleet) group_left () sum by (fleet) ({counted})"
+    if dimensions == HERE:
+        return f'sum {OURS} (label_replace({counted}, "cell", "$1", "plannedin", "(.+)"))'
+    return f"sum {OURS} ({counted})"
 
 
 def promql(expression: str, readings: Mapping[str, Reading], seconds: int) -> str:
@@ -175,6 +186,7 @@ def grafana_dashboard(alarms: tuple[Alarm, ...], url: str) -> str:
                 "targets": [{"refId": "A", "expr": expression, "legendFormat": "{{fleet}} {{cell}}"}],
                 "fieldConfig": {
                     "defaults": {
+                        "unit": {"%": "percent", "s": "s"}.get(alarm.unit.partition(" ")[0], "short"),
                         "custom": {"thresholdsStyle": {"mode": "line"}},
                         "thresholds": {
                             "mode": "absolute",

@@ -37,11 +37,6 @@ class NetworkSettings(Part):
         """Every VPC endpoint of the fleet."""
         return (*OF_EVERY_HOST, *self.endpoints)
 
-    @property
-    def interface_endpoints(self) -> tuple[Endpoint, ...]:
-        """The endpoints in subnets, which cost by the hour and zone."""
-        return tuple(endpoint for endpoint in self.all_endpoints if not endpoint.is_gateway)
-
 
 class Authentication(Part):
     """The way in which callers are known: by mutual TLS against a trust store, or by a JWT of a named issuer."""

@@ -1,9 +1,11 @@
-"""What a plan would take on a NeuronCore, by formulae over measured and published numbers. No chip was used.
+"""What a plan would take on NeuronCores, by formulae over measured and published numbers. No chip was used.
 
-A replica of one NeuronCore decodes N plans together. A step reads every weight of the layers once and 13 rows a plan,
-and the host does what grammar, heads and LM head need before it sends the next:
+A replica of `cores` NeuronCores decodes N plans together. A step reads every weight of the layers once, each core its
+share, and 13 rows a plan; between the cores go two sums a layer; and the host does what grammar, heads and LM head need
+before it sends the next:
 
-    step    = FIXED_MS + weights / BYTES_PER_MS + N * rows * 2 * weights / 2 bytes / FLOPS_PER_MS
+    step    = FIXED_MS + weights / cores / bytes a ms + N * rows * 2 * weights / 2 bytes / cores / flops a ms
+              + 2 * layers * SUM_MS where cores > 1
     S       = forwards * (step + DISPATCH_MS) + N * host            the replica is busy, for N plans
     rate    = replicas * N / S                                      at full use, a replica a core of the host at most
 
@@ -17,22 +19,40 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from infra.fleet.instances import catalogue
-from infra.fleet.model_folder import KNOWN_BASES
 from infra.fleet.parts import REPOSITORY_ROOT
+from infra.fleet.planners import GIB, SHIPPED, Planner
 
 LOOP = REPOSITORY_ROOT / "docs" / "figures" / "neuron_loop.json"
 # Fitted to published latencies of inf2.xlarge, batch 1, one core (AWS Neuron, Inf2 inference performance): bert-base
 # with 170 MB of layers takes 0.999 ms, distilbert with half of them 0.579.
 FIXED_MS = 0.16
 BYTES_PER_MS = 200e6
-# Half of a NeuronCore-v2's 95 TFLOPS in bfloat16, as stated for rows as few as these.
-FLOPS_PER_MS = 47e9
-# NxDI's own Python a forward, and the host's part of a plan, were measured on a Zen 5 core; the hosts of inf2 and trn1
-# are taken to be slower by so much (stated: AMD EPYC of the third generation, Intel Xeon of the third).
+
+
+@dataclass(frozen=True)
+class Chip:
+    """What a core of it is taken to reach, a millisecond: bytes of weights, and products of bfloat16 numbers."""
+
+    bytes_per_ms: float
+    flops_per_ms: float
+
+
+# inf2, trn1: the fit above, which is 49% of a core's half of 820 GB/s, and half of a NeuronCore-v2's 95 TFLOPS, stated
+# for rows as few as these. trn2: the same shares of a logical core's (two of eight NeuronCore-v3) quarter of 2.9 TB/s
+# and 667 TFLOPS (AWS Neuron, Trainium2 architecture): stated, no latency of a small model is published.
+CHIPS = {"inf2": Chip(BYTES_PER_MS, 47e9), "trn1": Chip(BYTES_PER_MS, 47e9), "trn2": Chip(354e6, 83e9)}
+# A sum over the cores of a chip, of some 13 rows: stated.
+SUM_MS = 0.02
+# NxDI's own Python a forward, and the host's part of a plan, were measured on a Zen 5 core; the hosts of Neuron chips
+# are taken to be slower by so much (stated: AMD EPYC of the third generation, Intel Xeon of the third and fourth).
 DISPATCH_MS = 0.6
 HOST_SLOWER = 1.5
+# The host multiplies the Medusa heads, in int8: what a core reads of them, stated.
+HOST_BYTES_PER_MS = 10e6
 ROWS = 13  # the shipped tree and its root
 BATCHES = (1, 8)
+POSITIONS = 576  # of a sequence, for the memory of keys and values
+USABLE = 0.9  # of a core's memory: graphs and the runtime need some
 
 
 @dataclass(frozen=True)
@@ -51,37 +71,63 @@ class Loop:
         return cls(run["forwards"], run["p99_forwards"], run["host_ms_p50"], run["host_ms_p99"])
 
 
-def layer_bytes(base: str = "smollm2-135m-instruct") -> int:
-    """Return the bytes of a base's layers in bfloat16: attention and MLP, without embedding and LM head."""
-    shape = KNOWN_BASES[base]
-    hidden, inner = shape["hidden_size"], shape["intermediate_size"]
-    width = hidden // shape["num_attention_heads"]
-    attention = 2 * hidden * hidden + 2 * hidden * shape["num_key_value_heads"] * width
-    return 2 * shape["num_hidden_layers"] * (attention + 3 * hidden * inner)
+@dataclass(frozen=True)
+class Deployed:
+    """A planner in batches on replicas of so many cores of a chip."""
+
+    planner: Planner = SHIPPED
+    chip: str = "inf2"
+    batch: int = 1
+    cores: int = 1
+
+    @property
+    def step_ms(self) -> float:
+        """How long a step of the batch takes."""
+        rates, weights = CHIPS[self.chip], self.planner.layer_bytes / self.cores
+        sums = 2 * self.planner.layers * SUM_MS if self.cores > 1 else 0.0
+        return FIXED_MS + weights / rates.bytes_per_ms + self.batch * ROWS * weights / rates.flops_per_ms + sums
+
+    def busy_ms(self, loop: Loop) -> float:
+        """Return how long a replica is busy with a batch."""
+        return self._busy(loop.forwards, loop.host_ms)
+
+    def p99_ms(self, loop: Loop) -> float:
+        """Return how long a plan takes that takes longest, in the company of others of mean length."""
+        slow = HOST_SLOWER * (loop.p99_host_ms - loop.host_ms)
+        return self._busy(loop.p99_forwards, loop.host_ms * loop.p99_forwards / loop.forwards) + max(0.0, slow)
+
+    def _busy(self, forwards: float, host_ms: float) -> float:
+        heads = self.planner.heads * (self.planner.hidden**2 - SHIPPED.hidden**2) / HOST_BYTES_PER_MS
+        host = HOST_SLOWER * (host_ms + forwards * heads)
+        return forwards * (self.step_ms + HOST_SLOWER * DISPATCH_MS) + self.batch * host
+
+    def lacking_gib(self, device_gib: float) -> float:
+        """Return the GiB of device memory that the replica's cores lack, each with so many; 0 where it fits."""
+        needed = self.planner.device_bytes(POSITIONS, self.batch) / GIB
+        return max(0.0, needed - USABLE * device_gib * self.cores)
+
+    def plans_per_second(self, kind: str, loop: Loop) -> float:
+        """Return the plans a second of an instance at full use: no more replicas than cores of its host."""
+        instance = catalogue().types[kind]
+        replicas = min(instance.cores // self.cores, instance.vcpus // 2)  # two vCPUs are threads of one core
+        return replicas * self.batch * 1000 / self.busy_ms(loop)
+
+
+def layer_bytes() -> int:
+    """Return the bytes of the shipped planner's layers in bfloat16: attention and MLP."""
+    return SHIPPED.layer_bytes
 
 
 def step_ms(batch: int = 1) -> float:
-    """Return how long a core takes for a step of `batch` plans."""
-    weights = layer_bytes()
-    return FIXED_MS + weights / BYTES_PER_MS + batch * ROWS * weights / FLOPS_PER_MS
+    """Return how long a core takes for a step of `batch` plans of the shipped planner."""
+    return Deployed(batch=batch).step_ms
 
 
 def busy_ms(loop: Loop, batch: int = 1) -> float:
     """Return how long a replica is busy with `batch` plans that it decodes together."""
-    return _busy(loop.forwards, loop.host_ms, batch)
-
-
-def p99_ms(loop: Loop) -> float:
-    """Return how long a replica is busy with one of the plans that take longest, at batch 1."""
-    return _busy(loop.p99_forwards, loop.p99_host_ms, 1)
-
-
-def _busy(forwards: float, host_ms: float, batch: int) -> float:
-    return forwards * (step_ms(batch) + HOST_SLOWER * DISPATCH_MS) + batch * HOST_SLOWER * host_ms
+    return Deployed(batch=batch).busy_ms(loop)
 
 
 def plans_per_second(kind: str, loop: Loop, batch: int = 1) -> float:
-    """Return the plans a second of an instance at full use: a replica a NeuronCore, or a core of the host if fewer."""
-    instance = catalogue().types[kind]
-    replicas = min(instance.cores, instance.vcpus // 2)  # two vCPUs are threads of one core
-    return replicas * batch * 1000 / busy_ms(loop, batch)
+    """Return the plans a second of an instance that serves the shipped planner at full use."""
+    return Deployed(batch=batch, chip=kind.partition(".")[0]).plans_per_second(kind, loop)

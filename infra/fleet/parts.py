@@ -16,6 +16,8 @@ from infra.fleet.instances import Chip, InstanceType, catalogue
 from infra.fleet.model_folder import read_model_folder
 
 REPOSITORY_ROOT = Path(__file__).parents[2]
+# What the service compiles where nobody says how many positions (service/engines/neuron/configuration.py).
+SEQUENCE_LENGTH, SEQUENCE_STEP = 512, 64
 ROOT_DEVICE = "/dev/sda1"  # of the Ubuntu base images; those of Amazon Linux have another
 
 
@@ -24,7 +26,8 @@ class Group(Part):
 
     instance_type: str = Field(description="An instance type of infra/fleet/instances.json.")
     engine: Literal["neuron", "torch"] = Field(
-        default="neuron", description="neuron runs on inf2 and trn1; torch, with our int8 kernels, on c7i and c7a."
+        default="neuron",
+        description="neuron runs on inf2, trn1 and trn2; torch, with our int8 kernels, on c7i and c7a.",
     )
     service_time: ServiceTime | None = Field(
         default=None, description="The service time on this group; the model's where left out."
@@ -55,8 +58,8 @@ class Group(Part):
 
     @property
     def chip(self) -> Chip:
-        """The accelerator family, inf2 or trn1, or cpu. It names the group inside its cell."""
-        families: dict[str, Chip] = {"inf2": "inf2", "trn1": "trn1"}
+        """The accelerator family, inf2, trn1 or trn2, or cpu. It names the group inside its cell."""
+        families: dict[str, Chip] = {"inf2": "inf2", "trn1": "trn1", "trn2": "trn2"}
         return families.get(self.instance_type.partition(".")[0], "cpu")
 
     @property
@@ -107,6 +110,10 @@ class Model(Part):
     )
     attention_heads: int = Field(default=0, gt=0, validate_default=True, description="Read from the model's base.")
     key_value_heads: int = Field(default=0, gt=0, validate_default=True, description="Read from the model's base.")
+    weight_bytes: int = Field(
+        default=0, ge=0, description="The base's layers and embedding in bfloat16, read from its shape; 0: unknown."
+    )
+    cache_bytes: int = Field(default=0, ge=0, description="Keys and values of a position, as read from the base.")
     strategy: Literal["medusa", "autoregressive"] = "medusa"
     heads: int = Field(
         default=0, ge=0, le=8, description="The number of Medusa heads, read from the folder's medusa_heads."
@@ -118,12 +125,20 @@ class Model(Part):
         default=0,
         ge=0,
         validate_default=True,
-        description="The tree's nodes + 1. It follows the tree where it is left out.",
+        description="The rows of a step, the tree's nodes + 1 at least, which it follows where it is left out.",
     )
-    sequence_length: int = Field(default=512, ge=64, description="The positions of the key/value cache.")
     max_prompt_tokens: int = Field(default=384, ge=1)
     max_plan_tokens: int = Field(
         default=0, ge=1, validate_default=True, description="Read from the folder's model.json."
+    )
+    sequence_length: int = Field(
+        default=0,
+        ge=0,
+        validate_default=True,
+        description="The positions of the key/value cache; left out: 512, or the more that prompt, plan and rows need.",
+    )
+    context_buckets: tuple[int, ...] = Field(
+        default=(), description="The prompt lengths that are compiled; left out: 32, 64, 128 and max_prompt_tokens."
     )
     routing: Literal["off", "overload", "always"] = Field(
         default="overload",
@@ -135,8 +150,15 @@ class Model(Part):
         le=1,
         description="The share of the model's work left with routing always, read from the folder's worth.json.",
     )
-    tensor_parallel: int = Field(default=1, ge=1, description="The NeuronCores that a replica spans; a chip has 2.")
-    batch_size: int = Field(default=1, ge=1)
+    tensor_parallel: int = Field(
+        default=1, ge=1, description="The NeuronCores that a replica spans; a chip has 2, one of trn2 4 logical ones."
+    )
+    batch_size: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="The plans that a replica decodes together. Above 1 the gateway runs the replicas, without Triton.",
+    )
     draft: Draft | None = Field(default=None, description="Used by `python -m infra.fleet vllm` alone.")
     async_mode: bool = False
     sdk: str = Field(default="2.28", pattern=r"^\d+\.\d+$", description="The version of the Neuron SDK.")
@@ -163,6 +185,17 @@ class Model(Part):
     def _follow_the_tree(cls, length: int, before: ValidationInfo) -> int:
         tree = before.data.get("tree")
         return len(tree) + 1 if tree and not length else length
+
+    @field_validator("sequence_length")
+    @classmethod
+    def _follow_the_lengths(cls, length: int, before: ValidationInfo) -> int:
+        known = before.data
+        if length or not {"max_prompt_tokens", "max_plan_tokens", "speculation_length"} <= known.keys():
+            return length
+        needed: int = known["max_prompt_tokens"] + known["max_plan_tokens"] + 1
+        if known["strategy"] == "medusa":
+            needed += known["heads"] + known["speculation_length"]
+        return max(SEQUENCE_LENGTH, -(-needed // SEQUENCE_STEP) * SEQUENCE_STEP)
 
 
 class MachineImage(Part):

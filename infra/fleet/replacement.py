@@ -71,9 +71,16 @@ class Stop:
 
 
 def stops(law: ScalingLaw) -> tuple[Stop, ...]:
-    """Return what stops a refresh of the law's group: the second line of its policies on latency and plans by rule."""
-    lines = {policy.name: (policy.signal, policy.steps[1].above) for policy in law.steps if len(policy.steps) > 1}
-    return tuple(Stop(f"refresh-stop-{name}", *lines[name]) for name in ("latency", "by-rule"))
+    """Return what stops a refresh of the law's group: what the law no longer calls calm, and rules above the budget.
+
+    Both lines have to show a release that is on a part of the hosts. A plan that takes longer than the SLO becomes one
+    by rule, so a line at the SLO is never crossed; a tenth of the hosts that spoils one plan in five is 2% by rule.
+    """
+    calm = dict(law.removal.calm_below)
+    (by_rule,) = (policy for policy in law.steps if policy.signal is Signal.BY_RULE)
+    lines = {Signal.MODEL_P99: calm[Signal.MODEL_P99], Signal.BY_RULE: by_rule.threshold}
+    names = {Signal.MODEL_P99: "latency", Signal.BY_RULE: "by-rule"}
+    return tuple(Stop(f"refresh-stop-{names[signal]}", signal, line) for signal, line in lines.items())
 
 
 def refresh_seconds(settings: FleetSettings, replacement: Replacement) -> float:

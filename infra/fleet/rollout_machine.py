@@ -1,7 +1,8 @@
 """The state machine that brings a release to every cell from inside the account, in Amazon States Language.
 
 It is what infra/operations/rollout.py does from a shell: waves of cells, each under its deploy marker, gated by its
-alarms and baked; then the names and alarms over them. Whoever starts it (infra/operations/handover.py) has rehearsed
+alarms and baked; then the names and alarms over them. Where an alarm tells of harm, every cell that has the release
+goes back to the one before, all at once. Whoever starts it (infra/operations/handover.py) has rehearsed
 the fleet, holds its lock and hands that over: the machine renews it with every look at a stack, and stops before its
 next change where somebody else has it. What a cell has behind it is kept in a parameter, so that a later execution
 skips it. It knows nothing of the CDK.
@@ -9,32 +10,23 @@ skips it. It knows nothing of the CDK.
 
 from __future__ import annotations
 
-from typing import Any
-
-from infra.fleet.metrics import metrics
+from infra.fleet.rollout_return import return_machine
+from infra.fleet.rollout_states import (
+    ANY_TASK,
+    FAILED,
+    LOST,
+    State,
+    holding,
+    looking,
+    phase,
+    put,
+    task,
+    unless_unchanged,
+)
 from infra.fleet.settings import FleetSettings
 
-State = dict[str, Any]
-LOOK_SECONDS = 30  # between two looks at a stack; the lock and the marker, which go with them, tolerate minutes
-MARKER = "DeployInProgress"
-WELL = ("CREATE_COMPLETE", "UPDATE_COMPLETE")
-HARM, LOST, FAILED = "HarmSeen", "LockLost", "StackFailed"
+HARM = "HarmSeen"
 _ITEM: State = {"item.$": "$$.Map.Item.Value"}
-_ANY_TASK = {"ErrorEquals": ["States.TaskFailed"]}
-# AWS limits calls a second; any other error is tried again as well, because a rollout is hours of work.
-_SAID = "States.Format('{} is {}; see its events in CloudFormation', $.item.stack, $.found.stack.StackStatus)"
-_REPEATED = ("ssm:putParameter", "cloudwatch:describeAlarms")
-_RETRY = [{**_ANY_TASK, "IntervalSeconds": 2, "MaxAttempts": 5, "BackoffRate": 2, "JitterStrategy": "FULL"}]
-
-
-def machine_name(settings: FleetSettings) -> str:
-    """Return the name of the fleet's state machine."""
-    return f"peakplan-{settings.name}-rollout"
-
-
-def done_parameter(settings: FleetSettings, stack: str) -> str:
-    """Return the name of the parameter that holds which deploy a stack has behind it."""
-    return f"/peakplan/{settings.name}/rollout/{stack}"
 
 
 def definition(settings: FleetSettings) -> State:
@@ -51,15 +43,39 @@ def definition(settings: FleetSettings) -> State:
                 "Next": "Finished",
                 "Catch": _caught("GiveUp"),
             },
-            "Finished": _put("$.deployment", "$.states.after", then="GiveBack"),
-            "GiveBack": {**_task("ssm:deleteParameter", {"Name.$": "$.lock.name"}), "ResultPath": None, "End": True},
+            "Finished": put("$.deployment", "$.states.after", then="GiveBack"),
+            "GiveBack": {**task("ssm:deleteParameter", {"Name.$": "$.lock.name"}), "ResultPath": None, "End": True},
             "GiveUp": {
                 "Type": "Choice",
-                "Choices": [{"Variable": "$.failure.Error", "StringEquals": LOST, "Next": "HowItFailed"}],
+                "Choices": [
+                    {"Variable": "$.failure.Error", "StringEquals": LOST, "Next": "HowItFailed"},
+                    {
+                        "And": [
+                            {"Variable": "$.failure.Error", "StringEquals": HARM},
+                            {"Variable": "$.back.count", "NumericGreaterThan": 0},
+                        ],
+                        "Next": "GoBack",
+                    },
+                ],
                 "Default": "GiveBackAndStop",
             },
+            "GoBack": {
+                **_each("$.back.cells", _ITEM, return_machine(settings), settings.cells),
+                "Next": "WentBack",
+                "Catch": _caught("GiveUp"),
+            },
+            "WentBack": {
+                "Type": "Pass",
+                "Parameters": {
+                    "Error.$": "$.failure.Error",
+                    "Cause.$": "States.Format('{}; every cell is back at the release before', $.failure.Cause)",
+                },
+                "ResultPath": "$.failure",
+                "Next": "Returned",
+            },
+            "Returned": put("$.deployment", "$.states.returned", then="GiveBackAndStop"),
             "GiveBackAndStop": {
-                **_task("ssm:deleteParameter", {"Name.$": "$.lock.name"}),
+                **task("ssm:deleteParameter", {"Name.$": "$.lock.name"}),
                 "ResultPath": None,
                 "Next": "HowItFailed",
             },
@@ -101,16 +117,16 @@ def _stack_machine(settings: FleetSettings) -> State:
     """
     return {
         "StartAt": "Before",
-        "States": {**_beginning(), **_holding(settings), **_looking(), **_moving(), **_baking(), **_ending()},
+        "States": {**_beginning(), **holding(settings), **looking(), **_moving(), **_baking(), **_ending()},
     }
 
 
 def _beginning() -> State:
     return {
         "Before": {
-            **_task("ssm:getParameter", {"Name.$": "$.item.done_in"}),
+            **task("ssm:getParameter", {"Name.$": "$.item.done_in"}),
             "ResultPath": "$.before",
-            "Catch": [{**_ANY_TASK, "ResultPath": "$.before", "Next": "Begin"}],
+            "Catch": [{**ANY_TASK, "ResultPath": "$.before", "Next": "Begin"}],
             "Next": "HasItAlready",
         },
         "HasItAlready": {
@@ -118,115 +134,27 @@ def _beginning() -> State:
             "Choices": [{"Variable": "$.before.Parameter.Value", "StringEqualsPath": "$.item.deploy", "Next": "Done"}],
             "Default": "Begin",
         },
-        "Begin": _phase("move", then="Lock"),
+        "Begin": phase("move", then="Lock"),
         "Done": {"Type": "Succeed"},
-    }
-
-
-def _holding(settings: FleetSettings) -> State:
-    """Return the states that every round begins with: the lock is ours, and is renewed; the deploy is marked."""
-    holder = {
-        "token.$": "$.lock.token",
-        "action": "deploy",
-        "who.$": "$$.Execution.Id",
-        "host": "AWS Step Functions",
-        "process": 0,
-        "began.$": "$.lock.began",
-        "renewed.$": "$$.State.EnteredTime",
-    }
-    values = {"Fleet": settings.name, "Cell": "$.item.cell"}
-    (names,) = metrics().metric(MARKER).dimensions
-    dimensions = [{"Name": name, ("Value.$" if name == "Cell" else "Value"): values[name]} for name in names]
-    datum = {"MetricName": MARKER, "Dimensions": dimensions, "Value": 1, "Unit": metrics().metric(MARKER).unit}
-    return {
-        "Lock": {
-            **_task("ssm:getParameter", {"Name.$": "$.lock.name"}),
-            "ResultSelector": {"holder.$": "States.StringToJson($.Parameter.Value)"},
-            "ResultPath": "$.held",
-            "Catch": [{**_ANY_TASK, "ResultPath": "$.held", "Next": "LockLost"}],
-            "Next": "IsOurs",
-        },
-        "IsOurs": {
-            "Type": "Choice",
-            "Choices": [{"Variable": "$.held.holder.token", "StringEqualsPath": "$.lock.token", "Next": "Renewal"}],
-            "Default": "LockLost",
-        },
-        "LockLost": {"Type": "Fail", "Error": LOST, "Cause": "the fleet's lock was taken: nothing more is changed"},
-        "Renewal": {"Type": "Pass", "Parameters": holder, "ResultPath": "$.holder", "Next": "Renew"},
-        "Renew": _put("$.lock.name", "States.JsonToString($.holder)", then="IsCell"),
-        "IsCell": {
-            "Type": "Choice",
-            "Choices": [{"Variable": "$.item.cell", "StringEquals": "", "Next": "Look"}],
-            "Default": "Mark",
-        },
-        "Mark": {
-            **_task("cloudwatch:putMetricData", {"Namespace": metrics().namespace(MARKER), "MetricData": [datum]}),
-            "ResultPath": None,
-            "Catch": [{**_ANY_TASK, "ResultPath": None, "Next": "Look"}],  # a lost marker must not end a deploy
-            "Next": "Look",
-        },
-    }
-
-
-def _looking() -> State:
-    def when(phase: str, then: str, *statuses: str) -> State:
-        at = {"Variable": "$.phase", "StringEquals": phase}
-        if not statuses:
-            return {**at, "Next": then}
-        one_of = [{"Variable": "$.found.stack.StackStatus", "StringEquals": status} for status in statuses]
-        return {"And": [at, {"Or": one_of}], "Next": then}
-
-    return {
-        "Look": {
-            **_task("cloudformation:describeStacks", {"StackName.$": "$.item.stack"}),
-            "ResultSelector": {"stack.$": "States.ArrayGetItem($.Stacks, 0)"},
-            "ResultPath": "$.found",
-            "Retry": [{**_ANY_TASK, "IntervalSeconds": 1, "MaxAttempts": 2, "BackoffRate": 1}],
-            "Catch": [{**_ANY_TASK, "ResultPath": "$.found", "Next": "Create"}],
-            "Next": "WhatNext",
-        },
-        "WhatNext": {
-            "Type": "Choice",
-            "Choices": [
-                {"Variable": "$.found.stack.StackStatus", "StringMatches": "*_IN_PROGRESS", "Next": "Wait"},
-                when("move", "Move"),
-                when("moved", "Moved", *WELL),
-                when("bake", "Gate"),
-                when("rest", "Record", *WELL),
-            ],
-            "Default": "StackFailed",
-        },
-        "Wait": {"Type": "Wait", "SecondsPath": "$.lock.look_seconds", "Next": "Lock"},
-        "StackFailed": {
-            "Type": "Fail",
-            "Error": FAILED,
-            "CausePath": _SAID,
-        },
     }
 
 
 def _moving() -> State:
     return {
         "Create": {
-            **_task("cloudformation:createStack", _change("$.item.parameters")),
+            **task("cloudformation:createStack", _change("$.item.parameters")),
             "ResultPath": None,
             "Next": "Changing",
         },
         "Move": {
-            **_task("cloudformation:updateStack", _change("$.item.parameters")),
+            **task("cloudformation:updateStack", _change("$.item.parameters")),
             "ResultPath": None,
-            "Catch": [{**_ANY_TASK, "ResultPath": "$.refused", "Next": "IsUnchanged"}],
+            "Catch": [{**ANY_TASK, "ResultPath": "$.refused", "Next": "IsUnchanged"}],
             "Next": "Changing",
         },
-        "IsUnchanged": {
-            "Type": "Choice",
-            "Choices": [
-                {"Variable": "$.refused.Cause", "StringMatches": "*No updates are to be performed*", "Next": "Moved"}
-            ],
-            "Default": "Refused",
-        },
+        "IsUnchanged": unless_unchanged("Moved"),
         "Refused": {"Type": "Fail", "Error": FAILED, "CausePath": "$.refused.Cause"},
-        "Changing": _phase("moved", then="Wait"),
+        "Changing": phase("moved", then="Wait"),
         "Moved": {
             "Type": "Choice",
             "Choices": [{"Variable": "$.item.cell", "StringEquals": "", "Next": "Record"}],
@@ -238,9 +166,9 @@ def _moving() -> State:
 def _baking() -> State:
     return {
         "BeginBaking": {"Type": "Pass", "Result": 0, "ResultPath": "$.looks", "Next": "Baking"},
-        "Baking": _phase("bake", then="Gate"),
+        "Baking": phase("bake", then="Gate"),
         "Gate": {
-            **_task("cloudwatch:describeAlarms", {"AlarmNames.$": "$.item.gates", "StateValue": "ALARM"}),
+            **task("cloudwatch:describeAlarms", {"AlarmNames.$": "$.item.gates", "StateValue": "ALARM"}),
             "ResultSelector": {"fired.$": "States.ArrayLength($.MetricAlarms)"},
             "ResultPath": "$.gate",
             "Next": "IsHurt",
@@ -260,7 +188,7 @@ def _baking() -> State:
             "Next": "Counted",
         },
         "Counted": {"Type": "Pass", "InputPath": "$.counted.count", "ResultPath": "$.looks", "Next": "Wait"},
-        "Hurt": _put("$.deployment", "$.item.hurt", then="Harm"),
+        "Hurt": put("$.deployment", "$.item.hurt", then="Harm"),
         "Harm": {
             "Type": "Fail",
             "Error": HARM,
@@ -273,12 +201,12 @@ def _baking() -> State:
 def _ending() -> State:
     return {
         "Rest": {
-            **_task("cloudformation:updateStack", _change("$.item.resting")),
+            **task("cloudformation:updateStack", _change("$.item.resting")),
             "ResultPath": None,
             "Next": "Resting",
         },
-        "Resting": _phase("rest", then="Wait"),
-        "Record": _put("$.item.done_in", "$.item.deploy", then="Done"),
+        "Resting": phase("rest", then="Wait"),
+        "Record": put("$.item.done_in", "$.item.deploy", then="Done"),
     }
 
 
@@ -291,21 +219,6 @@ def _change(parameters: str) -> State:
         "RoleARN.$": "$.item.role",
         "Capabilities": ["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM"],
     }
-
-
-def _task(call: str, parameters: State) -> State:
-    task = {"Type": "Task", "Resource": f"arn:aws:states:::aws-sdk:{call}", "Parameters": parameters}
-    return {**task, "Retry": _RETRY} if call in _REPEATED else task
-
-
-def _put(name: str, value: str, *, then: str) -> State:
-    """Return the state that writes a parameter; `name` and `value` are paths, or `value` an intrinsic function."""
-    written = {"Name.$": name, "Value.$": value, "Type": "String", "Overwrite": True, "Tier": "Intelligent-Tiering"}
-    return {**_task("ssm:putParameter", written), "ResultPath": None, "Next": then}
-
-
-def _phase(phase: str, *, then: str) -> State:
-    return {"Type": "Pass", "Result": phase, "ResultPath": "$.phase", "Next": then}
 
 
 def _caught(then: str) -> list[State]:

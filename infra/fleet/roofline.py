@@ -12,22 +12,20 @@ reaches: the roof is lower than this says, never higher. It is also the same for
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from infra.fleet.instances import processor
-from infra.fleet.neuron_estimate import layer_bytes
+from infra.fleet.measured import Measured
+from infra.fleet.planners import SHIPPED, Planner
 
 
-def plan_bytes(figures: Path) -> float:
+def plan_bytes(figures: Path, planner: Planner = SHIPPED) -> float:
     """Return the bytes of int8 weights that a plan reads: forwards of docs/figures/decoding.json times the layers'.
 
-    Raises OSError, KeyError, ValueError or StopIteration where the figure lacks them.
+    Raises OSError, KeyError or ValueError where the figure lacks them.
     """
-    machines = json.loads((figures / "decoding.json").read_text(encoding="utf-8"))["machines"]
-    natural = next(each for each in machines.values() if not each.get("forced"))
-    forwards: float = natural["strategies"]["medusa"]["forwards"]
-    return forwards * layer_bytes() / 2  # layer_bytes counts bfloat16
+    forwards: float = Measured.read(figures).best["strategies"]["medusa"]["forwards"]
+    return forwards * planner.layer_bytes / 2  # which counts bfloat16
 
 
 def least_core_ms(kind: str, bytes_a_plan: float) -> float:

@@ -9,6 +9,7 @@ from infra.fleet.caller_limits import CALLER_RULES
 from infra.fleet.capacity_rules import CAPACITY_RULES
 from infra.fleet.description import FleetDescription
 from infra.fleet.instances import catalogue
+from infra.fleet.memory_rules import MEMORY_RULES
 from infra.fleet.network_rules import NETWORK_RULES
 from infra.fleet.reservations import RESERVATION_RULES
 from infra.fleet.violations import Rule, Violation
@@ -40,16 +41,13 @@ def _sdk_runs_on_the_chip(fleet: FleetDescription) -> Iterator[Violation]:
         )
 
 
-def _medusa_decodes_one_at_a_time(fleet: FleetDescription) -> Iterator[Violation]:
-    if fleet.model.strategy != "medusa":
-        return
-    source = "neuronx-distributed-inference 0.8, NeuronConfig with is_medusa"
-    if fleet.model.batch_size > 1:
+def _medusa_decodes_synchronously(fleet: FleetDescription) -> Iterator[Violation]:
+    if fleet.model.strategy == "medusa" and fleet.model.async_mode:
         yield Violation(
-            "model.batch_size", f"{fleet.model.batch_size} with Medusa: NxDI decodes Medusa at batch 1; use 1", source
+            "model.async_mode",
+            "on with Medusa: the loop needs a step's states before it can draft the next; use false",
+            "neuronx-distributed-inference 0.8, NeuronConfig with is_medusa",
         )
-    if fleet.model.async_mode:
-        yield Violation("model.async_mode", "on with Medusa: NxDI's Medusa loop is synchronous; use false", source)
 
 
 def _tensor_parallel_exists(fleet: FleetDescription) -> Iterator[Violation]:
@@ -90,10 +88,11 @@ def _tree_fits_the_heads(fleet: FleetDescription) -> Iterator[Violation]:
         return
     if depth > model.heads:
         yield Violation("model.heads", f"{model.heads} heads cannot fill a tree of depth {depth}", source)
-    if model.speculation_length != len(model.tree) + 1:
+    if model.speculation_length < len(model.tree) + 1:
         yield Violation(
             "model.speculation_length",
-            f"{model.speculation_length}, but the tree has {len(model.tree)} nodes: it must be {len(model.tree) + 1}",
+            f"{model.speculation_length}, but the tree has {len(model.tree)} nodes: "
+            f"it must be {len(model.tree) + 1} or more",
             source,
         )
     choices = {tuple(path) for path in model.tree}
@@ -114,11 +113,25 @@ def _sequence_has_room(fleet: FleetDescription) -> Iterator[Violation]:
             f"{model.sequence_length} is short of prompt + plan + heads + 1 + speculation length = {needed}",
             "neuronx-distributed-inference: the key/value write position is not bounded",
         )
+    source = "neuronx-distributed-inference, Medusa models' forward"
     if model.strategy == "medusa" and model.max_prompt_tokens == model.speculation_length:
         yield Violation(
             "model.max_prompt_tokens",
             f"{model.max_prompt_tokens} is the speculation length too: NxDI tells a prompt from a tree by its length",
-            "neuronx-distributed-inference, Medusa models' forward",
+            source,
+        )
+    elif model.strategy == "medusa" and model.speculation_length in model.context_buckets:
+        yield Violation(
+            "model.context_buckets",
+            f"{model.speculation_length} is the speculation length too: NxDI tells a prompt from a tree by its length",
+            source,
+        )
+    if model.context_buckets and max(model.context_buckets) != model.max_prompt_tokens:
+        yield Violation(
+            "model.context_buckets",
+            f"the largest is {max(model.context_buckets)}, and max_prompt_tokens {model.max_prompt_tokens}: make them "
+            "equal",
+            "neuronx-distributed-inference, context_encoding_buckets",
         )
 
 
@@ -222,12 +235,13 @@ def _names_and_counts_agree(fleet: FleetDescription) -> Iterator[Violation]:
 
 RULES: tuple[Rule, ...] = (
     _sdk_runs_on_the_chip,
-    _medusa_decodes_one_at_a_time,
+    _medusa_decodes_synchronously,
     _tensor_parallel_exists,
     _tree_fits_the_heads,
     _sequence_has_room,
     _groups_are_sane,
     _cell_stays_small,
+    *MEMORY_RULES,
     *CAPACITY_RULES,
     _events_do_not_overlap,
     _names_and_counts_agree,

@@ -11,6 +11,7 @@ from infra.fleet import rules
 from infra.fleet.description import FleetDescription
 
 FLEETS = Path(__file__).parents[1] / "fleets"
+LIKE = "like"  # the key of a fleet file that changes another's keys instead of repeating them
 
 
 class FleetFileError(Exception):
@@ -37,19 +38,39 @@ class FleetSettings(FleetDescription):
         Raises:
             FleetFileError: the file is missing, is not YAML, or breaks a rule; the message is for people.
         """
-        try:
-            content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            known = ", ".join(sorted(file.stem for file in FLEETS.glob("*.yaml")))
-            raise FleetFileError(f"{path}: cannot be read ({error.strerror}). Fleets that ship: {known}") from error
-        except yaml.YAMLError as error:
-            raise FleetFileError(f"{path}: not YAML: {error}") from error
-        if not isinstance(content, dict):
-            raise FleetFileError(f"{path}: expected keys like `name:` and `region:`; see infra/fleets/dev.yaml")
+        content = _content(path)
+        if LIKE in content:
+            content = _other(path, content)
         try:
             return cls.model_validate(content)
         except ValidationError as error:
             raise FleetFileError(_for_people(path, error)) from error
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        content: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        known = ", ".join(sorted(file.stem for file in FLEETS.glob("*.yaml")))
+        raise FleetFileError(f"{path}: cannot be read ({error.strerror}). Fleets that ship: {known}") from error
+    except yaml.YAMLError as error:
+        raise FleetFileError(f"{path}: not YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise FleetFileError(f"{path}: expected keys like `name:` and `region:`; see infra/fleets/dev.yaml")
+    return content
+
+
+def _other(path: Path, content: dict[str, Any]) -> dict[str, Any]:
+    """Return a fleet that is like another but for its own keys: the same one in a second region, above all."""
+    named = content[LIKE]
+    if not isinstance(named, str):
+        raise FleetFileError(f"{path}: {LIKE}: {named!r} is no file; name the fleet file that this one is like")
+    other = _content(path.parent / named)
+    if LIKE in other:
+        raise FleetFileError(f"{path}: {LIKE}: {named} is itself like another; name {other[LIKE]} instead")
+    if content.get("name", other.get("name")) == other.get("name"):
+        raise FleetFileError(f"{path}: name: {named} has the same; bills and budgets would not tell the two apart")
+    return other | {key: value for key, value in content.items() if key != LIKE}
 
 
 def _for_people(path: Path, error: ValidationError) -> str:
@@ -66,4 +87,9 @@ def _for_people(path: Path, error: ValidationError) -> str:
 def json_schema() -> str:
     """Return the JSON Schema with which editors complete and check fleet files."""
     schema = FleetSettings.model_json_schema()
+    schema["properties"][LIKE] = {
+        "type": "string",
+        "description": "A fleet file beside this one, whose keys hold unless this one has them.",
+    }
+    schema["anyOf"] = [{"required": schema.pop("required")}, {"required": [LIKE, "name"]}]
     return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema, indent=1) + "\n"

@@ -1,15 +1,16 @@
-"""The alarms on what a cell's hosts stand beside: PrivateLink's load balancer, capacity reserved, the shared cache.
+"""The alarms on what a cell's hosts stand beside: PrivateLink, capacity reserved, the shared cache, the canary.
 
-Most are tickets: hosts make plans without either, and where callers are harmed the cell's own alarms page.
+Most are tickets: hosts make plans without any of these, and where callers are harmed the cell's own alarms page.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from infra.fleet.alarm_kinds import MetricAlarm, Reading, Severity
+from infra.fleet.alarm_kinds import AT_LEAST, MetricAlarm, Missing, Reading, Severity
 from infra.fleet.settings import FleetSettings
 from infra.fleet.shared_cache import BUSY_PERCENT, FULL_PERCENT
+from infra.fleet.synthetic_plans import ALARM
 
 
 def surroundings(settings: FleetSettings) -> Iterator[MetricAlarm]:
@@ -21,20 +22,46 @@ def surroundings(settings: FleetSettings) -> Iterator[MetricAlarm]:
     if settings.shared_cache.enabled:
         yield _cache_down()
         yield _cache_full(settings.shared_cache.nodes)
+    if settings.synthetic_plans.enabled:
+        yield _canary()
+
+
+def _ticket(
+    key: str,
+    meaning: str,
+    readings: Mapping[str, Reading],
+    expression: str,
+    evaluation: tuple[int, int, int],
+    *,
+    line: float = 1,
+    unit: str = "",
+    runbook: str = "",
+    missing: Missing = "notBreaching",
+) -> MetricAlarm:
+    """Return an alarm that fires at its line and can wait for the morning."""
+    return MetricAlarm(
+        key=key,
+        meaning=meaning,
+        readings=readings,
+        expression=expression,
+        line=line,
+        unit=unit,
+        evaluation=evaluation,
+        severity=Severity.TICKET,
+        runbook=runbook,
+        comparison=AT_LEAST,
+        missing=missing,
+    )
 
 
 def _private_link() -> MetricAlarm:
-    return MetricAlarm(
-        key="privatelink",
-        meaning="The network load balancer of PrivateLink sees no healthy cell behind it. It sends callers there all "
+    return _ticket(
+        "privatelink",
+        "The network load balancer of PrivateLink sees no healthy cell behind it. It sends callers there all "
         "the same, and nothing would be taken out.",
-        readings={"healthy": Reading("FrontHealthyHostCount", ("TargetGroup", "LoadBalancer"), none_is_zero=False)},
-        expression="IF(healthy < 1, 1, 0)",
-        line=1,
-        unit="",
-        evaluation=(60, 3, 5),
-        severity=Severity.TICKET,
-        comparison="GreaterThanOrEqualToThreshold",
+        {"healthy": Reading("FrontHealthyHostCount", ("TargetGroup", "LoadBalancer"), none_is_zero=False)},
+        "IF(healthy < 1, 1, 0)",
+        (60, 3, 5),
         missing="breaching",
     )
 
@@ -56,40 +83,45 @@ def _reservations() -> MetricAlarm:
         unit="refused calls",
         evaluation=(300, 2, 6),
         severity=Severity.PAGE,
-        comparison="GreaterThanOrEqualToThreshold",
+        comparison=AT_LEAST,
     )
 
 
 def _cache_down() -> MetricAlarm:
-    return MetricAlarm(
-        key="shared-cache-down",
-        meaning="Half of the hosts or more get no answer from the cell's shared cache. Plans are made all the same, "
+    return _ticket(
+        "shared-cache-down",
+        "Half of the hosts or more get no answer from the cell's shared cache. Plans are made all the same, "
         "and each host remembers its own.",
-        readings={"down": Reading("SharedCacheDown", none_is_zero=False)},
-        expression="100 * down",
+        {"down": Reading("SharedCacheDown", none_is_zero=False)},
+        "100 * down",
+        (60, 5, 8),
         line=50,
         unit="% of hosts",
-        evaluation=(60, 5, 8),
-        severity=Severity.TICKET,
         runbook="shared-cache",
-        comparison="GreaterThanOrEqualToThreshold",
     )
 
 
 def _cache_full(nodes: int) -> MetricAlarm:
     """Return the alarm on the nodes' average: a reading over several nodes is their sum, whichever is the primary."""
-    return MetricAlarm(
-        key="shared-cache-full",
-        meaning="The nodes of the cell's shared cache are nearly full or busy: plans are forgotten or come late.",
-        readings={
+    return _ticket(
+        "shared-cache-full",
+        "The nodes of the cell's shared cache are nearly full or busy: plans are forgotten or come late.",
+        {
             "memory": Reading("DatabaseMemoryUsagePercentage", ("CacheClusterId",), none_is_zero=False),
             "engine": Reading("EngineCPUUtilization", ("CacheClusterId",), none_is_zero=False),
         },
-        expression=f"IF(memory / {nodes} > {FULL_PERCENT}, 1, 0) + IF(engine / {nodes} > {BUSY_PERCENT}, 1, 0)",
-        line=1,
-        unit="",
-        evaluation=(60, 10, 15),
-        severity=Severity.TICKET,
+        f"IF(memory / {nodes} > {FULL_PERCENT}, 1, 0) + IF(engine / {nodes} > {BUSY_PERCENT}, 1, 0)",
+        (60, 10, 15),
         runbook="shared-cache",
-        comparison="GreaterThanOrEqualToThreshold",
+    )
+
+
+def _canary() -> MetricAlarm:
+    """Return the alarm on the cell's canary, which stops a rollout; one bad minute may be a lost connection."""
+    return _ticket(
+        ALARM,
+        "The cell's canary asks a real plan each minute, and gets none, a late one, or one by rule. It stops a deploy.",
+        {"good": Reading("SuccessPercent", ("CanaryName",), none_is_zero=False)},
+        "IF(good < 100, 1, 0)",
+        (60, 2, 3),
     )

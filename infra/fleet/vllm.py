@@ -97,7 +97,7 @@ def script(fleet: FleetSettings) -> str:
     for group in fleet.groups:
         if group.engine == "torch":
             continue  # our own kernels run there
-        chips = group.instance.cores // catalogue().cores_per_chip
+        chips = group.instance.cores // catalogue().cores_per_chip[group.chip]
         devices = [f"--device=/dev/neuron{chip}" for chip in range(chips)]
         lines += ["", f"# {group.instance_type}, {len(servers(fleet, group))} of them on {chips} chip(s)"]
         lines += [_docker(chosen, server, devices) for server in servers(fleet, group)]

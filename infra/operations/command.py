@@ -25,6 +25,13 @@ def fleet_parser(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
+def data_parser(description: str | None) -> argparse.ArgumentParser:
+    """Return the same for a command whose output is data, with `--json`."""
+    parser = fleet_parser(description)
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
+    return parser
+
+
 def operate(fleet: str, act: Act, exits: Mapping[type[Exception], int]) -> int:
     """Run `act` on a fleet and return its exit code.
 

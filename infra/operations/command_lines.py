@@ -25,7 +25,7 @@ def deploy_line(cdk: Sequence[str], assembly: Path) -> list[str]:
 
 def synthesis(fleet: str, cdk: Sequence[str], assembly: str) -> list[str]:
     """Return the command line that synthesises `fleet` (a name or a path) into the folder `assembly`."""
-    # Without asserts, as peakplan/__main__.py does it: jsii's checks of types at run time are half of a synth.
+    # Without asserts, as peakplan/fleet_commands.py does it: jsii's checks of types at run time are half of a synth.
     app = f"{shlex.quote(sys.executable)} -O app.py"
     return [*cdk, "synth", "--quiet", "--app", app, "--context", f"fleet={fleet}", "--output", assembly]
 

@@ -118,17 +118,21 @@ class DeployedCell:
             raise CellError(f"{self.name}: {self.stack} is {status} after its speed was changed; see its events")
 
     def _update(self, release: str) -> None:
-        given = {"MachineImageId": release, "RefreshSpeed": "fast"}
-        kept = [each["ParameterKey"] for each in self._described()["Parameters"] if each["ParameterKey"] not in given]
         self.cloudformation.update_stack(
             StackName=self.stack,
             UsePreviousTemplate=True,
-            Parameters=[
-                *({"ParameterKey": name, "ParameterValue": value} for name, value in given.items()),
-                *({"ParameterKey": name, "UsePreviousValue": True} for name in kept),
-            ],
+            Parameters=self.parameters_for(release),
             Capabilities=["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM"],
         )
+
+    def parameters_for(self, release: str) -> list[dict[str, Any]]:
+        """Return the stack's parameters for another release, at the fast speed; all others stay as they are."""
+        given = {"MachineImageId": release, "RefreshSpeed": "fast"}
+        kept = [name for name in self._parameters() if name not in given]
+        return [
+            *({"ParameterKey": name, "ParameterValue": value} for name, value in given.items()),
+            *({"ParameterKey": name, "UsePreviousValue": True} for name in kept),
+        ]
 
     def is_settled(self) -> bool:
         """Return whether nothing is changing in the stack."""

@@ -1,10 +1,11 @@
 """`python -m infra.operations.deploying --fleet NAME --cell cell-1 -- COMMAND` runs a command with its cell marked.
 
 Every minute it publishes DeployInProgress, which lets the cell's page alarm tell a deploy's noise from harm. Then the
-cell bakes: the marker goes on for `--bake` minutes, and the command fails as soon as the cell's deploy-health alarm
-fires, so that whatever deploys cell after cell (infra/operations/rollout.py) stops there. A deploy that dies silences
-nothing: its marker is soon forgotten. The exit code is 1 where the bake saw harm, 2 where AWS cannot be reached, else
-the command's own. This has not run in a real account.
+cell bakes: the marker goes on for `--bake` minutes, and the command fails as soon as one of the alarms fires that
+stop a deploy (`gates` in infra/fleet/alarms.py), so that whatever deploys cell after cell
+(infra/operations/rollout.py) stops there. A deploy that dies silences nothing: its marker is soon forgotten. The exit
+code is 1 where the bake saw harm, 2 where AWS cannot be reached, else the command's own. This has not run in a real
+account.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from infra.fleet.alarms import alarm_name
+from infra.fleet.alarms import gates
 from infra.fleet.metrics import metrics
 from infra.operations.repeating import repeated
 
@@ -29,7 +30,7 @@ SECONDS = 60.0  # between markers; the alarm tolerates two lost ones
 
 
 class HarmSeenError(Exception):
-    """A deploy-health alarm that fired while its cell baked. The message is written for operators."""
+    """An alarm on harm that fired while its cell baked. The message is written for operators."""
 
 
 def publish(cloudwatch: Any, fleet: str, cell: str) -> None:
@@ -66,20 +67,21 @@ def marked(cloudwatch: Any, fleet: str, cell: str, seconds: float = SECONDS) -> 
 
 
 def bake(cloudwatch: Any, fleet: str, cell: str, minutes: float, sleep: Callable[[float], None] = time.sleep) -> None:
-    """Watch the deploy-health alarm for `minutes`. Raise HarmSeenError as soon as it fires.
+    """Watch the alarms that stop a deploy for `minutes`. Raise HarmSeenError as soon as one fires.
 
     Alarms are deployed after the cells that they watch, so a fleet's first deploy has none. It says so without waiting.
     """
-    name = alarm_name(fleet, cell, "deploy-health")
+    names = gates(fleet, cell)
     end = time.monotonic() + 60 * minutes
     while True:
-        found = cloudwatch.describe_alarms(AlarmNames=[name])["MetricAlarms"]
+        found = cloudwatch.describe_alarms(AlarmNames=names)["MetricAlarms"]
         if not found:
-            print(f"{cell}: no alarm {name} yet, as in a fleet's first deploy: nothing to watch", file=sys.stderr)
+            print(f"{cell}: no alarm {names[0]} yet, as in a fleet's first deploy: nothing to watch", file=sys.stderr)
             return
-        if any(alarm["StateValue"] == "ALARM" for alarm in found):
+        if fired := [alarm["AlarmName"] for alarm in found if alarm["StateValue"] == "ALARM"]:
             raise HarmSeenError(
-                f"{cell}: {name} fired, so no further cell is deployed. See docs/runbooks/deploy-health.md"
+                f"{cell}: {' and '.join(fired)} fired, so no further cell is deployed. "
+                "See docs/runbooks/deploy-health.md"
             )
         if (left := end - time.monotonic()) <= 0:
             return

@@ -47,6 +47,7 @@ class DeploymentState(BaseModel):
     commit: str | None = None
     foundation: Step = Step.PENDING
     cells: dict[str, CellState] = {}
+    brings_image: bool = Field(default=False, description="whether the release is another than a cell had before")
     rejected: list[str] = Field(default=[], description="releases that hurt a cell, or were rolled back")
 
     def cell(self, name: str) -> CellState:
@@ -56,12 +57,14 @@ class DeploymentState(BaseModel):
     def begin(self, release: str, assembly: str, commit: str) -> None:
         """Start a deploy of `release` to every cell."""
         self.release, self.assembly, self.commit, self.foundation = release, assembly, commit, Step.PENDING
+        self.brings_image = any(cell.releases[-1:] != [release] for cell in self.cells.values())
         for cell in self.cells.values():
             cell.step = Step.PENDING
 
     def finish(self) -> None:
         """Mark the deploy as over, whether it succeeded or was rolled back."""
         self.release = self.assembly = self.commit = None
+        self.brings_image = False
 
     def sent(self, name: str, release: str) -> None:
         """Record that a cell goes to `release`; what it ran so far becomes the previous release."""
@@ -81,6 +84,16 @@ class DeploymentState(BaseModel):
         """Return the release that a cell ran before the one that it was last sent to."""
         releases = self.cell(name).releases
         return releases[-2] if len(releases) > 1 else None
+
+    def to_return(self) -> dict[str, str]:
+        """Return the release to which each cell goes back by itself where the running deploy does harm.
+
+        None goes where the deploy changed templates alone: the image before is not to blame.
+        """
+        if not self.brings_image:
+            return {}
+        sent = [name for name, cell in self.cells.items() if cell.releases[-1:] == [self.release]]
+        return {name: before for name in sent if (before := self.before(name)) is not None}
 
     def reject(self, release: str) -> None:
         """Remember that a release did harm, so that it is not deployed again automatically."""

@@ -7,14 +7,15 @@ description, because moto cannot detect drift, and has not run in a real account
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from infra.fleet.settings import FleetSettings
-from infra.operations.command import UNUSABLE, Clients, fleet_parser, operate
+from infra.operations.command import UNUSABLE, Clients, data_parser, operate
 from infra.operations.deployed_cell import Sleep, stack_of
 
 # Scheduled actions set a group's floor, schedules its reservations, policies its size, and `make cell-out` the weights
@@ -86,13 +87,16 @@ def _drifted(stack: str, drift: dict[str, Any]) -> Iterator[Drifted]:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line. Return 1 where something drifted, 2 where the file or the account cannot be used."""
-    given = fleet_parser(__doc__).parse_args(words)
+    given = data_parser(__doc__).parse_args(words)
 
     def act(settings: FleetSettings, clients: Clients) -> int:
         api = clients("cloudformation")
         parts = ("network", "image", "rollout", *settings.cell_names, "edge", "observability")
         found = [drifted for part in parts for drifted in detect(stack_of(settings, part), api)]
-        print("\n".join(map(str, found)) or f"{settings.name} is as it was deployed")
+        if given.json:
+            print(json.dumps({"fleet": settings.name, "drifted": [asdict(each) for each in found]}))
+        else:
+            print("\n".join(map(str, found)) or f"{settings.name} is as it was deployed")
         return 1 if found else 0
 
     return operate(given.fleet, act, {DriftError: UNUSABLE})

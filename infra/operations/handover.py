@@ -16,8 +16,8 @@ from uuid import uuid4
 
 from botocore.exceptions import ClientError
 
-from infra.fleet.alarms import alarm_name
-from infra.fleet.rollout_machine import LOOK_SECONDS, done_parameter, machine_name
+from infra.fleet.alarms import gates
+from infra.fleet.rollout_states import LOOK_SECONDS, back_at, done_parameter, machine_name
 from infra.fleet.settings import FleetSettings
 from infra.operations.baking import deploy_under
 from infra.operations.command import Clients
@@ -64,11 +64,14 @@ class Handover:
         for cell in after.cells.values():
             cell.step = Step.DONE
         after.finish()
+        back = [self._returning(cell, before, account) for cell, before in self._to_return().items()]
+        states = {"after": after, "returned": self._returned()}
         asked = {
             "release": self.state.release,
             "deployment": store.name,
             "lock": {"name": lock.name, "token": token, "began": began, "look_seconds": self.look_seconds},
-            "states": {"after": after.model_dump_json(exclude_defaults=True)},
+            "states": {name: state.model_dump_json(exclude_defaults=True) for name, state in states.items()},
+            "back": {"cells": back, "count": len(back)},
             "waves": waves,
             "over": [self._item(stack, account) | {"cell": ""} for stack in OVER],
         }
@@ -81,7 +84,7 @@ class Handover:
         return str(started["executionArn"])
 
     def _cell(self, cell: str, minutes: float, account: str) -> dict[str, Any]:
-        stack = DeployedCell(cell, stack_of(self.settings, cell), self.clients("cloudformation"))
+        stack = self._deployed(cell)
         if stack.exists() and (runs := stack.runs()):
             self.state.sent(cell, runs)
         self.state.sent(cell, self.state.release or "")
@@ -92,9 +95,38 @@ class Handover:
             "cell": cell,
             "parameters": _parameters({"MachineImageId": self.state.release or "", "RefreshSpeed": "careful"}),
             "resting": _parameters({"MachineImageId": self.state.release or "", "RefreshSpeed": "fast"}),
-            "gates": [alarm_name(self.settings.name, cell, "deploy-health")],
+            "gates": gates(self.settings.name, cell),
             "looks": round(60 * minutes / LOOK_SECONDS),
             "hurt": hurt.model_dump_json(exclude_defaults=True),
+        }
+
+    def _to_return(self) -> dict[str, str]:
+        """Return what each cell goes back to; one that this deploy makes has nothing to go back to."""
+        found = self.state.to_return().items()
+        return {cell: before for cell, before in found if self._deployed(cell).exists()}
+
+    def _deployed(self, cell: str) -> DeployedCell:
+        return DeployedCell(cell, stack_of(self.settings, cell), self.clients("cloudformation"))
+
+    def _returned(self) -> DeploymentState:
+        """Return the state after harm, once every cell is back."""
+        state = self.state.model_copy(deep=True)
+        for cell, before in self._to_return().items():
+            state.returned(cell, before)
+        state.reject(self.state.release or "")
+        state.finish()
+        return state
+
+    def _returning(self, cell: str, release: str, account: str) -> dict[str, Any]:
+        """Return what the machine needs to send one cell back."""
+        stack = self._deployed(cell)
+        return {
+            "cell": cell,
+            "stack": stack.stack,
+            "parameters": stack.parameters_for(release),
+            "role": EXECUTION_ROLE.format(account=account, region=self.settings.region),
+            "done_in": done_parameter(self.settings, cell),
+            "back": back_at(release),
         }
 
     def _item(self, stack: str, account: str) -> dict[str, Any]:

@@ -8,9 +8,10 @@ moto and the shapes of AWS's own API descriptions, and has not run in a real acc
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -21,7 +22,7 @@ from infra.fleet.cost import volume_gib
 from infra.fleet.host_names import names_in_tls
 from infra.fleet.launching import A_SECOND, AT_ONCE, rushes, zone_needs
 from infra.fleet.settings import FleetSettings
-from infra.operations.command import Clients, fleet_parser, operate
+from infra.operations.command import Clients, data_parser, operate
 from infra.operations.quotas import granted, needs, request
 from infra.operations.release import ReleaseError, release_of
 
@@ -222,12 +223,16 @@ def inspect(settings: FleetSettings, clients: Clients) -> list[Finding]:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    given = fleet_parser(__doc__).parse_args(words)
+    given = data_parser(__doc__).parse_args(words)
 
     def act(settings: FleetSettings, clients: Clients) -> int:
         findings = inspect(settings, clients)
-        print("\n".join(str(finding) for finding in findings))
         lacking = sum(finding.verdict is Verdict.LACKS for finding in findings)
+        if given.json:
+            told = [asdict(finding) for finding in findings]
+            print(json.dumps({"fleet": settings.name, "can_be_deployed": not lacking, "findings": told}))
+            return 1 if lacking else 0
+        print("\n".join(str(finding) for finding in findings))
         verdict = f"cannot be deployed: {lacking} lack" if lacking else "can be deployed"
         print(f"\n{settings.name} {verdict}")
         return 1 if lacking else 0

@@ -1,8 +1,9 @@
 """The quotas that a fleet needs and those that the account grants, for the fleet's maximum over all cells.
 
-Codes, names and defaults are those of AWS's documentation: the quota tables of Amazon EC2, Amazon EBS, Amazon VPC and
-Amazon CloudWatch (AWS General Reference) and "Quotas for your Application (Network) Load Balancers" (Elastic Load
-Balancing user guides), read on 2026-11-22. Accounts may start below a default: what the account says counts.
+Codes, names and defaults are those of AWS's documentation: the quota tables of Amazon EC2, Amazon EBS, Amazon VPC,
+Amazon ElastiCache and Amazon CloudWatch (AWS General Reference) and "Quotas for your Application (Network) Load
+Balancers" (Elastic Load Balancing user guides), read on 2026-11-22. Accounts may start below a default: what the
+account says counts.
 """
 
 from __future__ import annotations
@@ -50,6 +51,10 @@ def needs(settings: FleetSettings) -> Iterator[Need]:
     yield from _instance_needs(settings)
     yield from _balancer_needs(settings)
     yield from _network_needs(settings)
+    if settings.shared_cache.enabled:
+        nodes = settings.shared_cache.nodes * settings.cells
+        said = f"{settings.cells} cells x {settings.shared_cache.nodes} of the shared cache"
+        yield Need("elasticache", "L-DFE45DF3", "Nodes per Region", nodes, said, 300)
     laws = [ScalingLaw.for_group(settings, group) for group in settings.groups]
     alarms = settings.cells * (len(cell_alarms(settings)) + sum(len(law.steps) + 1 + len(stops(law)) for law in laws))
     # The CloudWatch user guide limits alarms, but Service Quotas does not list that quota.
@@ -58,12 +63,12 @@ def needs(settings: FleetSettings) -> Iterator[Need]:
 
 def _instance_needs(settings: FleetSettings) -> Iterator[Need]:
     cells = settings.cells
-    for chip, code, name, default in (
-        ("inf2", "L-1945791B", "Running On-Demand Inf instances", 0),
-        ("trn1", "L-2C3B7624", "Running On-Demand Trn instances", 0),
-        ("cpu", "L-1216C47A", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances", 5),
+    for chips, code, name, default in (
+        (("inf2",), "L-1945791B", "Running On-Demand Inf instances", 0),
+        (("trn1", "trn2"), "L-2C3B7624", "Running On-Demand Trn instances", 0),
+        (("cpu",), "L-1216C47A", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances", 5),
     ):
-        groups = [group for group in settings.groups if group.chip == chip]
+        groups = [group for group in settings.groups if group.chip in chips]
         vcpus = sum(group.maximum * group.instance.vcpus for group in groups) * cells
         if vcpus:
             said = " + ".join(f"{cells} cells x {group.maximum} {group.instance_type}" for group in groups)
@@ -89,13 +94,13 @@ def _balancer_needs(settings: FleetSettings) -> Iterator[Need]:
 
 def _network_needs(settings: FleetSettings) -> Iterator[Need]:
     cells, zones, hosts = settings.cells, len(settings.availability_zones), _hosts(settings)
-    endpoints = len(settings.network.interface_endpoints)
+    endpoints = len(settings.interface_services)
     balancers = cells * zones * (addresses.LOAD_BALANCER_ADDRESSES + settings.access.privatelink)
     interfaces = hosts + balancers + endpoints * zones
     said = f"{hosts} instances, {balancers} of load balancers, {endpoints * zones} of endpoints"
     yield Need("vpc", "L-DF5E4CA3", "Network interfaces per Region", interfaces, said, 5000)
     yield Need("vpc", "L-F678F1CE", "VPCs per Region", 2, "the fleet's and the image build's", 5)
-    reached = "AWS services that hosts reach"
+    reached = "AWS services that hosts and canaries reach"
     yield Need("vpc", "L-29B6F2EB", "Interface VPC endpoints per VPC", endpoints, reached, 50)
     rules = sum(len(caller.cidrs) for caller in settings.callers) + 2
     name = "Inbound or outbound rules per security group"

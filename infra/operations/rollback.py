@@ -12,9 +12,11 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
+from infra.fleet.rollout_states import back_at, done_parameter
 from infra.fleet.settings import FleetSettings
 from infra.operations.command import UNUSABLE, Clients, fleet_parser, operate
 from infra.operations.deploy_lock import DeployLock, LockedError, held
@@ -53,10 +55,13 @@ def roll_back(
     """
     with held(DeployLock(settings, "rollback", ssm=clients("ssm"), sts=clients("sts"))):
         stop_executions(settings, clients, "a rollback began")
-        return _roll_back_alone(settings, release, clients, sleep)
+        return roll_back_alone(settings, release, clients, sleep)
 
 
-def _roll_back_alone(settings: FleetSettings, release: str | None, clients: Clients, sleep: Sleep) -> dict[str, str]:
+def roll_back_alone(
+    settings: FleetSettings, release: str | None, clients: Clients, sleep: Sleep = time.sleep
+) -> dict[str, str]:
+    """Send the cells back under a lock that the caller holds."""
     store = StateStore(settings, clients("ssm"))
     state = store.load()
     stacks = clients("cloudformation")
@@ -70,6 +75,7 @@ def _roll_back_alone(settings: FleetSettings, release: str | None, clients: Clie
             state.reject(left[0])
     state.finish()  # the interrupted deploy is not continued
     store.save(state)
+    forget(settings, {cell.name: wanted[cell.name] for cell in going}, clients("ssm"))
     moving = [cell for cell in going if cell.runs() != wanted[cell.name] or not cell.is_settled()]
     with ThreadPoolExecutor(max_workers=max(1, len(moving))) as pool:
         failures = [words for words in pool.map(lambda cell: _returned(cell, wanted[cell.name]), moving) if words]
@@ -80,6 +86,17 @@ def _roll_back_alone(settings: FleetSettings, release: str | None, clients: Clie
     if failures:
         raise CellError("\n".join(failures))
     return {cell.name: wanted[cell.name] for cell in moving}
+
+
+def forget(settings: FleetSettings, wanted: dict[str, str], ssm: Any) -> None:
+    """Take back the marks by which a rollout in the account skips cells, before any of them moves.
+
+    Otherwise the same release, deployed again, would leave the cells where they went back to and say that it succeeded.
+    The machine writes the same words where it goes back by itself (infra/fleet/rollout_return.py).
+    """
+    for cell, release in wanted.items():
+        name = done_parameter(settings, cell)
+        ssm.put_parameter(Name=name, Value=back_at(release), Type="String", Overwrite=True, Tier="Intelligent-Tiering")
 
 
 def _returned(cell: DeployedCell, release: str) -> str:

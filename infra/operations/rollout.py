@@ -3,7 +3,8 @@
 The fleet is synthesised once and the release is read once, at the beginning: every cell gets the templates and the
 machine image that the first one proved, whatever becomes of files and parameters meanwhile. What cells stand on goes
 first, then the first cell alone, then the others as many at a time as `rollout` of the fleet file allows, each under
-its deploy marker (infra/operations/deploying.py), then the names and alarms over them.
+its deploy marker (infra/operations/deploying.py), then the names and alarms over them. Where an alarm tells of harm
+while a cell bakes, every cell that has the release goes back to the one before, at once.
 
 Before all of it the fleet is rehearsed, and one that does not hold is refused, unless `--force` gives a reason, which
 is logged (rehearsal/twin).
@@ -20,10 +21,13 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+from botocore.exceptions import ClientError
 
 from infra.fleet.settings import FleetSettings
 from infra.operations.command import Clients, fleet_parser, operate
@@ -33,10 +37,16 @@ from infra.operations.deployed_cell import CellError, DeployedCell, make_way, st
 from infra.operations.deploying import HarmSeenError, bake, marked
 from infra.operations.deployment_state import DeploymentState, StateStore, Step
 from infra.operations.handover import Handover
+from infra.operations.outcomes_key import make_key
 from infra.operations.release import Release, ReleaseError, newest_release, release_of
 from infra.operations.retiring import StillStandingError, retiring
+from infra.operations.rollback import roll_back_alone
 from infra.operations.teardown import TeardownError
 from infra.source import commit
+
+
+class _StoppedError(Exception):
+    """Another cell was hurt: this one's bake has lost its purpose."""
 
 
 class CannotGoOnError(Exception):
@@ -62,6 +72,7 @@ class Rollout:
     bake_minutes: float
     retire: Callable[[], None] = lambda: None  # takes away the cells that the fleet file no longer has
     check_lock: Callable[[], None] = lambda: None  # raises LockedError where another shell changes the fleet by now
+    go_back: Callable[[], object] = lambda: None  # sends the cells that have the release to the one before
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _stopped: threading.Event = field(default_factory=threading.Event)
 
@@ -128,18 +139,32 @@ class Rollout:
                 if code := self._stacks((cell.capitalize(),), image, speed):
                     self._stopped.set()
                     return code
-                bake(self.cloudwatch, self.settings.name, cell, minutes)
+                bake(self.cloudwatch, self.settings.name, cell, minutes, self._pause)
                 standing.rest()
         except HarmSeenError as harm:
             self._stopped.set()
             self._note(lambda: self._hurt(cell, release))
             print(harm, file=sys.stderr)
+            self._break_off()
+            return 1
+        except _StoppedError:
             return 1
         except BaseException:  # Ctrl-C too: a later run continues the begun cells, and no other cell begins
             self._stopped.set()
             raise
         self._note(lambda: setattr(self.state.cell(cell), "step", Step.DONE))
         return 0
+
+    def _pause(self, seconds: float) -> None:
+        if self._stopped.wait(seconds):
+            raise _StoppedError
+
+    def _break_off(self) -> None:
+        """Cancel what CloudFormation changes in other cells, which takes hours and would end in the harmful release."""
+        for name in self.settings.cell_names:
+            if self.state.cell(name).step is Step.MOVING:
+                with suppress(ClientError):  # nothing changes there now
+                    self.cloudformation.cancel_update_stack(StackName=stack_of(self.settings, name))
 
     def _sent(self, cell: str, release: str, standing: DeployedCell) -> None:
         """Record the release sent to a cell.
@@ -156,11 +181,14 @@ class Rollout:
 
     def _stopped_at(self, where: str, code: int) -> int:
         left = [cell for cell in self.settings.cell_names if self.state.cell(cell).step is Step.PENDING]
-        print(
-            f"Stopped at {where}; not touched: {', '.join(left) or 'no cell'}. Go on: make deploy FLEET=...; "
-            "go back: make rollback FLEET=...",
-            file=sys.stderr,
-        )
+        stopped = f"Stopped at {where}; not touched: {', '.join(left) or 'no cell'}."
+        harmed = any(cell.step is Step.HURT for cell in self.state.cells.values())
+        if harmed and (going := self.state.to_return()):
+            print(f"{stopped} Going back by itself: {', '.join(sorted(going))}", file=sys.stderr, flush=True)
+            self.check_lock()
+            self.go_back()
+        else:
+            print(f"{stopped} Go on: make deploy FLEET=...; go back: make rollback FLEET=...", file=sys.stderr)
         return code
 
 
@@ -232,13 +260,14 @@ def _deploy_alone(
     for cell in settings.cell_names:
         state.cell(cell)
     store.save(state)
+    make_key(settings, ssm)
     canary, others = given.bake or (settings.rollout.canary_bake_minutes, settings.rollout.bake_minutes)
     if given.in_account:
         if leaving.cells:
             raise CannotGoOnError(f"{', '.join(leaving.cells)} is retired by make deploy RETIRE=1, from a shell")
         return Handover(settings, state, clients, assembly).run(deploy, _call, lock, (canary, others))
     watching, stacks, balancing = clients("cloudwatch"), clients("cloudformation"), clients("elbv2")
-    watched = (canary, others, leaving.run, lock.check)
+    watched = (canary, others, leaving.run, lock.check, lambda: roll_back_alone(settings, None, clients))
     return Rollout(settings, state, store, watching, stacks, balancing, deploy, _call, *watched).run()
 
 

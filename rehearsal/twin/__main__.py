@@ -20,7 +20,7 @@ from typing import NoReturn
 from infra.fleet.__main__ import fleet_file
 from infra.fleet.cost import PRICES, Prices
 from infra.fleet.settings import FleetFileError, FleetSettings
-from rehearsal.twin.curves import CurveError, read_curve
+from rehearsal.twin.curves import STATED_DAY, CurveError, at_hand, read_curve
 from rehearsal.twin.native.library import TwinUnavailableError
 from rehearsal.twin.rehearsal import SEEDS, Plan, processes, rehearse
 from rehearsal.twin.report import Report, write
@@ -29,6 +29,7 @@ from rehearsal.twin.search import search
 from rehearsal.twin.work import ServiceTimesError, measured, stated
 
 TRAFFIC = "world-cup-98-jun30"
+_TRAFFIC = f"{STATED_DAY}, a trace by name, or a CSV file of second,requests"
 # `python -m rehearsal.twin` runs where the figures are, as the other programs of this folder do.
 OUTPUT = Path("runs/rehearsal")
 FORCED = "forced.jsonl"  # beside the report: who deployed a fleet that fails, when and why
@@ -93,7 +94,9 @@ def _parser() -> argparse.ArgumentParser:
     for name, purpose in {"run": "does a fleet hold?", "search": "the cheapest fleets that hold, ranked"}.items():
         command = commands.add_parser(name, help=purpose)
         command.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
-        command.add_argument("--traffic", default=TRAFFIC, help="a trace by name, or a CSV file of second,requests")
+        command.add_argument(
+            "--traffic", default=at_hand(TRAFFIC), help="a trace by name, or a CSV file of second,requests"
+        )
         command.add_argument("--peak", type=_multiple, default=1.0, help="times the forecast")
         command.add_argument("--times", choices=("stated", "measured"), default="stated", help="of service")
         command.add_argument("--output", type=Path, default=OUTPUT, help="folder of the report")
@@ -105,7 +108,9 @@ def _parser() -> argparse.ArgumentParser:
             command.add_argument("--prices", type=Path, default=PRICES, help="another price file")
     command = commands.add_parser("gate", help="refuse a deploy of a fleet that does not hold")
     command.add_argument("fleet", help="dev, prime-day, or the path of a YAML file")
-    command.add_argument("--traffic", default=TRAFFIC, help="a trace by name, or a CSV file of second,requests")
+    command.add_argument(
+        "--traffic", default=at_hand(TRAFFIC), help="a trace by name, or a CSV file of second,requests"
+    )
     command.add_argument("--force", default="", help="the reason to deploy all the same, which is logged")
     command.add_argument("--output", type=Path, default=OUTPUT)
     command.set_defaults(scenario="all", seeds=1, hosts=None, peak=1.0, times="stated")

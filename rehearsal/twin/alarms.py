@@ -16,7 +16,7 @@ from rehearsal.twin.situation import Course
 
 _MINUTE = 60
 _WINDOWS = 6  # of ten seconds in a minute
-_BEFORE = 6 * 60  # minutes of calm that are taken to lie before the course, for the longest windows
+BEFORE = 6 * 60  # minutes of calm that are taken to lie before the course, for the longest windows
 # Metrics that hosts report; the others are the balancer's and Auto Scaling's.
 _OF_HOSTS = (
     "SloGood", "SloBad", "Degraded", "Shed", "Requests", "OfferedWork", "ReplicaSeconds", "SharedCacheDown",
@@ -36,12 +36,9 @@ class Fired:
 
 def fired(course: Course, scenario: Scenario, settings: FleetSettings) -> list[Fired]:
     """Return the alarms that page somebody or write a ticket, in the order in which they go off, each once."""
-    minutes = _minutes(course, scenario)
-    count = len(next(iter(minutes.values()))) - _BEFORE
-    states: dict[str, list[bool]] = {}
+    states = states_of(_minutes(course, scenario), settings)
     found = []
     for alarm in cell_alarms(settings):
-        states[alarm.key] = _states(alarm, minutes, count, states)
         if alarm.severity is Severity.PART or True not in states[alarm.key]:
             continue
         at = (states[alarm.key].index(True) + 1) * _MINUTE + TELEMETRY_SECONDS
@@ -51,12 +48,21 @@ def fired(course: Course, scenario: Scenario, settings: FleetSettings) -> list[F
     return sorted(found, key=lambda each: (each.at, each.key))
 
 
+def states_of(minutes: dict[str, list[Value]], settings: FleetSettings) -> dict[str, list[bool]]:
+    """Return for each alarm whether it is in ALARM at the end of each minute that follows the first BEFORE ones."""
+    count = len(next(iter(minutes.values()))) - BEFORE
+    states: dict[str, list[bool]] = {}
+    for alarm in cell_alarms(settings):
+        states[alarm.key] = _states(alarm, minutes, count, states)
+    return states
+
+
 def minutes_of(course: Course, scenario: Scenario) -> dict[str, list[Value]]:
     """Return each metric of the course by minute, under CloudWatch's names, from the course's first minute on.
 
     The model's own latency and its queue are among them, which no alarm reads.
     """
-    found = {name: values[_BEFORE:] for name, values in _minutes(course, scenario).items()}
+    found = {name: values[BEFORE:] for name, values in _minutes(course, scenario).items()}
     count = len(next(iter(found.values())))
     for name, column in (("ModelLatency", "model_p99_ms"), ("QueueTime", "queue_p99_ms")):
         found[name] = [*map(float, course.column(column)[: count * _WINDOWS].reshape(count, -1).max(axis=1))]
@@ -78,7 +84,7 @@ def _states(alarm: Alarm, minutes: dict[str, list[Value]], count: int, known: di
     for minute in range(count):
         points: list[bool | None] = []
         for back in range(alarm.periods + EXTRA_PERIODS - 1, -1, -1):
-            end = _BEFORE + minute + 1 - back * span
+            end = BEFORE + minute + 1 - back * span
             if end not in values:
                 values[end] = _value(alarm, minutes, max(end - span, 0), max(end, 1))
             value = values[end]
@@ -108,7 +114,7 @@ def _statistic(reading: Reading, minutes: dict[str, list[Value]], begin: int, en
 
 
 def _minutes(course: Course, scenario: Scenario) -> dict[str, list[Value]]:
-    """Return each metric by minute, after `_BEFORE` minutes like the course's first one."""
+    """Return each metric by minute, after `BEFORE` minutes like the course's first one."""
     count = max(len(course.values) // _WINDOWS, 1)
 
     def summed(name: str) -> np.ndarray:
@@ -138,13 +144,15 @@ def _minutes(course: Course, scenario: Scenario) -> dict[str, list[Value]]:
         "FrontHealthyHostCount": (healthy > 0).astype(float),
         "SharedCacheDown": _since(course, count) * (scenario.fault == "lost-cache"),
         "TargetErrorCount": np.ones(count) * (scenario.fault == "lost-reservation"),  # tried again until the event
+        # The canary's plan fares as most of the minute's do.
+        "SuccessPercent": 100.0 * (summed("answered") - summed("degraded") >= 0.5 * summed("requests")),
         "DeployInProgress": _since(course, count) * scenario.fault.endswith("release"),
     }
     lists: dict[str, list[Value]] = {}
     for name, values in found.items():
-        lists[name] = [*[float(values[0])] * _BEFORE, *map(float, values)]
+        lists[name] = [*[float(values[0])] * BEFORE, *map(float, values)]
     if scenario.fault == "silence" and course.fault is not None:
-        begin = _BEFORE + int(course.fault // _MINUTE)
+        begin = BEFORE + int(course.fault // _MINUTE)
         for name in _OF_HOSTS:
             silent = range(begin, min(begin + SILENT_SECONDS // _MINUTE, len(lists[name])))
             lists[name] = [None if index in silent else value for index, value in enumerate(lists[name])]

@@ -26,6 +26,10 @@ DAY = 24 * 3600
 # Standard deviation of the load from second to second as a share of it, beyond Poisson: shared data, traces/README.md
 # (variance over mean of one-second counts around their minute, 1.49, on a public stream).
 NOISE = 0.08
+# The day that is rehearsed where no recording is: stated, not recorded. Its peak opens within an hour, as steeply as
+# the fullest day of the recordings reaches its own (3.9 times within 60 minutes: shared data, traces/README.md).
+STATED_DAY = "stated-day"
+_BY_HOUR = {0: 0.35, 3: 0.2, 7: 0.22, 9: 0.4, 12: 0.5, 14: 0.42, 20: 0.256, 21: 1.0, 22: 1.0, 23: 0.6, 24: 0.35}
 _BURST = 1.5  # from which bursts within a minute are said to be there
 _PEAK_SECONDS = 300  # the peak's place is where this long a mean is highest
 
@@ -67,15 +71,29 @@ def traces(data: Path = DATA) -> dict[str, Path]:
     return {path.name.partition(".csv")[0]: path for path in sorted((data / "traces").glob("*.csv*"))}
 
 
+def stated_day() -> Curve:
+    """Return the day that is not recorded: quiet by night, busy at noon, and full within the hour before 21:00."""
+    hours = (np.arange(DAY) + 0.5) / 3600
+    relative: Array = np.interp(hours, list(_BY_HOUR), list(_BY_HOUR.values()))
+    return Curve(STATED_DAY, relative, 60, "not recorded but stated; name your own traffic with TRAFFIC=my.csv.")
+
+
+def at_hand(trace: str, data: Path = DATA) -> str:
+    """Return the name of the trace, or the stated day's where a clone has no recordings."""
+    return trace if trace in traces(data) else STATED_DAY
+
+
 def read_curve(trace: str, data: Path = DATA) -> Curve:
     """Return the trace of this name, or in this file; of one longer than a day, its fullest day.
 
     Raises:
         CurveError: there is no such trace, or it has holes, negative counts, no arrivals, is too short, or no trace.
     """
+    if trace == STATED_DAY:
+        return stated_day()
     path = Path(trace) if Path(trace).suffix in (".csv", ".gz") else traces(data).get(trace)
     if path is None or not path.is_file():
-        known = ", ".join(traces(data)) or f"none in {data / 'traces'}"
+        known = ", ".join([STATED_DAY, *traces(data)])
         raise CurveError(f"{trace}: no such trace; name a CSV file of second,requests, or one of these: {known}")
     seconds, counts = _rows(path)
     width = _width(path, seconds)

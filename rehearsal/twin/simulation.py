@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import replace
 from datetime import timedelta
 
@@ -12,7 +11,8 @@ import numpy as np
 from infra.fleet import sizing
 from infra.fleet.calendar import Calendar
 from infra.fleet.parts import REPOSITORY_ROOT, Group
-from infra.fleet.policies import PERIOD_SECONDS, Metrics, Signal
+from infra.fleet.policies import PERIOD_SECONDS, Metrics
+from infra.fleet.replacement import stops
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.shards import fullest_share, fullest_share_without_one_cell
 from rehearsal.twin.cell import (
@@ -32,6 +32,7 @@ from rehearsal.twin.cell import (
 from rehearsal.twin.curves import DAY, flash
 from rehearsal.twin.hosts import WARM_UP, AutoScalingGroup, Host, Numbers, notices
 from rehearsal.twin.memories import Memories
+from rehearsal.twin.releases import FAILING, SLOWDOWN, WAVES, goes_off
 from rehearsal.twin.situation import BEFORE, Course, Situation, begins, peak_rate
 from rehearsal.twin.work import group_share, questions
 from service.gateway.admission import FIRST_EXPECTATION
@@ -39,8 +40,6 @@ from service.gateway.admission import FIRST_EXPECTATION
 TELEMETRY_SECONDS = 15
 FEWEST_REQUESTS = 20  # in a period; infra/constructs/scaling.py does not act on a share of fewer
 SILENT_SECONDS, CELL_OUT_SECONDS, RESTART_SECONDS = 600, 60, 60
-SLOWDOWN, FAILING = 2.0, 0.2  # of a bad release
-WAVES = ((0, 0.1), (600, 0.5), (1200, 1.0))  # seconds into the deploy and share of hosts: infra/constructs/host.py
 
 
 def fixed_law(law: ScalingLaw, hosts: int) -> ScalingLaw:
@@ -290,14 +289,8 @@ class Run:
         if not self._faulty or not math.isinf(self._rolled_back):
             return
         for index, group in enumerate(self._groups):
-            for policy in group.law.steps:
-                if policy.signal not in (Signal.MODEL_P99, Signal.BY_RULE):
-                    continue
-                last = [readings[index] for _, readings in known[-policy.periods :]]
-                if (
-                    Counter(reading is not None and policy.is_over(reading) for reading in last)[True]
-                    >= policy.breaches
-                ):
-                    self._waves = []
-                    self._rolled_back = self._cell.now + self._settings.boot_seconds
-                    return
+            readings = [each[index] for _, each in known]
+            if any(goes_off(stop, readings) for stop in stops(group.law)):
+                self._waves = []
+                self._rolled_back = self._cell.now + self._settings.boot_seconds
+                return

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from infra.constructs.image_components import component_parameters
 from infra.fleet.settings import FLEETS, FleetSettings
 from service.engines.neuron.__main__ import _parser
 from service.settings import Settings
+from tests.infra.fleet.fleets import dev_fleet
 from tests.infra.synthesis import resources, synthesised, templates
 
 pytestmark = pytest.mark.slow  # a synth of the dev fleet
@@ -38,6 +40,25 @@ def test_the_service_takes_the_settings_that_the_image_decides(
     assert (settings.engine, settings.hosted_engine) == ("triton", "neuron")
     assert settings.neuron.tensor_parallel == fleet.model.tensor_parallel
     assert settings.max_prompt_tokens == fleet.model.max_prompt_tokens
+
+
+def test_a_batch_is_compiled_and_run_by_replicas_of_the_gateway_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    changes = {"model.batch_size": 8, "model.speculation_length": 48, "model.context_buckets": [64, 384]}
+    told = component_parameters(dev_fleet(changes))
+    for word in told["SETTINGS"].split():
+        name, _, value = word.partition("=")
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PEAKPLAN_COMPILED_DIR", "/opt/peakplan/compiled")
+    monkeypatch.setenv("PEAKPLAN_REPLICAS", "2")
+
+    settings, compiled = (
+        Settings(),
+        _parser(Settings()).parse_args(["compile", "--output", "x", *told["COMPILE"].split()]),
+    )
+
+    assert (settings.engine, settings.batch_size) == ("neuron", 8)
+    assert (compiled.batch_size, compiled.speculation_length, compiled.context_buckets) == (8, 48, "64,384")
+    assert compiled.sequence_length == 576
 
 
 def test_the_compiler_takes_the_fleet_s_model(told: dict[str, str], fleet: FleetSettings) -> None:

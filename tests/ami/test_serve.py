@@ -110,3 +110,43 @@ def test_another_word_is_refused(programs: Programs, host: Path) -> None:
     done = serve(programs, "dance", host)
     assert done.returncode == 2
     assert "start|stop" in done.stderr
+
+
+EVENTS = (
+    "PEAKPLAN_GROUP=inf2\nPEAKPLAN_OUTCOMES_DIR=/var/lib/peakplan/outcomes\n"
+    "PEAKPLAN_OUTCOMES_KEY_PARAMETER=/peakplan/dev/outcomes-key\nPEAKPLAN_REGION=us-east-1\n"
+)
+
+
+def test_events_are_kept_on_the_host_under_the_fleet_s_key(programs: Programs, host: Path) -> None:
+    (host / "etc/host.env").write_text(EVENTS, encoding="utf-8")
+    programs.add("aws", "echo secret")
+    programs.add("docker", f'echo "key $PEAKPLAN_OUTCOMES_KEY" >> {programs.folder}/environment')
+    programs.add("getent", "echo neuron:x:998:")
+    (host / "dev/neuron0").touch()
+    places = {"PEAKPLAN_DEVICES": host / "dev", "PEAKPLAN_CONFIGURATION": host / "etc", "PEAKPLAN_HOME": host}
+    assert programs.run("bash", SCRIPT, "start", **places).returncode == 0
+    command = started(programs)
+    assert "--volume /var/lib/peakplan/outcomes:/var/lib/peakplan/outcomes" in command
+    assert "--env PEAKPLAN_OUTCOMES_KEY " in command
+    assert "secret" not in command, "whoever lists processes would see it"
+    assert (programs.folder / "environment").read_text("utf-8").splitlines()[-1] == "key secret"
+    (asked,) = [line for line in programs.asked() if line.startswith("aws")]
+    assert "--name /peakplan/dev/outcomes-key --with-decryption" in asked
+    assert "--region us-east-1" in asked
+
+
+def test_without_the_key_a_host_plans_and_keeps_no_events(programs: Programs, host: Path) -> None:
+    (host / "etc/host.env").write_text(EVENTS, encoding="utf-8")
+    programs.add("aws", "exit 254")
+    done = serve(programs, "start", host, chips=1)
+    assert done.returncode == 0
+    assert "/peakplan/dev/outcomes-key cannot be read" in done.stderr
+    command = started(programs)
+    assert "--env PEAKPLAN_OUTCOMES_DIR= " in command
+    assert "/var/lib/peakplan" not in command
+
+
+def test_a_fleet_without_events_asks_for_no_key(programs: Programs, host: Path) -> None:
+    assert serve(programs, "start", host, chips=1).returncode == 0
+    assert not [line for line in programs.asked() if line.startswith("aws")]

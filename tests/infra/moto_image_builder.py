@@ -1,9 +1,11 @@
 """EC2 Image Builder as far as a bake asks it: its pipeline makes an image with the tags that the stack distributes.
 
-moto has no Image Builder. A build runs as often as it is asked for, each look at it one status further.
+moto has no Image Builder. A build runs as often as it is asked for, each look at it one status further; with
+EMULATOR_BUILDS_AT_ONCE in the server's environment it is done at the first.
 """
 
 import json
+import os
 import re
 from typing import Any
 from urllib.parse import parse_qs, urlparse
@@ -13,7 +15,7 @@ from tests.infra.moto_forwarding import Forwarded, Properties, client
 from tests.infra.moto_new_services import REGION, Answer, add_service, answer
 
 _ARN = f"arn:aws:imagebuilder:{REGION}:123456789012"
-_ON_THE_WAY = ("PENDING", "BUILDING", "TESTING", "DISTRIBUTING")
+_ON_THE_WAY = () if "EMULATOR_BUILDS_AT_ONCE" in os.environ else ("PENDING", "BUILDING", "TESTING", "DISTRIBUTING")
 _distributions: dict[str, Properties] = {}
 _pipelines: dict[str, Properties] = {}
 _builds: dict[str, dict[str, Any]] = {}

@@ -30,6 +30,10 @@ from tests.infra.moto_state_machines import run_state_machines
 
 # moto has no API for these, or none worth reading back: held so that `Ref` and `GetAtt` resolve.
 HELD = {
+    "AWS::CE::AnomalyMonitor": (
+        "MonitorArn",
+        "arn:aws:ce::123456789012:anomalymonitor/00000000-0000-4000-8000-000000000000",
+    ),
     "AWS::EC2::CapacityReservation": ("Id", "cr-0123456789abcdef0"),
     "AWS::ElasticLoadBalancingV2::TrustStore": (
         "TrustStoreArn",

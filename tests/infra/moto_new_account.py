@@ -29,6 +29,7 @@ QUOTAS = {
     "ec2": ("L-1216C47A", "L-1945791B", "L-2C3B7624"),
     "ebs": ("L-7A658B76",),
     "elasticloadbalancing": ("L-53DA6B97", "L-7E6692B2", "L-69A177A2", "L-0BB7B635", "L-8A66D0E6"),
+    "elasticache": ("L-DFE45DF3",),
     "vpc": ("L-F678F1CE", "L-DF5E4CA3", "L-29B6F2EB", "L-0EA8095F"),
 }
 

@@ -68,13 +68,18 @@ def _answers(url: str) -> bool:
 
 
 @contextmanager
-def running_moto(log: Path) -> Iterator[MotoServer]:
-    """A server that answers, ended at the end whatever happens; its log goes to the file."""
+def running_moto(log: Path, **variables: str) -> Iterator[MotoServer]:
+    """A server that answers, ended at the end whatever happens; its log goes to the file.
+
+    `variables` are added to its environment.
+    """
     port = _free_port()
     url = f"http://localhost:{port}"
     with log.open("w") as output:
         command = [sys.executable, "-m", "tests.infra.moto_models", str(port)]
-        process = subprocess.Popen(command, cwd=REPOSITORY, stdout=output, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, cwd=REPOSITORY, env=os.environ | variables, stdout=output, stderr=subprocess.STDOUT
+        )
     try:
         end = time.monotonic() + PATIENCE
         while not _answers(url):

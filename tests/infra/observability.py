@@ -30,6 +30,7 @@ def names() -> list[CellNames]:
             network_load_balancer=f"net/{cell}/1",
             network_target_group=f"targetgroup/{cell}-front/1",
             cache_nodes=(f"{cell}-001", f"{cell}-002"),
+            log_group=f"/peakplan/prime-day/{cell}/1a2b3c4d",
         )
         for cell in ("cell-1", "cell-2")
     ]

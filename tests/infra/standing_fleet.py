@@ -4,6 +4,7 @@ test_deploy.py has a fleet of its own, through its whole life.
 """
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,12 +28,9 @@ CHANGES: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="session")
-def standing_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """The deployed fleet, at the second of two releases."""
-    if not CDK.exists():
-        pytest.skip("the CDK CLI is not installed: `make test` does, or `npm ci` by hand")
-    folder: Path = tmp_path_factory.mktemp("standing")
+@contextmanager
+def standing(folder: Path) -> Iterator[Deployment]:
+    """The deployed fleet, at the second of two releases, in an account of its own."""
     file = folder / "dev.yaml"
     file.write_text(yaml.safe_dump(dev_with(CHANGES)), encoding="utf-8")
     with running_moto(folder / "server.log") as server:
@@ -43,3 +41,12 @@ def standing_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deploym
             done = deploy(server, str(file), assembly=assembly)
             assert done.returncode == 0, done.stdout + done.stderr
         yield Deployment(server, FleetSettings.from_yaml(file), file)
+
+
+@pytest.fixture(scope="session")
+def standing_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """The fleet of the whole run: whoever changes it puts it back."""
+    if not CDK.exists():
+        pytest.skip("the CDK CLI is not installed: `make test` does, or `npm ci` by hand")
+    with standing(tmp_path_factory.mktemp("standing")) as deployment:
+        yield deployment

@@ -22,19 +22,25 @@ CHECKOV = REPOSITORY_ROOT / ".venv-checkov" / "bin" / "checkov"
 FLEETS_THAT_SHIP = ("dev", "prime-day")
 # Kinds of resources and the checks that they skip, in one stack of each kind: anything else is mended.
 ACCEPTED = {
-    ("AWS::S3::Bucket", "CKV_AWS_18"): 2,  # the two that hold access logs
+    ("AWS::S3::Bucket", "CKV_AWS_18"): 3,  # those that hold access logs
+    ("AWS::IAM::Policy", "CKV_AWS_111"): 1,  # the canaries', who make their network interfaces
     ("AWS::Logs::LogGroup", "CKV_AWS_158"): 4,
     ("AWS::ElastiCache::ReplicationGroup", "CKV_AWS_31"): 1,  # IAM and RBAC in the place of AUTH's token
     ("AWS::ElasticLoadBalancingV2::LoadBalancer", "CKV_AWS_91"): 1,  # the network load balancer, which passes TCP
 }
-# What takes no resource but "*" (Service Authorization Reference: Amazon CloudWatch, CloudWatch Logs, AWS X-Ray). The
+# What takes no resource but "*" (Service Authorization Reference: Amazon CloudWatch, CloudWatch Logs, AWS X-Ray,
+# Amazon S3), or is asked so of a canary (CloudWatch user guide, Required roles and permissions for canaries). The
 # deliveries are what the Step Functions guide asks for a state machine that logs.
 WITHOUT_RESOURCE = {
     "cloudwatch:DescribeAlarms",
+    "s3:ListAllMyBuckets",
+    *(f"ec2:{verb}NetworkInterface" for verb in ("Create", "Delete")),
+    "ec2:DescribeNetworkInterfaces",
     *(f"logs:{verb}LogDelivery" for verb in ("Create", "Get", "Update", "Delete")),
     *("logs:ListLogDeliveries", "logs:PutResourcePolicy", "logs:DescribeResourcePolicies", "logs:DescribeLogGroups"),
     *("xray:GetSamplingRules", "xray:GetSamplingTargets", "xray:PutTelemetryRecords", "xray:PutTraceSegments"),
 }
+NAMESPACES = ("Peakplan", "CloudWatchSynthetics")
 OWN_KEY = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"
 
 
@@ -73,7 +79,7 @@ def test_what_was_mended_stays_mended(fleet: str) -> None:
                     if statement["Resource"] == "*":
                         actions = [statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"]
                         namespace = statement.get("Condition", {}).get("StringEquals", {}).get("cloudwatch:namespace")
-                        of_ours = {"cloudwatch:PutMetricData"} if namespace == "Peakplan" else set()
+                        of_ours = {"cloudwatch:PutMetricData"} if namespace in NAMESPACES else set()
                         for action in actions:
                             assert action.startswith("ssmmessages:") or action in of_ours | WITHOUT_RESOURCE, statement
 

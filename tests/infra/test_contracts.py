@@ -62,6 +62,9 @@ def service_takes(model: dict[str, Any]) -> bool:
         max_prompt_tokens=model["max_prompt_tokens"],
         max_new_tokens=model["max_plan_tokens"],
         sequence_length=model["sequence_length"],
+        speculation_length=model["speculation_length"],
+        context_buckets=tuple(model["context_buckets"]),
+        batch_size=model["batch_size"],
     )
     try:
         neuron_arguments(described, settings)
@@ -81,7 +84,10 @@ def service_takes(model: dict[str, Any]) -> bool:
             "tensor_parallel": st.sampled_from([1, 2]),
             "max_prompt_tokens": st.sampled_from([4, 380, 400]),
             "max_plan_tokens": st.just(96),
-            "sequence_length": st.integers(480, 512),
+            "sequence_length": st.sampled_from([0]) | st.integers(480, 512),
+            "speculation_length": st.sampled_from([0, 4, 5, 64]),
+            "context_buckets": st.sampled_from([[], [32, 380], [64, 400]]),
+            "batch_size": st.sampled_from([1, 8]),
         }
     )
 )

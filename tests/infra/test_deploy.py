@@ -162,24 +162,45 @@ def test_the_deploy_s_marker_is_what_holds_the_cell_s_page_back(deployed: Deploy
     assert {mark["Maximum"] for mark in marks} == {1.0}
 
 
-def test_hosts_run_the_release_of_the_last_deploy(deployed: Deployment, releases: list[str]) -> None:
-    assert images(deployed) == {releases[1]}
+@pytest.fixture(scope="module")
+def running(deployed: Deployment) -> set[str]:
+    """The images of the fleet as it was deployed, before anything below befalls it."""
+    return images(deployed)
 
 
-def test_a_hurt_cell_stops_the_deploy(deployed: Deployment, changed_fleet: Path) -> None:
-    watching = deployed.client("cloudwatch")
-    alarm = alarm_name("dev", "cell-1", "deploy-health")
+@pytest.fixture(scope="module")
+def stopped(deployed: Deployment, running: set[str], changed_fleet: Path) -> subprocess.CompletedProcess[str]:
+    """A deploy during which the cell's alarm is on; the tests may come in any order, what befalls the fleet may not."""
+    assert running
+    watching, alarm = deployed.client("cloudwatch"), alarm_name("dev", "cell-1", "deploy-health")
     watching.set_alarm_state(AlarmName=alarm, StateValue="ALARM", StateReason="a test", StateReasonData="{}")
     done = deploy(deployed.server, str(changed_fleet))
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert f"{alarm} fired, so no further cell is deployed" in done.stderr
-    assert "Stopped at cell-1" in done.stderr
     watching.set_alarm_state(AlarmName=alarm, StateValue="OK", StateReason="a test", StateReasonData="{}")
+    return done
 
 
-def test_a_rollback_brings_the_release_before(deployed: Deployment, releases: list[str]) -> None:
-    done = run_line(deployed.server, sys.executable, "-m", "infra.operations.rollback", "dev")
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.fixture(scope="module")
+def rolled_back(deployed: Deployment, stopped: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
+    """The rollback after it."""
+    assert stopped.returncode != 0
+    return run_line(deployed.server, sys.executable, "-m", "infra.operations.rollback", "dev")
+
+
+def test_hosts_run_the_release_of_the_last_deploy(running: set[str], releases: list[str]) -> None:
+    assert running == {releases[1]}
+
+
+def test_a_hurt_cell_stops_the_deploy(stopped: subprocess.CompletedProcess[str]) -> None:
+    assert stopped.returncode == 1, stopped.stdout + stopped.stderr
+    alarm = alarm_name("dev", "cell-1", "deploy-health")
+    assert f"{alarm} fired, so no further cell is deployed" in stopped.stderr
+    assert "Stopped at cell-1" in stopped.stderr
+
+
+def test_a_rollback_brings_the_release_before(
+    deployed: Deployment, releases: list[str], rolled_back: subprocess.CompletedProcess[str]
+) -> None:
+    assert rolled_back.returncode == 0, rolled_back.stdout + rolled_back.stderr
     assert images(deployed) == {releases[0]}
     refused = deploy(deployed.server, "dev")
     assert refused.returncode == 3

@@ -11,6 +11,7 @@ from infra.fleet import addresses
 from infra.fleet.endpoints import OF_EVERY_HOST
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.fleet.shared_cache import PORT
+from infra.fleet.synthetic_plans import ENDPOINTS as CANARIES_REACH
 from tests.infra.synthesis import Template, changed_fleet, only, resources, templates
 
 pytestmark = pytest.mark.slow  # a synth of each fleet, once
@@ -60,7 +61,10 @@ def test_hosts_reach_what_they_call_and_nothing_else(fleet: str) -> None:
         assert statement["Condition"]["StringEquals"]["aws:PrincipalAccount"] == {"Ref": "AWS::AccountId"}
         service = json.dumps(endpoint["Properties"]["ServiceName"]).rstrip('"}] ').rpartition(".")[2]
         reached[service] = set(listed(statement["Action"]))
-    assert reached == {endpoint.service: set(endpoint.actions) for endpoint in OF_EVERY_HOST}
+    assert reached == {endpoint.service: set(endpoint.actions) for endpoint in (*OF_EVERY_HOST, *CANARIES_REACH)}
+    interfaces = [each for each in endpoints if each["Properties"]["VpcEndpointType"] == "Interface"]
+    assert len(interfaces) == len(FleetSettings.from_yaml(FLEETS / f"{fleet}.yaml").interface_services)
+    of_hosts = {endpoint.service for endpoint in OF_EVERY_HOST}
     cell = templates(fleet)["Cell-1"]
     hosts = {
         name for name, role in resources(cell, "AWS::IAM::Role").items() if "ec2.amazonaws.com" in json.dumps(role)
@@ -70,7 +74,9 @@ def test_hosts_reach_what_they_call_and_nothing_else(fleet: str) -> None:
             continue
         for statement in policy["Properties"]["PolicyDocument"]["Statement"]:
             for action in set(listed(statement["Action"])) - {SIGNED_ON_THE_HOST}:
-                assert action in reached[action.partition(":")[0]], "a host is allowed what it cannot reach"
+                service = action.partition(":")[0]
+                assert service in of_hosts, "what canaries reach is nothing to hosts"
+                assert action in reached[service], "a host is allowed what it cannot reach"
     assert {each["Properties"]["Port"] for each in resources(cell, "AWS::ElastiCache::ReplicationGroup").values()} == {
         PORT
     }
@@ -86,7 +92,9 @@ def test_s3_is_reached_by_a_gateway_where_a_fleet_asks_for_it() -> None:
     ]
     assert found["VpcEndpointType"] == "Gateway"
     assert len(found["RouteTableIds"]) == 3
-    assert found["PolicyDocument"]["Statement"][0]["Action"] == "s3:GetObject"
+    (statement,) = found["PolicyDocument"]["Statement"]
+    canaries = next(endpoint for endpoint in CANARIES_REACH if endpoint.service == "s3")
+    assert set(statement["Action"]) == {"s3:GetObject", *canaries.actions}, "one endpoint, for hosts and canaries"
 
 
 @pytest.mark.parametrize("fleet", FLEETS_THAT_SHIP)

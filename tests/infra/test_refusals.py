@@ -74,6 +74,16 @@ def test_way_is_made_for_the_next_creation(moto_server: MotoServer, failed: str)
     assert moto_server.client("logs").describe_log_groups()["logGroups"] == [], "nothing stands in the way of a retry"
 
 
+@pytest.fixture
+def no_logs_left(moto_server: MotoServer) -> Iterator[None]:
+    """What a test has the account keep does not meet the next one."""
+    yield
+    logs = moto_server.client("logs")
+    for group in logs.describe_log_groups()["logGroups"]:
+        logs.delete_log_group(logGroupName=group["logGroupName"])
+
+
+@pytest.mark.usefixtures("no_logs_left")
 def test_what_is_retained_outlives_its_stack(moto_server: MotoServer) -> None:
     api = moto_server.client("cloudformation")
     resources = {"Log": log("RetainExceptOnCreate"), "Other": log("Delete")}

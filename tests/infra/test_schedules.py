@@ -75,11 +75,14 @@ def test_prime_day_deploys_every_week_until_all_its_events_are_over(deploy: Any)
 def test_a_new_event_and_a_postponed_one_are_taken_too(deploy: Any) -> None:
     first, *others = PRIME_DAY.events
     with_fewer = PRIME_DAY.model_copy(update={"events": tuple(others[:-1])})
-    deploy(with_fewer, FIRST)
-    deploy(PRIME_DAY, FIRST + timedelta(days=1))
+    fewer = deploy(with_fewer, FIRST)
+    every = deploy(PRIME_DAY, FIRST + timedelta(days=1))
+    assert fewer.keys() < every.keys()
     week = timedelta(weeks=1)
     later = first.model_copy(update={"start": first.start + week, "end": first.end + week})
-    deploy(PRIME_DAY.model_copy(update={"events": (later, *others)}), FIRST + timedelta(days=2))
+    postponed = deploy(PRIME_DAY.model_copy(update={"events": (later, *others)}), FIRST + timedelta(days=2))
+    before = {each.get("StartTime") for each in every.values()}
+    assert {each.get("StartTime") for each in postponed.values()} - before
 
 
 def test_actions_that_nothing_orders_are_refused_as_in_an_account(moto_server: MotoServer) -> None:
@@ -96,7 +99,17 @@ def test_actions_that_nothing_orders_are_refused_as_in_an_account(moto_server: M
     assert "AlreadyExists" in said
 
 
-def test_a_time_that_another_action_still_holds_is_refused_as_in_an_account(moto_server: MotoServer) -> None:
+@pytest.fixture
+def renamed(moto_server: MotoServer) -> Iterator[str]:
+    """The name of a stack that is gone after the test, with its actions: other tests count all of the account's."""
+    yield "renamed"
+    moto_server.client("cloudformation").delete_stack(StackName="renamed")
+    assert moto_server.client("autoscaling").describe_scheduled_actions()["ScheduledUpdateGroupActions"] == []
+
+
+def test_a_time_that_another_action_still_holds_is_refused_as_in_an_account(
+    moto_server: MotoServer, renamed: str
+) -> None:
     """CloudFormation makes the renamed action before it deletes the one whose time it takes."""
     api = moto_server.client("cloudformation")
     set_clock(moto_server.client("ssm"), FIRST)
@@ -104,9 +117,9 @@ def test_a_time_that_another_action_still_holds_is_refused_as_in_an_account(moto
         "Type": "AWS::AutoScaling::ScheduledAction",
         "Properties": {"AutoScalingGroupName": "group", "MinSize": 3, "StartTime": "2027-07-13T05:00:00Z"},
     }
-    api.create_stack(StackName="renamed", TemplateBody=json.dumps({"Resources": {"Second": action}}))
+    api.create_stack(StackName=renamed, TemplateBody=json.dumps({"Resources": {"Second": action}}))
     with pytest.raises(ClientError, match="must have a unique time value"):
-        api.update_stack(StackName="renamed", TemplateBody=json.dumps({"Resources": {"First": action}}))
+        api.update_stack(StackName=renamed, TemplateBody=json.dumps({"Resources": {"First": action}}))
 
 
 def stack_events(api: Any, stack: str) -> list[dict[str, Any]]:

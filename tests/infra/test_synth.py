@@ -1,6 +1,7 @@
 """Both fleets synthesise: deterministic, clean by every check, in cells that stand alone."""
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -31,6 +32,11 @@ def test_two_synths_are_the_same() -> None:
     assert templates_of(app_of(dev_fleet())) == templates("dev")
     for file in Path(synthesised("dev")[0].outdir).glob("*.json"):
         assert "jsii-kernel" not in file.read_text(encoding="utf-8"), f"{file.name} names a folder of this run"
+
+
+def test_node_keeps_what_it_compiled_for_the_next_synth() -> None:
+    synthesised("dev")
+    assert any(Path(os.environ["NODE_COMPILE_CACHE"]).iterdir())
 
 
 @pytest.mark.slow

@@ -80,6 +80,7 @@ public:
         dropped.clear();
         pressure_.asked(now);
         request.arrival = arrivals_++;
+        replicas_ = std::max(replicas, 1);
         if (replicas == 0) return refuse(request, now, Refusal::engine);
         expect(request, now);
         if (idle) {
@@ -102,7 +103,9 @@ public:
     // Whose turn it is now that a replica is free; null when nobody waits.
     Request* next(double now) {
         if (waiting_.empty()) return nullptr;
-        if (!rules_->by_worth && !pressure_.high()) return remove(serves_newest(now) ? waiting_.size() - 1 : 0);
+        bool is_short = pressure_.high();
+        if (rules_->by_worth && !is_short) is_short = serves_newest(now) || !all_in_time(now);
+        if (!is_short) return remove(serves_newest(now) ? waiting_.size() - 1 : 0);
         size_t best = 0;
         for (size_t place = 1; place < waiting_.size(); ++place)
             if (worth(*waiting_[best], now) < worth(*waiting_[place], now)) best = place;
@@ -130,6 +133,15 @@ public:
 private:
     // What it is worth, then who came first; or else plans a second of replica time, then the shorter prompt.
     using Worth = std::pair<double, double>;
+
+    bool all_in_time(double now) const {
+        double before = 0.0;
+        for (const Request* request : waiting_) {
+            if (now + before / replicas_ > request->latest_start) return false;
+            before += request->seconds;
+        }
+        return true;
+    }
 
     bool serves_newest(double now) const { return now < overloaded_until_; }
     bool is_full(int replicas) const {
@@ -206,6 +218,7 @@ private:
     std::vector<Request*> waiting_;  // oldest first
     double overloaded_until_ = -std::numeric_limits<double>::infinity();
     double arrivals_ = 0.0;
+    int replicas_ = 1;  // when it was asked last
     double next_trial_ = -std::numeric_limits<double>::infinity();
 };
 

@@ -1,6 +1,8 @@
 """The alarms follow from the settings: the arithmetic of burn rates, whom each tells, and what a deploy holds back."""
 
+import math
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,7 +10,7 @@ import pytest
 from infra.constructs.names import CellNames
 from infra.constructs.readings import expand_all
 from infra.fleet.alarm_kinds import Alarm, CompositeAlarm, MetricAlarm, Reading, Severity
-from infra.fleet.alarms import BY_MODEL, FAST, PAST_CAPACITY, SLOW, TIMELY, alarm_name, cell_alarms
+from infra.fleet.alarms import AT_LEAST, BY_MODEL, FAST, PAST_CAPACITY, SLOW, TIMELY, alarm_name, cell_alarms
 from infra.fleet.metrics import MetricNameError
 from infra.fleet.settings import FLEETS, FleetSettings
 
@@ -74,8 +76,8 @@ def test_plans_without_the_model_have_a_budget_of_their_own() -> None:
     """Degraded plans count as good answers: in time, and poor."""
     alarms = by_key(fleet())
     readings = {"good": 60.0, "late": 40.0, "degraded": 46.0, "shed": 0.0}
-    assert _value(alarms["model-fast-burn-long"], **readings) == 46
-    assert _value(alarms["fast-burn-long"], **{name: readings[name] for name in ("good", "late")}) == 40
+    assert value_of(alarms["model-fast-burn-long"], **readings) == 46
+    assert value_of(alarms["fast-burn-long"], **{name: readings[name] for name in ("good", "late")}) == 40
     fast, slow = alarms["model-fast-burn"], alarms["model-slow-burn"]
     assert (fast.severity, slow.severity) == (Severity.PAGE, Severity.TICKET)
 
@@ -86,7 +88,7 @@ def test_a_page_comes_between_11_and_16_times_capacity() -> None:
     assert saturation.severity is Severity.PAGE
     assert saturation.line == PAST_CAPACITY == 1.1
     for times in (1.11, 1.6):
-        assert _value(saturation, offered=times * 360, replica_seconds=360) > saturation.line
+        assert value_of(saturation, offered=times * 360, replica_seconds=360) > saturation.line
     fast = by_key(fleet())["model-fast-burn-short"]
     assert isinstance(fast, MetricAlarm)
     by_rule_at_16 = 100 * (1 - 1 / 1.6)
@@ -155,7 +157,7 @@ def test_every_expression_is_within_cloudwatchs_limits_and_names_only_its_readin
             assert alarm.period_seconds * alarm.periods <= 86_400, alarm.key
 
 
-def _value(alarm: Alarm, **readings: float) -> float:
+def value_of(alarm: Alarm, **readings: float) -> float:
     """The alarm's expression computed as CloudWatch would, for one moment."""
     assert isinstance(alarm, MetricAlarm)
     python = alarm.expression.replace(" AND ", " and ").replace("IF(", "choose(")
@@ -163,35 +165,54 @@ def _value(alarm: Alarm, **readings: float) -> float:
     return float(eval(python, {"choose": lambda condition, then, other: then if condition else other}, known))
 
 
+@pytest.mark.parametrize("key", ["shoppers-click-less", "shoppers-buy-less"])
+def test_a_cell_whose_shoppers_are_lost_is_told_from_chance(key: str) -> None:
+    alarm = by_key(fleet())[key]
+    assert isinstance(alarm, MetricAlarm)
+
+    def value(n: float, k: float, others: float, chosen: float) -> float:
+        return value_of(alarm, n=n, k=k, n_all=n + others, k_all=k + chosen)
+
+    shares = (0.3 * 0.95, 0.3)  # a planted harm of 5%
+    n, others = 50_000, 150_000
+    pooled = (shares[0] * n + shares[1] * others) / (n + others)
+    z = (shares[1] - shares[0]) / math.sqrt(pooled * (1 - pooled) * (1 / n + 1 / others))
+    assert value(n, shares[0] * n, others, shares[1] * others) == pytest.approx(z * z)
+    assert z * z > alarm.line
+    assert value(n, shares[1] * n, others, shares[0] * others) == 0, "a gain is no harm"
+    assert value(n, 15_000, others, 45_300) < alarm.line, "0.7% of difference is chance"
+    assert value(200_000, 0, 0, 0) == value(500, 0, others, 45_000) == value(n, 0, 0, 0) == value_of(alarm) == 0
+
+
 def test_expressions_compute_what_the_alarms_mean() -> None:
     alarms = by_key(fleet())
 
-    assert _value(alarms["fast-burn-long"], good=990, late=5, refused=5) == pytest.approx(1.0)
-    assert _value(alarms["fast-burn-long"], good=0, late=3) == 0  # three requests are no share
-    assert _value(alarms["fast-burn-long"]) == 0  # nor is a quiet night a division by zero
-    assert _value(alarms["unhealthy-hosts"], healthy=6, unhealthy=3) == pytest.approx(33.33, abs=0.01)
-    assert _value(alarms["unhealthy-hosts"]) == 100
-    assert _value(alarms["launch-failures"], wanted=9, running=7) == 2
-    assert _value(alarms["degraded-share"], degraded=6, requests=100) == 6
-    assert _value(alarms["neuron-runtime"], timed_out=5, completed=995) == pytest.approx(0.5)
-    assert _value(alarms["neuron-runtime"], timed_out=1) == 0
-    assert _value(alarms["deploy-health"], good=100) == 0
-    assert _value(alarms["deploy-health"], restarts=3) == 1
-    assert _value(alarms["deploy-health"], good=50, late=50) == 1
-    assert _value(alarms["deploy-health"], good=100, degraded=60) == 1
-    assert _value(alarms["telemetry-silent"], passed=100) == 1
-    assert _value(alarms["telemetry-silent"], passed=100, good=1) == 0
+    assert value_of(alarms["fast-burn-long"], good=990, late=5, refused=5) == pytest.approx(1.0)
+    assert value_of(alarms["fast-burn-long"], good=0, late=3) == 0  # three requests are no share
+    assert value_of(alarms["fast-burn-long"]) == 0  # nor is a quiet night a division by zero
+    assert value_of(alarms["unhealthy-hosts"], healthy=6, unhealthy=3) == pytest.approx(33.33, abs=0.01)
+    assert value_of(alarms["unhealthy-hosts"]) == 100
+    assert value_of(alarms["launch-failures"], wanted=9, running=7) == 2
+    assert value_of(alarms["degraded-share"], degraded=6, requests=100) == 6
+    assert value_of(alarms["neuron-runtime"], timed_out=5, completed=995) == pytest.approx(0.5)
+    assert value_of(alarms["neuron-runtime"], timed_out=1) == 0
+    assert value_of(alarms["deploy-health"], good=100) == 0
+    assert value_of(alarms["deploy-health"], restarts=3) == 1
+    assert value_of(alarms["deploy-health"], good=50, late=50) == 1
+    assert value_of(alarms["deploy-health"], good=100, degraded=60) == 1
+    assert value_of(alarms["telemetry-silent"], passed=100) == 1
+    assert value_of(alarms["telemetry-silent"], passed=100, good=1) == 0
 
 
 def test_rules_by_choice_that_differ_more_than_expected_are_a_ticket_and_few_checks_say_nothing() -> None:
     alarm = by_key(fleet())["rules-differ"]
     assert isinstance(alarm, MetricAlarm)
     assert alarm.severity is Severity.TICKET
-    assert _value(alarm, checks=400, differing=48, expected=40) < alarm.line
-    assert _value(alarm, checks=400, differing=90, expected=40) > alarm.line
-    assert _value(alarm, checks=400, differing=0, expected=40) < alarm.line
-    assert _value(alarm, checks=99, differing=99, expected=10) == 0
-    assert _value(alarm) == 0
+    assert value_of(alarm, checks=400, differing=48, expected=40) < alarm.line
+    assert value_of(alarm, checks=400, differing=90, expected=40) > alarm.line
+    assert value_of(alarm, checks=400, differing=0, expected=40) < alarm.line
+    assert value_of(alarm, checks=99, differing=99, expected=10) == 0
+    assert value_of(alarm) == 0
 
 
 def test_a_reading_of_what_nobody_publishes_is_refused() -> None:
@@ -203,3 +224,26 @@ def test_a_reading_of_what_nobody_publishes_is_refused() -> None:
 
 def test_names_are_the_same_at_every_synth() -> None:
     assert alarm_name("prime-day", "cell-2", "deploy-health") == "peakplan-prime-day-cell-2-deploy-health"
+
+
+def test_a_reading_is_of_its_publisher_s_namespace_and_of_the_statistic_that_is_asked() -> None:
+    refused = Reading("HTTPCode_ELB_5XX_Count", ("LoadBalancer",))
+    assert (refused.namespace, refused.statistic) == ("AWS/ApplicationELB", "Sum")
+    latency = Reading("TargetResponseTime", ("LoadBalancer",), asked="p50")
+    assert (latency.statistic, replace(latency, asked="").statistic) == ("p50", "p99")
+
+
+def test_an_evaluation_has_as_many_periods_as_have_to_breach_and_a_lost_marker_ends_no_deploy() -> None:
+    alarms = [alarm for alarm in cell_alarms(fleet()) if isinstance(alarm, MetricAlarm)]
+    assert all(1 <= alarm.breaching <= alarm.periods for alarm in alarms)
+    deploying = next(alarm for alarm in alarms if alarm.key == "deploying")
+    assert (deploying.line, deploying.comparison, deploying.evaluation) == (1, AT_LEAST, (60, 1, 3))
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "words"),
+    [((90, 1, 1), "> 2 x over 90 s"), ((60, 2, 3), "> 2 x in 2 min of 3 min"), ((1800, 4, 4), "> 2 x for 2 h")],
+)
+def test_a_condition_is_told_in_the_largest_unit(evaluation: tuple[int, int, int], words: str) -> None:
+    readings = {"late": Reading("SloBad", none_is_zero=False)}
+    assert MetricAlarm("x", "x", readings, "late", 2, "x", evaluation, Severity.TICKET).when == words

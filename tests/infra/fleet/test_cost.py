@@ -190,6 +190,19 @@ def test_the_week_s_average_is_below_its_peak() -> None:
     assert 0.35 < mean_share(PRIME_DAY) < 1
 
 
+def test_programs_get_the_same_bill_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["cost", "prime-day", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    prices = Prices.from_json()
+    for each, bill in zip(told["loads"], bills(PRIME_DAY, prices), strict=True):
+        assert each["hourly"] == pytest.approx(sum(item["hourly"] for item in each["items"]))
+        assert (each["load"], each["hourly"]) == (bill.load, pytest.approx(bill.hourly))
+    assert (told["currency"], told["prices"]["date"]) == (prices.currency, prices.date)
+    assert all(each["counts"] and each["hourly"] > 0 for each in told["alternatives"])
+    assert main(["check", "dev", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["sound"]
+
+
 def test_a_broken_price_file_is_refused_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "prices.json").write_text("{}", encoding="utf-8")
     assert main(["cost", "dev", "--prices", str(tmp_path / "prices.json")]) == 2

@@ -3,11 +3,13 @@
 import json
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from infra.fleet.cost_report import CPU_TYPES, FIGURES, cpu_service_time
 from infra.fleet.instances import catalogue, processor
+from infra.fleet.measured import Measured
 from infra.fleet.neuron_estimate import layer_bytes
 from infra.fleet.roofline import least_core_ms, plan_bytes
 
@@ -31,13 +33,33 @@ def test_each_socket_says_where_its_channels_and_their_rate_are_written_and_when
         assert "from memory" not in socket.source
 
 
-def test_the_forwards_are_those_of_a_processor_with_its_best_kernel(tmp_path: Path) -> None:
+def entry(processor: str, kernel: str, forwards: float, *, forced: bool = False) -> dict[str, Any]:
+    medusa = {"medusa": {"forwards": forwards}}
+    return {"machine": {"processor": processor}, "kernel": kernel, "forced": forced, "strategies": medusa}
+
+
+def test_the_forwards_are_those_of_the_processor_that_was_loaded_whatever_sorts_first(tmp_path: Path) -> None:
     machines = {
-        name: {"forced": forced, "strategies": {"medusa": {"forwards": forwards}}}
-        for name, forced, forwards in (("held to avx2", True, 9), ("best", False, 2), ("another", False, 7))
+        "A, avx2": entry("A", "avx2", 7),
+        "Zen 5, avx2 (forced)": entry("Zen 5", "avx2", 9, forced=True),
+        "Zen 5, avx512vnni": entry("Zen 5", "avx512vnni", 2),
     }
     (tmp_path / "decoding.json").write_text(json.dumps({"machines": machines}), encoding="utf-8")
+    (tmp_path / "serving.json").write_text(json.dumps({"machine": {"processor": "Zen 5"}}), encoding="utf-8")
+
     assert plan_bytes(tmp_path) == 2 * layer_bytes() / 2
+    narrow = Measured.read(tmp_path).narrow
+    assert narrow is not None
+    assert narrow["forced"], "AVX2 of the same processor, not of the other"
+
+
+def test_another_processor_s_figures_stand_in_for_none(tmp_path: Path) -> None:
+    machines = {"A, avx2": entry("A", "avx2", 7)}
+    (tmp_path / "decoding.json").write_text(json.dumps({"machines": machines}), encoding="utf-8")
+    (tmp_path / "serving.json").write_text(json.dumps({"machine": {"processor": "Zen 5"}}), encoding="utf-8")
+    with pytest.raises(KeyError, match="no entry of Zen 5"):
+        plan_bytes(tmp_path)
+    assert cpu_service_time("c7a.4xlarge", tmp_path) is None
 
 
 def test_16_cores_of_a_c7a_share_77_gigabytes_a_second() -> None:

@@ -42,6 +42,9 @@ def refusal(tmp_path: Path, changes: dict[str, Any]) -> str:
     "changes",
     [
         pytest.param({"model.tree": [[0], [9]], "model.speculation_length": 3}, id="the last rank of the buffers"),
+        pytest.param({"model.batch_size": 8, "model.speculation_length": 48}, id="a batch, and rows beyond the tree's"),
+        pytest.param({"model.context_buckets": [32, 384]}, id="prompt lengths of one's own"),
+        pytest.param({"model.speculation_length": 64}, id="as many rows as 512 positions are too few for"),
         pytest.param({"events": [EVENT, NEXT_EVENT]}, id="an event begins as another ends"),
         pytest.param({"network.cell_weights": [255]}, id="the largest weight"),
         pytest.param({"traffic.plans_per_minute": 300, "model.service_time": BUSY}, id="replicas busy to 21%"),
@@ -51,7 +54,7 @@ def test_what_just_fits_is_accepted(changes: dict[str, Any]) -> None:
     assert FleetSettings.model_validate(dev_with({"model.tree": TREE} | changes))
 
 
-@pytest.mark.parametrize("name", ["dev", "prime-day"])
+@pytest.mark.parametrize("name", ["dev", "prime-day", "prime-day-small"])
 def test_fleets_that_ship_are_accepted(name: str) -> None:
     assert FleetSettings.from_yaml(FLEETS / f"{name}.yaml").name == name
 
@@ -62,7 +65,6 @@ def test_fleets_that_ship_are_accepted(name: str) -> None:
         pytest.param({"model.sdk": "2.29"}, "model.sdk", "use 2.28", id="sdk of Trn2"),
         pytest.param({"model.sdk": "2.32"}, "model.sdk", "use 2.28", id="sdk without NxDI"),
         pytest.param({"model.image": "neuron:latest"}, "model.image", "name SDK 2.28", id="image not pinned"),
-        pytest.param({"model.batch_size": 4}, "model.batch_size", "use 1", id="batch with medusa"),
         pytest.param({"model.async_mode": True}, "model.async_mode", "use false", id="async with medusa"),
         pytest.param({"model.tensor_parallel": 3}, "model.tensor_parallel", "possible: 1, 2", id="tp of no chip"),
         pytest.param({"model.tensor_parallel": 8}, "model.tensor_parallel", "possible: 1, 2", id="tp over the cores"),
@@ -70,9 +72,26 @@ def test_fleets_that_ship_are_accepted(name: str) -> None:
         pytest.param(
             {"model.vocabulary": 49153, "model.tensor_parallel": 2}, "model.vocabulary", "not divide", id="vocabulary"
         ),
+        pytest.param(
+            {"model.weight_bytes": 16 * 2**30}, "model.tensor_parallel", "1.6 GiB lack; span", id="over a core"
+        ),
+        pytest.param(
+            {
+                "model.weight_bytes": 2**30,
+                "model.cache_bytes": 2**17,
+                "model.batch_size": 64,
+                "model.sequence_length": 4096,
+            },
+            "model.tensor_parallel",
+            "18.6 GiB lack",
+            id="keys and values over a core",
+        ),
+        pytest.param(
+            {"model.weight_bytes": 7 * 2**30}, "groups.0.instance_type", "2.0 GiB lack", id="no memory to compile in"
+        ),
         pytest.param({"model.heads": 2}, "model.heads", "depth 3", id="fewer heads than depth"),
         pytest.param(
-            {"model.speculation_length": 64}, "model.speculation_length", "must be 6", id="length of the tree"
+            {"model.speculation_length": 5}, "model.speculation_length", "must be 6 or more", id="rows of the tree"
         ),
         pytest.param({"model.tree": []}, "model.tree", "is empty", id="no tree"),
         pytest.param({"model.tree": [[0], [12]]}, "model.tree", "outside 0..9", id="rank beyond the buffers"),
@@ -82,6 +101,10 @@ def test_fleets_that_ship_are_accepted(name: str) -> None:
         pytest.param({"model.folder": "models/nowhere"}, "model", "no model.json", id="model folder missing"),
         pytest.param({"model.max_prompt_tokens": 6}, "model.max_prompt_tokens", "by its length", id="prompt as a tree"),
         pytest.param({"model.sequence_length": 480}, "model.sequence_length", "= 491", id="sequence too short"),
+        pytest.param(
+            {"model.context_buckets": [6, 384]}, "model.context_buckets", "by its length", id="bucket as a tree"
+        ),
+        pytest.param({"model.context_buckets": [64]}, "model.context_buckets", "make them equal", id="short buckets"),
         pytest.param({"groups.0.minimum": 7}, "groups.0.minimum", "above maximum 6", id="min over max"),
         pytest.param({"groups.1.instance_type": "inf2.8xlarge"}, "groups", "one group a chip", id="chip twice"),
         pytest.param({"groups.0.instance_type": "g5.xlarge"}, "groups.0.instance_type", "not known", id="no Neuron"),
@@ -197,10 +220,10 @@ def test_a_chain_of_four_heads_fits_nxdi(length: dict[str, int]) -> None:
 
 
 def test_rules_over_several_fields_name_their_source(tmp_path: Path) -> None:
-    message = refusal(tmp_path, {"model.sdk": "2.29", "model.batch_size": 2})
+    message = refusal(tmp_path, {"model.sdk": "2.29", "model.async_mode": True})
     assert "release notes" in message
     assert "2.28" in message
-    assert "model.batch_size" in message, "every broken rule is named at once"
+    assert "model.async_mode" in message, "every broken rule is named at once"
 
 
 @pytest.mark.parametrize(

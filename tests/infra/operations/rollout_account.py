@@ -18,7 +18,7 @@ from infra.operations.deploy_lock import Action, DeployLock, held
 from infra.operations.deployed_cell import DeployedCell
 from infra.operations.deployment_state import DeploymentState, StateStore
 from infra.operations.release import Release
-from infra.operations.rollback import roll_back
+from infra.operations.rollback import roll_back, roll_back_alone
 from infra.operations.rollout import Rollout, start
 from tests.infra.fleet.fleets import dev_fleet
 from tests.infra.moto_server import MotoServer
@@ -96,24 +96,27 @@ class Account:
             api.delete_stack(StackName=name)  # as the CLI does with what never ran
         put(StackName=name, TemplateBody=json.dumps(TEMPLATE), Parameters=parameters)
 
-    def deploy(self, image: str, *, assembly: str = "templates") -> int:
+    def deploy(self, image: str, *, assembly: str = "templates", again: bool = False, minutes: float = 0) -> int:
         """`make deploy` with these templates, where `image` is the newest release."""
         store, lock = _MortalStore(self), self.lock("deploy")
         with held(lock):
             state = store.load()
+            if again:
+                state.finish()
             start(state, known(image), assembly, known)
             store.save(state)
             clients = self.client("cloudwatch"), self.client("cloudformation"), self.client("elbv2")
             return Rollout(
-                self.settings, state, store, *clients, ["cdk", "deploy"], self.cdk, 0, 0, self.retire, lock.check
-            ).run()
+                self.settings, state, store, *clients, ["cdk", "deploy"], self.cdk, 0, minutes, self.retire, lock.check,
+                lambda: roll_back_alone(self.settings, None, self.client, sleep=lambda _: None),
+            ).run()  # fmt: skip
 
     def lock(self, action: Action, **given: Any) -> DeployLock:
         """A shell's hold on this fleet's lock."""
         return DeployLock(self.settings, action, **{"ssm": self.client("ssm"), "sts": self.client("sts")} | given)
 
-    def alarm(self, cell: str, value: str) -> None:
-        name = alarm_name(self.settings.name, cell, "deploy-health")
+    def alarm(self, cell: str, value: str, key: str = "deploy-health") -> None:
+        name = alarm_name(self.settings.name, cell, key)
         watching = self.client("cloudwatch")
         watching.put_metric_alarm(
             AlarmName=name, ComparisonOperator="GreaterThanThreshold", EvaluationPeriods=1, Threshold=0,

@@ -1,5 +1,6 @@
 """What was changed by hand is told; what scaling and the moves of cells change is not."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,7 +8,8 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from infra.operations.drift import DriftError, detect
+from infra.operations import drift
+from infra.operations.drift import Drifted, DriftError, detect
 
 STACK, ASKED = "peakplan-dev-cell-1", "b78ac9b0-dec1-11e7-a451-503a3example"
 STACK_ID = f"arn:aws:cloudformation:us-east-1:123456789012:stack/{STACK}/1"
@@ -77,6 +79,17 @@ def test_what_scaling_and_the_moves_of_cells_change_is_no_drift(account: CloudFo
     account.found(group, drifted("Record", "AWS::Route53::RecordSet", "MODIFIED", "/Weight"))
     (only,) = detect(STACK, account.client)
     assert only.changes == ("/MaxSize: 1 in the template, 2 in the account",)
+
+
+@pytest.mark.parametrize("changes", [(), ("/X: 1 in the template, 2 in the account",)])
+def test_programs_get_what_drifted_as_json(
+    changes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = Drifted("peakplan-dev-edge", "Topic (t)", changes)
+    monkeypatch.setattr(drift, "detect", lambda stack, _: [found] if stack.endswith("edge") else [])
+    assert drift.main(["dev", "--json"]) == 1
+    told = {"stack": found.stack, "resource": found.resource, "changes": list(changes)}
+    assert json.loads(capsys.readouterr().out) == {"fleet": "dev", "drifted": [told]}
 
 
 def test_a_stack_that_cannot_be_compared_is_an_error(account: CloudFormation) -> None:

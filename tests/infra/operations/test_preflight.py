@@ -3,6 +3,7 @@
 Against moto, and for Service Quotas, of which moto knows little, against answers that botocore checks for their shape.
 """
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -36,6 +37,7 @@ DEFAULTS = {
         "Reserved Application Load Balancer Capacity Units (LCUs) per Application Load Balancer": ("L-0BB7B635", 15000),
         "Reserved Application Load Balancer Capacity Units (LCU) per Region": ("L-8A66D0E6", 0),
     },
+    "elasticache": {"Nodes per Region": ("L-DFE45DF3", 300)},
     "vpc": {
         "VPCs per Region": ("L-F678F1CE", 5),
         "Network interfaces per Region": ("L-DF5E4CA3", 5000),
@@ -295,6 +297,15 @@ def test_the_command_says_what_it_found(
     found.append(preflight.Finding(Verdict.LACKS, "no certificate", "import one"))
     assert preflight.main(["dev"]) == 1
     assert "dev cannot be deployed: 1 lack" in capsys.readouterr().out
+    assert preflight.main(["dev", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == {
+        "fleet": "dev",
+        "can_be_deployed": False,
+        "findings": [
+            {"verdict": "ok", "what": "fine", "remedy": ""},
+            {"verdict": "LACKS", "what": "no certificate", "remedy": "import one"},
+        ],
+    }
     assert preflight.main(["nowhere"]) == 2
 
 

@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
+from infra.fleet.policies import Signal
 from infra.fleet.replacement import CAREFUL, FAST, refresh_seconds, rollout_seconds, stops
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FLEETS, FleetSettings
+from infra.fleet.sizing import service_time
 from infra.operations.deployed_cell import DeployedCell
 from tests.infra.fleet.fleets import dev_fleet
 from tests.infra.moto_clock import NOW, set_clock
@@ -120,3 +122,13 @@ def test_ten_seconds_of_harm_do_not_throw_hours_of_work_away() -> None:
     fleet = dev_fleet()
     for stop in stops(ScalingLaw.for_group(fleet, fleet.groups[0])):
         assert stop.period_seconds * stop.breaching >= 180
+
+
+@pytest.mark.parametrize("name", ["prime-day", "prime-day-small"])
+def test_harm_on_a_part_of_the_hosts_crosses_the_lines_that_stop_a_refresh(name: str) -> None:
+    """No plan by the model takes longer than the SLO, and a tenth of the hosts that spoils a fifth is 2%."""
+    fleet = FleetSettings.from_yaml(FLEETS / f"{name}.yaml")
+    for group in fleet.groups:
+        lines = {stop.signal: stop.line for stop in stops(ScalingLaw.for_group(fleet, group))}
+        assert service_time(fleet, group).p99_ms < lines[Signal.MODEL_P99] < fleet.slo.p99_ms
+        assert round(1 - fleet.slo.model_goal, 6) <= lines[Signal.BY_RULE] < CAREFUL.checkpoints[0] / 100 * 0.2

@@ -22,7 +22,16 @@ from infra.operations.deployment_state import Step
 from infra.operations.retiring import CALLERS_LEAVE_SECONDS, StillStandingError, retiring
 from infra.operations.rollback import main as rollback_main
 from infra.operations.rollout import CannotGoOnError, main
-from tests.infra.operations.rollout_account import BEFORE, LATER, NEXT, TEMPLATE, Account, ShellDiedError, everywhere
+from tests.infra.operations.rollout_account import (
+    BEFORE,
+    CELLS,
+    LATER,
+    NEXT,
+    TEMPLATE,
+    Account,
+    ShellDiedError,
+    everywhere,
+)
 
 
 def test_the_canary_goes_alone_and_the_others_follow(account: Account) -> None:
@@ -181,12 +190,9 @@ def test_a_bad_release_stops_at_the_canary(account: Account, capsys: pytest.Capt
     assert account.deploy(BEFORE) == 0
     account.alarm("cell-1", "ALARM")
     assert account.deploy(NEXT) == 1
-    assert account.running() == everywhere(BEFORE) | {"cell-1": NEXT}
-    assert "not touched: cell-2, cell-3, cell-4" in capsys.readouterr().err
-
-    with pytest.raises(CannotGoOnError, match="cell-1 was hurt"):
-        account.deploy(NEXT)
-    assert account.roll_back() == {"cell-1": BEFORE}
+    said = capsys.readouterr().err
+    assert "not touched: cell-2, cell-3, cell-4" in said
+    assert "Going back by itself: cell-1" in said
     assert account.running() == everywhere(BEFORE)
     account.alarm("cell-1", "OK")
     with pytest.raises(CannotGoOnError, match="has hurt a cell"):
@@ -201,9 +207,29 @@ def test_harm_in_a_later_cell_begins_no_other(account: Account) -> None:
     account.settings = account.settings.model_copy(update={"rollout": one_at_a_time})
     account.alarm("cell-2", "ALARM")
     assert account.deploy(NEXT) == 1
-    assert account.running() == {"cell-1": NEXT, "cell-2": NEXT, "cell-3": BEFORE, "cell-4": BEFORE}
-    assert account.roll_back() == {"cell-1": BEFORE, "cell-2": BEFORE}
     assert account.running() == everywhere(BEFORE)
+    assert [account.state().cell(cell).releases for cell in CELLS] == [[BEFORE]] * 4
+    assert account.state().rejected == [NEXT]
+    assert len(account.calls) == 1 + 4 + 2 + 1 + 2, "cell-3 and cell-4 were not begun"
+
+
+def test_harm_in_one_cell_ends_the_bakes_beside_it(account: Account) -> None:
+    assert account.deploy(BEFORE) == 0
+    account.alarm("cell-2", "ALARM")
+    account.alarm("cell-3", "OK")  # which bakes for years unless it hears of the harm
+    assert account.deploy(NEXT, minutes=1e6) == 1
+    assert account.running() == everywhere(BEFORE)
+
+
+def test_harm_goes_nowhere_back_from_a_first_release_or_from_other_templates(account: Account) -> None:
+    account.alarm("cell-1", "ALARM")
+    assert account.deploy(BEFORE) == 1
+    assert account.running() == {"cell-1": BEFORE}
+    account.alarm("cell-1", "OK")
+    assert account.deploy(NEXT, again=True) == account.deploy(LATER) == 0
+    account.alarm("cell-1", "ALARM")
+    assert account.deploy(LATER, assembly="others") == 1
+    assert account.running() == everywhere(LATER), "the image before is not to blame for what templates did"
 
 
 def test_a_cell_that_the_fleet_file_no_longer_has_never_runs_on_unwatched(account: Account) -> None:

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from infra.fleet.rollout_machine import FAILED, HARM, LOST, definition, done_parameter, machine_name
+from infra.fleet.alarms import alarm_name
+from infra.fleet.rollout_machine import HARM, definition
+from infra.fleet.rollout_states import FAILED, LOST, done_parameter, machine_name
 from infra.operations.deploy_lock import LockedError
 from infra.operations.deployment_state import Step
 from infra.operations.handover import Handover, waves_of
@@ -51,7 +53,14 @@ class Rollouts:
         )["stateMachineArn"]
 
     def hand_over(
-        self, image: str, *, note: str = "one", minutes: float = 0, take_over: bool = False, **lock: Any
+        self,
+        image: str,
+        *,
+        note: str = "one",
+        minutes: float = 0,
+        take_over: bool = False,
+        again: bool = False,
+        **lock: Any,
     ) -> str:
         """`make release` with these templates, after the stacks under the cells."""
         folder = self._folder / f"{note}-{image}"
@@ -60,6 +69,9 @@ class Rollouts:
         held.acquire(take_over=take_over)
         try:
             state = self.account.state()
+            if again:  # as --again does
+                state.finish()
+                state.rejected = []
             start(state, known(image), note, known)
             handover = Handover(
                 self.account.settings, state, self.account.client, assembly_of(folder, note, self.template)
@@ -122,20 +134,37 @@ def test_the_canary_goes_first_and_the_others_in_waves(rollouts: Rollouts) -> No
     assert {f"peakplan-{account.settings.name}-{over}" for over in ("edge", "observability")} <= names
 
 
-def test_a_failed_gate_stops_every_later_wave(rollouts: Rollouts) -> None:
+@pytest.mark.parametrize("key", ["deploy-health", "shoppers-buy-less", "synthetic-plans"])
+def test_a_failed_gate_stops_every_later_wave(rollouts: Rollouts, key: str) -> None:
     account = rollouts.account
     rollouts.ended(rollouts.hand_over(BEFORE))
-    account.alarm("cell-1", "ALARM")
+    account.alarm("cell-1", "ALARM", key)
     ended = rollouts.ended(rollouts.hand_over(NEXT))
     assert (ended["status"], ended["error"]) == ("FAILED", HARM)
-    assert "deploy-health" in ended["cause"]
-    assert account.running() == everywhere(BEFORE) | {"cell-1": NEXT}
+    assert key in ended["cause"]
+    assert "every cell is back at the release before" in ended["cause"]
+    assert account.running() == everywhere(BEFORE)
+    assert account.parameters("cell-1") == account.parameters("cell-4")
     state = account.state()
-    assert (state.cell("cell-1").step, state.rejected) == (Step.HURT, [NEXT])
+    assert (state.release, state.cell("cell-1").releases, state.rejected) == (None, [BEFORE], [NEXT])
     assert rollouts.lock() is None, "a person may act at once"
+    with pytest.raises(CannotGoOnError, match="has hurt a cell"):
+        rollouts.hand_over(NEXT)
+    watching = account.client("cloudwatch")  # the emulator does not look at an alarm's state where it is named
+    watching.delete_alarms(AlarmNames=[alarm_name(account.settings.name, "cell-1", key)])
+    ended = rollouts.ended(rollouts.hand_over(LATER))
+    assert ended["status"] == "SUCCEEDED", f"{ended.get('error')}: {ended.get('cause')}"
+    assert account.running() == everywhere(LATER)
+
+
+def test_harm_of_a_first_release_leaves_it_where_it_is(rollouts: Rollouts) -> None:
+    account = rollouts.account
+    account.alarm("cell-1", "ALARM")
+    assert rollouts.ended(rollouts.hand_over(BEFORE))["error"] == HARM
+    assert account.running() == {"cell-1": BEFORE}
+    assert account.state().cell("cell-1").step is Step.HURT
     with pytest.raises(CannotGoOnError, match="cell-1 was hurt"):
         rollouts.hand_over(LATER)
-    assert account.roll_back() == {"cell-1": BEFORE}
 
 
 def test_a_later_wave_is_gated_too(rollouts: Rollouts) -> None:
@@ -143,8 +172,9 @@ def test_a_later_wave_is_gated_too(rollouts: Rollouts) -> None:
     rollouts.ended(rollouts.hand_over(BEFORE))
     account.alarm("cell-3", "ALARM")
     assert rollouts.ended(rollouts.hand_over(NEXT))["error"] == HARM
-    running = account.running()
-    assert (running["cell-1"], running["cell-4"]) == (NEXT, BEFORE)
+    assert account.running() == everywhere(BEFORE), "cells that had baked go back, too"
+    parameter = account.client("ssm").get_parameter(Name=done_parameter(account.settings, "cell-1"))
+    assert parameter["Parameter"]["Value"] == f"back at {BEFORE}", "tried again, it would not be skipped"
 
 
 def test_what_was_interrupted_goes_on_where_it_was(rollouts: Rollouts) -> None:
@@ -197,6 +227,15 @@ def test_a_rollback_stops_the_machine_itself(rollouts: Rollouts) -> None:
     assert account.roll_back() == {"cell-1": BEFORE}
     assert rollouts.ended(execution)["status"] in ("ABORTED", "FAILED")
     assert account.running() == everywhere(BEFORE)
+
+
+def test_what_was_rolled_back_by_hand_is_not_skipped_when_it_is_deployed_again(rollouts: Rollouts) -> None:
+    account = rollouts.account
+    for image in (BEFORE, NEXT):
+        assert rollouts.ended(rollouts.hand_over(image))["status"] == "SUCCEEDED"
+    assert account.roll_back() == everywhere(BEFORE)
+    assert rollouts.ended(rollouts.hand_over(NEXT, again=True))["status"] == "SUCCEEDED"
+    assert account.running() == everywhere(NEXT), "what succeeded is there"
 
 
 def test_a_cell_that_is_not_there_is_made_and_one_that_cannot_be_changed_ends_it(rollouts: Rollouts) -> None:

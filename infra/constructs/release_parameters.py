@@ -1,0 +1,73 @@
+"""The parameters of a cell's stack that choose its release and how fast instances are replaced."""
+
+from __future__ import annotations
+
+from aws_cdk import CfnCondition, CfnParameter, Fn, Stack
+from aws_cdk import aws_autoscaling as autoscaling
+from aws_cdk import aws_ssm as ssm
+from constructs import Construct
+
+from infra.fleet.replacement import FAST
+from infra.fleet.settings import FleetSettings
+
+
+class ReleaseParameters(Construct):
+    """The parameters of a cell's stack that choose its release and the speed of its rollout.
+
+    They allow one template to serve every release.
+
+    `image_id` has no default: a stack is made with a release, keeps it through every other change, and goes back to
+    one by a change of this parameter alone (infra/operations/rollback.py).
+
+    A stack rests at the fast speed and only a deploy asks for the careful one: CloudFormation's way back out of an
+    update takes the policy from before it.
+    """
+
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, cell: str) -> None:
+        super().__init__(scope, id)
+        image = CfnParameter(
+            self, "MachineImageId", type="AWS::EC2::Image::Id", description="The release: one immutable machine image"
+        )
+        image.override_logical_id("MachineImageId")
+        speed = CfnParameter(
+            self,
+            "RefreshSpeed",
+            allowed_values=["careful", "fast"],
+            default="fast",
+            description="careful: a deploy, with checkpoints and alarms; stacks rest at fast",
+        )
+        speed.override_logical_id("RefreshSpeed")
+        # An update that changed nothing but the update policy would be no update.
+        ssm.CfnParameter(
+            self,
+            "Speed",
+            type="String",
+            name=f"/peakplan/{settings.name}/{cell}/refresh-speed",
+            value=speed.value_as_string,
+            description=f"How instances of {cell} are replaced by the next change of its stack",
+        )
+        self._fast = CfnCondition(self, "Fast", expression=Fn.condition_equals(speed.value_as_string, "fast"))
+        self._fast.override_logical_id("FastRefresh")
+        self.image_id = image.value_as_string
+
+    def hurry_where_asked(self, group: autoscaling.CfnAutoScalingGroup) -> None:
+        """Let a fast refresh replace every instance at once.
+
+        Alarms that are already in ALARM state must not stop it.
+        """
+        preferences = "UpdatePolicy.AutoScalingInstanceRefresh.Preferences"
+        policy = Stack.of(self).resolve(group.cfn_options.update_policy)
+        careful = policy["autoScalingInstanceRefresh"]["preferences"]
+        careful = {name[0].upper() + name[1:]: value for name, value in careful.items()}
+        fast = {
+            "CheckpointPercentages": list(FAST.checkpoints),
+            "CheckpointDelay": FAST.checkpoint_seconds,
+            "MaxHealthyPercentage": FAST.max_healthy_percent,
+        }
+        for name, value in fast.items():
+            group.add_override(f"{preferences}.{name}", self._either(value, careful[name]))
+        alarms = {"Alarms": careful["AlarmSpecification"]["alarms"]}
+        group.add_override(f"{preferences}.AlarmSpecification", self._either({"Ref": "AWS::NoValue"}, alarms))
+
+    def _either(self, fast: object, careful: object) -> dict[str, list[object]]:
+        return {"Fn::If": [self._fast.logical_id, fast, careful]}

@@ -1,0 +1,134 @@
+"""Shoppers' events: what a host needs to keep them, and the delivery stream and bucket that they go on to."""
+
+from __future__ import annotations
+
+from aws_cdk import Aws, CfnOutput
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kinesisfirehose as firehose
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from infra.constructs.acknowledge import acknowledge
+from infra.constructs.buckets import private_bucket
+from infra.constructs.log_storage import log_group, removal_policy
+from infra.fleet.settings import FleetSettings
+from infra.fleet.shopper_events import (
+    BUFFER_MEGABYTES,
+    BUFFER_SECONDS,
+    FILE_MEGABYTES,
+    FILES,
+    FOLDER,
+    key_parameter,
+    stream_name,
+)
+
+_EVENTS, _FAILED = "events/", "failed/"
+_LOG_STREAM = "delivery"
+
+
+def events_environment(settings: FleetSettings) -> dict[str, str]:
+    """Return what a host has to be told; nothing where events are off."""
+    if not settings.shopper_events.enabled:
+        return {}
+    environment = {
+        "PEAKPLAN_OUTCOMES_DIR": FOLDER,
+        "PEAKPLAN_OUTCOMES_FILE_MEGABYTES": str(FILE_MEGABYTES),
+        "PEAKPLAN_OUTCOMES_FILES": str(FILES),
+        "PEAKPLAN_OUTCOMES_KEY_PARAMETER": key_parameter(settings.name),
+        "PEAKPLAN_REGION": settings.region,
+    }
+    if settings.shopper_events.bucket:
+        environment["PEAKPLAN_OUTCOMES_FIREHOSE"] = _stream_arn(settings)
+    return environment
+
+
+def admit_to_events(role: iam.Role, settings: FleetSettings) -> None:
+    """Let a host's role read the key and fill the stream, where the fleet has them.
+
+    Who may read a SecureString through Systems Manager may decrypt it with AWS's own key (AWS KMS developer guide, How
+    AWS Systems Manager Parameter Store uses AWS KMS).
+    """
+    if not settings.shopper_events.enabled:
+        return
+    key = f"arn:{Aws.PARTITION}:ssm:{Aws.REGION}:{Aws.ACCOUNT_ID}:parameter{key_parameter(settings.name)}"
+    role.add_to_policy(iam.PolicyStatement(sid="EventsKey", actions=["ssm:GetParameter"], resources=[key]))
+    if settings.shopper_events.bucket:
+        stream = [_stream_arn(settings)]
+        role.add_to_policy(iam.PolicyStatement(sid="Events", actions=["firehose:PutRecordBatch"], resources=stream))
+
+
+def _stream_arn(settings: FleetSettings) -> str:
+    place = f"{settings.region}:{Aws.ACCOUNT_ID}"
+    return f"arn:{Aws.PARTITION}:firehose:{place}:deliverystream/{stream_name(settings.name)}"
+
+
+class EventDelivery(Construct):
+    """The stream, and its `bucket`: events as gzipped JSON lines under events/ and the day on which they came.
+
+    It is deployed after the cells. Until it is there, events wait in their hosts' files.
+    """
+
+    def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
+        super().__init__(scope, id)
+        self.bucket = private_bucket(self, "Events", settings, logs="AccessLogs", days=settings.shopper_events.days)
+        group = log_group(self, "Log", settings)
+        written = logs.LogStream(
+            self, "LogStream", log_group=group, log_stream_name=_LOG_STREAM, removal_policy=removal_policy(settings)
+        )
+        role = self._role(settings, group)
+        stream = firehose.CfnDeliveryStream
+        self.stream = stream(
+            self,
+            "Stream",
+            delivery_stream_name=stream_name(settings.name),
+            delivery_stream_type="DirectPut",
+            delivery_stream_encryption_configuration_input=stream.DeliveryStreamEncryptionConfigurationInputProperty(
+                key_type="AWS_OWNED_CMK"
+            ),
+            extended_s3_destination_configuration=stream.ExtendedS3DestinationConfigurationProperty(
+                bucket_arn=self.bucket.bucket_arn,
+                role_arn=role.role_arn,
+                buffering_hints=stream.BufferingHintsProperty(
+                    interval_in_seconds=BUFFER_SECONDS, size_in_m_bs=BUFFER_MEGABYTES
+                ),
+                compression_format="GZIP",
+                prefix=f"{_EVENTS}!{{timestamp:yyyy/MM/dd}}/",
+                error_output_prefix=f"{_FAILED}!{{firehose:error-output-type}}/!{{timestamp:yyyy/MM/dd}}/",
+                cloud_watch_logging_options=stream.CloudWatchLoggingOptionsProperty(
+                    enabled=True, log_group_name=group.log_group_name, log_stream_name=written.log_stream_name
+                ),
+            ),
+        )
+        self.stream.node.add_dependency(role)
+        CfnOutput(self, "Bucket", value=self.bucket.bucket_name, description="Shoppers' events, for peakplan value")
+
+    def _role(self, settings: FleetSettings, group: logs.LogGroup) -> iam.Role:
+        role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal(
+                "firehose.amazonaws.com", conditions={"StringEquals": {"aws:SourceAccount": Aws.ACCOUNT_ID}}
+            ),
+            description=f"Brings shoppers' events of {settings.name} to their bucket",
+        )
+        # Amazon Data Firehose developer guide, Grant Firehose access to an Amazon S3 destination.
+        on_bucket = ("s3:GetBucketLocation", "s3:ListBucket", "s3:ListBucketMultipartUploads")
+        on_objects = ("s3:AbortMultipartUpload", "s3:GetObject", "s3:PutObject")
+        objects = [self.bucket.arn_for_objects("*")]
+        role.add_to_policy(
+            iam.PolicyStatement(sid="Bucket", actions=list(on_bucket), resources=[self.bucket.bucket_arn])
+        )
+        role.add_to_policy(iam.PolicyStatement(sid="Objects", actions=list(on_objects), resources=objects))
+        role.add_to_policy(
+            iam.PolicyStatement(sid="Log", actions=["logs:PutLogEvents"], resources=[group.log_group_arn])
+        )
+        child = self.bucket.node.default_child
+        assert isinstance(child, s3.CfnBucket)
+        acknowledge(
+            role,
+            f"AwsSolutions::AwsSolutions-IAM5[Resource::<{child.stack.get_logical_id(child)}.Arn>/*]",
+            "Firehose names objects by their time (Amazon Data Firehose developer guide, Grant Firehose access to an "
+            "Amazon S3 destination)",
+        )
+        return role

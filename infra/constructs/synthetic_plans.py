@@ -1,0 +1,130 @@
+"""The canaries in CloudWatch Synthetics: one a cell, in the cells' network. Not run in AWS."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from aws_cdk import Aws, CfnElement, Stack
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_synthetics as synthetics
+from constructs import Construct
+
+from infra.constructs.access import HTTPS
+from infra.constructs.acknowledge import WRITES_WITHOUT_RESOURCE, acknowledge, skip_in_checkov
+from infra.constructs.buckets import private_bucket
+from infra.constructs.cell import Cell
+from infra.constructs.network import cell_subnets
+from infra.constructs.rollout import printed
+from infra.fleet.host_names import names_in_tls
+from infra.fleet.metrics import metrics
+from infra.fleet.settings import FleetSettings
+from infra.fleet.synthetic_plans import KEPT_DAYS, MEMORY_MIB, PORT, RUNTIME, TIMEOUT_SECONDS, canary_name, headers
+
+_PROGRAM = Path(__file__).with_name("ask_plans.py")
+_SOURCE = "CloudWatch user guide, Required roles and permissions for canaries"
+
+
+class SyntheticPlans(Construct):
+    """A canary for each of the cells, with what they share: a role, a bucket, a security group."""
+
+    def __init__(
+        self, scope: Construct, id: str, *, settings: FleetSettings, vpc: ec2.IVpc, cells: Sequence[Cell]
+    ) -> None:
+        super().__init__(scope, id)
+        self._settings = settings
+        security_group = ec2.SecurityGroup(
+            self, "SecurityGroup", vpc=vpc, description="Canaries that ask plans", allow_all_outbound=False
+        )
+        cidr = ec2.Peer.ipv4(str(settings.network.cidr))
+        security_group.add_egress_rule(cidr, ec2.Port.tcp(PORT), "Cells")
+        security_group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "AWS by endpoints")
+        self._bucket = private_bucket(self, "Runs", settings, logs="RunsAccessLogs", days=KEPT_DAYS)
+        self._role = self._make_role()
+        self._subnets = vpc.select_subnets(subnet_type=cell_subnets(settings).subnet_type).subnet_ids
+        self._group = security_group.security_group_id
+        for cell in cells:
+            ec2.CfnSecurityGroupIngress(
+                self,
+                f"{cell.name}-ingress",
+                ip_protocol="tcp",
+                from_port=PORT,
+                to_port=PORT,
+                group_id=cell.balancer_security_group.security_group_id,
+                source_security_group_id=self._group,
+                description="The canary",
+            )
+            self._canary(cell)
+
+    def _canary(self, cell: Cell) -> None:
+        name, settings = canary_name(self._settings.name, cell.name), self._settings
+        environment = {
+            "ADDRESS": f"{cell.load_balancer.load_balancer_dns_name}:{PORT}",
+            "HEADERS": json.dumps(headers(settings.load_balancer.authentication)),
+            "NAME": names_in_tls(settings)[0],
+            "DEADLINE_MS": str(settings.slo.p99_ms),
+        }
+        kind = synthetics.CfnCanary
+        canary = kind(
+            self,
+            cell.name,
+            name=name,
+            artifact_s3_location=f"s3://{self._bucket.bucket_name}/{name}",
+            code=kind.CodeProperty(handler="index.handler", script=_PROGRAM.read_text(encoding="utf-8")),
+            execution_role_arn=self._role.role_arn,
+            runtime_version=RUNTIME,
+            schedule=kind.ScheduleProperty(expression="rate(1 minute)"),
+            run_config=kind.RunConfigProperty(
+                environment_variables=environment, memory_in_mb=MEMORY_MIB, timeout_in_seconds=TIMEOUT_SECONDS
+            ),
+            start_canary_after_creation=True,
+            success_retention_period=KEPT_DAYS,
+            failure_retention_period=KEPT_DAYS,
+            provisioned_resource_cleanup="AUTOMATIC",  # its function goes with it
+            vpc_config=kind.VPCConfigProperty(subnet_ids=self._subnets, security_group_ids=[self._group]),
+        )
+        canary.node.add_dependency(self._role.node.find_child("DefaultPolicy"))  # it starts as soon as it is made
+
+    def _make_role(self) -> iam.Role:
+        role = iam.Role(
+            self,
+            "Role",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+            description=f"Asks the cells of {self._settings.name} for plans",
+        )
+        logs = f"arn:{Aws.PARTITION}:logs:{Aws.REGION}:{Aws.ACCOUNT_ID}:log-group:/aws/lambda/cwsyn-peakplan-*"
+        store = self._bucket.arn_for_objects("*")
+        network = ("ec2:CreateNetworkInterface", "ec2:DescribeNetworkInterfaces", "ec2:DeleteNetworkInterface")
+        given: dict[str, tuple[tuple[str, ...], str]] = {
+            "Store": (("s3:PutObject",), store),
+            "Place": (("s3:GetBucketLocation",), self._bucket.bucket_arn),
+            "Buckets": (("s3:ListAllMyBuckets",), "*"),
+            "Say": (("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents"), logs),
+            "Stand": (network, "*"),
+        }
+        for sid, (actions, resource) in given.items():
+            role.add_to_policy(iam.PolicyStatement(sid=sid, actions=list(actions), resources=[resource]))
+        role.add_to_policy(
+            iam.PolicyStatement(
+                sid="Report",
+                actions=["cloudwatch:PutMetricData"],
+                resources=["*"],
+                conditions={"StringEquals": {"cloudwatch:namespace": metrics().namespace("SuccessPercent")}},
+            )
+        )
+        self._accept(role, logs)
+        return role
+
+    def _accept(self, role: iam.Role, logs: str) -> None:
+        finding = "AwsSolutions::AwsSolutions-IAM5[Resource::{}]"
+        child = self._bucket.node.default_child
+        bucket = Stack.of(self).get_logical_id(child) if isinstance(child, CfnElement) else ""
+        reason = f"What every canary is to have ({_SOURCE}): "
+        acknowledge(role, finding.format(f"<{bucket}.Arn>/*"), reason + "the bucket holds its runs and nothing else")
+        acknowledge(role, finding.format(printed(logs)), reason + "Synthetics names its function cwsyn-<canary>-<id>")
+        acknowledge(role, finding.format("*"), reason + "these actions take no resource, or the account's buckets")
+        policy = role.node.find_child("DefaultPolicy")
+        why = f"A function in a VPC makes its own network interfaces ({_SOURCE}); EC2 knows no narrower resource then"
+        skip_in_checkov(policy, WRITES_WITHOUT_RESOURCE, why)

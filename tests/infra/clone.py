@@ -1,0 +1,61 @@
+"""A fresh clone of this repository, to which the packages of this environment are lent."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tomllib
+from pathlib import Path
+
+from infra.fleet.parts import REPOSITORY_ROOT
+from tests.infra.deployment import environment_of
+from tests.infra.moto_server import MotoServer
+
+# What make installs of Python's packages, each with hashes: lent, because pip would take minutes and gigabytes.
+LENT = ("pip", "command", "service", "fleet", "training")
+
+
+def fresh_clone(folder: Path) -> Path:
+    """A clone of what is committed, with Python's packages lent to it and nothing else; Node's are not."""
+    clone = folder / "peakplan"
+    subprocess.run(["git", "clone", "--quiet", str(REPOSITORY_ROOT), str(clone)], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(clone / ".venv")], check=True)
+    (packages,) = (clone / ".venv" / "lib").glob("python3*/site-packages")
+    lent = [sysconfig.get_path("purelib"), *(str((clone / folder).resolve()) for folder in _installed_folders(clone))]
+    (packages / "lent.pth").write_text("".join(f"{each}\n" for each in lent), encoding="utf-8")
+    for name in LENT:
+        (clone / ".venv" / f"{name}.stamp").touch()
+    return clone
+
+
+def _installed_folders(clone: Path) -> list[str]:
+    """What `pip install --editable .` of make puts on Python's path; a .pth that is lent is not read a second time."""
+    said = tomllib.loads((clone / "pyproject.toml").read_text(encoding="utf-8"))
+    folders: list[str] = said["tool"]["hatch"]["build"]["dev-mode-dirs"]
+    return folders
+
+
+def with_cdk(clone: Path) -> Path:
+    """Lend it the CDK CLI, too."""
+    (clone / "node_modules").symlink_to(REPOSITORY_ROOT / "node_modules")
+    (clone / ".venv" / "cdk.stamp").touch()
+    return clone
+
+
+def operators_environment(server: MotoServer, *programs: Path) -> dict[str, str]:
+    """The environment of a person with credentials: nothing in it is of pytest, or of the make that started it.
+
+    `programs` are folders that come first on the path.
+    """
+    foreign = ("MAKE", "MFLAGS", "PYTHON", "VIRTUAL_ENV", "FLEET", "ORDER")
+    kept = {name: value for name, value in environment_of(server).items() if not name.startswith(foreign)}
+    path = [*map(str, programs), *(each for each in kept["PATH"].split(os.pathsep) if "node_modules" not in each)]
+    return kept | {"PATH": os.pathsep.join(path)}
+
+
+def type_in(clone: Path, environment: dict[str, str], lines: str) -> subprocess.CompletedProcess[str]:
+    """Run lines in a shell of the clone's folder, to the first that fails; nobody answers what they ask."""
+    shell = ["bash", "-euo", "pipefail", "-c", lines]
+    return subprocess.run(
+        shell, cwd=clone, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )

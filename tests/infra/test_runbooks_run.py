@@ -1,0 +1,135 @@
+"""The commands of the runbooks and of event day run as they stand in the pages, against the emulator.
+
+`aws` is the AWS CLI itself (aws_cli.py), and `make` runs in a clone. A reader's values stand where page.md says so.
+"""
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.infra.aws_cli import CLI, RECORD, Call, calls_in, lend_aws
+from tests.infra.clone import fresh_clone, operators_environment, type_in, with_cdk
+from tests.infra.deployment import CDK, Deployment
+from tests.infra.runbook_commands import blocks_of, filled_in
+from tests.infra.standing_fleet import standing
+
+pytestmark = [
+    pytest.mark.slow,  # a fleet of its own, and some sixty starts of the CLI
+    pytest.mark.skipif(not CLI.exists(), reason="the AWS CLI is not installed: `make aws-cli` does"),
+    pytest.mark.skipif(not CDK.exists(), reason="the CDK CLI is not installed: `make test` does, or `npm ci` by hand"),
+]
+
+RUNBOOKS, EVENT_DAY = sorted(Path("docs/runbooks").glob("*.md")), Path("docs/event-day.md")
+# What `make` runs here, in this order. Every other target that a page names exists, and has tests of its own.
+TARGETS = ("cell-out", "cell-in", "cost", "rollback")
+# What the CLI accepts and the emulator does not know.
+UNANSWERED = {
+    ("autoscaling", "describe-instance-refreshes"),
+    ("cloudtrail", "lookup-events"),
+    ("ec2", "describe-capacity-reservations"),
+    ("ec2", "modify-capacity-reservation"),
+    ("elasticache", "describe-events"),
+    ("elasticache", "test-failover"),
+    ("resource-groups", "list-group-resources"),
+    ("ssm", "start-session"),
+    ("synthetics", "get-canary-runs"),
+    ("synthetics", "start-canary"),
+    ("synthetics", "stop-canary"),
+}
+# What a stack refuses while nothing is under way.
+AT_REST = {("cloudformation", "cancel-update-stack"): "CancelUpdateStack cannot be called from current stack status"}
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Somebody on call: a clone, the programs, a fleet that serves, and the record of what was asked."""
+
+    deployment: Deployment
+    clone: Path
+    environment: dict[str, str]
+
+    def values(self, page: Path) -> dict[str, str]:
+        """What this reader puts in the place of what a page writes."""
+        file = str(self.deployment.file)
+        names = {"FLEET=prime-day": f"FLEET={file if page == EVENT_DAY else 'dev'}", "FILE=prime-day": f"FILE={file}"}
+        return names | {
+            "prime-day": "dev",
+            "cell-6": "cell-2",
+            "i-...": self.deployment.instances()[-1],
+            "cr-...": "cr-0123456789abcdef0",
+            "N": "4",
+        }
+
+    def variables(self) -> str:
+        """The lines that a reader types first."""
+        page = (self.clone / "docs/runbooks/page.md").read_text(encoding="utf-8")
+        lines = page.partition("```\n")[2].partition("\n\n")[0]
+        assert [line.startswith(("export ", "  ")) for line in lines.splitlines()] == [True] * 5
+        return filled_in(lines, self.values(RUNBOOKS[0]))
+
+    def type(self, page: Path, text: str) -> tuple[subprocess.CompletedProcess[str], list[Call]]:
+        """Type a page's text after page.md's variables."""
+        record = Path(self.environment[RECORD])
+        record.unlink(missing_ok=True)
+        done = type_in(
+            self.clone, self.environment, f"{self.variables()}\nset +e\n{filled_in(text, self.values(page))}"
+        )
+        return done, calls_in(record)
+
+
+@pytest.fixture(scope="module")
+def shift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shift]:
+    folder = tmp_path_factory.mktemp("shift")
+    clone, programs = with_cdk(fresh_clone(folder)), lend_aws(folder / "bin")
+    with standing(folder) as deployment:
+        environment = operators_environment(deployment.server, programs) | {RECORD: str(folder / "calls")}
+        environment["AWS_MAX_ATTEMPTS"] = "1"  # what the emulator does not know it will not learn
+        yield Shift(deployment, clone, environment)
+
+
+def well(call: Call) -> bool:
+    """Whether the CLI took the call and the account answered it, as it does in this state."""
+    refusal = AT_REST.get(call.operation)
+    return call.code == 0 if refusal is None else refusal in call.said
+
+
+@pytest.fixture
+def as_before(shift: Shift) -> Iterator[None]:
+    """Give the groups their sizes back: what a page adds to a cell is what `cell-out` refuses to move."""
+    sizes = ("AutoScalingGroupName", "MinSize", "MaxSize", "DesiredCapacity")
+    before = [{size: group[size] for size in sizes} for group in shift.deployment.groups().values()]
+    yield
+    for group in before:
+        shift.deployment.client("autoscaling").update_auto_scaling_group(**group)
+
+
+@pytest.mark.usefixtures("as_before")
+@pytest.mark.parametrize("page", [*RUNBOOKS, EVENT_DAY], ids=lambda page: page.stem)
+def test_every_aws_command_runs_as_it_stands_in_the_page(page: Path, shift: Shift) -> None:
+    blocks = [block for block in blocks_of(page) if block.operations()]
+    done, calls = shift.type(page, "\n".join(block.text for block in blocks))
+    said = done.stdout + done.stderr
+    assert [(call.words, call.said) for call in calls if not well(call)] == []
+    assert set().union(*(block.operations() for block in blocks)) <= {call.operation for call in calls}, said
+    assert {call.operation for call in calls if not call.answered} <= UNANSWERED
+    assert "unbound variable" not in said
+    assert "command not found" not in said
+
+
+def test_make_moves_a_cell_and_brings_the_release_before(shift: Shift) -> None:
+    """Each command of `make` once, as a page writes it."""
+    named = {block.target: (page, block) for page in [EVENT_DAY, *RUNBOOKS] for block in blocks_of(page)}
+    for target in TARGETS:
+        page, block = named[target]
+        done, _ = shift.type(page, block.text)
+        assert done.returncode == 0, f"{block.text}\n{done.stdout}\n{done.stderr}"
+
+
+def test_every_other_target_of_make_exists() -> None:
+    makefile = Path("Makefile").read_text(encoding="utf-8")
+    named = {block.target for page in [EVENT_DAY, *RUNBOOKS] for block in blocks_of(page)} - {None}
+    assert {target for target in named if f"\n{target}: " not in makefile} == set()
+    assert set(TARGETS) < named

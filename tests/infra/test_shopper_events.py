@@ -1,0 +1,91 @@
+"""One line of a fleet file has every host keep shoppers' events, and gathers them in a bucket."""
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from infra.constructs.host import user_data
+from infra.constructs.shopper_events import events_environment
+from infra.fleet.cost import volume_gib
+from infra.fleet.shopper_events import ShopperEvents, key_parameter, most_gigabytes, stream_name
+from infra.operations.outcomes_key import delete_key, make_key
+from service.settings import Settings
+from tests.infra.fleet.fleets import dev_fleet
+from tests.infra.operations.rollout_account import Account
+from tests.infra.synthesis import changed_fleet, only, resources, templates
+
+FIREHOSE = "AWS::KinesisFirehose::DeliveryStream"
+
+
+def statements(template: dict[str, Any]) -> str:
+    return json.dumps(
+        [each["Properties"]["PolicyDocument"] for each in resources(template, "AWS::IAM::Policy").values()]
+    )
+
+
+@pytest.mark.slow  # a fleet through Node
+def test_a_fleet_with_events_and_a_bucket() -> None:
+    found = changed_fleet({"shopper_events": {"enabled": True, "bucket": True, "days": 40}})
+    cell, over = found["Cell-1"], found["Observability"]
+    for launched in resources(cell, "AWS::EC2::LaunchTemplate").values():
+        data = json.dumps(launched["Properties"]["LaunchTemplateData"]["UserData"])
+        assert "PEAKPLAN_OUTCOMES_DIR=/var/lib/peakplan/outcomes" in data
+        assert "PEAKPLAN_OUTCOMES_FIREHOSE=arn:" in data
+    assert f"parameter{key_parameter('dev')}" in statements(cell)
+    assert "firehose:PutRecordBatch" in statements(cell)
+    reached = json.dumps(resources(found["Network"], "AWS::EC2::VPCEndpoint"))
+    assert "kinesis-firehose" in reached
+    assert "ssm:GetParameter" in reached
+    stream = only(over, FIREHOSE)
+    assert stream["DeliveryStreamName"] == stream_name("dev")
+    kept = over["Resources"][stream["ExtendedS3DestinationConfiguration"]["BucketARN"]["Fn::GetAtt"][0]]["Properties"]
+    assert kept["LifecycleConfiguration"]["Rules"][0]["ExpirationInDays"] == 40
+    assert all(kept["PublicAccessBlockConfiguration"].values())
+
+
+@pytest.mark.slow  # shares the fleets that ship with every other test of templates
+def test_fleets_that_do_not_ask_have_none_of_it() -> None:
+    for template in templates("prime-day").values():
+        said = json.dumps(template)
+        assert "PEAKPLAN_OUTCOMES" not in said
+        assert "kinesis-firehose" not in said
+        assert not resources(template, FIREHOSE)
+
+
+def test_the_service_reads_what_a_host_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = dev_fleet({"shopper_events": {"enabled": True}})
+    told = events_environment(fleet)
+    assert "PEAKPLAN_OUTCOMES_DIR=/var/lib/peakplan/outcomes" in user_data(told).render()
+    for name, value in told.items():
+        monkeypatch.setenv(name, value)
+    outcomes = Settings().outcomes
+    assert (str(outcomes.dir), outcomes.files) == ("/var/lib/peakplan/outcomes", 64)
+    assert events_environment(dev_fleet({})) == {}
+    assert most_gigabytes() < min(volume_gib(group) for group in fleet.groups) / 4, "files leave the disk to the image"
+
+
+def test_a_bucket_for_nothing_is_refused() -> None:
+    with pytest.raises(ValidationError, match="needs enabled: true"):
+        ShopperEvents(bucket=True)
+
+
+def test_a_deploy_makes_the_key_once_and_only_where_it_is_needed(account: Account) -> None:
+    ssm = account.client("ssm")
+    assert not make_key(account.settings, ssm)
+    settings = account.settings.model_copy(update={"shopper_events": ShopperEvents(enabled=True)})
+    assert make_key(settings, ssm)
+
+    def key() -> dict[str, Any]:
+        found: dict[str, Any] = ssm.get_parameter(Name=key_parameter(settings.name), WithDecryption=True)["Parameter"]
+        return found
+
+    made = key()
+    assert (made["Type"], len(made["Value"])) == ("SecureString", 64)
+    assert not make_key(settings, ssm)
+    assert key()["Value"] == made["Value"]
+    delete_key(settings, ssm)
+    delete_key(settings, ssm)
+    with pytest.raises(ssm.exceptions.ParameterNotFound):
+        key()
