@@ -1,16 +1,22 @@
-"""`peakplan shop`: a catalogue becomes a shop folder; a mapping is held against its catalogue (docs/shop.md)."""
+"""`peakplan shop`: a catalogue becomes a shop folder, held against its catalogue and judgements (docs/shop.md)."""
 
 import argparse
+import json
 import shlex
 import sys
+import tempfile
 from pathlib import Path
 
 from peakplan_client.errors import MappingError
 from peakplan_client.mapping import CatalogueMapping
 
+from service.engines.protocol import EngineError
+from service.planner.shop.folder import ShopFolderError
 from service.planner.vocabulary import Vocabulary, VocabularyError
 from service.settings.choices import SHIPPED_MODEL
 from shops.checking import misfits
+from shops.chunks import write_whole
+from shops.engines import engine_source, fetch_rows, forget_rows, is_engine
 from shops.roles import ROLES, RolesError
 from shops.run import Done, Task, learn
 from shops.sources import SourceError
@@ -23,12 +29,16 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="peakplan shop", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("learn", help="learn a shop folder from a catalogue")
-    one.add_argument("products", type=Path, help="JSON lines, CSV (both also .gz), Parquet or SQLite")
+    one.add_argument(
+        "products", help="JSON lines, CSV (both also .gz), Parquet, SQLite, or opensearch://, elasticsearch://, "
+        "typesense://HOST:PORT/INDEX, postgresql://"
+    )  # fmt: skip
     one.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="the shop folder to write")
     one.add_argument(
         "--map", action="append", default=[], metavar="FIELD=ROLE", help=f"what a field is: {', '.join(ROLES)}"
     )
-    one.add_argument("--table", help="of SQLite, where there are several")
+    one.add_argument("--table", help="of PostgreSQL, or of SQLite where there are several")
+    one.add_argument("--key-file", type=Path, help="a file of the engine's API key, or of user:password")
     one.add_argument("--currency", metavar="CODE", help="of the prices, where none says it: USD")
     one.add_argument("--index", default="products", help="the engine's index, for the mapping")
     one.add_argument("--quiet", action="store_true", help="no progress")
@@ -37,10 +47,13 @@ def main(words: list[str] | None = None) -> int:
     two.add_argument("--products", type=Path, required=True, help="the catalogue, in any format that learn reads")
     two.add_argument("--table", help="of SQLite, where there are several")
     two.add_argument("--model", type=Path, default=SHIPPED_MODEL, help="the model folder whose vocabulary plans use")
+    two.add_argument("--json", action="store_true", help="print one line of JSON")
+    _add_evaluate(commands)
     arguments = parser.parse_args(words)
+    run = {"learn": _learn, "check": _check, "evaluate": _evaluate}[arguments.command]
     try:
-        return _learn(arguments) if arguments.command == "learn" else _check(arguments)
-    except (SourceError, MappingError, VocabularyError) as error:
+        return run(arguments)
+    except (SourceError, MappingError, VocabularyError, ShopFolderError, EngineError) as error:
         print(f"peakplan shop {arguments.command}: {error}", file=sys.stderr)
         return 1
     except OSError as error:
@@ -52,14 +65,35 @@ def main(words: list[str] | None = None) -> int:
         return 130
 
 
+def _add_evaluate(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    one = commands.add_parser("evaluate", help="measure what searches find: raw words, plans, and with the shop folder")
+    one.add_argument(
+        "judgements", type=Path, nargs="+", help="TREC qrels; question, product id, grade between tabs; or outcomes"
+    )
+    one.add_argument("--products", type=Path, required=True, help="the catalogue, in any format that learn reads")
+    one.add_argument("--shop", type=Path, required=True, metavar="FOLDER", help="the shop folder that learn wrote")
+    one.add_argument("--questions", type=Path, help="the words of question or request ids: id and question, by a tab")
+    one.add_argument("--output", type=Path, metavar="FOLDER", help="write evaluation.json and evaluation.html there")
+    one.add_argument("--measure", action="append", help="of ir-measures; default: nDCG@10, R@100, Judged@10")
+    one.add_argument("--rules-alone", action="store_true", help="plans by rule alone: no model is loaded")
+    one.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    one.add_argument("--table", help="of SQLite, where there are several")
+    one.add_argument("--model", type=Path, default=SHIPPED_MODEL, help="the model folder")
+
+
 def _learn(arguments: argparse.Namespace) -> int:
     given = _given(arguments.map)
+    source, name = Path(arguments.products), shlex.quote(Path(arguments.products).name)
+    table, engine = arguments.table, is_engine(arguments.products)
+    if engine:
+        asked = engine_source(arguments.products, arguments.key_file, table)
+        source, name, table = fetch_rows(asked, arguments.output, quiet=arguments.quiet), str(asked), None
     while True:
-        command = f"peakplan shop learn {arguments.products.name} --output {arguments.output.name}"
+        command = f"peakplan shop learn {name} --output {arguments.output.name}"
         command += "".join(f" --map {shlex.quote(f'{name}={role}')}" for name, role in given.items())
         command += f" --currency {arguments.currency}" if arguments.currency else ""
-        task = Task(arguments.products, arguments.output, given, arguments.table, arguments.currency,
-                    arguments.index, arguments.quiet, command)  # fmt: skip
+        task = Task(source, arguments.output, given, table, arguments.currency, arguments.index, arguments.quiet,
+                    command, name if engine else source.name)  # fmt: skip
         try:
             done = learn(task)
         except RolesError as error:
@@ -69,6 +103,8 @@ def _learn(arguments: argparse.Namespace) -> int:
             print(f"{error}\nFIELD=ROLE: ", end="", file=sys.stderr, flush=True)
             given |= _given([input()])
             continue
+        if engine:
+            forget_rows(arguments.output)
         print(_told(done))
         return 0
 
@@ -77,8 +113,40 @@ def _check(arguments: argparse.Namespace) -> int:
     """Print what of a mapping fits nothing; return 1 where something does not."""
     mapping = CatalogueMapping.load(arguments.mapping)
     found = misfits(mapping, Vocabulary.load(arguments.model), arguments.products, arguments.table)
-    print("\n".join(found) or f"{arguments.mapping}: everything fits")
+    if arguments.json:
+        print(json.dumps({"mapping": str(arguments.mapping), "misfits": found}, ensure_ascii=False))
+    else:
+        print("\n".join(found) or f"{arguments.mapping}: everything fits")
     return int(bool(found))
+
+
+def _evaluate(arguments: argparse.Namespace) -> int:
+    """Print what each way of searching finds, and write the page."""
+    from shops.evaluating import MEASURES, evaluate  # with the whole service, which the other commands do without
+    from shops.evaluation_page import render, table
+    from shops.judgements import read_judgements
+
+    judgements = read_judgements(arguments.judgements, arguments.questions)
+    with tempfile.TemporaryDirectory(prefix="peakplan-evaluate-") as scratch:
+        found = evaluate(
+            judgements, arguments.products, arguments.shop, Path(scratch), model_dir=arguments.model,
+            with_model=not arguments.rules_alone, measures=arguments.measure or MEASURES, table=arguments.table,
+        )  # fmt: skip
+    summary = found.summary()
+    if arguments.output:
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(summary, indent=1, ensure_ascii=False) + "\n"
+        write_whole(arguments.output / "evaluation.json", text.encode())
+        write_whole(arguments.output / "evaluation.html", render(found, arguments.products.name).encode())
+    if arguments.json:
+        print(json.dumps(summary, ensure_ascii=False))
+        return 0
+    print(f"{summary['questions']} questions, in brackets the difference from raw words\n{table(summary)}")
+    print("\n".join(f"  {note}" for note in found.notes), end="\n" if found.notes else "")
+    print("worst first: " + "; ".join(each["question"] for each in summary["worst_first"][:_SHOWN]))
+    if arguments.output:
+        print(f"each question: {arguments.output / 'evaluation.html'}")
+    return 0
 
 
 def _given(words: list[str]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from shops.texts import key
 
 _FIELD: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")
 _SYNONYMS: Final = FilePath(__file__).with_name("synonyms.txt")
-_OWN: Final = 0.5  # of the titles that call a thing so those of a category: it is one of its names
+_OWN: Final = 0.6  # of the titles that call a thing so those of a category: it is one of its names
 _OF_CATEGORY: Final = 0.01  # of a category's titles
 _FEWEST: Final = 2
 _MOST_VALUES: Final = 20_000  # of a field: past that it is taken to hold what shoppers say

@@ -45,6 +45,7 @@ class Task:
     index: str = "products"
     quiet: bool = False
     command: str = "peakplan shop learn"
+    name: str = ""  # of the catalogue, for people, where the file's own says nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +150,7 @@ def _finish(task: Task, roles: Roles, chunks: Chunks, partial: Path, learnt: Lea
     }
     findings = _enrich(task, roles, chunks, learnt, draft)
     same = [(name, right, others) for name, values in _same_values(learnt) for right, others in values]
-    (draft / "report.html").write_text(render(findings, same, notes, task.source.name), encoding="utf-8")
+    (draft / "report.html").write_text(render(findings, same, notes, task.name or task.source.name), encoding="utf-8")
     summary |= {"score": score(findings), "findings": dict(findings.counts)}
     write_whole(draft / "bad_rows.tsv", "".join(f"{line}\t{why}\n" for line, why in state["bad"]).encode())
     seal(draft, summary)

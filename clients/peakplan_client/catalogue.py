@@ -45,12 +45,25 @@ def fetch(cache_dir: Path, source: str | Path | None = None, *, url: str = URL, 
         if not Path(source).is_file():
             raise CatalogueError(f"There is no catalogue at {source}: name a products.yaml or a .jsonl.gz file.")
         return Path(source)
-    if NEARBY.is_file():
-        return NEARBY
-    kept = cache_dir / f"sample-catalogue-{sha256[:12]}.yaml"
-    if not kept.is_file():
+    if (here := at_hand(cache_dir, sha256)) is not None:
+        return here
+    kept = _kept(cache_dir, sha256)
+    try:
         _write(kept, _download(url, sha256))
+    except CatalogueError as error:
+        # The folder's own path is not for whoever asks a service.
+        todo = f"Save it as {kept.name} in the cache folder (of a service, PEAKPLAN_CACHE_DIR)."
+        raise CatalogueError(f"{error} {todo}") from error
     return kept
+
+
+def at_hand(cache_dir: Path, sha256: str = SHA256) -> Path | None:
+    """Return the catalogue's file where nothing needs to be downloaded."""
+    return next((file for file in (NEARBY, _kept(cache_dir, sha256)) if file.is_file()), None)
+
+
+def _kept(cache_dir: Path, sha256: str) -> Path:
+    return cache_dir / f"sample-catalogue-{sha256[:12]}.yaml"
 
 
 def _download(url: str, sha256: str) -> bytes:
@@ -63,16 +76,23 @@ def _download(url: str, sha256: str) -> bytes:
                 if len(body) > MAX_BYTES:
                     break
     except httpx.HTTPError as error:
-        raise CatalogueError(
-            f"The sample catalogue cannot be downloaded from {url} ({type(error).__name__}: {error}). Download it "
-            "elsewhere and give its path as the source, or go on without the sample shop."
-        ) from error
+        raise CatalogueError(f"The sample catalogue cannot be downloaded from {url}: {_why(error)}.") from error
     if hashlib.sha256(body).hexdigest() != sha256:
         raise CatalogueError(
-            f"What {url} gives is not the sample catalogue (another SHA-256 than {sha256}): a proxy may have answered. "
-            "Give the path of a file as the source, or go on without the sample shop."
+            f"What {url} gives is not the sample catalogue (another SHA-256 than {sha256}): a proxy may have answered."
         )
     return bytes(body)
+
+
+def _why(error: httpx.HTTPError) -> str:
+    """Return in words why a download failed; a system's own words are "[Errno -2]" and the like."""
+    if isinstance(error, httpx.HTTPStatusError):
+        return f"it answers {error.response.status_code}"
+    if isinstance(error, httpx.TimeoutException):
+        return f"it does not answer within {DOWNLOAD_SECONDS:g} s"
+    if isinstance(error, httpx.ConnectError):
+        return "there is no connection to it"
+    return f"the connection broke off ({type(error).__name__})"
 
 
 def _write(path: Path, data: bytes) -> None:

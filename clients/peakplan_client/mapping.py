@@ -34,6 +34,8 @@ SortName = Annotated[str, _one_of("price_asc", "price_desc", "rating", "newest",
 OfferName = Annotated[str, _one_of("in_stock", "on_sale", "free_shipping", "fast_delivery")]
 
 _WORD = re.compile(r"[^\W_]+(?:[.'’-][^\W_]+)*")
+_PARTS = re.compile(r"[.-]")
+_POSSESSIVE = re.compile(r"['’]s?$|['’](?=s$)")
 _PLURALS = (("ies", "y"), ("sses", "ss"), ("shes", "sh"), ("ches", "ch"), ("xes", "x"))
 
 
@@ -47,7 +49,8 @@ def words(text: str) -> list[str]:
 
 def stem(word: str) -> str:
     """Return a word without its plural or possessive ending, which is enough to compare names of values."""
-    word = re.sub(r"['’]s?$|['’](?=s$)", "", word.replace("’", "'"))
+    if "'" in word or "’" in word:
+        word = _POSSESSIVE.sub("", word.replace("’", "'"))
     for ending, singular in _PLURALS:
         if word.endswith(ending) and len(word) > len(ending) + 1:
             return word.removesuffix(ending) + singular
@@ -56,7 +59,7 @@ def stem(word: str) -> str:
 
 def normal(text: str) -> tuple[str, ...]:
     """Return a value's words as they are compared: without case, plural and signs."""
-    return tuple(stem(part) for word in words(text) for part in re.split(r"[.-]", word))
+    return tuple(stem(part) for word in words(text) for part in _PARTS.split(word))
 
 
 class _Strict(BaseModel):
@@ -67,15 +70,19 @@ class FacetMapping(_Strict):
     """Where one facet's values are: in `field`, or only in the text where there is none.
 
     `values` are catalogue values, each with the words that shoppers use for it; without them the field is taken to
-    hold what shoppers say. A facet boosts by `boost`: 1 doubles a product's score.
+    hold what shoppers say. A facet boosts by `boost`: 1 doubles a product's score. With `filter` a known value of it
+    removes every product that has none of those wanted.
     """
 
     field: FieldName | None = None
     values: dict[str, list[str]] | None = None
     boost: float = Field(default=0.5, ge=0, le=10)
+    filter: bool = False
 
     @model_validator(mode="after")
     def _values_need_a_field(self) -> Self:
+        if self.filter and self.values is None:
+            raise ValueError("filters but names no `values`: a shopper's own words would hide what is called otherwise")
         if self.values is not None and self.field is None:
             raise ValueError("has values but no field that holds them: name the `field`, or remove `values`")
         return self
@@ -101,17 +108,17 @@ class FacetMapping(_Strict):
         return self._by_name.get(normal(said), [])
 
     def within(self, said: str) -> list[str]:
-        """Return the catalogue values of the longest name in what was said: "boot" of "leather hiking boots".
+        """Return the catalogue values of the longest name that ends what was said: "boots" of "leather hiking boots".
 
-        Linear in what was said: the mapping's own names bound how much of it is compared.
+        What a thing is stands last in English: "basket stuffers" are no baskets. Linear in what was said: the mapping's
+        own names bound how much of it is compared.
         """
         if self.values is None or (found := self.exact(said)):
             return self.exact(said)
         all_words = normal(said)
         for length in range(min(len(all_words) - 1, self._longest), 0, -1):
-            for first in range(len(all_words) - length, -1, -1):  # what a product is stands last in English
-                if found := self._by_name.get(all_words[first : first + length], []):
-                    return found
+            if found := self._by_name.get(all_words[-length:], []):
+                return found
         return []
 
     def names(self, values: list[str]) -> list[str]:

@@ -1,7 +1,8 @@
 """From a plan and a mapping to searches that no engine has a say in yet: texts, filters, boosts, a sort.
 
-Only price, rating, offers and exclusions filter; facets and the vertical boost. The shopper's own words are always
-among the texts that may match, so that a search finds whatever these words alone would find and no filter forbids.
+Only price, rating, offers and exclusions filter, and facets where the mapping says so; else facets and the vertical
+boost. The shopper's own words are always among the texts that may match, so that a search finds whatever these words
+alone would find and no filter forbids.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -161,6 +162,7 @@ class _Translation:
 
     def search(self, part: Part, queries: Sequence[str], question: str = "") -> Search:
         filters = (*self._price(part.price), *self._rating(), *self._offers(), *self._exclusions(part.exclude))
+        filters += tuple(self._required(part.facets))
         boosts = self._boosts(part.facets)
         closed = [value for boost in boosts if boost.field in self._closed for value in boost.values]
         said = set(normal(" ".join(queries)))
@@ -236,7 +238,21 @@ class _Translation:
         others = [each for each in self._mapping.facets.values() if each.field and each.values is not None]
         return [NoneOf(each.field, tuple(known)) for each in others if each.field and (known := each.exact(said))]
 
+    def _required(self, facets: Mapping[str, Sequence[str]]) -> Iterator[Filter]:
+        """Yield what a product must have, where the mapping says so: one of the wanted values that the shop knows."""
+        for facet, values in facets.items():
+            mapping = self._mapping.facets.get(facet)
+            if mapping and mapping.filter and mapping.field:
+                known = dict.fromkeys(value for said in values for value in mapping.within(said))
+                if known:
+                    yield AnyOf(mapping.field, tuple(known))
+
     def _boosts(self, facets: Mapping[str, Sequence[str]]) -> list[Boost]:
+        """Return what lifts a product.
+
+        Words that are no value of a facet whose values are all known lift nothing ("a place to sit"): they stay among
+        those that may match.
+        """
         found: list[Boost] = []
         for facet, values in facets.items():
             mapping = self._mapping.facets.get(facet)
@@ -247,7 +263,7 @@ class _Translation:
             unknown = [" ".join(words(said)) for said in values if not named[said] and normal(said)]
             if known:
                 found.append(Boost(mapping.field, tuple(dict.fromkeys(known)), mapping.boost))
-            if unknown:
+            if unknown and mapping.values is None:
                 found.append(Boost(None, tuple(dict.fromkeys(unknown)), mapping.boost))
         return found
 
@@ -266,7 +282,9 @@ class _Translation:
                     yield Wanted(mapping.field, tuple(known), (), is_kind)
                 if is_kind:  # the last word says what it is: "quiet blender"
                     own = mapping.field if mapping else None
-                    called = dict.fromkeys([plain[-1], *(mapping.names(known) if mapping else ())])
+                    # A lamp may be of the kind "lighting", whose other names (a candle's) are no names of it.
+                    is_all = any(normal(said)[-len(normal(value)) :] == normal(value) for value in known)
+                    called = dict.fromkeys([plain[-1], *(mapping.names(known) if mapping and is_all else ())])
                     said_in = tuple(name for name in names if name != own) or names
                     yield Wanted(None, tuple(called), said_in, is_kind)
                     if not known and mapping and mapping.values is not None:

@@ -3,13 +3,11 @@
 import contextlib
 import hashlib
 import itertools
-import os
 import sqlite3
-import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,10 +15,12 @@ from peakplan_client import catalogue
 from peakplan_client.catalogue import Product
 from peakplan_client.engines import sqlite
 from peakplan_client.errors import SearchTimeoutError
+from peakplan_client.indexing import build_index
 from peakplan_client.mapping import CatalogueMapping, words
 from peakplan_client.plan import Plan
 from peakplan_client.searching import KIND, Search, Text
 from peakplan_client.translating import translate
+from peakplan_client.wishes import Judged, Wishes
 
 MAPPING = Path(__file__).with_name("shop.yaml")
 LIMIT = 10
@@ -57,6 +57,28 @@ class Found:
     nearest: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Option(Hit):
+    """A product that was found by a plan, and what of the plan's wishes it meets."""
+
+    judged: Judged
+
+
+class Findings:
+    """What a search found with a plan. Judging costs as much as searching, so that only what is asked for is judged."""
+
+    def __init__(self, found: Found, rows: Sequence[sqlite3.Row], wishes: Wishes) -> None:
+        """Take the rows of `found.hits`."""
+        self.found = found
+        self._rows = rows
+        self._wishes = wishes
+
+    def options(self, first: int = 0, end: int | None = None) -> tuple[Option, ...]:
+        """Return the products of these ranks, which begin with 0, and how each has the wishes."""
+        hits, rows = self.found.hits[first:end], self._rows[first:end]
+        return tuple(_option(hit, self._wishes.judge(dict(row))) for hit, row in zip(hits, rows, strict=True))
+
+
 class Shop:
     """The sample catalogue, open for searches. Threads may share it: each search has a connection of its own."""
 
@@ -76,7 +98,8 @@ class Shop:
         made_of = hashlib.sha256(file.read_bytes()).hexdigest()[:12]
         database = folder / f"sample-shop-{_SCHEMA_VERSION}-{made_of}.sqlite"
         if not database.is_file():
-            _build(database, list(catalogue.read(file)), mapping)
+            products = (astuple(product) for product in catalogue.read(file))
+            build_index(database, _COLUMNS, products, mapping)
         return cls(database, mapping)
 
     def with_mapping(self, mapping: CatalogueMapping) -> Self:
@@ -102,14 +125,31 @@ class Shop:
 
         Raises SearchTimeoutError.
         """
+        return self.find(plan, question, limit, timeout).found
+
+    def find(
+        self,
+        plan: Plan | Mapping[str, Any],
+        question: str,
+        limit: int = LIMIT,
+        timeout: float = TIMEOUT_SECONDS,
+        given_up: Callable[[], bool] = lambda: False,
+    ) -> Findings:
+        """Find products as `search_plan` does, to be judged by the plan's wishes.
+
+        Raises SearchTimeoutError, also once `given_up` says that nobody waits any more.
+        """
         plan = plan if isinstance(plan, Plan) else Plan.model_validate(plan)
         translation = translate(plan, self._mapping, "sqlite", question, limit=limit)
-        rows = self._run(translation.requests, limit, timeout)
+        rows = self._run(translation.requests, limit, timeout, given_up)
+        nothing, nearest = False, tuple[str, ...]()
         if any(translation.is_wanted(dict(row)) for row in rows) or not translation.requests:
             if translation.knows_kind:  # what is the thing before what is not
                 rows.sort(key=lambda row: not translation.is_wanted(dict(row)))
-            return Found(tuple(map(_hit, rows)), translation.notes)
-        return Found(tuple(map(_hit, rows)), translation.notes, True, self._nearest(plan, rows, timeout))
+        else:
+            nothing, nearest = True, self._nearest(plan, rows, timeout)
+        found = Found(tuple(map(_hit, rows)), translation.notes, nothing, nearest)
+        return Findings(found, rows, Wishes(plan, self._mapping))
 
     def _nearest(self, plan: Plan, rows: Sequence[sqlite3.Row], timeout: float) -> tuple[str, ...]:
         """Return the kinds that the shop has most of where the plan's vertical is, else those of what shares a word."""
@@ -131,9 +171,15 @@ class Shop:
             return tuple(dict.fromkeys([*near, *(row["kind"] for row in there)]))[:_NEAREST]
         return tuple(name for name, _ in found.most_common(_NEAREST))
 
-    def _run(self, statements: Sequence[sqlite.Statement], limit: int, timeout: float) -> list[sqlite3.Row]:
+    def _run(
+        self,
+        statements: Sequence[sqlite.Statement],
+        limit: int,
+        timeout: float,
+        given_up: Callable[[], bool] = lambda: False,
+    ) -> list[sqlite3.Row]:
         """Return each product once: of the parts' hits in turn, then those of the whole question."""
-        with _reading(self._database, timeout) as connection:
+        with _reading(self._database, timeout, given_up) as connection:
             *parts, whole = [connection.execute(each.sql, each.parameters).fetchall() for each in statements] or [[]]
         in_turn = (row for rank in itertools.zip_longest(*parts) for row in rank if row is not None)
         found: dict[str, sqlite3.Row] = {}
@@ -143,15 +189,22 @@ class Shop:
 
 
 @contextlib.contextmanager
-def _reading(database: Path, timeout: float) -> Iterator[sqlite3.Connection]:
-    """Open a database that nobody writes any more. Raises SearchTimeoutError when `timeout` seconds are over."""
+def _reading(
+    database: Path, timeout: float, given_up: Callable[[], bool] = lambda: False
+) -> Iterator[sqlite3.Connection]:
+    """Open a database that nobody writes any more.
+
+    Raises SearchTimeoutError when `timeout` seconds are over, or as soon as nobody waits.
+    """
     end = time.monotonic() + timeout
     connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
     connection.row_factory = sqlite3.Row
-    connection.set_progress_handler(lambda: int(time.monotonic() > end), _STEPS_BETWEEN_CHECKS)
+    connection.set_progress_handler(lambda: int(given_up() or time.monotonic() > end), _STEPS_BETWEEN_CHECKS)
     try:
         yield connection
     except sqlite3.OperationalError as error:
+        if given_up():
+            raise SearchTimeoutError("Nobody waits for this search of the sample shop any more.") from error
         if time.monotonic() <= end:
             raise
         raise SearchTimeoutError(f"The sample shop did not answer within {timeout:g} s.") from error
@@ -166,22 +219,5 @@ def _hit(row: sqlite3.Row) -> Hit:
     return Hit(row["id"], row["name"], row["price"], f"{row['category']}, {row['style']}", text)
 
 
-def _build(database: Path, products: list[Product], mapping: CatalogueMapping) -> None:
-    """Write the database under another name first: whoever sees it sees all of it."""
-    table, text = mapping.index, ", ".join(mapping.text)
-    database.parent.mkdir(parents=True, exist_ok=True)
-    handle, draft = tempfile.mkstemp(dir=database.parent, prefix=f"{database.name}.")
-    os.close(handle)
-    try:
-        with contextlib.closing(sqlite3.connect(draft)) as connection, connection:
-            connection.execute(f"CREATE TABLE {table} ({', '.join(_COLUMNS)})")
-            values = ", ".join(f":{column}" for column in _COLUMNS)
-            connection.executemany(f"INSERT INTO {table} VALUES ({values})", [asdict(product) for product in products])
-            connection.execute(
-                f"CREATE VIRTUAL TABLE {table}_text USING fts5({text}, content='{table}', tokenize='porter unicode61')"
-            )
-            connection.execute(f"INSERT INTO {table}_text (rowid, {text}) SELECT rowid, {text} FROM {table}")
-        os.replace(draft, database)
-    except BaseException:
-        Path(draft).unlink(missing_ok=True)
-        raise
+def _option(hit: Hit, judged: Judged) -> Option:
+    return Option(hit.id, hit.name, hit.price, hit.category, hit.snippet, judged)

@@ -4,19 +4,24 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from peakplan_client.engines import algolia, opensearch, sqlite, typesense, vespa
+from peakplan_client.engines import algolia, meilisearch, opensearch, postgresql, solr, sqlite, typesense, vespa
 from peakplan_client.mapping import CatalogueMapping
 from peakplan_client.plan import Plan
 from peakplan_client.searching import Wanted, searches
 
-Engine = Literal["opensearch", "elasticsearch", "typesense", "algolia", "vespa", "sqlite"]
+Engine = Literal[
+    "opensearch", "elasticsearch", "solr", "typesense", "meilisearch", "algolia", "vespa", "postgresql", "sqlite"
+]
 LIMIT = 10
 _REQUESTS: dict[str, Callable[..., Any]] = {
     "opensearch": opensearch.request,
     "elasticsearch": opensearch.request,
+    "solr": solr.request,
     "typesense": typesense.request,
+    "meilisearch": meilisearch.request,
     "algolia": algolia.request,
     "vespa": vespa.request,
+    "postgresql": postgresql.request,
     "sqlite": sqlite.request,
 }
 

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gzip
 import json
+import random
 import re
 import socket
 import threading
@@ -26,7 +27,6 @@ from peakplan_client import (
     UnavailableError,
     UnexpectedAnswerError,
 )
-from peakplan_client import client as client_module
 from peakplan_client.body import Body
 
 from tests.server_process import ServerProcess
@@ -302,7 +302,7 @@ def swallow(function: Callable[[socket.socket], None], connection: socket.socket
 def test_an_answer_that_never_ends_well_costs_one_timeout(
     hostile: str, why: str, is_async: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("peakplan_client.client._FIRST_PAUSE_SECONDS", 100)  # no second attempt, cut short by the first
+    monkeypatch.setattr("peakplan_client.calls._FIRST_PAUSE_SECONDS", 100)  # no second attempt, cut short by the first
     seconds = 0.2 if why == "too slow" else 20.0
     options: Any = {"timeout": seconds, "deadline_ms": min(2000, int(500 * seconds))}
 
@@ -350,9 +350,9 @@ def scripted(monkeypatch: pytest.MonkeyPatch, now: list[float]) -> list[float]:
         paused.append(seconds)
         now[0] += seconds
 
-    monkeypatch.setattr(client_module.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(client_module.time, "sleep", sleep)
-    monkeypatch.setattr(client_module.random, "uniform", lambda low, high: (low + high) / 2)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(random, "uniform", lambda low, high: (low + high) / 2)
     return paused
 
 

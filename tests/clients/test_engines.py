@@ -43,8 +43,8 @@ def with_values(said: str) -> Plan:
 
 
 def test_an_unknown_engine_is_refused() -> None:
-    with pytest.raises(ValueError, match="one of opensearch, elasticsearch, typesense"):
-        translate(PLAN, MAPPING, "solr", QUESTION)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="one of opensearch, elasticsearch, solr, typesense"):
+        translate(PLAN, MAPPING, "lunr", QUESTION)  # type: ignore[arg-type]
 
 
 def test_opensearch_and_elasticsearch() -> None:
@@ -109,6 +109,92 @@ def test_typesense() -> None:
     }
 
 
+def test_solr() -> None:
+    def words(said: str, least: str = "1") -> Any:
+        return {"dismax": {"qf": "title^3 description^1", "mm": least, "tie": "1", "query": said}}
+
+    own = words("red boots under 1234567.89 not nike or teal in stock")
+    assert one("solr") == {
+        "query": {
+            "boost": {
+                "b": "sum(1,if(exists(query($boost0)),0.5,0))",
+                "query": {
+                    "bool": {
+                        "must": [
+                            {"bool": {"should": [words("red boots"), {"boost": {"b": "0.5", "query": own}}]}},
+                        ],
+                        "filter": [
+                            {"lucene": {"query": "price:[10 TO 1234567.89]"}},
+                            {"lucene": {"query": "stock:[1 TO *]"}},
+                            {"field": {"f": "shipping", "query": "free"}},
+                        ],
+                        "must_not": [
+                            {"field": {"f": "brand", "query": "nike"}},
+                            {"field": {"f": "title", "query": "teal"}},
+                        ],
+                    }
+                },
+            }
+        },
+        "limit": 10,
+        "queries": {"boost0": {"field": {"f": "color_family", "query": "Red"}}},
+    }
+    facets = {"type": ["hiking boots"], "color": ["crimson"]}
+    body = one("solr", PLAN.model_copy(update={"sort": "price_asc", "facets": facets}))
+    assert body["sort"] == (
+        "sum(if(exists(query($kind)),3,0),if(exists(query($wanted0)),1,0),if(exists(query($wanted1)),1,0),0) desc,"
+        "price asc,score desc"
+    )
+    assert body["queries"]["kind"] == {"field": {"f": "title", "query": "boots"}}
+    assert "boost" not in body["query"]
+    body = one("solr", PLAN.model_copy(update={"sort": "price_asc", "facets": {}}))
+    assert body["queries"] == {"strong": words("red boots", "60%")}
+
+
+def test_meilisearch() -> None:
+    body = one("meilisearch")
+
+    assert body["federation"] == {"limit": 10}
+    assert [(each["q"], each["federationOptions"]["weight"]) for each in body["queries"]] == [
+        ("-teal red boots", 1.0),
+        ("-teal red boots", 1.5),
+        ("-teal red boots under 1234567.89 not nike or teal in stock", 0.5),
+        ("-teal red boots under 1234567.89 not nike or teal in stock", 0.75),
+    ]
+    limits = ["price >= 10 AND price <= 1234567.89", "stock >= 1", 'shipping IN ["free"]', 'brand NOT IN ["nike"]']
+    assert body["queries"][0]["filter"] == limits
+    assert body["queries"][1]["filter"] == [*limits, 'color_family IN ["Red"]']
+    assert body["queries"][0]["matchingStrategy"] == "frequency"
+
+    facets = {"type": ["hiking boots"], "color": ["crimson"]}
+    body = one("meilisearch", PLAN.model_copy(update={"sort": "price_asc", "facets": facets, "exclude": {}}))
+    assert "federation" not in body
+    of_name, all_of_it = body["queries"]
+    assert (of_name["q"], of_name["matchingStrategy"], of_name["attributesToSearchOn"]) == ("boots", "all", ["title"])
+    assert all(each["sort"] == ["price:asc"] and each["limit"] == 10 for each in body["queries"])
+    assert all_of_it["q"].startswith("red boots under")
+
+
+def test_meilisearch_weighs_two_wishes_together_by_the_sum_of_both() -> None:
+    body = one("meilisearch", PLAN.model_copy(update={"facets": {"color": ["crimson"], "material": ["suede"]}}))
+    plain, color, material, both = (each["federationOptions"]["weight"] for each in body["queries"][:4])
+    assert [plain, color, material] == [1.0, 1.5, 1.3]
+    assert both == pytest.approx(1.8)
+    assert len(body["queries"][3]["filter"]) == len(body["queries"][0]["filter"]) + 2
+
+
+def test_meilisearch_lists_the_kind_first_where_a_field_sorts() -> None:
+    facets = {"type": {"field": "kind", "values": {"Boots": []}}, "color": {"field": "color"}}
+    mapping = CatalogueMapping.model_validate({**MAPPING.model_dump(), "facets": facets})
+    plan = PLAN.model_copy(update={"sort": "price_asc", "facets": {"type": ["boots"], "color": ["red"]}, "exclude": {}})
+    (body,) = translate(plan, mapping, "meilisearch", "red boots cheapest").requests
+
+    narrow, of_kind, of_name, _ = body["queries"]
+    assert narrow["filter"][-2:] == ['kind IN ["Boots"]', 'color IN ["red"]']
+    assert of_kind["filter"][-1] == 'kind IN ["Boots"]'
+    assert "filter" in of_name
+
+
 def test_algolia() -> None:
     assert one("algolia") == {
         "indexName": "products",
@@ -155,7 +241,7 @@ def test_vespa() -> None:
 def test_a_sort_without_what_the_engine_needs_is_told() -> None:
     sort = {"newest": {"index": "newest_first"}, "rating": {"field": "stars"}}
     mapping = CatalogueMapping.model_validate({"index": "p", "text": {"t": 1}, "sort": sort})
-    for engine in ("opensearch", "typesense", "vespa", "sqlite"):
+    for engine in ("opensearch", "solr", "typesense", "meilisearch", "vespa", "postgresql", "sqlite"):
         notes = translate(PLAN.model_copy(update={"sort": "newest"}), mapping, engine, "x").notes  # type: ignore[arg-type]
         assert any("no field" in note for note in notes), engine
     notes = translate(PLAN.model_copy(update={"sort": "rating"}), mapping, "algolia", "x").notes
@@ -172,6 +258,44 @@ def test_typesense_filters_cannot_be_broken_out_of(said: str) -> None:
             r"_text_match\(buckets: 10\):desc(,_eval\(.*\):desc)?", re.sub(r"`[^`]*`", "v", search["sort_by"])
         )
         assert not re.search(r'["*]|(^| )-', search["q"])  # no phrase, wildcard or exclusion of the shopper's making
+
+
+@hostile
+@pytest.mark.parametrize("sort", ["relevance", "price_asc"])
+def test_solr_s_syntax_cannot_be_broken_into(said: str, sort: str) -> None:
+    """Words are whole queries of parsers that know no fields, ranges or functions; the rest is the mapping's."""
+    plain = " ".join(words(said))
+
+    def check(clause: Any) -> None:
+        ((parser, given),) = clause.items()
+        if parser in ("bool", "boost"):
+            inner = [given["query"]] if parser == "boost" else [each for kind in given.values() for each in kind]
+            for each in inner:
+                check(each)
+        elif parser == "lucene":
+            assert re.fullmatch(r"(price|stock):\[[\d.]+ TO [\d.*]+\]", given["query"])
+        else:
+            assert parser in ("dismax", "field")
+            known = {"free", "Red", "boot", "boots", "leather"}
+            assert set(given["query"].split()) <= {*plain.split(), *known}, given["query"]
+
+    body = one("solr", with_values(said).model_copy(update={"sort": sort}), said)
+    for clause in (body["query"], *body.get("queries", {}).values()):
+        check(clause)
+    assert re.fullmatch(r"[\w(),$. ]+", body.get("sort", "x"))
+
+
+@hostile
+@pytest.mark.parametrize("sort", ["relevance", "price_asc"])
+def test_meilisearch_filters_cannot_be_broken_out_of(said: str, sort: str) -> None:
+    plain = " ".join(words(said))
+    for query in one("meilisearch", with_values(said).model_copy(update={"sort": sort}), said)["queries"]:
+        for each in query["filter"]:
+            outside = re.sub(r'"(?:[^"\\]|\\.)*"', "v", each)
+            condition = r"[a-z_]+ ((>=|<=) [0-9.]+|(NOT )?IN \[v(, v)*\])"
+            assert re.fullmatch(rf"{condition}( AND {condition})*", outside), each
+        negative = re.findall(r'(?:^| )-("[^"]*"|\S+)', query["q"])
+        assert {each.strip('"') for each in negative} <= {plain, "boots"}
 
 
 @hostile
@@ -219,6 +343,8 @@ def test_catalogue_values_are_escaped_too(value: str) -> None:
     (excluded,) = translate(plan, mapping, "algolia", "x").requests[0]["facetFilters"]
     assert excluded.startswith("brand:-")
     assert not excluded.startswith("brand:--")
+    (query, *_) = translate(plan, mapping, "meilisearch", "x").requests[0]["queries"]
+    assert re.fullmatch(r"brand NOT IN \[v\]", re.sub(r'"(?:[^"\\]|\\.)*"', "v", query["filter"][0]))
 
 
 def test_a_catalogue_s_backslash_ends_no_literal_of_vespa() -> None:

@@ -7,6 +7,7 @@ types, which follow the engines' published APIs, know every part of our requests
 import copy
 import inspect
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -101,6 +102,54 @@ def test_algolia_knows_every_parameter(plan: dict[str, Any]) -> None:
         read = json.loads(models.SearchForHits.from_dict(copy.deepcopy(body)).to_json())
         assert {name: value for name, value in read.items() if value is not None} == body
         assert set(body) <= known
+
+
+@plans
+def test_meilisearch_knows_every_parameter(plan: dict[str, Any]) -> None:
+    models = pytest.importorskip("meilisearch_python_sdk.models.search", reason="make search-conformance")
+    for body in requests(plan, "meilisearch"):
+        assert set(body) <= {"federation", "queries"}
+        for query in body["queries"]:
+            read = models.SearchParams.model_validate(query).model_dump(by_alias=True, exclude_none=True)
+            assert {name: value for name, value in read.items() if name in query} == query
+        if "federation" in body:
+            read = models.Federation.model_validate(body["federation"]).model_dump(by_alias=True, exclude_none=True)
+            assert {name: value for name, value in read.items() if name in body["federation"]} == body["federation"]
+
+
+# The parameters of Solr's parsers, as its reference guide ("Query DSL", "Other Parsers", "DisMax") names them.
+SOLR_PARSERS = {
+    "bool": {"must", "must_not", "should", "filter"},
+    "boost": {"b", "query"},
+    "dismax": {"qf", "mm", "tie", "query"},
+    "field": {"f", "query"},
+    "lucene": {"query"},
+}
+
+
+def solr_clauses(query: Any) -> Iterator[tuple[str, dict[str, Any]]]:
+    ((parser, given),) = query.items()
+    yield parser, given
+    lists = [each for name in SOLR_PARSERS["bool"] for each in given.get(name, [])] if parser == "bool" else []
+    for each in [*lists, *([given["query"]] if parser == "boost" else [])]:
+        yield from solr_clauses(each)
+
+
+@plans
+def test_solr_s_parsers_take_every_parameter_and_lucene_s_syntax_is_a_range(plan: dict[str, Any]) -> None:
+    parse = pytest.importorskip("luqum.parser", reason="make search-conformance").parser.parse
+    tree = pytest.importorskip("luqum.tree", reason="make search-conformance")
+    for body in requests(plan, "solr"):
+        assert set(body) <= {"query", "limit", "sort", "queries"}
+        for query in (body["query"], *body.get("queries", {}).values()):
+            for parser, given in solr_clauses(query):
+                assert set(given) <= SOLR_PARSERS[parser]
+                if parser == "lucene":
+                    read = parse(given["query"])
+                    assert isinstance(read, tree.SearchField)
+                    assert isinstance(read.expr, tree.Range)
+                if parser == "dismax":  # words alone: what the parser would take for an operator or a phrase is none
+                    assert not re.search(r'(^|\s)[+-]|"', given["query"])
 
 
 def test_vespa_s_builder_writes_the_same_query() -> None:

@@ -202,3 +202,54 @@ def test_a_plan_costs_its_size() -> None:
     cost(10)
     few, many = cost(200), cost(400)
     assert few < many < 2.1 * few
+
+
+def test_what_no_value_is_called_lifts_nothing_and_still_matches() -> None:
+    """A place is no kind of this shop: a product that has the word is not what is wanted for that."""
+    facets = {"type": {"field": "kind", "values": {"Chair": ["seat"]}}, "color": {"boost": 0.4}}
+    mapping = CatalogueMapping.model_validate({"index": "p", "text": {"title": 1}, "facets": facets})
+    plan = Plan.model_validate(
+        {"queries": ["red place to sit"], "facets": {"type": ["place to sit"], "color": ["red"]}}
+    )
+    (search,) = searches(plan, mapping, "red place to sit").searches
+
+    assert [(boost.field, boost.values) for boost in search.boosts] == [(None, ("red",))]
+    assert "place" in search.texts[0].words
+
+
+def test_other_things_of_a_kind_are_no_names_of_the_thing() -> None:
+    """A lamp is of the kind "Lighting", and so is a candle; a headset is what this shop calls headphones."""
+    values = {"Lighting": ["lamp", "candle"], "Headphones": ["headset"]}
+    facets = {"type": {"field": "kind", "values": values}}
+    mapping = CatalogueMapping.model_validate({"index": "p", "text": {"title": 1}, "facets": facets})
+
+    def called(said: str) -> tuple[str, ...]:
+        plan = Plan.model_validate({"queries": [said], "facets": {"type": [said]}})
+        (search,) = searches(plan, mapping, said).searches
+        return next(each.values for each in search.kinds if each.field is None)
+
+    assert called("desk lamp") == ("lamp",)
+    assert called("wireless headphones") == ("headphones", "headset")
+
+
+def test_a_kind_filters_only_where_the_mapping_says_so() -> None:
+    """A word that no value is called filters nothing, whatever the mapping says."""
+    for wanted, said, filters in (
+        (True, "boots", (AnyOf("kind", ("Boots",)),)), (False, "boots", ()), (True, "tent", ()),
+    ):  # fmt: skip
+        facets = {"type": {"field": "kind", "values": {"Boots": []}, "filter": wanted}}
+        mapping = CatalogueMapping.model_validate({"index": "p", "text": {"title": 1}, "facets": facets})
+        plan = Plan.model_validate({"queries": [said], "facets": {"type": [said]}})
+        assert searches(plan, mapping, said).searches[0].filters == filters
+    with pytest.raises(ValueError, match="names no `values`"):
+        CatalogueMapping.model_validate(
+            {"index": "p", "text": {"t": 1}, "facets": {"brand": {"field": "b", "filter": True}}}
+        )
+
+
+def test_what_a_thing_is_stands_in_the_texts_of_more_than_half_the_greatest_weight() -> None:
+    mapping = CatalogueMapping.model_validate({"index": "p", "text": {"name": 6, "style": 4, "more": 3, "story": 2.5}})
+    (search,) = found(mapping=mapping, facets={"type": ["boots"]}).searches
+    (wanted,) = search.wanted
+
+    assert wanted.fields == ("name", "style")

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -81,6 +82,14 @@ def test_what_is_the_thing_stands_above_what_is_not(open_shop: Shop) -> None:
     assert names(found) == ["Blue Suede Boots", "Red Leather Boots", "Red Leather Handbag"]
 
 
+def test_what_is_the_thing_stands_first_though_others_have_more_of_the_words(open_shop: Shop) -> None:
+    queries = ["red leather handbag like boots"]
+    plain = open_shop.search_plan({"queries": queries}, "")
+    assert names(plain)[0] == "Red Leather Handbag"
+    of_kind = open_shop.search_plan({"queries": queries, "facets": {"type": ["boots"]}}, "")
+    assert names(of_kind) == ["Red Leather Boots", "Blue Suede Boots", "Red Leather Handbag"]
+
+
 def test_nothing_to_search_finds_nothing(open_shop: Shop) -> None:
     assert open_shop.search_raw("?!").hits == ()
     assert open_shop.search_plan({"intent": "order_status", "queries": []}, "where is my order").hits == ()
@@ -146,7 +155,7 @@ def test_a_build_that_breaks_leaves_nothing_behind(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shop, "_COLUMNS", ["id", "name", "no-column"])
-    with pytest.raises(shop.sqlite3.OperationalError):  # type: ignore[attr-defined]
+    with pytest.raises(shop.sqlite3.Error):  # type: ignore[attr-defined]
         Shop.open(tmp_path / "cache", source)
 
     assert not list((tmp_path / "cache").iterdir())
@@ -187,6 +196,15 @@ def upstream(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, list[str]]]
     server.server_close()
 
 
+def test_a_catalogue_of_a_megabyte_is_downloaded_whole(
+    tmp_path: Path, upstream: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    large = UPSTREAM + b"#" * (1 << 20)
+    monkeypatch.setattr(sys.modules[__name__], "UPSTREAM", large)
+    sha256 = hashlib.sha256(large).hexdigest()
+    assert catalogue.fetch(tmp_path, url=f"{upstream[0]}/products.yaml", sha256=sha256).read_bytes() == large
+
+
 def test_without_a_file_it_is_downloaded_once(tmp_path: Path, upstream: tuple[str, list[str]]) -> None:
     address, asked = upstream
     given = {"url": f"{address}/products.yaml", "sha256": hashlib.sha256(UPSTREAM).hexdigest()}
@@ -201,7 +219,7 @@ def test_without_a_file_it_is_downloaded_once(tmp_path: Path, upstream: tuple[st
 
 @pytest.mark.parametrize(
     ("path", "told"),
-    [("/products.yaml", "another SHA-256"), ("/gone", r"cannot be downloaded .*404"), (None, "ConnectError")],
+    [("/products.yaml", "another SHA-256"), ("/gone", r"cannot be downloaded .*404"), (None, "no connection to it")],
 )
 def test_a_download_that_fails_says_what_to_do(
     tmp_path: Path, upstream: tuple[str, list[str]], path: str | None, told: str
@@ -210,7 +228,13 @@ def test_a_download_that_fails_says_what_to_do(
     with pytest.raises(CatalogueError, match=told) as raised:
         catalogue.fetch(tmp_path, url=url)
 
-    assert "go on without the sample shop" in str(raised.value)
+    name = f"sample-catalogue-{catalogue.SHA256[:12]}.yaml"
+    assert f"Save it as {name} in the cache folder" in str(raised.value)
+    assert "Errno" not in str(raised.value)
+    assert str(tmp_path) not in str(raised.value)
+    (tmp_path / name).write_bytes(UPSTREAM)
+    assert catalogue.fetch(tmp_path, url=url) == tmp_path / name
+    (tmp_path / name).unlink()
     assert not list(tmp_path.iterdir())
 
 

@@ -1,5 +1,6 @@
 """`peakplan shop check` as a person uses it."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -20,8 +21,8 @@ offers: {in_stock: {field: in_stock, values: [soon]}}
 """
 
 
-def check(mapping: Path, products: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "peakplan", "shop", "check", str(mapping), "--products", str(products)]
+def check(mapping: Path, products: Path, *more: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "peakplan", "shop", "check", str(mapping), "--products", str(products), *more]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=PATIENCE)
 
 
@@ -43,6 +44,8 @@ def test_what_fits_nothing_is_named(tmp_path: Path) -> None:
     ]
     assert "no product has Mauve" in done.stdout
     assert "products have blue, green" in done.stdout
+    as_json = check(tmp_path / "mapping.yaml", tmp_path / "p.jsonl", "--json")
+    assert (as_json.returncode, json.loads(as_json.stdout)["misfits"]) == (1, told)
 
 
 def test_a_learnt_mapping_fits(tmp_path: Path) -> None:
@@ -51,6 +54,8 @@ def test_a_learnt_mapping_fits(tmp_path: Path) -> None:
     done = check(tmp_path / "mine" / "mapping.yaml", source)
     assert (done.returncode, done.stderr) == (0, "")
     assert "everything fits" in done.stdout
+    as_json = check(tmp_path / "mine" / "mapping.yaml", source, "--json")
+    assert json.loads(as_json.stdout) == {"mapping": str(tmp_path / "mine" / "mapping.yaml"), "misfits": []}
 
 
 def test_a_mapping_that_is_none_is_told(tmp_path: Path) -> None:

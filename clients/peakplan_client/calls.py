@@ -1,0 +1,197 @@
+"""What one call does: which requests are sent, how long it pauses between them, and what their answers mean.
+
+Whatever can be right another time (no connection, 429, 5xx) is tried again: first at the next endpoint, then after a
+pause, and never past the call's timeout. It knows no input or output: `client.py` drives it, with threads and without.
+"""
+
+import random
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from peakplan_client.errors import (
+    InvalidRequestError,
+    PlannerError,
+    RateLimitedError,
+    UnauthorizedError,
+    UnavailableError,
+    UnexpectedAnswerError,
+)
+from peakplan_client.plan import Answer, Problem
+
+T = TypeVar("T")
+
+NETWORK_SECONDS = 0.1  # for the way there and back, beyond the deadline that the service keeps
+COOL_DOWN_SECONDS = 5.0  # an endpoint that failed is asked last for so long
+LEAST_DEADLINE_MS = 10  # of the service
+_FIRST_PAUSE_SECONDS = 0.02
+_NO_TIME = "There was no time to ask the planner: give the call a longer timeout."
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send this request, and give it up at `until` (on the monotonic clock); who `streams` reads the body, if 200."""
+
+    request: httpx.Request
+    until: float
+    streams: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sleep:
+    seconds: float
+
+
+Outcome = httpx.Response | httpx.RequestError | None
+Steps = Generator[Send | Sleep, Outcome, T]
+
+
+class Call(ABC, Generic[T]):
+    """One call of a client; subclasses know what is asked and what an answer is."""
+
+    def __init__(self, ask_last_until: dict[httpx.URL, float], headers: Mapping[str, str], timeout: float) -> None:
+        """Take endpoints, each with when its cool-down ends: shared by all calls of a client."""
+        self._ask_last_until = ask_last_until
+        self._headers = headers
+        self._end = time.monotonic() + timeout
+
+    @abstractmethod
+    def _send(self, endpoint: httpx.URL, left: float) -> Send | None:
+        """Return the next request, which asks the service for no more than is left; None where that is too little."""
+
+    @abstractmethod
+    def _take(self, response: httpx.Response) -> PlannerError | None:
+        """Take an answer (200); return why there has to be another try, None where all is there."""
+
+    @abstractmethod
+    def _result(self) -> T: ...
+
+    @abstractmethod
+    def _given_up(self, error: PlannerError) -> T:
+        """Return what there is when the time is up, or raise the last error."""
+
+    def steps(self) -> Steps[T]:
+        """Yield what to do next; take a response, or why there is none. Raises PlannerError."""
+        error: PlannerError = UnavailableError(_NO_TIME)
+        pause = _FIRST_PAUSE_SECONDS
+        ready_at = dict.fromkeys(self._ask_last_until, 0.0)
+        while True:
+            for endpoint in self._by_preference():
+                if time.monotonic() < ready_at[endpoint]:
+                    continue
+                if (send := self._send(endpoint, self._end - time.monotonic())) is None:
+                    return self._given_up(error)
+                missing = self._what_is_missing((yield send), endpoint, send.request.url)
+                if missing is None:
+                    return self._result()
+                error = missing
+                ready_at[endpoint] = time.monotonic() + (error.retry_after or 0)
+            wait = max(pause * random.uniform(0.5, 1.5), min(ready_at.values()) - time.monotonic())
+            if time.monotonic() + wait + LEAST_DEADLINE_MS / 1000 >= self._end:
+                return self._given_up(error)
+            yield Sleep(wait)
+            pause *= 2
+
+    def _what_is_missing(self, outcome: Outcome, endpoint: httpx.URL, url: httpx.URL) -> PlannerError | None:
+        if isinstance(outcome, httpx.Response) and outcome.status_code == httpx.codes.OK:
+            self._ask_last_until[endpoint] = 0.0
+            return self._take(outcome)
+        error = failure(outcome, url)
+        self._ask_last_until[endpoint] = time.monotonic() + COOL_DOWN_SECONDS
+        return error
+
+    def _by_preference(self) -> list[httpx.URL]:
+        """Return the endpoints as they were given, those that failed of late last."""
+        now = time.monotonic()
+        return sorted(self._ask_last_until, key=lambda endpoint: self._ask_last_until[endpoint] > now)
+
+    def _request(self, endpoint: httpx.URL, path: str, body: Mapping[str, Any]) -> httpx.Request:
+        return httpx.Request("POST", f"{endpoint}{path}", json=body, headers=dict(self._headers))
+
+
+class PlanCall(Call[Answer]):
+    """One question."""
+
+    def __init__(
+        self, ask_last_until: dict[httpx.URL, float], headers: Mapping[str, str], timeout: float, body: dict[str, Any]
+    ) -> None:
+        super().__init__(ask_last_until, headers, timeout)
+        self._body = body
+        self._answer: Answer | None = None
+
+    def _send(self, endpoint: httpx.URL, left: float) -> Send | None:
+        deadline_ms = min(self._body["deadline_ms"], int(left * 1000))
+        if deadline_ms < LEAST_DEADLINE_MS:
+            return None
+        request = self._request(endpoint, "/plan", self._body | {"deadline_ms": deadline_ms})
+        return Send(request, min(self._end, time.monotonic() + deadline_ms / 1000 + NETWORK_SECONDS))
+
+    def _take(self, response: httpx.Response) -> None:
+        self._answer = read(Answer, response)
+
+    def _result(self) -> Answer:
+        assert self._answer is not None
+        return self._answer
+
+    def _given_up(self, error: PlannerError) -> Answer:
+        raise error
+
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+def read(model: type[_Model], response: httpx.Response) -> _Model:
+    """Return an answer (200) as this model. Raises UnexpectedAnswerError."""
+    try:
+        return model.model_validate_json(response.content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the body"
+        raise UnexpectedAnswerError(
+            f"{response.url} answered 200, but {where} is no plan's ({first['msg']}): is this a planner?", status=200
+        ) from error
+
+
+def failure(outcome: Outcome, url: httpx.URL) -> UnavailableError:
+    """Return what to raise if no other attempt is made. Raises PlannerError where none would help."""
+    if not isinstance(outcome, httpx.Response):
+        return UnavailableError(f"{url} cannot be reached or is too slow ({type(outcome).__name__}: {outcome}).")
+    status, problem = outcome.status_code, _problem(outcome)
+    told = f"{url} answered {status}: {(problem.detail or problem.title) if problem else outcome.reason_phrase}"
+    error = of_status(told, status, problem, _retry_after(outcome))
+    if not isinstance(error, UnavailableError):
+        raise error
+    return error
+
+
+def of_status(told: str, status: int, problem: Problem | None, retry_after: float | None = None) -> PlannerError:
+    """Return the error of an answer with this status."""
+    if status == 429 or status >= 500:
+        kind = RateLimitedError if status == 429 else UnavailableError
+        return kind(told, status=status, problem=problem, retry_after=retry_after)
+    if status in (401, 403):
+        return UnauthorizedError(f"{told} Give the client the right `token`.", status=status, problem=problem)
+    final = InvalidRequestError if problem else UnexpectedAnswerError
+    return final(told, status=status, problem=problem)
+
+
+def _problem(response: httpx.Response) -> Problem | None:
+    if not response.headers.get("content-type", "").startswith("application/problem+json"):
+        return None
+    try:
+        return Problem.model_validate_json(response.content)
+    except ValidationError:
+        return None
+
+
+def _retry_after(response: httpx.Response) -> float | None:
+    """Return the seconds of Retry-After; a date, which this service never sends, counts as none."""
+    try:
+        return max(0.0, float(response.headers.get("retry-after", "")))
+    except ValueError:
+        return None

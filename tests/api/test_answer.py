@@ -1,0 +1,248 @@
+"""`POST /answer`: the plan, three products with their wishes, the others; whatever fails, the plan is there."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+
+from service.api import shop as shop_module
+from service.api.answers import EVENTS
+from service.api.models import PlanAnswer
+from service.api.shop import Options, SampleShop
+from service.planner.plan import Plan
+from service.settings.groups import AuthSettings
+from tests.api.client import assert_problem, talking_to
+from tests.fake_engines import FakeEngine, until
+
+pytestmark = pytest.mark.anyio
+catalogue = pytest.importorskip("peakplan_client.catalogue")
+
+BOOTS = " Find Color red Type boots Any"
+ASKED = {"query": "red boots under $100, not suede"}
+NAMES = [
+    "Red Boots",
+    "Red Suede Boots",
+    "Boots of Red",
+    "Dear Red Boots",
+    "Rubber Boots",
+    "Red Socks",
+    "Red Garden Boots",
+]
+PRICES = [80.0, 60.0, 99.0, 300.0, 20.0, 5.0, 45.0]
+Event = tuple[str, dict[str, Any]]
+
+
+@pytest.fixture
+def cache_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let the sample shop sell a few things."""
+    (tmp_path / "products").write_text("")
+    kept = [
+        catalogue.Product(f"p{at}", name, "boot" if "Boots" in name else "socks", "footwear", "Fine.", price, None)
+        for at, (name, price) in enumerate(zip(NAMES, PRICES, strict=True))
+    ]
+    monkeypatch.setattr(shop_module, "OPTIONS_SECONDS", 300.0)  # a busy machine changes no answer
+    monkeypatch.setattr(catalogue, "fetch", lambda *_: tmp_path / "products")
+    monkeypatch.setattr(catalogue, "read", lambda _: iter(kept))
+    return tmp_path
+
+
+def events_of(response: httpx.Response) -> list[Event]:
+    """Return name and data of each event."""
+    assert response.status_code == 200, response.text
+    assert response.headers["content-type"].startswith("text/event-stream")
+    events = []
+    for block in response.text.removesuffix("\n\n").split("\n\n"):
+        name, data = block.split("\n")
+        events.append((name.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return events
+
+
+async def answer(*engines: FakeEngine, body: dict[str, Any] = ASKED, **settings: Any) -> list[Event]:
+    async with talking_to(*engines, **settings) as client:
+        return events_of(await client.post("/answer", json=body))
+
+
+async def test_the_plan_then_three_products_with_their_wishes_then_the_others(cache_dir: Path) -> None:
+    events = await answer(FakeEngine(text=BOOTS), cache_dir=cache_dir)
+    assert [name for name, _ in events] == ["plan", "options", "more", "done"]
+    plan, options, more, done = (data for _, data in events)
+    assert plan["plan"]["price"]["max"] == 100
+    assert plan["source"] == "model"
+    first, others = options["options"], more["options"]
+    assert len(first) == 3
+    assert {each["name"] for each in first + others} == {
+        "Red Boots", "Boots of Red", "Red Garden Boots", "Rubber Boots", "Red Socks"
+    }  # fmt: skip
+    wished = {wish["says"] for each in first for wish in each["met"]}
+    assert {"boots", "up to 100 USD", "not suede", "color: red"} <= wished
+    assert all(each["unmet"] == [] for each in first)
+    (socks,) = [each for each in first + others if each["name"] == "Red Socks"]
+    assert [wish["says"] for wish in socks["unmet"]] == ["boots"]
+    (rubber,) = [each for each in first + others if each["name"] == "Rubber Boots"]
+    assert [wish["says"] for wish in rubber["unknown"]] == ["color: red"]
+    assert 0 < done["plan_ms"] <= done["first_ms"] == options["milliseconds"] <= done["total_ms"]
+
+
+async def test_events_are_as_the_openapi_document_has_them(cache_dir: Path) -> None:
+    async with talking_to(FakeEngine(text=BOOTS), cache_dir=cache_dir) as client:
+        document = (await client.get("/openapi.json")).json()
+        sent = events_of(await client.post("/answer", json=ASKED))
+    stream = document["paths"]["/answer"]["post"]["responses"]["200"]["content"]["text/event-stream"]
+    described = {
+        each["properties"]["event"]["const"]: each["properties"]["data"]["contentSchema"]["$ref"].rpartition("/")[2]
+        for each in stream["x-itemSchema"]["oneOf"]
+    }
+    assert described == {name: model.__name__ for name, model in EVENTS.items()}
+    for name, data in sent:
+        schema = document["components"]["schemas"][described[name]]
+        assert set(schema.get("required", [])) <= set(data)
+        assert set(data) <= set(schema["properties"])
+
+
+async def test_without_a_shop_the_plan_is_there_and_the_reason() -> None:
+    events = await answer(FakeEngine(text=BOOTS), sample_shop=False)
+    assert [name for name, _ in events] == ["plan", "options", "done"]
+    assert events[0][1]["plan"]["facets"]["type"] == ["boots"]
+    assert events[1][1]["options"] == []
+    assert "PEAKPLAN_SAMPLE_SHOP turns it on" in events[1][1]["reason"]
+
+
+async def test_what_is_not_for_the_catalogue_gets_no_products(cache_dir: Path) -> None:
+    body = {"query": "where is my order", "deadline_ms": 60}
+    events = await answer(FakeEngine(hold=True), body=body, cache_dir=cache_dir)
+    plan, options = events[0][1]["plan"], events[1][1]
+    assert "catalog" not in plan["sources"]
+    assert (options["options"], options["reason"]) == (
+        [],
+        "This question is not for the catalogue: the plan names other sources.",
+    )
+
+
+async def test_the_plan_leaves_time_for_the_search(cache_dir: Path) -> None:
+    """A model that would need the whole deadline gets less; rules then plan what is searched with."""
+    events = await answer(FakeEngine(hold=True), body=ASKED | {"deadline_ms": 60}, cache_dir=cache_dir)
+    assert events[0][1]["degraded"]
+    assert events[0][1]["reason"] == "deadline"
+    assert len(events[1][1]["options"]) == 3
+
+
+async def test_a_search_that_fails_is_a_fault_and_shows_no_words(
+    cache_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("secret words")
+
+    monkeypatch.setattr("peakplan_client.shop.Shop.find", fails)
+    async with talking_to(FakeEngine(text=BOOTS), cache_dir=cache_dir) as client:
+        response = await client.post("/answer", json=ASKED)
+        counted = (await client.get("/metrics")).text
+    assert "failed at this search" in events_of(response)[1][1]["reason"]
+    assert 'peakplan_fallbacks_total{reason="fault"} 1.0' in counted
+    assert "secret" not in response.text + caplog.text
+
+
+async def test_bad_input_and_rates_are_refused_as_for_a_plan(cache_dir: Path) -> None:
+    async with talking_to(cache_dir=cache_dir) as client:
+        assert_problem(await client.post("/answer", json={"query": ""}), 422)
+        assert_problem(await client.post("/answer", content="{}", headers={"content-type": "text/plain"}), 415)
+    async with talking_to(auth=AuthSettings(rate=3), sample_shop=False) as client:
+        answers = [await client.post("/answer", json=ASKED) for _ in range(3)]
+    assert [each.status_code for each in answers[:1]] == [200]
+    assert_problem(answers[-1], 429)  # each counts twice: a plan and a search
+
+
+class SlowShop:
+    """A shop whose searches go on until they are told to end, or to answer."""
+
+    def __init__(self) -> None:
+        self.searching = threading.Event()
+        self.gave_up = 0
+
+    def find(self, _: object, __: str, timeout: float, given_up: Callable[[], bool]) -> Any:  # noqa: ARG002
+        self.searching.set()
+        while not given_up():
+            threading.Event().wait(0.001)
+        self.gave_up += 1
+        return SimpleNamespace(found=None)
+
+
+@pytest.fixture
+def slow_shop() -> tuple[SampleShop, SlowShop]:
+    shop, slow = SampleShop(Path("nowhere")), SlowShop()
+    shop._shop = slow
+    return shop, slow
+
+
+PLAN = Plan(mode="keyword", intent="find_product", queries=["boots"])
+
+
+async def test_who_leaves_ends_the_search_and_leaves_nothing(slow_shop: tuple[SampleShop, SlowShop]) -> None:
+    shop, slow = slow_shop
+    waiting = [asyncio.create_task(anext(shop.options("boots", PLAN))) for _ in range(3)]
+    await until(slow.searching.is_set)
+    for each in waiting:
+        each.cancel()
+    assert all(
+        isinstance(each, asyncio.CancelledError) for each in await asyncio.gather(*waiting, return_exceptions=True)
+    )
+    await until(lambda: shop._inside == 0)
+    assert slow.gave_up == 1, "the others had not begun"
+    assert not shop._turn.locked()
+
+
+async def test_a_search_has_its_time_and_no_more(
+    slow_shop: tuple[SampleShop, SlowShop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shop_module, "OPTIONS_SECONDS", 0.02)
+    shop, slow = slow_shop
+    found = [each async for each in shop.options("boots", PLAN)]
+    assert [type(each) for each in found] == [Options]
+    assert "did not answer within 0.02 s" in (found[0].reason if isinstance(found[0], Options) else "") or ""
+    await until(lambda: shop._inside == 0)
+    assert slow.gave_up == 1
+
+
+async def test_few_wait_for_the_shop_and_the_others_are_told(slow_shop: tuple[SampleShop, SlowShop]) -> None:
+    shop, _ = slow_shop
+    waiting = [asyncio.create_task(anext(shop.options("boots", PLAN))) for _ in range(8)]
+    await until(lambda: shop._inside == 8)
+    (told,) = [each async for each in shop.options("boots", PLAN)]
+    assert isinstance(told, Options)
+    assert told.reason == "Not now: others search the sample shop. Ask again."
+    for each in waiting:
+        each.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+
+
+async def test_the_shop_is_opened_once_however_many_wait_and_again_where_it_failed(
+    cache_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[int] = []
+    real = catalogue.fetch
+
+    def fetch(*arguments: object) -> Path:
+        opened.append(1)
+        if len(opened) == 1:
+            raise catalogue.CatalogueError("The sample catalogue cannot be downloaded.")
+        file: Path = real(*arguments)
+        return file
+
+    monkeypatch.setattr(catalogue, "fetch", fetch)
+    shop = SampleShop(cache_dir)
+    first = [await anext(shop.options("boots", PLAN)) for _ in range(1)]
+    assert [each.reason for each in first if isinstance(each, Options)] == [
+        "The sample catalogue cannot be downloaded."
+    ]
+    found = await asyncio.gather(*(anext(shop.options("boots", PLAN)) for _ in range(4)))
+    assert [len(each.options) for each in found] == [3] * 4
+    assert len(opened) == 2
+
+
+def test_the_plan_of_an_answer_is_that_of_a_plan() -> None:
+    assert EVENTS["plan"] is PlanAnswer

@@ -1,0 +1,157 @@
+"""`@peakplan/client` as its users have it: packed, installed elsewhere, in Node and in a browser, with its types."""
+
+import functools
+import http.server
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from benchmarks import client_types
+from tests.server_process import ServerProcess, serving
+from tests.test_snippets import blocks
+
+pytestmark = pytest.mark.slow
+
+HERE = Path(__file__).parent / "typescript"
+NPM = shutil.which("npm", path=client_types.PATH)
+
+
+@pytest.fixture(scope="module")
+def package() -> Path:
+    """Return the package's folder, with what it is built with."""
+    if NPM is None:
+        pytest.skip("Node is not installed: `make test-rest` has one in .venv/bin, else apt-get install nodejs npm")
+    if not (client_types.FOLDER / "node_modules").exists():
+        pytest.skip("the compiler is not installed: make client-types")
+    return client_types.FOLDER
+
+
+def run(folder: Path, *command: str | Path, **environment: str) -> str:
+    """Run a command, which must succeed; return what it says."""
+    done = subprocess.run(
+        list(map(str, command)),
+        cwd=folder,
+        env={**os.environ, "PATH": client_types.PATH, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def installed(package: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build and pack the package, and install it into a folder of a user's, without a network."""
+    folder = tmp_path_factory.mktemp("user")
+    run(package, "npm", "run", "build")
+    (packed,) = json.loads(run(package, "npm", "pack", "--json", "--pack-destination", folder))
+    (folder / "package.json").write_text('{"type": "module", "private": true}', encoding="utf-8")
+    run(folder, "npm", "install", "--offline", "--no-audit", "--no-fund", folder / packed["filename"])
+    return folder
+
+
+def test_the_types_are_those_of_the_document(package: Path) -> None:
+    assert package
+    assert client_types.TYPES.read_text(encoding="utf-8") == client_types.generate(), "make client-types"
+
+
+def test_the_package_holds_what_is_built_and_needs_nothing(installed: Path) -> None:
+    (archive,) = installed.glob("*.tgz")
+    with tarfile.open(archive) as packed:
+        names = packed.getnames()
+        manifest = json.loads(packed.extractfile("package/package.json").read())  # type: ignore[union-attr]
+    assert {"package/dist/index.js", "package/dist/index.d.ts", "package/README.md", "package/LICENSE"} <= set(names)
+    assert all(name.startswith("package/dist/") or name.count("/") == 1 for name in names)
+    assert "dependencies" not in manifest
+    code = "".join(
+        path.read_text(encoding="utf-8") for path in (installed / "node_modules/@peakplan/client/dist").glob("*.js")
+    )
+    assert "require(" not in code
+    assert 'from "node:' not in code
+
+
+def test_it_works_in_node_with_a_real_service(installed: Path, server: ServerProcess) -> None:
+    shutil.copy(HERE / "client.test.mjs", installed)
+    said = run(installed, "node", "--test", "client.test.mjs", PEAKPLAN_URL=server.url)
+    assert "fail 0" in said
+    assert "skipped 0" in said
+
+
+def test_its_types_say_what_may_be_left_out(installed: Path, package: Path) -> None:
+    shutil.copy(HERE / "types.ts", installed)
+    options = ["--noEmit", "--strict", "--module", "nodenext", "--target", "es2022", "--lib", "es2022,dom"]
+    said = run(installed, "node", package / "node_modules/typescript/bin/tsc", *options, "types.ts")
+    assert said == "", "the compiler has nothing to say of them"
+
+
+def test_the_examples_of_the_documents_compile(installed: Path, package: Path) -> None:
+    examples = [block for block in blocks() if block.language == "ts"]
+    assert len(examples) >= 3
+    for number, example in enumerate(examples):
+        (installed / f"example{number}.ts").write_text(example.text, encoding="utf-8")
+    options = ["--noEmit", "--strict", "--module", "nodenext", "--target", "es2022", "--lib", "es2022,dom"]
+    names = [f"example{number}.ts" for number in range(len(examples))]
+    run(installed, "node", package / "node_modules/typescript/bin/tsc", *options, *names)
+
+
+@contextmanager
+def pages(folder: Path) -> Iterator[str]:
+    """Serve a folder on a port of its own: another origin than the service's."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=folder)) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+_IN_THE_PAGE = """async (url) => {
+  const { Client, isPlanned } = await import("/node_modules/@peakplan/client/dist/index.js");
+  const client = new Client(url, { deadlineMs: 2000, timeoutMs: 60000 });
+  const { plan } = await client.plan("red leather boots under $80");
+  const found = await client.plans(["red leather boots under $80", " "]);
+  const events = [];
+  for await (const each of client.answer("red leather boots under $80")) events.push(each);
+  let first;
+  for await (first of client.answer("red leather boots under $80")) break;
+  const wrong = await client.plan(" ").catch((error) => error);
+  return {
+    max: plan.price.max, planned: found.map(isPlanned), name: wrong.name, detail: wrong.problem.detail,
+    first: first.event, events: events.filter((each) => each.event !== "more").map((each) => each.event),
+  };
+}"""
+
+
+def test_it_works_in_a_page_of_another_origin(installed: Path, tiny_model_dir: Path) -> None:
+    from tests.api.page_visit import CHROMIUM, running_chromium
+
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed: apt-get install -y --no-install-recommends chromium")
+    (installed / "index.html").write_text("<!doctype html><title>a shop</title>", encoding="utf-8")
+    with pages(installed) as origin, running_chromium() as browser:
+        settings = {"PEAKPLAN_MODEL_DIR": tiny_model_dir, "PEAKPLAN_REPLICAS": 1, "PEAKPLAN_CORS_ORIGINS": origin}
+        with serving(**settings) as server:
+            page = browser.new_page()
+            page.goto(origin)
+            seen = page.evaluate(_IN_THE_PAGE, server.url)
+            page.close()
+    assert seen == {
+        "max": 80,
+        "planned": [True, False],
+        "name": "InvalidRequestError",
+        "detail": "query must hold at least one visible character.",
+        "first": "plan",
+        "events": ["plan", "options", "done"],
+    }

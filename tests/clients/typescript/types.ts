@@ -1,0 +1,33 @@
+// What must compile, and what must not: the compiler alone reads this.
+import { type AnswerEvent, type BatchedRequest, Client, isPlanned, type Plan, PlannerError, type PlanRequest, type Wish } from "@peakplan/client";
+
+const least: PlanRequest = { query: "red boots" }; // fields with defaults are optional
+const whole: BatchedRequest = { query: "red boots", history: ["hello"], deadline_ms: 20_000, locale: null };
+// @ts-expect-error: a query is required
+const none: PlanRequest = {};
+
+export async function shown(client: Client): Promise<string[]> {
+  const { plan, degraded } = await client.plan(least.query);
+  const most: number | null = plan.price.max; // fields of an answer are there
+  const intent: Plan["intent"] = plan.intent;
+  // @ts-expect-error: no intent of the vocabulary
+  const wrong: Plan["intent"] = "sell_product";
+  const [first] = await client.plans([whole, "red boots"]);
+  if (first === undefined || !isPlanned(first)) return [first instanceof PlannerError ? first.message : ""];
+  return [...first.plan.queries, intent, String(most), String(degraded), wrong, String(none)];
+}
+
+export async function sold(client: Client): Promise<string[]> {
+  const found: string[] = [];
+  for await (const event of client.answer(least.query, { deadlineMs: 250 })) {
+    if (event.event === "plan") found.push(...event.data.plan.queries); // the name tells the type
+    // @ts-expect-error: only the end has its times
+    if (event.event !== "done") found.push(String(event.data.total_ms));
+    if (event.event !== "options") continue;
+    const reason: string | null = event.data.reason;
+    found.push(reason ?? "", ...event.data.options.flatMap((option) => option.met.map((wish: Wish) => wish.says)));
+  }
+  // @ts-expect-error: no event of an answer
+  const wrong: AnswerEvent["event"] = "end";
+  return [...found, wrong];
+}
