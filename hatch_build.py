@@ -1,18 +1,26 @@
-"""Peakplan is run from its checkout: an editable install is all that pip may make of it (docs/decisions/0021)."""
+"""What a wheel carries: the command, and beside it the service, its model and the client (docs/decisions/0021).
 
+They lie in a folder of the command's own package, so that `service` is a name in our processes alone and in nobody's
+site-packages. The fleet, training and benchmarks are run from a checkout.
+"""
+
+from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+HOUSE = "peakplan/_house"
+CARRIED = {
+    "service": f"{HOUSE}/service",
+    "models": f"{HOUSE}/models",
+    "clients/peakplan_client": f"{HOUSE}/peakplan_client",
+}
 
-class CheckoutOnly(BuildHookInterface[Any]):
-    """Refuses to build a wheel that would carry none of the code."""
+
+class House(BuildHookInterface[Any]):
+    """Adds the folders to a wheel; an editable install points to the checkout instead."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Raises SystemExit for any wheel but that of an editable install."""
-        del build_data
+        """Name what else goes into the wheel, and where."""
         if version != "editable":
-            raise SystemExit(
-                "Peakplan is an application that runs from its checkout, so there is no wheel of it. "
-                "Run `make serve` there, or `pip install -e '.[service,torch]'` (docs/decisions/0021)."
-            )
+            build_data["force_include"] |= {str(Path(self.root, folder)): there for folder, there in CARRIED.items()}

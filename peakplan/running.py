@@ -9,10 +9,13 @@ from typing import NoReturn
 
 import click
 
-CHECKOUT = Path(__file__).parents[1]
+# Where the programs are: the checkout, or what a wheel carries of it (hatch_build.py).
+_CARRIED = Path(__file__).parent / "_house"
+IS_WHEEL = _CARRIED.is_dir()
+CHECKOUT = _CARRIED if IS_WHEEL else Path(__file__).parents[1]
 
 # For each extra of pyproject.toml, a package that tells whether it is installed.
-_TELLTALES = {
+EXTRAS = {
     "service": "fastapi",
     "torch": "torch",
     "triton": "grpc",
@@ -21,18 +24,28 @@ _TELLTALES = {
     "train": "transformers",
     "load": "tqdm",
     "shop": "pyarrow",
+    "value": "duckdb",
 }
 
 
 def need(*extras: str) -> None:
     """Raise ClickException, which names what to install, unless the packages of these extras are installed."""
-    missing = [extra for extra in extras if find_spec(_TELLTALES[extra]) is None]
+    missing = [extra for extra in extras if find_spec(EXTRAS[extra]) is None]
     if missing:
         names = ",".join("fleet" if extra == "cdk" else extra for extra in missing)
-        raise click.ClickException(
-            f"this needs packages that are not installed: pip install -e '{CHECKOUT}[{names}]', "
-            "or a make target of this checkout, which installs them by hash (make help)"
-        )
+        raise click.ClickException(f"this needs packages that are not installed: {how_to_install(names)}")
+    if IS_WHEEL and str(CHECKOUT) not in sys.path:
+        sys.path.insert(0, str(CHECKOUT))  # for what runs in this process
+
+
+def how_to_install(extras: str) -> str:
+    """Say how to get the packages of some extras here."""
+    if IS_WHEEL:
+        return f"pip install 'peakplan[{extras}]'"
+    return (
+        f"pip install -e '{CHECKOUT}[{extras}]', or a make target of this checkout, which installs them by hash "
+        "(make help)"
+    )
 
 
 def become(module: str, words: Sequence[str] = (), *, variables: Mapping[str, str] | None = None) -> NoReturn:
@@ -40,6 +53,10 @@ def become(module: str, words: Sequence[str] = (), *, variables: Mapping[str, st
 
     The checkout comes first on its path, and the user's working directory is not on it.
     """
+    if not (CHECKOUT / module.partition(".")[0]).is_dir():
+        raise click.ClickException(
+            f"this command ({module}) is not in the wheel: it runs from a checkout of Peakplan's sources"
+        )
     execute([sys.executable, "-P", "-m", module, *words], variables=variables)
 
 

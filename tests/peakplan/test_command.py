@@ -24,7 +24,12 @@ def peakplan(*words: str, **environment: str) -> subprocess.CompletedProcess[str
 
 def test_help_teaches_a_first_session() -> None:
     said = CliRunner().invoke(main, ["--help"], prog_name="peakplan").output
-    for words in ('peakplan plan "nike running shoes under $100"', "peakplan serve", "_PEAKPLAN_COMPLETE", "fleet"):
+    for words in (
+        'peakplan plan "nike running shoes under $100"',
+        "peakplan serve",
+        "peakplan completion bash",
+        "fleet",
+    ):
         assert words in said
 
 
@@ -39,8 +44,9 @@ def test_every_command_has_a_line_of_help(command: str) -> None:
 )
 def test_a_delegated_command_is_a_module_that_exists(monkeypatch: pytest.MonkeyPatch, words: list[str]) -> None:
     became: list[str] = []
-    monkeypatch.setattr("peakplan.__main__.need", lambda *_: None)
-    monkeypatch.setattr("peakplan.__main__.become", lambda module, *_, **__: became.append(module))
+    for module in ("peakplan.__main__", "peakplan.passing"):
+        monkeypatch.setattr(f"{module}.need", lambda *_: None)
+        monkeypatch.setattr(f"{module}.become", lambda module, *_, **__: became.append(module))
     assert CliRunner().invoke(main, [*words, "--help"]).exit_code == 0
     (module,) = became
     spec = find_spec(module)
@@ -94,6 +100,47 @@ def test_a_question_that_is_refused_says_why(server: ServerProcess) -> None:
     done = peakplan("plan", " ", "--url", server.url)
     assert done.returncode == 1
     assert "visible character" in done.stderr
+
+
+def test_a_file_of_questions_becomes_a_file_of_plans(server: ServerProcess, tmp_path: Path) -> None:
+    file = tmp_path / "questions.jsonl"
+    file.write_text('"red shoes"\n\n{"query": "in blue", "history": ["red nike shoes"]}\n', encoding="utf-8")
+    done = peakplan("plan", "--file", str(file), "--url", server.url)
+    assert done.returncode == 0, done.stderr
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert first["request"] == {"query": "red shoes"}
+    assert second["request"]["history"] == ["red nike shoes"]
+    assert all(each["answer"]["plan"]["queries"] for each in (first, second))
+
+    file.write_text('"red shoes"\n{"query": " "}\n', encoding="utf-8")
+    done = peakplan("plan", "--file", str(file), "--url", server.url, "--deadline-ms", "2000")
+    planned, wrong = map(json.loads, done.stdout.splitlines())
+    assert planned["request"]["deadline_ms"] == 2000
+    assert wrong["problem"]["status"] == 422
+    assert (done.returncode, "1 of 2 questions have no plan" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "said"),
+    [
+        ('"red shoes"\nred shoes\n', [], "line 2: a question is"),
+        ('{"question": "red shoes"}', [], "line 1: a question is"),
+        ("\n", [], "has no question"),
+        ('"red shoes"', ["red shoes"], "either a QUERY or --file"),
+        ('"red shoes"', ["--local"], "does not go with --local"),
+        ('"red shoes"', ["--url", "localhost:1"], "names no endpoint"),
+        ('"red shoes"', ["--url", "http://127.0.0.1:9"], "1 of 1 questions have no plan"),
+    ],
+)
+def test_a_file_that_cannot_be_planned_says_why(
+    content: str, words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("peakplan.batch._TIMEOUT_SECONDS", 2.1)
+    file = tmp_path / "questions.jsonl"
+    file.write_text(content, encoding="utf-8")
+    done = CliRunner().invoke(main, ["plan", "--file", str(file), *words])
+    assert done.exit_code != 0
+    assert said in done.output
 
 
 def test_no_service_is_told_with_what_to_do() -> None:

@@ -1,0 +1,166 @@
+/**
+ * One call: which endpoints are asked, how long it pauses between them, and when it gives up.
+ *
+ * Whatever can be right another time (no connection, 429, 5xx) is tried again: first at the next endpoint, then after a
+ * pause, and never past the call's end. Times are milliseconds on the clock of `performance.now()`.
+ */
+
+import { errorOf, PlannerError, type Problem, UnavailableError, UnexpectedAnswerError } from "./errors.js";
+
+export const LEAST_DEADLINE_MS = 10; // of the service
+const FIRST_PAUSE_MS = 20;
+const COOL_DOWN_MS = 5000; // an endpoint that failed is asked last for so long
+
+/** An address of the service, and until when it is asked last because it failed. Shared by all calls of a client. */
+export interface Endpoint {
+  readonly url: string;
+  askLastUntil: number;
+}
+
+export interface Question {
+  path: string;
+  body: unknown;
+  headers?: Record<string, string>;
+  /** How long this attempt may take. */
+  milliseconds: number;
+}
+
+/** What a call needs to know of its kind: a question, or a batch of them. */
+export interface Kind<T> {
+  /** Return what to ask with so much time left; undefined where that is too little. */
+  ask(left: number): Question | undefined;
+  /**
+   * Read an answer (200); return why there has to be another attempt, undefined where all is there. Whoever reads on after
+   * this ends the attempt's request by `end`. Throws PlannerError where no other attempt would help.
+   */
+  read(response: Response, url: string, end: () => void): Promise<PlannerError | undefined>;
+  result(): T;
+  /** Return what there is when the time is up, or throw the last error. */
+  givenUp(error: PlannerError): T;
+}
+
+export interface Transport {
+  fetch: typeof fetch;
+  headers: Record<string, string>;
+  endpoints: readonly Endpoint[];
+}
+
+/** Run a call until its result is there or `timeoutMs` is over. Throws PlannerError, and the signal's reason. */
+export async function run<T>(
+  kind: Kind<T>,
+  transport: Transport,
+  timeoutMs: number,
+  signal: AbortSignal | undefined,
+): Promise<T> {
+  const end = performance.now() + timeoutMs;
+  const readyAt = new Map<Endpoint, number>(transport.endpoints.map((endpoint) => [endpoint, 0]));
+  let error: PlannerError = new UnavailableError("There was no time to ask the planner: give the call a longer timeout.");
+  for (let pause = FIRST_PAUSE_MS; ; pause *= 2) {
+    for (const endpoint of byPreference(transport.endpoints)) {
+      if (performance.now() < (readyAt.get(endpoint) ?? 0)) continue;
+      const question = kind.ask(end - performance.now());
+      if (question === undefined) return kind.givenUp(error);
+      const missing = await attempt(kind, transport, endpoint, question, signal);
+      if (missing === undefined) return kind.result();
+      error = missing;
+      readyAt.set(endpoint, performance.now() + 1000 * (error.retryAfter ?? 0));
+    }
+    const now = performance.now();
+    const wait = Math.max(pause * (0.5 + Math.random()), Math.min(...readyAt.values()) - now);
+    if (now + wait + LEAST_DEADLINE_MS >= end) return kind.givenUp(error);
+    await sleep(wait, signal);
+  }
+}
+
+function byPreference(endpoints: readonly Endpoint[]): Endpoint[] {
+  const now = performance.now();
+  return [...endpoints].sort((one, other) => Number(one.askLastUntil > now) - Number(other.askLastUntil > now));
+}
+
+/** Ask once. Return why there has to be another attempt; throws where none would help. */
+async function attempt<T>(
+  kind: Kind<T>,
+  transport: Transport,
+  endpoint: Endpoint,
+  question: Question,
+  signal: AbortSignal | undefined,
+): Promise<PlannerError | undefined> {
+  const url = endpoint.url + question.path;
+  const controller = new AbortController();
+  const abort = () => controller.abort();
+  signal?.throwIfAborted();
+  signal?.addEventListener("abort", abort);
+  const timer = setTimeout(abort, Math.max(question.milliseconds, 1));
+  let response: Response;
+  let missing: PlannerError | undefined;
+  try {
+    response = await transport.fetch(url, {
+      method: "POST",
+      headers: { ...transport.headers, ...question.headers },
+      body: JSON.stringify(question.body),
+      signal: controller.signal,
+    });
+    missing = response.status === 200 ? await kind.read(response, url, abort) : await failure(response, url);
+  } catch (cause) {
+    signal?.throwIfAborted();
+    if (cause instanceof PlannerError) {
+      abort(); // nobody reads the rest
+      throw cause;
+    }
+    endpoint.askLastUntil = performance.now() + COOL_DOWN_MS;
+    const why = controller.signal.aborted ? "too slow" : String(cause);
+    return new UnavailableError(`${url} cannot be reached or is too slow (${why}).`);
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener("abort", abort);
+  }
+  if (response.status === 200) {
+    endpoint.askLastUntil = 0;
+    return missing;
+  }
+  if (!(missing instanceof UnavailableError)) throw missing;
+  endpoint.askLastUntil = performance.now() + COOL_DOWN_MS;
+  return missing;
+}
+
+/** Return what an answer's text says. Throws UnexpectedAnswerError where it is no JSON. */
+export function parsed(text: string, url: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    throw new UnexpectedAnswerError(`${url} answered 200, but no JSON: is this a planner?`, { status: 200 });
+  }
+}
+
+async function failure(response: Response, url: string): Promise<PlannerError> {
+  const problem = problemOf(response, await response.text());
+  const seconds = Number.parseFloat(response.headers.get("retry-after") ?? "");
+  return errorOf(`${url} answered ${response.status}: ${problem ? problem.detail || problem.title : response.statusText}`, {
+    status: response.status,
+    problem,
+    retryAfter: Number.isNaN(seconds) ? undefined : Math.max(seconds, 0),
+  });
+}
+
+function problemOf(response: Response, text: string): Problem | undefined {
+  if (!response.headers.get("content-type")?.startsWith("application/problem+json")) return undefined;
+  try {
+    return JSON.parse(text) as Problem;
+  } catch {
+    return undefined;
+  }
+}
+
+function sleep(milliseconds: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const abort = () => {
+      clearTimeout(timer);
+      reject(signal?.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", abort);
+      resolve();
+    }, milliseconds);
+    signal?.addEventListener("abort", abort, { once: true });
+  });
+}

@@ -1,0 +1,129 @@
+/** A client of a Peakplan service, for browsers and Node: `fetch` is all that it needs. */
+
+import { type AnswerEvent, AnswerStream } from "./answering.js";
+import { type Endpoint, run, type Transport } from "./call.js";
+import { InvalidRequestError, PlannerError } from "./errors.js";
+import { Batch, type BatchedRequest, batches, newest, OneQuestion, type PlanAnswer, type Planned, type PlanRequest } from "./kinds.js";
+import type { components } from "./schema.js";
+
+export type { AnswerEvent, Done, More, Option, Options, Wish } from "./answering.js";
+export * from "./errors.js";
+export type { BatchedRequest, PlanAnswer, Planned, PlanRequest } from "./kinds.js";
+export type { components, operations, paths } from "./schema.js";
+export type Plan = components["schemas"]["Plan"];
+
+const DEADLINE_MS = 300;
+const TIMEOUT_MS = 1000;
+const ANSWER_TIMEOUT_MS = 2000;
+const PLANS_TIMEOUT_MS = 60_000;
+
+export interface ClientOptions {
+  /** Sent as the bearer token. Keep it out of pages: whoever reads a page has it. */
+  token?: string;
+  /** The service's time for a plan, of calls without their own. */
+  deadlineMs?: number;
+  /** The time of a whole call with its further attempts, of calls without their own. */
+  timeoutMs?: number;
+  fetch?: typeof fetch;
+}
+
+export interface CallOptions {
+  /** What the shopper wrote before, newest last; the newest 8 messages count. */
+  history?: readonly string[];
+  /** A BCP 47 language tag. */
+  locale?: string;
+  deadlineMs?: number;
+  timeoutMs?: number;
+  signal?: AbortSignal;
+}
+
+export interface BatchOptions {
+  /** The time of each batch with its further attempts. */
+  timeoutMs?: number;
+  signal?: AbortSignal;
+}
+
+/** A client, which all of a program's calls may share: `await new Client("http://127.0.0.1:8080").plan("red boots")`. */
+export class Client {
+  readonly #transport: Transport;
+  readonly #deadlineMs: number;
+  readonly #timeoutMs: number;
+
+  /** Take endpoints in order of preference. Throws TypeError for what is no address. */
+  constructor(endpoints: string | readonly string[], options: ClientOptions = {}) {
+    const urls = typeof endpoints === "string" ? [endpoints] : [...endpoints];
+    if (!urls.length || !urls.every(isHttp)) {
+      throw new TypeError(`${JSON.stringify(endpoints)} names no endpoint such as http://127.0.0.1:8080`);
+    }
+    const headers: Record<string, string> = { accept: "application/json", "content-type": "application/json" };
+    if (options.token) headers["authorization"] = `Bearer ${options.token}`;
+    this.#transport = {
+      fetch: options.fetch ?? ((...given) => globalThis.fetch(...given)),
+      headers,
+      endpoints: urls.map((url): Endpoint => ({ url: url.replace(/\/+$/, ""), askLastUntil: 0 })),
+    };
+    this.#deadlineMs = options.deadlineMs ?? DEADLINE_MS;
+    this.#timeoutMs = options.timeoutMs ?? TIMEOUT_MS;
+  }
+
+  /** Return the plan of a shopper's words. Throws PlannerError, and the signal's reason where it is aborted. */
+  async plan(query: string, options: CallOptions = {}): Promise<PlanAnswer> {
+    const question = new OneQuestion(this.#request(query, options));
+    return run(question, this.#transport, options.timeoutMs ?? this.#timeoutMs, options.signal);
+  }
+
+  /**
+   * Yield the plan, as `plan` returns it, then the first three products (`options`), the others (`more`), and `done`.
+   *
+   * Nothing is asked before the first event is. Attempts are made until it is there; what breaks off later is an error. The
+   * call has 2 s unless `timeoutMs` says otherwise. Who leaves the loop early ends the service's work. Throws PlannerError,
+   * and the signal's reason where it is aborted.
+   */
+  async *answer(query: string, options: CallOptions = {}): AsyncGenerator<AnswerEvent, void, undefined> {
+    const stream = new AnswerStream(this.#request(query, options), options.timeoutMs ?? ANSWER_TIMEOUT_MS);
+    await run(stream, this.#transport, stream.timeoutMs, options.signal);
+    yield* stream.events(options.signal);
+  }
+
+  /**
+   * Return for each question, in their order, its plan or the error that it has; for jobs that can wait.
+   *
+   * However many there are: they go in batches, on replicas that no shopper needs. Throws PlannerError where no question
+   * could be answered at all: the token is wrong, or this is no planner.
+   */
+  async plans(requests: Iterable<string | BatchedRequest>, options: BatchOptions = {}): Promise<Planned[]> {
+    const found: Planned[] = [];
+    for (const group of batches(requests)) {
+      const batch = new Batch(group);
+      try {
+        found.push(...(await run(batch, this.#transport, options.timeoutMs ?? PLANS_TIMEOUT_MS, options.signal)));
+      } catch (error) {
+        if (!(error instanceof InvalidRequestError)) throw error;
+        found.push(...batch.givenUp(error)); // a batch that is refused as a whole costs the others nothing
+      }
+    }
+    return found;
+  }
+
+  #request(query: string, options: CallOptions): PlanRequest & { deadline_ms: number } {
+    return {
+      query,
+      deadline_ms: options.deadlineMs ?? this.#deadlineMs,
+      ...(options.history?.length ? { history: newest(options.history) } : {}),
+      ...(options.locale === undefined ? {} : { locale: options.locale }),
+    };
+  }
+}
+
+/** Tell a plan of `plans()` from an error. */
+export function isPlanned(planned: Planned): planned is PlanAnswer {
+  return !(planned instanceof PlannerError);
+}
+
+function isHttp(url: string): boolean {
+  try {
+    return /^https?:$/.test(new URL(url).protocol);
+  } catch {
+    return false;
+  }
+}

@@ -1,0 +1,172 @@
+"""Every block of code in the documents: run by a test, or of a language that is read here, or excused with a reason."""
+
+import ast
+import json
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from typing import NamedTuple
+
+import click
+import pytest
+import yaml
+
+from peakplan.__main__ import main
+from tests.test_documents import REPOSITORY, pages
+
+_BLOCK = re.compile(r"^ *```([^\n]*)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+# Languages that nobody reads here, and why.
+EXCUSED = {
+    "mermaid": "drawn in a browser by tests/website",
+    "ts": "compiled by tests/clients/test_typescript.py",
+    "js": "held against Python by tests/clients/test_experiments.py",
+    "html": "opened in a browser by tests/website",
+    "csv": "learnt by tests/website",
+    "text": "output, which tests/website compares",
+    "sql": "what tests/clients/test_postgresql.py makes its table with",
+}
+_NO_COMMANDS = {"CONTRIBUTING.md": "the tree of folders", "docs/decisions/0006-int8-kernels.md": "arithmetic"}
+_PROGRAMS = re.compile(r"^(?:[A-Z_]+=\S* )*(?:\.venv/bin/)?(make|peakplan|python -m) (.+)$", re.MULTILINE)
+
+
+class Block(NamedTuple):
+    """A fenced block of a document."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks() -> Iterator[Block]:
+    for page in pages():
+        text = (REPOSITORY / page).read_text(encoding="utf-8")
+        for match in _BLOCK.finditer(text):
+            language = match[1].split(" ", 1)[0].strip()
+            yield Block(page, text[: match.start()].count("\n") + 1, language, match[2])
+
+
+def commands(text: str) -> str:
+    """Return what a reader types of a block: with a prompt, only its lines, and never `...` for something of theirs."""
+    if re.search(r"^\$ ", text, re.MULTILINE):
+        typed, goes_on = [], False
+        for line in text.splitlines():
+            if line.startswith("$ ") or goes_on:
+                typed.append(line.removeprefix("$ "))
+                goes_on = line.endswith("\\")
+        return "\n".join(typed)
+    return text
+
+
+@cache
+def targets() -> set[str]:
+    return set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+@cache
+def options() -> str:
+    """Return the sources that define options."""
+    folders = (
+        "peakplan",
+        "service",
+        "training",
+        "shops",
+        "value",
+        "stack",
+        "rehearsal",
+        "benchmarks",
+        "infra",
+        "clients",
+        "tests",
+    )
+    files = (
+        path for folder in folders for path in (REPOSITORY / folder).rglob("*.py") if "node_modules" not in path.parts
+    )
+    return "\n".join(path.read_text(encoding="utf-8") for path in files)
+
+
+def unknown(program: str, rest: str) -> Iterator[str]:
+    """Yield what of a command is not there: targets, subcommands, modules, options."""
+    words = shlex.split(re.split(r" #| && ", rest)[0].rstrip("\\ ;&|)"), comments=True)
+    if program == "make":
+        named = [word for word in words if re.fullmatch(r"[a-z-]+", word)]
+        yield from (f"make {word}" for word in named if word not in targets())
+        return
+    if program == "python -m":
+        module = words[0].replace(".", "/")
+        ours = (REPOSITORY / module.partition("/")[0]).is_dir() or module.startswith("peakplan_client")
+        places = (REPOSITORY / f"{root}{module}{end}" for root in ("", "clients/") for end in (".py", "/__main__.py"))
+        if ours and not any(place.is_file() for place in places):
+            yield words[0]
+    else:
+        group: click.Command = main
+        for word in words:
+            if not isinstance(group, click.Group) or word.startswith("-"):
+                break
+            if (found := group.commands.get(word)) is None:
+                yield f"peakplan {word}"
+                break
+            group = found
+    for word in words:
+        name = word.partition("=")[0]
+        if re.fullmatch(r"--[a-z][a-z-]+", name) and name not in ("--help",) and f'"{name}"' not in options():
+            yield f"{program} … {name}"
+
+
+def check_shell(block: Block) -> None:
+    typed = commands(block.text)
+    done = subprocess.run(["bash", "-n"], input=typed, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{block}: {done.stderr}"
+    joined = re.sub(r"\\\n\s*", "", typed)
+    missing = [each for program, rest in _PROGRAMS.findall(joined) for each in unknown(program, rest)]
+    assert missing == [], block
+
+
+def check(block: Block) -> None:
+    """Read a block as its language says. Raises whatever its reader does."""
+    if block.language == "python":
+        compile(block.text, str(block), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    elif block.language == "json":
+        json.loads(block.text)
+    elif block.language == "jsonl":
+        for line in block.text.splitlines():
+            json.loads(line)
+    elif block.language == "yaml":
+        yaml.safe_load(block.text)
+    elif block.language in ("", "sh", "bash"):
+        check_shell(block)
+    else:
+        assert block.language in EXCUSED, f"{block}: nothing reads {block.language!r}"
+
+
+@pytest.mark.parametrize("page", sorted({block.page for block in blocks()}))
+def test_every_block_can_be_typed(page: str) -> None:
+    wrong = []
+    for block in blocks():
+        if block.page == page and not (block.language == "" and page in _NO_COMMANDS):
+            try:
+                check(block)
+            except (AssertionError, SyntaxError, ValueError, yaml.YAMLError) as error:
+                wrong.append(f"{block}: {error}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("", "make sevre"),
+        ("", "peakplan plna 'red shoes'"),
+        ("", "peakplan plan 'red shoes' --no-such-option"),
+        ("", "python -m benchmarks.no_such_module"),
+        ("", "echo 'open"),
+        ("cobol", "MOVE A TO B."),
+    ],
+)
+def test_what_is_not_there_is_seen(language: str, text: str) -> None:
+    with pytest.raises((AssertionError, ValueError)):
+        check(Block("a page", 1, language, text))

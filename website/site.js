@@ -1,0 +1,5 @@
+// Wide tables and long lines of code scroll; whoever has no mouse scrolls what can have the focus.
+new MutationObserver(() => {
+  const wide = ".md-typeset__scrollwrap:not([tabindex]), pre > code:not([tabindex])";
+  for (const element of document.querySelectorAll(wide)) element.tabIndex = 0;
+}).observe(document.body, { childList: true, subtree: true });
