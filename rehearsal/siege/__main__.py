@@ -1,9 +1,10 @@
 """`make siege`: attack a service on loopback from all sides, seeded and bounded; write docs/figures/siege.json.
 
-Three parts: schemathesis; 500 fresh connections a second; then every attack at once, while replicas are killed and
-stopped, and the model is reloaded. A process of its own asks for the service's health all the while, each time on a
-fresh connection, because this program's own loop would delay it. The attackers yield a core to the service, as they
-would not be on its machine: at its own priority they would measure how the kernel shares two cores among four.
+Its parts: schemathesis; 500 fresh connections a second; every attack at once, while replicas are killed and stopped,
+and the model is reloaded; what others notice of callers whose questions cost most; SIGTERM during the attacks. A
+process of its own asks for the service's health all the while, each time on a fresh connection, because this program's
+own loop would delay it. The attackers yield a core to the service, as they would not be on its machine: at its own
+priority they would measure how the kernel shares two cores among four.
 """
 
 import argparse
@@ -25,8 +26,10 @@ from typing import Any
 import uvloop
 
 from benchmarks.machine import describe_machine, processor_time
+from benchmarks.questions import own_questions
 from rehearsal.load.arrivals import poisson
 from rehearsal.load.server import Server, serving
+from rehearsal.siege import bystanders, stopping
 from rehearsal.siege.attacks import HEAD, Attack, Tally, exchange
 from rehearsal.siege.costly import ATTACKS
 from rehearsal.siege.health import MOST_SECONDS, watch_health
@@ -39,6 +42,7 @@ _STOLEN = 0.02  # of the machine's time: with more its hypervisor is what was me
 _HEALTH_MS = 1000 * MOST_SECONDS
 _GROWTH = 1.05  # of the gateway's memory, from a quarter of the storm on
 _FAULT_PAUSE = 5.0
+_EACH_STOP_SECONDS = 300.0  # a siege as long as this stops during each attack alone, too
 _BACK_SECONDS = 30.0  # after the last attack, for everything to be as before
 _NICENESS = 5  # of the attackers, as of the service's replicas
 _EXAMPLES_A_MINUTE = 10  # of schemathesis, for each operation
@@ -110,6 +114,7 @@ class Siege:
             str(Path(sys.executable).with_name("schemathesis")), "run", f"{self._server.url}/openapi.json",
             "--max-examples", str(examples), "--checks", "not_a_server_error", "--seed", str(self._seed),
             "--request-timeout", "60", "--generation-database", "none", "--no-color",
+            "--suppress-health-check", "too_slow",  # a busy machine thinks of requests slowly; all are sent
         ]  # fmt: skip
         with tempfile.TemporaryDirectory() as folder:
             try:
@@ -214,6 +219,7 @@ def given_way(result: dict[str, Any], outcome_bytes: int, *, shared: bool) -> li
         found.append(f"plans and outcomes take {outcome_bytes} bytes")
     if not shared and result["stolen_share"] > _STOLEN:
         found.append(f"void: the hypervisor gave {result['stolen_share']:.0%} of this machine's time to others")
+    found += bystanders.given_way(result["bystanders"], shared=shared) + stopping.given_way(result["stops"])
     judged = "p99_ms" if shared else "worst_ms"
     found += [f"{path}: {asked[judged]} ms" for path, asked in health.items() if asked[judged] > _HEALTH_MS]
     if not shared and result["fresh"]["in_time"] < _IN_TIME:
@@ -239,6 +245,10 @@ def main() -> int:
             result = Siege(server, arguments.seconds, arguments.seed).run()
             code = server.stop()
         outcome_bytes = sum(path.stat().st_size for path in Path(kept).iterdir())
+        with serving(environment, arguments.module) as server:
+            result["bystanders"] = bystanders.measure(server, own_questions(), arguments.seconds / 6, arguments.seed)
+        is_long = arguments.seconds >= _EACH_STOP_SECONDS
+        result["stops"] = stopping.stop_during_attacks(environment, arguments.module, each=is_long)
     stolen, ticks = (after - before for after, before in zip(processor_time(), (stolen, ticks), strict=True))
     result |= {
         "stolen_share": round(stolen / max(ticks, 1), 4),

@@ -9,9 +9,12 @@ import contextlib
 import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 HANG_SECONDS = 15.0
+# The address that a task attacks from: to the service, who calls.
+SOURCE: ContextVar[str] = ContextVar("SOURCE", default="127.0.0.1")
 BODY = b'{"query": "red nike running shoes under $100"}'
 HEAD = b"POST /plan HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 PLAN = HEAD + b"Content-Length: %d\r\n\r\n" % len(BODY) + BODY
@@ -152,8 +155,9 @@ class Tally:
 
 
 @contextlib.asynccontextmanager
-async def _connection(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=_MOST_READ)
+async def connection(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    source = (SOURCE.get(), 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=_MOST_READ, local_addr=source)
     try:
         yield reader, writer
     finally:
@@ -162,15 +166,21 @@ async def _connection(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, as
 
 async def exchange(port: int, pieces: list[bytes], pause: float = 0.0) -> bytes:
     """Send the pieces; return the first answer's head, or b"" where the service closed. Raises TimeoutError."""
-    async with asyncio.timeout(HANG_SECONDS), _connection(port) as (reader, writer):
-        with contextlib.suppress(ConnectionError):
-            for piece in pieces:
-                writer.write(piece)
-                await asyncio.sleep(pause)
+    async with asyncio.timeout(HANG_SECONDS), connection(port) as (reader, writer):
+        # It is read while pieces are sent: once the service has closed, a reset would take the answer with it.
+        head = asyncio.ensure_future(reader.readuntil(b"\r\n\r\n"))
         try:
-            return bytes(await reader.readuntil(b"\r\n\r\n"))
+            with contextlib.suppress(ConnectionError):
+                for piece in pieces:
+                    if writer.is_closing():  # uvloop's transports refuse what is written then
+                        break
+                    writer.write(piece)
+                    await asyncio.sleep(pause)
+            return bytes(await head)
         except (asyncio.IncompleteReadError, ConnectionError):
             return b""
+        finally:
+            head.cancel()
 
 
 async def attempt(
@@ -209,7 +219,7 @@ async def vanishing(port: int, rng: random.Random, tally: Tally) -> None:
     """Leave before the answer comes, in the middle of anything."""
     tally.tried += 1
     with contextlib.suppress(OSError):
-        async with _connection(port) as (_, writer):
+        async with connection(port) as (_, writer):
             writer.write(PLAN[: rng.randrange(len(PLAN) + 1)])
             await asyncio.sleep(rng.random() * 0.02)
 
@@ -248,8 +258,10 @@ async def short_deadlines(port: int, rng: random.Random, tally: Tally) -> None:
 async def restless(port: int, rng: random.Random, tally: Tally) -> None:
     """Ask a hundred times on one connection without a pause."""
     with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-        async with asyncio.timeout(HANG_SECONDS * 4), _connection(port) as (reader, writer):
+        async with asyncio.timeout(HANG_SECONDS * 4), connection(port) as (reader, writer):
             for _ in range(100):
+                if writer.is_closing():
+                    return
                 body = b'{"query": "red shoes size %d"}' % rng.randrange(50)
                 writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
                 tally.tried += 1
@@ -262,7 +274,7 @@ async def half_closed(port: int, rng: random.Random, tally: Tally) -> None:
     """Say that nothing more comes, at any point: whoever does so has left."""
     tally.tried += 1
     with contextlib.suppress(OSError):
-        async with asyncio.timeout(HANG_SECONDS), _connection(port) as (reader, writer):
+        async with asyncio.timeout(HANG_SECONDS), connection(port) as (reader, writer):
             writer.write(PLAN[: rng.randrange(len(PLAN) + 1)])
             writer.write_eof()
             await reader.read()
@@ -274,7 +286,7 @@ async def unread_files(port: int, rng: random.Random, tally: Tally) -> None:
     """Ask for a large file many times over, and read none of it for a while."""
     tally.tried += 1
     with contextlib.suppress(OSError):
-        async with _connection(port) as (_, writer):
+        async with connection(port) as (_, writer):
             writer.transport.pause_reading()  # type: ignore[attr-defined]
             writer.write((_FILE + b"\r\n") * 20)
             await asyncio.sleep(rng.random() * 2)

@@ -3,6 +3,7 @@
 import json
 import random
 
+from rehearsal.siege import streams
 from rehearsal.siege.attacks import MIX, Attack, Tally, attempt, request_with
 
 # Words of which each is many tokens, a phrase, or a misspelling.
@@ -45,6 +46,7 @@ async def rebound_hosts(port: int, _: random.Random, tally: Tally) -> None:
 
 ATTACKS: dict[str, tuple[Attack, int]] = {
     **MIX,
+    **streams.ATTACKS,
     "costly words": (costly_words, 4),
     "refusals past the last word": (refusals_past_the_last_word, 1),
     "long plans": (long_plans, 2),

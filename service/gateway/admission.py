@@ -4,7 +4,9 @@ It is pure: it knows service times and deadlines, neither replicas nor asyncio, 
 `dispatcher.py` runs it in the service, and a simulator may run it anywhere:
 
     refused = admission.ask(request, idle=..., replicas=...)   # else it starts now, if one is idle, or waits
-    request = admission.next(replicas)                         # a replica has come free
+    request = admission.next()                                 # a replica has come free
+    admission.began(request)                                   # it works for this one
+    stopped, again = admission.give_way()                      # whose generation is too long for who waits
     admission.ended(request, seconds, whole=..., replicas=...) # what it took
 """
 
@@ -15,8 +17,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from service.engines.protocol import DegradedReason
-from service.gateway.request_queue import CapacityError, QueuedRequest, RequestQueue
+from service.gateway.request_queue import CapacityError, QueuedRequest, RequestQueue, Use
 from service.gateway.service_times import ServiceTimes
+from service.gateway.shares import Shares
 from service.settings.choices import ADMISSION_QUANTILE, Order
 
 FIRST_EXPECTATION = 0.15  # seconds; used until the first generation ends
@@ -76,12 +79,17 @@ class Admission:
     ) -> None:
         """Let a request wait only while the share `quantile` of generations would finish before its deadline.
 
-        With `by_worth`, of those that wait the one of most worth goes first, the oldest of equals. So nobody is refused
-        for want of replicas while one of less worth waits on, or begins after it came.
+        With `by_worth`, where not everybody who waits can be served the one of most worth goes first, the oldest of
+        equals. So nobody is refused to let one of less worth in. Where there is time for all the oldest goes first:
+        whoever matters least would else be overtaken until it is too late, on a host that has capacity for all.
+
+        Before any of this comes who asks, where several clients ask for more than there is: whoever asks for no more
+        than a fair share goes first, then those who have used least (`shares.py`).
         """
         self.times = ServiceTimes(clock)  # for all replicas
         self.counts: Counter[str] = Counter()  # refusals by reason, and trials
         self._queue = RequestQueue(order, clock)
+        self._shares = Shares(clock)
         self._adaptive = order == "adaptive" or by_worth
         self._by_worth = by_worth
         self._most_waiting = WAITING_BY_WORTH if by_worth else 1
@@ -90,6 +98,7 @@ class Admission:
         self._pressure = Pressure(clock)
         self._arrivals = itertools.count()
         self._next_trial = -math.inf
+        self._replicas = 1  # when it was asked last
 
     @property
     def waiting(self) -> int:
@@ -108,40 +117,76 @@ class Admission:
         """
         self._pressure.asked()
         request.arrival = next(self._arrivals)
+        self._replicas = max(replicas, 1)
         if not replicas:
             return self._counted([self._refused(request, "no replica is up", "engine")])
+        self._shares.saw(request.client)
         request.seconds = self.times.expected(request.length) or FIRST_EXPECTATION
+        scale = self._scale(request)
+        request.seconds *= scale
+        self._shares.asked(request)
         if idle:
-            return [] if self._may_start(request) else self._counted([self._refused_as_hopeless(request)])
-        request.latest_start = request.deadline - self._needed(request.length)
+            return [] if self._may_start(request, scale) else self._counted([self._refused_as_hopeless(request)])
+        needed = self.times.quantile(self._quantile, request.length) or FIRST_EXPECTATION
+        request.latest_start = request.deadline - needed * scale
         if request.latest_start < self._clock():
             return self._counted([self._refused_as_hopeless(request)])
         refused: list[QueuedRequest] = []
+        use = self._shares.use(replicas)
         if self._is_full(replicas):
-            least = self._queue.least(self._worth)
-            if self._worth(request) <= self._worth(least):
+            least = self._least(use)
+            if self._precedence(request, use) <= self._precedence(least, use):
                 return self._counted([self._refused_as_least(request)])
             self._queue.leave(least)
             refused.append(self._refused_as_least(least))
-        return self._counted([*refused, *self._queue.join(request, replicas, self._worth if self._by_worth else None)])
+        worth = self._worth if self._by_worth else None
+        return self._counted([*refused, *self._queue.join(request, replicas, worth, use)])
 
-    def certain_refusal(self, deadline: float, length: int, replicas: int, worth: float = 0.0) -> CapacityError | None:
+    def certain_refusal(
+        self, deadline: float, length: int, replicas: int, worth: float = 0.0, client: str = ""
+    ) -> CapacityError | None:
         """Return why a request that came now would certainly get no replica, else None; counted as its refusal."""
         seconds = self.times.expected(length) or FIRST_EXPECTATION
-        request = QueuedRequest(deadline, length, worth, next(self._arrivals), seconds)
+        request = QueuedRequest(deadline, length, worth, next(self._arrivals), seconds, client=client)
+        self._shares.saw(client)
+        use = self._shares.use(self._replicas)
         refused = []
         if not replicas:
             refused = [self._refused(request, "no replica is up", "engine")]
-        elif self._is_full(replicas) and self._worth(request) <= self._worth(self._queue.least(self._worth)):
+        elif self._is_full(replicas) and self._precedence(request, use) <= self._precedence(self._least(use), use):
             refused = [self._refused_as_least(request)]
         if refused:
             self._pressure.asked()
+            self._shares.asked(request)
         self._counted(refused)
         return request.refusal
 
     def next(self) -> QueuedRequest | None:
         """Return the waiter whose turn it is now that a replica is free."""
-        return self._queue.next(self._worth if self._by_worth or (self._adaptive and self._pressure.high) else None)
+        use = self._shares.use(self._replicas) if len(self._queue) > 1 else None
+        is_short = self._adaptive and self._pressure.high
+        if self._by_worth and not is_short:
+            is_short = self._queue.serves_newest or not self._queue.all_in_time(self._replicas, use)
+        return self._queue.next(self._worth if is_short else None, use)
+
+    def began(self, request: QueuedRequest) -> None:
+        """Note that a replica works for a request now: its client uses it."""
+        self._shares.began(request)
+
+    def worked(self, client: str, seconds: float) -> None:
+        """Count what the gateway itself has done for a client, in seconds: reading, planning by rule, completing."""
+        self._shares.worked(client, seconds)
+
+    def give_way(self) -> tuple[list[QueuedRequest], float]:
+        """Return the requests whose generation must stop now, for somebody within a fair share, and when to ask again.
+
+        That is on the clock, in seconds; ask before where somebody has joined the queue or a replica has begun.
+        """
+        if not self.waiting:
+            return [], math.inf
+        stopped, again = self._shares.give_way(self._queue, self._replicas)
+        self.counts["gave_way"] += len(stopped)
+        return stopped, again
 
     def leave(self, request: QueuedRequest) -> None:
         """Remove a request from the queue."""
@@ -157,17 +202,18 @@ class Admission:
 
     def ended(self, request: QueuedRequest, seconds: float | None, *, whole: bool, replicas: int) -> None:
         """Record a generation's duration, `whole` or cut short; `seconds` None says nothing about other generations."""
+        self._shares.ended(request, whole=whole)
         if seconds is not None:
             self.times.add(seconds, request.length, whole=whole)
         if request.is_trial:
             pause = (seconds or 0.0) * max(1 / (_TRIAL_SHARE * max(replicas, 1)) - 1, 0.0)
             self._next_trial = self._clock() + (0.0 if whole else pause)
 
-    def _may_start(self, request: QueuedRequest) -> bool:
+    def _may_start(self, request: QueuedRequest, scale: float) -> bool:
         """Tell whether an idle replica should run this. An unlikely request is a trial; one runs at a time."""
         remaining = request.deadline - self._clock()
         enough = _HOPELESS_UNDER_PRESSURE if self._pressure.high else _HOPELESS
-        if self.times.chance(remaining, request.length) >= enough:
+        if self.times.chance(remaining / scale, request.length) >= enough:
             return True
         if remaining <= 0 or self._clock() < self._next_trial:
             return False
@@ -180,6 +226,14 @@ class Admission:
         """Tell whether the queue is full: under high pressure, a few waiters for each replica are enough."""
         return self._adaptive and self._pressure.high and len(self._queue) >= self._most_waiting * replicas
 
+    def _least(self, use: Use | None) -> QueuedRequest:
+        """Return who waits and comes last. Raises ValueError when none waits."""
+        return self._queue.least(lambda request: self._precedence(request, use))
+
+    def _precedence(self, request: QueuedRequest, use: Use | None) -> tuple[float, float, int]:
+        """Return what decides where only one of two can wait: whose client used less, then what it is worth."""
+        return (0.0 if use is None else -use(request), *self._worth(request))
+
     def _worth(self, request: QueuedRequest) -> tuple[float, int]:
         """Return what its caller says that it is worth, or else the plans a second of replica time if it started now.
 
@@ -190,8 +244,13 @@ class Admission:
         chance = self.times.chance(request.deadline - self._clock(), request.length)
         return chance / request.seconds, -request.length
 
-    def _needed(self, length: int) -> float:
-        return self.times.quantile(self._quantile, length) or FIRST_EXPECTATION
+    def _scale(self, request: QueuedRequest) -> float:
+        """Return how many times as long as others' a request should take.
+
+        1, except where its client keeps within a fair share: others' costly questions must not shut it out.
+        """
+        use = self._shares.use(self._replicas)
+        return 1.0 if use is None or use(request) else self._shares.usual_seconds(request) / request.seconds
 
     def _counted(self, refused: list[QueuedRequest]) -> list[QueuedRequest]:
         for request in refused:

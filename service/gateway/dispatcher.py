@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from service.gateway.admission import Admission
@@ -22,6 +22,7 @@ class _Waiter(QueuedRequest):
 
     turn: asyncio.Future[Slot]
     timer: asyncio.TimerHandle | None = None
+    stop: Callable[[], None] = field(default=lambda: None)  # its generation, for somebody who has used less
 
 
 class Dispatcher:
@@ -33,6 +34,18 @@ class Dispatcher:
         self._idle: list[Slot] = []  # longest idle first
         self._lent: dict[Slot, asyncio.Task[Any]] = {}  # idle but for work that nobody waits for
         self._closing = False
+        self._again: asyncio.TimerHandle | None = None  # when a generation has to give way, as far as is known
+        self.on_idle: Callable[[], None] = lambda: None  # a replica has come free, and nobody of the queue takes it
+
+    @property
+    def closing(self) -> bool:
+        """Whether nothing more is assigned."""
+        return self._closing
+
+    @property
+    def can_lend(self) -> bool:
+        """Whether a replica is idle that no request waits for."""
+        return not self._closing and not self._admission.waiting and self._find_idle(None) is not None
 
     @property
     def usable_count(self) -> int:
@@ -40,18 +53,25 @@ class Dispatcher:
         return 0 if self._closing else sum(slot.usable for slot in self._slots)
 
     async def acquire(
-        self, deadline: float | None, length: int = 0, avoid: Slot | None = None, worth: float = 0.0
+        self,
+        deadline: float | None,
+        length: int = 0,
+        avoid: Slot | None = None,
+        worth: float = 0.0,
+        client: str = "",
     ) -> Slot:
         """Wait for a free replica for a prompt of `length` characters, preferably not `avoid`.
 
         The caller must `release` it. Raises CapacityError as soon as the deadline is known to be missed.
         """
-        waiter = _Waiter(_endless(deadline), length, worth, turn=asyncio.get_running_loop().create_future())
+        turn: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
+        waiter = _Waiter(_endless(deadline), length, worth, client=client, turn=turn)
         idle = self._find_idle(avoid) or self._find_lent()
         self._refuse(self._admission.ask(waiter, idle=idle is not None, replicas=self.usable_count))
         if waiter.refusal is not None:
             raise waiter.refusal
         if idle is None:
+            self._make_way()
             return await self._turn(waiter)
         idle.take(waiter)
         if idle in self._idle:
@@ -62,7 +82,7 @@ class Dispatcher:
 
     def lend(self, start: Callable[[Slot], asyncio.Task[T]]) -> asyncio.Task[T] | None:
         """Start work that nobody waits for on an idle replica, until somebody needs it; None where none is idle."""
-        slot = None if self._closing or self._admission.waiting else self._find_idle(None)
+        slot = self._find_idle(None) if self.can_lend else None
         if slot is None:
             return None
         self._idle.remove(slot)
@@ -70,9 +90,16 @@ class Dispatcher:
         task.add_done_callback(lambda _: self._returned(slot))
         return task
 
-    def refusal(self, deadline: float | None, length: int, worth: float) -> CapacityError | None:
+    def refusal(self, deadline: float | None, length: int, worth: float, client: str) -> CapacityError | None:
         """Return why a request would certainly get no replica now, else None; counted as its refusal."""
-        return self._admission.certain_refusal(_endless(deadline), length, self.usable_count, worth)
+        return self._admission.certain_refusal(_endless(deadline), length, self.usable_count, worth, client)
+
+    def began(self, slot: Slot, stop: Callable[[], None]) -> None:
+        """Note that the request which holds a replica generates on it; `stop` ends that, so that it gives way."""
+        if isinstance(slot.request, _Waiter):
+            slot.request.stop = stop
+            self._admission.began(slot.request)
+            self._make_way()
 
     def release(self, slot: Slot, seconds: float | None = None, *, whole: bool = False) -> None:
         """Give a replica back after `seconds` of a generation, `whole` or not; None records nothing."""
@@ -82,7 +109,10 @@ class Dispatcher:
 
     def offer(self, slot: Slot) -> None:
         """Give a free replica to the next waiter."""
-        if self._closing or not slot.usable or slot.busy or slot in self._idle or slot in self._lent:
+        if self._closing or not slot.usable or slot.busy or slot in self._lent:
+            return
+        if slot in self._idle:  # it was restarted meanwhile
+            self.on_idle()
             return
         while (request := self._admission.next()) is not None:
             assert isinstance(request, _Waiter)
@@ -91,6 +121,7 @@ class Dispatcher:
                 request.turn.set_result(slot)
                 return
         self._idle.append(slot)
+        self.on_idle()
 
     def lost_one(self) -> None:
         """Refuse all waiters at once when no replica is left."""
@@ -100,7 +131,22 @@ class Dispatcher:
     def close(self) -> None:
         """Assign nothing more, and refuse every waiter."""
         self._closing = True
+        if self._again is not None:
+            self._again.cancel()
         self._refuse(self._admission.drop_all("the service is shutting down"))
+        self.on_idle()  # who waits for an idle one learns that there is none to come
+
+    def _make_way(self) -> None:
+        """Stop the generations that have to give way now, and look again when the next one may."""
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+        stopped, again = self._admission.give_way()
+        for request in stopped:
+            assert isinstance(request, _Waiter)
+            request.stop()
+        if again < math.inf:
+            self._again = asyncio.get_running_loop().call_later(max(again - time.monotonic(), 0.0), self._make_way)
 
     async def _take_back(self, slot: Slot, deadline: float) -> None:
         """Return once the work on a lent replica has ended. Raises CapacityError where it does not by the deadline."""

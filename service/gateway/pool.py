@@ -22,8 +22,9 @@ from service.engines.protocol import (
 )
 from service.gateway.admission import Admission
 from service.gateway.dispatcher import Dispatcher
+from service.gateway.patience import PatientReplicas
 from service.gateway.request_queue import CapacityError
-from service.gateway.slot import GenerationTask, Slot
+from service.gateway.slot import GaveWayError, GenerationTask, Slot
 from service.gateway.spare import SpareReplicas
 from service.settings.choices import ADMISSION_QUANTILE, HANG_SECONDS, Order
 
@@ -70,6 +71,7 @@ class ReplicaPool:
         self._reloading = asyncio.Lock()
         self._counts: Counter[str] = Counter()
         self.spare = SpareReplicas(self._dispatcher, lambda: self.model_id, self._track)
+        self.patient = PatientReplicas(self._dispatcher, self.spare)
 
     @property
     def model_id(self) -> str:
@@ -110,7 +112,7 @@ class ReplicaPool:
 
     @property
     def counts(self) -> Counter[str]:
-        """Counts since the start: admitted, trials, retried, hung, corrupt, restarts, refused_REASON."""
+        """Counts since the start: admitted, trials, retried, hung, corrupt, restarts, gave_way, refused_REASON."""
         restarts = sum(slot.restarts for slot in self._slots)
         return Counter({**self._counts, **self._admission.counts, "restarts": restarts})
 
@@ -176,14 +178,20 @@ class ReplicaPool:
             for number, slot in enumerate(self._slots):
                 await self._replace(slot, make_engine(number), version)
 
-    def refusal(self, deadline: float | None, length: int = 0, worth: float = 0.0) -> CapacityError | None:
+    def refusal(
+        self, deadline: float | None, length: int = 0, worth: float = 0.0, client: str = ""
+    ) -> CapacityError | None:
         """Return why a prompt of `length` characters would get no replica now; None where it may."""
-        return self._dispatcher.refusal(deadline, length, worth)
+        return self._dispatcher.refusal(deadline, length, worth, client)
+
+    def worked(self, client: str, seconds: float) -> None:
+        """Count what the gateway itself has done for a client, in seconds of the processor, in its share."""
+        self._admission.worked(client, seconds)
 
     async def generate(
         self, request: GenerationRequest, *, second_opinion_on: GenerationResult | None = None
     ) -> GenerationResult:
-        """Run a request on the next free replica, once more on another one if its replica dies or hangs.
+        """Run a request on the next free replica, once more if that one dies or hangs, or somebody needs it more.
 
         A second opinion comes from a replica other than that of the given result, if there is one. Returns by the
         deadline, though the replica may then be busy for one more forward. Raises CapacityError when the deadline
@@ -197,6 +205,9 @@ class ReplicaPool:
         try:
             return await self._run_on_next(request)
         except EngineUnavailableError:
+            self._counts["retried"] += 1
+            return await self._run_on_next(request)
+        except GaveWayError:
             self._counts["retried"] += 1
             return await self._run_on_next(request)
 
@@ -223,7 +234,8 @@ class ReplicaPool:
 
     async def _run_on_next(self, request: GenerationRequest, avoid: Slot | None = None) -> GenerationResult:
         asked = time.monotonic()
-        slot = await self._dispatcher.acquire(request.deadline, len(request.prompt), avoid, request.worth)
+        length, worth, client = len(request.prompt), request.worth, request.client
+        slot = await self._dispatcher.acquire(request.deadline, length, avoid, worth, client)
         queue_seconds = time.monotonic() - asked
         try:
             result = await self._run(slot, request)
@@ -244,6 +256,7 @@ class ReplicaPool:
         on_end = partial(self._finish, slot, None if request.trace else len(request.prompt))
         generation = GenerationTask(slot.engine, request, min(remaining, timeout), on_end)
         self._track(generation.task)
+        self._dispatcher.began(slot, generation.give_way)
         try:
             result = await generation.outcome
         except TimeoutError:

@@ -6,7 +6,7 @@ It is pure: it knows deadlines and durations, neither replicas nor asyncio, and 
 import math
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,8 @@ class QueuedRequest:
     """A request that asks for a replica; times in seconds on the queue's clock.
 
     `length` is its prompt's in characters, with which its duration grows; `worth` says how likely the model's plan is
-    to be better than another one, for who routes by it. Admission sets the rest: its number in order of `arrival`;
+    to be better than another one, for who routes by it; `client` is who asks. Admission sets the rest: its number in
+    order of `arrival`;
     `seconds`, the expected duration; `latest_start`, when it must begin to be done in time; whether it is a trial,
     which is unlikely to succeed; and the `refusal`, if it gets no replica.
     """
@@ -42,6 +43,11 @@ class QueuedRequest:
     latest_start: float = math.inf
     is_trial: bool = False
     refusal: CapacityError | None = field(default=None)
+    client: str = ""
+
+
+Worth = Callable[[QueuedRequest], Any]
+Use = Callable[[QueuedRequest], float]  # by the client who asks: seconds of replicas beyond its share; least goes first
 
 
 class RequestQueue:
@@ -49,6 +55,9 @@ class RequestQueue:
 
     Under overload the newest has the most time left: it surely finishes, while the oldest would start too late and be
     cancelled half-done. So a queue that is too long refuses those with the least time left, at once.
+
+    Where clients' `use` is given, all of this is among those with the same use; who has more waits behind them, and is
+    never the reason why one of them is refused.
     """
 
     def __init__(self, order: Order = "adaptive", clock: Callable[[], float] = time.monotonic) -> None:
@@ -65,27 +74,42 @@ class RequestQueue:
         """Whether the newest request is served first now."""
         return self._order == "newest" or (self._order == "adaptive" and self._clock() < self._overloaded_until)
 
+    def __iter__(self) -> Iterator[QueuedRequest]:
+        return iter(self._waiting)
+
     def join(
-        self, newest: QueuedRequest, replicas: int, worth: Callable[[QueuedRequest], Any] | None = None
+        self, newest: QueuedRequest, replicas: int, worth: Worth | None = None, use: Use | None = None
     ) -> list[QueuedRequest]:
         """Add one request, with `replicas` in service; return the refused ones, possibly itself.
 
         Given `worth`, by which `next` is going to choose, the excess is what is worth least.
         """
         self._waiting.append(newest)
-        return self._shorten(newest, replicas, worth)
+        return self._shorten(newest, replicas, worth, use)
 
-    def next(self, worth: Callable[[QueuedRequest], Any] | None = None) -> QueuedRequest | None:
+    def next(self, worth: Worth | None = None, use: Use | None = None) -> QueuedRequest | None:
         """Take out the request with the highest `worth`, or else the next in order; None when none waits."""
         if not self._waiting:
             return None
-        if worth is None:
-            return self._waiting.pop() if self.serves_newest else self._waiting.popleft()
-        best = max(self._waiting, key=worth)
+        first = self._first(use)
+        in_order = first[-1] if self.serves_newest else first[0]
+        best = in_order if worth is None else max(first, key=worth)
         self._waiting.remove(best)
         return best
 
-    def least(self, worth: Callable[[QueuedRequest], Any]) -> QueuedRequest:
+    def all_in_time(self, replicas: int, use: Use | None = None) -> bool:
+        """Tell whether everybody whose turn it may be begins in time although the oldest goes first.
+
+        With so many `replicas` in service.
+        """
+        now, before = self._clock(), 0.0
+        for request in self._first(use):
+            if now + before / replicas > request.latest_start:
+                return False
+            before += request.seconds
+        return True
+
+    def least(self, worth: Worth) -> QueuedRequest:
         """Return the waiting request with the lowest worth. Raises ValueError when none waits."""
         return min(self._waiting, key=worth)
 
@@ -116,29 +140,43 @@ class RequestQueue:
             self.drop(request, message, reason)
         return everybody
 
+    def _first(self, use: Use | None) -> Sequence[QueuedRequest]:
+        """Return those who wait and have used least, oldest first."""
+        if use is None:
+            return self._waiting
+        least = min(map(use, self._waiting), default=0.0)
+        return [request for request in self._waiting if use(request) == least]
+
     def _shorten(
-        self, newest: QueuedRequest, replicas: int, worth: Callable[[QueuedRequest], Any] | None
+        self, newest: QueuedRequest, replicas: int, worth: Worth | None, use: Use | None
     ) -> list[QueuedRequest]:
         """Refuse the excess of a queue that is too long: worth least, newest in fair order, else with least time."""
         dropped: list[QueuedRequest] = []
-        now = self._clock()
-        while self._seconds_before_last() / replicas > self._longest_wait(newest, is_fair=worth is None) - now:
+        now, own = self._clock(), 0.0 if use is None else use(newest)
+        while True:
+            before, equals = self._waiting, self._waiting
+            if use is not None:
+                before = deque(request for request in self._waiting if use(request) <= own)
+                equals = deque(request for request in before if use(request) == own)
+            longest = self._longest_wait(newest, equals, is_fair=worth is None)
+            if _seconds_before_last(before) / replicas <= longest - now:
+                return dropped
             self._overloaded_until = now + _OVERLOAD_SECONDS
             if worth is not None:
-                hopeless = self.least(worth)
+                hopeless = min(equals, key=worth)
             else:
-                hopeless = self.least(_latest_start) if self.serves_newest else newest
+                hopeless = min(equals, key=_latest_start) if self.serves_newest else newest
             dropped += self.drop(hopeless, "every replica is busy past the deadline", "capacity")
             if hopeless is newest:
-                break
-        return dropped
+                return dropped
 
-    def _seconds_before_last(self) -> float:
-        return sum(request.seconds for request in self._waiting) - self._waiting[-1].seconds
-
-    def _longest_wait(self, newest: QueuedRequest, *, is_fair: bool) -> float:
+    def _longest_wait(self, newest: QueuedRequest, equals: Iterable[QueuedRequest], *, is_fair: bool) -> float:
         """Return until when a request may wait; where the order is not fair, anybody may be the last."""
-        return newest.latest_start if is_fair and not self.serves_newest else max(map(_latest_start, self._waiting))
+        return newest.latest_start if is_fair and not self.serves_newest else max(map(_latest_start, equals))
+
+
+def _seconds_before_last(requests: deque[QueuedRequest]) -> float:
+    return sum(request.seconds for request in requests) - requests[-1].seconds
 
 
 def _latest_start(request: QueuedRequest) -> float:

@@ -51,6 +51,11 @@ class Slot:
     def busy(self) -> bool:
         return not self._freed.is_set()
 
+    @property
+    def request(self) -> QueuedRequest | None:
+        """The request that holds it."""
+        return self._request
+
     def take(self, request: QueuedRequest) -> None:
         self._request = request
         self._freed.clear()
@@ -146,6 +151,13 @@ class Slot:
             quarantined.cancel()
 
 
+class GaveWayError(CapacityError):
+    """Raised where a generation was stopped for a client who has used far less of the replicas."""
+
+    def __init__(self) -> None:
+        super().__init__("others, who have used less, needed the replica", "capacity")
+
+
 class GenerationTask:
     """A running generation: `outcome` becomes the result or error; cancel `task` to leave before."""
 
@@ -162,6 +174,12 @@ class GenerationTask:
         self._timer = loop.call_later(max(seconds, 0), self._time_out) if seconds < math.inf else None
         self.task = asyncio.create_task(self._run(engine, request))
         self.task.add_done_callback(lambda _: self._end(None, None))  # for a task that is cancelled before it begins
+
+    def give_way(self) -> None:
+        """Stop: the outcome is a GaveWayError, and the engine is free soon."""
+        if not self.outcome.done():
+            self.outcome.set_exception(GaveWayError())
+            self.task.cancel()
 
     async def _run(self, engine: Engine, request: GenerationRequest) -> None:
         result: GenerationResult | None = None

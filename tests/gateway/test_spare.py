@@ -1,24 +1,14 @@
 """Work that nobody waits for: it takes idle replicas alone, and leaves at once for a request."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 
 import pytest
 
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, GenerationResult
-from service.gateway.pool import CapacityError, ReplicaPool
-from tests.fake_engines import FakeEngine, request, settle, until
+from service.gateway.pool import CapacityError
+from tests.fake_engines import FakeEngine, request, running, settle, until
 
 pytestmark = pytest.mark.anyio
-
-
-@contextlib.asynccontextmanager
-async def running(*engines: FakeEngine) -> AsyncIterator[ReplicaPool]:
-    pool = ReplicaPool(engines)
-    await pool.start()
-    yield pool
-    await pool.close()
 
 
 async def test_an_idle_replica_works_for_nobody_and_nothing_of_it_is_counted() -> None:

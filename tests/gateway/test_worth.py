@@ -39,7 +39,7 @@ def refused_for_want_of_replicas(outcome: Outcome) -> bool:
 
 @settings(max_examples=200, deadline=None)
 @given(drawn=arrivals, replicas=st.integers(1, 4))
-def test_nobody_is_refused_while_one_of_less_worth_waits_or_begins(
+def test_nobody_is_refused_while_one_of_less_worth_waits_on(
     drawn: list[tuple[float, float, float, float]], replicas: int
 ) -> None:
     outcomes = simulate(drawn, replicas)
@@ -47,8 +47,6 @@ def test_nobody_is_refused_while_one_of_less_worth_waits_or_begins(
     for lost in filter(refused_for_want_of_replicas, outcomes):
         for other in from_queue:
             if other.request.worth < lost.request.worth:
-                # It began before this one came, or once this one could no longer be served.
-                assert not lost.arrival.at < other.began < lost.ended
                 is_late = lost.ended == lost.request.latest_start  # for whom there was no time, whoever waits on
                 assert is_late or not other.arrival.at < lost.ended < other.began
 
@@ -85,6 +83,20 @@ def test_past_capacity_the_model_has_what_matters_and_makes_as_many_plans(times_
     mean = sum(outcome.request.worth for outcome in planned) / len(planned)
     best = 1 - 0.5 / times_capacity  # the mean of the best share that capacity can do
     assert mean > 0.5 + 0.7 * (best - 0.5)
+
+
+def test_below_capacity_as_many_are_planned_by_the_model_as_where_the_oldest_goes_first() -> None:
+    """Whoever matters least is not overtaken until it is too late: once, 455 were refused here for 96 by chance."""
+    rng = random.Random(1)
+    times = accumulate(rng.expovariate(0.8 * 2 / SECONDS) for _ in range(20_000))
+    drawn = [Arrival(at, SECONDS * rng.uniform(0.5, 1.5), allowed=0.15, worth=rng.random()) for at in times]
+    lost = {}
+    for by_worth in (False, True):
+        simulation = Simulation(2, by_worth=by_worth)
+        for _ in range(20):
+            simulation.admission.times.add(SECONDS)
+        lost[by_worth] = sum(not outcome.by_model for outcome in simulation.run(drawn))
+    assert lost[True] <= 1.1 * lost[False] < 400
 
 
 def test_a_request_of_more_worth_takes_the_place_of_the_newest_of_least() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rehearsal.twin.curves import DAY, Curve, CurveError, flash, read_curve, steady
+from rehearsal.twin.curves import DAY, Curve, CurveError, at_hand, flash, read_curve, steady
 
 
 def written(folder: Path, rows: str, name: str = "trace.csv") -> str:
@@ -79,6 +79,17 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         read_curve(str(tmp_path / "broken.csv.gz"))
     with pytest.raises(CurveError, match="nowhere: no such trace"):
         read_curve("nowhere", tmp_path)
+
+
+def test_a_clone_without_recordings_rehearses_a_stated_day(tmp_path: Path) -> None:
+    name = at_hand("world-cup-98-jun30", tmp_path)
+    curve = read_curve(name, tmp_path)
+    assert (curve.name, curve.seconds, curve.bin_seconds, float(curve.relative.max())) == ("stated-day", DAY, 60, 1.0)
+    assert "not recorded" in curve.note
+    assert curve.relative[21 * 3600] / curve.relative[20 * 3600] == pytest.approx(3.9, rel=0.01), "as steep as recorded"
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "traces" / "mine.csv.gz").touch()
+    assert at_hand("mine", tmp_path) == "mine"
 
 
 def test_a_flash_grows_within_its_minute_holds_and_falls() -> None:

@@ -11,7 +11,8 @@ from infra.fleet.alarm_kinds import MetricAlarm
 from infra.fleet.alarms import cell_alarms
 from infra.fleet.demand import ServiceTime
 from infra.fleet.parts import Group
-from infra.fleet.policies import Metrics
+from infra.fleet.policies import Metrics, Signal
+from infra.fleet.replacement import stops
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FLEETS, FleetSettings
 from rehearsal.twin.alarms import fired
@@ -19,6 +20,7 @@ from rehearsal.twin.cell import BY_RULE, FAILED, OUTCOMES
 from rehearsal.twin.curves import Curve, steady
 from rehearsal.twin.hosts import AutoScalingGroup, notices
 from rehearsal.twin.rehearsal import Trial, attempt
+from rehearsal.twin.releases import goes_off
 from rehearsal.twin.scenarios import SCENARIOS, Scenario, ScenarioError, chosen
 from rehearsal.twin.simulation import simulate
 from rehearsal.twin.situation import COLUMNS, Course, Situation, begins, event_of
@@ -124,9 +126,28 @@ def test_noise_alone_adds_no_host_and_silence_removes_none() -> None:
 def test_a_bad_release_is_stopped_and_rolled_back() -> None:
     course = simulate(situation("failing-release", after=1500, curve=steady(3000)))
     assert course.fault is not None
-    begun, rolled_back = int(course.fault // 10), int((course.fault + 60 + DEV.boot_seconds) // 10)
+    begun, rolled_back = int(course.fault // 10), int((course.fault + 300 + DEV.boot_seconds) // 10)
     assert course.column("rules")[begun : rolled_back - 10].sum() > 0
     assert course.column("rules")[rolled_back + 10 :].sum() == 0
+
+
+@pytest.mark.parametrize(
+    ("minutes", "is_stopped"),
+    [
+        ([0, 0, 0.1, 0, 0], False),
+        ([0.1, 0, 0.1, 0, 0], False),
+        ([0.1, 0, 0.1, 0, 0.1], True),
+        ([0.1, 0.1, 0.1, 0, 0, 0], False),
+        ([None, 0.1, 0.1, 0.1], True),
+    ],
+    ids=["one minute", "two", "three of five", "three of six", "silence before"],
+)
+def test_a_release_is_stopped_by_three_minutes_of_five_as_in_the_account(
+    minutes: list[float | None], is_stopped: bool
+) -> None:
+    stop = next(each for each in stops(ScalingLaw.for_group(DEV, DEV.groups[0])) if each.signal is Signal.BY_RULE)
+    readings = [None if share is None else Metrics(0.3, 50, 0, share) for share in minutes for _ in range(6)]
+    assert goes_off(stop, readings) == is_stopped
 
 
 @pytest.mark.parametrize(("plans_per_minute", "is_told"), [(60, False), (200, True)])

@@ -1,0 +1,74 @@
+"""What a siege says of bystanders and of stops, and a real stop while everything attacks."""
+
+import asyncio
+import socket
+import struct
+from typing import Any
+
+import pytest
+import uvloop
+
+from benchmarks.readme import _render_neighbours
+from rehearsal.siege import attacks, bystanders, stopping
+from tests.faults.under_load import MODULE
+
+
+def found(p99: float, by_rule: int, unanswered: int = 0) -> dict[str, Any]:
+    alone = {"asked": 100, "p50_ms": 40.0, "p99_ms": 80.0, "by_rule": 1, "unanswered": 0}
+    beside = {"asked": 100, "p50_ms": 50.0, "p99_ms": p99, "by_rule": by_rule, "unanswered": unanswered}
+    return {"callers": 4, "rate": 4.0, "memory_mib": [100.0], "alone": alone, "beside": beside}
+
+
+def test_bystanders_give_way_where_their_p99_doubles_or_rules_plan_for_them() -> None:
+    assert bystanders.given_way(found(160.0, 1), shared=False) == []
+    assert bystanders.given_way(found(161.0, 2), shared=False) == [
+        "bystanders' p99 went from 80.0 to 161.0 ms",
+        "bystanders' plans by rule went from 1 to 2",
+    ]
+
+
+def test_beside_other_work_only_a_lost_plan_is_judged() -> None:
+    assert bystanders.given_way(found(500.0, 90), shared=True) == []
+    assert bystanders.given_way(found(500.0, 90, unanswered=3), shared=True) == ["bystanders: 3 without a plan"]
+
+
+def test_a_stop_that_is_killed_or_takes_longer_than_promised_gives_way() -> None:
+    most = stopping.most_seconds()
+    assert stopping.given_way({"traces": {"seconds": most, "exit_code": 0}}) == []
+    late = {"traces": {"seconds": most + 0.1, "exit_code": 0}, "outcomes": {"seconds": 60.0, "exit_code": None}}
+    assert [line.partition(":")[0] for line in stopping.given_way(late)] == [
+        "a stop during traces",
+        "a stop during outcomes",
+    ]
+
+
+def test_the_page_tells_of_both_and_of_neither_where_a_figure_is_older() -> None:
+    assert list(_render_neighbours({})) == []
+    lines = list(_render_neighbours({"bystanders": found(90.0, 1), "stops": {"traces": {"seconds": 0.4}}}))
+    assert "their p99 from 80.0 to 90.0 ms" in lines[1]
+    assert lines[3] == "SIGTERM during attacks (1 stops): at most 0.4 s, during traces."
+
+
+def test_an_answer_counts_though_the_service_resets_the_connection_before_all_is_sent() -> None:
+    async def answer_and_reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 413 Content Too Large\r\n\r\n")
+        await writer.drain()
+        writer.transport.get_extra_info("socket").setsockopt(
+            socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+        )
+        writer.transport.abort()
+
+    async def ask() -> bytes:
+        async with await asyncio.start_server(answer_and_reset, "127.0.0.1", 0) as server:
+            return await attacks.exchange(server.sockets[0].getsockname()[1], [b"x" * 1000] * 20, pause=0.001)
+
+    assert uvloop.run(ask()).startswith(b"HTTP/1.1 413")
+    assert asyncio.run(ask()).startswith(b"HTTP/1.1 413")
+
+
+@pytest.mark.slow
+def test_it_stops_in_order_while_everything_attacks() -> None:
+    stops = stopping.stop_during_attacks({}, MODULE, each=False)
+    assert list(stops) == [stopping.EVERYTHING]
+    assert stopping.given_way(stops) == []
