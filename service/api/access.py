@@ -81,20 +81,21 @@ class Access:
         return bool(self._control_token) and is_known and is_local(scope)
 
     def _refusal(self, scope: Scope) -> tuple[int, str, dict[str, str]] | None:
-        client, rate = "", self._rate
+        rate = self._rate
         try:
             caller = self._caller(scope)
         except UnknownCallerError as error:
             return 401, str(error), {"www-authenticate": "Bearer"}
         if caller is not None:
-            scope["state"]["caller"] = scope["state"]["log"]["caller"] = client = caller.name
+            scope["state"]["caller"] = scope["state"]["log"]["caller"] = caller.name
             rate = self._rate if caller.rate is None else caller.rate
+        client = scope["state"]["client"] = network_of(_address(scope)) if caller is None else caller.name
         if rate > 0:
-            client = client or network_of(_address(scope))
             if wait := self._limiter.wait_seconds(client, rate):
                 detail = f"You may send {rate:g} requests a second; a very long one counts as several."
                 return 429, detail, {"retry-after": str(math.ceil(wait))}
             scope["state"]["charge"] = partial(self._limiter.charge, client)
+            scope["state"]["grant"] = partial(self._limiter.grant, client, rate)
         return None
 
     def _caller(self, scope: Scope) -> Caller | None:

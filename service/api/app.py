@@ -1,6 +1,8 @@
 """The application: its parts and how they are wired. `service/__main__.py` starts and stops them."""
 
+import asyncio
 import logging
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import get_args
@@ -10,16 +12,20 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from service.api.access import Access
+from service.api.answers import ANSWER_PATH
+from service.api.answers import router as answers_router
 from service.api.api_keys import ApiKeys
+from service.api.batches import router as batches_router
 from service.api.callers import Callers
+from service.api.experiment import ANSWER_HEADER, SHOPPER_HEADER
 from service.api.fast_lane import FastLane
 from service.api.hosts import AllowedHosts
+from service.api.keeping import event_keeper, experiment, outcome_log
 from service.api.middleware import JsonBody, RequestContext
 from service.api.observation import PLAN_PATH, Observer
 from service.api.openapi import Api
 from service.api.operations import LOCAL_PATHS, METRICS_PATH
 from service.api.operations import router as operations_router
-from service.api.outcome_log import OutcomeLog
 from service.api.outcomes import OUTCOMES_PATH
 from service.api.outcomes import router as outcomes_router
 from service.api.page import page_routes
@@ -33,13 +39,15 @@ from service.api.shop import SampleShop
 from service.engines.factory import make_engine, model_source
 from service.engines.protocol import DegradedReason, Engine, EngineUnavailableError
 from service.engines.worker.messages import ModelSource
+from service.events.sessions import Sessions
 from service.gateway.drain import Drain
 from service.gateway.load_shedder import LoadShedder
 from service.gateway.pool import ReplicaPool
+from service.gateway.request_queue import CapacityError
 from service.planner.caching import CachingPlanner
 from service.planner.elasticache_token import ElastiCacheTokens
 from service.planner.making.plans import plan_by_rule
-from service.planner.plan_cache import PlanCache
+from service.planner.plan_cache import BorrowedPlanCache, PlanCache
 from service.planner.planner import Planner
 from service.planner.prompt import warm_up_requests
 from service.planner.question import Question
@@ -53,7 +61,7 @@ from service.planner.vocabulary import Vocabulary, VocabularyError
 from service.planner.worth.routing import Router
 from service.planner.worth.scorer import Scorer, WorthError
 from service.settings import Settings
-from service.settings.groups import CacheSettings, OutcomeSettings
+from service.settings.groups import CacheSettings
 from service.telemetry.emf import EmfCollector
 from service.telemetry.metrics import Metrics, Reading
 from service.telemetry.traces import make_tracer
@@ -61,7 +69,7 @@ from service.telemetry.traces import make_tracer
 logger = logging.getLogger(__name__)
 
 _FIRST = Question.parse("red shoes")
-POSTED = (*JSON_PATHS, OUTCOMES_PATH)
+POSTED = (*JSON_PATHS, ANSWER_PATH, OUTCOMES_PATH)
 
 
 def settings_source(settings: Settings) -> ModelSource:
@@ -128,6 +136,7 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
     on_spare = Planner(pool.spare, vocabulary, settings.strategy)
     checks = SpotChecks(on_spare, settings.spot_check_share, lambda: not drain.draining)
     caching = CachingPlanner(planner, lambda: pool.version, memory, shared, pool.refusal, router, checks)
+    batches = _batch_planner(Planner(pool.patient, vocabulary, settings.strategy), pool, memory, router, drain)
     emf = EmfCollector(
         {"Fleet": settings.fleet, "Cell": settings.cell, "Group": settings.group, "Release": settings.release}
     )
@@ -135,9 +144,14 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         lambda: _reading(pool, caching, checks.counts, shared), settings.slo_ms, emf if settings.fleet else None
     )
     tracer = make_tracer(settings.otlp_endpoint)
+    secret = settings.outcomes.key.get_secret_value()
+    request_ids = RequestIds(secret, cell=settings.cell)
+    sessions = Sessions(secret, settings.outcomes.salt_days)
     return Services(
         pool=pool,
         planner=caching,
+        batches=batches,
+        batch_places=asyncio.Semaphore(pool.replica_count),
         readiness=Readiness(pool, planner, drain, settings.readiness_ttl_seconds, settings.queue.min_replicas),
         drain=drain,
         load_shedder=LoadShedder(settings.queue.backlog_ms / 1000, most_bytes=settings.http.max_memory_mb * 2**20),
@@ -155,10 +169,29 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         speculation="draft" if settings.strategy == "draft" else "medusa",
         shared_memory=shared,
         tracer=tracer,
-        outcomes=_outcome_log(settings.outcomes),
-        request_ids=RequestIds(settings.outcomes.key.get_secret_value()),
+        outcomes=outcome_log(settings),
+        events=event_keeper(settings.outcomes, sessions, request_ids, metrics),
+        experiment=experiment(settings.experiment, sessions),
+        request_ids=request_ids,
         shop=SampleShop(settings.cache_dir, is_on=settings.sample_shop),
     )
+
+
+def _batch_planner(
+    planner: Planner, pool: ReplicaPool, memory: PlanCache, router: Router, drain: Drain
+) -> CachingPlanner:
+    """Return what plans the questions of batches. They read people's plans in the cache, and displace none of them.
+
+    Work in progress is shared among themselves alone: a shopper who asks the same does not wait with them.
+    """
+
+    def refusal(deadline: float | None, _length: int, _worth: float, _client: str) -> CapacityError | None:
+        if drain.draining:
+            return CapacityError("the service is shutting down", "engine")
+        is_late = deadline is not None and deadline <= time.monotonic()
+        return CapacityError("every replica was needed until it was too late", "capacity") if is_late else None
+
+    return CachingPlanner(planner, lambda: pool.version, BorrowedPlanCache(memory), None, refusal, router)
 
 
 def _read_model(settings: Settings, planner: Planner, router: Router) -> Callable[[], None]:
@@ -171,13 +204,6 @@ def _read_model(settings: Settings, planner: Planner, router: Router) -> Callabl
         readers.use_shop(lexicon)
 
     return adopt
-
-
-def _outcome_log(outcomes: OutcomeSettings) -> OutcomeLog | None:
-    if outcomes.dir is None:
-        return None
-    size = outcomes.file_megabytes * 1_000_000
-    return OutcomeLog(outcomes.dir, keeps_text=outcomes.text, file_bytes=size, files=outcomes.files)
 
 
 def _shared_memory(cache: CacheSettings) -> RedisPlanCache | None:
@@ -228,7 +254,7 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
         routes=[*page_routes()],
     )
     api.state.services = services
-    routers = (router, operations_router, outcomes_router)
+    routers = (router, answers_router, batches_router, operations_router, outcomes_router)
     for each in routers:
         api.include_router(each)
     install_problem_handlers(api)
@@ -244,7 +270,7 @@ def create_app(services: Services, settings: Settings) -> ASGIApp:
         load_shedder=services.load_shedder,
         control_token=settings.auth.control_token.get_secret_value(),
         guarded=(*POSTED, METRICS_PATH),
-        limited=(PLAN_PATH, SHOP_PATH),
+        limited=(PLAN_PATH, ANSWER_PATH, SHOP_PATH),
         local=LOCAL_PATHS,
     )
     allowed = settings.http.allowed_origins
@@ -262,6 +288,6 @@ def _with_cors(app: ASGIApp, origins: list[str]) -> ASGIApp:
         app,
         allow_origins=origins,
         allow_methods=["GET", "POST"],
-        allow_headers=["authorization", "content-type", "traceparent", "tracestate", "x-request-id"],
-        expose_headers=["retry-after", "x-request-id"],
+        allow_headers=["authorization", "content-type", "traceparent", "tracestate", "x-request-id", SHOPPER_HEADER],
+        expose_headers=["retry-after", "x-request-id", ANSWER_HEADER],
     )

@@ -1,14 +1,13 @@
 """A file of lines that a thread of its own appends to, set aside when it is full."""
 
 import contextlib
-import errno
 import logging
-import os
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from queue import Full, Queue
 from threading import Thread
+
+from service.events.rotating import RotatingFile
 
 logger = logging.getLogger(__name__)
 
@@ -26,11 +25,11 @@ class LineFile:
 
     def __init__(self, path: Path, *, file_bytes: int, files: int) -> None:
         """Raise LineFileError where the file cannot be written."""
-        self._path, self._file_bytes, self._files = path, file_bytes, files
+        self._name, self._file = path.stem, RotatingFile(path, file_bytes=file_bytes, files=files)
         self._lines: Queue[bytes | None] = Queue(_WAITING)
         self.dropped = 0
         try:
-            os.close(self._open())
+            self._file.check()
         except OSError as error:
             raise LineFileError(error.strerror) from error
         self._thread = Thread(target=self._write_for_ever, name=path.stem, daemon=True)
@@ -44,7 +43,7 @@ class LineFile:
             self.dropped += 1
             if self.dropped.bit_count() == 1:  # the first, and then ever more rarely
                 extra = {"dropped": self.dropped}
-                logger.warning(f"{self._path.stem} are dropped: the disk is slow or full", extra=extra)
+                logger.warning(f"{self._name} are dropped: the disk is slow or full", extra=extra)
             return False
         return True
 
@@ -64,27 +63,8 @@ class LineFile:
                 return
 
     def _write(self, batch: Sequence[bytes]) -> None:
-        text = b"".join(batch)
         try:
-            file = self._open()
-            try:
-                before = os.fstat(file).st_size
-                if os.write(file, text) < len(text):  # the disk is full
-                    os.ftruncate(file, before)
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            finally:
-                os.close(file)
-            if before + len(text) > self._file_bytes:
-                self._rotate()
+            self._file.append(b"".join(batch))
         except OSError as error:
             self.dropped += len(batch)
-            logger.warning(f"{self._path.stem} cannot be written: {error.strerror}", extra={"dropped": self.dropped})
-
-    def _open(self) -> int:
-        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)  # only the service's group reads them
-
-    def _rotate(self) -> None:
-        stem = self._path.stem
-        self._path.rename(self._path.with_name(f"{stem}-{time.time_ns()}.jsonl"))
-        for old in sorted(self._path.parent.glob(f"{stem}-*.jsonl"))[: -self._files]:
-            old.unlink(missing_ok=True)
+            logger.warning(f"{self._name} cannot be written: {error.strerror}", extra={"dropped": self.dropped})

@@ -68,6 +68,8 @@ class RequestContext:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 self._add_headers(message, request_id, callers_id)
+                if "experiment" in state:
+                    message["headers"].append((b"x-experiment", state["experiment"]))
             await send(message)
 
         self._observer.began(scope)

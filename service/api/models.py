@@ -129,6 +129,8 @@ _SOURCE = (
 class PlanAnswer:
     """A plan and how it came about."""
 
+    __pydantic_config__ = ConfigDict(json_schema_serialization_defaults_required=True)
+
     request_id: str
     plan: Plan
     source: Annotated[Literal["model", "cache", "fallback", "rules"], Field(description=_SOURCE)]

@@ -1,11 +1,13 @@
 """The OpenAPI document: what FastAPI derives from the routes, in the terms of the vocabulary that is served."""
 
+import re
 from typing import Any
 
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 
+from service.api.answers import event_schemas
 from service.api.models import Problem
 from service.api.problems import REFERENCE
 from service.planner.making.plans import plan_by_rule
@@ -28,13 +30,21 @@ class Api(FastAPI):
         use = self.state.services
         if self.openapi_schema is None or self._described is not use.planner.vocabulary:  # a reload replaces it
             self.openapi_schema, self._described = None, use.planner.vocabulary
-            schemas = super().openapi()["components"]["schemas"]
+            document = super().openapi()
+            schemas = document["components"]["schemas"]
+            for operation in (each for path in document["paths"].values() for each in path.values()):
+                operation["summary"] = _summary(operation)
             _, definitions = models_json_schema([(Problem, "serialization")], ref_template=REFERENCE)
-            schemas |= definitions["$defs"]
+            schemas |= definitions["$defs"] | event_schemas()
             schemas["PlanRequest"]["properties"]["deadline_ms"]["default"] = use.deadline_ms
             for name in [name for name in schemas if name.split("-")[0] in ("Plan", "Part")]:
                 _name_entries(schemas[name], use.planner.vocabulary)
         return super().openapi()
+
+
+def _summary(operation: _Schema) -> str:
+    """Return what an operation does in a few words, the beginning of its description: "Plan a shopper's question"."""
+    return re.split(r"[.:;]", operation["description"], maxsplit=1)[0].strip()
 
 
 def _operation_id(route: APIRoute) -> str:

@@ -33,7 +33,12 @@ async def readiness(request: Request, use: Use) -> Response:
     if reason is not None:
         return problem_response(request.state.request_id, 503, f"Not ready: {reason}.", headers=_RETRY_AFTER)
     notice = use.deadline_watch.notice()
-    ready = {"status": "ready", "model": use.pool.model_id, "kernel": use.pool.kernel}
+    ready = {
+        "status": "ready",
+        "model": use.pool.model_id,
+        "kernel": use.pool.kernel,
+        "deadline_ms": use.deadline_ms,  # of requests that name none
+    }
     return JSONResponse({**ready, "notice": notice} if notice else ready)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from service.api.experiment import Exposure
 from service.api.line_file import LineFile, LineFileError
 from service.planner.planner import Planned
 from service.planner.question import Question
@@ -20,6 +21,11 @@ MOST_OUTCOMES = 16  # of one plan: so many products of its results a shopper may
 _REMEMBERED = 20_000  # plans whose outcomes are counted; the one without a new outcome for longest is forgotten
 
 
+def plans_file(folder: Path) -> Path:
+    """Return the file that plans are appended to."""
+    return folder / f"{PLANS}.jsonl"
+
+
 class OutcomeLogError(RuntimeError):
     """Raised where the folder cannot be used; the message says what to do."""
 
@@ -27,9 +33,9 @@ class OutcomeLogError(RuntimeError):
 class OutcomeLog:
     """Keeps what was planned for whom, and what came of it. No request waits for the disk."""
 
-    def __init__(self, folder: Path, *, keeps_text: bool, file_bytes: int, files: int) -> None:
+    def __init__(self, folder: Path, *, keeps_text: bool, file_bytes: int, files: int, release: str = "") -> None:
         """Raise OutcomeLogError where the folder cannot be written."""
-        self._keeps_text = keeps_text
+        self._keeps_text, self._release = keeps_text, release
         self._counts: OrderedDict[tuple[str, str], int] = OrderedDict()
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -46,14 +52,20 @@ class OutcomeLog:
         """Lines that a slow or full disk did not take."""
         return self._plans.dropped + self._outcomes.dropped
 
-    def served(self, request_id: str, caller: str, question: Question, planned: Planned) -> None:
-        """Keep a plan that was answered."""
+    def served(
+        self, request_id: str, caller: str, question: Question, planned: Planned, exposure: Exposure | None = None
+    ) -> None:
+        """Keep a plan that was answered, and what of an experiment the shopper got with it."""
         plan = planned.plan
         line = {
             "record": "plan", "request_id": request_id, "caller": caller, "time": round(time.time(), 3),
             "model": planned.model_id, "source": planned.source, "mode": plan.mode, "intent": plan.intent,
             "vertical": plan.vertical,
         }  # fmt: skip
+        if self._release:
+            line["release"] = self._release
+        if exposure is not None:
+            line |= {"experiment": exposure.experiment, "arm": exposure.arm, "client_id": exposure.shopper}
         if self._keeps_text:
             *history, newest = question.utterances
             kept = plan.model_dump(include={"facets", "exclude", "parts", "sources"})

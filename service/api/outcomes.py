@@ -1,17 +1,18 @@
-"""`POST /outcomes`: what shoppers did with the products that a plan found, kept beside the plans as rows to train on.
+"""`POST /outcomes`: what shoppers did with what a plan found: rows to train on, and events to judge by.
 
 Off unless `PEAKPLAN_OUTCOMES_DIR` names a folder. Then every plan is a JSON line there and every outcome another, with
 the request id and the caller in both, by which they are joined (docs/own-data.md): nobody teaches another's plans. A
 plan's words are the shopper's; its line has them, and the values made of them, only if the operator set
-`PEAKPLAN_OUTCOMES_TEXT`, and else only keys of the vocabulary.
+`PEAKPLAN_OUTCOMES_TEXT`, and else only keys of the vocabulary. Events (docs/value.md) go into files of their own.
 """
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from fastapi import APIRouter, Body
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
 from pydantic.config import JsonDict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -20,10 +21,13 @@ from service.api.models import FieldProblem
 from service.api.outcome_log import MOST_OUTCOMES
 from service.api.problems import problem_response
 from service.api.services import Use, problems
+from service.events.keeper import EventKeeper, Refusal, Taken
+from service.events.model import MOST_EVENTS, Event
 from service.planner.vocabulary import Vocabulary
 
 OUTCOMES_PATH = "/outcomes"
 _RETRY_AFTER = {"Retry-After": "1"}
+_WRITE_SECONDS = 5.0  # for a disk that hangs
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Value = Annotated[str, StringConstraints(min_length=1, max_length=128)]
@@ -95,6 +99,19 @@ def _nearest(name: str, known: Iterable[str]) -> str:
     return f", but {near[0]!r} is" if near else ""
 
 
+def _kind(body: Any) -> str:
+    if isinstance(body, list):
+        return "(events)"
+    return "(event)" if isinstance(body, Event) or (isinstance(body, dict) and "action_name" in body) else "(outcome)"
+
+
+_Events = Annotated[list[Event], Field(min_length=1, max_length=MOST_EVENTS)]
+Report = Annotated[
+    Annotated[Outcome, Tag("(outcome)")] | Annotated[Event, Tag("(event)")] | Annotated[_Events, Tag("(events)")],
+    Discriminator(_kind),
+    Body(description="An outcome to train on, an event, or a list of events."),
+]
+
 router = APIRouter()
 
 
@@ -104,21 +121,56 @@ router = APIRouter()
     status_code=202,
     responses=problems(400, 401, 404, 408, 409, 413, 415, 422, 429, 503),
 )
-async def outcomes(body: Outcome, request: Request, use: Use) -> Response:
-    """Report what a shopper did with the products that a plan found; kept for training where the operator wants it."""
+async def outcomes(body: Report, request: Request, use: Use) -> Response:
+    """Report what a shopper did with the products that a plan found; kept where the operator wants it.
+
+    Of a list, the answer says how many events are kept, how many were known already, and which are refused and why.
+    """
     request_id = request.state.request_id
-    if use.outcomes is None:
+    if use.outcomes is None or use.events is None:
         detail = "This service keeps no outcomes: PEAKPLAN_OUTCOMES_DIR turns that on."
         return problem_response(request_id, 404, detail)
+    caller = getattr(request.state, "caller", "")
+    if not isinstance(body, Outcome):
+        return await _take(use.events, body if isinstance(body, list) else [body], request_id, caller)
     if not use.request_ids.is_of_late(body.request_id):
         detail = "This request_id is of no plan that was served here lately."
         return problem_response(request_id, 404, detail)
     if wrong := _unknown_names(body.product, use.planner.vocabulary):
         # No 422: the names are right by the document, and another model's vocabulary may have them.
         return problem_response(request_id, 409, " ".join(problem.detail for problem in wrong), wrong)
-    caller = getattr(request.state, "caller", "")
     if not use.outcomes.has_room(body.request_id, caller):
         return problem_response(request_id, 409, f"This plan has its {MOST_OUTCOMES} outcomes already.")
     if not use.outcomes.happened(body.model_dump(exclude_none=True), caller):
         return problem_response(request_id, 503, "The outcome was not kept: too many wait.", headers=_RETRY_AFTER)
     return JSONResponse({"status": "kept"}, status_code=202)
+
+
+async def _take(keeper: EventKeeper, events: Sequence[Event], request_id: str, caller: str) -> Response:
+    """Answer for events once they are in a file, or say that they are not."""
+    taken = keeper.take(events, caller)
+    if taken.written is not None:
+        try:
+            kept = await asyncio.wait_for(asyncio.wrap_future(taken.written), _WRITE_SECONDS)
+        except TimeoutError:
+            kept = False
+        if not kept:
+            detail = "The events were not kept, because no disk takes them now: send the same ones again."
+            return problem_response(request_id, 503, detail, headers=_RETRY_AFTER)
+        keeper.wrote(taken, caller)
+    if taken.refused and not taken.kept and not taken.repeated:
+        told = [_told(refusal, alone=len(events) == 1) for refusal in taken.refused]
+        statuses = {refusal.status for refusal in taken.refused}
+        status = statuses.pop() if len(statuses) == 1 else 409
+        return problem_response(request_id, status, " ".join(problem.detail for problem in told), told)
+    return JSONResponse(_answer(taken), status_code=202)
+
+
+def _answer(taken: Taken) -> dict[str, Any]:
+    told = [_told(refusal, alone=False).model_dump() for refusal in taken.refused]
+    return {"status": "kept", "kept": len(taken.kept), "repeated": taken.repeated, "refused": told}
+
+
+def _told(refusal: Refusal, *, alone: bool) -> FieldProblem:
+    name = refusal.field if alone else f"[{refusal.place}].{refusal.field}"
+    return FieldProblem(field=name, detail=f"{name} {refusal.detail}.")

@@ -1,7 +1,7 @@
 """Every error as an RFC 9457 problem document, in words, without a traceback or a shopper's text."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -17,6 +17,7 @@ MEDIA_TYPE = "application/problem+json"
 REFERENCE = "#/components/schemas/{model}"  # where OpenAPI keeps a model's schema
 MAX_FIELD_PROBLEMS = 20
 MAX_FIELD_NAME_CHARACTERS = 64
+BODY_KINDS = ("(outcome)", "(event)", "(events)")  # of a body that may be one of several: no part of a field's path
 
 # Our messages for pydantic's errors; {names} come from the error itself. Other errors keep pydantic's message.
 _REASONS = {
@@ -74,18 +75,24 @@ def install_problem_handlers(app: FastAPI) -> None:
 
 async def _on_invalid_request(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    found = error.errors()
+    # FastAPI says first where in the message a field is: in the body, always.
+    return invalid_request(request.state.request_id, [{**item, "loc": item["loc"][1:]} for item in error.errors()])
+
+
+def invalid_request(request_id: str, found: Sequence[Mapping[str, Any]]) -> ProblemResponse:
+    """Return the answer for a body of which pydantic found these errors."""
     if any(item["type"] == "json_invalid" for item in found):
-        return problem_response(request.state.request_id, 400, "The body is not valid JSON.")
+        return problem_response(request_id, 400, "The body is not valid JSON.")
     problems = [_field_problem(item) for item in found[:MAX_FIELD_PROBLEMS]]
     detail = " ".join(problem.detail for problem in problems)
-    return problem_response(request.state.request_id, 422, detail, problems)
+    return problem_response(request_id, 422, detail, problems)
 
 
-def _field_problem(item: dict[str, Any]) -> FieldProblem:
+def _field_problem(item: Mapping[str, Any]) -> FieldProblem:
     """Return the field as a path ("history[2]") and a sentence about it; "body" is the whole request."""
     path = ""
-    for part in item["loc"][1:]:
+    inside = item["loc"]
+    for part in inside[1:] if inside[:1] and inside[0] in BODY_KINDS else inside:
         path += f"[{part}]" if isinstance(part, int) else f".{part}"
     field = path.lstrip(".")[:MAX_FIELD_NAME_CHARACTERS] or "body"
     template = _REASONS.get(item["type"])

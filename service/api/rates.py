@@ -29,6 +29,18 @@ class RateLimiter:
             self._buckets.popitem(last=False)
         return 0.0 if allowed else (1.0 - level) / rate
 
+    def grant(self, caller: str, rate: float, wanted: int) -> int:
+        """Return how many requests more a caller may send that can wait, which are counted.
+
+        They leave half of what a second holds to those that cannot.
+        """
+        if caller not in self._buckets or rate <= 0:
+            return wanted
+        level, when = self._buckets[caller]
+        granted = max(0, min(wanted, int(level - max(rate * _BURST_SECONDS, 1.0) / 2)))
+        self._buckets[caller] = (level - granted, when)
+        return granted
+
     def charge(self, caller: str, more: int) -> None:
         """Count so many requests more: the one that was let in is worth them, as only its content tells."""
         if caller in self._buckets:

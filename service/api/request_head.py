@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 
 _LONGEST_LENGTH = 18  # digits of a Content-Length
+_LENGTH = re.compile(rb"[0-9]{1,%d}" % _LONGEST_LENGTH)
 _HOST = re.compile(rb"[\w.:%~\[\]-]*")  # a name or an address, and a port
 
 
@@ -11,7 +12,7 @@ def objection_to_head(
     version: str, url: bytes, headers: Iterable[tuple[bytes, bytes]], max_header_bytes: int, max_body_bytes: int
 ) -> tuple[int, str] | None:
     """Return status and words for a head that is refused, else None; the names of `headers` are in lower case."""
-    size, length = len(url), b""
+    size, length = len(url), b"0"
     hosts: list[bytes] = []
     codings: list[bytes] = []
     for name, value in headers:
@@ -19,7 +20,7 @@ def objection_to_head(
         if name == b"host":
             hosts.append(value)
         elif name == b"content-length":
-            length = value
+            length = value.strip()
         elif name == b"transfer-encoding":
             codings.append(value.lower())
     if size > max_header_bytes:
@@ -30,8 +31,8 @@ def objection_to_head(
         return 400, "A body comes as it is or chunked, in HTTP/1.1, and in no other coding."
     if (hosts or version == "1.1") and not (len(hosts) == 1 and _HOST.fullmatch(hosts[0])):
         return 400, "A request names its Host once."
-    if len(length) > _LONGEST_LENGTH:
-        return 400, f"A Content-Length has at most {_LONGEST_LENGTH} digits."
-    if length and int(length) > max_body_bytes:
+    if not _LENGTH.fullmatch(length):
+        return 400, f"A Content-Length is a number of at most {_LONGEST_LENGTH} digits."
+    if int(length) > max_body_bytes:
         return 413, f"The body is larger than {max_body_bytes} bytes."
     return None

@@ -1,10 +1,13 @@
 """The routes that make plans. Handlers are coroutines: FastAPI runs plain functions in a small thread pool."""
 
 import asyncio
+import contextlib
 import logging
+import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar
 
 from fastapi import APIRouter
@@ -19,6 +22,7 @@ from service.api.services import Services, Use, problems
 from service.api.shop import ShopRequest
 from service.engines.protocol import EngineError, RequestRefusedError
 from service.gateway.request_queue import CapacityError
+from service.gateway.turns import Metered
 from service.planner.plan_text import PlanTextError
 from service.planner.planner import Drafted, Planned, Planner, tell_fault
 from service.planner.prompt import PlanTask, render_prompt
@@ -31,11 +35,16 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 SHOP_PATH = "/shop/search"
-JSON_PATHS = (PLAN_PATH, "/trace", SHOP_PATH)
+PLANS_PATH = "/plans"
+JSON_PATHS = (PLAN_PATH, PLANS_PATH, "/trace", SHOP_PATH)
 _TRACE_PAUSE_SECONDS = 0.01
 REPLY_SECONDS = 0.005  # reserved before the deadline for writing and sending the answer
+_TURN_SHARE = 0.25  # of the time left, the most that a costly question waits for its turn to be read
 _UNWATCHED_SECONDS = 0.001  # into a request before its client's connection is watched
 _ORDINARY_PLAN_BYTES = 2048  # of a search with its plan: a longer one counts as several of its caller's rate
+_LEFT_HEADER = b"x-envoy-expected-rq-timeout-ms"
+_WAY_BACK_SECONDS = 0.02  # of what the balancer waits: an answer that it has given up on is lost
+_DIGITS = 10
 _RETRY_AFTER = {"Retry-After": "1"}
 
 
@@ -54,23 +63,66 @@ async def plan(body: PlanRequest, request: Request, use: Use) -> Response:
 
 async def answer_plan(body: PlanRequest, scope: Scope, receive: Receive, use: Services) -> Response:
     """Answer a valid request. `receive` has given the whole body; the next message is the client's disconnect."""
+    try:
+        answer = await make_plan(body, scope, receive, use, REPLY_SECONDS)
+    except ClientLeftError:
+        return Response(status_code=CLIENT_CLOSED_REQUEST)
+    return Response(answer.json(), media_type="application/json")
+
+
+async def make_plan(
+    body: PlanRequest, scope: Scope, receive: Receive, use: Services, reserved_seconds: float
+) -> PlanAnswer:
+    """Plan a valid request until `reserved_seconds` before its deadline. Raises ClientLeftError."""
     state, question = scope["state"], body.question
     seconds = (body.deadline_ms if "deadline_ms" in body.model_fields_set else use.deadline_ms) / 1000
-    task = PlanTask(
-        question, use.planner.vocabulary, state["started"] + seconds - REPLY_SECONDS, state.get("caller", "")
-    )
+    seconds = min(seconds, _left(state["headers"]))
+    deadline = state["started"] + seconds - reserved_seconds
+    task = PlanTask(question, use.planner.vocabulary, deadline, state.get("caller", ""), state.get("client", ""))
     _charge(state, question)
-    planned = use.planner.plan_at_once(task)
-    if planned is None:
-        try:
-            planned = await _unless_client_leaves(receive, use.planner.plan(task), use.planner.unwanted)
-        except ClientLeftError:
-            return Response(status_code=CLIENT_CLOSED_REQUEST)
+    exposure = use.experiment.exposure(state["headers"], task.caller) if use.experiment else None
+    if exposure is not None:
+        state["experiment"], task.planners = exposure.header, exposure.planners
+    metered = Metered(_plan(task, receive, use))
+    try:
+        planned = await metered
+    finally:
+        use.pool.worked(task.client, metered.seconds)
     use.observer.planned(scope, question, planned)
     if use.outcomes is not None:
-        use.outcomes.served(state["request_id"], task.caller, question, planned)
-    answer = PlanAnswer.of(planned, state["request_id"], time.monotonic() - state["started"])
-    return Response(answer.json(), media_type="application/json")
+        use.outcomes.served(state["request_id"], task.caller, question, planned, exposure)
+    return PlanAnswer.of(planned, state["request_id"], time.monotonic() - state["started"])
+
+
+async def _plan(task: PlanTask, receive: Receive, use: Services) -> Planned:
+    """Return a question's plan; one that costs far more than others to read waits for its turn. ClientLeftError."""
+    if task.question.weight > 1:
+        now = time.monotonic()
+        latest = now + (task.deadline - now) * _TURN_SHARE if task.deadline is not None else now
+        planned = await use.turns.take(partial(_at_once, task, use), latest)
+    else:
+        planned = use.planner.plan_at_once(task)
+    if planned is None:
+        planned = await unless_client_leaves(receive, use.planner.plan(task), use.planner.unwanted)
+    return planned
+
+
+def _at_once(task: PlanTask, use: Services) -> Planned | None:
+    """Return a plan that needs no waiting, else have the question read, for the model, by the end of its turn."""
+    if (planned := use.planner.plan_at_once(task)) is None:
+        with contextlib.suppress(Exception):  # a fault is told where the plan is made
+            _ = task.prompt, task.grammar
+    return planned
+
+
+def _left(headers: Mapping[bytes, bytes]) -> float:
+    """Return the seconds for which the balancer still waits: a second try has what the first has left of the deadline.
+
+    Envoy's router filter writes the header, "the time in milliseconds the router expects the request to be completed";
+    other balancers write none. A caller that writes it itself shortens its own time.
+    """
+    left = headers.get(_LEFT_HEADER, b"")
+    return max(int(left) / 1000 - _WAY_BACK_SECONDS, 0.0) if left.isdigit() and len(left) < _DIGITS else math.inf
 
 
 @router.post("/trace", response_model=TraceAnswer, responses=problems(400, 401, 408, 413, 415, 422, 429, 503))
@@ -82,7 +134,9 @@ async def trace(body: PlanRequest, request: Request, use: Use) -> Response:
     question, request_id = body.question, request.state.request_id
     _charge(request.scope["state"], question)
     try:
-        traced = await _unless_client_leaves(request.receive, _decode_twice(use, question))
+        traced = await unless_client_leaves(
+            request.receive, _decode_twice(use, question, request.scope["state"].get("client", ""))
+        )
     except ClientLeftError:
         return Response(status_code=CLIENT_CLOSED_REQUEST)
     except RequestRefusedError as error:
@@ -131,7 +185,7 @@ async def search_shop(body: ShopRequest, request: Request, use: Use) -> Response
     return Response(answer.model_dump_json(), media_type="application/json")
 
 
-async def _decode_twice(use: Services, question: Question) -> list[Planned]:
+async def _decode_twice(use: Services, question: Question, client: str) -> list[Planned]:
     """Decode with the speculation of the settings, then greedily. Raises EngineError, PlanTextError.
 
     Where our own code fails at completing them, the decodings are there all the same, with the plan that `/plan` gives.
@@ -139,7 +193,7 @@ async def _decode_twice(use: Services, question: Question) -> list[Planned]:
     if use.tracing.locked():
         raise CapacityError("another trace is being made", "capacity")
     deadline = time.monotonic() + use.trace_seconds
-    task = PlanTask(question, use.planner.vocabulary, deadline)
+    task = PlanTask(question, use.planner.vocabulary, deadline, client=client)
     planner = Planner(use.pool, task.vocabulary)
 
     async def decode(strategy: Strategy) -> Drafted:
@@ -166,7 +220,7 @@ def _charge(state: dict[str, Any], question: Question) -> None:
         state["charge"](weight - 1)
 
 
-async def _unless_client_leaves(
+async def unless_client_leaves(
     receive: Receive,
     work: Coroutine[Any, Any, T],
     unwanted: Callable[[asyncio.Task[Any]], Awaitable[None]] | None = None,

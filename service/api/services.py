@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends
 from starlette.requests import Request
 
+from service.api.experiment import Experiment
 from service.api.models import Problem
 from service.api.observation import Observer
 from service.api.outcome_log import OutcomeLog
@@ -16,13 +18,17 @@ from service.api.readiness import DeadlineWatch, Readiness
 from service.api.reload import Reloader
 from service.api.request_ids import RequestIds
 from service.api.shop import SampleShop
+from service.events.keeper import EventKeeper
 from service.gateway.drain import Drain
 from service.gateway.load_shedder import LoadShedder
 from service.gateway.pool import ReplicaPool
+from service.gateway.turns import CostlyTurns
 from service.planner.caching import CachingPlanner
 from service.planner.redis_plan_cache import RedisPlanCache
 from service.telemetry.metrics import Metrics, write_to_stdout
 from service.telemetry.traces import Tracer
+
+MOST_BATCHES = 8  # at the same time: each holds its questions and answers in memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +43,23 @@ class Services:
     metrics: Metrics
     observer: Observer
     reloader: Reloader
+    batches: CachingPlanner  # plans on replicas that nobody else needs
+    batch_places: asyncio.Semaphore  # as many of their questions are planned at the same time
     deadline_ms: int  # for requests without one
     deadline_watch: DeadlineWatch
     trace_seconds: float
     shop: SampleShop
     request_ids: RequestIds = field(default_factory=RequestIds)
+    turns: CostlyTurns = field(default_factory=CostlyTurns)
     tracing: asyncio.Lock = field(default_factory=asyncio.Lock)  # one trace at a time
+    batching: asyncio.Semaphore = field(default_factory=partial(asyncio.Semaphore, MOST_BATCHES))
+    batch_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     speculation: Literal["medusa", "draft"] = "medusa"  # shown by a trace beside greedy decoding
     shared_memory: RedisPlanCache | None = None
     tracer: Tracer | None = None
     outcomes: OutcomeLog | None = None
+    events: EventKeeper | None = None
+    experiment: Experiment | None = None
     _tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     def start(self, write: Callable[[bytes], None] = write_to_stdout) -> None:
@@ -58,6 +71,7 @@ class Services:
         self._tasks.append(asyncio.create_task(self.deadline_watch.watch()))
         self._tasks.append(asyncio.create_task(self.reloader.watch()))
         self._tasks.append(asyncio.create_task(self.readiness.watch()))
+        self._tasks.append(asyncio.create_task(self.shop.open_ahead()))
 
     async def close(self) -> None:
         """Stop everything in the background, then the pool."""
@@ -72,6 +86,8 @@ class Services:
             await asyncio.to_thread(self.tracer.close)
         if self.outcomes is not None:
             await asyncio.to_thread(self.outcomes.close)
+        if self.events is not None:
+            await asyncio.to_thread(self.events.close)
 
 
 async def _services(request: Request) -> Services:

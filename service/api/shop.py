@@ -1,12 +1,17 @@
-"""The sample shop that the page searches: with a question's plan and, beside it, with the shopper's words alone.
+"""The sample shop: searched with a question's plan and, beside it, with the shopper's words alone.
 
 The shop is the client package's. Where the package or its catalogue is missing, the answer says so.
 """
 
 import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -16,6 +21,9 @@ from service.planner.plan import Plan
 from service.planner.planner import tell_fault
 
 _MOST_INSIDE = 8  # searches, the running one included: each takes a second at most
+FIRST_OPTIONS = 3  # that come before the others
+OPTIONS_SECONDS = 1.0  # for opening the shop, waiting for one's turn and searching, together
+T = TypeVar("T")
 
 
 class ShopRequest(BaseModel):
@@ -54,6 +62,51 @@ class ShopAnswer(BaseModel):
     is_fault: bool = Field(default=False, exclude=True)
 
 
+class Wish(BaseModel):
+    """One thing that the shopper asked for, in their words."""
+
+    model_config = ConfigDict(from_attributes=True)
+
+    kind: Literal["kind", "facet", "price", "rating", "offer", "exclusion"]
+    says: str
+
+
+class Option(Hit):
+    """A product, and which wishes of the plan it meets, which it does not, and which its catalogue does not tell."""
+
+    met: list[Wish]
+    unmet: list[Wish]
+    unknown: list[Wish]
+
+    @classmethod
+    def of(cls, option: Any) -> Self:
+        """Return what the client package's shop found, as it is answered."""
+        hit = Hit.model_validate(option).model_dump()
+        judged = {name: getattr(option.judged, name) for name in ("met", "unmet", "unknown")}
+        return cls.model_validate(hit | judged, from_attributes=True)
+
+
+class Options(BaseModel):
+    """The first options, best first, with `notes`, `nothing`, `nearest` and `reason` as in a search of the shop.
+
+    `milliseconds` is the time from the request's first byte to them.
+    """
+
+    options: list[Option] = []
+    notes: list[str] = []
+    nothing: bool = False
+    nearest: list[str] = []
+    reason: str | None = None
+    milliseconds: float = 0.0
+    is_fault: bool = Field(default=False, exclude=True)
+
+
+class More(BaseModel):
+    """The options that come after the first, best first."""
+
+    options: list[Option]
+
+
 class SampleShop:
     """The sample shop of the client package, opened by the first search; it searches for one caller at a time.
 
@@ -66,37 +119,63 @@ class SampleShop:
         self._turn = asyncio.Lock()
         self._inside = 0
         self._shop: Any = None
+        self._opening: asyncio.Future[Any] | None = None
+
+    async def open_ahead(self) -> None:
+        """Open the shop before the first search, where nothing has to be downloaded for it."""
+        if self._is_on and await asyncio.to_thread(self._is_at_hand):
+            with contextlib.suppress(_NoAnswerError):  # the first search says why
+                await self._opened()
 
     async def search(self, asked: ShopRequest) -> ShopAnswer:
         """Search with the plan and with the words; where that is not possible, the answer says why.
 
         Raises CapacityError where too many wait.
         """
-        if not self._is_on:
-            return ShopAnswer(reason="There is no sample shop here: PEAKPLAN_SAMPLE_SHOP turns it on.")
-        if self._inside >= _MOST_INSIDE:
-            raise CapacityError("others search the sample shop", "capacity")
-        self._inside += 1
         try:
-            async with self._turn:
-                return await asyncio.to_thread(self._search, asked)
-        finally:
-            self._inside -= 1
+            return await self._in_turn(lambda _: self._search(asked))
+        except _NoAnswerError as error:
+            return ShopAnswer(reason=str(error), is_fault=error.is_fault)
+
+    async def options(self, question: str, plan: Plan) -> AsyncGenerator[Options | More, None]:
+        """Yield the first options of a plan, or why there are none, then the others.
+
+        Whoever closes this early ends the search.
+        """
+        end = time.monotonic() + OPTIONS_SECONDS
+        try:
+            async with asyncio.timeout(OPTIONS_SECONDS):
+                findings, first = await self._in_turn(lambda stop: self._find(question, plan, end, stop))
+        except TimeoutError:
+            yield Options(reason=f"The sample shop did not answer within {OPTIONS_SECONDS:g} s. Ask again.")
+        except CapacityError as error:
+            yield Options(reason=f"Not now: {error}. Ask again.")
+        except _NoAnswerError as error:
+            yield Options(reason=str(error), is_fault=error.is_fault)
+        else:
+            yield first
+            if len(findings.found.hits) > FIRST_OPTIONS:
+                others = await asyncio.to_thread(findings.options, FIRST_OPTIONS)
+                yield More(options=[Option.of(each) for each in others])
+
+    def _find(self, question: str, plan: Plan, end: float, stop: threading.Event) -> tuple[Any, Options]:
+        seconds = max(end - time.monotonic(), 0.0)
+        findings = self._asked(
+            question, lambda shop: shop.find(plan.model_dump(), question, timeout=seconds, given_up=stop.is_set)
+        )
+        found = findings.found
+        return findings, Options(
+            options=[Option.of(each) for each in findings.options(0, FIRST_OPTIONS)],
+            notes=list(found.notes),
+            nothing=found.nothing,
+            nearest=list(found.nearest),
+        )
 
     def _search(self, asked: ShopRequest) -> ShopAnswer:
-        try:
-            errors = import_module("peakplan_client.errors")
-        except ImportError:
-            return ShopAnswer(reason="There is no sample shop here: the client package (clients/) is not installed.")
-        try:
-            self._shop = self._shop or import_module("peakplan_client.shop").Shop.open(self._cache_dir)
-            found = self._shop.search_plan(asked.plan.model_dump(), asked.query)
-            raw = self._shop.search_raw(asked.query)
-        except (errors.PeakplanError, OSError) as error:
-            return ShopAnswer(reason=str(error))
-        except Exception as fault:  # a bug of ours, or of SQLite's, at this plan
-            tell_fault(asked.query, fault)
-            return ShopAnswer(reason="The sample shop failed at this search: the log has more.", is_fault=True)
+        found, raw = self._asked(
+            asked.query,
+            lambda shop: (shop.search_plan(asked.plan.model_dump(), asked.query), shop.search_raw(asked.query)),
+        )
         hits = [[Hit.model_validate(hit) for hit in each.hits] for each in (found, raw)]
         return ShopAnswer(
             by_plan=hits[0],
@@ -105,3 +184,92 @@ class SampleShop:
             nothing=found.nothing,
             nearest=list(found.nearest),
         )
+
+    async def _in_turn(self, work: Callable[[threading.Event], T]) -> T:
+        """Do work in a thread once it is its turn. Raises CapacityError where too many wait, _NoAnswerError."""
+        if not self._is_on:
+            raise _NoAnswerError("There is no sample shop here: PEAKPLAN_SAMPLE_SHOP turns it on.")
+        if self._inside >= _MOST_INSIDE:
+            raise CapacityError("others search the sample shop", "capacity")
+        self._inside += 1
+        search = _Search(work)
+        working = asyncio.create_task(self._run(search))
+        working.add_done_callback(_heard)
+        try:
+            return await asyncio.shield(working)
+        except asyncio.CancelledError:
+            search.stop.set()
+            if not search.is_running:
+                working.cancel()
+            raise
+
+    async def _run(self, search: "_Search[T]") -> T:
+        """Keep the turn until the thread has ended, whoever left meanwhile."""
+        try:
+            await self._opened()
+            async with self._turn:
+                search.is_running = True
+                return await asyncio.to_thread(search.work, search.stop)
+        finally:
+            self._inside -= 1
+
+    async def _opened(self) -> None:
+        """Open the shop, once for all who wait; it goes on where they leave. Raises _NoAnswerError."""
+        if self._shop is not None:
+            return
+        if self._opening is None:
+            self._opening = asyncio.ensure_future(asyncio.to_thread(self._open))
+            self._opening.add_done_callback(self._has_opened)
+        await asyncio.shield(self._opening)
+
+    def _is_at_hand(self) -> bool:
+        try:
+            return import_module("peakplan_client.catalogue").at_hand(self._cache_dir) is not None
+        except ImportError:
+            return False
+
+    def _open(self) -> Any:
+        return self._asked("", lambda _: import_module("peakplan_client.shop").Shop.open(self._cache_dir))
+
+    def _has_opened(self, opening: asyncio.Future[Any]) -> None:
+        self._opening = None  # where it failed, the next search tries again
+        if not opening.cancelled() and opening.exception() is None:
+            self._shop = opening.result()
+
+    def _asked(self, question: str, work: Callable[[Any], T]) -> T:
+        """Return what the shop answers. Raises _NoAnswerError."""
+        try:
+            errors = import_module("peakplan_client.errors")
+        except ImportError:
+            words = "There is no sample shop here: the client package (clients/) is not installed."
+            raise _NoAnswerError(words) from None
+        try:
+            return work(self._shop)
+        except (errors.PeakplanError, OSError) as error:
+            raise _NoAnswerError(str(error)) from error
+        except Exception as fault:  # a bug of ours, or of SQLite's, at this plan
+            tell_fault(question, fault)
+            raise _NoAnswerError("The sample shop failed at this search: the log has more.", is_fault=True) from fault
+
+
+class _NoAnswerError(Exception):
+    """Raised where the shop gives no answer; the message says why."""
+
+    def __init__(self, message: str, *, is_fault: bool = False) -> None:
+        super().__init__(message)
+        self.is_fault = is_fault
+
+
+@dataclass(slots=True)
+class _Search(Generic[T]):
+    """Work for a thread, which ends early once `stop` is set."""
+
+    work: Callable[[threading.Event], T]
+    stop: threading.Event = field(default_factory=threading.Event)
+    is_running: bool = False
+
+
+def _heard(working: asyncio.Task[Any]) -> None:
+    """Take what a search raised whose caller has left."""
+    if not working.cancelled():
+        working.exception()

@@ -24,6 +24,7 @@ from service.settings.choices import (
     Strategy,
 )
 from service.settings.engines import EngineConfig, NeuronSettings, OpenAiSettings, TritonSettings
+from service.settings.experiments import ExperimentSettings
 from service.settings.groups import AuthSettings, CacheSettings, HttpSettings, OutcomeSettings, QueueSettings
 
 _CGROUP_QUOTA = Path("/sys/fs/cgroup/cpu.max")
@@ -128,6 +129,7 @@ class Settings(BaseSettings):
     auth: AuthSettings = AuthSettings()
     http: HttpSettings = HttpSettings()
     outcomes: Annotated[OutcomeSettings, Prefix("OUTCOMES_")] = OutcomeSettings()
+    experiment: Annotated[ExperimentSettings, Prefix("EXPERIMENT_")] = ExperimentSettings()
     triton: Annotated[TritonSettings, Prefix("TRITON_")] = TritonSettings()
     openai: Annotated[OpenAiSettings, Prefix("OPENAI_")] = OpenAiSettings()
     neuron: NeuronSettings = NeuronSettings()
@@ -182,6 +184,12 @@ class Settings(BaseSettings):
                 "are here: the slowest answers would take seconds. Lower PEAKPLAN_REPLICAS or "
                 "PEAKPLAN_THREADS_PER_REPLICA, or set PEAKPLAN_OVERSUBSCRIBE=1 if you mean it"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _exposures_are_kept(self) -> Self:
+        if self.experiment.name and self.outcomes.dir is None:
+            raise ValueError("PEAKPLAN_EXPERIMENT_NAME needs PEAKPLAN_OUTCOMES_DIR, which keeps who got what")
         return self
 
     @model_validator(mode="after")

@@ -218,7 +218,7 @@ class HttpSettings(BaseModel):
 
 
 class OutcomeSettings(BaseModel):
-    """Logging plans and their outcomes as training data (docs/own-data.md)."""
+    """Logging plans, their outcomes as training data (docs/own-data.md), and events (docs/value.md)."""
 
     model_config = _FROZEN
 
@@ -229,6 +229,32 @@ class OutcomeSettings(BaseModel):
     key: SecretStr = Field(
         default=SecretStr(""), description="a key that hosts share so that each accepts outcomes of the others' plans"
     )
+    spill_dir: Path | None = Field(
+        default=None, description="a folder on another disk, for events that the first one does not take"
+    )
+    postgres: SecretStr | None = Field(
+        default=None, description="postgresql://... of a database that gets every event from the files"
+    )
+    firehose: str = Field(
+        default="",
+        pattern=r"^(arn:aws[a-z-]*:firehose:[a-z0-9-]+:\d{12}:deliverystream/[A-Za-z0-9_.-]{1,64})?$",
+        description="the ARN of an Amazon Data Firehose stream that gets every event and plan from the files",
+    )
+    salt_days: int = Field(
+        default=28, ge=1, le=366, description="how long a shopper has the same hash in events; then the salt changes"
+    )
+
+    @model_validator(mode="after")
+    def _spilling_is_of_something(self) -> Self:
+        if self.postgres is not None and self.dir is None:
+            raise ValueError("PEAKPLAN_OUTCOMES_POSTGRES needs PEAKPLAN_OUTCOMES_DIR, where events wait for it")
+        if self.firehose and self.dir is None:
+            raise ValueError("PEAKPLAN_OUTCOMES_FIREHOSE needs PEAKPLAN_OUTCOMES_DIR, where events wait for it")
+        if self.firehose and self.postgres is not None:
+            raise ValueError("choose PEAKPLAN_OUTCOMES_POSTGRES or PEAKPLAN_OUTCOMES_FIREHOSE: events go to one place")
+        if self.spill_dir is not None and self.dir is None:
+            raise ValueError("PEAKPLAN_OUTCOMES_SPILL_DIR needs PEAKPLAN_OUTCOMES_DIR, which is written first")
+        return self
 
     @model_validator(mode="after")
     def _text_goes_somewhere(self) -> Self:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from service.telemetry.emf import EmfCollector, Label
-from service.telemetry.names import DegradedReason
+from service.telemetry.names import DegradedReason, metric_names
 from service.telemetry.prometheus import PrometheusMeters
 
 logger = logging.getLogger(__name__)
@@ -78,6 +78,7 @@ class Metrics:
         self._clock = clock
         self._reported = clock()
         self._flushes = 0
+        self._watched: list[Callable[[], Mapping[str, float]]] = []
 
     def arrived(self) -> None:
         """Count a request for a plan."""
@@ -128,6 +129,17 @@ class Metrics:
         """Count a fault of ours at a trace or a search, which are no plans, as `planned` counts one at a plan."""
         self._add("Fallbacks", 1, ("Reason", "fault"))
 
+    def happened(self, name: str, value: float, cell: str) -> None:
+        """Record what became of a plan; where the id tells which `cell` made it, under that cell's name too."""
+        if "PlannedIn" not in {part for chosen in metric_names()[name].dimensions for part in chosen}:
+            self._add(name, value)
+        else:
+            self._add(name, value, ("PlannedIn", cell or "-"))
+
+    def watch(self, totals: Callable[[], Mapping[str, float]]) -> None:
+        """Read these counts since the start, too, at every flush and scrape."""
+        self._watched.append(totals)
+
     def exposition(self) -> bytes:
         """Return the current metrics for Prometheus."""
         self._take_reading(self._read())
@@ -167,7 +179,8 @@ class Metrics:
 
     def _take_reading(self, reading: Reading) -> None:
         """Add the increase of the totals, and set the gauges."""
-        for name, total in reading.totals.items():
+        totals = [reading.totals, *(watched() for watched in self._watched)]
+        for name, total in (item for each in totals for item in each.items()):
             if grown := total - self._seen[name]:
                 self._add(name, grown)
                 self._seen[name] = total

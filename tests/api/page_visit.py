@@ -34,6 +34,12 @@ ANSWERS["trace"]["medusa"]["plan"] = ANSWERS["plan"]["plan"]
 CONTRAST = (_HERE / "test_page_contrast.js").read_text(encoding="utf-8")
 
 
+def events(plan: Any, options: Any = ANSWERS["options"]) -> str:
+    """Return an answer as the service streams it."""
+    each = {"plan": plan, "options": options, "done": {"plan_ms": 41.3, "first_ms": 47.9, "total_ms": 48.2}}
+    return "".join(f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in each.items())
+
+
 @contextlib.contextmanager
 def running_chromium() -> Iterator[Browser]:
     """Run headless Chromium."""
@@ -77,6 +83,10 @@ class Visit:
         return self.page.get_by_role("region", name="The plan")
 
     @property
+    def options(self) -> Locator:
+        return self.page.get_by_role("region", name="Three good options")
+
+    @property
     def shop(self) -> Locator:
         return self.page.get_by_role("region", name="What a sample shop finds")
 
@@ -95,9 +105,14 @@ class Visit:
         self.question.press("Enter")
 
     def answer_with(
-        self, plan: Any = ANSWERS["plan"], trace: Any = ANSWERS["trace"], shop: Any = ANSWERS["shop"]
+        self,
+        plan: Any = ANSWERS["plan"],
+        trace: Any = ANSWERS["trace"],
+        shop: Any = ANSWERS["shop"],
+        options: Any = ANSWERS["options"],
     ) -> None:
         """Answer with these from now on, without the service."""
-        self.page.route("**/plan", lambda route: route.fulfill(json=plan))
+        body = events(plan, options)
+        self.page.route("**/answer", lambda route: route.fulfill(body=body, content_type="text/event-stream"))
         self.page.route("**/shop/search", lambda route: route.fulfill(json=shop))
         self.page.route("**/trace", lambda route: route.fulfill(json=trace))

@@ -12,6 +12,8 @@ from pydantic import SecretStr
 from service.api.app import create_app, wire
 from service.gateway.load_shedder import LoadShedder
 from service.gateway.pool import ReplicaPool
+from service.planner.caching import CachingPlanner
+from service.planner.prompt import PlanTask
 from service.settings import Settings
 from service.settings.groups import AuthSettings, QueueSettings
 from tests.api.client import assert_problem, talking_to
@@ -201,6 +203,17 @@ async def test_a_caller_is_an_address_or_a_network_of_ipv6(first: str, second: s
     await services.close()
 
 
+async def test_replicas_are_shared_among_those_whom_a_rate_counts() -> None:
+    engine = FakeEngine()
+    async with talking_to(engine, auth=AuthSettings(api_keys=SecretStr(listed(a="one", b="two")))) as client:
+        for token in ("one", "two"):
+            await client.post("/plan", json=BODY, headers=bearer(token))
+    assert [request.client for request in engine.served] == ["a", "b"]
+    async with talking_to(engine := FakeEngine()) as client:
+        await client.post("/plan", json=BODY)
+    assert [request.client for request in engine.served] == ["127.0.0.1"]
+
+
 async def test_a_long_question_counts_as_the_ordinary_ones_it_is_worth() -> None:
     """Four such callers once took the rules' time from everybody, each within its rate."""
     for path in ("/plan", "/trace"):
@@ -210,6 +223,43 @@ async def test_a_long_question_counts_as_the_ordinary_ones_it_is_worth() -> None
     async with talking_to(auth=AuthSettings(rate=4)) as client:
         answers = [await client.post("/plan", json={"query": f"red shoes {number}"}) for number in range(4)]
         assert [answer.status_code for answer in answers] == [200] * 4
+
+
+async def test_what_a_question_costs_besides_the_model_counts_in_its_callers_share(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worked: list[tuple[str, float]] = []
+    monkeypatch.setattr(ReplicaPool, "worked", lambda _, client, seconds: worked.append((client, seconds)))
+    settings = {"auth": AuthSettings(api_keys=SecretStr(listed(a="one", b="two"))), "routing": "off"}
+    async with talking_to(FakeEngine(text=" Find Any"), **settings) as client:
+        for token in ("one", "one", "two"):  # by the model, from the cache, and a costly one
+            query = "$1" * 256 if token == "two" else BODY["query"]
+            assert (await client.post("/plan", json={"query": query}, headers=bearer(token))).status_code == 200
+        batch = {"requests": [{"query": "blue shoes"}, {"query": "green shoes"}]}
+        assert (await client.post("/plans", json=batch, headers=bearer("two"))).status_code == 200
+    assert [who for who, _ in worked] == ["a", "a", "b", "b", "b"]
+    assert all(seconds > 0 for _, seconds in worked)
+
+
+async def test_costly_questions_that_came_first_are_read_one_by_one_after_an_ordinary_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[str] = []
+    plan_at_once = CachingPlanner.plan_at_once
+
+    def noted(planner: CachingPlanner, task: PlanTask) -> Any:
+        read.append(task.question.text)
+        return plan_at_once(planner, task)
+
+    monkeypatch.setattr(CachingPlanner, "plan_at_once", noted)
+    asked = [*("$1" * 200 + f" {number}" for number in range(4)), "red shoes"]
+    async with talking_to(FakeEngine(text=" Find Any")) as client:
+        answers = await asyncio.gather(
+            *(client.post("/plan", json={"query": query, "deadline_ms": 2000}) for query in asked)
+        )
+    assert [answer.status_code for answer in answers] == [200] * 5
+    assert len(read) == 5
+    assert read[0] == "red shoes"
 
 
 async def test_a_search_with_a_long_plan_counts_as_several() -> None:

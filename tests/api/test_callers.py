@@ -135,7 +135,9 @@ def test_a_subject_that_two_readers_could_read_in_two_ways_names_nobody(subject:
         common_name(subject)
 
 
-_WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=60)
+_WORDS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=60).filter(
+    lambda words: len(words.encode()) <= 64  # as X.520 bounds them
+)
 _NAMES = st.sampled_from([NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME])
 
 

@@ -36,7 +36,8 @@ async def engine_and_port() -> AsyncIterator[tuple[FakeEngine, int]]:
 
 async def ask(port: int, path: str = "/plan") -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Return the connection of a client that has asked for red shoes."""
-    body = json.dumps({"query": "red shoes", "deadline_ms": 2000}).encode()
+    question = {"query": "red shoes", "deadline_ms": 2000}
+    body = json.dumps({"requests": [question] * 3} if path == "/plans" else question).encode()
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     head += f"Content-Length: {len(body)}\r\n\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -44,7 +45,7 @@ async def ask(port: int, path: str = "/plan") -> tuple[asyncio.StreamReader, asy
     return reader, writer
 
 
-@pytest.mark.parametrize("path", ["/plan", "/trace"])
+@pytest.mark.parametrize("path", ["/plan", "/plans", "/answer", "/trace"])
 async def test_a_client_that_leaves_cancels_its_generation(engine_and_port: tuple[FakeEngine, int], path: str) -> None:
     engine, port = engine_and_port
     _, writer = await ask(port, path)

@@ -23,7 +23,12 @@ async def test_ready_is_proven_by_a_real_inference_and_proven_again() -> None:
     engine = FakeEngine()
     async with talking_to(engine, readiness_ttl_seconds=1e-6) as client:
         for count in (1, 2):
-            assert (await client.get("/readyz")).json() == {"status": "ready", "model": "fake", "kernel": "fake"}
+            assert (await client.get("/readyz")).json() == {
+                "status": "ready",
+                "model": "fake",
+                "kernel": "fake",
+                "deadline_ms": 300,
+            }
             assert len(engine.served) == count
 
 

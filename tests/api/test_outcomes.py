@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -197,6 +198,17 @@ def test_ids_are_known_again_for_a_day_by_whoever_has_the_key() -> None:
     now += 1
     assert not ours.is_of_late(made)
     assert len({ours.new() for _ in range(1000)}) == 1000
+
+
+def test_an_id_tells_which_cell_made_the_plan_and_those_of_the_release_before_are_known() -> None:
+    ours, reporting, other = RequestIds("k", cell="cell-200"), RequestIds("k", cell="cell-3"), RequestIds("x")
+    assert (reporting.planned_in(ours.new()), other.planned_in(ours.new())) == ("cell-200", "")
+    for odd in ("", "blue", "cell-256"):
+        assert reporting.planned_in(RequestIds("k", cell=odd).new()) == ""
+    body = int(time.time()).to_bytes(4, "big") + bytes(6)
+    seal = hashlib.blake2b(body, key=hashlib.blake2b(b"k").digest(), digest_size=6).digest()
+    before = (body + seal).hex()
+    assert (ours.is_of_late(before), ours.planned_in(before)) == (True, "")
 
 
 async def test_a_product_in_other_terms_than_the_vocabulary_is_refused_by_name(tmp_path: Path) -> None:

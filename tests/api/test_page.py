@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.api.page_visit import ANSWERS, CONTRAST, Visit, needs_chromium
+from tests.api.page_visit import ANSWERS, CONTRAST, Visit, events, needs_chromium
 
 pytest.importorskip("playwright.sync_api")
 from playwright.sync_api import Route, expect
@@ -15,12 +15,22 @@ pytestmark = needs_chromium
 MARKUP = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 INLINE_SCRIPT = "document.body.append(Object.assign(document.createElement('script'), {text: 'document.title = 1'}))"
 KINDS = 7
+SSE = "text/event-stream"
+
+
+# The browser keeps no body of a stream for whoever drives it; the same question has the same plan.
+PLAN = """async query => {
+  const headers = {"content-type": "application/json"};
+  const answer = await fetch("/plan", {method: "POST", headers, body: JSON.stringify({query, deadline_ms: 2000})});
+  return (await answer.json()).plan;
+}"""
 
 
 def test_question_becomes_plan_and_decoding(visit: Visit) -> None:
-    with visit.page.expect_response("**/plan") as planned, visit.page.expect_response("**/trace") as traced:
+    with visit.page.expect_response("**/trace") as traced:
         visit.ask("nike running shoes red size 10 that nobody asked for before")
-    plan, trace = planned.value.json()["plan"], traced.value.json()
+    trace = traced.value.json()
+    plan = visit.page.evaluate(PLAN, "nike running shoes red size 10 that nobody asked for before")
     expect(visit.plan.locator(".asked")).to_have_text("nike running shoes red size 10 that nobody asked for before")
     expect(visit.plan.locator(".queries li")).to_have_text(plan["queries"])
     chips = sum(map(len, plan["facets"].values())) + sum(map(len, plan["exclude"].values()))
@@ -62,7 +72,7 @@ def test_follow_up_carries_the_questions_before_it(visit: Visit) -> None:
     follow_up.uncheck()
     visit.ask("garden hose")
     expect(visit.plan.locator(".asked")).to_have_text("garden hose")
-    histories = [body["history"] for path, body in visit.posted if path == "/plan"]
+    histories = [body["history"] for path, body in visit.posted if path == "/answer"]
     assert histories == [[], ["red rain jacket"], ["red rain jacket", "in blue"], []]
 
 
@@ -80,7 +90,7 @@ def test_keyboard_alone(visit: Visit) -> None:
     assert focused.evaluate("button => getComputedStyle(button).outlineStyle") == "solid"
     keyboard.press("Space")
     expect(visit.decoding).to_be_visible()
-    assert visit.posted[0] == ("/plan", {"query": "garden\nhose", "history": []})
+    assert visit.posted[0] == ("/answer", {"query": "garden\nhose", "history": []})
     keyboard.press("Tab")
     keyboard.press("Space")
     expect(visit.page.get_by_label("Follow up on the last question")).to_be_checked()
@@ -107,8 +117,8 @@ def test_question_that_cannot_be_sent(visit: Visit, query: str, words: str) -> N
 
 
 def test_refusal_of_the_service_is_said_in_its_words(visit: Visit) -> None:
-    visit.page.route("**/plan", lambda route: route.continue_(post_data=json.dumps({"query": "a" * 600})))
-    with visit.page.expect_response("**/plan") as refused:
+    visit.page.route("**/answer", lambda route: route.continue_(post_data=json.dumps({"query": "a" * 600})))
+    with visit.page.expect_response("**/answer") as refused:
         visit.ask("looks fine from here")
     assert refused.value.status == 422
     expect(visit.error).to_have_text("The question must have at most 512 characters.")
@@ -177,10 +187,10 @@ def test_inline_script_is_not_run(visit: Visit) -> None:
 
 
 def test_dead_server_offers_to_try_again(visit: Visit) -> None:
-    visit.page.route("**/plan", lambda route: route.abort())
+    visit.page.route("**/answer", lambda route: route.abort())
     visit.ask("garden hose")
     expect(visit.error).to_contain_text("The planner cannot be reached.")
-    visit.page.unroute("**/plan")
+    visit.page.unroute("**/answer")
     visit.error.get_by_role("button", name="Try again").click()
     expect(visit.question).to_be_focused()
     expect(visit.decoding).to_be_visible()
@@ -192,15 +202,15 @@ def test_double_submit_asks_once_and_the_newest_question_wins(visit: Visit) -> N
 
     def answer_only_the_newest(route: Route) -> None:
         is_newest = "gnome" in (route.request.post_data or "")
-        route.fulfill(json=ANSWERS["plan"]) if is_newest else held.append(route)
+        route.fulfill(body=events(ANSWERS["plan"]), content_type=SSE) if is_newest else held.append(route)
 
-    visit.page.route("**/plan", answer_only_the_newest)
+    visit.page.route("**/answer", answer_only_the_newest)
     visit.ask("garden hose")
     visit.page.get_by_role("button", name="Plan it").dblclick()
     visit.ask("garden gnome")
     expect(visit.decoding).to_be_visible()
     expect(visit.plan.locator(".asked")).to_have_text("garden gnome")
-    assert [body["query"] for path, body in visit.posted if path == "/plan"] == ["garden hose", "garden gnome"]
+    assert [body["query"] for path, body in visit.posted if path == "/answer"] == ["garden hose", "garden gnome"]
     assert [route.request.failure for route in held] == ["net::ERR_ABORTED"]
 
 
@@ -218,6 +228,45 @@ def test_several_things_are_told_apart(visit: Visit) -> None:
     expect(visit.plan.locator(".parts > li")).to_have_text(
         [re.compile("tent.*tent"), re.compile("lamp.*not color: red.*10 to 20.50.*camping lamp")]
     )
+
+
+def test_three_options_say_what_they_meet_and_how_long_they_took(visit: Visit) -> None:
+    visit.answer_with()
+    visit.ask(ANSWERS["query"])
+    expect(visit.options.locator(".first")).to_have_text("2 products after 47.9 ms, the plan included")
+    runner, shoe = visit.options.locator(".options > li").all()
+    expect(runner.get_by_role("heading")).to_have_text("Red Runner")
+    expect(runner.locator(".wish-accepted")).to_have_text(["✓running shoes: has it", "✓up to 100 USD: has it"])
+    expect(runner.locator(".wish-sampled")).to_have_text("?rated 4 of 5 or better: the catalogue does not tell")
+    expect(shoe.locator(".wish-rejected")).to_have_text("✗running shoes: has it not")
+    expect(visit.page.locator("#announcement")).to_contain_text("First found: Red Runner, Shoe.")
+
+
+def test_a_stream_that_breaks_off_leaves_its_plan_and_offers_to_try_again(visit: Visit) -> None:
+    body = events(ANSWERS["plan"]).split("event: options")[0] + "event: options\ndata: {"
+    visit.page.route("**/answer", lambda route: route.fulfill(body=body + "\n\n", content_type=SSE))
+    visit.ask("running shoes")
+    expect(visit.error).to_contain_text("broke off in the middle of its answer")
+    expect(visit.plan).to_be_visible()
+    expect(visit.error.get_by_role("button", name="Try again")).to_be_visible()
+
+
+def test_an_address_in_the_shops_reason_does_not_widen_the_page(visit: Visit) -> None:
+    visit.page.set_viewport_size({"width": 375, "height": 800})
+    reason = f"It cannot be downloaded from https://{'very-long-' * 30}.example: there is no connection to it."
+    visit.answer_with(
+        shop=ANSWERS["shop"] | {"reason": reason}, options={**ANSWERS["options"], "options": [], "reason": reason}
+    )
+    visit.ask(ANSWERS["query"])
+    expect(visit.shop).to_contain_text("no connection")
+    expect(visit.options).to_contain_text("no connection")
+    assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_services_deadline_is_the_fields_placeholder(visit: Visit) -> None:
+    visit.page.route("**/readyz", lambda route: route.fulfill(json={"status": "ready", "deadline_ms": 450}))
+    visit.page.reload()
+    expect(visit.page.get_by_label("Answer within")).to_have_attribute("placeholder", "450")
 
 
 def test_what_the_shop_finds_with_plan_and_words_is_shown(visit: Visit) -> None:
@@ -244,7 +293,7 @@ def test_a_deadline_can_be_set(visit: Visit) -> None:
     visit.page.get_by_label("Answer within").fill("750")
     visit.ask(ANSWERS["query"])
     expect(visit.decoding).to_be_visible()
-    assert visit.posted[0] == ("/plan", {"query": ANSWERS["query"], "history": [], "deadline_ms": 750})
+    assert visit.posted[0] == ("/answer", {"query": ANSWERS["query"], "history": [], "deadline_ms": 750})
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,8 @@ def test_the_visitor_is_asked_once_and_the_tab_remembers(visit: Visit) -> None:
 
     bearer = f"Bearer {TOKEN}"
     assert authorizations(visit) == [
-        ("/plan", None),
-        *[("/plan", bearer), ("/shop/search", bearer), ("/trace", bearer)] * 3,
+        ("/answer", None),
+        *[("/answer", bearer), ("/shop/search", bearer), ("/trace", bearer)] * 3,
     ]
     elsewhere = "[localStorage.length, document.cookie, document.body.innerHTML.includes('a-token')]"
     assert visit.page.evaluate(elsewhere) == [0, "", False]

@@ -61,7 +61,7 @@ def test_failed_trace_leaves_the_plan_and_offers_to_try_again(visit: Visit) -> N
     visit.page.unroute("**/trace")
     visit.decoding.get_by_role("button", name="Try again").click()
     expect(visit.decoding).to_contain_text("Both wrote the same")
-    assert [path for path, _ in visit.posted] == ["/plan", "/shop/search", "/trace", "/trace"]
+    assert [path for path, _ in visit.posted] == ["/answer", "/shop/search", "/trace", "/trace"]
 
 
 def test_decoding_says_where_it_is_not_that_of_the_plan(visit: Visit) -> None:

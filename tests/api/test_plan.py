@@ -162,6 +162,19 @@ async def test_a_bad_request_id_is_not_carried(given: str) -> None:
     assert "x-callers-request-id" not in response.headers
 
 
+@pytest.mark.parametrize(("left", "seconds"), [("150", 0.15), ("350", 0.3), ("", 0.3), ("-1", 0.3), ("9" * 400, 0.3)])
+async def test_a_second_try_has_what_the_balancer_has_left_of_the_deadline(left: str, seconds: float) -> None:
+    engine = FakeEngine()
+    async with talking_to(engine) as client:
+        asked = time.monotonic()
+        headers = {"x-envoy-expected-rq-timeout-ms": left}
+        await client.post("/plan", json={"query": "shoes", "deadline_ms": 300}, headers=headers)
+        answered = time.monotonic()
+    deadline = engine.served[-1].deadline
+    assert deadline is not None
+    assert asked + seconds - 0.05 < deadline < answered + seconds
+
+
 async def test_an_engine_has_the_deadline_less_the_time_that_the_answer_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "REPLY_SECONDS", 1.5)
     engine = FakeEngine()

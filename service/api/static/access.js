@@ -1,6 +1,6 @@
 // Services that ask for a bearer token: the page asks its visitor once, and keeps it for as long as this tab is open.
 
-import { Failure, post as send } from "./client.js";
+import { Failure, post as send, stream as listen } from "./client.js";
 
 const KEY = "peakplan-token";
 const SENDABLE = /^[\x21-\x7e]+$/; // what may stand in a header
@@ -9,10 +9,19 @@ const byId = (id) => document.getElementById(id);
 let known = stored();
 
 /** `post` of client.js, which asks for a token as often as the service refuses the one it gets. */
-export async function post(path, body, signal) {
+export function post(path, body, signal) {
+  return withToken(signal, (token) => send(path, body, signal, token));
+}
+
+/** `stream` of client.js, which asks for a token in the same way. */
+export function stream(path, body, signal, take) {
+  return withToken(signal, (token) => listen(path, body, signal, token, take));
+}
+
+async function withToken(signal, ask) {
   for (;;) {
     try {
-      return await send(path, body, signal, known);
+      return await ask(known);
     } catch (error) {
       if (!(error instanceof Failure) || !error.needsToken) throw error;
       await askForToken(error, signal);
@@ -27,24 +36,24 @@ function askForToken(refusal, signal) {
   keep(null);
   return new Promise((resolve, reject) => {
     const ended = new AbortController();
-    const listen = (target, event, react) => target.addEventListener(event, react, { signal: ended.signal });
+    const when = (target, event, react) => target.addEventListener(event, react, { signal: ended.signal });
     const end = (settle) => {
       ended.abort();
       input.value = "";
       dialog.close();
       settle();
     };
-    listen(form, "submit", (event) => {
+    when(form, "submit", (event) => {
       event.preventDefault();
       const typed = input.value.trim();
       if (!SENDABLE.test(typed)) return say(typed === "" ? "Type the token first." : "A token has no spaces and no accents.");
       keep(typed);
       return end(resolve);
     });
-    listen(input, "input", () => say(""));
-    listen(byId("access-cancel"), "click", () => end(() => reject(refusal)));
-    listen(dialog, "cancel", () => end(() => reject(refusal))); // the Escape key
-    listen(signal, "abort", () => end(() => reject(signal.reason)));
+    when(input, "input", () => say(""));
+    when(byId("access-cancel"), "click", () => end(() => reject(refusal)));
+    when(dialog, "cancel", () => end(() => reject(refusal))); // the Escape key
+    when(signal, "abort", () => end(() => reject(signal.reason)));
     dialog.showModal();
   });
 }

@@ -12,19 +12,28 @@ export class Failure extends Error {
 }
 
 /** POST a JSON body and return the JSON answer. Throws Failure, or AbortError when `signal` is aborted. */
-export async function post(path, body, signal, token = null) {
+export function post(path, body, signal, token = null) {
+  return exchange(path, body, signal, token, "application/json", (response) => response.json());
+}
+
+/** POST a JSON body and call `take(name, data)` for each event of the answer. Throws as `post` does. */
+export function stream(path, body, signal, token, take) {
+  return exchange(path, body, signal, token, "text/event-stream", (response) => readEvents(response, take));
+}
+
+async function exchange(path, body, signal, token, accept, read) {
   const authorization = token === null ? {} : { authorization: `Bearer ${token}` };
   let response;
   try {
     response = await fetch(path, {
       method: "POST",
-      headers: { "content-type": "application/json", accept: "application/json", ...authorization },
+      headers: { "content-type": "application/json", accept, ...authorization },
       body: JSON.stringify(body),
       signal: AbortSignal.any([signal, AbortSignal.timeout(PATIENCE_MS)]),
     });
-    if (response.ok) return await response.json();
+    if (response.ok) return await read(response);
   } catch (error) {
-    if (signal.aborted) throw error;
+    if (signal.aborted || error instanceof Shown) throw error;
     if (error.name === "TimeoutError") {
       throw new Failure(`The planner has not answered for ${PATIENCE_MS / 1000} seconds.`, { retryable: true });
     }
@@ -32,6 +41,32 @@ export async function post(path, body, signal, token = null) {
     throw new Failure("The planner cannot be reached. Is the server still running?", { retryable: true });
   }
   throw await problemOf(response);
+}
+
+/** A fault of the page itself while it shows an event; the network has no part in it. */
+class Shown extends Error {}
+
+async function readEvents(response, take) {
+  let rest = "";
+  for await (const text of pieces(response.body.pipeThrough(new TextDecoderStream()))) {
+    const blocks = (rest + text).split("\n\n");
+    rest = blocks.pop();
+    for (const block of blocks) {
+      const [, name, data] = /^event: (.*)\ndata: (.*)$/.exec(block);
+      const parsed = JSON.parse(data);
+      try {
+        await take(name, parsed);
+      } catch (error) {
+        throw new Shown(error.message, { cause: error });
+      }
+    }
+  }
+}
+
+/** The pieces of a stream: not every browser iterates over streams by itself. */
+async function* pieces(streamed) {
+  const reader = streamed.getReader();
+  for (let read = await reader.read(); !read.done; read = await reader.read()) yield read.value;
 }
 
 /** The Failure that an RFC 9457 problem document, or an answer that is none, stands for. */

@@ -1,9 +1,10 @@
-// The page: takes a question, asks POST /plan, then what a shop finds with it and POST /trace, and shows the answers.
+// The page: takes a question, asks POST /answer, then what a shop finds besides and POST /trace, and shows the answers.
 
-import { post } from "./access.js";
+import { post, stream } from "./access.js";
 import { Failure } from "./client.js";
 import { decodingView } from "./decoding.js";
 import { element } from "./dom.js";
+import { optionsView } from "./options.js";
 import { planView, sentence } from "./plan.js";
 import { shopView } from "./shop.js";
 import { loadVocabulary } from "./vocabulary.js";
@@ -20,7 +21,7 @@ const EXAMPLES = [
   { kind: "Follow-up", text: "what about in blue?", after: "red rain jacket for women" },
 ];
 
-const SECTIONS = ["plan", "shop", "decoding"];
+const SECTIONS = ["plan", "options", "shop", "decoding"];
 
 const byId = (id) => document.getElementById(id);
 const form = byId("ask");
@@ -115,16 +116,15 @@ function ask(body) {
 async function plan(body, signal) {
   setBusy("Planning…", SECTIONS);
   try {
-    const answer = await post("/plan", body, signal);
-    await vocabulary;
-    const utterances = [...body.history, body.query];
-    byId("plan-body").replaceChildren(...planView(answer, utterances));
-    byId("plan").hidden = false;
-    for (const id of SECTIONS.slice(1)) byId(id).hidden = true; // they show another question's
-    bringIntoView(byId("plan"));
-    state.thread = utterances.slice(-MAX_HISTORY);
-    showThread();
-    byId("announcement").textContent = `Planned: ${sentence(answer.plan).join(", ")}.`;
+    let answer = null;
+    await stream("/answer", body, signal, async (name, data) => {
+      if (name === "plan") {
+        await vocabulary;
+        answer = data;
+        showPlan(answer, [...body.history, body.query]);
+      }
+      if (name === "options" && answer.plan.queries.length > 0) showOptions(data);
+    });
     return answer;
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
@@ -132,6 +132,23 @@ async function plan(body, signal) {
     showProblem(error, () => ask(body));
     return null;
   }
+}
+
+function showPlan(answer, utterances) {
+  byId("plan-body").replaceChildren(...planView(answer, utterances));
+  byId("plan").hidden = false;
+  for (const id of SECTIONS.slice(1)) byId(id).hidden = true; // they show another question's
+  bringIntoView(byId("plan"));
+  state.thread = utterances.slice(-MAX_HISTORY);
+  showThread();
+  byId("announcement").textContent = `Planned: ${sentence(answer.plan).join(", ")}.`;
+}
+
+function showOptions(found) {
+  byId("options-body").replaceChildren(...optionsView(found));
+  byId("options").hidden = false;
+  const names = found.options.map(({ name }) => name).join(", ");
+  if (names) byId("announcement").textContent += ` First found: ${names}.`;
 }
 
 /** Shows what the sample shop finds; where there is no shop, why. */
@@ -223,9 +240,10 @@ question.addEventListener("keydown", (event) => {
 /** What the service says of itself: what computes the model, and whether most plans would be late on this machine. */
 async function showService() {
   const ready = await fetch("/readyz", { headers: { accept: "application/json" } }).catch(() => null);
-  const { notice, kernel } = (ready?.ok ? await ready.json().catch(() => null) : null) ?? {};
+  const { notice, kernel, deadline_ms: deadlineMs } = (ready?.ok ? await ready.json().catch(() => null) : null) ?? {};
   byId("notice").textContent = notice ?? "";
   byId("notice").hidden = !notice;
+  if (deadlineMs) byId("deadline").placeholder = deadlineMs;
   byId("kernel").textContent = kernel ? ` Computed here by: ${kernel}.` : "";
 }
 
