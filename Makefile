@@ -18,6 +18,10 @@ PEERS_VENV := .venv-peers
 KERNELS_VENV := .venv-kernels
 SEARCH_VENV := .venv-search
 CHECKOV_VENV := .venv-checkov
+STACK_VENV := .venv-stack
+DOCS_VENV := .venv-docs
+TYPESCRIPT := clients/typescript
+AWSCLI_VENV := .venv-awscli
 COMMA := ,
 RATE ?= 20
 SECONDS ?= 30
@@ -30,7 +34,11 @@ SIEGE_FIGURE ?= docs/figures/siege.json
 
 FLEET ?= dev
 
-.PHONY: help serve lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov finetune bench-retrieval search-conformance siege fuzz mutants sbom sign sign-check rehearse rehearse-search rehearse-validate
+# Bytecode is kept, even where the shell says otherwise: each of the tests' many processes would compile PyTorch or the CDK anew.
+unexport PYTHONDONTWRITEBYTECODE
+export PYTHONPYCACHEPREFIX ?= $(CURDIR)/$(VENV)/bytecode
+
+.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-answers search-conformance siege fuzz mutants sbom sign sign-check site rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -48,7 +56,7 @@ TESTS = @said=$$(mktemp); $(BIN)/python -m pytest $(ORDER) -m "$(1)" tests/infra
 test: $(VENV)/test.stamp $(VENV)/cdk.stamp ## the tests that show within minutes whether everything works; ORDER=--random-order: in any order
 	$(call TESTS,not slow)
 
-test-rest: $(VENV)/test.stamp $(VENV)/cdk.stamp ## what `make test` leaves out: images, Triton, training, faults, every fleet
+test-rest: $(VENV)/test.stamp $(VENV)/cdk.stamp $(TYPESCRIPT)/node_modules/stamp ## what `make test` leaves out: images, Triton, training, faults, every fleet
 	$(call TESTS,slow)
 
 test-all: ## every test: make test, then make test-rest
@@ -61,14 +69,18 @@ check: $(VENV)/test.stamp ## lint, types, imports, stale figures and tables
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python -m benchmarks.readme --check
 	$(BIN)/python -m benchmarks.first_answer --check
+	$(BIN)/python -m benchmarks.gallery --check
 	$(BIN)/python -m infra.fleet.alarm_table --check
 
 format: $(VENV)/test.stamp ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-train: $(VENV)/training.stamp ## make a model from DATA=../shared/data (restartable; hours on a CPU; SCALE=0.01 rehearses it)
-	$(PEAKPLAN) train --data $(DATA) --work $(WORK) --output $(MODEL) $(if $(SCALE),--scale $(SCALE)) $(if $(VOCABULARY),--vocabulary "$(VOCABULARY)")
+# A base of one's own has a work folder and a model of its own name: nothing of the shipped one is touched.
+TRAINED = $(if $(BASE),$(or $(OUTPUT),models/$(notdir $(BASE:%/=%))),$(MODEL))
+
+train: $(VENV)/training.stamp ## make a model from DATA=../shared/data (restartable; hours on a CPU; SCALE=0.01 rehearses it; BASE=a checkpoint)
+	$(PEAKPLAN) train --data $(DATA) --work $(if $(BASE),runs/$(notdir $(TRAINED)),$(WORK)) --output $(TRAINED) $(if $(BASE),--base "$(BASE)") $(if $(SCALE),--scale $(SCALE)) $(if $(VOCABULARY),--vocabulary "$(VOCABULARY)")
 
 finetune: $(VENV)/training.stamp ## go on from the model FROM= with rows of your own, DATA=my.jsonl, into OUTPUT=models/mine
 	@$(PEAKPLAN) finetune "$(DATA)" --from "$(FROM)" --output "$(OUTPUT)" $(if $(VOCABULARY),--vocabulary "$(VOCABULARY)") $(OPTIONS)
@@ -77,10 +89,15 @@ eval: $(VENV)/training.stamp ## quality on dev questions of DATA into docs/figur
 	$(BIN)/python -m benchmarks.quality --data $(DATA) --model $(MODEL)
 	$(BIN)/python -m benchmarks.plans --questions 0 --write build/plans.jsonl --data $(DATA) --model $(MODEL)
 	$(BIN)/python -m benchmarks.rules --plans build/plans.jsonl --cases $(DATA)/../behaviour/cases.jsonl --model $(MODEL)
+	$(BIN)/python -m benchmarks.metamorphic --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
 
 first-answer: $(VENV)/service.stamp ## the answer that README begins with, from the shipped model, into docs/figures/first_answer.json
 	$(BIN)/python -m benchmarks.first_answer
+	$(BIN)/python -m benchmarks.readme
+
+gallery: $(VENV)/service.stamp ## docs/gallery.md: sixty shopper questions and the shipped model's plans of them
+	$(BIN)/python -m benchmarks.gallery
 	$(BIN)/python -m benchmarks.readme
 
 eval-precisions: $(VENV)/training.stamp ## quality in int8, bfloat16 and float32 side by side into docs/figures/precision.json
@@ -116,6 +133,10 @@ bench-retrieval: $(VENV)/training.stamp ## what a search finds with plans beside
 	$(BIN)/python -m benchmarks.retrieval --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
 
+bench-answers: $(VENV)/training.stamp ## the time to the first three options, and whether they meet what was asked, into docs/figures/answers.json
+	$(BIN)/python -m rehearsal.answers
+	$(BIN)/python -m benchmarks.readme
+
 triton: $(TRITON)/stamp ## tritonserver into .venv-triton (Linux on x86-64; TRITON_PYTHON= a Python with its shared library)
 
 bench-triton: $(VENV)/test.stamp $(TRITON)/stamp ## what Triton adds, and how it recovers, into docs/figures/triton.json
@@ -129,8 +150,8 @@ neuron-conformance: $(NXDI_VENV)/stamp ## our loop over the real NxDI source, NX
 	PEAKPLAN_NXDI_SOURCE="$(NXDI)" $(NXDI_VENV)/bin/python -m pytest tests/conformance/neuron
 	PEAKPLAN_NXDI_SOURCE="$(NXDI)" $(NXDI_VENV)/bin/python -m benchmarks.neuron
 
-neuron-day: ## on an inf2 or trn1: compile, compare, time steps and plans, boot; OPTIONS="--chip trn1 --fleet my.yaml"; NEURON_PYTHON= one with the Neuron SDK
-	$(NEURON_PYTHON) -m benchmarks.neuron_day --model "$(MODEL)" $(OPTIONS)
+neuron-day: ## on an inf2 or trn1, in the service's container: compile, compare, time steps and plans, boot, advise; again: goes on; OPTIONS="--chip trn1 --fleet my.yaml"
+	benchmarks/neuron_day/on-host.sh $(OPTIONS)
 
 search-conformance: $(SEARCH_VENV)/stamp ## translations against the search engines' own Python libraries, and the LangChain example
 	$(SEARCH_VENV)/bin/python -m pytest tests/clients/test_official_builders.py tests/clients/test_packaging.py
@@ -146,7 +167,7 @@ kernels-check: $(KERNELS_VENV)/stamp ## whether the committed kernel libraries a
 export: $(VENV)/service.stamp ## MODEL as a Hugging Face checkpoint into OUTPUT, heads in FORMAT=fasterdecoding|tgi-v1|tgi-v2|nxdi|vllm
 	@$(BIN)/python -m service.weights export --format "$(FORMAT)" --model "$(MODEL)" --output "$(OUTPUT)"
 
-import: $(VENV)/service.stamp ## a Llama or Mistral CHECKPOINT= and its HEADS= (any layout) as a model folder, OUTPUT=
+import: $(VENV)/service.stamp ## a Llama, Mistral, Qwen or SmolLM CHECKPOINT= and its HEADS= (any layout) as a model folder, OUTPUT=
 	@$(BIN)/python -m service.weights import --checkpoint "$(CHECKPOINT)" --output "$(OUTPUT)" \
 	  $(if $(HEADS),--heads "$(HEADS)") $(if $(TREE),--tree "$(TREE)") $(if $(VOCABULARY),--vocabulary "$(VOCABULARY)")
 
@@ -156,17 +177,31 @@ synth: $(VENV)/cdk.stamp ## the CloudFormation of FLEET=dev|prime-day|my/fleet.y
 checkov: $(CHECKOV_VENV)/stamp synth ## what checkov finds in the CloudFormation of FLEET and nobody accepted; installs it (0.2 GB)
 	$(CHECKOV_VENV)/bin/checkov --file cdk.out/*.template.json --framework cloudformation --compact --quiet --skip-download
 
+aws-cli: $(AWSCLI_VENV)/stamp ## the AWS CLI, with which tests run the commands of docs/runbooks; installs it (0.1 GB)
+
 diff: $(VENV)/cdk.stamp ## what a deploy of FLEET would change (needs AWS credentials)
 	$(PEAKPLAN) fleet diff $(FLEET)
 
 rehearse: $(VENV)/training.stamp $(VENV)/fleet.stamp ## does FLEET carry TRAFFIC= (a trace or a CSV file) through SCENARIO=all|zone-lost|...; PEAK=1.2 SEEDS=5 HOSTS=84 TIMES=measured
 	@$(PEAKPLAN) rehearse run $(FLEET) $(REHEARSED) $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(HOSTS),--hosts $(HOSTS))
 
+rehearse-figures: $(VENV)/training.stamp $(VENV)/fleet.stamp ## rehearse the fleets that ship, SEEDS=1 unless given, and write the verdicts into docs/event-day.md (some 15 minutes)
+	for fleet in dev prime-day prime-day-small; do $(PEAKPLAN) rehearse run $$fleet --seeds $(or $(SEEDS),1) --output runs/rehearsal/$$fleet || [ $$? = 1 ] || exit 2; done
+	$(BIN)/python -m rehearsal.verdicts $(foreach fleet,dev prime-day prime-day-small,runs/rehearsal/$(fleet)/rehearsal.json)
+	$(BIN)/python -m benchmarks.readme
+
 rehearse-search: $(VENV)/training.stamp $(VENV)/fleet.stamp ## the cheapest fleets like FLEET that carry TRAFFIC= at PEAK=1.1, ranked, with what breaks each (some 3 minutes)
 	@$(PEAKPLAN) rehearse search $(FLEET) $(REHEARSED)
 
 rehearse-validate: $(VENV)/training.stamp $(VENV)/fleet.stamp ## the twin against the live service, side by side (7 minutes, an idle machine)
 	@$(PEAKPLAN) rehearse validate $(if $(SCALE),--scale $(SCALE))
+
+stack: $(VENV)/training.stamp $(STACK_VENV)/stamp ## HOSTS= (1) hosts in each of two cells, Envoy, caches, Prometheus, Alertmanager here until Ctrl-C; RECORDED=1: light hosts (docs/stack.md)
+	@$(BIN)/python -m stack $(if $(HOSTS),--hosts $(HOSTS)) $(if $(RECORDED),--recorded)
+
+rehearse-live: $(VENV)/training.stamp $(VENV)/fleet.stamp $(STACK_VENV)/stamp ## SCENARIO=all|surge,cell-lost,... on eight light hosts behind Envoy, the twin beside them, into docs/figures/stack.json (half an hour, an idle machine); BROKEN=health-checks|deadline|alert must fail
+	$(BIN)/python -m stack.rehearse $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(HOSTS),--hosts $(HOSTS)) $(if $(BROKEN),--broken $(BROKEN),--output docs/figures/stack.json)
+	$(BIN)/python -m benchmarks.readme
 
 REHEARSED = $(if $(TRAFFIC),--traffic "$(TRAFFIC)") $(if $(PEAK),--peak $(PEAK)) $(if $(TIMES),--times $(TIMES))
 
@@ -242,7 +277,10 @@ siege: $(VENV)/test.stamp ## attack a service on loopback for SIEGE_SECONDS= (60
 	$(BIN)/python -m rehearsal.siege --seconds $(SIEGE_SECONDS) --output $(SIEGE_FIGURE) $(SIEGE_OPTIONS)
 	$(BIN)/python -m benchmarks.readme
 
-sign: $(VENV)/test.stamp ## sources, the client's wheel, native libraries and SBOMs into dist, their digests signed with the SSH key KEY=; checks that kernels are what their sources make
+dist: $(VENV)/test.stamp ## the service's and the client's wheel, the npm package, sources and SBOMs into dist, each package the same bytes twice
+	.ci/release dist
+
+sign: $(VENV)/test.stamp ## sources, both wheels, the npm package, native libraries and SBOMs into dist, their digests signed with the SSH key KEY=; checks that kernels are what their sources make
 	.ci/release make "$(KEY)"
 
 sign-check: ## whether the release in DIST=dist is whole and signed by a key of SIGNERS=
@@ -253,14 +291,20 @@ sbom: $(VENV)/test.stamp ## what is installed, by package, version, hash and lic
 	$(BIN)/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --mc-type application --output-reproducible --spec-version 1.6 --output-file sbom.json
 	$(BIN)/cyclonedx-py requirements requirements/lock.txt --pyproject pyproject.toml --mc-type application --output-reproducible --spec-version 1.6 --output-file sbom-lock.json
 
+client-types: $(VENV)/test.stamp $(TYPESCRIPT)/node_modules/stamp ## the types of clients/typescript from the OpenAPI document
+	$(BIN)/python -m benchmarks.client_types
+
+site: $(DOCS_VENV)/stamp website/node_modules/stamp ## the documents as a site in build/site, with search and diagrams, offline; installs MkDocs Material (0.1 GB)
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet --config-file website/mkdocs.yml
+
 clean: ## forget the virtual environment and what tools cached here
-	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(KERNELS_VENV) $(SEARCH_VENV) $(CHECKOV_VENV) node_modules cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(KERNELS_VENV) $(SEARCH_VENV) $(CHECKOV_VENV) $(STACK_VENV) $(DOCS_VENV) node_modules website/node_modules $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/dist cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 lock: $(VENV)/test.stamp ## resolve pyproject.toml anew into requirements/lock.txt and the files that are parts of it
 	$(call LOCK,--all-extras,requirements/lock.txt)
 	$(call LOCK,--constraint requirements/lock.txt --extra service --extra torch,requirements/service.txt)
 	$(call LOCK,--constraint requirements/lock.txt --extra service --extra torch --extra train --extra load,requirements/training.txt)
-	$(call LOCK,--constraint requirements/lock.txt --extra service --extra shop,requirements/shop.txt)
+	$(call LOCK,--constraint requirements/lock.txt --extra service --extra shop --extra shop-engines,requirements/shop.txt)
 	$(call LOCK,--constraint requirements/lock.txt --extra fleet,requirements/fleet.txt)
 	$(call LOCK,--constraint requirements/lock.txt --extra service --extra triton --no-emit-package numpy,requirements/triton.txt)
 	$(call LOCK,--constraint requirements/lock.txt --extra replica --no-emit-package numpy,requirements/replica.txt)
@@ -321,7 +365,7 @@ $(NXDI_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp
 	@touch $@
 
 $(SEARCH_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp
-	$(call APART,$(SEARCH_VENV),search-conformance,--editable .)
+	$(call APART,$(SEARCH_VENV),search-conformance,--editable .[shop-engines])
 	@touch $@
 
 # Whatever of them does not install is listed in the figure. PEAKPLAN_KERNEL=avx2 wants a llama.cpp held to that, too.
@@ -342,8 +386,30 @@ $(KERNELS_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp
 	$(call APART,$(KERNELS_VENV),kernels)
 	@touch $@
 
+$(STACK_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp
+	$(call APART,$(STACK_VENV),stack)
+	@touch $@
+
+$(DOCS_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp
+	$(call APART,$(DOCS_VENV),docs)
+	@touch $@
+
+$(AWSCLI_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp
+	$(call APART,$(AWSCLI_VENV),awscli)
+	@touch $@
+
 $(CHECKOV_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp
 	$(call APART,$(CHECKOV_VENV),checkov)
+	@touch $@
+
+# The compiler of @peakplan/client, and what writes its types: nobody who uses the package needs them.
+$(TYPESCRIPT)/node_modules/stamp: $(TYPESCRIPT)/package-lock.json $(VENV)/fleet.stamp
+	@cd $(TYPESCRIPT) && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --loglevel=error --no-audit --no-fund >/dev/null
+	@touch $@
+
+# What draws the site's diagrams.
+website/node_modules/stamp: website/package-lock.json $(VENV)/fleet.stamp
+	@cd website && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --ignore-scripts --loglevel=error --no-audit --no-fund >/dev/null
 	@touch $@
 
 $(VENV)/cdk.stamp: package-lock.json $(VENV)/fleet.stamp

@@ -5,6 +5,7 @@ from infra.fleet.cost_report import CPU_TYPES, NEURON_TYPES, Option, by_routing,
 from infra.fleet.instances import catalogue
 from infra.fleet.neuron_estimate import BATCHES, Loop, busy_ms, plans_per_second
 from infra.fleet.settings import FLEETS, FleetSettings
+from infra.fleet.sizes import KINDS, SLO_MS, Way, pays_from, table
 
 SHOWN = FLEETS / "prime-day.yaml"
 
@@ -71,3 +72,23 @@ def at_full_use() -> str:
         million = prices.instance_hour[name.partition(",")[0]] / 3600 / rate * 1e6
         rows.append(f"| {name} | {rate:.0f} | {million:.2f} |")
     return "\n".join(rows)
+
+
+def planner_sizes() -> str:
+    """Return what a million plans cost by size of planner and instance, and from which size each instance pays."""
+    prices = Prices.from_json()
+    rows = table(prices)
+    lines = [f"| {prices.currency} per million plans | {' | '.join(KINDS)} |", f"|---|{'---|' * len(KINDS)}"]
+    for planner, ways in rows:
+        cells = [
+            f"{each.per_million:.2f}: {each.mean_ms:.0f} ms, p99 {each.p99_ms:.0f}; {each.how}"
+            if isinstance(each, Way)
+            else f"no: {each.reason}"
+            for each in ways
+        ]
+        lines.append(f"| **{planner.name}**, {planner.layer_bytes / 1e9:.2f} GB of layers | {' | '.join(cells)} |")
+    firsts = {kind: pays_from(rows, kind) for kind in KINDS}
+    said = [f"{kind} from {first.name.partition(' ')[0]}" for kind, first in firsts.items() if first]
+    never = [kind for kind, first in firsts.items() if first is None]
+    last = f"Cheapest of what a fleet may run on: {', '.join(said)}; never of these sizes: {', '.join(never)}."
+    return "\n".join([*lines, "", f"{last} All within {SLO_MS:g} ms at p99."])

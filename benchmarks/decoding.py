@@ -128,7 +128,7 @@ def main() -> None:
         "service": measure_service(settings, questions),
     }
     name = machine_name(kernel)
-    write_machine(arguments.output, name, figure)
+    write_machine(arguments.output, name, figure, is_plotted=not is_forced())
     plot = f"{arguments.output.stem}-{kernel}.png" if is_forced() else f"{arguments.output.stem}.png"
     plot_decoding(series, name, arguments.output.with_name(plot))
     print_table(figure)

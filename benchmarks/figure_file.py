@@ -1,6 +1,8 @@
 """Figure files with several machines side by side: a run replaces its own machine's entry and leaves the others.
 
 {"machines": {"AMD EPYC (Zen 5), avx512_vnni": {...}, "AMD EPYC (Zen 5), avx2 (forced)": {...}}}
+
+Where a plot goes with it, "plotted" names the machine that the plot is of: the last that was not forced to a kernel.
 """
 
 import json
@@ -10,15 +12,18 @@ from typing import Any
 
 def read_machines(path: Path) -> dict[str, dict[str, Any]]:
     """Return every machine's figures by its name; none where the file does not exist yet."""
-    if not path.is_file():
-        return {}
-    machines: dict[str, dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["machines"]
+    machines: dict[str, dict[str, Any]] = _read(path).get("machines", {})
     return machines
 
 
-def write_machine(path: Path, name: str, figure: dict[str, Any]) -> None:
-    """Replace one machine's figures."""
-    machines = {**read_machines(path), name: figure}
+def write_machine(path: Path, name: str, figure: dict[str, Any], *, is_plotted: bool = False) -> None:
+    """Replace one machine's figures, and the name of the machine that the plot is of where `is_plotted`."""
+    written = _read(path) | ({"plotted": name} if is_plotted else {})
+    written["machines"] = dict(sorted({**read_machines(path), name: figure}.items()))
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = json.dumps({"machines": dict(sorted(machines.items()))}, indent=1)
-    path.write_text(text + "\n", encoding="utf-8")
+    path.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return found

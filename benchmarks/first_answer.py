@@ -93,14 +93,14 @@ def render(figure: dict[str, Any]) -> str:
             "```",
             "$ curl -s http://127.0.0.1:8080/plan -H 'content-type: application/json' \\",
             f"    -d '{json.dumps({'query': figure['query']})}'",
-            *_lines(json.dumps(figure["answer"], separators=(",", ":"))),
+            *broken_lines(json.dumps(figure["answer"], separators=(",", ":"))),
             "```",
             f"{usage['plan_tokens']} tokens in {usage['steps']} forward passes (line breaks added).",
         ]
     )
 
 
-def _lines(compact: str) -> list[str]:
+def broken_lines(compact: str) -> list[str]:
     """Break compact JSON after commas that stand before a name."""
     lines = [""]
     for piece in re.split(r'(?<=,)(?=")', compact):

@@ -10,7 +10,6 @@ of that file: our dev sentences are made with the planner's own reading, and may
 """
 
 import argparse
-import hashlib
 import json
 import random
 import sys
@@ -19,16 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.behaviour import read_cases
+from benchmarks.model_texts import generator, text_key
 from benchmarks.quality import OWN_CASES
 from benchmarks.questions import DATA
 from benchmarks.scope import read_scope_questions
-from service.engines.torch.engine import load
 from service.planner.making.plans import plan_by_rule, plan_from_text
 from service.planner.plan_text import PlanTextError
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.vocabulary import Vocabulary
-from service.settings import Settings
 from service.settings.choices import SHIPPED_MODEL
 from training.data.behaviour_examples import examples as behaviour_examples
 from training.data.mix import dev_sets
@@ -48,11 +46,6 @@ def questions(data: Path, most: int = DEV_QUESTIONS) -> list[tuple[str, list[str
     chosen = random.Random(1).sample(dev, min(most, len(dev)))
     found = {(question.text, question.utterances[:-1]): None for question in [*chosen, *cases]}
     return [(query, list(history)) for query, history in found]
-
-
-def text_key(task: PlanTask) -> str:
-    """Return a digest of all that a model sees of a question."""
-    return hashlib.sha256(f"{task.prompt}\x1e{task.grammar}".encode()).hexdigest()[:20]
 
 
 def rows(
@@ -95,21 +88,6 @@ def differences(before: Sequence[Row], after: Sequence[Row]) -> dict[str, list[t
     return found
 
 
-def _generator(model_dir: Path) -> Callable[[PlanTask], str]:
-    """Return what writes a plan's text; the model is loaded for the first question that needs it."""
-    loaded: list[Any] = []
-
-    def generate(task: PlanTask) -> str:
-        if not loaded:
-            settings = Settings(model_dir=model_dir)
-            loaded.append((load(settings.engine_config), settings.strategy))
-        model, strategy = loaded[0]
-        text: str = model.generate(task.request(strategy)).text
-        return text
-
-    return generate
-
-
 def _changed(before: Any, after: Any) -> str:
     if not isinstance(before, dict) or not isinstance(after, dict):
         return f"{before!r} -> {after!r}"
@@ -124,7 +102,7 @@ def _write(arguments: argparse.Namespace) -> None:
     asked = [(row["query"], row["history"]) for row in earlier] or questions(arguments.data, arguments.questions)
     arguments.write.parent.mkdir(parents=True, exist_ok=True)
     with arguments.write.open("w", encoding="utf-8") as file:
-        for row in rows(asked, vocabulary, _generator(arguments.model), known):
+        for row in rows(asked, vocabulary, generator(arguments.model), known):
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
     print(f"{arguments.write}: the plans of {len(asked)} questions")
 

@@ -35,6 +35,7 @@ from service.settings import Settings
 FIGURE = Path("docs/figures/question_cost.json")
 CORPUS = Path("tests/fuzz/corpus.jsonl")
 OPERATIONS = 750_000  # of the interpreter, the most that the rules may take for a question
+OPERATIONS_OF_WEIGHT = OPERATIONS // 4  # for each that a question weighs of its caller's rate
 RULES_MS = 5.0
 GATEWAY_MS = 10.0
 # Words of which each is many tokens, a phrase, a misspelling, or what a pattern of the rules tries long and in vain.

@@ -9,19 +9,23 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
-from benchmarks.cost_table import at_full_use, ordinary_peak, routing
+from benchmarks.answers_table import render_answers
+from benchmarks.cost_table import at_full_use, ordinary_peak, planner_sizes, routing
 from benchmarks.first_answer import render as render_first_answer
+from benchmarks.gallery import render as render_gallery
 from benchmarks.licences import table as licence_table
 from benchmarks.mutants_table import known_reasons, render_mutants
+from benchmarks.outcomes_table import render_outcomes, render_value_speed
 from benchmarks.peers.table import render_peers
 from benchmarks.quality_tables import FIGURES, behaviour_classes, render_precision, render_quality
+from benchmarks.rehearsals_table import render_rehearsals
 from benchmarks.retrieval_table import render_retrieval
 from benchmarks.serving_tables import (
     provenance,
@@ -35,6 +39,7 @@ from benchmarks.serving_tables import (
     render_serving,
     render_triton,
 )
+from benchmarks.stack_table import render_balancer, render_stack
 from service.environment import Variable, variables
 from service.settings import Settings
 
@@ -54,9 +59,9 @@ _BLOCK = re.compile(r"(<!-- figure: (\w+) -->\n).*?(<!-- end of figure -->)", re
 
 
 def render_decoding(figure: dict[str, Any]) -> str:
-    """Return the tables of the machines that `make bench` ran on, each with its best kernel, and no more than these."""
-    natural = {name: one for name, one in figure["machines"].items() if not one.get("forced")}
-    return _machines({name: {**one, "breakdown": None} for name, one in natural.items()})
+    """Return the table of the machine that the plot beside it is of, the last that `make bench` ran on."""
+    name = figure["plotted"]
+    return _machines({name: {**figure["machines"][name], "breakdown": None}})
 
 
 def every_decoding() -> str:
@@ -200,6 +205,7 @@ def render_siege(figure: dict[str, Any]) -> str:
             f"The gateway's memory went from {memory['settled']} MiB to {memory['end']} MiB and peaked at "
             f"{memory['most']} MiB. schemathesis {'found nothing' if schema['passed'] else 'found something'} "
             f"({schema['examples']} examples). Lost permanently: {', '.join(lost) or 'nothing'}.",
+            *_render_neighbours(figure),
             "",
             provenance(
                 figure,
@@ -208,6 +214,23 @@ def render_siege(figure: dict[str, Any]) -> str:
             ),
         ]
     )
+
+
+def _render_neighbours(figure: dict[str, Any]) -> Iterator[str]:
+    """Yield what others noticed of costly callers, and how long stops took, where the figure has them."""
+    if (found := figure.get("bystanders")) is not None:
+        alone, beside = found["alone"], found["beside"]
+        yield ""
+        yield (
+            f"Beside {found['callers']} callers who send nothing but the costliest questions, without a pause, others' "
+            f"p50 went from {alone['p50_ms']} to {beside['p50_ms']} ms and their p99 from {alone['p99_ms']} to "
+            f"{beside['p99_ms']} ms; rules planned {beside['by_rule']} of {beside['asked']}, and {alone['by_rule']} "
+            "without them."
+        )
+    if stops := figure.get("stops"):
+        slowest = max(stops, key=lambda name: float(stops[name]["seconds"]))
+        yield ""
+        yield f"SIGTERM during attacks ({len(stops)} stops): at most {stops[slowest]['seconds']} s, during {slowest}."
 
 
 def measured(name: str, command: str, render: Callable[[dict[str, Any]], str]) -> str:
@@ -221,11 +244,13 @@ def measured(name: str, command: str, render: Callable[[dict[str, Any]], str]) -
 RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "decoding": render_decoding,
     "first_answer": render_first_answer,
+    "gallery": render_gallery,
     "neuron_loop": render_neuron_loop,
     "peers": render_peers,
     "quality": render_quality,
     "scaling": render_scaling,
     "question_cost": render_question_cost,
+    "rehearsals": render_rehearsals,
     "retrieval": render_retrieval,
     "serving": render_serving,
     "triton": render_triton,
@@ -246,8 +271,14 @@ TABLES: dict[str, Callable[[], str]] = {
     "behaviour_classes": behaviour_classes,
     "ordinary_peak": ordinary_peak,
     "at_full_use": at_full_use,
+    "planner_sizes": planner_sizes,
     "routing_bill": routing,
+    "answers": lambda: measured("answers", "make bench-answers", render_answers),
+    "outcomes_load": lambda: measured("outcomes_load", "python -m rehearsal.outcomes", render_outcomes),
+    "value_speed": lambda: measured("value_speed", "python -m benchmarks.value_speed", render_value_speed),
     "routing": lambda: measured("routing", "python -m benchmarks.routing", render_routing),
+    "balancer": lambda: measured("balancer", "python -m stack.overhead", render_balancer),
+    "stack": lambda: measured("stack", "make rehearse-live", render_stack),
     "passed": lambda: measured("passed", 'make load CASES="benchmarks/cases/*.jsonl"', render_passed),
 }
 

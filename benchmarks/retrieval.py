@@ -13,7 +13,6 @@ import asyncio
 import hashlib
 import json
 import math
-import random
 import re
 import sys
 from collections.abc import Sequence
@@ -28,18 +27,17 @@ from peakplan_client.errors import PlannerError
 from peakplan_client.shop import Shop
 
 from benchmarks.machine import describe_machine
-from service.api.app import replica_pool, settings_vocabulary
-from service.planner.making.plans import plan_by_rule
-from service.planner.planner import Planner
+from service.engines.protocol import EngineError
 from service.planner.question import Question
-from service.planner.reading.conversation import Conversation
 from service.planner.vocabulary import Vocabulary
 from service.settings import Settings
+from shops.intervals import interval
+from shops.planning import plans_by_model, plans_by_rule
 
 FIGURE = Path("docs/figures/retrieval.json")
 QUESTIONS = Path(__file__).with_name("retrieval_questions.jsonl")
+SORTS = Path(__file__).with_name("sort_questions.jsonl")  # 40 more, of neither half: all want an order by price
 DEPTH = 10
-RESAMPLES = 10_000
 SECONDS = 60.0  # of a search, so that a busy machine changes no figure
 Plans = list[dict[str, Any]]
 
@@ -116,13 +114,6 @@ def ndcg(found: Sequence[str], right: frozenset[str]) -> float:
     return gain / sum(1 / math.log2(rank + 2) for rank in range(min(DEPTH, len(right))))
 
 
-def interval(differences: Sequence[float], resamples: int = RESAMPLES) -> tuple[float, float]:
-    """Return the 95% interval of the mean difference by a seeded paired bootstrap over questions."""
-    rng = random.Random(1)
-    means = sorted(sum(rng.choices(differences, k=len(differences))) / len(differences) for _ in range(resamples))
-    return means[int(0.025 * resamples)], means[int(0.975 * resamples)]
-
-
 def compare(cases: Sequence[Case], plans: Plans, shop: Shop) -> dict[str, Any]:
     """Return the figures of both halves, and those of each class over both."""
     rows = []
@@ -164,17 +155,12 @@ def _figures(rows: Sequence[_Scores]) -> dict[str, Any]:
     return figures
 
 
-async def plans_of_model(questions: Sequence[str], model_dir: Path) -> tuple[str, Plans]:
-    """Return the model's id and its plans, from the replicas of the service."""
-    settings = Settings(model_dir=model_dir)
-    pool = replica_pool(settings)
-    await pool.start()
-    try:
-        planner = Planner(pool, settings_vocabulary(settings))
-        planned = [await planner.plan_with_model(planner.task(Question.parse(question))) for question in questions]
-        return pool.model_id, [each.plan.model_dump() for each in planned]
-    finally:
-        await pool.close()
+def plans_of_model(questions: Sequence[str], model_dir: Path) -> tuple[str, Plans]:
+    """Return the model's id and its plans, from the replicas of the service. Raises EngineError."""
+    made = plans_by_model([Question.parse(question) for question in questions], model_dir)
+    if made.by_rule:
+        raise EngineError(f"the model ended no plan for {made.by_rule} questions")
+    return made.model_id, [plan.model_dump() for plan in made.plans[0]]
 
 
 async def plans_of_service(questions: Sequence[str], url: str) -> Plans:
@@ -192,7 +178,8 @@ async def plans_of_service(questions: Sequence[str], url: str) -> Plans:
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return the whole figure: the model's plans and the rules', beside the raw words."""
     file = catalogue.fetch(arguments.cache, arguments.catalogue)
-    cases = read_cases(list(catalogue.read(file)))
+    products = list(catalogue.read(file))
+    cases = [*read_cases(products), *read_cases(products, SORTS)]
     shop = Shop.open(arguments.cache, file)
     questions = [case.query for case in cases]
     asked = {"count": len(cases), "sha256": questions_hash()}
@@ -202,10 +189,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         if arguments.url:
             model_id, plans = arguments.url, asyncio.run(plans_of_service(questions, arguments.url))
         else:
-            model_id, plans = asyncio.run(plans_of_model(questions, arguments.model))
+            model_id, plans = plans_of_model(questions, arguments.model)
         figure["model"] = {"id": model_id, **compare(cases, plans, shop)}
     vocabulary = Vocabulary.load(arguments.model)
-    rules = [plan_by_rule(Conversation(Question.parse(question)), vocabulary).model_dump() for question in questions]
+    rules = [plan.model_dump() for plan in plans_by_rule(map(Question.parse, questions), vocabulary)]
     figure["rules"] = compare(cases, rules, shop)
     return figure
 

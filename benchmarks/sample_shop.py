@@ -18,11 +18,10 @@ from peakplan_client.mapping import CatalogueMapping
 from peakplan_client.shop import MAPPING, Shop
 
 from benchmarks.retrieval import DEPTH, SECONDS, Case, Plans, ndcg, read_cases
-from service.planner.making.plans import plan_by_rule
 from service.planner.question import Question
-from service.planner.reading.conversation import Conversation
 from service.planner.vocabulary import shipped_vocabulary
 from service.settings import Settings
+from shops.planning import plans_by_rule
 from shops.run import Task, learn
 
 BY_HAND = Path(__file__).with_name("shop_by_hand.yaml")
@@ -52,8 +51,8 @@ def compare(cache: Path, source: Path | None = None) -> dict[str, dict[str, floa
     """Return nDCG@10 of the rules' plans with the shipped mapping and with the one by hand, by half."""
     file = catalogue.fetch(cache, source)
     cases = read_cases(list(catalogue.read(file)))
-    questions = [Conversation(Question.parse(case.query)) for case in cases]
-    plans = [plan_by_rule(each, shipped_vocabulary()).model_dump() for each in questions]
+    questions = [Question.parse(case.query) for case in cases]
+    plans = [plan.model_dump() for plan in plans_by_rule(questions, shipped_vocabulary())]
     shop = Shop.open(cache, file)
     mappings = {"learnt": CatalogueMapping.load(MAPPING), "by hand": CatalogueMapping.load(BY_HAND)}
     return {name: found(cases, plans, shop.with_mapping(mapping)) for name, mapping in mappings.items()}

@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from infra.fleet.__main__ import fleet_file
+from infra.fleet.dashboard_lines import whole
 from infra.fleet.settings import FleetSettings
 from rehearsal.cloudwatch import Value, compute
 from rehearsal.twin.__main__ import TRAFFIC
 from rehearsal.twin.alarms import minutes_of
 from rehearsal.twin.board import draw
-from rehearsal.twin.curves import read_curve
+from rehearsal.twin.curves import at_hand, read_curve
 from rehearsal.twin.rehearsal import Plan
 from rehearsal.twin.scenarios import SCENARIOS, Scenario
 from rehearsal.twin.simulation import simulate
@@ -43,7 +44,7 @@ def boards(template: Path) -> dict[str, list[Widget]]:
             body = each["Properties"]["DashboardBody"]
             parts = body["Fn::Join"][1] if isinstance(body, dict) else [body]
             text = "".join(part if isinstance(part, str) else re.sub(r'["\\]', "", json.dumps(part)) for part in parts)
-            found[each["Properties"]["DashboardName"]] = json.loads(text)["widgets"]
+            found[each["Properties"]["DashboardName"]] = whole(json.loads(text))["widgets"]
     return found
 
 
@@ -113,7 +114,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("fleet", help="the fleet that was synthesised")
     parser.add_argument("assembly", type=Path, help="where: cdk.out")
-    parser.add_argument("--traffic", default=TRAFFIC, help="a trace by name, or a CSV file of second,requests")
+    parser.add_argument("--traffic", default=at_hand(TRAFFIC), help="a trace by name, or a CSV file of second,requests")
     parser.add_argument("--output", type=Path, default=FIGURES, help="folder of the pictures")
     given = parser.parse_args(words)
     settings = FleetSettings.from_yaml(fleet_file(given.fleet))

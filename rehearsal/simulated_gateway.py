@@ -23,13 +23,14 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request: `seconds` that its generation takes, the seconds `allowed` until its answer, what it is `worth`."""
+    """A request: `seconds` that its generation takes, those `allowed` until its answer, its `worth`, whose it is."""
 
     at: float
     seconds: float
     length: int = 30
     allowed: float = 0.295
     worth: float = 0.0
+    client: str = ""
 
 
 @dataclass(eq=False, slots=True)
@@ -41,6 +42,8 @@ class Outcome:
     began: float = math.nan
     ended: float = math.nan
     by_model: bool = False
+    ends: float = math.nan  # when its replica is free
+    has_given_way: bool = False
 
 
 class Simulation:
@@ -59,7 +62,10 @@ class Simulation:
 
     def run(self, arrivals: Iterable[Arrival]) -> list[Outcome]:
         """Return the outcomes, in the order of the arrivals."""
-        outcomes = [Outcome(one, QueuedRequest(one.at + one.allowed, one.length, one.worth)) for one in arrivals]
+        outcomes = [
+            Outcome(one, QueuedRequest(one.at + one.allowed, one.length, one.worth, client=one.client))
+            for one in arrivals
+        ]
         self._by_request = {outcome.request: outcome for outcome in outcomes}
         for outcome in outcomes:
             self._at(outcome.arrival.at, self._arrive, outcome)
@@ -79,17 +85,32 @@ class Simulation:
         if is_idle:
             self._start(outcome)
         else:
+            self._make_way(outcome)
             self._at(outcome.request.latest_start, lambda _: self._refuse(self.admission.drop_late()), outcome)
 
     def _start(self, outcome: Outcome) -> None:
         self._idle -= 1
         outcome.began = self.clock.now
         longest = max(outcome.request.deadline - self.clock.now, 0.0) + self._forward
-        self._at(self.clock.now + min(outcome.arrival.seconds, longest), self._end, outcome)
+        outcome.ends = self.clock.now + min(outcome.arrival.seconds, longest)
+        self._at(outcome.ends, self._end, outcome)
+        self.admission.began(outcome.request)
+        self._make_way(outcome)
+
+    def _make_way(self, outcome: Outcome) -> None:
+        stopped, again = self.admission.give_way()
+        for request in stopped:
+            stops = self._by_request[request]
+            stops.has_given_way, stops.ends = True, min(stops.ends, self.clock.now + self._forward)
+            self._at(stops.ends, self._end, stops)
+        if again < math.inf:
+            self._at(again, self._make_way, outcome)
 
     def _end(self, outcome: Outcome) -> None:
+        if self.clock.now < outcome.ends or outcome.ended == outcome.ended:
+            return  # it gave way before
         self._idle += 1
-        outcome.by_model = self.clock.now <= outcome.request.deadline
+        outcome.by_model = self.clock.now <= outcome.request.deadline and not outcome.has_given_way
         outcome.ended = min(self.clock.now, outcome.request.deadline)
         taken = self.clock.now - outcome.began
         self.admission.ended(outcome.request, taken, whole=outcome.by_model, replicas=self.replicas)

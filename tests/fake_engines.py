@@ -1,10 +1,12 @@
 """Fake engines inside the test's own loop: no process, no model, full control over answers and failures."""
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 from service.engines.protocol import EngineUnavailableError, GenerationRequest, GenerationResult
+from service.gateway.pool import ReplicaPool
 from tests.fake_models import result
 
 
@@ -96,3 +98,12 @@ async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not holds():
             await asyncio.sleep(0.005)
+
+
+@contextlib.asynccontextmanager
+async def running(*engines: FakeEngine) -> AsyncIterator[ReplicaPool]:
+    """Run a pool of these engines."""
+    pool = ReplicaPool(engines)
+    await pool.start()
+    yield pool
+    await pool.close()

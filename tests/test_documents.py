@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.question_cost import GATEWAY_MS, OPERATIONS
+from benchmarks.question_cost import GATEWAY_MS, OPERATIONS, OPERATIONS_OF_WEIGHT
 from service.planner.question import MAX_HISTORY_TOKENS, MAX_QUESTION_TOKENS
 
 REPOSITORY = Path(__file__).parents[1]
@@ -78,6 +78,7 @@ def test_security_tells_the_budget_that_is_tested() -> None:
     """There were two: 500,000 operations here, and 750,000 in what was fuzzed."""
     said = " ".join(Path("SECURITY.md").read_text(encoding="utf-8").split())
     assert f"more than {OPERATIONS:,} operations of the interpreter, nor" in said
+    assert f"for {OPERATIONS_OF_WEIGHT:,} operations each" in said
     assert f"nor the whole gateway more than {GATEWAY_MS:g} ms" in said
     assert f"{MAX_QUESTION_TOKENS} tokens of the newest utterance and {MAX_HISTORY_TOKENS} of those before it" in said
     figure = json.loads(Path("docs/figures/question_cost.json").read_text(encoding="utf-8"))

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import licences
+
 RELEASE = Path(__file__).parents[1] / ".ci" / "release"
 
 
@@ -52,3 +54,11 @@ def test_what_was_not_is_refused(release: Path, harm: str) -> None:
     done = run("check", release.parent / "signers", release)
     assert done.returncode == 1
     assert "do not install" in done.stderr or "not part of what was signed: setup.py" in done.stderr
+
+
+def test_every_package_that_serving_installs_has_a_licence_that_may_be_shipped() -> None:
+    """`make sbom`, and with it `make dist`, ends where one has not."""
+    refused = {name: licence for name, (_, licence) in licences.licences().items() if not licences.is_allowed(licence)}
+    assert refused == {}
+    assert not licences.is_allowed("LGPL-3.0-only")
+    assert not licences.is_allowed("")

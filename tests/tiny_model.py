@@ -34,12 +34,12 @@ def write_tiny_model(folder: Path, *, seed: int = 0, with_heads: bool = True, ma
     base, model = folder / "base", folder / "model"
     base.mkdir(parents=True)
     model.mkdir()
-    tokenizer = _tokenizer()
+    tokenizer = tiny_tokenizer()
     tokenizer.save(str(base / "tokenizer.json"))
     (base / "config.json").write_text(json.dumps(_config(tokenizer.get_vocab_size())), encoding="utf-8")
     generator = torch.Generator().manual_seed(seed)
     weights = _weights(tokenizer.get_vocab_size(), generator)
-    _favour(_LIVELY_WORDS, weights["model.embed_tokens.weight"], tokenizer)
+    favour(weights["model.embed_tokens.weight"], tokenizer)
     save_file(weights, base / "model.safetensors")
     card = {"id": MODEL_ID, "base": "../base", "bos_token_id": BOS, "eos_token_id": EOS, "max_tokens": max_tokens}
     (model / "model.json").write_text(json.dumps(card), encoding="utf-8")
@@ -60,7 +60,7 @@ def plan_request(query: str, **more: Any) -> GenerationRequest:
     )
 
 
-def _tokenizer() -> Tokenizer:
+def tiny_tokenizer() -> Tokenizer:
     """Return a byte-level BPE tokenizer that encodes every string; plan words are tokens of their own."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -118,13 +118,13 @@ def _weights(vocab_size: int, generator: torch.Generator) -> dict[str, torch.Ten
     return weights
 
 
-def _favour(words: list[str], embedding: torch.Tensor, tokenizer: Tokenizer) -> None:
+def favour(embedding: torch.Tensor, tokenizer: Tokenizer) -> None:
     """Make one feature of every hidden state large, and some words (with a space before) score high on it.
 
     Purely random weights would mostly write plans of one word, which test nothing.
     """
     embedding[:, 0] = 3.0
-    for word in words:
+    for word in _LIVELY_WORDS:
         first, *rest = tokenizer.encode(f" {word}").ids
         if not rest:
             embedding[first, 0] = 4.5

@@ -10,6 +10,7 @@ import contextlib
 import gc
 import math
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -114,13 +115,28 @@ def _without_collections() -> Iterator[None]:
 class LoadGenerator:
     """Fires shots at one service and collects samples."""
 
-    def __init__(self, url: str, *, timeout: float = 10.0, token: str = "", keep: bool = False) -> None:
-        """Take `timeout`, seconds before an answer counts as lost; `keep` leaves connections open until `close`."""
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout: float = 10.0,
+        token: str = "",
+        keep: bool = False,
+        trust: ssl.SSLContext | None = None,
+        source: str = "",
+        path: str = "/plan",
+    ) -> None:
+        """Take `timeout`, seconds before an answer counts as lost; `keep` leaves connections open until `close`.
+
+        `trust` verifies the service of an https:// URL, and `source` is the address of this machine to call from.
+        """
         parts = urlsplit(url)
-        self._host, self._port = parts.hostname or "127.0.0.1", parts.port or 80
+        self._trust = (trust or ssl.create_default_context()) if parts.scheme == "https" else None
+        self._from = (source, 0) if source else None
+        self._host, self._port = parts.hostname or "127.0.0.1", parts.port or (443 if self._trust else 80)
         self._timeout = timeout
         self._keep = keep
-        self._head = f"POST /plan HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
+        self._head = f"POST {path} HTTP/1.1\r\nHost: {parts.netloc}\r\nContent-Type: application/json\r\n"
         self._head += f"Authorization: Bearer {token}\r\n" if token else ""
         self._idle: list[_Connection] = []
         self._started = 0.0
@@ -174,7 +190,9 @@ class LoadGenerator:
             if connection.open:
                 return connection
         loop = asyncio.get_running_loop()
-        _, made = await loop.create_connection(lambda: _Connection(self._idle.append), self._host, self._port)
+        _, made = await loop.create_connection(
+            lambda: _Connection(self._idle.append), self._host, self._port, ssl=self._trust, local_addr=self._from
+        )
         return made
 
     def _now(self) -> float:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.plans import differences, main, read_rows, rows, text_key
+from benchmarks.model_texts import text_key
+from benchmarks.plans import differences, main, read_rows, rows
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
@@ -51,7 +52,7 @@ def test_a_text_cut_short_is_a_row_all_the_same() -> None:
 def test_the_command_compares_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [tmp_path / "before.jsonl", tmp_path / "after.jsonl"]
     monkeypatch.setattr("benchmarks.plans.questions", lambda _data, _most: ASKED)
-    monkeypatch.setattr("benchmarks.plans._generator", lambda _model: lambda _task: " find Any")
+    monkeypatch.setattr("benchmarks.plans.generator", lambda _model: lambda _task: " find Any")
     for file in files:
         monkeypatch.setattr("sys.argv", ["plans", "--write", str(file)])
         main()

@@ -10,8 +10,9 @@ from peakplan_client.catalogue import Product
 from peakplan_client.shop import Shop
 
 from benchmarks import retrieval
-from benchmarks.retrieval import Case, compare, interval, is_right, ndcg, read_cases, recall, right_products
+from benchmarks.retrieval import Case, compare, is_right, ndcg, read_cases, recall, right_products
 from benchmarks.retrieval_table import render_retrieval
+from shops.intervals import interval
 
 
 def product(id_: str, name: str, price: float, style: str = "boot", gender: str | None = None) -> Product:
@@ -97,6 +98,9 @@ def test_the_questions_are_two_hundred_in_two_halves_and_none_twice() -> None:
     assert 95 <= sum(row["split"] == "test" for row in rows) <= 105
     known = {"style", "gender", "min", "max", "name", "text", "exclude", "any", "order", "take"}
     assert all(set(row["right"]) <= known for row in rows)
+    sorts = [json.loads(line) for line in retrieval.SORTS.read_text(encoding="utf-8").splitlines()]
+    assert len({row["query"] for row in sorts}) == len(sorts) == 40
+    assert all(set(row["right"]) <= known and row["right"]["take"] for row in sorts)
 
 
 @pytest.mark.skipif(not catalogue.NEARBY.is_file(), reason="the sample catalogue is not beside the checkout")

@@ -89,8 +89,11 @@ class Store:
         }
         return self._bud("localhost/peakplan-test", BASE=_BASE, **arguments)
 
-    def build_for_neuron(self) -> str:
-        """Build the image as fleets do, on a base with the packages of AWS's Neuron container that could conflict."""
+    def build_for_neuron(self, model: Path) -> str:
+        """Build the image as fleets do, with an imported `model` folder.
+
+        Its base has the packages of AWS's Neuron container that could conflict.
+        """
         self._make_base()
         self._download("pip==26.3", files=("requirements/torch.txt",))
         self._download("--no-deps", WHEEL, _FOR_OLDER_PYTHON, *NEURON_BASE_PACKAGES)
@@ -99,16 +102,35 @@ class Store:
         file = self.folder / "Dockerfile"
         file.write_text(_NEURON_BASE_FILE, encoding="utf-8")
         self._bud(_NEURON_BASE, file)
-        return self._bud("localhost/peakplan-test-neuron", BASE=_NEURON_BASE)
+        context = self._context(model)
+        return self._bud(
+            "localhost/peakplan-test-neuron", context=context, BASE=_NEURON_BASE, MODEL=f"models/{model.name}"
+        )
 
-    def _bud(self, tag: str, file: Path = REPOSITORY / "service" / "Dockerfile", **arguments: str) -> str:
+    def _context(self, model: Path) -> Path:
+        """Return a copy of what a build takes of this checkout, with a model of one's own in its models/."""
+        context = self.folder / "context"
+        ignored = shutil.ignore_patterns("__pycache__")
+        for name in ("service", "clients/peakplan_client", "requirements"):
+            shutil.copytree(REPOSITORY / name, context / name, ignore=ignored)
+        shutil.copy(REPOSITORY / ".dockerignore", context)
+        shutil.copytree(model, context / "models" / model.name)
+        return context
+
+    def _bud(
+        self,
+        tag: str,
+        file: Path = REPOSITORY / "service" / "Dockerfile",
+        context: Path = REPOSITORY,
+        **arguments: str,
+    ) -> str:
         configuration = self.folder / "pip.conf"
         configuration.write_text(PIP_CONFIGURATION, encoding="utf-8")
         options = ["--isolation", "chroot", "--network", "host", "--format", "docker", "--layers=false", "--jobs", "2"]
         options += ["--volume", f"{self.folder}/wheels:/wheels:ro", "--secret", f"id=pip.conf,src={configuration}"]
         for name, value in arguments.items():
             options += ["--build-arg", f"{name}={value}"]
-        self.buildah("bud", *options, "--file", file, "--tag", tag, REPOSITORY)
+        self.buildah("bud", *options, "--file", file, "--tag", tag, context)
         return tag
 
     def _make_base(self) -> None:

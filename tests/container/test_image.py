@@ -1,14 +1,26 @@
-"""The image built and run: it plans inside as an unprivileged user on a read-only root file system."""
+"""The image built and run: it plans inside as an unprivileged user on a read-only root file system.
 
+On Neuron's packages it has an import of another architecture, hosted by Triton. PEAKPLAN_TEST_BASE names which of
+tests/bases.py; one is enough for CI.
+"""
+
+import os
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
 
 from service.decoding.native.targets import targets_here
+from service.planner.vocabulary import FILE_NAME
+from service.settings.choices import SHIPPED_MODEL
+from service.weights.importing import import_model
+from tests.bases import hidden_size, write_base, write_heads
 from tests.container.images import Running, Store, inspect, running, why_not
 
+IMPORTED = os.environ.get("PEAKPLAN_TEST_BASE", "qwen3")
+_IMPORT = "an-import"  # the model's name
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(why_not()), reason=f"building an image {why_not()}")]
 
 
@@ -26,9 +38,19 @@ def image(store: Store) -> str:
 
 
 @pytest.fixture(scope="module")
-def on_neuron(store: Store) -> Iterator[Running]:
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Import random weights and heads of another architecture; what they came from is not needed any more."""
+    folder = tmp_path_factory.mktemp("imported")
+    base = write_base(folder / "hub", IMPORTED)
+    heads = write_heads(folder / "heads", hidden_size(base))
+    beside = {FILE_NAME: SHIPPED_MODEL / FILE_NAME}
+    return import_model(base, folder / _IMPORT, heads, beside=beside, name=_IMPORT).folder
+
+
+@pytest.fixture(scope="module")
+def on_neuron(store: Store, imported: Path) -> Iterator[Running]:
     """The image on a stand-in for AWS's Neuron container, with Triton, which hosts the torch engine here."""
-    with running(store, store.build_for_neuron(), PEAKPLAN_ENGINE="triton") as container:
+    with running(store, store.build_for_neuron(imported), PEAKPLAN_ENGINE="triton") as container:
         yield container
 
 
@@ -99,9 +121,11 @@ def test_told_to_end_it_serves_on_unready_and_then_ends_well(store: Store, image
         assert '"event":"stopped"' in container.log()
 
 
-def test_on_a_neuron_container_s_packages_triton_plans_too(on_neuron: Running) -> None:
-    answer = httpx.post(f"{on_neuron.url}/plan", json={"query": "red nike shoes"}, timeout=30).json()
+def test_on_a_neuron_container_s_packages_triton_plans_with_an_import(on_neuron: Running) -> None:
+    asked = {"query": "red nike shoes", "deadline_ms": 2000}
+    answer = httpx.post(f"{on_neuron.url}/plan", json=asked, timeout=30).json()
     assert (answer["source"], answer["model"]["strategy"]) == ("model", "medusa")
+    assert answer["model"]["id"] == _IMPORT
 
 
 @pytest.mark.parametrize(

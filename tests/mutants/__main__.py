@@ -22,9 +22,9 @@ from tests.mutants.warm import IMPORTED, Baseline, Workshop
 NOTICED, GONE = "Noticed since: it has a test now.", "The code has changed since."
 UNCHANGED = Path(__file__).with_name("unchanged.jsonl")
 _BASELINE_SECONDS = 1500
-_LEAST_SECONDS = (
-    30  # a busy machine is slow; a mutant that hangs is noticed after these, or five times what its tests take
-)
+# A mutant that hangs is noticed after these, or five times what its tests take; one that loops once it has used as much
+# of the processor, which a busy machine does not hasten.
+_LEAST_SECONDS, _LEAST_OF_PROCESSOR = 60, 10
 _HYPOTHESIS = ("--hypothesis-seed=0",)  # the same examples for every mutant
 
 
@@ -54,9 +54,13 @@ def survives(mutant: Mutant, workshop: Workshop, baseline: Baseline) -> bool:
     What hides who enters it (a fixture that tests share, a cache, another process) makes survivors, never the contrary.
     """
     judges = judging(mutant, baseline)
-    seconds = sum(baseline.seconds[name] for name in judges)
+    seconds, processor = (sum(times[name] for name in judges) for times in (baseline.seconds, baseline.processor))
     with workshop.changed(mutant.file, mutant.source):
-        return workshop.passes(["-x", *_HYPOTHESIS, *judges], _LEAST_SECONDS + 5 * seconds)
+        return workshop.passes(
+            ["-x", *_HYPOTHESIS, *judges],
+            _LEAST_SECONDS + 5 * seconds,
+            processor=_LEAST_OF_PROCESSOR + 3 * processor,
+        )
 
 
 def _arguments(area: Area) -> list[str]:

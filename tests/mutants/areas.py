@@ -37,7 +37,7 @@ AREAS = {
         ),
         _modules(
             "tests/decoding",
-            "test_batch test_constraint test_generation test_heads test_kv_cache test_lm_head test_pending "
+            "test_batch test_constraint test_generation test_heads test_kv_cache test_lm_head test_medusa test_pending "
             "test_prefill_draft test_trace test_tree",
         ),
     ),
@@ -57,16 +57,19 @@ AREAS = {
         ("infra/fleet/sizing.py", "infra/fleet/demand.py", "infra/fleet/shards.py", "infra/fleet/roofline.py"),
         ("tests/infra/fleet",),
     ),
-    "alarms": Area(("infra/fleet/alarms.py", "infra/fleet/alarm_kinds.py"), ("tests/infra/fleet",)),
+    "alarms": Area(
+        ("infra/fleet/alarms.py", "infra/fleet/alarm_kinds.py"),
+        ("tests/infra/fleet/test_alarms.py", "tests/infra/fleet/test_alarm_table.py"),
+    ),
     "client": Area(
-        _modules("clients/peakplan_client", "client body errors plan tracing"),
+        _modules("clients/peakplan_client", "answering batch body calls client errors events experiments plan tracing"),
         ("tests/clients",),
         "real_service",
     ),
     "translators": Area(
         (
             "clients/peakplan_client/engines",
-            *_modules("clients/peakplan_client", "mapping searching translating catalogue shop"),
+            *_modules("clients/peakplan_client", "catalogue indexing mapping searching shop translating wishes"),
         ),
         ("tests/clients",),
         "real_service",

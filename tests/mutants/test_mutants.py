@@ -9,6 +9,7 @@ from tests.mutants import __main__ as judge
 from tests.mutants.areas import AREAS, REPOSITORY
 from tests.mutants.operations import mutants
 from tests.mutants.warm import IMPORTED, Baseline, Workshop
+from tests.processes import PATIENCE
 
 HANGS = "while True: pass"
 SOURCE = '''
@@ -78,17 +79,24 @@ def test_who_enters_what_changed_is_asked_the_file_that_mirrors_it_first() -> No
     assert [asked(9), asked(5), asked(0)] == [every] * 3, "computed at import, entered by none, or of the module"
 
 
-def test_a_mutant_dies_where_its_tests_fail_and_everything_is_as_before(tmp_path: Path) -> None:
+def test_a_mutant_dies_where_its_tests_fail_and_everything_is_as_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     workshop = Workshop(tmp_path)
     file, tests = "infra/fleet/roofline.py", ["tests/infra/fleet/test_roofline.py"]
     source = (workshop.root / file).read_text(encoding="utf-8")
     baseline = workshop.baseline(tests, [file], 300)
     assert baseline.passed
     assert any(name.endswith("a_forward") for name in baseline.entered[file, _line(source, "def plan_bytes")])
-    half, comment = source.replace("layer_bytes() / 2", "layer_bytes() / 3"), source + "# and no more\n"
+    half, comment = source.replace("planner.layer_bytes / 2", "planner.layer_bytes / 3"), source + "# and no more\n"
     for text, alive, limit in ((half, False, 60), (comment, True, 60), ("syntax error", False, 60), (HANGS, False, 3)):
         with workshop.changed(file, text):
             assert workshop.passes(["-x", *tests], limit) is alive
+    told = capsys.readouterr().out
+    assert told.count("stopped after 3 s") == 1
+    with workshop.changed(file, HANGS):
+        assert not workshop.passes(["-x", *tests], PATIENCE, processor=2)
+    assert "stopped after" not in capsys.readouterr().out, "who loops is stopped by the processor's clock"
     assert (workshop.root / file).read_text(encoding="utf-8") == source
     assert (REPOSITORY / file).read_text(encoding="utf-8") == source
 

@@ -8,6 +8,7 @@ import contextlib
 import importlib
 import io
 import json
+import math
 import os
 import resource
 import shutil
@@ -31,6 +32,7 @@ _OURS = ("tests", "service", "infra", "peakplan", "peakplan_client", "rehearsal"
 _MEMORY = 12 << 30  # bytes of addresses: a mutant that collects for ever fails before the machine does
 IMPORTED = ""  # instead of a test's name: what is computed before any test runs
 _POLL_SECONDS = 0.02
+_LONGEST_POLL_SECONDS = 1.0  # a longer one says that the whole machine stood still, the tests too
 _CONTROLS = 40
 _MOST_EXAMPLES = 15
 # pytest's own plugins were imported before it starts, on purpose.
@@ -44,6 +46,7 @@ class Baseline:
 
     entered: dict[tuple[str, int], set[str]] = field(default_factory=dict)  # by file and first line
     seconds: dict[str, float] = field(default_factory=dict)
+    processor: dict[str, float] = field(default_factory=dict)  # seconds of it, which no other work makes more
     passed: bool = False
 
 
@@ -54,6 +57,7 @@ class Recorder:
         self._names = {str(root / file): file for file in files}
         self._entered: dict[tuple[str, int], set[str]] = {}
         self._seconds: dict[str, float] = {}
+        self._processor: dict[str, float] = {}
         self._test = IMPORTED
 
     @pytest.hookimpl(wrapper=True)
@@ -68,7 +72,7 @@ class Recorder:
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
         self._test = item.nodeid.partition("[")[0]
-        started = time.monotonic()
+        started, used = time.monotonic(), time.process_time()
         threading.settrace(self._on_call)
         sys.settrace(self._on_call)
         try:
@@ -76,6 +80,7 @@ class Recorder:
         finally:
             sys.settrace(None)
             self._seconds[self._test] = self._seconds.get(self._test, 0) + time.monotonic() - started
+            self._processor[self._test] = self._processor.get(self._test, 0) + time.process_time() - used
 
     def _on_call(self, frame: FrameType, _event: str, _argument: object) -> None:
         file = self._names.get(frame.f_code.co_filename)
@@ -85,7 +90,8 @@ class Recorder:
     def write(self, path: Path) -> None:
         libraries = [name for name, module in sys.modules.items() if module and name.partition(".")[0] not in _OURS]
         entered = [[*at, sorted(tests)] for at, tests in self._entered.items()]
-        path.write_text(json.dumps({"entered": entered, "seconds": self._seconds, "libraries": libraries}), "utf-8")
+        times = {"seconds": self._seconds, "processor": self._processor}
+        path.write_text(json.dumps({"entered": entered, **times, "libraries": libraries}), "utf-8")
 
 
 class Workshop:
@@ -111,7 +117,7 @@ class Workshop:
         if baseline.passed:
             told = json.loads(self._told.read_text("utf-8"))
             baseline.entered = {(file, line): set(tests) for file, line, tests in told["entered"]}
-            baseline.seconds = told["seconds"]
+            baseline.seconds, baseline.processor = told["seconds"], told["processor"]
             for name in told["libraries"]:
                 with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
                     importlib.import_module(name)
@@ -133,20 +139,25 @@ class Workshop:
             path.write_bytes(before)
             os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
-    def passes(self, arguments: Sequence[str], limit: float, recorder: Recorder | None = None) -> bool:
-        """Run pytest in a fork, for at most `limit` seconds; whatever it started ends with it."""
+    def passes(
+        self, arguments: Sequence[str], limit: float, recorder: Recorder | None = None, processor: float | None = None
+    ) -> bool:
+        """Run pytest in a fork, for at most `limit` seconds, `processor` of its own; what it started ends with it."""
         shutil.rmtree(self.root / ".hypothesis", ignore_errors=True)  # what one mutant taught is not for the next
         pid = os.fork()
         if pid == 0:
-            self._run(arguments, recorder)
-        until, status = time.monotonic() + limit, 1
-        while time.monotonic() < until:
+            self._run(arguments, recorder, processor)
+        waited, looked, status = 0.0, time.monotonic(), 1
+        while waited < limit:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 break
             status = 1
             time.sleep(_POLL_SECONDS)
+            now = time.monotonic()
+            waited, looked = waited + min(now - looked, _LONGEST_POLL_SECONDS), now
         else:
+            print(f"stopped after {limit:.0f} s: it hangs, or the machine is too busy to judge it", flush=True)
             os.killpg(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
         with contextlib.suppress(ProcessLookupError):
@@ -156,7 +167,7 @@ class Workshop:
             raise RuntimeError(f"the tests could not start:\n{self.output.read_text('utf-8')}")
         return code == 0
 
-    def _run(self, arguments: Sequence[str], recorder: Recorder | None) -> None:
+    def _run(self, arguments: Sequence[str], recorder: Recorder | None, processor: float | None) -> None:
         """Be the fork: never return."""
         code = _BROKEN
         try:
@@ -167,6 +178,8 @@ class Workshop:
                 os.dup2(written, descriptor)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+            if processor is not None:  # a fork's clock begins at zero
+                resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(processor), math.ceil(processor) + 1))
             os.chdir(self.root)
             paths = [str(self.root), str(self.root / "clients")]
             sys.path[:] = [

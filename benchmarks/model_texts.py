@@ -1,0 +1,31 @@
+"""What a model writes for a question, in this process, and what the text follows from."""
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from service.planner.prompt import PlanTask
+from service.settings import Settings
+
+
+def text_key(task: PlanTask) -> str:
+    """Return a digest of all that a model sees of a question."""
+    return hashlib.sha256(f"{task.prompt}\x1e{task.grammar}".encode()).hexdigest()[:20]
+
+
+def generator(model_dir: Path) -> Callable[[PlanTask], str]:
+    """Return what writes a plan's text; PyTorch and the model are loaded for the first question that needs them."""
+    loaded: list[Any] = []
+
+    def generate(task: PlanTask) -> str:
+        if not loaded:
+            from service.engines.torch.engine import load
+
+            settings = Settings(model_dir=model_dir)
+            loaded.append((load(settings.engine_config), settings.strategy))
+        model, strategy = loaded[0]
+        text: str = model.generate(task.request(strategy)).text
+        return text
+
+    return generate

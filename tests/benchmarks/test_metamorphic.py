@@ -1,0 +1,61 @@
+"""What is said around a wish: counted as it should be, and no business of a plan's head."""
+
+from collections import Counter
+
+import pytest
+
+from benchmarks.metamorphic import SETS, Head, changed, pairs, planner
+from service.planner.plan import Plan
+from service.planner.prompt import PlanTask
+from service.planner.question import Question
+from service.planner.vocabulary import shipped_vocabulary
+from service.settings.choices import SHIPPED_MODEL
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_every_wish_is_said_in_every_way(name: str) -> None:
+    counts = Counter(pair.kind for pair in pairs(name))
+    assert counts["tails"] == counts["in front"] == 100
+    assert counts["orders"] == 40
+    assert {"order", "case", "plural", "politeness", "punctuation", "typos"} <= counts.keys()
+
+
+def test_a_head_is_what_a_plan_is_about() -> None:
+    one = Plan(mode="keyword", intent="find_product", facets={"type": ["Silk Scarves"]}, sort="price_asc")
+    other = Plan(mode="keyword", intent="find_product", facets={"type": ["silk scarf"]})
+    assert Head.of(one) != Head.of(other)
+    assert Head.of(one, singular=True) == Head.of(other, singular=True)
+
+
+def test_by_rule_no_tail_changes_a_head() -> None:
+    found = changed("first", planner(SHIPPED_MODEL, by_rule=True))
+    assert {pair.kind for pair, _, _ in found}.isdisjoint({"tails", "in front", "case", "politeness"})
+
+
+def prompt(*said: str) -> str:
+    return PlanTask(Question.parse(said[-1], said[:-1]), shipped_vocabulary()).prompt
+
+
+@pytest.mark.parametrize("name", ["first", "fresh"])
+def test_by_rule_no_order_and_hardly_a_tail_changes_a_head(name: str) -> None:
+    found = [pair for pair, _, _ in changed(name, planner(SHIPPED_MODEL, by_rule=True))]
+    assert [pair.said for pair in found if pair.kind == "orders" or pair.said.endswith("if you have any left")] == []
+
+
+@pytest.mark.parametrize("said", ["Wool blanket, cheapest first", "under $80: wool blanket", "wool blanket, thanks!!"])
+def test_a_model_reads_a_wish_without_what_stands_around_it(said: str) -> None:
+    assert prompt(said) == " wool blanket\n"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ("does it come with free shipping",),
+        ("a kettle under 40 and a toaster under 30",),
+        ("thank you",),
+        ("hello there",),
+        ("office chair", "up to 250 is ok"),
+    ],
+)
+def test_a_model_reads_all_of_what_is_no_wish_with_a_tail(said: tuple[str, ...]) -> None:
+    assert prompt(*said) == "".join(f" {each}\n" for each in said)
