@@ -7,6 +7,7 @@ from service.engines.protocol import GenerationRequest, GenerationResult
 from service.gateway.pool import ReplicaPool
 from tests.api.client import assert_problem, talking_to
 from tests.fake_engines import FakeEngine
+from tests.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -130,11 +131,10 @@ async def test_readiness_is_said_within_a_moment_also_where_every_replica_is_bus
     async with talking_to(engine, readiness_ttl_seconds=0.001) as client:
         assert (await client.get("/readyz")).status_code == 200
         engine.hold()
-        started = asyncio.get_running_loop().time()
         assert (await client.get("/readyz")).status_code == 200  # a plan was made a moment ago
-        await asyncio.sleep(2.1)
-        response = await client.get("/readyz")
-        assert asyncio.get_running_loop().time() - started < 30  # and not as long as a plan may take
+        async with asyncio.timeout(PATIENCE):  # the trial plan is given up after two seconds, later on a busy machine
+            while (response := await client.get("/readyz")).status_code == 200:
+                await asyncio.sleep(0.05)
         problem = assert_problem(response, 503)
         assert "trial plan" in problem["detail"]
         engine.let_go()
