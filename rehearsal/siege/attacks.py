@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 HANG_SECONDS = 15.0
+_SENDING_SECONDS = 1.0  # that a shape's pieces take at most; the service lingers for two after it has refused
 # The address that a task attacks from: to the service, who calls.
 SOURCE: ContextVar[str] = ContextVar("SOURCE", default="127.0.0.1")
 BODY = b'{"query": "red nike running shoes under $100"}'
@@ -136,13 +137,17 @@ STALLS = [b"", b"POST /pl", HEAD, PLAN[:-3], _CHUNKED, _CHUNKED + b"5\r\nab", _C
 
 @dataclass
 class Tally:
-    """What came of an attack. `wrong` holds answers that nobody should get, `lost` counts requests without one."""
+    """What came of an attack. `wrong` names what nobody should get, `lost` counts requests without an answer.
+
+    `late` counts those that this machine kept from being sent in time: they say nothing of the service.
+    """
 
     tried: int = 0
     answered: int = 0
     refused: int = 0
     hangs: int = 0
     lost: int = 0
+    late: int = 0
     wrong: dict[str, int] = field(default_factory=dict)
 
     def count(self, name: str, status: int, expected: set[int], head: bytes) -> None:
@@ -151,7 +156,15 @@ class Tally:
         self.answered += 1
         self.refused += status in (429, 503)
         if bad or (expected and status not in expected):
-            self.wrong[f"{name}: {status}"] = self.wrong.get(f"{name}: {status}", 0) + 1
+            self.note(f"{name}: {status}")
+
+    def note(self, what: str) -> None:
+        """Name something that should not have come."""
+        self.wrong[what] = self.wrong.get(what, 0) + 1
+
+
+class LateSenderError(ConnectionError):
+    """The sender was kept from sending by its own machine."""
 
 
 @contextlib.asynccontextmanager
@@ -165,8 +178,14 @@ async def connection(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asy
 
 
 async def exchange(port: int, pieces: list[bytes], pause: float = 0.0) -> bytes:
-    """Send the pieces; return the first answer's head, or b"" where the service closed. Raises TimeoutError."""
+    """Send the pieces; return the first answer's head, or b"" where the service closed.
+
+    Raises TimeoutError, and LateSenderError where it closed on a sender that the machine had kept from sending: the
+    service gives up on those, in whatever words it can.
+    """
+    clock = asyncio.get_running_loop().time
     async with asyncio.timeout(HANG_SECONDS), connection(port) as (reader, writer):
+        sent = opened = clock()
         # It is read while pieces are sent: once the service has closed, a reset would take the answer with it.
         head = asyncio.ensure_future(reader.readuntil(b"\r\n\r\n"))
         try:
@@ -176,8 +195,11 @@ async def exchange(port: int, pieces: list[bytes], pause: float = 0.0) -> bytes:
                         break
                     writer.write(piece)
                     await asyncio.sleep(pause)
+                    sent = clock()
             return bytes(await head)
         except (asyncio.IncompleteReadError, ConnectionError):
+            if sent - opened > _SENDING_SECONDS:
+                raise LateSenderError from None
             return b""
         finally:
             head.cancel()
@@ -189,12 +211,16 @@ async def attempt(
     tally.tried += 1
     try:
         head = await exchange(port, pieces, pause)
+    except LateSenderError:
+        tally.late += 1
+        return
     except TimeoutError:
         tally.hangs += 1
-        tally.wrong[f"{name}: hang"] = tally.wrong.get(f"{name}: hang", 0) + 1
+        tally.note(f"{name}: hang")
         return
-    except OSError:
+    except OSError as error:
         tally.lost += 1
+        tally.note(f"{name}: {error}")
         return
     if head.startswith(b"HTTP/1.1 100"):
         return
@@ -202,6 +228,7 @@ async def attempt(
         tally.count(name, int(head.split()[1]), expected, head)
     elif expected:
         tally.lost += 1
+        tally.note(f"{name}: closed without an answer")
 
 
 async def raw_shapes(port: int, rng: random.Random, tally: Tally) -> None:

@@ -67,6 +67,24 @@ def test_an_answer_counts_though_the_service_resets_the_connection_before_all_is
     assert asyncio.run(ask()).startswith(b"HTTP/1.1 413")
 
 
+def test_only_a_sender_that_was_in_time_has_lost_its_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.close()
+
+    async def tried() -> attacks.Tally:
+        tally = attacks.Tally()
+        async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
+            await attacks.attempt(tally, "a shape", server.sockets[0].getsockname()[1], [b"x"] * 3, {400}, pause=0.001)
+        return tally
+
+    tally = asyncio.run(tried())
+    assert (tally.lost, tally.late, tally.wrong) == (1, 0, {"a shape: closed without an answer": 1})
+    monkeypatch.setattr(attacks, "_SENDING_SECONDS", 0.0)
+    tally = asyncio.run(tried())
+    assert (tally.lost, tally.late, tally.wrong) == (0, 1, {})
+
+
 @pytest.mark.slow
 def test_it_stops_in_order_while_everything_attacks() -> None:
     stops = stopping.stop_during_attacks({}, MODULE, each=False)
