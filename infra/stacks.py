@@ -23,7 +23,7 @@ from infra.constructs.alarms import CellAlarms
 from infra.constructs.cell import Cell
 from infra.constructs.dashboard import FleetDashboard, RunbookPages
 from infra.constructs.edge import Edge
-from infra.constructs.image import Artifacts, ImagePipeline
+from infra.constructs.image import Artifacts, ImagePipelines
 from infra.constructs.names import CellNames
 from infra.constructs.network import Network, imported_vpc
 from infra.constructs.on_call import OnCall
@@ -96,8 +96,11 @@ class ImageStack(FleetStack):
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings) -> None:
         super().__init__(scope, id, settings=settings, purpose="machine images and models")
         artifacts = Artifacts(self, "Artifacts", settings=settings)
-        pipeline = ImagePipeline(self, "Image", settings=settings, artifacts=artifacts)
-        CfnOutput(self, "PipelineArn", value=pipeline.pipeline.attr_arn, description="Start it to bake a machine image")
+        baked = ImagePipelines(self, "Image", settings=settings, artifacts=artifacts)
+        for image, pipeline in baked.pipelines.items():
+            CfnOutput(
+                self, image.pipeline_output, value=pipeline.attr_arn, description="Start it to bake a machine image"
+            )
         CfnOutput(self, "ModelsBucket", value=artifacts.bucket.bucket_name, description="Compiled models, build logs")
 
 

@@ -9,8 +9,14 @@ image=peakplan:baked
 
 # The model is part of the context, as the Dockerfile wants it; hosts mount the one beside it.
 cp --recursive "$home/model" "$home/release/model"
+arguments=(--build-arg "BASE=$base" --build-arg MODEL=model)
+# Neuron's containers are for x86 alone: elsewhere the base is a Python, and the service brings its own torch.
+if [[ $(uname -m) == aarch64 ]]; then
+  arguments+=(--build-arg REQUIREMENTS=requirements/service.txt --build-arg TORCH=requirements/torch.txt
+    --build-arg REPLICA= --build-arg TRITON=)
+fi
 DOCKER_BUILDKIT=1 docker build --pull=false --file "$home/release/service/Dockerfile" --tag "$image" \
-  --build-arg "BASE=$base" --build-arg MODEL=model "$home/release"
+  "${arguments[@]}" "$home/release"
 
 # neuron-monitor-prometheus.py runs on the host, and wants the one package that it shares with the service.
 docker run --rm --pull never --user 0 --entrypoint /bin/bash --volume "$home/packages:/packages" "$image" \

@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Hardening after the CIS benchmark for Ubuntu, as far as it leaves Neuron, Docker and Session Manager at work.
 # Left as they are, on purpose: loadable modules (the driver is one), squashfs (the SSM agent is a snap), IP forwarding
-# (Docker's), user namespaces. Not run on hardware; tests/ami/test_harden.py runs it on a folder.
+# (Docker's), user namespaces. `harden.sh CHIPS`, where cpu alone has no Neuron driver. Not run on hardware;
+# tests/ami/test_harden.py runs it on a folder.
 set -euo pipefail
 
+chips=${1:?usage: harden.sh CHIPS}
 root=${PEAKPLAN_ROOT:-}
 
 write() { # path mode, contents on standard input
@@ -14,6 +16,7 @@ write() { # path mode, contents on standard input
 
 # Whoever may open a Neuron device may read the host's memory (AWS Neuron, Security Disclosures).
 devices() {
+  if [[ $chips == cpu ]]; then return; fi
   getent group neuron >/dev/null || groupadd --system neuron
   write /etc/udev/rules.d/99-peakplan-neuron.rules 0644 <<'END'
 SUBSYSTEM=="neuron*", KERNEL=="neuron*", GROUP="neuron", MODE="0660"
@@ -74,7 +77,7 @@ END
 # A host is replaced, never patched: a kernel that changes under the driver, or an upgrade at boot, helps nobody.
 frozen() {
   local package unit
-  for package in linux-aws linux-image-aws linux-headers-aws aws-neuronx-dkms docker-ce containerd.io; do
+  for package in linux-aws linux-image-aws linux-headers-aws aws-neuronx-dkms docker-ce docker.io containerd.io containerd; do
     if dpkg-query --show "$package" >/dev/null 2>&1; then apt-mark hold "$package" >/dev/null; fi
   done
   for unit in apt-daily.timer apt-daily-upgrade.timer unattended-upgrades.service motd-news.timer man-db.timer; do
@@ -110,6 +113,7 @@ END
 
 # What must still work.
 proof() {
+  if [[ $chips == cpu ]]; then return; fi
   modprobe neuron
   local device group
   for device in "$root"/dev/neuron[0-9]*; do

@@ -147,7 +147,7 @@ class HostGroup(Construct):
             "PEAKPLAN_CELL": cell,
             "PEAKPLAN_GROUP": group.chip,
             "PEAKPLAN_ROUTING": settings.model.routing,
-            "PEAKPLAN_RELEASE": shared.release.image_id,  # a dimension of metrics, which shows the release at fault
+            "PEAKPLAN_RELEASE": shared.release.image_id,  # a dimension of metrics: which release is at fault
             "PEAKPLAN_AUTO_SCALING_GROUP": self.name,
             "PEAKPLAN_LOG_GROUP": shared.log_group.log_group_name,
             "PEAKPLAN_LAUNCH_HOOK": LAUNCH_HOOK,
@@ -172,7 +172,7 @@ class HostGroup(Construct):
             self,
             "Template",
             launch_template_name=self.name,
-            machine_image=ec2.MachineImage.generic_linux({self._settings.region: release.image_id}),
+            machine_image=ec2.MachineImage.generic_linux({self._settings.region: release.image_for(self._group)}),
             instance_type=ec2.InstanceType(self._group.instance_type),
             role=role,
             security_group=security_group,

@@ -18,9 +18,10 @@ from constructs import Construct
 from infra.constructs.access import HTTPS
 from infra.constructs.acknowledge import acknowledge
 from infra.constructs.buckets import private_bucket
-from infra.constructs.image_components import baked_on, cloudwatch_agent, component_parameters, declared_parameters
+from infra.constructs.image_components import amazon_components, component_parameters, declared_parameters
 from infra.constructs.image_lifecycle import ImageLifecycle
 from infra.constructs.network import ZONES_BY_NAME, flow_logs
+from infra.fleet.images import Image, images
 from infra.fleet.parts import REPOSITORY_ROOT, ROOT_DEVICE
 from infra.fleet.release_tags import release_tags
 from infra.fleet.settings import FleetSettings
@@ -45,27 +46,41 @@ class Artifacts(Construct):
         self.bucket = private_bucket(self, "Models", settings, logs="ModelsAccessLogs", days=None, former_days=90)
 
 
-class ImagePipeline(Construct):
-    """The Image Builder pipeline over the documents in ami/, on the pinned Neuron base image.
+class ImagePipelines(Construct):
+    """The Image Builder pipelines over the documents in ami/: one for each architecture of the fleet's processors.
 
-    It is started by people and has no schedule.
+    They are started by people and have no schedule. `pipelines` has each by its image.
     """
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, artifacts: Artifacts) -> None:
         super().__init__(scope, id)
-        self._settings = settings
-        release = self._release()
-        role = self._role(release, artifacts)
-        profile = iam.CfnInstanceProfile(self, "Profile", roles=[role.role_name])
+        self._settings, self._artifacts = settings, artifacts
+        self._release = self._assets()
+        role = self._role(self._release, artifacts)
+        self._profile = iam.CfnInstanceProfile(self, "Profile", roles=[role.role_name])
         ImageLifecycle(self, "Lifecycle", settings=settings)
-        self.pipeline = imagebuilder.CfnImagePipeline(
-            self,
+        main, *others = images(settings)
+        # The documents are the same for all: what differs is in parameters, and in what the base image has.
+        contents = self._contents(main)
+        documents = sorted((AMI / "components").glob("*.yaml"))
+        self._components = {path: self._component(path, contents) for path in documents}
+        self._subnet, self._security_group = self._network()
+        self.pipelines = {main: self._pipeline(self, main, contents)}
+        for image in others:
+            scope = Construct(self, image.suffix.capitalize())
+            self.pipelines[image] = self._pipeline(scope, image, self._contents(image))
+
+    def _pipeline(self, scope: Construct, image: Image, contents: list[str]) -> imagebuilder.CfnImagePipeline:
+        settings = self._settings
+        said = f"on Neuron SDK {settings.model.sdk}" if image.base_sdk else f"for {image.architecture}"
+        return imagebuilder.CfnImagePipeline(
+            scope,
             "Pipeline",
-            name=f"peakplan-{settings.name}",
-            description=f"Machine image of {settings.name}: {settings.model.id} on Neuron SDK {settings.model.sdk}",
-            image_recipe_arn=self._recipe(release).attr_arn,
-            infrastructure_configuration_arn=self._infrastructure(profile, artifacts).attr_arn,
-            distribution_configuration_arn=self._distribution(release).attr_arn,
+            name=self._name(image),
+            description=f"Machine image of {settings.name}: {settings.model.id} {said}",
+            image_recipe_arn=self._recipe(scope, image, contents).attr_arn,
+            infrastructure_configuration_arn=self._infrastructure(scope, image).attr_arn,
+            distribution_configuration_arn=self._distribution(scope, image).attr_arn,
             enhanced_image_metadata_enabled=True,
             image_tags={TAG: settings.name},  # by which the images' lifecycle knows them
             image_tests_configuration=imagebuilder.CfnImagePipeline.ImageTestsConfigurationProperty(
@@ -73,7 +88,10 @@ class ImagePipeline(Construct):
             ),
         )
 
-    def _release(self) -> dict[str, assets.Asset]:
+    def _name(self, image: Image) -> str:
+        return "-".join(filter(None, ("peakplan", self._settings.name, image.suffix)))
+
+    def _assets(self) -> dict[str, assets.Asset]:
         """Return the assets of an image: the service, the model's trained parts, and the host's scripts and units."""
         sources = {
             "service": (REPOSITORY_ROOT, ["*", *_SOURCES, *_copied_requirements(), *_NOT_SHIPPED]),
@@ -126,26 +144,30 @@ class ImagePipeline(Construct):
         )
         return role
 
-    def _recipe(self, release: dict[str, assets.Asset]) -> imagebuilder.CfnImageRecipe:
+    def _decided(self, image: Image) -> dict[str, str]:
         settings = self._settings
-        decided = {"SDK": settings.model.sdk, "CONTAINER": settings.model.image, **component_parameters(settings)}
-        known = decided | {name.upper(): asset.s3_object_url for name, asset in release.items()}
-        # A version's contents are immutable, so its number depends on all of them, parameter values included.
-        contents = [*(asset.asset_hash for asset in release.values()), json.dumps(decided, sort_keys=True)]
-        base = ssm.StringParameter.value_for_string_parameter(self, settings.machine_image.base_parameter)
-        documents = sorted((AMI / "components").glob("*.yaml"))
-        components = {path: self._component(path, contents) for path in documents}
+        return {"SDK": settings.model.sdk, "CONTAINER": image.container, **component_parameters(settings, image)}
+
+    def _contents(self, image: Image) -> list[str]:
+        """Return what an image is made of. A version's contents are immutable, so its number depends on all of them."""
+        decided = json.dumps(self._decided(image), sort_keys=True)
+        return [*(asset.asset_hash for asset in self._release.values()), decided]
+
+    def _recipe(self, scope: Construct, image: Image, contents: list[str]) -> imagebuilder.CfnImageRecipe:
+        known = self._decided(image) | {name.upper(): asset.s3_object_url for name, asset in self._release.items()}
+        base = ssm.StringParameter.value_for_string_parameter(self, image.base_parameter)
+        components = self._components
         configured = imagebuilder.CfnImageRecipe.ComponentConfigurationProperty
         parameter = imagebuilder.CfnImageRecipe.ComponentParameterProperty
         return imagebuilder.CfnImageRecipe(
-            self,
+            scope,
             "Recipe",
             # The base image is known only at deploy time, too late for the version, so the name contains it.
-            name=f"peakplan-{settings.name}-{base}",
+            name=f"{self._name(image)}-{base}",
             version=_version(*contents, *(component.version for component in components.values())),
             parent_image=base,
             components=[
-                configured(component_arn=cloudwatch_agent(Stack.of(self))),
+                *(configured(component_arn=arn) for arn in amazon_components(Stack.of(self), image)),
                 *(
                     configured(
                         component_arn=component.attr_arn,
@@ -176,13 +198,8 @@ class ImagePipeline(Construct):
             data=text,
         )
 
-    def _infrastructure(
-        self, profile: iam.CfnInstanceProfile, artifacts: Artifacts
-    ) -> imagebuilder.CfnInfrastructureConfiguration:
-        """Return the build instance's configuration.
-
-        It has the accelerator, because a plan must prove the model, and internet access, which cells lack.
-        """
+    def _network(self) -> tuple[str, str]:
+        """Return the ids of the subnet and the security group of builds, with internet access, which cells lack."""
         vpc = ec2.Vpc(
             self,
             "BuildNetwork",
@@ -201,47 +218,51 @@ class ImagePipeline(Construct):
             self, "BuildSecurityGroup", vpc=vpc, description="Image builds", allow_all_outbound=False
         )
         security_group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(HTTPS), "Packages, containers and AWS")
+        return vpc.private_subnets[0].subnet_id, security_group.security_group_id
+
+    def _infrastructure(self, scope: Construct, image: Image) -> imagebuilder.CfnInfrastructureConfiguration:
+        """Return the build instance's configuration: it has the accelerator, because a plan must prove the model."""
         return imagebuilder.CfnInfrastructureConfiguration(
-            self,
+            scope,
             "Infrastructure",
-            name=f"peakplan-{self._settings.name}",
-            instance_profile_name=profile.ref,
-            instance_types=[baked_on(self._settings).instance_type],
-            subnet_id=vpc.private_subnets[0].subnet_id,
-            security_group_ids=[security_group.security_group_id],
+            name=self._name(image),
+            instance_profile_name=self._profile.ref,
+            instance_types=[image.baked_on.instance_type],
+            subnet_id=self._subnet,
+            security_group_ids=[self._security_group],
             instance_metadata_options=imagebuilder.CfnInfrastructureConfiguration.InstanceMetadataOptionsProperty(
                 http_tokens="required", http_put_response_hop_limit=1
             ),
             terminate_instance_on_failure=True,
             logging=imagebuilder.CfnInfrastructureConfiguration.LoggingProperty(
                 s3_logs=imagebuilder.CfnInfrastructureConfiguration.S3LogsProperty(
-                    s3_bucket_name=artifacts.bucket.bucket_name, s3_key_prefix="image-builds"
+                    s3_bucket_name=self._artifacts.bucket.bucket_name, s3_key_prefix="image-builds"
                 )
             ),
         )
 
-    def _distribution(self, release: dict[str, assets.Asset]) -> imagebuilder.CfnDistributionConfiguration:
+    def _distribution(self, scope: Construct, image: Image) -> imagebuilder.CfnDistributionConfiguration:
         """Return the distribution configuration.
 
         It stores the image's id in the parameter that the next deploy reads, and tags the image with its contents.
         """
         settings, kind = self._settings, imagebuilder.CfnDistributionConfiguration
         return kind(
-            self,
+            scope,
             "Distribution",
-            name=f"peakplan-{settings.name}",
+            name=self._name(image),
             distributions=[
                 kind.DistributionProperty(
                     region=settings.region,
                     ami_distribution_configuration={
-                        "Name": f"peakplan-{settings.name}-{{{{ imagebuilder:buildDate }}}}",
+                        "Name": f"{self._name(image)}-{{{{ imagebuilder:buildDate }}}}",
                         "AmiTags": release_tags(
-                            settings, {name: asset.asset_hash for name, asset in release.items()}, commit()
+                            settings, {name: asset.asset_hash for name, asset in self._release.items()}, commit()
                         ),
                     },
                     ssm_parameter_configurations=[
                         kind.SsmParameterConfigurationProperty(
-                            parameter_name=settings.machine_image.parameter, data_type="aws:ec2:image"
+                            parameter_name=image.parameter, data_type="aws:ec2:image"
                         )
                     ],
                 )

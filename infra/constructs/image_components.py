@@ -1,4 +1,7 @@
-"""The parameters of Image Builder's components: the model's values, and those that each document declares."""
+"""The parameters of Image Builder's components: the model's values, and those that each document declares.
+
+Amazon's own components are named here, too.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,14 @@ from pathlib import Path
 import yaml
 from aws_cdk import Stack
 
-from infra.fleet.parts import Group
+from infra.fleet.images import Image
 from infra.fleet.settings import FleetSettings
 
 _AGENT_COMPONENT = "1.0.1"
+_NEWEST = "x.x.x"  # which Image Builder resolves when it builds
 
 
-def baked_on(settings: FleetSettings) -> Group:
-    """Return the group whose instance type builds the image and proves what was compiled for its chip."""
-    return next((group for group in settings.groups if group.engine == "neuron"), settings.groups[0])
-
-
-def component_parameters(settings: FleetSettings) -> dict[str, str]:
+def component_parameters(settings: FleetSettings, image: Image) -> dict[str, str]:
     """Return the parameters of the container's document: the fleet file's model, for each chip of its groups."""
     model = settings.model
     compiled_for: dict[str, object] = {
@@ -31,9 +30,9 @@ def component_parameters(settings: FleetSettings) -> dict[str, str]:
     }
     if model.context_buckets:
         compiled_for["context-buckets"] = ",".join(map(str, model.context_buckets))
-    chips = dict.fromkeys(group.chip for group in [baked_on(settings), *settings.groups])
+    chips = dict.fromkeys(group.chip for group in [image.baked_on, *image.groups])
     decided = {
-        "ENGINE": _engine(settings),
+        "ENGINE": _engine(settings, image),
         "TRITON_HOSTS": "neuron",
         "TENSOR_PARALLEL": model.tensor_parallel,
         "MAX_PROMPT_TOKENS": model.max_prompt_tokens,
@@ -47,17 +46,21 @@ def component_parameters(settings: FleetSettings) -> dict[str, str]:
     }
 
 
-def _engine(settings: FleetSettings) -> str:
+def _engine(settings: FleetSettings, image: Image) -> str:
     """Return what runs the replicas. Triton decodes one plan at a time; batches need the gateway's own."""
-    if baked_on(settings).engine != "neuron":
+    if image.baked_on.engine != "neuron":
         return "torch"
     return "triton" if settings.model.batch_size == 1 else "neuron"
 
 
-def cloudwatch_agent(stack: Stack) -> str:
-    """Return Amazon's own component that installs the CloudWatch agent, which ami/agent configures."""
+def amazon_components(stack: Stack, image: Image) -> list[str]:
+    """Return Amazon's own components: the CloudWatch agent, which ami/agent configures, and what the base image lacks.
+
+    Neuron's images have the AWS CLI; Canonical's have not, and Ubuntu 24.04 has no package of it.
+    """
     arn = f"arn:{stack.partition}:imagebuilder:{stack.region}:aws:component"
-    return f"{arn}/amazon-cloudwatch-agent-linux/{_AGENT_COMPONENT}"
+    agent = f"{arn}/amazon-cloudwatch-agent-linux/{_AGENT_COMPONENT}"
+    return [agent] if image.architecture == "x86_64" else [agent, f"{arn}/aws-cli-version-2-linux/{_NEWEST}"]
 
 
 def declared_parameters(document: Path) -> list[str]:

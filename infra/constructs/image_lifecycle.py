@@ -10,6 +10,7 @@ from aws_cdk import aws_imagebuilder as imagebuilder
 from constructs import Construct
 
 from infra.constructs.acknowledge import acknowledge
+from infra.fleet.images import images
 from infra.fleet.settings import FleetSettings
 from infra.fleet.spending import TAG
 
@@ -37,13 +38,13 @@ class ImageLifecycle(Construct):
             "What the role of a lifecycle policy is to have: it may delete only what Image Builder made and tagged so "
             "(EC2 Image Builder user guide, Manage lifecycle policies: prerequisites)",
         )
-        kind = imagebuilder.CfnLifecyclePolicy
+        kind, kept = imagebuilder.CfnLifecyclePolicy, KEPT * len(images(settings))
         kind(
             self,
             "Policy",
             name=f"peakplan-{settings.name}",
             description=f"Images of {settings.name} that are {OLD_MONTHS} months old and were not started for "
-            f"{UNUSED_MONTHS}, but for the newest {KEPT}",
+            f"{UNUSED_MONTHS}, but for the newest {kept}",
             execution_role=role.role_arn,
             resource_type="AMI_IMAGE",
             policy_details=[
@@ -51,7 +52,7 @@ class ImageLifecycle(Construct):
                     action=kind.ActionProperty(
                         type="DELETE", include_resources=kind.IncludeResourcesProperty(amis=True, snapshots=True)
                     ),
-                    filter=kind.FilterProperty(type="AGE", value=OLD_MONTHS, unit="MONTHS", retain_at_least=KEPT),
+                    filter=kind.FilterProperty(type="AGE", value=OLD_MONTHS, unit="MONTHS", retain_at_least=kept),
                     exclusion_rules=kind.ExclusionRulesProperty(
                         amis=kind.AmiExclusionRulesProperty(
                             is_public=False, last_launched=kind.LastLaunchedProperty(unit="MONTHS", value=UNUSED_MONTHS)

@@ -7,6 +7,8 @@ from aws_cdk import aws_autoscaling as autoscaling
 from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
+from infra.fleet.images import image_of, images
+from infra.fleet.parts import Group
 from infra.fleet.replacement import FAST
 from infra.fleet.settings import FleetSettings
 
@@ -17,7 +19,8 @@ class ReleaseParameters(Construct):
     They allow one template to serve every release.
 
     `image_id` has no default: a stack is made with a release, keeps it through every other change, and goes back to
-    one by a change of this parameter alone (infra/operations/rollback.py).
+    one by a change of this parameter alone (infra/operations/rollback.py). Where hosts are of two architectures, a
+    second parameter has the release's other image.
 
     A stack rests at the fast speed and only a deploy asks for the careful one: CloudFormation's way back out of an
     update takes the policy from before it.
@@ -25,10 +28,12 @@ class ReleaseParameters(Construct):
 
     def __init__(self, scope: Construct, id: str, *, settings: FleetSettings, cell: str) -> None:
         super().__init__(scope, id)
-        image = CfnParameter(
-            self, "MachineImageId", type="AWS::EC2::Image::Id", description="The release: one immutable machine image"
-        )
-        image.override_logical_id("MachineImageId")
+        self._settings = settings
+        main, *others = images(settings)
+        self._images = {main.stack_parameter: self._image(main.stack_parameter, "one immutable machine image")}
+        for other in others:
+            said = f"its machine image for {other.architecture}"
+            self._images[other.stack_parameter] = self._image(other.stack_parameter, said)
         speed = CfnParameter(
             self,
             "RefreshSpeed",
@@ -48,7 +53,16 @@ class ReleaseParameters(Construct):
         )
         self._fast = CfnCondition(self, "Fast", expression=Fn.condition_equals(speed.value_as_string, "fast"))
         self._fast.override_logical_id("FastRefresh")
-        self.image_id = image.value_as_string
+        self.image_id = self._images[main.stack_parameter]
+
+    def _image(self, name: str, said: str) -> str:
+        image = CfnParameter(self, name, type="AWS::EC2::Image::Id", description=f"The release: {said}")
+        image.override_logical_id(name)
+        return image.value_as_string
+
+    def image_for(self, group: Group) -> str:
+        """Return the id of the image that the hosts of a group boot."""
+        return self._images[image_of(self._settings, group).stack_parameter]
 
     def hurry_where_asked(self, group: autoscaling.CfnAutoScalingGroup) -> None:
         """Let a fast refresh replace every instance at once.

@@ -17,7 +17,7 @@ from infra.fleet.roofline import least_core_ms, plan_bytes
 from infra.fleet.settings import FleetSettings
 
 FIGURES = REPOSITORY_ROOT / "docs" / "figures"
-CPU_TYPES = ("c7i.4xlarge", "c7a.4xlarge", "c8g.4xlarge")
+CPU_TYPES = ("c7i.4xlarge", "c7a.4xlarge", "c7g.4xlarge", "c8g.4xlarge")
 NEURON_TYPES = ("inf2.xlarge", "inf2.8xlarge", "trn1.2xlarge")
 
 
@@ -42,7 +42,8 @@ def cpu_service_time(kind: str | None = None, figures: Path = FIGURES) -> Servic
     times that as a plan takes them on one thread (instances.json). Nobody has timed an arm64 core: it is stated to
     take as many times the measured mean as our AVX2 kernel takes on the measured machine. NEON's dot products multiply
     64 pairs of int8 a cycle on Graviton4 (four units of 16; Arm Neoverse V2 software optimization guide), half of what
-    AVX-512 VNNI does on that machine, and AVX2 needs three instructions for 32. Whatever the core, a plan takes no less
+    AVX-512 VNNI does on that machine, and AVX2 needs three instructions for 32. Graviton3 (Neoverse V1) has four such
+    units, too. Whatever the core, a plan takes no less
     than the host's memory lets it (roofline.py), and its slowest plans grow with it.
     """
     try:

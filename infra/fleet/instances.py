@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Chip = Literal["inf2", "trn1", "trn2", "cpu"]
+Architecture = Literal["x86_64", "arm64"]
 
 _CATALOGUE = Path(__file__).with_name("instances.json")
 
@@ -21,9 +22,7 @@ class InstanceType(BaseModel):
     device_gib: int
     host_gib: int
     vcpus: int
-    architecture: Literal["x86_64", "arm64"] = Field(
-        default="x86_64", description="machine images are for x86_64 alone"
-    )
+    architecture: Architecture = Field(default="x86_64", description="of its machine image (images.py)")
 
 
 class Processor(BaseModel):

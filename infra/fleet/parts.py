@@ -27,7 +27,7 @@ class Group(Part):
     instance_type: str = Field(description="An instance type of infra/fleet/instances.json.")
     engine: Literal["neuron", "torch"] = Field(
         default="neuron",
-        description="neuron runs on inf2, trn1 and trn2; torch, with our int8 kernels, on c7i and c7a.",
+        description="neuron runs on inf2, trn1 and trn2; torch, with our int8 kernels, on c7i, c7a, c7g and c8g.",
     )
     service_time: ServiceTime | None = Field(
         default=None, description="The service time on this group; the model's where left out."
@@ -213,7 +213,21 @@ class MachineImage(Part):
     parameter: str = Field(
         default="/imagebuilder/peakplan/machine-image",
         pattern=r"^/imagebuilder/.+",
-        description="The AMI that cells boot, set by the image pipeline, whose role writes under /imagebuilder/.",
+        description="The AMI that cells boot, set by the image pipeline, whose role writes under /imagebuilder/; "
+        "that of c7g and c8g is in the same name with -arm64.",
+    )
+    arm64_base_parameter: str = Field(
+        default="/peakplan/arm64-base-image",
+        pattern=r"^/.+",
+        description="The AMI that the image of c7g and c8g is baked on, where a group has them.",
+    )
+    arm64_base_name: str = Field(
+        default="ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-arm64-server",
+        description="The exact name of Canonical's image, without its date, whose newest one `make bootstrap` chooses.",
+    )
+    arm64_container: str = Field(
+        default="public.ecr.aws/docker/library/python:3.11-slim-bookworm",
+        description="The container image that the service is built on there: Neuron's are for x86_64 alone.",
     )
 
 

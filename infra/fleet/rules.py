@@ -144,13 +144,6 @@ def _groups_are_sane(fleet: FleetDescription) -> Iterator[Violation]:
                 f"{group.minimum} is above maximum {group.maximum}; swap or raise them",
                 source,
             )
-        if group.instance.architecture != "x86_64":
-            yield Violation(
-                f"groups.{index}.instance_type",
-                f"{group.instance_type} is {group.instance.architecture}, and the image pipeline bakes x86_64 alone: "
-                "use c7a or c7i; `make cost` compares c8g for every fleet",
-                "docs/cost.md, on processors",
-            )
         if group.engine == "torch" and group.chip != "cpu":
             yield Violation(
                 f"groups.{index}.engine",

@@ -104,15 +104,10 @@ def table(prices: Prices, figures: Path = FIGURES) -> list[tuple[Planner, list[W
 def pays_from(rows: list[tuple[Planner, list[Way | NoWay]]], kind: str) -> Planner | None:
     """Return the smallest planner of the table that costs least on `kind` of all that a fleet may run on, or None."""
     for planner, ways in rows:
-        offered = [each for each in ways if isinstance(each, Way) and _is_offered(each.kind)]
+        offered = [each for each in ways if isinstance(each, Way)]
         if offered and min(offered, key=lambda each: each.per_million).kind == kind:
             return planner
     return None
-
-
-def _is_offered(kind: str) -> bool:
-    """Tell whether a fleet may run on it: machine images are for x86_64 alone."""
-    return catalogue().types[kind].architecture == "x86_64"
 
 
 def lines(prices: Prices, figures: Path = FIGURES) -> Iterator[str]:

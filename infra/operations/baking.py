@@ -1,8 +1,9 @@
-"""`python -m infra.operations.baking FLEET -- CDK` bakes a release: a machine image of this checkout.
+"""`python -m infra.operations.baking FLEET -- CDK` bakes a release: a machine image of this checkout, or one for each
+architecture of the fleet's processors.
 
-It deploys what the image pipeline needs (the stacks Network and Image), starts the pipeline, and waits until the image
-has answered a plan and is in the parameter that deploys read, which takes the better part of an hour. The pipeline goes
-on when the command is ended. It is tested against moto, and has not run in a real account.
+It deploys what the image pipelines need (the stacks Network and Image), starts them, and waits until each image has
+answered a plan and is in the parameter that deploys read, which takes the better part of an hour. The pipelines go on
+when the command is ended. It is tested against moto, and has not run in a real account.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from uuid import uuid4
 
+from infra.fleet.images import images
 from infra.fleet.settings import FleetSettings
 from infra.operations.command import UNUSABLE, Clients, fleet_parser, operate
 from infra.operations.command_lines import UNDER, Call, deploy_line, synthesis
@@ -32,18 +34,31 @@ class BakingError(Exception):
     """An image that was not made. The message says where to look and is written for operators."""
 
 
-def pipeline_of(settings: FleetSettings, cloudformation: Any) -> str:
-    """Return the ARN of the fleet's image pipeline, which its Image stack makes."""
+def pipelines_of(settings: FleetSettings, cloudformation: Any) -> list[str]:
+    """Return the ARNs of the fleet's image pipelines, which its Image stack makes: one for each architecture."""
     (stack,) = cloudformation.describe_stacks(StackName=stack_of(settings, "image"))["Stacks"]
-    return str({each["OutputKey"]: each["OutputValue"] for each in stack["Outputs"]}["PipelineArn"])
+    outputs = {each["OutputKey"]: str(each["OutputValue"]) for each in stack["Outputs"]}
+    return [outputs[image.pipeline_output] for image in images(settings)]
 
 
 def bake(settings: FleetSettings, clients: Clients, sleep: Sleep = time.sleep) -> Release:
-    """Start the pipeline, wait for its image, and return the release. Raise BakingError, or ReleaseError."""
+    """Start the pipelines, wait for their images, and return the release. Raise BakingError, or ReleaseError."""
     builder = clients("imagebuilder")
-    pipeline = pipeline_of(settings, clients("cloudformation"))
-    started = builder.start_image_pipeline_execution(imagePipelineArn=pipeline, clientToken=str(uuid4()))
-    build, end, before = started["imageBuildVersionArn"], time.monotonic() + LIMIT_SECONDS, ""
+    builds = [
+        builder.start_image_pipeline_execution(imagePipelineArn=pipeline, clientToken=str(uuid4()))[
+            "imageBuildVersionArn"
+        ]
+        for pipeline in pipelines_of(settings, clients("cloudformation"))
+    ]
+    end = time.monotonic() + LIMIT_SECONDS
+    for build in builds:  # side by side: whoever waits for one has waited for the others
+        _wait(build, builder, end, sleep)
+    return newest_release(settings, clients("ssm"), clients("ec2"))
+
+
+def _wait(build: str, builder: Any, end: float, sleep: Sleep) -> None:
+    """Wait until an image is made. Raise BakingError where it is not, or not before `end`."""
+    before = ""
     while True:
         state = builder.get_image(imageBuildVersionArn=build)["image"]["state"]
         if state["status"] != before:
@@ -57,7 +72,6 @@ def bake(settings: FleetSettings, clients: Clients, sleep: Sleep = time.sleep) -
     if before != "AVAILABLE":
         reason = state.get("reason", "no reason given")
         raise BakingError(f"{build} is {before}: {reason}. Its log is in CloudWatch, /aws/imagebuilder")
-    return newest_release(settings, clients("ssm"), clients("ec2"))
 
 
 def deploy_under(settings: FleetSettings, clients: Clients, deploy: Sequence[str], call: Call) -> int:

@@ -1,9 +1,10 @@
 """`python -m infra.operations.bootstrap FLEET -- CDK` prepares an empty account and region for a fleet.
 
-It runs the CDK's own bootstrap, and puts the id of the base image into the parameter that the image pipeline reads:
+It runs the CDK's own bootstrap, and puts the id of each base image into the parameter that its image pipeline reads:
 Amazon's newest image of exactly the name in `machine_image.base_name`, whose description says the pinned Neuron SDK
-and whose root is the device that hosts expect. A parameter that is there already is kept. It can be run again. It is
-tested against moto, and has not run in a real account.
+and whose root is the device that hosts expect; for c7g and c8g, Canonical's of the name in `arm64_base_name`. A
+parameter that is there already is kept. It can be run again. It is tested against moto, and has not run in a real
+account.
 """
 
 from __future__ import annotations
@@ -16,55 +17,60 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from infra.fleet.images import Image, images
 from infra.fleet.parts import ROOT_DEVICE
 from infra.fleet.settings import FleetSettings
 from infra.operations.command import Clients, fleet_parser, operate
 
 
 class NoBaseImageError(Exception):
-    """No image of Amazon's is the one that the fleet pins. The message is written for operators."""
+    """No public image is the one that the fleet pins. The message is written for operators."""
 
 
-def base_image(settings: FleetSettings, ec2: Any) -> dict[str, Any]:
-    """Return Amazon's newest image of the pinned name, SDK and root device. Raise NoBaseImageError if there is none.
+def base_image(image: Image, region: str, ec2: Any) -> dict[str, Any]:
+    """Return the newest image of the pinned name, SDK and root device. Raise NoBaseImageError if there is none.
 
     A filter by name alone also finds images of other systems, frameworks and SDKs, whose driver would refuse the model.
     """
-    name, sdk = settings.machine_image.base_name, settings.model.sdk
-    asked = [{"Name": "name", "Values": [f"{name} *"]}, {"Name": "state", "Values": ["available"]}]
-    pages = ec2.get_paginator("describe_images").paginate(Owners=["amazon"], Filters=asked)
-    dated = re.compile(re.escape(name) + r" \d{8}")
-    pinned = re.compile(rf"Neuron SDK {re.escape(sdk)}(?!\d)")
-    found = [image for page in pages for image in page["Images"] if dated.fullmatch(image["Name"])]
+    asked = [{"Name": "name", "Values": [f"{image.base_name}*"]}, {"Name": "state", "Values": ["available"]}]
+    pages = ec2.get_paginator("describe_images").paginate(Owners=[image.base_owner], Filters=asked)
+    dated = re.compile(re.escape(image.base_name) + r"[ -]\d{8}(\.\d+)?")
+    pinned = re.compile(rf"Neuron SDK {re.escape(image.base_sdk)}(?!\d)" if image.base_sdk else "")
+    found = [each for page in pages for each in page["Images"] if dated.fullmatch(each["Name"])]
     right = [
-        image
-        for image in found
-        if pinned.search(image.get("Description", "")) and image.get("RootDeviceName") == ROOT_DEVICE
+        each
+        for each in found
+        if pinned.search(each.get("Description", "")) and each.get("RootDeviceName") == ROOT_DEVICE
     ]
     if not right:
         seen = "\n".join(
             f"  {each['Name']}, root {each.get('RootDeviceName')}: {each.get('Description')}" for each in found
         )
+        sdk = f" with Neuron SDK {image.base_sdk}" if image.base_sdk else ""
+        setting = "base_name" if image.architecture == "x86_64" else "arm64_base_name"
         raise NoBaseImageError(
-            f"Amazon has no image {name!r} with Neuron SDK {sdk} on {ROOT_DEVICE} in {settings.region}"
+            f"{image.base_owner} has no image {image.base_name!r}{sdk} on {ROOT_DEVICE} in {region}"
             + (f"; of that name are\n{seen}\n" if found else ". ")
-            + "Set machine_image.base_name, or put an image's id into "
-            + f"the parameter {settings.machine_image.base_parameter} yourself"
+            + f"Set machine_image.{setting}, or put an image's id into the parameter {image.base_parameter} yourself"
         )
-    return max(right, key=lambda image: str(image["CreationDate"]))
+    return max(right, key=lambda each: str(each["CreationDate"]))
 
 
 def keep_base_image(settings: FleetSettings, clients: Clients) -> str:
-    """Write the base image's id to its parameter unless that has one; return what was done. Raise NoBaseImageError."""
-    ssm, name = clients("ssm"), settings.machine_image.base_parameter
+    """Write each base image's id to its parameter unless that has one; return what was done. Raise NoBaseImageError."""
+    return "\n".join(_kept(image, settings.region, clients) for image in images(settings))
+
+
+def _kept(image: Image, region: str, clients: Clients) -> str:
+    ssm, name = clients("ssm"), image.base_parameter
     try:
         there = ssm.get_parameter(Name=name)["Parameter"]["Value"]
     except ClientError as error:
         if error.response["Error"]["Code"] != "ParameterNotFound":
             raise
-        image = base_image(settings, clients("ec2"))
-        ssm.put_parameter(Name=name, Value=image["ImageId"], Type="String")
-        return f"{name} is {image['ImageId']}: {image['Name']}"
+        base = base_image(image, region, clients("ec2"))
+        ssm.put_parameter(Name=name, Value=base["ImageId"], Type="String")
+        return f"{name} is {base['ImageId']}: {base['Name']}"
     return f"{name} is {there} already; delete the parameter to have it chosen anew"
 
 

@@ -6,12 +6,13 @@ This module does not depend on the CDK.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from botocore.exceptions import ClientError
 
+from infra.fleet.images import COMPANION, MAIN
 from infra.fleet.settings import FleetSettings
 
 LIMIT_SECONDS = 6 * 3600.0  # a careful refresh of a full cell takes hours
@@ -65,12 +66,16 @@ def unprotect(stack: str, cloudformation: Any, balancing: Any) -> None:
 
 @dataclass(frozen=True)
 class DeployedCell:
-    """The part of one cell's stack that a return to a release needs."""
+    """The part of one cell's stack that a return to a release needs.
+
+    `companions` finds a release's images for other architectures (release.py).
+    """
 
     name: str
     stack: str
     cloudformation: Any
     sleep: Sleep = time.sleep
+    companions: Callable[[str], Mapping[str, str]] = lambda _: {}
 
     def exists(self) -> bool:
         """Return whether the cell was ever deployed; a stack whose creation failed or never began is none."""
@@ -84,7 +89,7 @@ class DeployedCell:
 
     def runs(self) -> str | None:
         """Return the release that the stack runs now, or None before the first."""
-        return self._parameters().get("MachineImageId")
+        return self._parameters().get(MAIN)
 
     def return_to(self, release: str) -> None:
         """Bring the stack to `release`. Raise CellError if that fails."""
@@ -100,7 +105,7 @@ class DeployedCell:
             raise CellError(f"{self.name}: {self.stack} is {status}; see its events in CloudFormation")
         if self.runs() == release:
             return
-        self._update(release)
+        self._update(self.parameters_for(release))
         if (status := self.settled()) != "UPDATE_COMPLETE":
             raise CellError(f"{self.name}: {self.stack} is {status} after the change to {release}")
 
@@ -110,24 +115,31 @@ class DeployedCell:
         CloudFormation's rollback of an update takes the policy from before the update. Nothing is replaced by this.
         Raise CellError if it fails.
         """
-        parameters = self._parameters()
-        if parameters.get("RefreshSpeed") == "fast":
+        if self._parameters().get("RefreshSpeed") == "fast":
             return
-        self._update(parameters["MachineImageId"])
+        self._update(self._changed({"RefreshSpeed": "fast"}))
         if (status := self.settled()) != "UPDATE_COMPLETE":
             raise CellError(f"{self.name}: {self.stack} is {status} after its speed was changed; see its events")
 
-    def _update(self, release: str) -> None:
+    def _update(self, parameters: list[dict[str, Any]]) -> None:
         self.cloudformation.update_stack(
             StackName=self.stack,
             UsePreviousTemplate=True,
-            Parameters=self.parameters_for(release),
+            Parameters=parameters,
             Capabilities=["CAPABILITY_IAM", "CAPABILITY_NAMED_IAM"],
         )
 
     def parameters_for(self, release: str) -> list[dict[str, Any]]:
-        """Return the stack's parameters for another release, at the fast speed; all others stay as they are."""
-        given = {"MachineImageId": release, "RefreshSpeed": "fast"}
+        """Return the stack's parameters for another release, at the fast speed; all others stay as they are.
+
+        Hosts for whose architecture the release has no image keep theirs: it is from before the fleet had them.
+        """
+        given = {MAIN: release}
+        if COMPANION in self._parameters():  # else its template is from before, too
+            given |= self.companions(release)
+        return self._changed(given | {"RefreshSpeed": "fast"})
+
+    def _changed(self, given: Mapping[str, str]) -> list[dict[str, Any]]:
         kept = [name for name in self._parameters() if name not in given]
         return [
             *({"ParameterKey": name, "ParameterValue": value} for name, value in given.items()),

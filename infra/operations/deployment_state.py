@@ -105,12 +105,12 @@ class StateStore:
 
     def __init__(self, settings: FleetSettings, ssm: Any) -> None:
         self.name = f"/peakplan/{settings.name}/deployment"
-        self._ssm = ssm
+        self.ssm = ssm
 
     def load(self) -> DeploymentState:
         """Return the state, or a new one before the first deploy. Raise botocore's errors if the read fails."""
         try:
-            value = self._ssm.get_parameter(Name=self.name)["Parameter"]["Value"]
+            value = self.ssm.get_parameter(Name=self.name)["Parameter"]["Value"]
         except ClientError as error:
             if error.response["Error"]["Code"] != "ParameterNotFound":
                 raise
@@ -120,4 +120,4 @@ class StateStore:
     def save(self, state: DeploymentState) -> None:
         """Store the state. Raise botocore's errors if the write fails."""
         value = state.model_dump_json(exclude_defaults=True)
-        self._ssm.put_parameter(Name=self.name, Value=value, Type="String", Overwrite=True, Tier="Intelligent-Tiering")
+        self.ssm.put_parameter(Name=self.name, Value=value, Type="String", Overwrite=True, Tier="Intelligent-Tiering")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from uuid import uuid4
 from botocore.exceptions import ClientError
 
 from infra.fleet.alarms import gates
+from infra.fleet.images import MAIN
 from infra.fleet.rollout_states import LOOK_SECONDS, back_at, done_parameter, machine_name
 from infra.fleet.settings import FleetSettings
 from infra.operations.baking import deploy_under
@@ -25,6 +26,8 @@ from infra.operations.command_lines import OVER, Call
 from infra.operations.deploy_lock import DeployLock
 from infra.operations.deployed_cell import DeployedCell, make_way, stack_of
 from infra.operations.deployment_state import DeploymentState, StateStore, Step
+from infra.operations.release import companions_of
+from infra.operations.rollout_marks import mark_of
 
 EXECUTION_ROLE = "arn:aws:iam::{account}:role/cdk-hnb659fds-cfn-exec-role-{account}-{region}"  # of `cdk bootstrap`
 
@@ -37,6 +40,7 @@ class Handover:
     state: DeploymentState
     clients: Clients
     assembly: Path
+    companions: Mapping[str, str] = field(default_factory=dict)  # the release's images for other architectures
     look_seconds: int = LOOK_SECONDS
 
     def run(self, deploy: Sequence[str], call: Call, lock: DeployLock, minutes: tuple[float, float]) -> int:
@@ -88,13 +92,14 @@ class Handover:
         if stack.exists() and (runs := stack.runs()):
             self.state.sent(cell, runs)
         self.state.sent(cell, self.state.release or "")
+        image = {MAIN: self.state.release or "", **self.companions}
         hurt = self.state.model_copy(deep=True)
         hurt.cell(cell).step = Step.HURT
         hurt.reject(self.state.release or "")
         return self._item(cell.capitalize(), account) | {
             "cell": cell,
-            "parameters": _parameters({"MachineImageId": self.state.release or "", "RefreshSpeed": "careful"}),
-            "resting": _parameters({"MachineImageId": self.state.release or "", "RefreshSpeed": "fast"}),
+            "parameters": _parameters(image | {"RefreshSpeed": "careful"}),
+            "resting": _parameters(image | {"RefreshSpeed": "fast"}),
             "gates": gates(self.settings.name, cell),
             "looks": round(60 * minutes / LOOK_SECONDS),
             "hurt": hurt.model_dump_json(exclude_defaults=True),
@@ -106,7 +111,9 @@ class Handover:
         return {cell: before for cell, before in found if self._deployed(cell).exists()}
 
     def _deployed(self, cell: str) -> DeployedCell:
-        return DeployedCell(cell, stack_of(self.settings, cell), self.clients("cloudformation"))
+        beside = companions_of(self.settings, self.clients("ec2"))
+        stack = stack_of(self.settings, cell)
+        return DeployedCell(cell, stack, self.clients("cloudformation"), companions=beside)
 
     def _returned(self) -> DeploymentState:
         """Return the state after harm, once every cell is back."""
@@ -139,7 +146,7 @@ class Handover:
             "tags": [{"Key": key, "Value": value} for key, value in self._tags(stack).items()],
             "role": EXECUTION_ROLE.format(account=account, region=region),
             "done_in": done_parameter(self.settings, stack.lower()),
-            "deploy": f"{self.state.release} {self.state.assembly}",
+            "deploy": mark_of(self.state),
         }
 
     def _tags(self, stack: str) -> Mapping[str, str]:

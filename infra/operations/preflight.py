@@ -1,9 +1,10 @@
 """`python -m infra.operations.preflight FLEET` says whether this account can run the fleet in its region.
 
-It changes nothing. It compares quotas with the fleet's maximum, and looks for zones, certificate, machine image,
-parameters, the bootstrap stack and everything that the fleet file names by id. It prints what is there, what lacks and
-how to get it. The exit code is 1 where the deploy could not work, and 2 where AWS cannot be asked. It is tested against
-moto and the shapes of AWS's own API descriptions, and has not run in a real account.
+It changes nothing. It compares quotas with the fleet's maximum, what EC2 holds reserved with what the fleet file
+reserves at this moment, and looks for zones, certificate, machine images, parameters, the bootstrap stack and
+everything that the fleet file names by id. It prints what is there, what lacks and how to get it. The exit code is 1
+where the deploy could not work, and 2 where AWS cannot be asked. It is tested against moto and the shapes of AWS's own
+API descriptions, and has not run in a real account.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from botocore.exceptions import ClientError
 
 from infra.fleet.cost import volume_gib
 from infra.fleet.host_names import names_in_tls
+from infra.fleet.images import images
 from infra.fleet.launching import A_SECOND, AT_ONCE, rushes, zone_needs
 from infra.fleet.settings import FleetSettings
 from infra.operations.command import Clients, data_parser, operate
 from infra.operations.quotas import granted, needs, request
-from infra.operations.release import ReleaseError, release_of
+from infra.operations.release import ReleaseError, newest_release
+from infra.operations.reserved import holdings
 
 BOOTSTRAP_PARAMETER, BOOTSTRAP_VERSION = "/cdk-bootstrap/hnb659fds/version", 6  # the CDK's default synthesizer
 CERTIFICATE_DAYS = 30
@@ -133,21 +136,29 @@ def _certificate(settings: FleetSettings, clients: Clients) -> Iterator[Finding]
 
 
 def _image(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
-    base, made = settings.machine_image.base_parameter, settings.machine_image.parameter
-    if _parameter(base, clients) is None:
-        how = f"make bootstrap puts the Neuron base image of SDK {settings.model.sdk} there"
-        yield Finding(Verdict.LACKS, f"no base image: the parameter {base} is not there", how)
-    image_id = _parameter(made, clients)
-    if image_id is None:
+    needed = images(settings)
+    for image in needed:
+        if _parameter(image.base_parameter, clients) is None:
+            which = (
+                f"Neuron base image of SDK {image.base_sdk}" if image.base_sdk else f"{image.architecture} base image"
+            )
+            what = f"no base image: the parameter {image.base_parameter} is not there"
+            yield Finding(Verdict.LACKS, what, f"make bootstrap puts the {which} there")
+    found = {image.parameter: _parameter(image.parameter, clients) for image in needed}
+    lacking = [name for name, image_id in found.items() if image_id is None]
+    for name in lacking:
         how = "make bake makes the image pipeline and bakes one"
-        yield Finding(Verdict.NOTE, f"no machine image yet: the parameter {made} is not there", how)
+        yield Finding(Verdict.NOTE, f"no machine image yet: the parameter {name} is not there", how)
+    if lacking:
         return
     try:
-        release = release_of(settings, image_id, clients("ec2"))
+        release = newest_release(settings, clients("ssm"), clients("ec2"))
     except ReleaseError as error:
         yield Finding(Verdict.LACKS, str(error), "bake one with the image pipeline")
         return
-    yield from _root_volume(settings, clients("ec2").describe_images(ImageIds=[image_id])["Images"][0], str(release))
+    for image_id in found.values():
+        described = clients("ec2").describe_images(ImageIds=[image_id])["Images"][0]
+        yield from _root_volume(settings, described, str(release))
 
 
 def _root_volume(settings: FleetSettings, image: dict[str, Any], release: str) -> Iterator[Finding]:
@@ -205,6 +216,15 @@ def _capacity(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
         yield Finding(Verdict.GOOD, what) if rush.fits else Finding(Verdict.LACKS, what, how)
 
 
+def _reservations(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
+    """Yield what EC2 holds reserved, once cells stand, beside what the fleet file reserves at this moment."""
+    for holding in holdings(settings, clients, datetime.now(UTC)):
+        when = f"while {holding.event} is open" if holding.event else "outside events"
+        what = f"{holding.instance_type} in {holding.zone}: {holding.held} of {holding.wanted} reserved {when}"
+        how = "docs/runbooks/reservations.md: EC2 refused to reserve them, or somebody changed the reservation"
+        yield Finding(Verdict.GOOD, what) if holding.held >= holding.wanted else Finding(Verdict.LACKS, what, how)
+
+
 def _account(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
     account = clients("sts").get_caller_identity()["Account"]
     if settings.account and account != settings.account:
@@ -213,7 +233,17 @@ def _account(settings: FleetSettings, clients: Clients) -> Iterator[Finding]:
         yield Finding(Verdict.GOOD, f"account {account}, {settings.region}")
 
 
-CHECKS: tuple[Check, ...] = (_account, _bootstrap, _zones, _certificate, _image, _named_by_id, _quotas, _capacity)
+CHECKS: tuple[Check, ...] = (
+    _account,
+    _bootstrap,
+    _zones,
+    _certificate,
+    _image,
+    _named_by_id,
+    _quotas,
+    _capacity,
+    _reservations,
+)
 
 
 def inspect(settings: FleetSettings, clients: Clients) -> list[Finding]:

@@ -18,6 +18,7 @@ from infra.fleet import addresses, sizing
 from infra.fleet.alarms import cell_alarms
 from infra.fleet.cost import volume_gib
 from infra.fleet.replacement import stops
+from infra.fleet.reservations import reserved
 from infra.fleet.scaling import ScalingLaw
 from infra.fleet.settings import FleetSettings
 
@@ -62,6 +63,10 @@ def needs(settings: FleetSettings) -> Iterator[Need]:
 
 
 def _instance_needs(settings: FleetSettings) -> Iterator[Need]:
+    """Yield what instances need. Reservations count toward vCPU quotas even where no instance fills them.
+
+    That is so in a zone that is lost (Amazon EC2 user guide, Capacity Reservations, limitations).
+    """
     cells = settings.cells
     for chips, code, name, default in (
         (("inf2",), "L-1945791B", "Running On-Demand Inf instances", 0),
@@ -69,9 +74,13 @@ def _instance_needs(settings: FleetSettings) -> Iterator[Need]:
         (("cpu",), "L-1216C47A", "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances", 5),
     ):
         groups = [group for group in settings.groups if group.chip in chips]
-        vcpus = sum(group.maximum * group.instance.vcpus for group in groups) * cells
+        unfilled = [max((each.instances for each in reserved(settings, group)), default=0) for group in groups]
+        counted = [group.maximum + idle for group, idle in zip(groups, unfilled, strict=True)]
+        vcpus = sum(count * group.instance.vcpus for count, group in zip(counted, groups, strict=True)) * cells
         if vcpus:
             said = " + ".join(f"{cells} cells x {group.maximum} {group.instance_type}" for group in groups)
+            if any(unfilled):
+                said += f", and {sum(unfilled)} a cell that a lost zone leaves reserved"
             yield Need("ec2", code, name, vcpus, f"vCPUs of {said}", default)
     tib = math.ceil(sum(group.maximum * volume_gib(group) for group in settings.groups) * cells / GIB_A_TIB)
     disks = f"root volumes of {_hosts(settings)} instances, the warm pool's too"

@@ -12,6 +12,7 @@ from typing import Any
 
 from infra.fleet.settings import FleetSettings
 from infra.operations.deployed_cell import Sleep, stack_of
+from infra.operations.rollout_marks import RolloutMarks
 from infra.operations.teardown import Teardown, cells_standing
 
 # Names are answered for a minute, and balancers end callers' connections after ten (constructs/load_balancer.py).
@@ -40,6 +41,7 @@ class Retiring:
         for cell in self.cells:
             for kept in self.teardown.delete(stack_of(self.settings, cell)):
                 print(f"{cell}: kept {kept}", flush=True)
+        RolloutMarks(self.settings, self.teardown.clients("ssm")).delete(self.cells)
 
 
 def retiring(settings: FleetSettings, clients: Callable[[str], Any], *, asked: bool) -> Retiring:

@@ -12,18 +12,17 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from botocore.exceptions import BotoCoreError, ClientError
 
-from infra.fleet.rollout_states import back_at, done_parameter
 from infra.fleet.settings import FleetSettings
 from infra.operations.command import UNUSABLE, Clients, fleet_parser, operate
 from infra.operations.deploy_lock import DeployLock, LockedError, held
 from infra.operations.deployed_cell import CellError, DeployedCell, Sleep, stack_of
 from infra.operations.deployment_state import DeploymentState, StateStore
 from infra.operations.handover import stop_executions
-from infra.operations.release import ReleaseError, release_of
+from infra.operations.release import ReleaseError, companions_of, release_of
+from infra.operations.rollout_marks import RolloutMarks
 
 
 def plan(state: DeploymentState, settings: FleetSettings, release: str | None) -> dict[str, str]:
@@ -65,7 +64,8 @@ def roll_back_alone(
     store = StateStore(settings, clients("ssm"))
     state = store.load()
     stacks = clients("cloudformation")
-    cells = [DeployedCell(name, stack_of(settings, name), stacks, sleep) for name in settings.cell_names]
+    beside = companions_of(settings, clients("ec2"))
+    cells = [DeployedCell(name, stack_of(settings, name), stacks, sleep, beside) for name in settings.cell_names]
     wanted = plan(state, settings, release)
     for image in sorted(set(wanted.values())):
         print(f"Back to {release_of(settings, image, clients('ec2'))}", flush=True)
@@ -75,7 +75,9 @@ def roll_back_alone(
             state.reject(left[0])
     state.finish()  # the interrupted deploy is not continued
     store.save(state)
-    forget(settings, {cell.name: wanted[cell.name] for cell in going}, clients("ssm"))
+    marks = RolloutMarks(settings, clients("ssm"))
+    for cell in going:  # else the same release, deployed again, would leave them where they went back to
+        marks.went_back(cell.name, wanted[cell.name])
     moving = [cell for cell in going if cell.runs() != wanted[cell.name] or not cell.is_settled()]
     with ThreadPoolExecutor(max_workers=max(1, len(moving))) as pool:
         failures = [words for words in pool.map(lambda cell: _returned(cell, wanted[cell.name]), moving) if words]
@@ -86,17 +88,6 @@ def roll_back_alone(
     if failures:
         raise CellError("\n".join(failures))
     return {cell.name: wanted[cell.name] for cell in moving}
-
-
-def forget(settings: FleetSettings, wanted: dict[str, str], ssm: Any) -> None:
-    """Take back the marks by which a rollout in the account skips cells, before any of them moves.
-
-    Otherwise the same release, deployed again, would leave the cells where they went back to and say that it succeeded.
-    The machine writes the same words where it goes back by itself (infra/fleet/rollout_return.py).
-    """
-    for cell, release in wanted.items():
-        name = done_parameter(settings, cell)
-        ssm.put_parameter(Name=name, Value=back_at(release), Type="String", Overwrite=True, Tier="Intelligent-Tiering")
 
 
 def _returned(cell: DeployedCell, release: str) -> str:

@@ -19,16 +19,18 @@ import argparse
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 from botocore.exceptions import ClientError
 
+from infra.fleet.images import MAIN
 from infra.fleet.settings import FleetSettings
 from infra.operations.command import Clients, fleet_parser, operate
 from infra.operations.command_lines import OVER, UNDER, Call, deploy_line, digest, rehearsal, synthesis
@@ -38,9 +40,10 @@ from infra.operations.deploying import HarmSeenError, bake, marked
 from infra.operations.deployment_state import DeploymentState, StateStore, Step
 from infra.operations.handover import Handover
 from infra.operations.outcomes_key import make_key
-from infra.operations.release import Release, ReleaseError, newest_release, release_of
+from infra.operations.release import Release, ReleaseError, newest_release, release_of, whole
 from infra.operations.retiring import StillStandingError, retiring
 from infra.operations.rollback import roll_back_alone
+from infra.operations.rollout_marks import RolloutMarks
 from infra.operations.teardown import TeardownError
 from infra.source import commit
 
@@ -73,6 +76,7 @@ class Rollout:
     retire: Callable[[], None] = lambda: None  # takes away the cells that the fleet file no longer has
     check_lock: Callable[[], None] = lambda: None  # raises LockedError where another shell changes the fleet by now
     go_back: Callable[[], object] = lambda: None  # sends the cells that have the release to the one before
+    companions: Mapping[str, str] = field(default_factory=dict)  # the release's images for other architectures
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _stopped: threading.Event = field(default_factory=threading.Event)
 
@@ -95,10 +99,10 @@ class Rollout:
         if failed := [(cell, code) for cell, code in zip(others, codes, strict=True) if code]:
             return self._stopped_at(*failed[0])
         names, alarms = OVER
-        if code := self._stacks((names,)):
+        if code := self._over(names):
             return self._stopped_at(names, code)
         self.retire()  # no name leads to these cells any more, and their alarms are still there
-        if code := self._stacks((alarms,)):
+        if code := self._over(alarms):
             return self._stopped_at(alarms, code)
         self._note(self.state.finish)
         print(f"Every cell runs {release}")
@@ -109,6 +113,17 @@ class Rollout:
             self.check_lock()
             change()
             self.store.save(self.state)
+
+    @property
+    def _marks(self) -> RolloutMarks:
+        return RolloutMarks(self.settings, self.store.ssm)
+
+    def _over(self, stack: str) -> int:
+        """Deploy a stack over the cells, and mark it in the account as the state machine does."""
+        self._marks.begin(stack, self.state)
+        if not (code := self._stacks((stack,))):
+            self._marks.done(stack, self.state)
+        return code
 
     def _stacks(self, stacks: Sequence[str], *parameters: str) -> int:
         self.check_lock()
@@ -123,7 +138,9 @@ class Rollout:
 
         Return 0 also where it was done before, and 1 where another cell's harm stopped it.
         """
-        if self.state.cell(cell).step is Step.DONE:
+        step = self.state.cell(cell).step
+        # What the state machine was handed and has behind it is marked in the account alone.
+        if step is Step.DONE or (step is Step.MOVING and self._marks.has(cell, self.state)):
             print(f"{cell} has it already", flush=True)
             return 0
         if self._stopped.is_set():
@@ -133,10 +150,11 @@ class Rollout:
             print(f"{cell} is changing already: waiting for it", flush=True)
             standing.settled()  # a creation that fails meanwhile leaves no cell
         self._note(lambda: self._sent(cell, release, standing))
-        image, speed = f"MachineImageId={release}", "RefreshSpeed=careful"
+        self._marks.begin(cell, self.state)
+        given = {MAIN: release, **self.companions, "RefreshSpeed": "careful"}
         try:
             with marked(self.cloudwatch, self.settings.name, cell):
-                if code := self._stacks((cell.capitalize(),), image, speed):
+                if code := self._stacks((cell.capitalize(),), *("=".join(each) for each in given.items())):
                     self._stopped.set()
                     return code
                 bake(self.cloudwatch, self.settings.name, cell, minutes, self._pause)
@@ -153,6 +171,7 @@ class Rollout:
             self._stopped.set()
             raise
         self._note(lambda: setattr(self.state.cell(cell), "step", Step.DONE))
+        self._marks.done(cell, self.state)
         return 0
 
     def _pause(self, seconds: float) -> None:
@@ -254,8 +273,12 @@ def _deploy_alone(
     if given.again:
         state.finish()
         state.rejected = []
-    newest = release_of(settings, given.release, ec2) if given.release else newest_release(settings, ssm, ec2)
-    release = start(state, newest, digest(assembly), lambda image: release_of(settings, image, ec2))
+
+    def known(image: str) -> Release:
+        return whole(settings, release_of(settings, image, ec2))
+
+    newest = known(given.release) if given.release else newest_release(settings, ssm, ec2)
+    release = start(state, newest, digest(assembly), known)
     print(f"Release {release}", flush=True)
     for cell in settings.cell_names:
         state.cell(cell)
@@ -265,9 +288,11 @@ def _deploy_alone(
     if given.in_account:
         if leaving.cells:
             raise CannotGoOnError(f"{', '.join(leaving.cells)} is retired by make deploy RETIRE=1, from a shell")
-        return Handover(settings, state, clients, assembly).run(deploy, _call, lock, (canary, others))
+        handover = Handover(settings, state, clients, assembly, release.companions)
+        return handover.run(deploy, _call, lock, (canary, others))
     watching, stacks, balancing = clients("cloudwatch"), clients("cloudformation"), clients("elbv2")
-    watched = (canary, others, leaving.run, lock.check, lambda: roll_back_alone(settings, None, clients))
+    go_back = partial(roll_back_alone, settings, None, clients)
+    watched = (canary, others, leaving.run, lock.check, go_back, release.companions)
     return Rollout(settings, state, store, watching, stacks, balancing, deploy, _call, *watched).run()
 
 

@@ -24,6 +24,7 @@ from infra.operations.deploy_lock import DeployLock, LockedError, held
 from infra.operations.deployed_cell import Sleep, stack_of, unprotect
 from infra.operations.deployment_state import StateStore
 from infra.operations.outcomes_key import delete_key
+from infra.operations.rollout_marks import RolloutMarks
 
 OVER, UNDER = ("observability", "edge"), ("rollout", "image", "network")
 RETAINED = ("Retain", "RetainExceptOnCreate")
@@ -125,6 +126,7 @@ def destroy(settings: FleetSettings, clients: Clients, sleep: Sleep = time.sleep
         kept = [each for part in (*OVER, *cells, *UNDER) for each in teardown.delete(stack_of(settings, part))]
         with suppress(ssm.exceptions.ParameterNotFound):
             ssm.delete_parameter(Name=StateStore(settings, ssm).name)
+        RolloutMarks(settings, ssm).delete((*OVER, *cells, *settings.cell_names))
         delete_key(settings, ssm)
     ours = [{"Name": f"tag:{FLEET}", "Values": [settings.name]}]
     images = clients("ec2").describe_images(Owners=["self"], Filters=ours)["Images"]

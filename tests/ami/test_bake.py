@@ -36,6 +36,30 @@ def test_the_container_is_built_from_the_release_on_the_pinned_base(programs: Pr
     assert not (home / "release").exists()
 
 
+def test_arm64_has_no_container_of_neurons_and_brings_its_own_torch(programs: Programs, home: Path) -> None:
+    programs.add("docker")
+    programs.add("uname", "echo aarch64")
+    assert build(programs, home).returncode == 0
+    built = next(line for line in programs.asked() if line.startswith("docker build"))
+    assert "--build-arg REQUIREMENTS=requirements/service.txt --build-arg TORCH=requirements/torch.txt" in built
+    assert "--build-arg REPLICA= --build-arg TRITON=" in built
+
+
+def test_docker_is_installed_where_the_base_image_has_none(tmp_path: Path, programs: Programs) -> None:
+    programs.add("apt-get")
+    script = AMI / "bake" / "install-docker.sh"
+    without = f"{programs.folder}:{tmp_path}"
+    (tmp_path / "bash").symlink_to("/bin/bash")
+    for name in ("cat", "printf", "echo", "env"):
+        (tmp_path / name).symlink_to(f"/usr/bin/{name}")
+    assert programs.run("bash", script, PATH=without).returncode == 0
+    assert programs.asked()[-1] == "apt-get install --yes --no-install-recommends docker.io docker-buildx"
+    programs.add("docker")
+    asked = len(programs.asked())
+    assert programs.run("bash", script, PATH=without).returncode == 0
+    assert len(programs.asked()) == asked
+
+
 def test_a_build_that_fails_stops_the_bake(programs: Programs, home: Path) -> None:
     programs.add("docker", "echo 'no space left on device' >&2; exit 1")
     done = build(programs, home)

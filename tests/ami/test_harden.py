@@ -23,12 +23,14 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def harden(programs: Programs, root: Path, *, group: str = "neuron 660") -> subprocess.CompletedProcess[str]:
+def harden(
+    programs: Programs, root: Path, *, group: str = "neuron 660", chips: str = "inf2 cpu"
+) -> subprocess.CompletedProcess[str]:
     for name in SYSTEM:
         programs.add(name)
     programs.add("getent", "exit 2")
     programs.add("stat", f"echo {group}")
-    return programs.run("bash", SCRIPT, PEAKPLAN_ROOT=root)
+    return programs.run("bash", SCRIPT, chips, PEAKPLAN_ROOT=root)
 
 
 def test_a_device_is_open_to_its_group_alone(programs: Programs, root: Path) -> None:
@@ -71,6 +73,14 @@ def test_twice_is_as_good_as_once(programs: Programs, root: Path) -> None:
     once = {path: path.read_bytes() for path in (root / "etc").rglob("*") if path.is_file()}
     assert harden(programs, root).returncode == 0
     assert {path: path.read_bytes() for path in (root / "etc").rglob("*") if path.is_file()} == once
+
+
+def test_an_image_for_processors_alone_needs_no_neuron_driver(programs: Programs, root: Path) -> None:
+    (root / "dev" / "neuron0").unlink()
+    done = harden(programs, root, chips="cpu")
+    assert done.returncode == 0, done.stderr
+    assert not [line for line in programs.asked() if line.startswith(("modprobe", "udevadm", "groupadd"))]
+    assert not (root / "etc/udev").exists()
 
 
 def test_devices_that_are_gone_stop_the_bake(programs: Programs, root: Path) -> None:

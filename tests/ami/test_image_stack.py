@@ -1,11 +1,11 @@
 """What the Image stack tells the documents of ami/: words that the service and its compiler understand."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from infra.constructs.image_components import component_parameters
+from infra.fleet.images import images
 from infra.fleet.settings import FLEETS, FleetSettings
 from service.engines.neuron.__main__ import _parser
 from service.settings import Settings
@@ -44,7 +44,9 @@ def test_the_service_takes_the_settings_that_the_image_decides(
 
 def test_a_batch_is_compiled_and_run_by_replicas_of_the_gateway_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
     changes = {"model.batch_size": 8, "model.speculation_length": 48, "model.context_buckets": [64, 384]}
-    told = component_parameters(dev_fleet(changes))
+    batched = dev_fleet(changes)
+    (image,) = images(batched)
+    told = component_parameters(batched, image)
     for word in told["SETTINGS"].split():
         name, _, value = word.partition("=")
         monkeypatch.setenv(name, value)
@@ -73,7 +75,7 @@ def test_the_compiler_takes_the_fleet_s_model(told: dict[str, str], fleet: Fleet
 
 
 def test_the_release_holds_all_that_the_dockerfile_copies() -> None:
-    outdir = Path(synthesised("dev")[0].outdir)
+    outdir = synthesised("dev")[0]
     (release,) = [path.parents[1] for path in outdir.glob("asset.*/service/Dockerfile")]
     lines = (release / "service" / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", "")
     copied = [word for line in re.findall(r"^COPY (?!--from)(.+) \S+$", lines, re.MULTILINE) for word in line.split()]

@@ -1,6 +1,7 @@
 """An image without a program that its hosts will call is refused where it is baked."""
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -26,8 +27,10 @@ def image(tmp_path: Path, programs: Programs) -> Path:
     return tmp_path / "root"
 
 
-def check(programs: Programs, root: Path, **environment: object) -> subprocess.CompletedProcess[str]:
-    return programs.run("bash", SCRIPT, PEAKPLAN_ROOT=root, **environment)
+def check(
+    programs: Programs, root: Path, chips: str = "inf2", **environment: object
+) -> subprocess.CompletedProcess[str]:
+    return programs.run("bash", SCRIPT, chips, PEAKPLAN_ROOT=root, **environment)
 
 
 def test_what_units_start_is_looked_for() -> None:
@@ -75,6 +78,13 @@ def test_an_image_without_a_program_is_refused_by_name(programs: Programs, image
     assert "the image lacks /usr/sbin/logrotate" in done.stderr
 
 
+def test_an_image_for_processors_alone_needs_nothing_of_neurons(programs: Programs, image: Path) -> None:
+    shutil.rmtree(image / "opt/aws/neuron")
+    assert check(programs, image, "cpu").returncode == 0
+    done = check(programs, image, "inf2 cpu")
+    assert "the image lacks /opt/aws/neuron/bin/neuron-monitor" in done.stderr
+
+
 def test_an_image_without_the_aws_cli_is_refused(tmp_path: Path, programs: Programs, image: Path) -> None:
     (programs.folder / "aws").unlink()
     only = tmp_path / "only"
@@ -82,7 +92,7 @@ def test_an_image_without_the_aws_cli_is_refused(tmp_path: Path, programs: Progr
     for name in CALLED - {"aws"}:
         (only / name).symlink_to("/bin/true")
     environment = {"PATH": str(only), "PEAKPLAN_ROOT": str(image)}
-    command = ["/bin/bash", str(SCRIPT)]
+    command = ["/bin/bash", str(SCRIPT), "inf2"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "the image lacks aws" in done.stderr

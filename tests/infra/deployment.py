@@ -116,4 +116,4 @@ def bake(server: MotoServer, commit: str) -> str:
 
 def as_it_ships() -> str:
     """Where the synthesised dev fleet lies."""
-    return str(synthesised("dev")[0].outdir)
+    return str(synthesised("dev")[0])

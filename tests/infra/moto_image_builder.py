@@ -11,6 +11,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlparse
 from uuid import uuid4
 
+from moto.ec2 import ec2_backends
+
 from tests.infra.moto_forwarding import Forwarded, Properties, client
 from tests.infra.moto_new_services import REGION, Answer, add_service, answer
 
@@ -79,6 +81,8 @@ def _make_image(pipeline: Properties) -> str:
     name = re.sub(r"\{\{.*\}\}", str(len(_builds)), configured["Name"])
     ec2 = client("ec2", REGION)
     image: str = ec2.register_image(Name=name, RootDeviceName="/dev/sda1")["ImageId"]
+    if pipeline["Name"].endswith("-arm64"):  # moto's register_image knows no architecture
+        ec2_backends["123456789012"][REGION].amis[image].architecture = "arm64"
     ec2.create_tags(
         Resources=[image], Tags=[{"Key": key, "Value": value} for key, value in configured["AmiTags"].items()]
     )

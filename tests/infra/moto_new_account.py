@@ -1,4 +1,4 @@
-"""What an account has before any fleet, and moto's has not: Amazon's Neuron images, offered zones, granted quotas."""
+"""What an account has before any fleet, and moto's has not: Amazon's and Canonical's images, zones, granted quotas."""
 
 import json
 from typing import Any
@@ -22,6 +22,14 @@ IMAGES = (
         "Neuron SDK 2.28",
         "/dev/sda1",
     ),
+)
+# Canonical's for arm64: the newest, an older one, and a newer one of the same name that somebody else made public.
+UBUNTU, CANONICAL = "ubuntu/images/hvm-ssd-gp3/ubuntu-noble-24.04-arm64-server", "099720109477"
+ARM64_IMAGE = "ami-0ba5e0000000a264a"
+UBUNTU_IMAGES = (
+    (ARM64_IMAGE, f"{UBUNTU}-20260310", CANONICAL),
+    ("ami-00000000000000007", f"{UBUNTU}-20260110", CANONICAL),
+    ("ami-00000000000000008", f"{UBUNTU}-20260401", "111122223333"),
 )
 QUOTA = 100_000.0
 # Service Quotas' names and codes; infra/operations/quotas.py looks them up by code.
@@ -61,6 +69,9 @@ def _list_service_quotas(self: ServiceQuotasResponse) -> str:
 def furnish_the_account() -> None:
     """Extend moto in this process, before it makes its first EC2 backend."""
     amis.AMIS.extend(_image(*each) for each in IMAGES)
+    for id, name, owner in UBUNTU_IMAGES:
+        described = {"owner_id": owner, "architecture": "arm64", "description": "Canonical, Ubuntu, 24.04, arm64"}
+        amis.AMIS.append(_image(id, name, "", "/dev/sda1") | described)
     offered = instance_types.INSTANCE_TYPE_OFFERINGS["availability-zone"][REGION]
     for kind in ("inf2.xlarge", "trn1.2xlarge"):
         offered.extend({"InstanceType": kind, "Location": zone, "LocationType": "availability-zone"} for zone in ZONES)

@@ -14,8 +14,9 @@ import yaml
 from infra.fleet.settings import FleetSettings
 from tests.infra.deployment import CDK, Deployment, bake, deploy, prepare, synthesise
 from tests.infra.fleet.fleets import dev_with
-from tests.infra.moto_server import running_moto
+from tests.infra.moto_server import MotoServer, running_moto
 
+FILE, ASSEMBLY = "dev.yaml", "assembly"
 EVENT = {"name": "sale", "start": "2030-07-13T07:00:00Z", "end": "2030-07-14T07:00:00Z", "multiplier": 2}
 # The dev fleet with another law: an event, more room, another SLO; and a cell to move callers to.
 CHANGES: dict[str, Any] = {
@@ -28,14 +29,21 @@ CHANGES: dict[str, Any] = {
 }
 
 
+@pytest.fixture(scope="session")
+def standing_assembly(tmp_path_factory: pytest.TempPathFactory, moto_server: MotoServer) -> Path:
+    """The fleet's file, dev.yaml, and what a deploy synthesises of it: it is deployed in more than one account."""
+    folder = tmp_path_factory.mktemp("standing-assembly")
+    (folder / FILE).write_text(yaml.safe_dump(dev_with(CHANGES)), encoding="utf-8")
+    synthesise(moto_server, str(folder / FILE), folder / ASSEMBLY)
+    return folder
+
+
 @contextmanager
-def standing(folder: Path) -> Iterator[Deployment]:
+def standing(folder: Path, synthesised: Path) -> Iterator[Deployment]:
     """The deployed fleet, at the second of two releases, in an account of its own."""
-    file = folder / "dev.yaml"
-    file.write_text(yaml.safe_dump(dev_with(CHANGES)), encoding="utf-8")
+    file, assembly = synthesised / FILE, synthesised / ASSEMBLY
     with running_moto(folder / "server.log") as server:
         prepare(server)
-        assembly = synthesise(server, str(file), folder / "assembly")
         for commit in ("0000aaaa", "0000bbbb"):
             bake(server, commit)
             done = deploy(server, str(file), assembly=assembly)
@@ -44,9 +52,9 @@ def standing(folder: Path) -> Iterator[Deployment]:
 
 
 @pytest.fixture(scope="session")
-def standing_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+def standing_fleet(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Deployment]:
     """The fleet of the whole run: whoever changes it puts it back."""
     if not CDK.exists():
         pytest.skip("the CDK CLI is not installed: `make test` does, or `npm ci` by hand")
-    with standing(tmp_path_factory.mktemp("standing")) as deployment:
+    with standing(tmp_path_factory.mktemp("standing"), request.getfixturevalue("standing_assembly")) as deployment:
         yield deployment

@@ -1,4 +1,4 @@
-"""Both fleets that ship, synthesised once a test run, in this process and as app.py composes them."""
+"""Both fleets that ship, synthesised once a test run, each in a process of its own and as app.py composes them."""
 
 import json
 import subprocess
@@ -7,6 +7,8 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp
 from typing import Any
+
+from cfnlint.api import ManualArgs, lint  # type: ignore[import-untyped]
 
 from infra.fleet.parts import REPOSITORY_ROOT
 from infra.fleet.settings import FLEETS, FleetSettings
@@ -41,16 +43,10 @@ def templates_of(app: App) -> dict[str, Template]:
 
 
 def changed_fleet(changes: dict[str, Any]) -> dict[str, Template]:
-    """The templates of the dev fleet with changes, by dotted keys; every check is content with them.
-
-    Synthesised in a process of its own: CDK's Node keeps every construct of every app, and grows slow with gigabytes.
-    """
+    """The templates of the dev fleet with changes, by dotted keys; every check is content with them."""
     with TemporaryDirectory(prefix="peakplan-changed-") as outdir:
-        command = [sys.executable, "-m", "tests.infra.synthesis", json.dumps(changes), outdir]
-        done = subprocess.run(command, cwd=REPOSITORY_ROOT, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        found = _elsewhere(json.dumps(changes), outdir)
         assert findings(outdir) == []
-        found: dict[str, Template] = json.loads((Path(outdir) / _BY_STACK).read_text(encoding="utf-8"))
         return found
 
 
@@ -66,10 +62,23 @@ def findings(outdir: str) -> list[str]:
 
 
 @cache
-def synthesised(fleet: str) -> tuple[App, dict[str, Template]]:
-    """A fleet that ships, and its templates. Shared: read only."""
-    app = app_of(FleetSettings.from_yaml(FLEETS / f"{fleet}.yaml"))
-    return app, templates_of(app)
+def synthesised(fleet: str) -> tuple[Path, dict[str, Template]]:
+    """The folder that a fleet that ships is synthesised into, and its templates. Shared: read only."""
+    outdir = mkdtemp(prefix=f"peakplan-{fleet}-")
+    return Path(outdir), _elsewhere(fleet, outdir)
+
+
+def _elsewhere(fleet: str, outdir: str) -> dict[str, Template]:
+    """The templates of a fleet that a process of its own synthesises.
+
+    CDK's Node keeps every construct of every app, and grows slow with gigabytes; and it runs without asserts, as a
+    deploy's synthesis does: jsii's checks of types at run time are half of it.
+    """
+    command = [sys.executable, "-O", "-m", "tests.infra.synthesis", fleet, outdir]
+    done = subprocess.run(command, cwd=REPOSITORY_ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Template] = json.loads((Path(outdir) / _BY_STACK).read_text(encoding="utf-8"))
+    return found
 
 
 def templates(fleet: str) -> dict[str, Template]:
@@ -88,9 +97,19 @@ def only(template: Template, kind: str) -> Any:
     return found["Properties"]
 
 
-def main(changes: str, outdir: str) -> None:
-    """The process of `changed_fleet`."""
-    found = templates_of(app_of(dev_fleet(json.loads(changes)), outdir))
+def lint_findings(template: Template) -> list[str]:
+    """What cfn-lint finds in a template."""
+    # W3010 would have zones looked up; ours are named in the fleet file, because inf2 and trn1 are not in every zone.
+    config = ManualArgs(regions=["us-east-1"], ignore_checks=["W3010"])
+    found = lint(json.dumps(template), config=config)
+    return [f"{match.rule.id} {match.message} {match.path}" for match in found]
+
+
+def main(fleet: str, outdir: str) -> None:
+    """Synthesise a fleet that ships, by its name, or the dev fleet with changes."""
+    ships = not fleet.startswith("{")
+    settings = FleetSettings.from_yaml(FLEETS / f"{fleet}.yaml") if ships else dev_fleet(json.loads(fleet))
+    found = templates_of(app_of(settings, outdir))
     (Path(outdir) / _BY_STACK).write_text(json.dumps(found), encoding="utf-8")
 
 

@@ -1,51 +1,15 @@
-"""What the fleets that ship do not show: JWT, mutual TLS, NAT, a public load balancer, reserved capacity."""
+"""What the fleets that ship do not show: JWT, mutual TLS, NAT, a public load balancer, reserved capacity, Graviton."""
 
 import json
-from functools import cache
 from typing import Any
 
 import pytest
 
-from tests.infra.synthesis import Template, changed_fleet, only, resources
+from infra.fleet.parts import REPOSITORY_ROOT
+from tests.infra.branches import JWT, locked, peered, public
+from tests.infra.synthesis import Template, lint_findings, only, resources
 
 pytestmark = pytest.mark.slow  # a synth of the dev fleet each
-
-JWT = {"method": "jwt", "issuer": "https://issuer.example.com/", "jwks": "https://issuer.example.com/keys"}
-MTLS = {"method": "mtls", "trust_bundle": "s3://trusted-123456789012/authorities/2027.pem"}
-EVENT = {
-    "name": "sale",
-    "start": "2030-07-13T07:00:00Z",
-    "end": "2030-07-14T07:00:00Z",
-    "multiplier": 1,
-    "lead_minutes": 60,
-}
-# Two fleets show every branch: what one of them has, the other has not.
-LOCKED: dict[str, Any] = {
-    "load_balancer.authentication": MTLS,
-    "groups.1.reserve": True,
-    "events": [EVENT],
-    "groups.0.maximum": 12,
-    "maximum_cell_instances": 20,
-}
-PUBLIC: dict[str, Any] = {
-    "load_balancer.scheme": "internet-facing",
-    "load_balancer.authentication": JWT,
-    "network.nat": True,
-    "access.privatelink": False,
-    "callers.0.cidrs": ["198.51.100.0/24"],
-}
-
-
-@cache
-def locked() -> dict[str, Template]:
-    """An internal fleet behind mutual TLS, its trn1 group on reserved capacity."""
-    return changed_fleet(LOCKED)
-
-
-@cache
-def public() -> dict[str, Template]:
-    """A fleet on the internet, behind JWT and with NAT."""
-    return changed_fleet(PUBLIC)
 
 
 def _listener(stacks: dict[str, Template]) -> Any:
@@ -157,3 +121,64 @@ def test_a_group_fills_its_zonal_reservations_which_grow_before_an_event_and_shr
     role = [each for each in resources(cell, "AWS::IAM::Policy").values() if "ec2:Modify" in json.dumps(each)]
     assert len(role) == 1
     assert '"Resource": "*"' not in json.dumps(role)
+
+
+def test_each_architecture_has_a_pipeline_and_the_parameter_that_its_image_is_named_by() -> None:
+    image = peered()["Image"]
+    recipes = {each["Properties"]["Name"]["Fn::Join"][1][0]: each for each in resources(image, RECIPE).values()}
+    assert set(recipes) == {"peakplan-dev-", "peakplan-dev-arm64-"}
+    told = {
+        name: {
+            parameter["Name"]: parameter["Value"][0]
+            for component in recipe["Properties"]["Components"]
+            for parameter in component.get("Parameters", [])
+        }
+        for name, recipe in recipes.items()
+    }
+    assert (told["peakplan-dev-"]["CHIPS"], told["peakplan-dev-arm64-"]["CHIPS"]) == ("inf2 trn1", "cpu")
+    assert "python:3.11" in told["peakplan-dev-arm64-"]["CONTAINER"]
+    built = {
+        each["Properties"]["Name"]: each["Properties"]["InstanceTypes"]
+        for each in resources(image, "AWS::ImageBuilder::InfrastructureConfiguration").values()
+    }
+    assert built == {"peakplan-dev": ["inf2.xlarge"], "peakplan-dev-arm64": ["c8g.4xlarge"]}
+    written = {
+        parameter["ParameterName"]
+        for each in resources(image, "AWS::ImageBuilder::DistributionConfiguration").values()
+        for distribution in each["Properties"]["Distributions"]
+        for parameter in distribution["SsmParameterConfigurations"]
+    }
+    named = "/imagebuilder/peakplan/dev/machine-image"
+    assert written == {named, f"{named}-arm64"}
+    assert {"PipelineArn", "Arm64PipelineArn"} <= set(image["Outputs"])
+    assert len(resources(image, "AWS::ImageBuilder::Component")) == len({*AMI_DOCUMENTS}), "the documents are shared"
+
+
+def test_hosts_boot_the_image_of_their_architecture() -> None:
+    launched = resources(peered()["Cell-1"], "AWS::EC2::LaunchTemplate").values()
+    images = {
+        each["Properties"]["LaunchTemplateData"]["InstanceType"]: each["Properties"]["LaunchTemplateData"]["ImageId"]
+        for each in launched
+    }
+    assert images == {
+        "inf2.xlarge": {"Ref": "MachineImageId"},
+        "trn1.2xlarge": {"Ref": "MachineImageId"},
+        "c8g.4xlarge": {"Ref": "Arm64MachineImageId"},
+    }
+    told = {
+        line
+        for each in launched
+        for line in json.dumps(each["Properties"]["LaunchTemplateData"]["UserData"]).split("PEAKPLAN_")
+        if line.startswith("RELEASE=")
+    }
+    assert len(told) == 1, "one name for a release, whatever a host boots"
+    assert "Arm64MachineImageId" not in locked()["Cell-1"]["Parameters"]
+
+
+@pytest.mark.parametrize("stack", ["Image", "Cell-1"])
+def test_cfn_lint_is_content_with_two_architectures(stack: str) -> None:
+    assert lint_findings(peered()[stack]) == []
+
+
+RECIPE = "AWS::ImageBuilder::ImageRecipe"
+AMI_DOCUMENTS = sorted((REPOSITORY_ROOT / "ami" / "components").glob("*.yaml"))

@@ -17,7 +17,7 @@ import yaml
 
 from infra.fleet.alarms import alarm_name
 from infra.fleet.settings import FleetSettings
-from tests.infra.deployment import CDK, Deployment, bake, deploy, prepare, run_line
+from tests.infra.deployment import CDK, Deployment, as_it_ships, bake, deploy, prepare, run_line, synthesise
 from tests.infra.fleet.fleets import dev_fleet, dev_with
 from tests.infra.moto_server import MotoServer
 
@@ -50,19 +50,27 @@ def protected_fleet(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def failed(account: MotoServer, releases: list[str], protected_fleet: str) -> subprocess.CompletedProcess[str]:
+def protected(account: MotoServer, protected_fleet: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a deploy of it synthesises; it is deployed twice."""
+    return synthesise(account, protected_fleet, tmp_path_factory.mktemp("assembly") / "protected")
+
+
+@pytest.fixture(scope="module")
+def failed(
+    account: MotoServer, releases: list[str], protected_fleet: str, protected: Path
+) -> subprocess.CompletedProcess[str]:
     """A first deploy in whose way something stands, that somebody then takes away."""
     assert len(releases) == 1
     ec2, name = account.client("ec2"), "peakplan-dev-cell-1-inf2"
     ec2.create_launch_template(LaunchTemplateName=name, LaunchTemplateData={"InstanceType": "t3.micro"})
-    done = deploy(account, protected_fleet)
+    done = deploy(account, protected_fleet, assembly=protected)
     ec2.delete_launch_template(LaunchTemplateName=name)
     return done
 
 
 @pytest.fixture(scope="module")
 def first(
-    account: MotoServer, failed: subprocess.CompletedProcess[str], protected_fleet: str
+    account: MotoServer, failed: subprocess.CompletedProcess[str], protected_fleet: str, protected: Path
 ) -> subprocess.CompletedProcess[str]:
     """The first deploy of the dev fleet that succeeds."""
     assert failed.returncode != 0
@@ -71,7 +79,7 @@ def first(
     assert stack["StackStatus"] == "ROLLBACK_FAILED", (
         f"its balancers are protected, so it cannot be rolled back: {said}"
     )
-    return deploy(account, protected_fleet)
+    return deploy(account, protected_fleet, assembly=protected)
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +92,18 @@ def changed_fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
+def changed(account: MotoServer, changed_fleet: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a deploy of it synthesises; it is deployed twice."""
+    return synthesise(account, str(changed_fleet), tmp_path_factory.mktemp("assembly") / "changed")
+
+
+@pytest.fixture(scope="module")
 def deployed(
-    account: MotoServer, releases: list[str], first: subprocess.CompletedProcess[str], changed_fleet: Path
+    account: MotoServer,
+    releases: list[str],
+    first: subprocess.CompletedProcess[str],
+    changed_fleet: Path,
+    changed: Path,
 ) -> Deployment:
     """The dev fleet, first deployed as it ships, then again with another law."""
     assert first.returncode == 0, first.stdout + first.stderr
@@ -93,7 +111,7 @@ def deployed(
     for name, group in before.groups().items():
         assert (group["MinSize"], group["MaxSize"]) == (before.laws()[name].minimum, before.laws()[name].maximum)
     releases.append(bake(account, "0000bbbb"))
-    again = deploy(account, str(changed_fleet))
+    again = deploy(account, str(changed_fleet), assembly=changed)
     assert again.returncode == 0, again.stdout + again.stderr
     return Deployment(account, FleetSettings.from_yaml(changed_fleet))
 
@@ -116,7 +134,8 @@ def gone_at_the_end(deployed: Deployment) -> Iterator[None]:
     groups = {group["logGroupName"] for group in deployed.client("logs").describe_log_groups()["logGroups"]}
     assert groups <= set(kept)
     left = deployed.client("ssm").describe_parameters()["Parameters"]
-    assert not [each["Name"] for each in left if each["Name"].startswith("/peakplan/dev/d")], "neither state nor lock"
+    ours = ("/peakplan/dev/d", "/peakplan/dev/rollout/")
+    assert not [each["Name"] for each in left if each["Name"].startswith(ours)], "neither state, lock nor marks"
 
 
 def images(deployed: Deployment) -> set[str]:
@@ -169,12 +188,14 @@ def running(deployed: Deployment) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def stopped(deployed: Deployment, running: set[str], changed_fleet: Path) -> subprocess.CompletedProcess[str]:
+def stopped(
+    deployed: Deployment, running: set[str], changed_fleet: Path, changed: Path
+) -> subprocess.CompletedProcess[str]:
     """A deploy during which the cell's alarm is on; the tests may come in any order, what befalls the fleet may not."""
     assert running
     watching, alarm = deployed.client("cloudwatch"), alarm_name("dev", "cell-1", "deploy-health")
     watching.set_alarm_state(AlarmName=alarm, StateValue="ALARM", StateReason="a test", StateReasonData="{}")
-    done = deploy(deployed.server, str(changed_fleet))
+    done = deploy(deployed.server, str(changed_fleet), assembly=changed)
     watching.set_alarm_state(AlarmName=alarm, StateValue="OK", StateReason="a test", StateReasonData="{}")
     return done
 
@@ -202,6 +223,6 @@ def test_a_rollback_brings_the_release_before(
 ) -> None:
     assert rolled_back.returncode == 0, rolled_back.stdout + rolled_back.stderr
     assert images(deployed) == {releases[0]}
-    refused = deploy(deployed.server, "dev")
+    refused = deploy(deployed.server, "dev", assembly=Path(as_it_ships()))
     assert refused.returncode == 3
     assert "bake another image" in refused.stderr

@@ -1,7 +1,6 @@
 """What AWS would refuse though linters and moto accept it; the sources are in the code that each test is about."""
 
 import json
-from functools import cache
 from ipaddress import IPv4Network
 from typing import Any
 
@@ -12,20 +11,13 @@ from infra.fleet.endpoints import OF_EVERY_HOST
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.fleet.shared_cache import PORT
 from infra.fleet.synthetic_plans import ENDPOINTS as CANARIES_REACH
-from tests.infra.synthesis import Template, changed_fleet, only, resources, templates
+from tests.infra.branches import ACCOUNTS, AUTHORITY, NETWORKS, WAYS, locked, peered, public, routed
+from tests.infra.synthesis import Template, only, resources, templates
 
 pytestmark = pytest.mark.slow  # a synth of each fleet, once
 # It is no request: the token is signed on the host, and the cache has addresses in the cell's own subnets.
 SIGNED_ON_THE_HOST = "elasticache:Connect"
 FLEETS_THAT_SHIP = ("dev", "prime-day")
-EVENT = {"name": "sale", "start": "2030-07-13T07:00:00Z", "end": "2030-07-14T07:00:00Z", "multiplier": 1.5}
-
-
-@cache
-def changed(**changes: Any) -> dict[str, Template]:
-    """The dev fleet with changes, whose keys have __ for dots; every check is content with it."""
-    dotted = {name.replace("__", "."): json.loads(value) for name, value in changes.items()}
-    return changed_fleet(dotted)
 
 
 def listed(value: str | list[str]) -> list[str]:
@@ -83,8 +75,7 @@ def test_hosts_reach_what_they_call_and_nothing_else(fleet: str) -> None:
 
 
 def test_s3_is_reached_by_a_gateway_where_a_fleet_asks_for_it() -> None:
-    s3 = {"service": "s3", "reason": "hosts read a table at boot", "actions": ["s3:GetObject"]}
-    network = changed(network__endpoints=json.dumps([s3]))["Network"]
+    network = routed()["Network"]
     (found,) = [
         each["Properties"]
         for each in resources(network, "AWS::EC2::VPCEndpoint").values()
@@ -106,7 +97,7 @@ def test_no_load_balancer_capacity_is_reserved_by_default(fleet: str) -> None:
 
 
 def test_capacity_is_reserved_when_an_event_is_due_and_given_back_at_its_end() -> None:
-    stacks = changed(load_balancer__reserve_capacity="true", events=json.dumps([EVENT]))
+    stacks = public()
     schedules = [each["Properties"] for each in resources(stacks["Cell-1"], "AWS::Scheduler::Schedule").values()]
     requests = {each["ScheduleExpression"]: json.dumps(each["Target"]["Input"]) for each in schedules}
     assert set(requests) == {"at(2030-07-13T06:00:00)", "at(2030-07-14T07:00:00)"}
@@ -129,14 +120,13 @@ def test_nothing_stays_of_a_first_create_that_failed(fleet: str) -> None:
 
 def test_a_recipe_s_version_follows_everything_that_it_holds() -> None:
     """Image Builder refuses a version that exists with other contents."""
-    both, alone = only(templates("dev")["Image"], RECIPE), only(changed(groups=ONE_GROUP)["Image"], RECIPE)
+    both, alone = only(templates("dev")["Image"], RECIPE), only(routed()["Image"], RECIPE)
     assert both["Version"] != alone["Version"]
     base = both["ParentImage"]["Ref"]
     assert base in json.dumps(both["Name"]), "another base image makes another recipe, for its version cannot know it"
 
 
 RECIPE = "AWS::ImageBuilder::ImageRecipe"
-ONE_GROUP = json.dumps([{"instance_type": "inf2.xlarge", "minimum": 3, "maximum": 10}])
 
 
 def test_cloudwatch_may_use_the_key_of_the_topic_that_it_notifies() -> None:
@@ -164,8 +154,7 @@ def only_load_balancer(template: Template, kind: str) -> Any:
 
 
 def test_each_cell_has_an_endpoint_service_of_its_own() -> None:
-    accounts = ["111122223333", "444455556666"]
-    cell = changed(callers__0__accounts=json.dumps(accounts))["Cell-1"]
+    cell = locked()["Cell-1"]
     front = only_load_balancer(cell, "network")
     (service,) = resources(cell, "AWS::EC2::VPCEndpointService").values()
     (target,) = [
@@ -176,8 +165,8 @@ def test_each_cell_has_an_endpoint_service_of_its_own() -> None:
     allowed = only(cell, "AWS::EC2::VPCEndpointServicePermissions")["AllowedPrincipals"]
     assert front["Scheme"] == "internal"
     assert front["EnforceSecurityGroupInboundRulesOnPrivateLinkTraffic"] == "off"
-    assert service["Properties"]["AcceptanceRequired"] is True
-    assert [account in json.dumps(allowed) for account in accounts] == [True, True]
+    assert service["Properties"]["AcceptanceRequired"] is False, "as this fleet says; test_checkov.py has the default"
+    assert [account in json.dumps(allowed) for account in ACCOUNTS] == [True, True]
     assert (target["HealthCheckProtocol"], target["HealthCheckPort"]) == ("HTTPS", "8443")
     assert "EndpointServiceName" in cell["Outputs"]
 
@@ -187,33 +176,25 @@ def test_without_named_accounts_only_the_fleet_s_own_makes_endpoints() -> None:
     assert json.dumps(allowed).count("AWS::AccountId") == 1
 
 
-ROUTED = {"access__privatelink": "false", "callers__0__cidrs": '["10.0.0.0/12", "10.32.0.0/13"]'}
-
-
 @pytest.mark.parametrize(
     ("way", "property"), [("transit_gateway", "TransitGatewayId"), ("peering", "VpcPeeringConnectionId")]
 )
 def test_callers_networks_are_routed_to(way: str, property: str) -> None:
-    id = {"transit_gateway": "tgw-0123456789abcdef0", "peering": "pcx-0123456789abcdef0"}[way]
-    stacks = changed(**ROUTED, **{f"access__{way}": json.dumps(id)})
+    id, stacks = WAYS[way], {"transit_gateway": routed, "peering": peered}[way]()
     routes = [
         each["Properties"]
         for each in resources(stacks["Network"], "AWS::EC2::Route").values()
         if each["Properties"].get(property) == id
     ]
     assert len(routes) == 2 * 3
-    assert {route["DestinationCidrBlock"] for route in routes} == {"10.0.0.0/12", "10.32.0.0/13"}
+    assert {route["DestinationCidrBlock"] for route in routes} == set(NETWORKS)
     attached = resources(stacks["Network"], "AWS::EC2::TransitGatewayAttachment")
     assert len(attached) == (1 if way == "transit_gateway" else 0)
     assert not resources(stacks["Cell-1"], "AWS::EC2::VPCEndpointService")
 
 
 def test_callers_vpcs_of_this_account_resolve_the_names() -> None:
-    own, other = (
-        {"vpc_id": "vpc-0123456a", "region": "us-east-1"},
-        {"vpc_id": "vpc-0123456b", "region": "us-east-1", "account": "111122223333"},
-    )
-    zone = only(changed(access__caller_vpcs=json.dumps([own, other]))["Edge"], "AWS::Route53::HostedZone")
+    zone = only(locked()["Edge"], "AWS::Route53::HostedZone")
     assert {"VPCId": "vpc-0123456a", "VPCRegion": "us-east-1"} in zone["VPCs"]
     assert "vpc-0123456b" not in json.dumps(zone), "its owner associates it, once `make access` has authorised that"
 
@@ -225,12 +206,11 @@ def test_every_cell_has_a_name_of_its_own() -> None:
 
 
 def test_a_private_authority_issues_the_certificate_for_every_name() -> None:
-    authority = "arn:aws:acm-pca:us-east-1:123456789012:certificate-authority/0123"
-    network = changed(load_balancer__certificate_authority=json.dumps(authority))["Network"]
+    network = locked()["Network"]
     certificate = only(network, "AWS::CertificateManager::Certificate")
     names = [certificate["DomainName"], *certificate["SubjectAlternativeNames"]]
     assert names == ["plan.planner.internal", "*.plan.planner.internal"]
-    assert certificate["CertificateAuthorityArn"] == authority
+    assert certificate["CertificateAuthorityArn"] == AUTHORITY
     told = [each["Properties"]["Name"] for each in resources(network, "AWS::SSM::Parameter").values()]
     assert "/peakplan/dev/certificate-arn" in told
 

@@ -81,10 +81,10 @@ class Shift:
 
 
 @pytest.fixture(scope="module")
-def shift(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shift]:
+def shift(tmp_path_factory: pytest.TempPathFactory, standing_assembly: Path) -> Iterator[Shift]:
     folder = tmp_path_factory.mktemp("shift")
     clone, programs = with_cdk(fresh_clone(folder)), lend_aws(folder / "bin")
-    with standing(folder) as deployment:
+    with standing(folder, standing_assembly) as deployment:
         environment = operators_environment(deployment.server, programs) | {RECORD: str(folder / "calls")}
         environment["AWS_MAX_ATTEMPTS"] = "1"  # what the emulator does not know it will not learn
         yield Shift(deployment, clone, environment)

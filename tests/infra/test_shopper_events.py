@@ -12,9 +12,10 @@ from infra.fleet.cost import volume_gib
 from infra.fleet.shopper_events import ShopperEvents, key_parameter, most_gigabytes, stream_name
 from infra.operations.outcomes_key import delete_key, make_key
 from service.settings import Settings
+from tests.infra.branches import locked
 from tests.infra.fleet.fleets import dev_fleet
 from tests.infra.operations.rollout_account import Account
-from tests.infra.synthesis import changed_fleet, only, resources, templates
+from tests.infra.synthesis import only, resources, templates
 
 FIREHOSE = "AWS::KinesisFirehose::DeliveryStream"
 
@@ -27,7 +28,7 @@ def statements(template: dict[str, Any]) -> str:
 
 @pytest.mark.slow  # a fleet through Node
 def test_a_fleet_with_events_and_a_bucket() -> None:
-    found = changed_fleet({"shopper_events": {"enabled": True, "bucket": True, "days": 40}})
+    found = locked()
     cell, over = found["Cell-1"], found["Observability"]
     for launched in resources(cell, "AWS::EC2::LaunchTemplate").values():
         data = json.dumps(launched["Properties"]["LaunchTemplateData"]["UserData"])

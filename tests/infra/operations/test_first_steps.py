@@ -1,10 +1,12 @@
 """What makes an empty account ready: the base image of exactly one name, a certificate, and a baked release."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from infra.fleet.images import images
 from infra.operations.baking import BakingError, bake
 from infra.operations.bootstrap import NoBaseImageError, base_image, keep_base_image
 from infra.operations.certificate import import_into, issue
@@ -15,14 +17,14 @@ from tests.infra.moto_server import MotoServer
 
 def test_the_base_image_is_the_one_of_exactly_this_name_sdk_and_root(moto_server: MotoServer) -> None:
     """Beside it are an older one, other systems, frameworks and SDKs, and one with another root."""
-    assert base_image(dev_fleet(), moto_server.client("ec2"))["ImageId"] == BASE_IMAGE
+    (image,) = images(dev_fleet())
+    assert base_image(image, "us-east-1", moto_server.client("ec2"))["ImageId"] == BASE_IMAGE
 
 
 def test_a_base_image_that_amazon_has_not_is_told_with_those_that_it_has(moto_server: MotoServer) -> None:
-    settings = dev_fleet()
-    older = settings.model.model_copy(update={"sdk": "2.27"})
+    (image,) = images(dev_fleet())
     with pytest.raises(NoBaseImageError, match=r"Neuron SDK 2\.27 on /dev/sda1") as told:
-        base_image(settings.model_copy(update={"model": older}), moto_server.client("ec2"))
+        base_image(replace(image, base_sdk="2.27"), "us-east-1", moto_server.client("ec2"))
     assert "(Ubuntu 24.04) 20260402, root /dev/xvda" in str(told.value)
 
 

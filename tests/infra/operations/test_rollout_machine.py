@@ -16,9 +16,10 @@ from infra.fleet.alarms import alarm_name
 from infra.fleet.rollout_machine import HARM, definition
 from infra.fleet.rollout_states import FAILED, LOST, done_parameter, machine_name
 from infra.operations.deploy_lock import LockedError
-from infra.operations.deployment_state import Step
+from infra.operations.deployment_state import DeploymentState, Step
 from infra.operations.handover import Handover, waves_of
 from infra.operations.rollout import CannotGoOnError, start
+from infra.operations.rollout_marks import RolloutMarks
 from tests.infra.moto_server import ACCOUNT, REGION
 from tests.infra.operations.rollout_account import BEFORE, CELLS, LATER, NEXT, TEMPLATE, Account, everywhere, known
 from tests.processes import eventually
@@ -236,6 +237,33 @@ def test_what_was_rolled_back_by_hand_is_not_skipped_when_it_is_deployed_again(r
     assert account.roll_back() == everywhere(BEFORE)
     assert rollouts.ended(rollouts.hand_over(NEXT, again=True))["status"] == "SUCCEEDED"
     assert account.running() == everywhere(NEXT), "what succeeded is there"
+
+
+def test_what_a_shell_deployed_since_is_not_skipped(rollouts: Rollouts) -> None:
+    """A deploy from a shell makes the machine's marks untrue, and takes them back."""
+    account = rollouts.account
+    assert rollouts.ended(rollouts.hand_over(BEFORE))["status"] == "SUCCEEDED"
+    assert account.deploy(NEXT) == 0
+    marks = RolloutMarks(account.settings, account.client("ssm"))
+    behind = DeploymentState(release=NEXT, assembly="templates")
+    assert all(marks.has(stack, behind) for stack in (*CELLS, "Edge", "Observability"))
+    assert rollouts.ended(rollouts.hand_over(BEFORE))["status"] == "SUCCEEDED"
+    assert account.running() == everywhere(BEFORE)
+
+
+def test_a_shell_goes_on_where_the_machine_was_broken_off(rollouts: Rollouts) -> None:
+    account = rollouts.account
+    rollouts.ended(rollouts.hand_over(BEFORE))
+    first = rollouts.hand_over(NEXT, minutes=1e6)
+    eventually(lambda: account.running()["cell-1"] == NEXT, "the canary was not changed")
+    account.client("stepfunctions").stop_execution(executionArn=first, cause="a test")
+    rollouts.ended(first)
+    account.client("ssm").delete_parameter(Name=f"/peakplan/{account.settings.name}/deploy-lock")  # taken over
+    RolloutMarks(account.settings, account.client("ssm")).done("cell-1", account.state())  # as after its bake
+    account.calls.clear()
+    assert account.deploy(LATER, assembly="one") == 0
+    assert account.running() == everywhere(NEXT)
+    assert "Cell-1" not in [word for line in account.calls for word in line], "it has that behind it"
 
 
 def test_a_cell_that_is_not_there_is_made_and_one_that_cannot_be_changed_ends_it(rollouts: Rollouts) -> None:
