@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from service.api.api_keys import ApiKeysError
 from service.api.app import create_app, replica_pool, wire
 from service.api.outcome_log import OutcomeLogError
+from service.api.outcomes import OUTCOMES_PATH
 from service.api.protocol import HttpProtocol
 from service.api.services import Services
 from service.engines.protocol import EngineError
@@ -105,6 +106,7 @@ def http_protocol(settings: Settings, services: Services) -> type[HttpProtocol]:
         body_timeout_seconds=http.body_timeout_seconds,
         max_connections=min(http.max_connections, descriptor_budget(http.max_connections)),
         on_refusal=staticmethod(services.observer.refused),
+        behind=frozenset((OUTCOMES_PATH,)),
     )
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from value.intervals import PLANNED
 from value.metrics import lines
 from value.page import page
-from value.reading import FilesError, sums
-from value.report import report
+from value.reading import MEASURES, FilesError, sums
+from value.report import MAIN, report
 
 
 def main() -> None:
@@ -24,6 +24,9 @@ def main() -> None:
     parser.add_argument("--html", type=Path, help="write a page with plots here; the JSON goes to stdout either way")
     parser.add_argument("--emf", type=Path, help="append CloudWatch's metrics to this file, as EMF lines")
     parser.add_argument("--control", default="control", help="the arm that others are compared with")
+    parser.add_argument(
+        "--measure", choices=MEASURES, default=MAIN, help="what the experiment is for: narrowest intervals"
+    )
     parser.add_argument("--effect", type=float, default=0.02, help="the lift worth knowing, as a share: 0.02 is 2%%")
     parser.add_argument("--planned", type=float, default=PLANNED, help="shoppers at which intervals are narrowest")
     parser.add_argument("--shares", default="", help="what arms should get: control=50,rules=50; equal if left out")
@@ -40,7 +43,7 @@ def main() -> None:
     try:
         told = report(
             sums(given.files, given.threads), control=given.control, effect=given.effect, planned=given.planned,
-            shares=shares,
+            shares=shares, main=given.measure,
         )  # fmt: skip
     except FilesError as error:
         sys.exit(f"error: {error}")

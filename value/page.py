@@ -78,7 +78,8 @@ def _comparisons(experiment: dict[str, Any]) -> str:
         body += f"<tr><td>{html.escape(each['arm'])}: {each['meaning']}<td>{interval}<td>{_verdict(each)}"
         body += f"<td>{each['over_time']}"
     head = "".join(
-        f"<th scope=col>{title}" for title in ("arm and measure", "lift (95% at every look)", "verdict", "over time")
+        f"<th scope=col>{title}"
+        for title in ("arm and measure", "lift (95% for all at every look)", "verdict", "over time")
     )
     return f"<table><thead><tr>{head}</thead><tbody>{body}</tbody></table>"
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from value.intervals import PLANNED, Arm, faded, lift, mismatch, shoppers_needed
+from value.intervals import ALPHA, PLANNED, Arm, faded, lift, mismatch, shoppers_needed
 from value.reading import MEASURES, Sums
 
 MISMATCH = 100.0  # times likelier: one false alarm in a hundred tests, however often somebody looks
@@ -13,6 +13,8 @@ _NAMES = {
     "click": "shoppers who clicked in the first three",
     "cart": "shoppers who put one of the first three into the cart", "back": "shoppers who came back",
 }  # fmt: skip
+MAIN = "conversion"
+_MAIN_SHARE = 0.6  # of an experiment's chance of a false verdict; the other measures share the rest
 _VERDICTS = {1: "better", -1: "worse", 0: "not known yet"}
 
 
@@ -23,8 +25,12 @@ def report(
     effect: float = 0.02,
     planned: float = PLANNED,
     shares: Mapping[str, float] | None = None,
+    main: str = MAIN,
 ) -> dict[str, Any]:
-    """Return the report as JSON has it. `effect` is the lift worth knowing; `shares` those that arms should have."""
+    """Return the report as JSON has it. `effect` is the lift worth knowing; `shares` those that arms should have.
+
+    `main` is the measure that the experiment is for, whose intervals are narrowest.
+    """
     experiments = sorted({row["experiment"] for row in found.halves})
     return {
         "currency": found.currency,
@@ -32,7 +38,7 @@ def report(
         "releases": [_part(row) for row in found.releases],
         "arms": [_part(row) for row in found.arms],
         "experiments": [
-            _experiment(name, found, control=control, effect=effect, planned=planned, shares=shares or {})
+            _experiment(name, found, control=control, effect=effect, planned=planned, shares=shares or {}, main=main)
             for name in experiments
         ],
     }
@@ -55,7 +61,7 @@ def _part(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _experiment(
-    name: str, found: Sums, *, control: str, effect: float, planned: float, shares: Mapping[str, float]
+    name: str, found: Sums, *, control: str, effect: float, planned: float, shares: Mapping[str, float], main: str
 ) -> dict[str, Any]:
     rows = [row for row in found.halves if row["experiment"] == name]
     arms = sorted({row["arm"] for row in rows})
@@ -73,25 +79,39 @@ def _experiment(
         return told
     for arm in arms:
         if arm != control:
-            told["comparisons"] += [_compared(rows, control, arm, measure, effect, planned) for measure in MEASURES]
+            told["comparisons"] += [
+                _compared(rows, control, arm, measure, effect, planned, level(measure, main, len(arms)))
+                for measure in MEASURES
+            ]
     if told["sample_ratio_mismatch"]:
         told["note"] = "the arms' sizes are not what they should be: mend that before believing any comparison"
     return told
 
 
+def level(measure: str, main: str = MAIN, arms: int = 2) -> float:
+    """Return with which chance, at most, this measure of one arm gets a false verdict.
+
+    Over all measures and arms of an experiment the chances add up to 5%: whoever looks at all of them, all the time,
+    and stops at the first verdict of any is fooled in at most 5% of tests (a weighted Bonferroni correction).
+    """
+    share = _MAIN_SHARE if measure == main else (1 - _MAIN_SHARE) / (len(MEASURES) - 1)
+    return ALPHA * share / max(arms - 1, 1)
+
+
 def _compared(
-    rows: list[dict[str, Any]], control: str, arm: str, measure: str, effect: float, planned: float
+    rows: list[dict[str, Any]], control: str, arm: str, measure: str, effect: float, planned: float, alpha: float
 ) -> dict[str, Any]:
     before, ours = (_arm(rows, name, measure) for name in (control, arm))
-    compared = lift(before, ours, planned=planned)
+    compared = lift(before, ours, planned=planned, alpha=alpha)
     verdict = int(compared.verdict)
-    needed = shoppers_needed(before, effect, planned=planned)
+    needed = shoppers_needed(before, effect, planned=planned, alpha=alpha)
     have = before.shoppers + ours.shoppers
     halves = [(_arm(rows, control, measure, late=late), _arm(rows, arm, measure, late=late)) for late in (False, True)]
     told = {
         "arm": arm, "measure": measure, "meaning": _NAMES[measure], "control_mean": _plain(before.mean),
         "arm_mean": _plain(ours.mean), "lift": _plain(compared.estimate),
-        "interval": [_plain(compared.low), _plain(compared.high)], "verdict": _VERDICTS[verdict],
+        "interval": [_plain(compared.low), _plain(compared.high)], "confidence": round(1 - alpha, 6),
+        "verdict": _VERDICTS[verdict],
         "over_time": {-1: "fades", 1: "grows", 0: "no change known"}[faded(halves[0], halves[1], planned=planned)],
     }  # fmt: skip
     if not verdict:

@@ -5,10 +5,12 @@ A shopper's bucket is the first four bytes of SHA-256 of "EXPERIMENT:SHOPPER" in
 
     const bytes = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(`${experiment}:${shopper}`));
     const bucket = new DataView(bytes).getUint32(0) % 10000;
+
+Coins of a team draft are the bits of SHA-256 of its seed, each byte's lowest first, and 1 is for "b". @peakplan/client
+does all of this in TypeScript.
 """
 
 import hashlib
-import random
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -58,10 +60,10 @@ def interleave(a: Sequence[T], b: Sequence[T], *, length: int, seed: str) -> Int
     "How does clickthrough data reflect retrieval quality?", CIKM 2008 (team draft). What both begin with alike belongs
     to nobody.
     """
-    coins = random.Random(seed)
+    coins, tossed = hashlib.sha256(seed.encode(errors="replace")).digest(), 0
     products: list[T] = []
     for first, second in zip(a, b, strict=False):
-        if first != second or len(products) == length:
+        if first != second or first in products or len(products) == length:
             break
         products.append(first)
     teams = [""] * len(products)
@@ -74,7 +76,8 @@ def interleave(a: Sequence[T], b: Sequence[T], *, length: int, seed: str) -> Int
             teams_left = [name for name, product in left.items() if product is not None]
         else:
             ahead = teams.count("a") - teams.count("b")
-            teams_left = ["b" if ahead > 0 else "a" if ahead < 0 else coins.choice("ab")]
+            teams_left = ["b" if ahead > 0 else "a" if ahead < 0 else _coin(coins, tossed)]
+            tossed += ahead == 0
         if not teams_left:
             break
         product = left[teams_left[0]]
@@ -83,3 +86,7 @@ def interleave(a: Sequence[T], b: Sequence[T], *, length: int, seed: str) -> Int
         teams.append(teams_left[0])
         taken.add(product)
     return Interleaved(products, teams)
+
+
+def _coin(coins: bytes, number: int) -> str:
+    return "ab"[coins[number // 8 % len(coins)] >> number % 8 & 1]

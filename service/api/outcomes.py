@@ -12,15 +12,16 @@ from difflib import get_close_matches
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Body
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, model_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, TypeAdapter, model_validator
 from pydantic.config import JsonDict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope
 
 from service.api.models import FieldProblem
 from service.api.outcome_log import MOST_OUTCOMES
 from service.api.problems import problem_response
-from service.api.services import Use, problems
+from service.api.services import Services, Use, problems
 from service.events.keeper import EventKeeper, Refusal, Taken
 from service.events.model import MOST_EVENTS, Event
 from service.planner.vocabulary import Vocabulary
@@ -28,6 +29,7 @@ from service.planner.vocabulary import Vocabulary
 OUTCOMES_PATH = "/outcomes"
 _RETRY_AFTER = {"Retry-After": "1"}
 _WRITE_SECONDS = 5.0  # for a disk that hangs
+_AT_ONCE = 8  # events of a list, between which whoever else is ready has a turn of the event loop
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Value = Annotated[str, StringConstraints(min_length=1, max_length=128)]
@@ -106,6 +108,7 @@ def _kind(body: Any) -> str:
 
 
 _Events = Annotated[list[Event], Field(min_length=1, max_length=MOST_EVENTS)]
+_EVENTS = TypeAdapter(_Events)
 Report = Annotated[
     Annotated[Outcome, Tag("(outcome)")] | Annotated[Event, Tag("(event)")] | Annotated[_Events, Tag("(events)")],
     Discriminator(_kind),
@@ -126,13 +129,11 @@ async def outcomes(body: Report, request: Request, use: Use) -> Response:
 
     Of a list, the answer says how many events are kept, how many were known already, and which are refused and why.
     """
-    request_id = request.state.request_id
-    if use.outcomes is None or use.events is None:
-        detail = "This service keeps no outcomes: PEAKPLAN_OUTCOMES_DIR turns that on."
-        return problem_response(request_id, 404, detail)
-    caller = getattr(request.state, "caller", "")
     if not isinstance(body, Outcome):
-        return await _take(use.events, body if isinstance(body, list) else [body], request_id, caller)
+        return await answer_events(body if isinstance(body, list) else [body], request.scope, request.receive, use)
+    request_id, caller = request.state.request_id, getattr(request.state, "caller", "")
+    if use.outcomes is None:
+        return _nothing_is_kept(request_id)
     if not use.request_ids.is_of_late(body.request_id):
         detail = "This request_id is of no plan that was served here lately."
         return problem_response(request_id, 404, detail)
@@ -146,24 +147,49 @@ async def outcomes(body: Report, request: Request, use: Use) -> Response:
     return JSONResponse({"status": "kept"}, status_code=202)
 
 
-async def _take(keeper: EventKeeper, events: Sequence[Event], request_id: str, caller: str) -> Response:
+def read_events(body: bytes) -> list[Event]:
+    """Read one event or a list of them from JSON. Raises ValidationError: it is none, or an outcome to train on."""
+    return _EVENTS.validate_json(body) if body.lstrip()[:1] == b"[" else [Event.model_validate_json(body)]
+
+
+async def answer_events(events: Sequence[Event], scope: Scope, _: Receive, use: Services) -> Response:
     """Answer for events once they are in a file, or say that they are not."""
-    taken = keeper.take(events, caller)
-    if taken.written is not None:
-        try:
-            kept = await asyncio.wait_for(asyncio.wrap_future(taken.written), _WRITE_SECONDS)
-        except TimeoutError:
-            kept = False
-        if not kept:
-            detail = "The events were not kept, because no disk takes them now: send the same ones again."
-            return problem_response(request_id, 503, detail, headers=_RETRY_AFTER)
-        keeper.wrote(taken, caller)
+    request_id, caller = scope["state"]["request_id"], scope["state"].get("caller", "")
+    if use.events is None:
+        return _nothing_is_kept(request_id)
+    taken = await _take(use.events, events, caller)
+    if taken is None:
+        detail = "The events were not kept, because no disk takes them now: send the same ones again."
+        return problem_response(request_id, 503, detail, headers=_RETRY_AFTER)
     if taken.refused and not taken.kept and not taken.repeated:
         told = [_told(refusal, alone=len(events) == 1) for refusal in taken.refused]
         statuses = {refusal.status for refusal in taken.refused}
         status = statuses.pop() if len(statuses) == 1 else 409
         return problem_response(request_id, status, " ".join(problem.detail for problem in told), told)
     return JSONResponse(_answer(taken), status_code=202)
+
+
+def _nothing_is_kept(request_id: str) -> Response:
+    return problem_response(request_id, 404, "This service keeps no outcomes: PEAKPLAN_OUTCOMES_DIR turns that on.")
+
+
+async def _take(keeper: EventKeeper, events: Sequence[Event], caller: str) -> Taken | None:
+    """Return what became of events, once they are in a file; None where no disk takes them."""
+    taken = Taken()
+    for first in range(0, len(events), _AT_ONCE):
+        if first:
+            await asyncio.sleep(0)
+        keeper.judge(events[first : first + _AT_ONCE], caller, taken)
+    keeper.append(taken)
+    if taken.written is not None:
+        try:
+            kept = await asyncio.wait_for(asyncio.wrap_future(taken.written), _WRITE_SECONDS)
+        except TimeoutError:
+            kept = False
+        if not kept:
+            return None
+        keeper.wrote(taken, caller)
+    return taken
 
 
 def _answer(taken: Taken) -> dict[str, Any]:

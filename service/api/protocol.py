@@ -8,8 +8,7 @@ that came before it, and read on for a moment, because a closed socket would des
 import asyncio
 import os
 import time
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Collection
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -18,53 +17,16 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from service.api.problems import problem_response
 from service.api.request_head import objection_to_head
+from service.api.turnstile import Turnstile
 
 HEALTH_PATHS = ("/healthz", "/readyz")
 _HEALTH_URLS = tuple(path.encode() for path in HEALTH_PATHS)
-_MOST_A_TURN = 8  # requests that begin in a turn of the event loop, however many connections it has;
-_FEWEST_A_TURN = 2  # and where others keep the processor and a turn takes longer than it should, as few as this
-_TURN_SECONDS = 0.012
-_ORDINARY_BYTES = 256  # of a body; a longer one may cost the rules so many times as much, and counts as so many
 _MOST_PIPELINED = 64  # requests of one connection that wait; what follows is for another connection
 _MOST_PIPELINED_BYTES = 64 * 1024  # of their bodies
 _MORE_FOR_HEALTH = 64  # connections beyond the limit, which only health checks may use
 _LINGER_SECONDS = 2.0
 _LAST_REQUEST_SECONDS = 0.5  # into a shutdown, for a request that is on its way
 _FRAMING = 8  # times a body's bytes: a chunk of one byte takes five more
-
-
-class Turnstile:
-    """Lets a few requests begin in one turn of the event loop; the others wait, first come, first served.
-
-    Without it a turn grows with the number of busy connections, and new ones, of which libuv accepts one for each
-    listener and turn, wait for seconds. How many begin follows what turns take (additive increase, multiplicative
-    decrease): a health check waits for some turns, and on a busy machine each would be longer.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._waiting: deque[tuple[Callable[[], object], int]] = deque()
-        self._allowed = self._left = _MOST_A_TURN
-        self._since: float | None = None  # this turn's start; None between turns
-
-    def enter(self, begin: Callable[[], object], body_bytes: int = 0) -> None:
-        """Call `begin` now, or as soon as its turn comes; a long body takes the places of several."""
-        if self._since is None:
-            self._since = self._clock()
-            asyncio.get_running_loop().call_soon(self._turn)
-        if self._left > 0:
-            self._left -= 1 + body_bytes // _ORDINARY_BYTES
-            begin()
-        else:
-            self._waiting.append((begin, body_bytes))
-
-    def _turn(self) -> None:
-        assert self._since is not None
-        is_slow = self._clock() - self._since > _TURN_SECONDS
-        self._allowed = max(self._allowed // 2, _FEWEST_A_TURN) if is_slow else min(self._allowed + 1, _MOST_A_TURN)
-        self._left, self._since = self._allowed, None
-        while self._waiting and self._left > 0:
-            self.enter(*self._waiting.popleft())
 
 
 class HttpProtocol(HttpToolsProtocol):
@@ -75,6 +37,7 @@ class HttpProtocol(HttpToolsProtocol):
     max_body_bytes = 16 * 1024
     body_timeout_seconds = 10.0
     max_connections = 4096
+    behind: ClassVar[Collection[str]] = ()  # paths whose requests begin when no other waits
     idle: ClassVar[dict["HttpProtocol", None]] = {}  # connections whose request has not begun, in order of age
     turnstile: ClassVar[Turnstile] = Turnstile()
 
@@ -244,6 +207,8 @@ class HttpProtocol(HttpToolsProtocol):
         begin = partial(super()._start_asgi_task, cycle, app)
         if cycle.scope["path"] in HEALTH_PATHS:
             begin()
+        elif cycle.scope["path"] in self.behind:
+            self.turnstile.enter_behind(begin, len(cycle.body))
         else:
             self.turnstile.enter(begin, len(cycle.body))
 

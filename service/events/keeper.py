@@ -21,7 +21,10 @@ _REMEMBERED_EVENTS, _REMEMBERED_PLANS = 100_000, 20_000
 _WORDS = {"message", "user_query"}
 _WORDS_OF_ITEMS = {"name", "description", "object_detail"}
 # What each event is counted as in the service's metrics, once a plan.
-_COUNTED = {"first_shown": "AnswersShown", "click": "AnswersClicked", "purchase": "AnswersBought"}
+_COUNTED = {
+    "first_shown": "AnswersShown", "click": "AnswersClicked", "click_through": "AnswersClicked",
+    "purchase": "AnswersBought",
+}  # fmt: skip
 EMPTY, KEPT, FIRST_ANSWER = "AnswersEmpty", "EventsKept", "FirstAnswerTime"
 
 Count = Callable[[str, float, str], None]  # a metric's name, a value, and the cell that made the plan ("" unknown)
@@ -46,6 +49,9 @@ class Taken:
     refused: list[Refusal] = field(default_factory=list)
     written: "Future[bool] | None" = None
     ids: list[bytes] = field(default_factory=list)
+    lines: list[bytes] = field(default_factory=list)
+    room: dict[str, int] = field(default_factory=dict)  # by plan: how many more events it may have
+    judged: int = 0
 
 
 @dataclass(slots=True)
@@ -69,37 +75,49 @@ class EventKeeper:
     ) -> None:
         """Take `is_served`: whether an id is of a plan of the last seconds; and `planned_in`, the cell that made it."""
         self.journal, self.sessions = journal, sessions
-        self._keeps_text, self._is_served, self._planned_in, self._count = keeps_text, is_served, planned_in, count
+        self._is_served, self._planned_in, self._count = is_served, planned_in, count
+        self._left_out = _left_out(keeps_text)
         self.shipper: Shipper | None = None
         self._seen: OrderedDict[bytes, None] = OrderedDict()
         self._plans: OrderedDict[tuple[str, str], _Plan] = OrderedDict()
 
     def take(self, events: Sequence[Event], caller: str) -> Taken:
         """Judge a request's events and append those that are to be kept."""
-        taken, lines, now = Taken(), [], round(time.time(), 3)
-        room: dict[str, int] = {}
-        for place, event in enumerate(events):
+        taken = Taken()
+        self.judge(events, caller, taken)
+        self.append(taken)
+        return taken
+
+    def judge(self, events: Sequence[Event], caller: str, taken: Taken) -> None:
+        """Judge the next of a request's events."""
+        now = round(time.time(), 3)
+        for place, event in enumerate(events, taken.judged):
             known = event_key(event, caller)
             if known in self._seen or known in taken.ids:
                 taken.repeated += 1
                 continue
-            room.setdefault(event.query_id, MOST_OF_A_PLAN - self._events_of(event, caller))
-            if (refusal := self._refusal(place, event, room[event.query_id])) is not None:
+            if event.query_id not in taken.room:
+                taken.room[event.query_id] = MOST_OF_A_PLAN - self._events_of(event, caller)
+            if (refusal := self._refusal(place, event, taken.room[event.query_id])) is not None:
                 taken.refused.append(refusal)
                 continue
-            room[event.query_id] -= 1
+            taken.room[event.query_id] -= 1
             taken.kept.append(event)
             taken.ids.append(known)
-            lines.append(self._line(event, known, caller, now))
-        if lines:
-            taken.written = self.journal.append(b"".join(lines), len(lines))
-        return taken
+            taken.lines.append(self._line(event, known, caller, now))
+        taken.judged += len(events)
+
+    def append(self, taken: Taken) -> None:
+        """Have what is to be kept written."""
+        if taken.lines:
+            taken.written = self.journal.append(b"".join(taken.lines), len(taken.lines))
 
     def wrote(self, taken: Taken, caller: str) -> None:
         """Note that the events are in a file: sent again, they are repetitions."""
         for known, event in zip(taken.ids, taken.kept, strict=True):
             self._seen[known] = None
             self._counted(event, self._plan(event, caller))
+        self._count(KEPT, len(taken.kept), "")
         while len(self._seen) > _REMEMBERED_EVENTS:
             self._seen.popitem(last=False)
         while len(self._plans) > _REMEMBERED_PLANS:
@@ -139,34 +157,37 @@ class EventKeeper:
 
     def _line(self, event: Event, known: bytes, caller: str, now: float) -> bytes:
         line: dict[str, Any] = {"record": "event", "event_id": event.event_id or known.hex(), "caller": caller}
-        line |= {"time": now, **event.model_dump(exclude_none=True, exclude=self._left_out())}
+        line["time"] = now
         shopper = event.client_id or event.user_id or event.session_id
         if shopper:
             line["client_id"] = self.sessions.hashed(caller, shopper)
         if event.session_id:
             line["session_id"] = self.sessions.hashed(caller, event.session_id)
-        return (json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n").encode(errors="replace")
-
-    def _left_out(self) -> Mapping[str, Any]:
-        hidden: dict[str, Any] = dict.fromkeys(("event_id", "client_id", "session_id", "user_id"), True)
-        items: dict[str, Any] = {"object": {"object_detail": True}}
-        if not self._keeps_text:
-            hidden |= dict.fromkeys(_WORDS, True)
-            items = {"object": dict.fromkeys(_WORDS_OF_ITEMS, True), "position": {"trail": True}}
-        return hidden | {"event_attributes": items}
+        ours = json.dumps(line, ensure_ascii=False, separators=(",", ":"))
+        given = event.model_dump_json(exclude_none=True, exclude=self._left_out)  # an object with an action_name
+        return f"{ours[:-1]},{given[1:]}\n".encode(errors="replace")
 
     def _counted(self, event: Event, plan: _Plan) -> None:
-        cell = self._planned_in(event.query_id)
-        self._count(KEPT, 1, "")
         name = _COUNTED.get(event.action_name)
         if name is None or name in plan.seen:
             return
         plan.seen.add(name)
+        cell = self._planned_in(event.query_id)
         self._count(name, 1, cell)
         if event.action_name == "first_shown":
             self._count(FIRST_ANSWER, event.event_attributes.milliseconds or 0.0, "")
             if event.event_attributes.results == 0:
                 self._count(EMPTY, 1, cell)
+
+
+def _left_out(keeps_text: bool) -> Mapping[str, Any]:
+    """Return what of an event goes into no file, as pydantic's `exclude` has it."""
+    hidden: dict[str, Any] = dict.fromkeys(("event_id", "client_id", "session_id", "user_id"), True)
+    items: dict[str, Any] = {"object": {"object_detail": True}}
+    if not keeps_text:
+        hidden |= dict.fromkeys(_WORDS, True)
+        items = {"object": dict.fromkeys(_WORDS_OF_ITEMS, True), "position": {"trail": True}}
+    return hidden | {"event_attributes": items}
 
 
 def event_key(event: Event, caller: str) -> bytes:

@@ -11,7 +11,16 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 
 MOST_EVENTS = 64  # of one request
 ActionName = Literal[
-    "impression", "first_shown", "click", "add_to_cart", "purchase", "came_back", "exposure", "view", "watch"
+    "impression",
+    "first_shown",
+    "click",
+    "click_through",
+    "add_to_cart",
+    "purchase",
+    "came_back",
+    "exposure",
+    "view",
+    "watch",
 ]
 _TIME = (
     r"^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\.[0-9]{1,9})?"

@@ -12,6 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from service.telemetry.emf import EmfCollector, Label
 from service.telemetry.names import DegradedReason, metric_names
@@ -131,7 +132,7 @@ class Metrics:
 
     def happened(self, name: str, value: float, cell: str) -> None:
         """Record what became of a plan; where the id tells which `cell` made it, under that cell's name too."""
-        if "PlannedIn" not in {part for chosen in metric_names()[name].dimensions for part in chosen}:
+        if not _is_by_cell(name):
             self._add(name, value)
         else:
             self._add(name, value, ("PlannedIn", cell or "-"))
@@ -199,6 +200,11 @@ class Metrics:
         self._prometheus.add(name, value, label)
         if self._emf is not None:
             self._emf.add(name, value, label)
+
+
+@cache
+def _is_by_cell(name: str) -> bool:
+    return any("PlannedIn" in chosen for chosen in metric_names()[name].dimensions)
 
 
 def write_to_stdout(data: bytes) -> None:

@@ -14,7 +14,7 @@ import uvicorn
 from service.__main__ import Server, bind, http_protocol
 from service.api.app import create_app, wire
 from service.api.observation import CLIENT_CLOSED_REQUEST
-from service.api.protocol import Turnstile
+from service.api.turnstile import Turnstile
 from service.gateway.pool import ReplicaPool
 from service.settings import Settings
 from service.settings.groups import HttpSettings
@@ -397,3 +397,20 @@ async def test_a_client_that_leaves_with_a_request_behind_the_first_cancels_the_
         await until(lambda: "POST /plan" in caplog.messages)
     (status,) = [vars(record)["status"] for record in caplog.records if record.message == "POST /plan"]
     assert status == CLIENT_CLOSED_REQUEST, "it was not the deadline that ended it"
+
+
+async def test_what_nobody_waits_for_begins_behind_plans_and_is_never_shut_out() -> None:
+    turnstile, begun = Turnstile(lambda: 0.0), list[str]()
+    for _ in range(3):
+        turnstile.enter_behind(partial(begun.append, "event"))
+    for _ in range(100):
+        turnstile.enter(partial(begun.append, "plan"))
+    assert "event" not in begun
+    while len(begun) < 103:
+        before = len(begun)
+        await asyncio.sleep(0)
+        turn = begun[before:]
+        assert turn.count("event") <= 1
+        assert "event" not in turn[:-1], "plans that wait begin first"
+    assert begun.count("event") == 3
+    assert begun.index("event") < begun.count("plan"), "however many plans there are, events go on"

@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 
 from value.page import page
-from value.reading import FilesError, sums
-from value.report import report
+from value.reading import MEASURES, FilesError, sums
+from value.report import level, report
 
 
 def plan(name: str, **more: Any) -> dict[str, Any]:
@@ -82,6 +82,19 @@ def test_a_large_loss_is_a_verdict_and_a_small_one_says_how_many_more_it_takes(t
     assert close["more_shoppers_needed"] > 100_000
     few = comparison(experiment(tmp_path / "c", 100, 100, bought=(60, 5)), "conversion")
     assert few["verdict"] == "not known yet", "a share of so few is not near enough to normal"
+
+
+def test_all_of_an_experiment_s_verdicts_together_are_wrong_in_five_of_a_hundred_tests(tmp_path: Path) -> None:
+    for arms in (2, 3, 5):
+        chances = [level(measure, "basket", arms) for measure in MEASURES]
+        assert (arms - 1) * sum(chances) == pytest.approx(0.05)
+        assert max(chances) == level("basket", "basket", arms)
+    found = experiment(tmp_path, 4000, 4000, bought=(800, 790))
+    main, other = comparison(found, "conversion"), comparison(found, "click")
+    assert (main["confidence"], other["confidence"]) == (0.97, 0.995)
+    asked = report(sums(sorted(tmp_path.iterdir())), main="basket", planned=20_000)["experiments"][0]
+    narrow, wide = (comparison(each, "basket")["interval"] for each in (asked, found))
+    assert wide[0] < narrow[0] < narrow[1] < wide[1]
 
 
 def test_arms_of_the_wrong_size_are_told_before_any_comparison(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ import type { components } from "./schema.js";
 
 export type { AnswerEvent, Done, More, Option, Options, Wish } from "./answering.js";
 export * from "./errors.js";
+export * from "./experiments.js";
 export type { BatchedRequest, PlanAnswer, Planned, PlanRequest } from "./kinds.js";
+export { EventSender, type EventSenderOptions, type ShopperEvent } from "./reporting.js";
 export type { components, operations, paths } from "./schema.js";
 export type Plan = components["schemas"]["Plan"];
 
@@ -35,6 +37,8 @@ export interface CallOptions {
   deadlineMs?: number;
   timeoutMs?: number;
   signal?: AbortSignal;
+  /** Whom the service's experiment is to count, by an id of the shop's, which the service keeps as a hash. */
+  shopper?: string;
 }
 
 export interface BatchOptions {
@@ -69,7 +73,7 @@ export class Client {
   /** Return the plan of a shopper's words. Throws PlannerError, and the signal's reason where it is aborted. */
   async plan(query: string, options: CallOptions = {}): Promise<PlanAnswer> {
     const question = new OneQuestion(this.#request(query, options));
-    return run(question, this.#transport, options.timeoutMs ?? this.#timeoutMs, options.signal);
+    return run(question, this.#of(options), options.timeoutMs ?? this.#timeoutMs, options.signal);
   }
 
   /**
@@ -81,7 +85,7 @@ export class Client {
    */
   async *answer(query: string, options: CallOptions = {}): AsyncGenerator<AnswerEvent, void, undefined> {
     const stream = new AnswerStream(this.#request(query, options), options.timeoutMs ?? ANSWER_TIMEOUT_MS);
-    await run(stream, this.#transport, stream.timeoutMs, options.signal);
+    await run(stream, this.#of(options), stream.timeoutMs, options.signal);
     yield* stream.events(options.signal);
   }
 
@@ -103,6 +107,11 @@ export class Client {
       }
     }
     return found;
+  }
+
+  #of({ shopper }: CallOptions): Transport {
+    if (shopper === undefined) return this.#transport;
+    return { ...this.#transport, headers: { ...this.#transport.headers, "x-experiment-unit": shopper } };
   }
 
   #request(query: string, options: CallOptions): PlanRequest & { deadline_ms: number } {

@@ -270,7 +270,7 @@ export interface components {
              * @description impression: a result was shown; first_shown: the first answer was; came_back: the shopper came again on a later day; exposure: the shopper got an arm of the shop's own experiment. The others are UBI's.
              * @enum {string}
              */
-            action_name: "impression" | "first_shown" | "click" | "add_to_cart" | "purchase" | "came_back" | "exposure" | "view" | "watch";
+            action_name: "impression" | "first_shown" | "click" | "click_through" | "add_to_cart" | "purchase" | "came_back" | "exposure" | "view" | "watch";
             /**
              * Query Id
              * @description The plan's request_id.

@@ -1,5 +1,5 @@
 // What must compile, and what must not: the compiler alone reads this.
-import { type AnswerEvent, type BatchedRequest, Client, isPlanned, type Plan, PlannerError, type PlanRequest, type Wish } from "@peakplan/client";
+import { type AnswerEvent, assigned, type BatchedRequest, Client, EventSender, interleave, isPlanned, type Plan, PlannerError, type PlanRequest, type ShopperEvent, type Wish } from "@peakplan/client";
 
 const least: PlanRequest = { query: "red boots" }; // fields with defaults are optional
 const whole: BatchedRequest = { query: "red boots", history: ["hello"], deadline_ms: 20_000, locale: null };
@@ -30,4 +30,13 @@ export async function sold(client: Client): Promise<string[]> {
   // @ts-expect-error: no event of an answer
   const wrong: AnswerEvent["event"] = "end";
   return [...found, wrong];
+}
+
+export async function reported(events: EventSender, shopper: string): Promise<string> {
+  const least: ShopperEvent = { action_name: "came_back", query_id: "48bf" };
+  events.put(least);
+  // @ts-expect-error: no name of UBI's or ours
+  events.put({ action_name: "stare", query_id: "48bf" });
+  const { teams } = await interleave(["a"], ["b"], { length: 1, seed: "48bf" });
+  return (await assigned("autumn", [["control", 50]], shopper)) + teams.join("");
 }

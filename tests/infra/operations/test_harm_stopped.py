@@ -33,7 +33,7 @@ from tests.processes import PATIENCE
 __all__ = ["rollouts"]
 SHOPPERS = 40_000  # of each cell, in the hour that the alarm looks at
 RIGHT = [True, False, False]
-_WRITTEN_TOGETHER = 200  # shoppers
+_WRITTEN_TOGETHER = 1000  # shoppers
 
 
 class Fleet:
