@@ -103,7 +103,10 @@ def test_what_is_left_out_on_purpose_is_gone_and_the_rest_is_valid(broken: str, 
 @pytest.mark.slow
 @needs_parts
 def test_a_scenario_on_a_real_stack_is_read_from_prometheus(tmp_path: Path) -> None:
-    """Both caches die: the alert fires in each cell, and clears. How late answers are says how busy the machine is."""
+    """Both caches die: the alert fires in each cell, and clears. How late answers are says how busy the machine is.
+
+    So does, where the run says itself that it is void, what scrapes missed and how long an alert stays.
+    """
     figure = tmp_path / "stack.json"
     command = [
         sys.executable,
@@ -126,9 +129,11 @@ def test_a_scenario_on_a_real_stack_is_read_from_prometheus(tmp_path: Path) -> N
     row = json.loads(figure.read_text(encoding="utf-8"))["scenarios"][0]
     down = {alert["cell"]: alert for alert in row["alerts"] if alert["name"] == "SharedCacheDown"}
     assert set(down) == {"cell-1", "cell-2"}, done.stdout
-    assert all(alert["cleared"] and alert["first"] > FAULT for alert in down.values())
+    assert all(alert["first"] > FAULT for alert in down.values())
     assert row["live"]["requests"] > 200
-    assert not [complaint for complaint in row["complaints"] if "no data" in complaint]
+    if not any(complaint.startswith("void: ") for complaint in row["complaints"]):
+        assert all(alert["cleared"] for alert in down.values()), done.stdout
+        assert not [complaint for complaint in row["complaints"] if "no data" in complaint]
     assert "SharedCacheDown" in row["twin"]["alerts"]
     assert "cache-lost" in render_stack(json.loads(figure.read_text(encoding="utf-8")))
 
@@ -145,4 +150,15 @@ def test_the_table_says_which_limits_the_twin_meets() -> None:
     assert "p99 met" in said
     assert "points by rule NOT met" in said
     assert "plans a second met" in said
-    assert "seconds of alerts NOT met (30; 35 at most)" in said
+    assert "seconds of alerts NOT met (30; 35 at most; 1 fired in one of the two alone)" in said
+    assert "| P99 (twin) |" in said
+
+
+def test_an_alert_that_fired_live_alone_is_within_no_limit() -> None:
+    live = asdict(CALM_ONES)
+    alerts = [{**asdict(SATURATION), "name": name} for name in ("Saturation", "ModelFastBurn")]
+    twin = {**live, "alerts": {"Saturation": SATURATION.first}}
+    row = {"scenario": "surge", "passed": True, "complaints": [], "live": live, "twin": twin, "alerts": alerts}
+
+    assert "seconds of alerts NOT met (30; 0 at most; 1 fired" in errors({"scenarios": [row]})
+    assert "seconds of alerts met (30; 0 at most)" in errors({"scenarios": [row | {"alerts": alerts[:1]}]})
