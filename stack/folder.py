@@ -146,9 +146,9 @@ def write_hosts(folder: Folder, cell: str, draining: frozenset[str] = frozenset(
 def hurried(text: str, hurry: int) -> str:
     """Return rules or a Prometheus configuration whose windows and intervals are so many times shorter.
 
-    Names and lines stay: what a rule calls a minute is 60/hurry seconds, and counts are those of that time. A scrape may
-    take as long as the interval: on a busy machine Envoy's page takes half of one, and a panel without two scrapes in
-    its window is empty.
+    Names and lines stay: what a rule calls a minute is 60/hurry seconds, and counts are those of that time. A scrape
+    may take as long as the interval: on a busy machine Envoy's page takes half of it, and a panel without two scrapes
+    in its window is empty.
     """
     if hurry == 1:
         return text
