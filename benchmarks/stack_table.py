@@ -19,7 +19,10 @@ def render_stack(figure: dict[str, Any]) -> str:
     alerts = ["| scenario | alert | live, s | twin, s | cleared |", "|---|---|---:|---:|---|"]
     alerts += [line for scenario in figure["scenarios"] for line in _alerts(scenario)]
     failed = [
-        f"- {each['scenario']}: {'; '.join(each['complaints'])}" for each in figure["scenarios"] if each["complaints"]
+        f"- {each['scenario']}: {'; '.join(run['complaints'])}"
+        for each in figure["scenarios"]
+        for run in _runs(each)
+        if run["complaints"]
     ]
     scale = (
         f"{figure['hosts']} light hosts with a replica each; plans take {figure['times']:g} times what was recorded, "
@@ -53,17 +56,20 @@ def errors(figure: dict[str, Any]) -> str:
     most = dict.fromkeys(LIMITS, 0.0)
     for each in figure["scenarios"]:
         off = _off(each)
-        most = {name: max(most[name], abs(off[name])) for name in most}
+        for run in _runs(each):
+            most = {name: max(most[name], abs(_off(run)[name])) for name in most}
         shown = [_shown(name, off[name]) for name in ("p50_ms", *LIMITS)]
         rows.append(f"| {each['scenario']} | {' | '.join(shown)} | {', '.join(_alone(each))} |")
-    alone = sum(len(_alone(each)) for each in figure["scenarios"])
+    alone = sum(len(_alone(run)) for each in figure["scenarios"] for run in _runs(each))
     held = [
         f"{_WORDS[name]} {'met' if most[name] <= limit and not (name == 'alerts' and alone) else 'NOT met'} "
         f"({_shown(name, limit).lstrip('+')}; {_shown(name, most[name]).lstrip('+')} at most"
         f"{f'; {alone} fired in one of the two alone' if name == 'alerts' and alone else ''})"
         for name, limit in LIMITS.items()
     ]
-    return "\n".join([*rows, "", f"The limits: {', '.join(held)}."])
+    runs = max((len(_runs(each)) for each in figure["scenarios"]), default=1)
+    of = f"The limits, over {runs} runs of each scenario, of which the first is shown" if runs > 1 else "The limits"
+    return "\n".join([*rows, "", f"{of}: {', '.join(held)}."])
 
 
 def _off(each: dict[str, Any]) -> dict[str, float]:
@@ -73,6 +79,11 @@ def _off(each: dict[str, Any]) -> dict[str, float]:
     known = {alert["name"]: alert["first"] for alert in reversed(each["alerts"])}
     both = [twin["alerts"][name] - at for name, at in known.items() if name in twin["alerts"]]
     return {**off, "by_rule": 100 * (twin["by_rule"] - live["by_rule"]), "alerts": max(both, key=abs, default=0.0)}
+
+
+def _runs(each: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return every run of a scenario, each with the twin beside it."""
+    return [each, *({**run, "twin": each["twin"]} for run in each.get("more_runs", ()))]
 
 
 def _alone(each: dict[str, Any]) -> list[str]:

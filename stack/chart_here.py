@@ -2,7 +2,8 @@
 
 `.venv-stack/bin/python stack/chart_here.py '{"scaling": {"kind": "hpa"}}'` prints the manifests of those values as
 JSON, or returns 1 where `helm lint` or a schema finds fault. It runs in the stack's environment, which has both, and
-imports nothing of this repository. Resources that Kubernetes has no schema of (KEDA's, the Prometheus Operator's) are rendered alone.
+imports nothing of this repository. Resources that Kubernetes has no schema of (KEDA's, the Prometheus Operator's) are
+rendered alone.
 """
 
 from __future__ import annotations
