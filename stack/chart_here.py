@@ -21,7 +21,7 @@ _OTHERS = ("keda.sh/", "monitoring.coreos.com/")
 
 def main() -> int:
     """Lint, render, validate, print."""
-    import helm_python
+    import helm_python  # type: ignore[import-not-found, unused-ignore]
     import yaml
 
     values = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def _faults(manifest: dict[str, Any]) -> Iterator[str]:
-    import kubernetes_validate
+    import kubernetes_validate  # type: ignore[import-not-found, unused-ignore]
 
     if manifest["apiVersion"].startswith(_OTHERS):
         return
