@@ -38,7 +38,7 @@ FLEET ?= dev
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/$(VENV)/bytecode
 
-.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-answers search-conformance siege fuzz mutants sbom sign sign-check site rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack
+.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-answers search-conformance siege fuzz mutants sbom sign sign-check site rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack event-load
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -71,6 +71,7 @@ check: $(VENV)/test.stamp ## lint, types, imports, stale figures and tables
 	$(BIN)/python -m benchmarks.first_answer --check
 	$(BIN)/python -m benchmarks.gallery --check
 	$(BIN)/python -m infra.fleet.alarm_table --check
+	$(BIN)/python -m stack.rehearse --twin docs/figures/stack.json --check
 
 format: $(VENV)/test.stamp ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix .
@@ -196,11 +197,14 @@ rehearse-search: $(VENV)/training.stamp $(VENV)/fleet.stamp ## the cheapest flee
 rehearse-validate: $(VENV)/training.stamp $(VENV)/fleet.stamp ## the twin against the live service, side by side (7 minutes, an idle machine)
 	@$(PEAKPLAN) rehearse validate $(if $(SCALE),--scale $(SCALE))
 
+event-load: $(VENV)/cdk.stamp ## a load test of the deployed FLEET weeks before its event, as a stack of its own that is bounded in time and dollars (VPC= SUBNETS= of a caller's network, PEAK= MINUTES= DOLLARS=); DO=deploy|start|stop|remove (need AWS credentials)
+	@$(PEAKPLAN) fleet load $(FLEET) $(or $(DO),plan) $(foreach option,EVENT PEAK MINUTES FRESH CURVE CALLER VPC SUBNETS AUTHORITY IDENTITY DOLLARS,$(if $($(option)),--$(shell echo $(option) | tr A-Z a-z) "$($(option))"))
+
 stack: $(VENV)/training.stamp $(STACK_VENV)/stamp ## HOSTS= (1) hosts in each of two cells, Envoy, caches, Prometheus, Alertmanager here until Ctrl-C; RECORDED=1: light hosts (docs/stack.md)
 	@$(BIN)/python -m stack $(if $(HOSTS),--hosts $(HOSTS)) $(if $(RECORDED),--recorded)
 
-rehearse-live: $(VENV)/training.stamp $(VENV)/fleet.stamp $(STACK_VENV)/stamp ## SCENARIO=all|surge,cell-lost,... on eight light hosts behind Envoy, the twin beside them, into docs/figures/stack.json (half an hour, an idle machine); BROKEN=health-checks|deadline|alert must fail
-	$(BIN)/python -m stack.rehearse $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(HOSTS),--hosts $(HOSTS)) $(if $(BROKEN),--broken $(BROKEN),--output docs/figures/stack.json)
+rehearse-live: $(VENV)/training.stamp $(VENV)/fleet.stamp $(STACK_VENV)/stamp ## SCENARIO=all|surge,cell-lost,... on eight light hosts behind Envoy, the twin beside them, into docs/figures/stack.json (half an hour, an idle machine; RUNS=3 times that); BROKEN=health-checks|deadline|alert must fail
+	$(BIN)/python -m stack.rehearse $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(HOSTS),--hosts $(HOSTS)) $(if $(RUNS),--runs $(RUNS)) $(if $(BROKEN),--broken $(BROKEN),--output docs/figures/stack.json)
 	$(BIN)/python -m benchmarks.readme
 
 REHEARSED = $(if $(TRAFFIC),--traffic "$(TRAFFIC)") $(if $(PEAK),--peak $(PEAK)) $(if $(TIMES),--times $(TIMES))

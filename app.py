@@ -2,8 +2,11 @@
 
 import os
 import sys
+from pathlib import Path
 
 from infra.fleet.__main__ import fleet_file
+from infra.fleet.event_load import EventLoadError
+from infra.fleet.event_load_file import read
 from infra.fleet.events import upcoming_events_only
 from infra.fleet.settings import FleetFileError, FleetSettings
 from infra.node import use_packaged_node
@@ -12,7 +15,7 @@ use_packaged_node()
 
 from aws_cdk import App  # noqa: E402  # jsii starts its Node at this import
 
-from infra.stacks import compose  # noqa: E402
+from infra.stacks import compose, compose_load  # noqa: E402
 
 
 def main() -> int:
@@ -23,8 +26,12 @@ def main() -> int:
         print("Which fleet? make synth FLEET=dev, or cdk -c fleet=dev", file=sys.stderr)
         return 2
     try:
-        compose(app, upcoming_events_only(FleetSettings.from_yaml(fleet_file(str(fleet)))))
-    except FleetFileError as error:
+        settings = upcoming_events_only(FleetSettings.from_yaml(fleet_file(str(fleet))))
+        if load := app.node.try_get_context("load"):  # a file that `make event-load` wrote: its stack alone
+            compose_load(app, *read(Path(str(load)), settings))
+        else:
+            compose(app, settings)
+    except (FleetFileError, EventLoadError) as error:
         print(error, file=sys.stderr)
         return 2
     app.synth()

@@ -146,7 +146,9 @@ def write_hosts(folder: Folder, cell: str, draining: frozenset[str] = frozenset(
 def hurried(text: str, hurry: int) -> str:
     """Return rules or a Prometheus configuration whose windows and intervals are so many times shorter.
 
-    Names and lines stay: what a rule calls a minute is 60/hurry seconds, and counts are those of that time.
+    Names and lines stay: what a rule calls a minute is 60/hurry seconds, and counts are those of that time. A scrape
+    may take as long as the interval: on a busy machine Envoy's page takes half of it, and a panel without two scrapes
+    in its window is empty.
     """
     if hurry == 1:
         return text
@@ -159,7 +161,8 @@ def hurried(text: str, hurry: int) -> str:
         return f"{match.group(1)}{max(1000 * int(match.group(2)) // hurry, 500)}ms"
 
     shorter = _INTERVAL.sub(interval, _DURATION.sub(window, text))
-    return re.sub(r"scrape_timeout: \d+s", "scrape_timeout: 500ms", shorter)
+    scraped = re.search(r"scrape_interval: (\d+ms)", shorter)
+    return re.sub(r"scrape_timeout: \d+s", f"scrape_timeout: {scraped.group(1)}", shorter) if scraped else shorter
 
 
 def certify(place: Path, address: str) -> None:

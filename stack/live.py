@@ -28,7 +28,9 @@ TIMES = 2.5  # of the recorded ones: eight hosts with a replica each fit on two 
 CALM_SHARE = 0.5  # of what the replicas can plan
 MOST_BY_RULE = 0.02  # where nothing overloads the hosts
 WARM_UP = 10.0  # seconds of load
-_TELEMETRY_SECONDS = 3.0  # until the last scrape has what happened
+_TELEMETRY_SECONDS = 3.0  # until the rules have seen what happened
+_SCRAPED_SECONDS = 60.0  # until every part was scraped after it, on a machine that is busy with other things
+_LOOK_SECONDS = 0.25
 _FLOOD = b'{"query": "red shoes"}'
 
 
@@ -113,10 +115,9 @@ def play(programs: Programs, scenario: Scenario, load: Load) -> Outcome:
     if failures:
         raise StackError(f"{scenario.name}: {failures[0]}") from failures[0]
     after = programs.scheduled()
-    end = began + max(len(load.rates), time.time() - began) + _TELEMETRY_SECONDS
-    time.sleep(max(end - time.time(), 0))
     monitor = Monitor(programs.folder)
-    readings, alerts = monitor.readings(began - 1, end), monitor.alerts(began, end)
+    end = _once_seen(monitor, began + max(len(load.rates), time.time() - began))
+    readings, alerts = monitor.readings(began - 1, end, len(load.rates)), monitor.alerts(began, end)
     empty = [
         f"the dashboard's panel {panel} has no data" for panel in monitor.empty_panels(began, began + len(load.rates))
     ]
@@ -132,6 +133,16 @@ def play(programs: Programs, scenario: Scenario, load: Load) -> Outcome:
         began,
         {kind: (after[kind][0] - ran, after[kind][1] - waited) for kind, (ran, waited) in before.items()},
     )
+
+
+def _once_seen(monitor: Monitor, ended: float) -> float:
+    """Wait until Prometheus has what happened until `ended`; return when it did, in Unix time. Raises StackError."""
+    time.sleep(max(ended + _TELEMETRY_SECONDS - time.time(), 0))
+    while not monitor.has_seen(ended):
+        if time.time() > ended + _SCRAPED_SECONDS:
+            raise StackError(f"Prometheus has not scraped every part within {_SCRAPED_SECONDS:g} s of the load's end")
+        time.sleep(_LOOK_SECONDS)
+    return time.time()
 
 
 def judge(scenario: Scenario, readings: Readings, alerts: Sequence[Alert]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 import urllib.parse
 from dataclasses import dataclass
 from typing import Any
@@ -78,8 +79,14 @@ class Monitor:
             alerts.append(Alert(name, severity, labels.get("cell", ""), first, last, cleared))
         return sorted(alerts, key=lambda alert: (alert.first, alert.name))
 
-    def readings(self, begin: float, end: float) -> Readings:
-        """Return what happened between two Unix times. Raises StackError."""
+    def has_seen(self, moment: float) -> bool:
+        """Return whether every target was scraped, with success, after a Unix time. Raises StackError."""
+        now = time.time()
+        fresh = self.value(f"count((timestamp(up) > {moment:.3f}) and (up == 1))", now)
+        return fresh > 0 and fresh == self.value("count(up)", now)
+
+    def readings(self, begin: float, end: float, seconds: float) -> Readings:
+        """Return what happened between two Unix times, to a load of so many seconds. Raises StackError."""
         window = f"{round((end - begin) * 1000)}ms"
 
         def grown(metric: str) -> float:
@@ -99,7 +106,7 @@ class Monitor:
             limited=grown("envoy_callers_http_local_rate_limit_rate_limited"),
             by_rule=by_rule / max(planned, 1.0),
             hits=hits / max(planned, 1.0),
-            goodput=(planned - by_rule) / (end - begin),
+            goodput=(planned - by_rule) / seconds,
             p25_ms=quantile(0.25),
             p50_ms=quantile(0.5),
             p99_ms=quantile(0.99),

@@ -28,6 +28,8 @@ _LOG_DELIVERY = (
     "logs:DescribeLogGroups",
 )
 _TRACING = ("xray:PutTraceSegments", "xray:PutTelemetryRecords", "xray:GetSamplingRules", "xray:GetSamplingTargets")
+# What a state machine does that takes no resource: looks at alarms, writes its log, traces itself.
+EVERYWHERE = ("cloudwatch:DescribeAlarms", *_LOG_DELIVERY, *_TRACING)
 
 
 class RolloutMachine(Construct):
@@ -87,8 +89,7 @@ class RolloutMachine(Construct):
         role.add_to_policy(
             iam.PolicyStatement(sid="Marks", actions=["cloudwatch:PutMetricData"], resources=["*"], conditions=marks)
         )
-        everywhere = ["cloudwatch:DescribeAlarms", *_LOG_DELIVERY, *_TRACING]
-        role.add_to_policy(iam.PolicyStatement(sid="Alarms", actions=everywhere, resources=["*"]))
+        role.add_to_policy(iam.PolicyStatement(sid="Alarms", actions=list(EVERYWHERE), resources=["*"]))
         self._accept(role, stacks, parameters, templates)
         return role
 

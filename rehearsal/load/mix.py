@@ -11,9 +11,9 @@ from itertools import accumulate
 from pathlib import Path
 
 from benchmarks.questions import DATA, dev_questions, has_dev_data, own_questions
+from rehearsal.load.popularity import ZIPF as ZIPF
 from service.planner.question import Question
 
-ZIPF = 0.8
 DISTINCT = 5000
 
 

@@ -97,6 +97,13 @@ def test_a_hurried_clock_shortens_windows_and_leaves_names_and_lines() -> None:
     assert hurried(rule, 1) == rule
 
 
+def test_a_scrape_may_take_as_long_as_the_time_between_two(tmp_path: Path) -> None:
+    """Half a second was too little on a busy machine: the panel of p99 found no two scrapes in its window."""
+    scraping = yaml.safe_load((a_folder(tmp_path / "stack", hurry=12).path / "prometheus.yml").read_text("utf-8"))
+
+    assert scraping["global"]["scrape_interval"] == scraping["global"]["scrape_timeout"] == "1250ms"
+
+
 def test_a_shape_that_the_files_do_not_have_is_refused() -> None:
     with pytest.raises(StackError, match="1 to 4"):
         Shape(hosts=MOST_HOSTS + 1)

@@ -16,6 +16,7 @@ from stack.folder import Shape
 from stack.live import capacity, judge, make_load
 from stack.monitor import Alert, Readings
 from stack.parts_here import ROOT, found
+from stack.rehearse import VOID, is_red, stale, with_twins
 from stack.scenarios import CALM, ENDS, FAULT, SCENARIOS
 from tests.processes import PATIENCE
 from tests.stack.parts import a_folder, needs_parts
@@ -103,7 +104,10 @@ def test_what_is_left_out_on_purpose_is_gone_and_the_rest_is_valid(broken: str, 
 @pytest.mark.slow
 @needs_parts
 def test_a_scenario_on_a_real_stack_is_read_from_prometheus(tmp_path: Path) -> None:
-    """Both caches die: the alert fires in each cell, and clears. How late answers are says how busy the machine is."""
+    """Both caches die: the alert fires in each cell, and clears. How late answers are says how busy the machine is.
+
+    So does, where the run says itself that it is void, what scrapes missed and how long an alert stays.
+    """
     figure = tmp_path / "stack.json"
     command = [
         sys.executable,
@@ -126,9 +130,11 @@ def test_a_scenario_on_a_real_stack_is_read_from_prometheus(tmp_path: Path) -> N
     row = json.loads(figure.read_text(encoding="utf-8"))["scenarios"][0]
     down = {alert["cell"]: alert for alert in row["alerts"] if alert["name"] == "SharedCacheDown"}
     assert set(down) == {"cell-1", "cell-2"}, done.stdout
-    assert all(alert["cleared"] and alert["first"] > FAULT for alert in down.values())
+    assert all(alert["first"] > FAULT for alert in down.values())
     assert row["live"]["requests"] > 200
-    assert not [complaint for complaint in row["complaints"] if "no data" in complaint]
+    if not any(complaint.startswith(VOID) for complaint in row["complaints"]):
+        assert all(alert["cleared"] for alert in down.values()), done.stdout
+        assert not [complaint for complaint in row["complaints"] if "no data" in complaint]
     assert "SharedCacheDown" in row["twin"]["alerts"]
     assert "cache-lost" in render_stack(json.loads(figure.read_text(encoding="utf-8")))
 
@@ -145,4 +151,55 @@ def test_the_table_says_which_limits_the_twin_meets() -> None:
     assert "p99 met" in said
     assert "points by rule NOT met" in said
     assert "plans a second met" in said
-    assert "seconds of alerts NOT met (30; 35 at most)" in said
+    assert "seconds of alerts NOT met (30; 35 at most; 1 fired in one of the two alone)" in said
+    assert "| P99 (twin) |" in said
+
+
+def test_a_busy_machine_alone_proves_nothing_of_what_was_left_out() -> None:
+    void = f"{VOID} the stack waited longer for a processor than it ran"
+
+    assert not is_red([{"complaints": []}])
+    assert not is_red([{"complaints": [void]}])
+    assert is_red([{"complaints": ["Saturation did not fire", void]}])
+
+
+def test_the_limits_are_held_to_the_worst_of_several_runs() -> None:
+    live = asdict(CALM_ONES)
+    worse = {"passed": True, "complaints": [], "live": {**live, "p99_ms": live["p99_ms"] / 2}, "alerts": []}
+    row = {"scenario": "calm", "passed": True, "complaints": [], "live": live, "alerts": []}
+    row["twin"] = {**live, "alerts": {}}
+
+    assert "p99 met (10.0%; 0.0% at most)" in errors({"scenarios": [row]})
+    said = errors({"scenarios": [row | {"more_runs": [worse]}]})
+    assert "over 2 runs of each scenario" in said
+    assert "p99 NOT met (10.0%; 100.0% at most)" in said
+
+
+def test_a_figure_whose_twin_is_another_is_stale(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    live = {**asdict(CALM_ONES), "alerts": []}
+    figure = {
+        "hosts": 2,
+        "hurry": 12,
+        "calm_share": 0.5,
+        "seconds": 20,
+        "scenarios": [{"scenario": "calm", "live": live}],
+    }
+    path = tmp_path / "stack.json"
+
+    assert stale(path) == 0, "nothing was rehearsed yet"
+    path.write_text(json.dumps(with_twins(figure)), encoding="utf-8")
+    assert stale(path) == 0
+    figure["scenarios"][0]["twin"]["p99_ms"] += 1
+    path.write_text(json.dumps(figure), encoding="utf-8")
+    assert stale(path) == 1
+    assert f"stack.rehearse --twin {path}" in capsys.readouterr().err
+
+
+def test_an_alert_that_fired_live_alone_is_within_no_limit() -> None:
+    live = asdict(CALM_ONES)
+    alerts = [{**asdict(SATURATION), "name": name} for name in ("Saturation", "ModelFastBurn")]
+    twin = {**live, "alerts": {"Saturation": SATURATION.first}}
+    row = {"scenario": "surge", "passed": True, "complaints": [], "live": live, "twin": twin, "alerts": alerts}
+
+    assert "seconds of alerts NOT met (30; 0 at most; 1 fired" in errors({"scenarios": [row]})
+    assert "seconds of alerts met (30; 0 at most)" in errors({"scenarios": [row | {"alerts": alerts[:1]}]})
