@@ -167,9 +167,9 @@ kernels-check: $(KERNELS_VENV)/stamp ## whether the committed kernel libraries a
 export: $(VENV)/service.stamp ## MODEL as a Hugging Face checkpoint into OUTPUT, heads in FORMAT=fasterdecoding|tgi-v1|tgi-v2|nxdi|vllm
 	@$(BIN)/python -m service.weights export --format "$(FORMAT)" --model "$(MODEL)" --output "$(OUTPUT)"
 
-import: $(VENV)/service.stamp ## a Llama, Mistral, Qwen or SmolLM CHECKPOINT= and its HEADS= (any layout) as a model folder, OUTPUT=
+import: $(VENV)/service.stamp ## a Llama, Mistral, Qwen or SmolLM CHECKPOINT=, its HEADS= (any layout) and EAGLE= as a model folder, OUTPUT=
 	@$(BIN)/python -m service.weights import --checkpoint "$(CHECKPOINT)" --output "$(OUTPUT)" \
-	  $(if $(HEADS),--heads "$(HEADS)") $(if $(TREE),--tree "$(TREE)") $(if $(VOCABULARY),--vocabulary "$(VOCABULARY)")
+	  $(if $(HEADS),--heads "$(HEADS)") $(if $(EAGLE),--eagle "$(EAGLE)") $(if $(TREE),--tree "$(TREE)") $(if $(VOCABULARY),--vocabulary "$(VOCABULARY)")
 
 synth: $(VENV)/cdk.stamp ## the CloudFormation of FLEET=dev|prime-day|my/fleet.yaml into cdk.out; offline, no account
 	$(PEAKPLAN) fleet synth $(FLEET)
