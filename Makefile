@@ -15,6 +15,7 @@ FROM ?= $(MODEL)
 NEURON_PYTHON ?= $(BIN)/python
 NXDI_VENV := .venv-nxdi
 PEERS_VENV := .venv-peers
+VLLM_VENV := .venv-vllm
 KERNELS_VENV := .venv-kernels
 SEARCH_VENV := .venv-search
 CHECKOV_VENV := .venv-checkov
@@ -38,7 +39,7 @@ FLEET ?= dev
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/$(VENV)/bytecode
 
-.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-answers search-conformance siege fuzz mutants sbom sign sign-check site rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack
+.PHONY: help serve client-types dist lock triton bench-peers bench-vllm bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-answers search-conformance siege fuzz mutants sbom sign sign-check site rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -116,6 +117,9 @@ bench-costs: $(VENV)/training.stamp ## what the dearest question costs outside t
 bench-peers: $(VENV)/training.stamp $(PEERS_VENV)/stamp ## llama.cpp, ONNX Runtime, OpenVINO and CTranslate2 beside ours into docs/figures/peers.json
 	$(BIN)/python -m benchmarks.peers --model $(MODEL) --python $(PEERS_VENV)/bin/python
 	$(BIN)/python -m benchmarks.readme
+
+bench-vllm: $(VENV)/training.stamp $(VLLM_VENV)/stamp ## vLLM itself on this processor beside ours into docs/figures/vllm.json (installs it: 0.6 GB to download, 3 GB)
+	$(BIN)/python -m benchmarks.vllm --model $(MODEL) --python $(VLLM_VENV)/bin/python
 
 bench-batching: $(VENV)/training.stamp ## plans a second and p99 by batch size into docs/figures/batching.json
 	$(BIN)/python -m benchmarks.batching --model $(MODEL)
@@ -298,7 +302,7 @@ site: $(DOCS_VENV)/stamp website/node_modules/stamp ## the documents as a site i
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet --config-file website/mkdocs.yml
 
 clean: ## forget the virtual environment and what tools cached here
-	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(KERNELS_VENV) $(SEARCH_VENV) $(CHECKOV_VENV) $(STACK_VENV) $(DOCS_VENV) node_modules website/node_modules $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/dist cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(VLLM_VENV) $(KERNELS_VENV) $(SEARCH_VENV) $(CHECKOV_VENV) $(STACK_VENV) $(DOCS_VENV) node_modules website/node_modules $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/dist cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 lock: $(VENV)/test.stamp ## resolve pyproject.toml anew into requirements/lock.txt and the files that are parts of it
 	$(call LOCK,--all-extras,requirements/lock.txt)
@@ -372,6 +376,11 @@ $(SEARCH_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp
 $(PEERS_VENV)/stamp: pyproject.toml | $(VENV)/service.stamp
 	$(PYTHON) -m venv $(PEERS_VENV)
 	$(BIN)/python -m benchmarks.peers.environment $(PEERS_VENV)
+	@touch $@
+
+$(VLLM_VENV)/stamp: pyproject.toml | $(VENV)/service.stamp
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(BIN)/python -m benchmarks.vllm.environment $(VLLM_VENV)
 	@touch $@
 
 $(PEERS_VENV)/avx2.stamp: $(PEERS_VENV)/stamp
