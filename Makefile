@@ -15,6 +15,7 @@ FROM ?= $(MODEL)
 NEURON_PYTHON ?= $(BIN)/python
 NXDI_VENV := .venv-nxdi
 PEERS_VENV := .venv-peers
+VLLM_VENV := .venv-vllm
 KERNELS_VENV := .venv-kernels
 SEARCH_VENV := .venv-search
 CHECKOV_VENV := .venv-checkov
@@ -38,7 +39,7 @@ FLEET ?= dev
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/$(VENV)/bytecode
 
-.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-answers search-conformance siege fuzz mutants sbom sign sign-check site rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack event-load
+.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-answers search-conformance siege fuzz mutants sbom sign sign-check site rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack event-load bench-vllm
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -118,6 +119,9 @@ bench-peers: $(VENV)/training.stamp $(PEERS_VENV)/stamp ## llama.cpp, ONNX Runti
 	$(BIN)/python -m benchmarks.peers --model $(MODEL) --python $(PEERS_VENV)/bin/python
 	$(BIN)/python -m benchmarks.readme
 
+bench-vllm: $(VENV)/training.stamp $(VLLM_VENV)/stamp ## vLLM itself on this processor beside ours into docs/figures/vllm.json (installs it: 0.6 GB to download, 3 GB)
+	$(BIN)/python -m benchmarks.vllm --model $(MODEL) --python $(VLLM_VENV)/bin/python
+
 bench-batching: $(VENV)/training.stamp ## plans a second and p99 by batch size into docs/figures/batching.json
 	$(BIN)/python -m benchmarks.batching --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
@@ -168,9 +172,9 @@ kernels-check: $(KERNELS_VENV)/stamp ## whether the committed kernel libraries a
 export: $(VENV)/service.stamp ## MODEL as a Hugging Face checkpoint into OUTPUT, heads in FORMAT=fasterdecoding|tgi-v1|tgi-v2|nxdi|vllm
 	@$(BIN)/python -m service.weights export --format "$(FORMAT)" --model "$(MODEL)" --output "$(OUTPUT)"
 
-import: $(VENV)/service.stamp ## a Llama, Mistral, Qwen or SmolLM CHECKPOINT= and its HEADS= (any layout) as a model folder, OUTPUT=
+import: $(VENV)/service.stamp ## a Llama, Mistral, Qwen or SmolLM CHECKPOINT=, its HEADS= (any layout) and EAGLE= as a model folder, OUTPUT=
 	@$(BIN)/python -m service.weights import --checkpoint "$(CHECKPOINT)" --output "$(OUTPUT)" \
-	  $(if $(HEADS),--heads "$(HEADS)") $(if $(TREE),--tree "$(TREE)") $(if $(VOCABULARY),--vocabulary "$(VOCABULARY)")
+	  $(if $(HEADS),--heads "$(HEADS)") $(if $(EAGLE),--eagle "$(EAGLE)") $(if $(TREE),--tree "$(TREE)") $(if $(VOCABULARY),--vocabulary "$(VOCABULARY)")
 
 synth: $(VENV)/cdk.stamp ## the CloudFormation of FLEET=dev|prime-day|my/fleet.yaml into cdk.out; offline, no account
 	$(PEAKPLAN) fleet synth $(FLEET)
@@ -302,7 +306,7 @@ site: $(DOCS_VENV)/stamp website/node_modules/stamp ## the documents as a site i
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet --config-file website/mkdocs.yml
 
 clean: ## forget the virtual environment and what tools cached here
-	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(KERNELS_VENV) $(SEARCH_VENV) $(CHECKOV_VENV) $(STACK_VENV) $(DOCS_VENV) node_modules website/node_modules $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/dist cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(VLLM_VENV) $(KERNELS_VENV) $(SEARCH_VENV) $(CHECKOV_VENV) $(STACK_VENV) $(DOCS_VENV) node_modules website/node_modules $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/dist cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 lock: $(VENV)/test.stamp ## resolve pyproject.toml anew into requirements/lock.txt and the files that are parts of it
 	$(call LOCK,--all-extras,requirements/lock.txt)
@@ -376,6 +380,11 @@ $(SEARCH_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp
 $(PEERS_VENV)/stamp: pyproject.toml | $(VENV)/service.stamp
 	$(PYTHON) -m venv $(PEERS_VENV)
 	$(BIN)/python -m benchmarks.peers.environment $(PEERS_VENV)
+	@touch $@
+
+$(VLLM_VENV)/stamp: pyproject.toml | $(VENV)/service.stamp
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(BIN)/python -m benchmarks.vllm.environment $(VLLM_VENV)
 	@touch $@
 
 $(PEERS_VENV)/avx2.stamp: $(PEERS_VENV)/stamp

@@ -50,8 +50,8 @@ layer, {epochs} epochs of the mix of `training/data/mix.py`; then four Medusa he
 shared) on the frozen tuned model's own greedy plans, in int8 where that is how it is served; a head that guesses
 from the prompt's words how a plan begins; a lens on the state after the first layers, so that these can draft; then
 a tree of {nodes} nodes and which guesses to draft, calibrated by the time that dev plans take on the machine that
-trained it. Last, trees learn from what rules read in {worth:,} questions of ours whether the model alone gets them
-right.
+trained it. {tried} Last, trees learn from
+what rules read in {worth:,} questions of ours whether the model alone gets them right.
 
 Trained on (none of it is in this repository): QueryNER spans (MIT) over ESCI queries (Apache-2.0), WebShop instructions
 (MIT), questions of contextual-product-qa (CDLA-Sharing-1.0), Bitext customer support (CDLA-Sharing-1.0), CLINC150
@@ -108,11 +108,26 @@ def export_recipe(model: Path, settings: TrainingSettings, minutes: dict[str, fl
         rank=settings.adapter.rank,
         epochs=settings.adapter.epochs,
         nodes=len(json.loads((model / "medusa_tree.json").read_text(encoding="utf-8"))),
+        tried=trees_tried(settings),
         worth=settings.worth.behaviour + settings.worth.asked,
         products=len(written.product_names()),
         queries=len(written.labelled_queries()),
     )
     export_model(model, settings.output, settings.cache, record, card)
+
+
+def trees_tried(settings: TrainingSettings) -> str:
+    """Return what the tree's calibration tried and found, as a sentence or two."""
+    report = json.loads((settings.work / "tree_calibration.json").read_text(encoding="utf-8"))
+    shapes, depth = report["shapes"], max(map(len, report["tree"]))
+    sizes, least = (sorted({shape[name] for shape in shapes}) for name in ("nodes", "p_min"))
+    taken, forwards = ([shape[name] for shape in shapes] for name in ("milliseconds", "forwards"))
+    return (
+        f"Tried were trees of {', '.join(map(str, sizes))} nodes, each grown to whatever depth the "
+        f"{settings.heads.heads} heads' guesses are worth a node at, with nodes left out that the heads hold less "
+        f"likely than {', '.join(f'{share:g}' for share in least)}: {min(taken):g} to {max(taken):g} ms and "
+        f"{min(forwards):g} to {max(forwards):g} forwards a plan. The chosen one is {depth} deep."
+    )
 
 
 def export_model(model: Path, output: Path, cache: Path, record: dict[str, Any], card: str) -> None:

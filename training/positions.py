@@ -78,7 +78,7 @@ def _early_folder(settings: TrainingSettings) -> Path:
 
 
 def _collected(settings: TrainingSettings, model_dir: Path, questions: int, folder: Path) -> Positions:
-    asked = [example.question() for example in _examples(settings, questions)]
+    asked = questions_of(settings, questions)
     shards = [asked[start : start + _SHARD] for start in range(0, len(asked), _SHARD)]
     paths = [folder / f"{index}.pt" for index in range(len(shards))]
     for kept in (folder, _early_folder(settings)):
@@ -86,6 +86,11 @@ def _collected(settings: TrainingSettings, model_dir: Path, questions: int, fold
     if not all(path.is_file() for path in paths):
         run_processes(_collect_shards, settings.processes, shards, settings, model_dir, folder)
     return Positions.join([_load(path) for path in paths])
+
+
+def questions_of(settings: TrainingSettings, count: int) -> list[Question]:
+    """Return the first `count` questions that drafts learn from."""
+    return [example.question() for example in _examples(settings, count)]
 
 
 def _examples(settings: TrainingSettings, count: int) -> list[Example]:

@@ -20,7 +20,7 @@ _POLL_SECONDS = 0.5
 
 def boot(day: Day, graph: Graph, engine: str, replicas: int, limit: float) -> dict[str, Any]:
     """Start the service on so many replicas and ask it for a plan. Raises RuntimeError with its last words."""
-    port = _free_port()
+    port = free_port()
     environment = os.environ | {
         "PEAKPLAN_ENGINE": engine,
         "PEAKPLAN_TRITON_HOSTS": "neuron",
@@ -69,7 +69,7 @@ def _stop(service: "subprocess.Popen[bytes]") -> None:
         end_group(service)
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         port: int = listening.getsockname()[1]

@@ -3,11 +3,16 @@
 The flags are those of the vLLM plugin for the pinned SDK (facts of aws-neuron's and vllm-project's sources, read in
 November 2026; not run on hardware). That plugin drafts with EAGLE or not at all: Medusa heads are out of its reach. It
 has no structured outputs either, so the gateway follows each plan through its grammar and never asks for one there.
+
+On processors, vLLM's own release serves the same export, with grammars and any draft (`on_processors`): `make
+bench-vllm` starts it with these arguments and measures it beside ours. A fleet's processors run our own kernels.
 """
 
 import json
 import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 from infra.fleet.instances import catalogue
 from infra.fleet.parts import Draft, Group, Model
@@ -38,12 +43,51 @@ RELEASES = {
 
 @dataclass(frozen=True)
 class Server:
-    """One vLLM server: the NeuronCores it takes (first and last), its port, its environment and its arguments."""
+    """One vLLM server: the cores it takes (first and last), its port, its environment and its arguments."""
 
     cores: tuple[int, int]
     port: int
     environment: dict[str, str]
     arguments: list[str]
+
+
+def on_processors(
+    folder: str,
+    name: str,
+    port: int,
+    *,
+    cores: tuple[int, int],
+    length: int,
+    sequences: int = 1,
+    dtype: Literal["bfloat16", "float32"] = "bfloat16",
+    speculation: Mapping[str, object] | None = None,
+) -> Server:
+    """Return a server of the export in `folder` on the processor's `cores`, the first and the last.
+
+    `length` bounds prompt and plan. `speculation` is vLLM's own: {"method": "draft_model", "model": a folder,
+    "num_speculative_tokens": n}, with "eagle3" the same, or {"method": "ngram", ...}.
+    """
+    environment = {
+        "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB
+        "VLLM_CPU_OMP_THREADS_BIND": f"{cores[0]}-{cores[1]}",
+        "OMP_NUM_THREADS": str(cores[1] - cores[0] + 1),
+        # It would look for the model on a hub, and tell its makers what machine this is.
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
+    arguments = {
+        "--served-model-name": name,
+        "--host": "127.0.0.1",
+        "--port": str(port),
+        "--dtype": dtype,
+        "--max-model-len": str(length),
+        "--max-num-seqs": str(sequences),
+        "--structured-outputs-config": json.dumps({"backend": "guidance"}),  # it reads our grammars as they are
+    }
+    if speculation is not None:
+        arguments["--speculative-config"] = json.dumps(dict(speculation))
+    words = [word for pair in arguments.items() for word in pair]
+    return Server(cores, port, environment, ["vllm", "serve", folder, "--no-enable-prefix-caching", *words])
 
 
 def release(fleet: FleetSettings) -> Release:

@@ -3,6 +3,7 @@
     OUTPUT/config.json, model.safetensors   the base with the adapter merged in, as it is served
     OUTPUT/tokenizer.json ...               as transformers' AutoTokenizer loads them
     OUTPUT/medusa/ or OUTPUT/               the heads, see `layouts.py`; medusa_tree.json where the engine takes a tree
+    OUTPUT/eagle/                           an EAGLE-3 head, for engines that read one
     OUTPUT/model.json                       so that the export is itself a model folder of ours
 
 Weights keep the dtype that their base is published in; heads keep every bit.
@@ -20,12 +21,14 @@ from torch import Tensor
 
 from service.decoding.llama_config import LlamaConfig
 from service.weights.checkpoint import EMBEDDING, LM_HEAD, read_config, read_json, read_lm_head
+from service.weights.eagle_head import FOLDER, drafts_every_token
 from service.weights.head_layouts import PEAKPLAN, Layout, read_heads, save_tensors, write_heads
 from service.weights.head_weights import HeadWeights, LayoutError
 from service.weights.model_folder import ModelCard, base_folder, load_model, read_card
 from service.weights.self_contained import BESIDE
 
 _TREE = "medusa_tree.json"
+_WITH_EAGLE = ("vllm", "nxdi", PEAKPLAN.name)
 _WITHOUT_WINDOW = ("nxdi", PEAKPLAN.name)  # what is compiled for Neuron is exported as the latter
 
 
@@ -54,6 +57,9 @@ def export_model(model_dir: Path, cache_dir: Path, layout: Layout, output: Path)
         _write_json(output / "config.json", _without_window(read_json(output / "config.json"), loaded.config))
     heads = _heads(model_dir, loaded.weights)
     written = [] if heads is None else _write_heads(heads, layout, model_dir, output, loaded.weights)
+    eagle = model_dir / FOLDER
+    if layout.name in _WITH_EAGLE and eagle.is_dir() and (layout.name != "nxdi" or drafts_every_token(eagle)):
+        shutil.copytree(eagle, output / FOLDER)
     _write_json(output / "model.json", card.model_copy(update={"base": "."}).model_dump(mode="json"))
     return Exported(output, written)
 

@@ -171,7 +171,7 @@ def read_heads(path: Path, lm_head: Tensor) -> Found:
     Raises LayoutError for tensors that are missing, unexpected, of another shape or unreadable.
     """
     file = _file_of(path)
-    tensors = _load(file)
+    tensors = load_tensors(file)
     layout, tensors = _recognise(tensors, file)
     config = _config_beside(file)
     heads = _vllm_heads(tensors, layout, config, file) if layout.name == "vllm" else _heads(tensors, layout, file)
@@ -192,7 +192,7 @@ def _file_of(path: Path) -> Path:
     return found
 
 
-def _load(file: Path) -> dict[str, Tensor]:
+def load_tensors(file: Path) -> dict[str, Tensor]:
     """Load a file's tensors. Raises LayoutError; torch refuses a pickle that would run code."""
     try:
         loaded: Any = load_file(file) if file.suffix == ".safetensors" else torch.load(file, "cpu", weights_only=True)

@@ -12,6 +12,7 @@
     prefill_head.safetensors    its weights: see service/decoding/prefill_head.py
     early_exit.json             optional, for the strategy "draft": how many of the first layers draft, and how far
     early_exit.safetensors      optional, the lens on the state there: `weight` [H, H] and `bias` [H]
+    eagle/                      optional, an EAGLE-3 head, which drafts instead of the first layers: see eagle_head.py
 
 Your own model needs a folder like this one; an adapter, heads and tree are optional. `make import` writes one.
 """

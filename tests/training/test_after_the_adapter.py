@@ -14,6 +14,7 @@ from service.planner.vocabulary import shipped_vocabulary
 from service.settings.engines import EngineConfig
 from tests.tiny_model import write_tiny_model
 from tests.training.tiny_data import write_data
+from training.export import trees_tried
 from training.heads import train_heads
 from training.positions import collect
 from training.prefill_head import train_prefill_head
@@ -45,6 +46,7 @@ def test_heads_prefill_head_and_tree_come_out_as_they_are_served(tmp_path: Path)
     drafting = json.loads((model_dir / "drafting.json").read_text(encoding="utf-8"))
     report = json.loads((settings.work / "tree_calibration.json").read_text(encoding="utf-8"))
     assert json.loads((model_dir / "medusa_tree.json").read_text(encoding="utf-8")) == report["tree"]
+    assert trees_tried(settings).startswith("Tried were trees of 2, 4 nodes, each grown to whatever depth the 3 heads'")
     card = json.loads((model_dir / "prefill_head.json").read_text(encoding="utf-8"))
     times = {float(least): spent for least, spent in report["prefill_head_ms"].items()}
     assert card["p_min"] == min(times, key=times.__getitem__)

@@ -1,14 +1,42 @@
-"""The draft model of the strategy "draft": a smaller model if one is configured, else the model's first layers."""
+"""The draft model of the strategy "draft": a smaller model if one is configured, else the model's EAGLE-3 head, else
+its first layers."""
 
 from dataclasses import replace
 from pathlib import Path
 
 from service.decoding.draft_model import ChainShape, DraftModel, SmallerModel
+from service.decoding.eagle import EagleLayer, EagleModel
 from service.decoding.early_exit import EarlyExitModel
 from service.decoding.target import CausalLM
 from service.engines.torch.forward import build_forward, kept_dtype
 from service.settings.engines import EngineConfig
+from service.weights.eagle_head import FOLDER, read_eagle_head
+from service.weights.head_weights import LayoutError
 from service.weights.model_folder import LoadedModel, ModelFolderError, load_early_exit, load_model
+
+
+def own_draft(loaded: LoadedModel, forward: CausalLM, config: EngineConfig) -> DraftModel | None:
+    """Return the draft that the model folder holds; None where it has none. Raises ModelFolderError."""
+    if (config.model_dir / FOLDER).is_dir():
+        return eagle_model(loaded, forward, config)
+    return early_exit_model(config.model_dir, forward)
+
+
+def eagle_model(loaded: LoadedModel, forward: CausalLM, config: EngineConfig) -> DraftModel:
+    """Return the model's EAGLE-3 head as its draft, for the longest prompt and plan. Raises ModelFolderError."""
+    folder = config.model_dir / FOLDER
+    positions = config.max_prompt_tokens + loaded.max_tokens
+    try:
+        head = read_eagle_head(folder, loaded.config)
+        layer = EagleLayer(head, forward)
+    except (LayoutError, ValueError) as error:
+        raise ModelFolderError(f"The EAGLE-3 head in {folder} cannot be used: {error}") from error
+    if head.config.longest_sequence < positions:
+        raise ModelFolderError(
+            f"the EAGLE-3 head in {folder} reads {head.config.longest_sequence} positions, and {positions} are wanted: "
+            "lower PEAKPLAN_MAX_PROMPT_TOKENS"
+        )
+    return EagleModel(forward, layer, layer.new_cache(positions), ChainShape())
 
 
 def early_exit_model(model_dir: Path, forward: CausalLM) -> DraftModel | None:

@@ -11,7 +11,7 @@ from service.decoding.target import CausalLM, LlamaTarget, Target
 from service.decoding.tree import MedusaTree
 from service.engines.protocol import GenerationRequest, RequestRefusedError
 from service.engines.text_model import Drafting, TextModel
-from service.engines.torch.drafts import early_exit_model, smaller_model
+from service.engines.torch.drafts import own_draft, smaller_model
 from service.engines.torch.forward import build_forward, kept_dtype
 from service.settings.choices import Strategy
 from service.settings.engines import EngineConfig
@@ -19,7 +19,10 @@ from service.weights.model_folder import LoadedModel, ModelFolderError, load_mod
 from service.weights.seal import check_answer, read_seal
 
 _WARM_UP_GRAMMAR = r"start: /( [a-z]{1,6}){1,3}/"
-_MISSING: dict[Strategy, str] = {"medusa": "no Medusa heads", "draft": "no early exit (early_exit.json)"}
+_MISSING: dict[Strategy, str] = {
+    "medusa": "no Medusa heads",
+    "draft": "no early exit (early_exit.json) and no EAGLE-3 head",
+}
 _WARM_UP_WORDS = (4, 16, 48)  # prompt lengths: the first product of each shape selects its kernel, which takes time
 
 
@@ -124,7 +127,7 @@ def load(config: EngineConfig) -> TorchModel:
     if config.strategy == "draft" and config.draft_model_dir is not None:
         draft = smaller_model(loaded, forward, config)
     elif config.strategy == "draft":
-        draft = early_exit_model(config.model_dir, forward)
+        draft = own_draft(loaded, forward, config)
     model = TorchModel(loaded, forward, config.max_prompt_tokens, draft, config.batch_size)
     del loaded
     _return_free_memory()
