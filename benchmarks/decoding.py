@@ -92,15 +92,29 @@ def main() -> None:
     parser.add_argument("--model", type=Path, required=True, help="model folder")
     parser.add_argument("--questions", type=int, default=200)
     parser.add_argument("--output", type=Path, default=FIGURE)
+    parser.add_argument("--json", action="store_true", help="print the figure as one line of JSON")
     arguments = parser.parse_args()
-    settings = Settings(model_dir=arguments.model)
-    questions = dev_questions(arguments.questions) if has_dev_data() else own_questions(arguments.questions)
+    figure, series = measured(arguments.model, arguments.questions)
+    name = machine_name(figure["kernel"])
+    write_machine(arguments.output, name, figure, is_plotted=not is_forced())
+    plot = f"{arguments.output.stem}-{figure['kernel']}.png" if is_forced() else f"{arguments.output.stem}.png"
+    plot_decoding(series, name, arguments.output.with_name(plot))
+    if arguments.json:
+        print(json.dumps(figure))
+    else:
+        print_table(figure)
+
+
+def measured(folder: Path, count: int) -> tuple[dict[str, Any], dict[str, Series]]:
+    """Return the figure of a model folder over so many questions, and each strategy's times."""
+    settings = Settings(model_dir=folder)
+    questions = dev_questions(count) if has_dev_data() else own_questions(count)
     has_exit = (settings.model_dir / "early_exit.json").is_file()  # loaded only by a model that drafts with it
     strategy: Strategy = "draft" if has_exit else settings.strategy
     model = load(settings.engine_config.model_copy(update={"strategy": strategy}))
     vocabulary = Vocabulary.load(settings.model_dir)
     strategies = {
-        "hugging face generate": HuggingFaceGenerate(arguments.model, settings).plan,
+        "hugging face generate": HuggingFaceGenerate(folder, settings).plan,
         "greedy": our_strategy(model, vocabulary, "autoregressive", fast_forward=False),
         "greedy with fast-forward": our_strategy(model, vocabulary, "autoregressive", fast_forward=True),
         **{
@@ -124,14 +138,10 @@ def main() -> None:
         "strategies": {name: one.summary() for name, one in series.items()},
         **{str(name): compare(series, name) for name in SPECULATIVE if name in series},
         "breakdown": breakdown,
-        "forward_ms": measure_forwards(arguments.model, settings.cache_dir, settings.kernel),
+        "forward_ms": measure_forwards(folder, settings.cache_dir, settings.kernel),
         "service": measure_service(settings, questions),
     }
-    name = machine_name(kernel)
-    write_machine(arguments.output, name, figure, is_plotted=not is_forced())
-    plot = f"{arguments.output.stem}-{kernel}.png" if is_forced() else f"{arguments.output.stem}.png"
-    plot_decoding(series, name, arguments.output.with_name(plot))
-    print_table(figure)
+    return figure, series
 
 
 def print_table(figure: dict[str, Any]) -> None:

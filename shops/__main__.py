@@ -6,6 +6,7 @@ import shlex
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from peakplan_client.errors import MappingError
 from peakplan_client.mapping import CatalogueMapping
@@ -42,6 +43,7 @@ def main(words: list[str] | None = None) -> int:
     one.add_argument("--currency", metavar="CODE", help="of the prices, where none says it: USD")
     one.add_argument("--index", default="products", help="the engine's index, for the mapping")
     one.add_argument("--quiet", action="store_true", help="no progress")
+    one.add_argument("--json", action="store_true", help="print what came of it as one line of JSON")
     two = commands.add_parser("check", help="hold a mapping against the vocabulary and a catalogue")
     two.add_argument("mapping", type=Path, help="the mapping file")
     two.add_argument("--products", type=Path, required=True, help="the catalogue, in any format that learn reads")
@@ -105,7 +107,7 @@ def _learn(arguments: argparse.Namespace) -> int:
             continue
         if engine:
             forget_rows(arguments.output)
-        print(_told(done))
+        print(json.dumps(_found(done), ensure_ascii=False) if arguments.json else _told(done))
         return 0
 
 
@@ -158,6 +160,17 @@ def _given(words: list[str]) -> dict[str, str]:
             raise SourceError(f"--map {word}: write FIELD=ROLE, with one of {', '.join(ROLES)}")
         given[name] = role
     return given
+
+
+def _found(done: Done) -> dict[str, Any]:
+    return {
+        "output": str(done.output),
+        "products": done.products,
+        "fields": done.roles.told(),
+        "bad_rows": done.bad_count,
+        "notes": done.notes,
+        **done.summary,
+    }
 
 
 def _told(done: Done) -> str:

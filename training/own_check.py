@@ -7,12 +7,14 @@ from pathlib import Path
 
 from service.planner.vocabulary import Vocabulary, VocabularyError
 from training.data.own_rows import OwnRows, RowsError, read_own_rows
+from training.own_time import Work, cores, told
 
 _DESCRIPTION = """Go on from a model with rows of one's own (docs/own-data.md), measured before and after.
 
 The adapter learns from the rows and from a rehearsal of our own material; heads, prefill head, early exit and tree are
 then made anew for it. A tenth of the rows, by a hash of their words, is held out: a model that is worse on them is not
-written. Restartable, like `make train`; the output folder appears whole or not at all. --check takes seconds.
+written. Restartable, like `make train`; the output folder appears whole or not at all. --check takes seconds, and says
+how long the run would take.
 """
 _SHOWN = 10  # lines that a message lists
 
@@ -25,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("rows", type=Path, help="JSON lines: docs/own-data.md has one of each kind")
     made.add_argument("--from", dest="start", type=Path, required=True, help="model folder to go on from")
     made.add_argument("--output", type=Path, help="model folder to write; there must be none yet")
-    made.add_argument("--check", action="store_true", help="only check the rows")
+    made.add_argument("--check", action="store_true", help="only check the rows, and estimate the time")
     made.add_argument("--json", action="store_true", help="with --check: print what it found as one line of JSON")
     made.add_argument("--work", type=Path, help="checkpoints; runs/<name of the output> unless given")
     made.add_argument("--vocabulary", type=Path, help="a vocabulary.json of your own; that of --from unless given")
@@ -50,6 +52,11 @@ def checked(path: Path, vocabulary_folder: Path) -> tuple[Vocabulary, OwnRows]:
     return vocabulary, rows
 
 
+def work(rows: OwnRows, given: argparse.Namespace) -> Work:
+    """Return what a run with these options has to do."""
+    return Work(len(rows.train), len(rows.dev), given.epochs, given.rehearsal, given.questions, given.measured)
+
+
 def main() -> None:
     """Check the rows alone."""
     given = parser().parse_args()
@@ -58,9 +65,10 @@ def main() -> None:
         if given.json:
             rows = read_own_rows(given.rows, Vocabulary.load(vocabulary))
             found = {"train": len(rows.train), "held_out": len(rows.dev), "repeated_lines": list(rows.repeated)}
-            print(json.dumps({"rows": str(given.rows), **found}))
+            minutes = round(work(rows, given).minutes(cores()), 1)
+            print(json.dumps({"rows": str(given.rows), **found, "minutes": minutes}))
         else:
-            checked(given.rows, vocabulary)
+            print(told(work(checked(given.rows, vocabulary)[1], given)))
     except (RowsError, VocabularyError) as error:
         sys.exit(f"error: {error}")
 

@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,15 +34,15 @@ from training.data.own_rows import ORIGIN, OURS, OwnMix, OwnRows, RowsError
 from training.export import export_model, part_sizes, part_table, sha256
 from training.finetune import Finetuning
 from training.own_check import checked, parser
+from training.own_time import JUDGED, Work, told
 from training.recipe import WorkFolderError, make_parts
 from training.settings import AdapterSettings, EarlyExitSettings, HeadSettings, TrainingSettings, WorthSettings
 from training.tuned import TunedModel
 from training.worth import recalibrate
 
 _ADAPTER = "adapter_model.safetensors"
-LEAST_REHEARSED = 1000
 ENOUGH_TO_TELL = 20  # held-out rows
-_JUDGED = 1000  # questions of ours of either kind that bound what rules may plan
+_TIMED = 12  # plans, before a run begins
 UNLEARNT = 0.03  # of the questions of ours: what a model may lose there
 _CARD = """# {id}
 
@@ -125,7 +126,9 @@ def finetune_own(wish: Wish, vocabulary: Vocabulary, rows: OwnRows) -> None:
     shutil.copyfile(vocabulary_file(wish.vocabulary), model / FILE_NAME)
 
     before = TunedModel(wish.start, cache)
-    source = _source(wish, OwnRows(with_context(rows.train, before), rows.dev))
+    do = Work(len(rows.train), len(rows.dev), wish.epochs, wish.rehearsal, wish.questions, wish.measured)
+    print(told(do, plan_seconds(rows.train, before)), flush=True)
+    source = _source(wish, OwnRows(with_context(rows.train, before), rows.dev), do.rehearsed)
     settings = _settings(wish, cache, source, start.config.num_layers)
     bos, eos = card.bos_token_id, card.eos_token_id
     before_it = wish.start if (wish.start / _ADAPTER).is_file() else None  # an imported base has none
@@ -151,9 +154,17 @@ def finetune_own(wish: Wish, vocabulary: Vocabulary, rows: OwnRows) -> None:
     print(f"{wish.output} is ready: PEAKPLAN_MODEL_DIR={wish.output} make serve")
 
 
-def _source(wish: Wish, rows: OwnRows) -> partial[OwnMix]:
+def plan_seconds(examples: Sequence[Example], model: TunedModel) -> float:
+    """Return how long a greedy plan takes here now, on average over some; the first one warms up."""
+    model.greedy(examples[0].question())
+    began, asked = time.monotonic(), examples[:_TIMED]
+    for example in asked:
+        model.greedy(example.question())
+    return (time.monotonic() - began) / len(asked)
+
+
+def _source(wish: Wish, rows: OwnRows, rehearsed: int) -> partial[OwnMix]:
     path = wish.work / "rows.pickle"
-    rehearsed = round(wish.rehearsal * max(len(rows.train), LEAST_REHEARSED))
     return partial(OwnMix, path, OwnMix.save(rows, path), rehearsed)
 
 
@@ -182,7 +193,7 @@ def _settings(wish: Wish, cache: Path, source: partial[OwnMix], layers: int) -> 
         heads=HeadSettings(questions=wish.questions),
         early_exit=replace(exits, layers=layers, questions=min(exits.questions, wish.questions)),
         source=source,
-        worth=WorthSettings(behaviour=_JUDGED, asked=_JUDGED, start=wish.start),
+        worth=WorthSettings(behaviour=JUDGED, asked=JUDGED, start=wish.start),
     )
 
 

@@ -47,7 +47,10 @@ def main() -> int:
     arrivals.write_curve(options.output / "arrivals.csv", [sample.at for sample in samples])
     subtitle = f"{options.arrivals} arrivals, Zipf exponent {options.zipf:g}, deadline {options.deadline_ms} ms"
     write_report(options.output / "report.html", result, samples, "Peakplan under load", subtitle)
-    _print(result, options.output)
+    if options.json:
+        print(json.dumps(result))
+    else:
+        _print(result, options.output)
     return 0
 
 
@@ -86,6 +89,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=DATA, help="folder with the dev questions")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--output", type=Path, default=Path("runs/load"), help="folder for report and result")
+    parser.add_argument("--json", action="store_true", help="print the result as one line of JSON")
     return parser.parse_args()
 
 

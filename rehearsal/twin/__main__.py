@@ -23,7 +23,7 @@ from infra.fleet.settings import FleetFileError, FleetSettings
 from rehearsal.twin.curves import STATED_DAY, CurveError, at_hand, read_curve
 from rehearsal.twin.native.library import TwinUnavailableError
 from rehearsal.twin.rehearsal import SEEDS, Plan, processes, rehearse
-from rehearsal.twin.report import Report, write
+from rehearsal.twin.report import Report, as_json, write
 from rehearsal.twin.scenarios import SCENARIOS, ScenarioError, chosen
 from rehearsal.twin.search import search
 from rehearsal.twin.work import ServiceTimesError, measured, stated
@@ -100,6 +100,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--peak", type=_multiple, default=1.0, help="times the forecast")
         command.add_argument("--times", choices=("stated", "measured"), default="stated", help="of service")
         command.add_argument("--output", type=Path, default=OUTPUT, help="folder of the report")
+        command.add_argument("--json", action="store_true", help="print the report as one line of JSON")
         if name == "run":
             command.add_argument("--scenario", default="all", help=f"all, {', '.join(SCENARIOS)}")
             command.add_argument("--seeds", type=_count, default=SEEDS)
@@ -113,7 +114,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     command.add_argument("--force", default="", help="the reason to deploy all the same, which is logged")
     command.add_argument("--output", type=Path, default=OUTPUT)
-    command.set_defaults(scenario="all", seeds=1, hosts=None, peak=1.0, times="stated")
+    command.set_defaults(scenario="all", seeds=1, hosts=None, peak=1.0, times="stated", json=False)
     command = commands.add_parser("validate", help="the twin against the live service, side by side")
     command.add_argument("--scale", type=_multiple, default=1.0, help="of the runs' length")
     command.add_argument("--output", type=Path, default=OUTPUT)
@@ -166,13 +167,20 @@ def _rehearse(options: argparse.Namespace) -> int:
     paths = write(report, options.output)
     if not work.is_measured:
         _say("WARNING: service times are stated, not measured: the verdict is as good as they are")
+    if options.json:
+        print(json.dumps(as_json(report)))
+    else:
+        _print(report)
+    _say(f"{time.monotonic() - began:.0f} s; {paths[0]}")
+    return 0 if held else 1
+
+
+def _print(report: Report) -> None:
     for row in report.frontier:
         more = row["broken"] or f"breaks at {row['breaks_at']['zone-lost']:g} times the forecast with a zone lost"
         price = f"${row['hourly']:,.0f} an hour, {row['saved']:.0%} saved"
         print(f"{'PASS' if row['holds'] else 'FAIL'}  {price}: {row['name']}: {more}")
     print(report.headline)
-    _say(f"{time.monotonic() - began:.0f} s; {paths[0]}")
-    return 0 if held else 1
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def write(report: Report, folder: Path) -> list[Path]:
     name = "search" if report.frontier else "rehearsal"
     paths = [folder / f"{name}.{kind}" for kind in ("html", "json", "png")]
     paths[0].write_text(html(report), encoding="utf-8")
-    paths[1].write_text(json.dumps(_json(report), indent=1) + "\n", encoding="utf-8")
+    paths[1].write_text(json.dumps(as_json(report), indent=1) + "\n", encoding="utf-8")
     worst = report.worst
     title = f"{report.plan.settings.name}, {worst.scenario.name}: {'PASS' if worst.holds else 'FAIL'}"
     write_png(paths[2], title, worst.worst.course, report.plan.settings.slo.p99_ms)
@@ -252,7 +252,8 @@ _PRICED = (
 )
 
 
-def _json(report: Report) -> dict[str, Any]:
+def as_json(report: Report) -> dict[str, Any]:
+    """Return the report as JSON has it."""
     return {
         "verdict": "PASS" if report.holds else "FAIL",
         "headline": report.headline,

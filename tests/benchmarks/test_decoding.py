@@ -1,10 +1,12 @@
 """The arithmetic of the benchmark, and that no strategy is favoured by the order."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from benchmarks import decoding
 from benchmarks.breakdown import measure_breakdown
 from benchmarks.decoding import compare, interleave
 from benchmarks.series import Series, quantile
@@ -78,3 +80,22 @@ def test_the_breakdown_accounts_for_the_whole_of_a_plan(tiny_model_dir: Path) ->
         parts = ("prompt_forward_ms", "other_forwards_ms", "drafting_ms", "verifying_ms", "grammar_and_rest_ms")
         assert sum(row[part] for part in parts) == pytest.approx(row["whole_ms"], abs=0.1)
     assert measured["medusa"]["rows_an_other_forward"] > measured["greedy with fast-forward"]["rows_an_other_forward"]
+
+
+def test_its_figure_is_printed_as_json_and_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    series = {"greedy": Series([10.0, 20.0], [2, 3], [2, 3], [0, 0], [(1, 2), (3, 4, 5)], [5, 6])}
+    row = series["greedy"].summary()
+    figure = {"kernel": "avx2", "forced": False, "strategies": {"greedy": row}, "service": {"p50_ms": 15.0}}
+    monkeypatch.setattr(decoding, "measured", lambda *_: (figure, series))
+    monkeypatch.setattr(decoding, "plot_decoding", lambda *_: None)
+    output = tmp_path / "decoding.json"
+    for words in (["--json"], []):
+        command = ["peakplan bench", "--model", "x", "--output", str(output), *words]
+        monkeypatch.setattr("sys.argv", command)
+        decoding.main()
+        said = capsys.readouterr().out
+        assert (json.loads(said) == figure) if words else (str(row["p50_ms"]) in said)
+    (kept,) = json.loads(output.read_text(encoding="utf-8"))["machines"].values()
+    assert kept["strategies"] == figure["strategies"]

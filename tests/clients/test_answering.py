@@ -21,7 +21,7 @@ from peakplan_client import (
     UnexpectedAnswerError,
 )
 
-from tests.clients.test_client import BODY, FIRST, SECOND, problem
+from tests.clients.scripted import BODY, FIRST, SECOND, problem
 
 PRODUCT = {
     "id": "p", "name": "Red Boots", "price": 60.0, "category": "footwear", "snippet": "Fine.",

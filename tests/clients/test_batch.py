@@ -20,7 +20,7 @@ from peakplan_client import (
     UnavailableError,
 )
 
-from tests.clients.test_client import BODY, FIRST, SECOND, problem
+from tests.clients.scripted import BODY, FIRST, SECOND, problem
 from tests.server_process import ServerProcess
 
 Plans = Callable[..., list[Planned]]

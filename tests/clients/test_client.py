@@ -1,25 +1,16 @@
-"""The client as its user sees it: plans, typed errors, and one deadline for everything that a call does."""
+"""The client as its user sees it: plans, typed errors, and tries elsewhere and again."""
 
-import asyncio
-import contextlib
-import gzip
 import json
 import random
 import re
-import socket
-import threading
 import time
-import tracemalloc
-import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import pytest
 from peakplan_client import (
     Answer,
-    AsyncClient,
     Client,
     InvalidRequestError,
     RateLimitedError,
@@ -27,69 +18,9 @@ from peakplan_client import (
     UnavailableError,
     UnexpectedAnswerError,
 )
-from peakplan_client.body import Body
 
+from tests.clients.scripted import FIRST, OK, SECOND, Fake, problem
 from tests.server_process import ServerProcess
-
-MOST_BYTES = 1 << 20
-FIRST, SECOND = "http://first", "http://second"
-PLAN = {
-    "mode": "keyword", "intent": "find_product", "vertical": "footwear", "facets": {"type": ["boots"]},
-    "exclude": {"brand": ["nike"]}, "price": {"min": None, "max": 80.0, "currency": "USD"}, "rating": {"min": 4},
-    "sort": "price_asc", "offers": ["in_stock"], "queries": ["red boots"], "parts": [], "sources": ["catalog"],
-    "a_field_of_tomorrow": 1,
-}  # fmt: skip
-BODY = {"request_id": "r1", "plan": PLAN, "source": "model", "degraded": False, "timing_ms": {"total": 40.0}}
-OK = httpx.Response(200, json=BODY)
-Handler = Callable[[httpx.Request], httpx.Response]
-
-
-def problem(status: int, headers: dict[str, str] | None = None, **fields: Any) -> httpx.Response:
-    document = {"type": "about:blank", "title": "T", "status": status, "detail": "what", "request_id": "r9", **fields}
-    content = json.dumps(document).encode()
-    return httpx.Response(
-        status, content=content, headers={"content-type": "application/problem+json", **(headers or {})}
-    )
-
-
-class Fake:
-    """Endpoints that answer by a script; `asked` keeps every request."""
-
-    def __init__(self, **answers: list[httpx.Response | type[httpx.TransportError]]) -> None:
-        self._answers = answers
-        self.asked: list[httpx.Request] = []
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        self.asked.append(request)
-        answers = self._answers[request.url.host]
-        answer = answers.pop(0) if len(answers) > 1 else answers[0]
-        if isinstance(answer, httpx.Response):
-            return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
-        raise answer("scripted", request=request)
-
-    @property
-    def hosts(self) -> list[str]:
-        return [request.url.host for request in self.asked]
-
-
-@pytest.fixture(params=["sync", "async"])
-def ask(request: pytest.FixtureRequest) -> Callable[..., Answer]:
-    """Return a function that asks through one client or the other: `ask(fake, client options, call options)`."""
-
-    def ask(fake: Handler, query: str = "red boots", *, history: list[str] | None = None, **options: Any) -> Answer:
-        own = {name: options.pop(name) for name in ("traceparent", "tracestate") if name in options}
-        endpoints = options.pop("endpoints", [FIRST, SECOND])
-        if request.param == "sync":
-            with Client(endpoints, transport=httpx.MockTransport(fake), **options) as client:
-                return client.plan(query, history or (), **own)
-
-        async def once() -> Answer:
-            async with AsyncClient(endpoints, transport=httpx.MockTransport(fake), **options) as client:
-                return await client.plan(query, history or (), **own)
-
-        return asyncio.run(once())
-
-    return ask
 
 
 def test_a_plan_is_typed_and_may_have_fields_of_tomorrow(ask: Callable[..., Answer]) -> None:
@@ -239,107 +170,6 @@ def test_what_is_no_endpoint_is_refused(endpoints: Any) -> None:
 def test_a_deadline_that_the_service_does_not_take_is_refused(ask: Callable[..., Answer]) -> None:
     with pytest.raises(ValueError, match="from 10 to 2000"):
         ask(Fake(first=[OK]), deadline_ms=5)
-
-
-@dataclass(frozen=True)
-class Hostile:
-    """An answer that never ends: these headers, then this part of a body again and again."""
-
-    part: bytes
-    headers: bytes = b""
-    pause: float = 0.0
-
-
-@pytest.fixture
-def hostile(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Serve the answer that the test names."""
-    answer: Hostile = request.param
-    listener = socket.create_server(("127.0.0.1", 0))
-    stop = threading.Event()
-
-    def send(connection: socket.socket) -> None:
-        with connection:
-            connection.recv(65536)
-            connection.sendall(
-                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
-                + answer.headers
-                + b"transfer-encoding: chunked\r\n\r\n"
-            )
-            while not stop.wait(answer.pause):
-                connection.sendall(b"%x\r\n%b\r\n" % (len(answer.part), answer.part))
-
-    def serve() -> None:
-        while not stop.is_set():
-            try:
-                connection, _ = listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=swallow, args=(send, connection), daemon=True).start()
-
-    threading.Thread(target=serve, daemon=True).start()
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    stop.set()
-    listener.close()
-
-
-def swallow(function: Callable[[socket.socket], None], connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # the client hung up, which is what the test is about
-        function(connection)
-
-
-@pytest.mark.parametrize("is_async", [False, True], ids=["threads", "asyncio"])
-@pytest.mark.parametrize(
-    ("hostile", "why"),
-    [
-        (Hostile(b"{", pause=0.01), "too slow"),
-        (Hostile(b"{" * 65536), "more than 1048576 bytes"),
-        (Hostile(b"no gzip", headers=b"content-encoding: gzip\r\n"), "DecodingError"),
-        (Hostile(b"{", headers=b"content-encoding: br\r\n"), "not asked for"),
-    ],
-    indirect=["hostile"],
-    ids=["drips", "floods", "is no gzip", "is in another encoding"],
-)
-def test_an_answer_that_never_ends_well_costs_one_timeout(
-    hostile: str, why: str, is_async: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("peakplan_client.calls._FIRST_PAUSE_SECONDS", 100)  # no second attempt, cut short by the first
-    seconds = 0.2 if why == "too slow" else 20.0
-    options: Any = {"timeout": seconds, "deadline_ms": min(2000, int(500 * seconds))}
-
-    def ask() -> Answer:
-        if is_async:
-            return asyncio.run(AsyncClient(hostile, **options).plan("red boots"))
-        with Client(hostile, **options) as client:
-            return client.plan("red boots")
-
-    with pytest.raises(UnavailableError, match=why):
-        ask()
-
-
-@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-def test_an_answer_is_bounded_once_it_is_unfolded(ask: Callable[..., Answer], encoding: str) -> None:
-    """260 kB of gzip once became 140 MB before anybody looked."""
-    fold = gzip.compress if encoding == "gzip" else zlib.compress
-
-    def answer(body: bytes) -> Handler:
-        headers = {"content-encoding": encoding, "content-type": "application/json"}
-        return lambda _: httpx.Response(200, headers=headers, stream=httpx.ByteStream(fold(body)))
-
-    fair = json.dumps(BODY).encode()
-    assert ask(answer(fair + b" " * (MOST_BYTES - len(fair))), timeout=20).request_id == "r1"
-    with pytest.raises(UnavailableError, match=f"more than {MOST_BYTES} bytes"):
-        ask(answer(fair + b" " * (MOST_BYTES + 1 - len(fair))), endpoints=FIRST, timeout=0.2)
-
-
-def test_few_bytes_that_would_become_many_never_do() -> None:
-    body = Body(httpx.Headers({"content-encoding": "gzip"}), 1000)
-    bomb = gzip.compress(bytes(20_000_000))
-    tracemalloc.start()
-    with pytest.raises(httpx.ReadError):
-        body.add(bomb)
-    _, most = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert most < 1_000_000
 
 
 def scripted(monkeypatch: pytest.MonkeyPatch, now: list[float]) -> list[float]:

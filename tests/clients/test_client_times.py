@@ -11,7 +11,7 @@ import httpx
 import pytest
 from peakplan_client import AsyncClient, Client, RateLimitedError, UnavailableError, UnexpectedAnswerError
 
-from tests.clients.test_client import FIRST, OK, SECOND, Fake, problem
+from tests.clients.scripted import FIRST, OK, SECOND, Fake, problem
 
 
 class Clock:

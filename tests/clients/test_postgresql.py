@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from peakplan_client import CatalogueMapping, MappingError, Plan, translate
 
-from tests.clients.test_engines import HOSTILE
+from tests.clients.test_engine_words import HOSTILE
 from tests.clients.test_sqlite import MAPPING, ROWS
 from tests.postgresql_server import postgresql
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from peakplan_client import CatalogueMapping, MappingError, Plan, translate
 
-from tests.clients.test_engines import HOSTILE
+from tests.clients.test_engine_words import HOSTILE
 
 MAPPING = CatalogueMapping.model_validate(
     {

@@ -65,6 +65,9 @@ def test_a_shop_folder_is_whole_and_says_what_the_shop_sells(tmp_path: Path) -> 
     done = learn(source, output)
     assert done.returncode == 0, done.stderr
     assert "240 products" in done.stdout
+    told = json.loads(learn(source, tmp_path / "again", "--json").stdout)
+    assert (told["products"], told["bad_rows"], told["fields"]["brand"]) == (240, 0, "brand")
+    assert told["output"] == str(tmp_path / "again")
 
     mapping = CatalogueMapping.load(output / "mapping.yaml")
     assert mapping.price is not None

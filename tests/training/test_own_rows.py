@@ -235,8 +235,10 @@ def test_the_check_needs_nothing_that_trains_and_tells_what_is_said_twice(tmp_pa
     done = run(str(file), "--from", str(SHIPPED_MODEL), "--check")
     assert done.returncode == 0, done.stderr
     assert "3 more repeat an earlier row and count once: line 31, 32, 33" in done.stdout
+    assert re.search(r"^time: some \d+ minutes on \d+ cores? like", done.stdout, re.MULTILINE)
     as_json = json.loads(run(str(file), "--from", str(SHIPPED_MODEL), "--check", "--json").stdout)
     assert as_json["train"] + as_json["held_out"] == 30
     assert (as_json["rows"], as_json["repeated_lines"]) == (str(file), [31, 32, 33])
+    assert as_json["minutes"] > 0
     assert "--rehearsal" in run("--help").stdout
     assert run("nowhere.jsonl", "--from", str(SHIPPED_MODEL), "--check").stderr.startswith("error: nowhere.jsonl")

@@ -22,9 +22,10 @@ def test_a_load_leaves_a_report_a_result_and_its_curve(tmp_path: Path) -> None:
         assert one.returncode == 0, one.stderr
         again = load(
             "--url", server.url, "--rate", 20, "--seconds", 1, "--data", "/nowhere",
-            "--arrivals", tmp_path / "arrivals.csv", "--output", tmp_path / "again",
+            "--arrivals", tmp_path / "arrivals.csv", "--output", tmp_path / "again", "--json",
         )  # fmt: skip
         assert again.returncode == 0, again.stderr
+        assert json.loads(again.stdout) == json.loads((tmp_path / "again/result.json").read_text(encoding="utf-8"))
     result = json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))
     assert result["requests"] > 20
     assert result["errors"] == {}

@@ -66,13 +66,16 @@ def test_a_rehearsal_writes_a_report_whose_first_line_is_the_verdict(
     assert (kinds["service times"], kinds["nodes"], kinds["rule"]) == ("stated", "assumed", "measured")
 
 
-def test_too_few_hosts_fail_and_the_same_command_gives_the_same_bytes(trace: Path, tmp_path: Path) -> None:
+def test_too_few_hosts_fail_and_the_same_command_gives_the_same_bytes(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     texts = []
     for name in ("one", "two"):
         words = ("--traffic", trace, "--scenario", "zone-lost", "--seeds", 1, "--hosts", 2, "--output", tmp_path / name)
-        assert run("run", "dev", *words) == 1
+        assert run("run", "dev", *words, *(["--json"] if name == "two" else [])) == 1
         texts.append((tmp_path / name / "rehearsal.json").read_bytes())
     assert texts[0] == texts[1]
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == json.loads(texts[0])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,46 @@
+"""Endpoints that answer by a script, and what they answer. No tests in here."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+
+FIRST, SECOND = "http://first", "http://second"
+PLAN = {
+    "mode": "keyword", "intent": "find_product", "vertical": "footwear", "facets": {"type": ["boots"]},
+    "exclude": {"brand": ["nike"]}, "price": {"min": None, "max": 80.0, "currency": "USD"}, "rating": {"min": 4},
+    "sort": "price_asc", "offers": ["in_stock"], "queries": ["red boots"], "parts": [], "sources": ["catalog"],
+    "a_field_of_tomorrow": 1,
+}  # fmt: skip
+BODY = {"request_id": "r1", "plan": PLAN, "source": "model", "degraded": False, "timing_ms": {"total": 40.0}}
+OK = httpx.Response(200, json=BODY)
+Handler = Callable[[httpx.Request], httpx.Response]
+
+
+def problem(status: int, headers: dict[str, str] | None = None, **fields: Any) -> httpx.Response:
+    document = {"type": "about:blank", "title": "T", "status": status, "detail": "what", "request_id": "r9", **fields}
+    content = json.dumps(document).encode()
+    return httpx.Response(
+        status, content=content, headers={"content-type": "application/problem+json", **(headers or {})}
+    )
+
+
+class Fake:
+    """Endpoints that answer by a script; `asked` keeps every request."""
+
+    def __init__(self, **answers: list[httpx.Response | type[httpx.TransportError]]) -> None:
+        self._answers = answers
+        self.asked: list[httpx.Request] = []
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        answers = self._answers[request.url.host]
+        answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        if isinstance(answer, httpx.Response):
+            return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
+        raise answer("scripted", request=request)
+
+    @property
+    def hosts(self) -> list[str]:
+        return [request.url.host for request in self.asked]
