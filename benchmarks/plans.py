@@ -34,22 +34,23 @@ from training.data.mix import dev_sets
 DEV_QUESTIONS = 5000
 _SHOWN = 20  # differences of a kind
 Row = dict[str, Any]
+Asked = tuple[str, list[str], str]  # a query, its history, its locale
 
 
-def questions(data: Path, most: int = DEV_QUESTIONS) -> list[tuple[str, list[str]]]:
-    """Return dev questions, at most so many of all origins together, and the cases, as queries with their history."""
+def questions(data: Path, most: int = DEV_QUESTIONS) -> list[Asked]:
+    """Return dev questions, at most so many of all origins together, and the cases."""
     dev = [example.question() for examples in dev_sets(data).values() for example in examples]
     dev += [example.question() for example in behaviour_examples("dev")]
     files = [data.parent / "behaviour" / "cases.jsonl", *OWN_CASES.values()]
     cases = [case.question for path in files if path.is_file() for case in read_cases(path)]
     cases += [asked.question for asked in read_scope_questions()]
     chosen = random.Random(1).sample(dev, min(most, len(dev)))
-    found = {(question.text, question.utterances[:-1]): None for question in [*chosen, *cases]}
-    return [(query, list(history)) for query, history in found]
+    found = {(question.text, question.utterances[:-1], question.locale): None for question in [*chosen, *cases]}
+    return [(query, list(history), locale) for query, history, locale in found]
 
 
 def rows(
-    asked: Sequence[tuple[str, list[str]]],
+    asked: Sequence[Asked],
     vocabulary: Vocabulary,
     generate: Callable[[PlanTask], str],
     known: dict[str, str],
@@ -58,8 +59,8 @@ def rows(
 
     `known` are texts by `text_key`; `generate` writes the others.
     """
-    for query, history in asked:
-        task = PlanTask(Question.parse(query, history), vocabulary)
+    for query, history, locale in asked:
+        task = PlanTask(Question.parse(query, history, locale), vocabulary)
         key = text_key(task)
         text = known[key] if key in known else generate(task)
         try:
@@ -67,7 +68,8 @@ def rows(
         except PlanTextError as error:  # of a text cut short
             plan = {"error": str(error)}
         rules = plan_by_rule(task.conversation, vocabulary).model_dump(mode="json")
-        yield {"query": query, "history": history, "key": key, "text": text, "model": plan, "rules": rules}
+        question = {"query": query, "history": history, "locale": locale}
+        yield question | {"key": key, "text": text, "model": plan, "rules": rules}
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -78,8 +80,7 @@ def read_rows(path: Path) -> list[Row]:
 def differences(before: Sequence[Row], after: Sequence[Row]) -> dict[str, list[tuple[Row, Row]]]:
     """Return the rows that differ, by what differs; a `key` stands for the prompt and grammar."""
     found: dict[str, list[tuple[Row, Row]]] = {name: [] for name in ("key", "text", "model", "rules")}
-    then = {(row["query"], *row["history"]): row for row in before}
-    now = {(row["query"], *row["history"]): row for row in after}
+    then, now = ({(row["locale"], row["query"], *row["history"]): row for row in some} for some in (before, after))
     found["questions"] = [(then.get(asked, {}), now.get(asked, {})) for asked in then.keys() ^ now.keys()]
     for asked in (asked for asked in then if asked in now):
         for name in ("key", "text", "model", "rules"):
@@ -99,7 +100,8 @@ def _write(arguments: argparse.Namespace) -> None:
     earlier = read_rows(arguments.earlier) if arguments.earlier else []
     known = {row["key"]: row["text"] for row in earlier}
     vocabulary = Vocabulary.load(arguments.model)
-    asked = [(row["query"], row["history"]) for row in earlier] or questions(arguments.data, arguments.questions)
+    asked = [(row["query"], row["history"], row["locale"]) for row in earlier]
+    asked = asked or questions(arguments.data, arguments.questions)
     arguments.write.parent.mkdir(parents=True, exist_ok=True)
     with arguments.write.open("w", encoding="utf-8") as file:
         for row in rows(asked, vocabulary, generator(arguments.model), known):

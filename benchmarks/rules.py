@@ -1,227 +1,247 @@
 """What each rule of the planner is worth: `make eval` writes docs/figures/rules.json.
 
-Every named word list, pattern and function of reading, rules and making is taken away alone, and the questions of
-benchmarks/cases are planned again: by rule, and of the texts that the model wrote once. A rule's counts are the plans
-that are others without it (`changed`), the cases that pass only with it (`better`), and those that pass only without it
-(`worse`). A rule that changes no plan should not stand.
-
-Taken away are a section of phrases.txt or patterns.txt, a collection or pattern that a module binds (it is empty then,
-or matches nothing), and a function that says yes, no or nothing, or returns a collection (it says no, or returns none).
+Every named word list, pattern and function of reading, rules and making (`rule_list`) is taken away alone, and the
+questions of benchmarks/cases that it may change (`rule_traces`) are planned again: by rule, and of the texts that the
+model wrote once. A rule's counts are the plans that are others without it (`changed`), the cases that pass only with it
+(`better`), and those that pass only without it (`worse`). A rule that changes no plan should not stand.
 """
 
 import argparse
-import ast
-import importlib
 import json
 import multiprocessing
 import os
 import re
-import signal
+import resource
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from benchmarks import rule_traces
+from benchmarks.rule_list import PACKAGE, Rule, import_rooms, is_rule, rules, take_away
+
 FIGURE = Path("docs/figures/rules.json")
-PLANNER = Path(__file__).parents[1] / "service" / "planner"
-ROOMS = ("reading", "rules", "making")
-_SECONDS = 120  # that one rule's plans may take; without a rule that ends a loop they would take for ever
-_NEVER = "(?!)"
-_EMPTY: dict[str, Callable[[], Any]] = {
-    "bool": bool, "set": set, "frozenset": frozenset, "list": list, "tuple": tuple, "dict": dict, "Iterator": tuple,
-}  # fmt: skip
+MAKERS = ("model", "rules")
+# Of the processor, for one rule's plans; without a rule that ends a loop they would take for ever.
+_SECONDS = 120
+# Modules of the rooms that bind no section: a section's process keeps them, and the word list that one has read.
+_WITHOUT_SECTIONS = frozenset(
+    f"{PACKAGE}.reading.{name}" for name in ("tokens", "money", "phrases", "phrase_file", "en.spelling")
+)
+_ROOMS = (f"{PACKAGE}.reading.", f"{PACKAGE}.rules.", f"{PACKAGE}.making.")
+Row = dict[str, Any]
+Plans = dict[int, dict[str, str | None]]  # of rows, by their index
+Counts = dict[str, dict[str, int]]
+Passes = Callable[[Row, str], bool]
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """A rule by its place: a `file` under service/planner, and the section, constant or function in it."""
+def counts(
+    rows: list[Row], model: Path, passes: Passes, chosen: Callable[[Rule], bool] = lambda _: True, *, trace: bool = True
+) -> Iterator[tuple[Rule, Counts]]:
+    """Yield each rule with its counts, by model and by rules; `passes` judges a row's plan.
 
-    file: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.file}: {self.name}"
-
-
-def rules() -> Iterator[Rule]:
-    """Yield every rule that can be taken away."""
-    for room in ROOMS:
-        for path in sorted((PLANNER / room).rglob("*")):
-            file = str(path.relative_to(PLANNER))
-            if path.name in ("phrases.txt", "patterns.txt", "shared.txt"):
-                names = re.findall(r"^\[(.+)\]$", path.read_text(encoding="utf-8"), re.MULTILINE)
-                yield from (Rule(file, f"[{name}]") for name in names if name != "parts")
-            elif path.suffix == ".py":
-                yield from (Rule(file, name) for name in _named(ast.parse(path.read_text(encoding="utf-8"))))
-
-
-def _named(module: ast.Module) -> Iterator[str]:
-    for node in module.body:
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
-            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            if isinstance(target, ast.Name) and not _is_section(node.value):
-                yield target.id
-        elif isinstance(node, ast.FunctionDef) and _returned(node):
-            yield node.name
-        elif isinstance(node, ast.ClassDef) and "Protocol" not in map(ast.unparse, node.bases):
-            methods = (one for one in node.body if isinstance(one, ast.FunctionDef))
-            yield from (f"{node.name}.{one.name}" for one in methods if _returned(one) and one.name != "__init__")
-
-
-def _is_section(value: ast.expr) -> bool:
-    """Tell whether a constant is no more than a section of a file, which is a rule by itself."""
-    return bool(re.fullmatch(r"(PHRASES\.(words|table|spelt)\(.*\)|_PATTERNS\[.*\])", ast.unparse(value)))
-
-
-def _returned(function: ast.FunctionDef) -> str:
-    """Return what stands for "no" or nothing in a function's place, a name of `_EMPTY` or "None"; empty for no rule."""
-    annotation = ast.unparse(function.returns) if function.returns else ""
-    if annotation.endswith("| None"):
-        return "None"
-    outer = annotation.partition("[")[0]
-    return outer if outer in _EMPTY else ""
-
-
-def take_away(rule: Rule) -> bool:
-    """Take a rule away in this process, which has not imported the planner; False where it is no rule after all."""
-    if rule.name.startswith("["):
-        _empty_section(rule)
-        return True
-    _import_rooms()
-    module = sys.modules["service.planner." + rule.file.removesuffix(".py").replace("/", ".")]
-    *owners, name = rule.name.split(".")
-    if not owners:
-        value = getattr(module, name)
-        empty = _emptied(value) if not callable(value) else _silent(module, rule)
-        if empty is None:
-            return False
-        for other in list(sys.modules.values()):
-            if getattr(other, "__name__", "").startswith("service.planner") and getattr(other, name, None) is value:
-                setattr(other, name, empty)
-        return True
-    owner = getattr(module, owners[0])
-    is_property = isinstance(owner.__dict__[name], property | cached_property)
-    silent = _silent(module, rule)
-    setattr(owner, name, property(silent) if is_property else silent)
-    return True
-
-
-def _import_rooms() -> None:
-    for room in ROOMS:
-        for path in sorted((PLANNER / room).rglob("*.py")):
-            place = path.relative_to(PLANNER.parents[1]).with_suffix("")
-            importlib.import_module(".".join(place.parts).removesuffix(".__init__"))
-
-
-def _emptied(value: object) -> Any:
-    from service.planner.reading.phrase_file import Trie
-
-    if isinstance(value, frozenset | tuple | dict | list):
-        return type(value)() if value else None
-    if isinstance(value, re.Pattern):
-        return re.compile(_NEVER)
-    return Trie({}) if isinstance(value, Trie) else None
-
-
-def _silent(module: Any, rule: Rule) -> Callable[..., Any]:
-    *owners, name = rule.name.split(".")
-    body: list[ast.stmt] = ast.parse(Path(module.__file__).read_text(encoding="utf-8")).body
-    for owner in owners:
-        body = next(node for node in body if isinstance(node, ast.ClassDef) and node.name == owner).body
-    function = next(node for node in body if isinstance(node, ast.FunctionDef) and node.name == name)
-    returned = _returned(function)
-    return lambda *_, **__: None if returned == "None" else _EMPTY[returned]()
-
-
-def _empty_section(rule: Rule) -> None:
-    from service.planner.reading import phrase_file
-
-    read, name = phrase_file.lines_of_sections, rule.name.strip("[]")
-    instead = [_NEVER] if rule.file.endswith("patterns.txt") else []
-
-    def emptied(path: Path) -> dict[str, list[str]]:
-        found = read(path)
-        return found | {name: instead} if path.match(f"*/{rule.file}") else found
-
-    phrase_file.lines_of_sections = emptied
-
-
-def _plans(rows: list[dict[str, Any]], model: Path, rule: Rule | None) -> list[dict[str, str | None]] | None:
-    """Return the plans of the rows without a rule; None where it is none."""
-    if rule is not None and not take_away(rule):
-        return None
-    from service.planner.making.plans import plan_by_rule, plan_from_text
-    from service.planner.question import Question
-    from service.planner.reading.conversation import Conversation
-    from service.planner.vocabulary import Vocabulary
-
-    vocabulary = Vocabulary.load(model)
-    found: list[dict[str, str | None]] = []
-    for row in rows:
-        conversation = Conversation(Question.parse(row["query"], row["history"]))
-        makers: dict[str, Callable[..., Any]] = {"model": partial(plan_from_text, row["text"]), "rules": plan_by_rule}
-        found.append({name: _plan(partial(make, conversation, vocabulary)) for name, make in makers.items()})
-    return found
-
-
-def _plan(make: Callable[[], Any]) -> str | None:
+    Without `trace`, every question is planned again for every rule: the counts are the same, and take much longer.
+    """
+    reading, child = _forked(partial(_Ablation(rows, model, passes).counted, [*filter(chosen, rules())], trace=trace))
     try:
-        plan: str = make().model_dump_json()
-    except Exception:  # whatever breaks without the rule is a plan that it gave
-        return None
-    return plan
-
-
-def _in_a_process(rows: list[dict[str, Any]], model: Path, rule: Rule | None) -> list[dict[str, str | None]] | None:
-    """Return `_plans` of a process of its own; no plans at all where it takes too long or fails."""
-    reading, writing = multiprocessing.Pipe(duplex=False)
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            signal.alarm(_SECONDS)
-            for name in [name for name in sys.modules if name.startswith("service.planner")]:
-                del sys.modules[name]  # lists are bound when a module is first imported
-            writing.send(_plans(rows, model, rule))
-            code = 0
-        finally:
-            os._exit(code)
-    writing.close()
-    nothing: list[dict[str, str | None]] = [{"model": None, "rules": None} for _ in rows]
-    try:
-        return reading.recv() if reading.poll(_SECONDS + 1) else nothing
-    except EOFError:
-        return nothing
+        while (counted := reading.recv()) is not None:
+            yield counted
     finally:
         reading.close()
         os.waitpid(child, 0)
 
 
-def counts(
-    rows: list[dict[str, Any]],
-    model: Path,
-    passes: Callable[[dict[str, Any], str], bool],
-    chosen: Callable[[Rule], bool] = lambda _: True,
-) -> Iterator[tuple[Rule, dict[str, dict[str, int]]]]:
-    """Yield each rule with its counts, by model and by rules; `passes` judges a row's plan."""
-    with_all = _in_a_process(rows, model, None) or []
-    for rule in filter(chosen, rules()):
-        without = _in_a_process(rows, model, rule)
-        if without is None:
-            continue
-        found = {}
-        for maker in ("model", "rules"):
-            count = {"changed": 0, "better": 0, "worse": 0}
-            for row, before, after in zip(rows, with_all, without, strict=True):
-                if (now := after[maker]) != (then := before[maker]):
-                    passed, passes_now = then is not None and passes(row, then), now is not None and passes(row, now)
-                    count["changed"] += 1
-                    count["better"] += passed and not passes_now
-                    count["worse"] += passes_now and not passed
-            found[maker] = count
-        yield rule, found
+def _forked(items: Callable[[], Iterable[Any]]) -> tuple[Connection, int]:
+    """Send items from a process of their own, None after the last; end of file where it fails or takes too long."""
+    reading, writing = multiprocessing.Pipe(duplex=False)
+    if not (child := os.fork()):
+        code = 1
+        try:
+            reading.close()
+            for item in items():
+                writing.send(item)
+            writing.send(None)
+            code = 0
+        finally:
+            os._exit(code)
+    writing.close()
+    return reading, child
+
+
+def _one_of(items: Callable[[], Iterable[Any]]) -> Any:
+    reading, child = _forked(items)
+    try:
+        return reading.recv()
+    finally:
+        reading.close()
+        os.waitpid(child, 0)
+
+
+@dataclass(slots=True)
+class _Ablation:
+    """The counting, in a process that imports the planner anew; each rule is taken away in one forked off it."""
+
+    rows: list[Row]
+    model: Path
+    passes: Passes
+    touched: rule_traces.Touched = field(default_factory=rule_traces.Touched)
+    with_all: Plans = field(default_factory=dict)
+    languages: list[list[str | None]] = field(default_factory=list)
+
+    def counted(self, chosen: Sequence[Rule], *, trace: bool) -> Iterator[tuple[Rule, Counts]]:
+        """Yield the rules with their counts, some at a time planned beside each other."""
+        _without_rooms(keep=frozenset())
+        if trace:
+            maker = partial(_plans_of, self.model)
+            self.touched = _one_of(lambda: [rule_traces.trace(self.rows, maker, chosen, _prepare)])
+        else:
+            self.touched.woven.update(chosen)
+        _remember_what_is_compiled()
+        import_rooms()
+        _prepare()
+        self.with_all = _one_of(lambda: [self._plans(range(len(self.rows)))])
+        self.languages = _one_of(lambda: [self._languages()])
+        running: deque[tuple[Rule, Sequence[int], Connection, int]] = deque()
+        for rule in filter(is_rule, chosen):
+            running.append((rule, *self._started(rule)))
+            if len(running) > (os.cpu_count() or 1):
+                yield from self._ended(*running.popleft())
+        while running:
+            yield from self._ended(*running.popleft())
+
+    def _started(self, rule: Rule) -> tuple[Sequence[int], Connection, int]:
+        """Return the rows that a rule may change, and the process that plans them without it."""
+        questions = self.touched.questions.get(rule, [])
+        is_woven = rule in self.touched.woven
+        if is_woven:
+            questions = [*range(len(self.rows))]
+        return questions, *_forked(lambda: [self._without(rule, questions, is_woven=is_woven)])
+
+    def _ended(
+        self, rule: Rule, questions: Sequence[int], reading: Connection, child: int
+    ) -> Iterator[tuple[Rule, Counts]]:
+        try:
+            without: Plans | None = reading.recv()
+        except EOFError:
+            without = {at: dict.fromkeys(MAKERS) for at in questions}
+        finally:
+            reading.close()
+            os.waitpid(child, 0)
+        if without is not None:
+            yield rule, {maker: self._count(without, maker) for maker in MAKERS}
+
+    def _count(self, without: Plans, maker: str) -> dict[str, int]:
+        count = {"changed": 0, "better": 0, "worse": 0}
+        for at, plans in without.items():
+            row, then, now = self.rows[at], self.with_all[at][maker], plans[maker]
+            if now != then:
+                passed, passes_now = (plan is not None and self.passes(row, plan) for plan in (then, now))
+                count["changed"] += 1
+                count["better"] += passed and not passes_now
+                count["worse"] += passes_now and not passed
+        return count
+
+    def _without(self, rule: Rule, questions: Sequence[int], *, is_woven: bool) -> Plans | None:
+        """Return the plans of rows without a rule; None where it is no rule after all."""
+        resource.setrlimit(resource.RLIMIT_CPU, (_SECONDS, _SECONDS))
+        tells_language = rule.is_section and not rule.file.startswith("reading/en/")
+        if not (questions or tells_language):
+            return {}
+        if rule.is_section:
+            kept = _detector()
+            _without_rooms(keep=_WITHOUT_SECTIONS)
+            take_away(rule)
+            import_rooms()
+            if not tells_language:
+                _detector().__dict__.update(kept.__dict__ | {"_readers": _detector()._readers})
+        else:
+            if is_woven:
+                _without_rooms(keep=frozenset())
+                import_rooms()
+            if not take_away(rule):
+                return None
+            _forget()
+        if tells_language:
+            now = self._languages()
+            others = (at for at, languages in enumerate(now) if languages != self.languages[at])
+            questions = sorted({*questions, *others})
+        return self._plans(questions)
+
+    def _plans(self, questions: Iterable[int]) -> Plans:
+        maker = partial(_plans_of, self.model)
+        return {at: maker(self.rows[at]) for at in questions}
+
+    def _languages(self) -> list[list[str | None]]:
+        """Return the language that each utterance of each row tells."""
+        from service.planner.question import Question
+
+        detector = _detector()
+        asked = (Question.parse(row["query"], row["history"], row.get("locale")) for row in self.rows)
+        return [[detector.language(text, one.language) for text in one.utterances] for one in asked]
+
+
+def _plans_of(model: Path, row: Row) -> dict[str, str | None]:
+    """Return the plans of a row; None for one that breaks without its rule."""
+    from service.planner.making.plans import plan_by_rule, plan_from_text
+    from service.planner.question import Question
+    from service.planner.reading.conversation import Conversation
+
+    makers: dict[str, Callable[..., Any]] = {"model": partial(plan_from_text, row["text"]), "rules": plan_by_rule}
+    plans: dict[str, str | None] = {}
+    for name, make in makers.items():
+        try:
+            conversation = Conversation(Question.parse(row["query"], row["history"], row.get("locale")))
+            plans[name] = make(conversation, _vocabulary(model)).model_dump_json()
+        except Exception:  # whatever breaks without the rule is a plan that it gave
+            plans[name] = None
+    return plans
+
+
+@cache
+def _vocabulary(model: Path) -> Any:
+    from service.planner.vocabulary import Vocabulary
+
+    return Vocabulary.load(model)
+
+
+def _detector() -> Any:
+    return sys.modules[f"{PACKAGE}.reading.readers"]._DETECTOR
+
+
+def _prepare() -> None:
+    """Have the files of all languages read."""
+    sys.modules[f"{PACKAGE}.reading.readers"].prepare()
+    _ = _detector()._trigrams
+
+
+def _without_rooms(keep: frozenset[str]) -> None:
+    """Forget the modules that lists and patterns are bound in, so that the next import binds them anew."""
+    for name in [*sys.modules]:
+        if (name.startswith(_ROOMS) or (not keep and name.startswith(PACKAGE))) and name not in keep:
+            del sys.modules[name]
+
+
+def _remember_what_is_compiled() -> None:
+    """Compile a pattern and part a phrase once for all processes; nearly all are the same with each rule."""
+    from service.planner.reading import tokens
+
+    re.compile = cache(re.compile)  # type: ignore[assignment]
+    tokens.tokens_of = cache(tokens.tokens_of)  # type: ignore[assignment]
+
+
+def _forget() -> None:
+    """Forget what was remembered of words and texts; what was read of files stays."""
+    for module in [module for name, module in sys.modules.items() if name.startswith(_ROOMS)]:
+        for value in vars(module).values():
+            if type(value).__name__ == "Remembered":
+                value.clear()
+            elif hasattr(value, "cache_parameters") and value.cache_parameters()["maxsize"]:
+                value.cache_clear()
+    _detector()._told_by.cache_clear()
 
 
 def main() -> None:
@@ -240,10 +260,10 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = [json.loads(line) for line in arguments.plans.read_text(encoding="utf-8").splitlines()]
     judged = _judged(arguments.cases)
-    rows = [row for row in rows if arguments.dev or (row["query"], *row["history"]) in judged]
+    rows = [row for row in rows if arguments.dev or _asked(row) in judged]
 
     def passes(row: dict[str, Any], plan: str) -> bool:
-        return all(judge(json.loads(plan)) for judge in judged.get((row["query"], *row["history"]), ()))
+        return all(judge(json.loads(plan)) for judge in judged.get(_asked(row), ()))
 
     found = _earlier(arguments.earlier, arguments.only)
     for rule, count in counts(rows, arguments.model, passes, lambda rule: bool(re.search(arguments.only, str(rule)))):
@@ -262,7 +282,7 @@ def _earlier(files: list[Path], only: str) -> dict[str, Any]:
 
 
 def _judged(cases: Path) -> dict[tuple[str, ...], list[Callable[[dict[str, Any]], bool]]]:
-    """Return what judges the plan of each question of the cases, by its query and history."""
+    """Return what judges the plan of each question of the cases."""
     from benchmarks.behaviour import checker
 
     holds = checker(cases)
@@ -278,16 +298,16 @@ def _judged(cases: Path) -> dict[tuple[str, ...], list[Callable[[dict[str, Any]]
     for path in sorted(folder.glob("*.jsonl")):
         for line in path.read_text(encoding="utf-8").splitlines():
             case = json.loads(line)
-            asked = (case["query"], *case.get("history", ()))
-            found.setdefault(_cleaned(asked), []).append(partial(expected, case["expect"]))
+            found.setdefault(_asked(case), []).append(partial(expected, case["expect"]))
     for line in (folder / "scope.tsv").read_text(encoding="utf-8").splitlines():
         _, intents, text = line.split("\t")
-        found.setdefault(_cleaned((text,)), []).append(partial(fair, intents.split("|")))
+        found.setdefault(_asked({"query": text}), []).append(partial(fair, intents.split("|")))
     return found
 
 
-def _cleaned(utterances: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(" ".join(text.split()) for text in utterances)
+def _asked(row: Row) -> tuple[str, ...]:
+    """Return what tells the questions of cases and of plans apart."""
+    return (row.get("locale") or "", *(" ".join(text.split()) for text in (row["query"], *row.get("history", ()))))
 
 
 if __name__ == "__main__":

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.model_texts import text_key
-from benchmarks.plans import differences, main, read_rows, rows
+from benchmarks.plans import Asked, differences, main, read_rows, rows
 from service.planner.prompt import PlanTask
 from service.planner.question import Question
 from service.planner.vocabulary import shipped_vocabulary
 
-ASKED: list[tuple[str, list[str]]] = [("red shoes", []), ("what about blue?", ["red shoes"])]
+ASKED: list[Asked] = [("red shoes", [], ""), ("what about blue?", ["red shoes"], "en-GB")]
 
 
 def _rows(text: str = " find Any", known: dict[str, str] | None = None) -> list[dict[str, object]]:

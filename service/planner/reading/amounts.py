@@ -54,19 +54,24 @@ class Amounts:
         found: list[Amount] = []
         if not words.numbers and not self._has_glue and self._starts.isdisjoint(words.texts):
             return found
-        at = 0
-        while at < len(words.texts):
-            text = words.texts[at]
-            may_begin = text[0].isdigit() or text in self._starts or (self._has_glue and text[0].isalpha())
-            amount = self._at(words, at, territory) if may_begin and at not in taken else None
+        end = 0  # of the last amount
+        for at in self._beginnings(words):
+            amount = self._at(words, at, territory) if at >= end and at not in taken else None
             if amount is None or amount.value > _MAX_AMOUNT or not taken.isdisjoint(range(amount.first, amount.end)):
-                at += 1
                 continue
-            if found and amount.first < found[-1].end:
-                amount = amount._replace(first=found[-1].end)
+            if found and amount.first < end:
+                amount = amount._replace(first=end)
             found.append(amount)
-            at = amount.end
+            end = amount.end
         return found
+
+    def _beginnings(self, words: Words) -> Sequence[int]:
+        """Return the tokens at which an amount may begin."""
+        if self._has_glue:  # "fünfundzwanzig" is one word
+            return [at for at, text in enumerate(words.texts) if text[0].isalnum() or text in self._starts]
+        if self._starts.isdisjoint(words.texts):
+            return words.numbers
+        return [at for at, text in enumerate(words.texts) if text in self._starts or text[0].isdigit()]
 
     def _at(self, words: Words, first: int, territory: str | None) -> Amount | None:
         is_digit = words.texts[first][0].isdigit()

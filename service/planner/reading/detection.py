@@ -1,8 +1,9 @@
 """Which language a short text is in: by words that tell it, by its letters, and by the word list of English."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import repeat
 from math import log
 from typing import Final
 
@@ -101,15 +102,20 @@ class Detector:
                 scores[_LETTERS[letter]] += _LETTER_WEIGHT
             elif letter.isalpha() and not any(letter in letters for letters in _ACCENTED.values()):
                 scores[_OTHER] += _LETTER_WEIGHT
-        words = words_of(text, False, "")
-        for token, start in dict(zip(words.texts, words.starts, strict=True)).items():
-            is_spelt_so = text.isascii() or text[start : start + len(token)].lower() == token
-            told, guessed = self._told_by(token, is_spelt_so)
+        for told, guessed in self._told(text):
             for name, weight in told:
                 scores[name] += weight
             for name, weight in guessed:
                 guesses[name] += weight
         return scores, guesses
+
+    def _told(self, text: str) -> Iterator[tuple[Sequence[Count], Sequence[Count]]]:
+        """Return what each token tells, once."""
+        words = words_of(text, False, "")
+        if text.isascii():
+            return map(self._told_by, dict.fromkeys(words.texts), repeat(True))
+        starts = dict(zip(words.texts, words.starts, strict=True)).items()
+        return (self._told_by(token, text[at : at + len(token)].lower() == token) for token, at in starts)
 
     def _tells(self, token: str, is_spelt_so: bool) -> tuple[Sequence[Count], Sequence[Count]]:
         """Return what a token tells of languages, and what is guessed of one that no list has."""

@@ -7,6 +7,7 @@ folded as the text is, so that accents, case and umlauts are written as they are
 import re
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Final
 
@@ -24,12 +25,12 @@ SHARED: Final = Path(__file__).with_name("shared.txt")
 
 def expanded(phrase: str) -> Iterator[str]:
     """Yield the phrases that one with alternatives stands for."""
-    match = _ALTERNATIVES.search(phrase)
-    if match is None:
+    pieces = _ALTERNATIVES.split(phrase)  # every second one is alternatives
+    if len(pieces) == 1:
         yield phrase
         return
-    for alternative in match[1].split("|"):
-        yield from expanded(phrase[: match.start()] + alternative + phrase[match.end() :])
+    for chosen in product(*(piece.split("|") if at % 2 else (piece,) for at, piece in enumerate(pieces))):
+        yield from expanded("".join(chosen))  # of alternatives inside of others, only the innermost are gone
 
 
 class LanguageData:

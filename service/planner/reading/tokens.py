@@ -105,4 +105,7 @@ def is_number(text: str) -> bool:
 
 def tokens_of(text: str, *, umlauts: bool = False) -> list[str]:
     """Return the tokens of a phrase as they are matched."""
+    parts = text.split()
+    if all(map(str.isalpha, parts)):  # as nearly all of 144,000 are: letters and spaces have nothing to look for
+        return [fold(part, umlauts) for part in parts]
     return Words(text, umlauts=umlauts).texts

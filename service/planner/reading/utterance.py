@@ -165,32 +165,30 @@ class Reading:
 
     def _scan(self, quoted: set[int]) -> None:
         """Read sort, offers, refusals and what is taken back, token by token, the longest phrase first."""
-        words, language, at = self.words, self._language, 0
-        if not words.numbers and language.begins.isdisjoint(words.texts):
-            return
-        while at < len(words.texts):
-            if at in self.taken or at in quoted:
-                at += 1
+        words, language = self.words, self._language
+        if language.begins.isdisjoint(words.texts):
+            beginnings = words.numbers
+        else:
+            begins = language.begins
+            beginnings = [at for at, text in enumerate(words.texts) if text in begins or text[0].isdigit()]
+        end = 0  # of what was read last
+        for at in beginnings:
+            if at < end or at in self.taken or at in quoted:
                 continue
             text = words.texts[at]
-            if text not in language.begins and not text[0].isdigit():
-                at += 1
-                continue
             if text in language.indifference.attributes and (tokens := language.indifference.before_cue(words, at)):
-                at = self.take(*tokens)
+                end = self.take(*tokens)
                 continue
             most = range(at, min(at + _LONGEST, len(words.texts)))
             stop = next((index for index in most if index in self.taken), None) if self.taken else None
             match = language.closed.match(words, at, stop)
             back = language.remove.match(words, at, stop) if text in language.remove.starts else None
             if back and (match is None or back[0] >= match[0]):
-                at = self._remove(at, back[0])
-            elif match is None:
-                at += 1
-            elif match[1] == "slogan":
-                return
-            else:
-                at = self._say(match[1], at, at + match[0])
+                end = self._remove(at, back[0])
+            elif match is not None:
+                if match[1] == "slogan":
+                    return
+                end = self._say(match[1], at, at + match[0])
 
     def _say(self, label: str, first: int, end: int) -> int:
         kind, _, value = label.partition(".")
