@@ -1,14 +1,20 @@
 """The tutorials, followed to the letter in a fresh folder, end with what they promise."""
 
+import os
+import re
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from benchmarks import client_types
+from service.planner.vocabulary import shipped_vocabulary
 from tests.server_process import REPOSITORY
-from tests.website.following import Reader
+from tests.website.following import Reader, blocks
+from training.data.own_rows import read_own_rows
 
 pytestmark = pytest.mark.slow
 TUTORIALS = REPOSITORY / "docs/tutorials"
@@ -29,6 +35,26 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 def test_a_shop_is_searched(reader: Reader) -> None:
     reader.follow(TUTORIALS / "search-a-shop.md")
     assert "Orlo Post daypack red canvas" in reader.said[-1]
+
+
+def test_rows_of_one_s_own_are_made_and_pass_the_check(tmp_path: Path) -> None:
+    """What of the third tutorial takes seconds."""
+    (rows,) = (block for block in blocks(TUTORIALS / "own-model.md") if block.file == "rows.py")
+    done = subprocess.run([sys.executable, "-c", rows.text], cwd=tmp_path, capture_output=True, text=True, check=True)
+    found = read_own_rows(tmp_path / "mine.jsonl", shipped_vocabulary())
+    assert done.stdout == f"{len(found.train) + len(found.dev)} rows\n"
+    assert len(found.dev) >= 20, "enough to tell whether the model got better"
+    assert found.repeated == []
+
+
+@pytest.mark.skipif("PEAKPLAN_TUTORIALS" not in os.environ, reason="trains for minutes: make tutorials")
+def test_a_model_of_one_s_own(reader: Reader) -> None:
+    reader.follow(TUTORIALS / "own-model.md")
+    checked, trained = reader.said[2:4]
+    assert "time: some " in checked
+    before, after = re.findall(r"^\| all of a row \| ([\d.]+)% \| ([\d.]+)% \|$", trained, re.MULTILINE)[0]
+    assert float(after) > float(before)
+    assert (reader.folder / "models/mine/training.json").is_file()
 
 
 def test_a_widget_in_a_page(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
