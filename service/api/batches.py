@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter
@@ -19,6 +20,7 @@ from service.api.observation import CLIENT_CLOSED_REQUEST
 from service.api.problems import bug_response, invalid_request, problem_response
 from service.api.routes import PLANS_PATH, REPLY_SECONDS, ClientLeftError, unless_client_leaves
 from service.api.services import Services, Use, problems
+from service.gateway.request_queue import CapacityError
 from service.gateway.turns import Metered
 from service.planner.planner import Planned
 from service.planner.prompt import PlanTask
@@ -155,14 +157,22 @@ class _Batch:
                 question = request.question
                 caller = self._state.get("caller", "")
                 task = PlanTask(question, use.planner.vocabulary, deadline, caller)
-                if "charge" in self._state and question.weight > 1:
-                    self._state["charge"](question.weight - 1)
-                planned = use.batches.plan_at_once(task)
+                planned = await self._at_once(task) if question.weight > 1 else use.batches.plan_at_once(task)
         if planned is None:
             planned = await use.batches.plan(task)
         if use.outcomes is not None:
             use.outcomes.served(request_id, task.caller, question, planned)
         return planned
+
+    async def _at_once(self, task: PlanTask) -> Planned | None:
+        """Read a long question, which counts as several, between those of shoppers: all batches wait for it."""
+        if "charge" in self._state:
+            self._state["charge"](task.question.weight - 1)
+        client, latest = self._state.get("client", ""), task.deadline or 0.0
+        try:
+            return await self._use.turns.take(client, partial(self._use.batches.plan_at_once, task), latest)
+        except CapacityError as refusal:
+            return self._use.batches.plan_briefly(task, refusal)
 
     def _problem(self, response: Response) -> bytes:
         self.counts["problems"] += 1

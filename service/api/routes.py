@@ -95,11 +95,17 @@ async def make_plan(
 
 
 async def _plan(task: PlanTask, receive: Receive, use: Services) -> Planned:
-    """Return a question's plan; one that costs far more than others to read waits for its turn. ClientLeftError."""
+    """Return a question's plan; one that costs far more than others to read waits for its turn. ClientLeftError.
+
+    Where so many wait that its turn does not come in time, as much of it is read as an ordinary question has.
+    """
     if task.question.weight > 1:
         now = time.monotonic()
         latest = now + (task.deadline - now) * _TURN_SHARE if task.deadline is not None else now
-        planned = await use.turns.take(partial(_at_once, task, use), latest)
+        try:
+            planned = await use.turns.take(task.client, partial(_at_once, task, use), latest)
+        except CapacityError as refusal:
+            planned = use.planner.plan_briefly(task, refusal)
     else:
         planned = use.planner.plan_at_once(task)
     if planned is None:

@@ -6,35 +6,71 @@ callers at once and over and over, would keep all others waiting for each of the
 
 import asyncio
 import time
+from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Generator
 from functools import partial
 from typing import Any, Generic, TypeVar
+
+from service.gateway.request_queue import CapacityError
 
 T = TypeVar("T")
 
 
 class CostlyTurns:
-    """Costly work is done one piece at a time, after what is ready by then, and as much time is left after each."""
+    """Costly work is done one piece at a time, after what is ready by then, and as much time is left after each.
 
-    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
-        """Take `clock`, which returns the seconds of the processor that the event loop's thread has used."""
+    That is time as everybody waits for it, and not the processor's: where others keep the processor, a piece of five
+    milliseconds lasts fifty, and five would leave next to nothing between two of them. Clients take turns, so that
+    nobody has more of them for having more connections.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._turn = asyncio.Lock()
+        self._is_taken = False
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()  # by client, whose is next first
 
-    async def take(self, work: Callable[[], T], latest: float) -> T:
-        """Return what the work does in its turn, or at `latest` on the `time.monotonic` clock without one."""
-        try:
-            async with asyncio.timeout(max(latest - time.monotonic(), 0.0)):
-                await self._turn.acquire()
-        except TimeoutError:
-            return work()
+    async def take(self, client: str, work: Callable[[], T], latest: float) -> T:
+        """Return what the work does in its turn. Raises CapacityError where that has not come by `latest`.
+
+        That is on the clock. Whoever is told so must do with less work: without it many callers would do all theirs
+        at once.
+        """
+        await self._turn(client, latest)
         began = self._clock()
         try:
             await asyncio.sleep(0)  # who is ready goes first
             began = self._clock()
             return work()
         finally:
-            asyncio.get_running_loop().call_later(self._clock() - began, self._turn.release)
+            asyncio.get_running_loop().call_later(self._clock() - began, self._release)
+
+    async def _turn(self, client: str, latest: float) -> None:
+        if not self._is_taken:
+            self._is_taken = True
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client, deque()).append(turn)
+        try:
+            async with asyncio.timeout(max(latest - self._clock(), 0.0)):
+                await turn
+        except BaseException as error:
+            if turn.done() and not turn.cancelled():  # it came just as who waited gave up
+                self._release()
+            if isinstance(error, TimeoutError):
+                raise CapacityError("too many long questions came before", "capacity") from None
+            raise
+
+    def _release(self) -> None:
+        """Give the turn to the client whose last one was longest ago; whoever has given up is passed over."""
+        while self._waiting:
+            client, turns = self._waiting.popitem(last=False)
+            turn = turns.popleft()
+            if turns:
+                self._waiting[client] = turns
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._is_taken = False
 
 
 class Metered(Generic[T]):

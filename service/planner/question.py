@@ -77,6 +77,11 @@ class Question:
         tokens = sum(1 for utterance in self.utterances for _ in TOKEN.finditer(utterance))
         return max(1, -(-tokens // ORDINARY_TOKENS))
 
+    @property
+    def brief(self) -> "Question":
+        """The newest utterance, as far as an ordinary question goes, without what was said before: its weight is 1."""
+        return Question.parse(self.text[: _end_of_token(self.text, ORDINARY_TOKENS)], (), self.locale)
+
     @classmethod
     def parse(cls, query: str, history: Sequence[str] = (), locale: str | None = None) -> "Question":
         """Split a query and its history (newest last) into words; the history keeps its newest words only.

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import logging
+import time
 from typing import Any
 
 import httpx
@@ -12,6 +13,8 @@ from pydantic import SecretStr
 from service.api.app import create_app, wire
 from service.gateway.load_shedder import LoadShedder
 from service.gateway.pool import ReplicaPool
+from service.gateway.request_queue import CapacityError
+from service.gateway.turns import CostlyTurns
 from service.planner.caching import CachingPlanner
 from service.planner.prompt import PlanTask
 from service.settings import Settings
@@ -260,6 +263,33 @@ async def test_costly_questions_that_came_first_are_read_one_by_one_after_an_ord
     assert [answer.status_code for answer in answers] == [200] * 5
     assert len(read) == 5
     assert read[0] == "red shoes"
+
+
+async def test_a_long_question_whose_turn_does_not_come_is_planned_as_far_as_an_ordinary_one_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Once it was read whole then, by however many callers at the same time."""
+    asked: list[tuple[str, float]] = []
+
+    async def take(_turns: CostlyTurns, client: str, _work: Any, latest: float) -> Any:
+        asked.append((client, latest - time.monotonic()))
+        raise CapacityError("too many long questions came before", "capacity")
+
+    monkeypatch.setattr(CostlyTurns, "take", take)
+    long = "red shoes " * 30 + "under $40"
+    async with talking_to(engine := FakeEngine(text=" Find Any")) as client:
+        one = (await client.post("/plan", json={"query": long, "deadline_ms": 2000})).json()
+        batch = {"requests": [{"query": long, "deadline_ms": 20_000}, {"query": "blue shoes"}]}
+        answers = (await client.post("/plans", json=batch)).json()["answers"]
+        assert (await client.post("/plan", json={"query": "red shoes"})).json()["source"] == "model"
+    for answer in (one, answers[0]["answer"]):
+        assert (answer["source"], answer["reason"]) == ("fallback", "capacity")
+        assert answer["plan"]["facets"]["type"] == ["shoes"]
+        assert answer["plan"]["price"]["max"] is None, "it stands where nobody reads"
+    assert [who for who, _ in asked] == ["127.0.0.1"] * 2
+    assert 0 < asked[0][1] < 0.6, "a quarter of its time at most"
+    assert 10 < asked[1][1] < 20.1, "a batch has time"
+    assert len(engine.served) == 2
 
 
 async def test_a_search_with_a_long_plan_counts_as_several() -> None:

@@ -33,6 +33,7 @@ _MEMORY = 12 << 30  # bytes of addresses: a mutant that collects for ever fails 
 IMPORTED = ""  # instead of a test's name: what is computed before any test runs
 _POLL_SECONDS = 0.02
 _LONGEST_POLL_SECONDS = 1.0  # a longer one says that the whole machine stood still, the tests too
+_BUSY = 20  # times the seconds of the processor that a run without changes may take, by the clock on the wall
 _CONTROLS = 40
 _MOST_EXAMPLES = 15
 # pytest's own plugins were imported before it starts, on purpose.
@@ -111,9 +112,13 @@ class Workshop:
                 shutil.copy2(REPOSITORY / name, self.root / name)
 
     def baseline(self, arguments: Sequence[str], files: Sequence[str], limit: float) -> Baseline:
-        """Run tests with nothing changed, then import here what they imported of libraries."""
+        """Run tests with nothing changed, then import here what they imported of libraries.
+
+        They have `limit` seconds of the processor, of which a busy machine gives them a tenth: decoding's were once
+        stopped by the clock on the wall, and said to fail.
+        """
         recorder = Recorder(self.root, files)
-        baseline = Baseline(passed=self.passes(arguments, limit, recorder))
+        baseline = Baseline(passed=self.passes(arguments, _BUSY * limit, recorder, processor=limit))
         if baseline.passed:
             told = json.loads(self._told.read_text("utf-8"))
             baseline.entered = {(file, line): set(tests) for file, line, tests in told["entered"]}
@@ -122,7 +127,8 @@ class Workshop:
                 with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
                     importlib.import_module(name)
             quickest = sorted(baseline.seconds, key=lambda name: baseline.seconds[name])[:_CONTROLS]
-            baseline.passed = self.passes(quickest, limit)  # as the mutants will run: a fork of what is imported now
+            # As the mutants will run: a fork of what is imported now.
+            baseline.passed = self.passes(quickest, _BUSY * limit, processor=limit)
         return baseline
 
     @contextlib.contextmanager

@@ -96,6 +96,19 @@ def test_the_work_of_a_question_is_within_what_it_weighs(piece: str, characters:
     assert operations(work) < most
 
 
+@pytest.mark.parametrize("piece", [*WORDS, *PIECES[::2]])
+def test_as_much_of_a_long_question_as_of_an_ordinary_one_costs_as_much(piece: str) -> None:
+    brief = task(piece, CHARACTERS, 8).question.brief
+    assert brief.weight == 1
+    assert len(brief.utterances) == 1
+    assert operations(rules(Asked(brief.text))) < OPERATIONS_OF_WEIGHT
+
+
+def test_an_ordinary_question_is_brief() -> None:
+    question = Question.parse("red shoes under $40", locale="en-GB")
+    assert question.brief == question
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_words_that_nobody_has_misspelt_before_are_within_the_budget(seed: int) -> None:
     """What is remembered of spellings hid that eighty new ones took 2.4 million operations."""
