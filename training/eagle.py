@@ -109,7 +109,8 @@ class _Batch:
         length = max(len(plan.tokens) for plan in plans) - 1
         tokens = torch.zeros((len(plans), length), dtype=torch.long)
         states = torch.zeros((len(plans), length, plans[0].states.shape[1]))
-        rows, entries, first, labels, allowed = [], [], [], [], []
+        asked: list[tuple[int, int, int, int]] = []
+        allowed: list[Tensor] = []
         for row, plan in enumerate(plans):
             count = len(plan.tokens) - 1
             tokens[row, :count], states[row, :count] = plan.tokens[1:], plan.states[:-1].float()
@@ -119,10 +120,11 @@ class _Batch:
                     continue
                 mask = torch.zeros(vocabulary, dtype=torch.bool)
                 mask[places[places >= 0]] = True
-                rows.append(row), entries.append(place - 2), first.append(plan.prompt - 1)
-                labels.append(label), allowed.append(mask)
+                asked.append((row, place - 2, plan.prompt - 1, label))
+                allowed.append(mask)
         stacked = torch.stack(allowed) if allowed else torch.zeros((0, vocabulary), dtype=torch.bool)
-        return cls(tokens, states, *map(torch.tensor, (rows, entries, first, labels)), stacked)
+        rows, entries, first, labels = torch.tensor(asked, dtype=torch.long).view(-1, 4).unbind(1)
+        return cls(tokens, states, rows, entries, first, labels, stacked)
 
     def asked(self, step: int) -> Tensor:
         """Return the choices [C] bool whose draft may have begun `step` entries before."""
@@ -139,7 +141,7 @@ def learn(module: TrainableEagle, plans: Sequence[Seen], tokens: Tensor, setting
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, settings.learning_rate, total_steps=steps, pct_start=0.1)
     for epoch in range(settings.epochs):
         running = 0.0
-        for chosen in torch.randperm(len(taught)).split(settings.batch_size):
+        for chosen in torch.split(torch.randperm(len(taught)), settings.batch_size):
             batch = _Batch.of([taught[each] for each in chosen.tolist()], index, len(tokens))
             loss, _ = _judged(module, batch, settings)
             if not loss.requires_grad:  # the grammar forced all of these

@@ -34,8 +34,9 @@ class _Midlayer(nn.Module):
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
         self.self_attn, self.mlp = _Attention(config), _Mlp(config)
-        for norm in ("input_layernorm", "hidden_norm", "post_attention_layernorm"):
-            setattr(self, norm, nn.RMSNorm(config.hidden_size, config.rms_norm_eps))
+        self.input_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.hidden_norm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, config.rms_norm_eps)
 
 
 class TrainableEagle(nn.Module):

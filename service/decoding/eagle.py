@@ -127,7 +127,8 @@ class EagleLayer:
         # The heads that share keys are stacked as rows of one product, as in `Llama`.
         asked = turned[:, :heads].reshape(count, kv_heads, -1, width).permute(1, 2, 0, 3).reshape(kv_heads, -1, width)
         weights = (asked @ keys * width**-0.5).masked_fill(unseen.repeat(heads // kv_heads, 1), float("-inf"))
-        return (weights.softmax(-1) @ values).view(heads, count, width).transpose(0, 1).reshape(count, heads * width)
+        attended: Tensor = weights.softmax(-1) @ values
+        return attended.view(heads, count, width).transpose(0, 1).reshape(count, heads * width)
 
 
 class _DraftScores:
@@ -176,11 +177,16 @@ class EagleTarget(LlamaTarget):
         self.draft_forwards = 0
         self._layer = layer
         self._drafted = draft_cache
-        self._forget()
+        self._tokens: list[int] = []  # that the target has kept
+        self._chain: list[int] = []  # that it has read last, and their states [N, 3H]
+        self._states = self._unread = self._none  # the latter of kept positions that the draft has not read
+        self._true = 0  # entries read whose features are the target's
+        self._state = self._true_state = self._none  # [H] after the last entry, and after the last true one
 
     def begin(self, prompt_tokens: int, max_tokens: int) -> None:
         super().begin(prompt_tokens, max_tokens)
-        self._forget()
+        self._drafted.reset()
+        self._tokens, self._true, self._unread = [], 0, self._none
 
     def commit(self, path: Sequence[int]) -> int:
         rows = [*range(self._run), *path]
@@ -231,13 +237,9 @@ class EagleTarget(LlamaTarget):
         self._state = self._layer.read(self._layer.embedded(tokens), features, self._drafted)[-1]
         self.draft_forwards += 1
 
-    def _forget(self) -> None:
-        config = self.model.config
-        self._tokens: list[int] = []  # that the target has kept
-        self._true = 0  # entries read whose features are the target's
-        self._drafted.reset()
-        self._unread = torch.zeros((0, len(self._layer.layers) * config.hidden_size), device=self.model.device)
-        self._state = self._true_state = torch.zeros(config.hidden_size, device=self.model.device)
+    @property
+    def _none(self) -> Tensor:
+        return torch.zeros((0, len(self._layer.layers) * self.model.config.hidden_size), device=self.model.device)
 
 
 def _refuse_other_target(head: EagleHead, target: LlamaConfig) -> None:

@@ -129,7 +129,7 @@ def _tokens(tensors: dict[str, Tensor], vocab_size: int, file: Path) -> Tensor:
     """Take `d2t` out of the tensors; return the target's id of each token of the draft's vocabulary."""
     offsets = tensors.pop(_OFFSETS, None)
     tokens = torch.arange(vocab_size) if offsets is None else torch.arange(len(offsets)) + offsets.long()
-    if int(tokens.min()) < 0 or int(tokens.max()) >= vocab_size or len(tokens.unique()) < len(tokens):
+    if int(tokens.min()) < 0 or int(tokens.max()) >= vocab_size or len(set(tokens.tolist())) < len(tokens):
         raise LayoutError(
             f"{file}: d2t leads to tokens {int(tokens.min())} to {int(tokens.max())}, and the model has {vocab_size}, "
             "each once: this head was trained on another base"
