@@ -48,7 +48,7 @@ class Work:
         shared += _MEDUSA_SHARE * PLAN_SECONDS * 2 * JUDGED
         judged = min(self.held_out, self.measured) + self.measured
         alone = recorded["medusa_tree.json"] * 60 + 2 * judged * PLAN_SECONDS + _STARTING_SECONDS
-        return (shared / cores + alone) * plan_seconds / PLAN_SECONDS / 60
+        return float((shared / cores + alone) * plan_seconds / PLAN_SECONDS / 60)
 
 
 def cores() -> int:
