@@ -71,7 +71,8 @@ test("the service's experiment is told who the shopper is", async () => {
   const seen = [];
   const fetch = async (_, { headers }) => {
     seen.push(headers["x-experiment-unit"]);
-    return new Response(JSON.stringify({ request_id: "r", plan: {} }), { status: 200 });
+    const answer = { request_id: "r", plan: { queries: [] }, source: "rules", degraded: false };
+    return new Response(JSON.stringify(answer), { status: 200 });
   };
   const client = new Client("http://service", { fetch });
   await client.plan("red boots", { shopper: "browser-1" });
