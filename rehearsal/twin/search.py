@@ -266,12 +266,16 @@ def _mixes(settings: FleetSettings) -> Iterator[tuple[str, tuple[Group, ...]]]:
 
 
 def _processors(settings: FleetSettings) -> Iterator[Group]:
-    """Yield groups of processors with the room of the file's, if it has none: one core a replica."""
+    """Yield groups of processors with the room of the file's, if it has none: one core a replica.
+
+    A processor that nobody has measured is left out: where the formula flatters it, it would win.
+    """
     if any(group.engine == "torch" for group in settings.groups):
         return
     room = sum(sizing.full_rate(settings, group) * group.maximum for group in settings.groups)
     for kind in CPU_TYPES:
-        if (time := cpu_service_time(kind)) is None:
+        time = cpu_service_time(kind)
+        if time is None or not time.is_measured:
             continue
         group = Group(instance_type=kind, engine="torch", service_time=time, minimum=0, maximum=1)
         needed = sizing.floor_for(settings.model_copy(update={"groups": (group,)}), group)  # a host a zone at least
