@@ -39,7 +39,8 @@ class Work:
 
     def minutes(self, cores: int, plan_seconds: float = PLAN_SECONDS) -> float:
         """Return how long it takes where a greedy plan takes so long."""
-        recorded = json.loads((SHIPPED_MODEL / "training.json").read_text(encoding="utf-8"))["minutes"]
+        text = (SHIPPED_MODEL / "training.json").read_text(encoding="utf-8")
+        recorded: dict[str, float] = json.loads(text)["minutes"]
         heads = (recorded["medusa_heads.safetensors"] + recorded["prefill_head.safetensors"]) / RECORDED_QUESTIONS
         exits = recorded["early_exit.safetensors"] / RECORDED_EXIT_QUESTIONS
         parts = heads * self.questions + exits * min(self.questions, RECORDED_EXIT_QUESTIONS)
