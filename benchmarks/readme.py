@@ -20,6 +20,7 @@ from benchmarks.answers_table import render_answers
 from benchmarks.cost_table import at_full_use, ordinary_peak, planner_sizes, routing
 from benchmarks.first_answer import render as render_first_answer
 from benchmarks.gallery import render as render_gallery
+from benchmarks.kinds_table import render_kinds
 from benchmarks.licences import table as licence_table
 from benchmarks.mutants_table import known_reasons, render_mutants
 from benchmarks.outcomes_table import render_outcomes, render_value_speed
@@ -245,6 +246,7 @@ RENDERERS: dict[str, Callable[[dict[str, Any]], str]] = {
     "decoding": render_decoding,
     "first_answer": render_first_answer,
     "gallery": render_gallery,
+    "kinds": render_kinds,
     "neuron_loop": render_neuron_loop,
     "peers": render_peers,
     "quality": render_quality,

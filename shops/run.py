@@ -18,6 +18,7 @@ from shops.counting import Counts
 from shops.enriching import Enricher
 from shops.guessing import MOST_LEARNT, CategoryGuess
 from shops.judging import Findings, Judge
+from shops.kinds import Evidence
 from shops.lexicon import Learnt, tree
 from shops.mapping_file import as_yaml, learnt_mapping
 from shops.products import Product, flat
@@ -161,16 +162,18 @@ def _finish(task: Task, roles: Roles, chunks: Chunks, partial: Path, learnt: Lea
 
 
 def _enrich(task: Task, roles: Roles, chunks: Chunks, learnt: Learnt, draft: Path) -> Findings:
-    """Write enriched.jsonl, and judge every product."""
-    judge = Judge(learnt, roles)
+    """Write enriched.jsonl and what tells of categories, and judge every product."""
+    judge, evidence = Judge(learnt, roles), Evidence(learnt.counts)
     known: list[Product] = []
     every = max(1, chunks.state["products"] // MOST_LEARNT)
     for _, products in chunks.each():
         for at, one in enumerate(products):
             judge.gather(one)
+            evidence.add(one)
             if one.path and at % every == 0:
                 known.append(one)
     judge.settle()
+    evidence.write(draft)
     lacking = learnt.counts.products["all"] - learnt.counts.products["category"]
     guess = CategoryGuess(known[:MOST_LEARNT]) if lacking and known else None
     enricher = Enricher(learnt, roles, guess)

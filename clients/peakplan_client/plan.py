@@ -35,8 +35,18 @@ class Part(_Model):
     queries: Sequence[str] = ()
 
 
+class Kind(_Model):
+    """One of the shop's own categories: its id in the shop folder and its name."""
+
+    id: str
+    name: str
+
+
 class Plan(Part):
-    """What retrieval needs to know. `queries` go from strict to wide; with `parts` they hold one for each part."""
+    """What retrieval needs to know. `queries` go from strict to wide; with `parts` they hold one for each part.
+
+    `kinds` are categories of the shop, best first; a service without a shop folder names none.
+    """
 
     mode: str = "keyword"
     intent: str = "find_product"
@@ -46,6 +56,7 @@ class Plan(Part):
     offers: Sequence[str] = ()
     parts: Sequence[Part] = ()
     sources: Sequence[str] = ()
+    kinds: Sequence[Kind] = ()
 
 
 class Answer(_Model):

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from peakplan_client.kinds import KIND, kinds_of
 from peakplan_client.mapping import CatalogueMapping, SortMapping, Value, normal, words
 from peakplan_client.plan import Part, Plan, Price
 
@@ -17,7 +18,6 @@ from peakplan_client.plan import Part, Plan, Price
 QUERY_WEIGHTS = (1.0, 0.3, 0.2)
 NAMES_WEIGHT = 0.3
 OWN_WORDS_WEIGHT = 0.5
-KIND = "type"  # the facet that says what a thing is
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,15 +163,21 @@ class _Translation:
     def search(self, part: Part, queries: Sequence[str], question: str = "") -> Search:
         filters = (*self._price(part.price), *self._rating(), *self._offers(), *self._exclusions(part.exclude))
         filters += tuple(self._required(part.facets))
-        boosts = self._boosts(part.facets)
+        kinds = [
+            Boost(field, tuple(names), weight) for field, names, weight in kinds_of(part, self._mapping, self._note)
+        ]
+        boosts = [*self._boosts(part.facets), *kinds]
         closed = [value for boost in boosts if boost.field in self._closed for value in boost.values]
         said = set(normal(" ".join(queries)))
         # One letter is a code ("F") and no word.
         names = " ".join(value for value in closed if len(value) > 1 and not said.issuperset(normal(value)))
         weighed = [*zip(queries, QUERY_WEIGHTS, strict=False), (names, NAMES_WEIGHT), (question, OWN_WORDS_WEIGHT)]
-        return Search(
-            _texts(weighed), filters, (*boosts, *self._vertical()), self._sort(), tuple(self._wanted(part.facets))
-        )
+        wanted = tuple(self._wanted(part.facets))
+        if kinds and not part.facets.get(KIND):  # what is named is what is wanted, in the shop or not
+            wanted = (*(Wanted(each.field, each.values, (), True) for each in kinds), *wanted)
+            if self._mapping.facets[KIND].filter:
+                filters += (AnyOf(kinds[0].field or "", tuple(value for each in kinds for value in each.values)),)
+        return Search(_texts(weighed), filters, (*boosts, *self._vertical()), self._sort(), wanted)
 
     def _note(self, note: str) -> None:
         self._notes[note] = None

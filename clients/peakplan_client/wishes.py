@@ -8,9 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from peakplan_client.kinds import KIND
 from peakplan_client.mapping import CatalogueMapping, normal
 from peakplan_client.plan import Part, Plan, Price
-from peakplan_client.searching import KIND, AnyOf, Filter, NoneOf, NotInText, Range, Search, Wanted, searches
+from peakplan_client.searching import AnyOf, Filter, NoneOf, NotInText, Range, Search, Wanted, searches
 
 Sort = Literal["kind", "facet", "price", "rating", "offer", "exclusion"]
 _ANY = "x"  # a query, without which nothing is searched

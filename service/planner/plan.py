@@ -4,6 +4,7 @@ These models check the shape. That intents, verticals, facets and sources are kn
 vocabulary, from which alone plans take them.
 """
 
+import operator
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -14,6 +15,7 @@ Mode = Literal["keyword", "conversational"]
 VERSION = 2  # of the plan's shape; logs and traces name it
 MAX_QUERIES = 3
 MAX_PARTS = 4
+MAX_KINDS = 3
 
 
 def _distinct(values: list[str]) -> list[str]:
@@ -71,10 +73,19 @@ class Part(_Shape):
     queries: Queries = Field(default_factory=list)
 
 
+class Kind(_Shape):
+    """One of the shop's own categories, by its id in the shop folder and its name."""
+
+    id: str
+    name: str
+
+
 class Plan(_Shape):
     """A plan. `facets` are wanted and `exclude` refused values by facet, all of them the shopper's own words.
 
     With `parts` (two to four), `facets` and `exclude` are what holds for all of them, and `queries` has one for each.
+    `kinds` are categories of the shop whose folder the service reads, best first; without one, or where none is sure,
+    the field is absent.
     """
 
     mode: Mode
@@ -89,6 +100,7 @@ class Plan(_Shape):
     queries: Annotated[list[str], AfterValidator(_distinct), Field(max_length=MAX_PARTS)] = Field(default_factory=list)
     parts: list[Part] = Field(default_factory=list, max_length=MAX_PARTS)
     sources: Annotated[list[str], AfterValidator(_distinct)] = Field(default_factory=list)
+    kinds: list[Kind] = Field(default_factory=list, max_length=MAX_KINDS, exclude_if=operator.not_)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -253,3 +253,45 @@ def test_what_a_thing_is_stands_in_the_texts_of_more_than_half_the_greatest_weig
     (wanted,) = search.wanted
 
     assert wanted.fields == ("name", "style")
+
+
+KINDS = {"kinds": [{"id": "a", "name": "Kettles"}, {"id": "b", "name": "Gone"}, {"id": "c", "name": "Mugs"}]}
+KITCHEN = CatalogueMapping.model_validate(
+    {
+        "index": "kitchen",
+        "text": {"title": 4, "category": 1},
+        "facets": {"type": {"field": "category", "boost": 0.6, "values": {"Kettles": ["kettle"], "Mugs": ["cup"]}}},
+        "sort": {"price_asc": {"field": "price", "order": "asc"}},
+    }
+)
+
+
+def test_kinds_lift_and_order_where_no_thing_is_named() -> None:
+    told = found("boil water for tea", KITCHEN, queries=["boil water tea"], sort="price_asc", **KINDS)
+    (search,) = told.searches
+
+    assert search.boosts == (Boost("category", ("Kettles",), 0.6), Boost("category", ("Mugs",), 0.18))
+    assert search.filters == ()
+    assert [each.values for each in search.kinds] == [("Kettles",), ("Mugs",)]
+    assert "kettles mugs" in [text.words for text in search.texts]
+    assert told.notes == (
+        "a kind of the plan is no value of the mapping: learn shop folder and mapping from one catalogue",
+    )
+
+
+def test_what_the_shopper_names_is_what_is_wanted_whatever_kinds_say() -> None:
+    known = found("cups", KITCHEN, queries=["cups"], facets={"type": ["cups"]}, **KINDS).searches[0]
+    unknown = found("samovar", KITCHEN, queries=["samovar"], facets={"type": ["samovar"]}, **KINDS).searches[0]
+
+    assert known.boosts == (Boost("category", ("Mugs",), 0.6),)
+    assert [boost.values for boost in unknown.boosts] == [("Kettles",), ("Mugs",)]
+    assert [each.values for each in unknown.kinds] == [("samovar",)]
+
+
+def test_kinds_filter_where_the_mapping_says_so() -> None:
+    facets = {"type": KITCHEN.facets["type"].model_copy(update={"filter": True})}
+    strict = KITCHEN.model_copy(update={"facets": facets})
+
+    assert found("boil water", strict, queries=["boil water"], **KINDS).searches[0].filters == (
+        AnyOf("category", ("Kettles", "Mugs")),
+    )

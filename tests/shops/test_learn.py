@@ -16,6 +16,7 @@ import pytest
 from peakplan_client import CatalogueMapping
 
 from service.planner.shop.folder import ShopFolder
+from service.planner.shop.kinds import Thing
 from tests.processes import PATIENCE
 from tests.server_process import REPOSITORY
 
@@ -77,6 +78,9 @@ def test_a_shop_folder_is_whole_and_says_what_the_shop_sells(tmp_path: Path) -> 
     assert mapping.rating is not None
     assert mapping.rating.field == "stars"
     assert mapping.offers["in_stock"].values == [True]
+    kinds = ShopFolder.load(output).lexicon.kinds
+    assert kinds is not None
+    assert [kind.name for kind in kinds.of([Thing("red kettles", ["kettles"])], 3)] == ["Kettles"]
     entries = {(row["text"], row["facet"]): row for row in rows_of(output / "lexicon.jsonl")}
     brand = entries["zorvex", "brand"]
     assert (brand["count"], brand["sure"], len(brand["categories"])) == (60, True, 3)

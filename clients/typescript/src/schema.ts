@@ -427,6 +427,16 @@ export interface components {
             } | null;
         };
         /**
+         * Kind
+         * @description One of the shop's own categories, by its id in the shop folder and its name.
+         */
+        Kind: {
+            /** Id */
+            id: string;
+            /** Name */
+            name: string;
+        };
+        /**
          * ModelInfo
          * @description Who made the plan.
          */
@@ -489,6 +499,8 @@ export interface components {
          * @description A plan. `facets` are wanted and `exclude` refused values by facet, all of them the shopper's own words.
          *
          *     With `parts` (two to four), `facets` and `exclude` are what holds for all of them, and `queries` has one for each.
+         *     `kinds` are categories of the shop whose folder the service reads, best first; without one, or where none is sure,
+         *     the field is absent.
          * @example {
          *       "mode": "keyword",
          *       "intent": "find_product",
@@ -572,6 +584,8 @@ export interface components {
             parts: components["schemas"]["Part"][];
             /** Sources */
             sources: ("catalog" | "reviews" | "qa" | "help" | "orders")[];
+            /** Kinds */
+            kinds?: components["schemas"]["Kind"][];
         };
         /**
          * PlanAnswer

@@ -1,11 +1,13 @@
-"""The draft of a model in the terms of the shop: what the shop's lexicon knows for sure is that and nothing else."""
+"""Plans in the terms of the shop: what its lexicon knows for sure is that and nothing else, and its categories."""
 
 from dataclasses import replace
 
+from service.planner.plan import MAX_KINDS, Kind, Plan
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.reading.conversation import Conversation
 from service.planner.rules.draft import draft_by_rule
 from service.planner.shop import current
+from service.planner.shop.kinds import Thing
 from service.planner.vocabulary import Vocabulary
 
 
@@ -26,3 +28,13 @@ def _known(span: FacetSpan, conversation: Conversation, vocabulary: Vocabulary) 
     if name is None or name.facet == span.facet or name.facet not in vocabulary.facets:
         return span
     return replace(span, facet=name.facet)
+
+
+def with_kinds(plan: Plan, vocabulary: Vocabulary) -> Plan:
+    """Return the plan with the categories of the shop that it is about, where it is about products and any is sure."""
+    shop = current.lexicon()
+    if shop is None or shop.kinds is None or not plan.queries or not vocabulary.intents[plan.intent].products:
+        return plan
+    things = [Thing(" ".join(each.queries[:1]), each.facets.get("type", ())) for each in plan.parts or (plan,)]
+    kinds = [Kind(id=each.id, name=each.name) for each in shop.kinds.of(things, MAX_KINDS)]
+    return plan.model_copy(update={"kinds": kinds}) if kinds else plan

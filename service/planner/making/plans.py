@@ -2,7 +2,7 @@
 
 from service.planner.making.completion import complete_plan
 from service.planner.making.in_language import plan_in_language
-from service.planner.making.in_shop import in_shop_terms
+from service.planner.making.in_shop import in_shop_terms, with_kinds
 from service.planner.making.second_look import second_look
 from service.planner.plan import Plan
 from service.planner.plan_text import PlanDraft, parse
@@ -18,7 +18,7 @@ def plan_from_draft(draft: PlanDraft, conversation: Conversation, vocabulary: Vo
         return plan_in_language(conversation.question, conversation.reader, vocabulary)
     if current.SHOPS:
         draft = in_shop_terms(draft, conversation, vocabulary)
-    return complete_plan(second_look(draft, conversation, vocabulary), conversation, vocabulary)
+    return with_kinds(complete_plan(second_look(draft, conversation, vocabulary), conversation, vocabulary), vocabulary)
 
 
 def plan_from_text(text: str, conversation: Conversation, vocabulary: Vocabulary) -> Plan:
@@ -30,4 +30,5 @@ def plan_by_rule(conversation: Conversation, vocabulary: Vocabulary, draft: Plan
     """Return the best plan that rules can make, of their `draft` if there is one. Total: every question gets one."""
     if not conversation.is_english:
         return plan_in_language(conversation.question, conversation.reader, vocabulary)
-    return complete_plan(draft or draft_by_rule(conversation, vocabulary), conversation, vocabulary)
+    plan = complete_plan(draft or draft_by_rule(conversation, vocabulary), conversation, vocabulary)
+    return with_kinds(plan, vocabulary)

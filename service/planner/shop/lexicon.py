@@ -10,6 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from service.planner.shop.kinds import EVIDENCE_FILE, Kinds
+
 NAMES_FILE: Final = "names.marisa"
 WORDS_FILE: Final = "words.marisa"
 SOUNDS_FILE: Final = "sounds.marisa"
@@ -49,6 +51,8 @@ class Lexicon:
         self._words.mmap(str(folder / WORDS_FILE))
         self._sounds = _tries().Trie()
         self._sounds.mmap(str(folder / SOUNDS_FILE))
+        # A folder that was learnt before there were kinds, or of a catalogue without categories, has none.
+        self.kinds = Kinds(folder) if (folder / EVIDENCE_FILE).is_file() else None
 
     def name(self, text: str) -> Name | None:
         """Return what a text is in this shop, as a whole; None where it is no name."""
