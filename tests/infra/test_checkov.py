@@ -86,7 +86,7 @@ def test_what_was_mended_stays_mended(fleet: str) -> None:
 
 def test_a_fleet_s_own_key_encrypts_every_log_group() -> None:
     groups = [each for each in resources_of(locked()) if each["Type"] == "AWS::Logs::LogGroup"]
-    assert len(groups) >= 4
+    assert len(groups) == 5
     assert {each["Properties"]["KmsKeyId"] for each in groups} == {OWN_KEY}
     assert not any(skips_of(each) for each in groups)
 
