@@ -6,12 +6,14 @@ or matches nothing), or a function that says yes, no or nothing, or returns a co
 
 import ast
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 PLANNER = Path(__file__).parents[1] / "service" / "planner"
@@ -118,9 +120,14 @@ def is_rule(rule: Rule) -> bool:
     return rule.is_section or "." in rule.name or _without(rule) is not None
 
 
+def is_function(value: object) -> bool:
+    """Tell whether a name is bound to a function, whatever remembers its answers; a type or a bound method is none."""
+    return isinstance(inspect.unwrap(value) if callable(value) else value, FunctionType)
+
+
 def _without(rule: Rule) -> Any:
     value = getattr(sys.modules[rule.module], rule.name)
-    return _silent(rule) if callable(value) else _emptied(value)
+    return _silent(rule) if is_function(value) else _emptied(value)
 
 
 def put_in_place_of(value: object, name: str, other: object) -> None:
@@ -142,7 +149,10 @@ def _emptied(value: object) -> Any:
 
 def says_nothing(rule: Rule, answer: object) -> bool:
     """Tell whether an answer of a function is the one that it gives when it is taken away."""
-    return answer is None if _silence(rule) == "None" else not answer
+    if _silence(rule) == "None":
+        return answer is None
+    kind: Any = next((kind for kind in (frozenset, set, list, tuple, dict) if isinstance(answer, kind)), None)
+    return not (kind.__len__(answer) if kind else answer)  # what notes its use is not asked by us
 
 
 def _silence(rule: Rule) -> str:

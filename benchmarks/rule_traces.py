@@ -7,118 +7,38 @@ another question hides a rule. A rule that is used in any other way, or for more
 becomes part of a regular expression while the files are read), is `woven`: all questions are planned again for it.
 """
 
+import gc
 import os
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+import traceback
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from inspect import isgenerator
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from types import FunctionType
 from typing import Any
 
-from benchmarks.rule_list import PLANNER, Rule, import_rooms, put_in_place_of, says_nothing
+from benchmarks.rule_list import PLANNER, Rule, import_rooms, is_function, put_in_place_of, says_nothing
+from benchmarks.rule_notes import CONSULTED, Dict, Label, List, Pattern, Set, Tuple, Word, noting
 
-_CONSULTED: set[Rule] = set()
+_BESIDE = os.cpu_count() or 1  # processes
 _LOOKED_INTO = r"(?:starts|ends)with\({}\)"  # of a text: they look into a tuple and ask it nothing
 
 
 @dataclass(slots=True)
 class Touched:
-    """The questions, by index, that a rule may change; all of them for a rule that is `woven`."""
+    """The questions, by index, that a rule may change; all of them for a rule that is `woven`.
+
+    `reads_files` are constants and functions that are used as the files are read, before any question.
+    """
 
     questions: dict[Rule, list[int]] = field(default_factory=dict)
     woven: set[Rule] = field(default_factory=set)
-
-
-class _Word(str):
-    """A listed word, or a phrase; `rules` are the places that list it."""
-
-    rules: set[Rule]
-    __hash__ = str.__hash__
-
-    def __new__(cls, text: str, rules: set[Rule]) -> "_Word":
-        self = super().__new__(cls, text)
-        self.rules = rules
-        return self
-
-    def __eq__(self, other: object) -> bool:
-        return self._noted(str.__eq__(self, other), other)
-
-    def __ne__(self, other: object) -> bool:
-        return not self == other
-
-    def _noted(self, is_it: bool, other: object) -> bool:
-        if is_it is True and not isinstance(other, _Word):  # two listed words meet as lists are put together
-            _CONSULTED.update(self.rules)
-        return is_it
-
-
-class _Label(str):
-    """The label of a phrase in a trie, which makes a text of it when it is found."""
-
-    rules: set[Rule]
-
-    def __str__(self) -> str:
-        _CONSULTED.update(self.rules)
-        return str.__str__(self)
-
-
-def _noting(base: type, methods: Iterable[str]) -> type:
-    """Return a subclass of a collection whose methods note that it is used, whatever they answer."""
-
-    def noted(name: str) -> Callable[..., Any]:
-        def method(self: Any, *arguments: Any) -> Any:
-            _CONSULTED.update(self.rules)
-            return getattr(base, name)(self, *arguments)
-
-        return method
-
-    return type(f"Noting{base.__name__}", (base,), {name: noted(name) for name in methods})
-
-
-_Set: Any = _noting(frozenset, ("__iter__", "__len__"))
-_List: Any = _noting(list, ("__len__", "__getitem__"))
-_Dict: Any = _noting(dict, ("__iter__", "__len__", "items", "keys", "values"))
-_Tuple: Any = _noting(tuple, ("__iter__", "__len__", "__getitem__", "index", "count", "__add__", "__radd__"))
-_Tuple.__contains__ = lambda self, item: _note_if(tuple.__contains__(self, item), self.rules)
-
-
-def _note_if(answer: Any, rules: Iterable[Rule]) -> Any:
-    if answer:
-        _CONSULTED.update(rules)
-    return answer
-
-
-class _Pattern:
-    """A compiled pattern, or a trie; what it does not find, it does not find without its rule either."""
-
-    def __init__(self, inner: Any, rules: set[Rule]) -> None:
-        self._inner = inner
-        self._rules = rules
-
-    def search(self, *arguments: Any) -> Any:
-        return _note_if(self._inner.search(*arguments), self._rules)
-
-    def match(self, *arguments: Any) -> Any:
-        return _note_if(self._inner.match(*arguments), self._rules)
-
-    def fullmatch(self, *arguments: Any) -> Any:
-        return _note_if(self._inner.fullmatch(*arguments), self._rules)
-
-    def finditer(self, *arguments: Any) -> Any:
-        return iter(_note_if(list(self._inner.finditer(*arguments)), self._rules))
-
-    def sub(self, instead: Any, text: str, *arguments: Any) -> str:
-        found: str = self._inner.sub(instead, text, *arguments)
-        _note_if(found != text, self._rules)
-        return found
-
-    def __getattr__(self, name: str) -> Any:
-        if name != "starts":  # of a trie: where it may be asked, no more
-            _CONSULTED.update(self._rules)
-        return getattr(self._inner, name)
+    reads_files: set[Rule] = field(default_factory=set)
 
 
 def trace(
@@ -127,40 +47,56 @@ def trace(
     """Return what each rule may change of the rows' plans. The rooms of the process must not be imported yet."""
     _note_sections(set(every))
     import_rooms()
-    from service.planner.reading import readers
+    from service.planner.reading.en.reader import ENGLISH
+    from service.planner.reading.readers import READERS
 
     for rule in every:
         if not rule.is_section:
             _note_python(rule)
-    for reader in (*readers.READERS.values(), readers.ENGLISH):
+    for reader in (*READERS.values(), ENGLISH):
         reader.prepare()
-    woven = {rule for rule in every if _is_untraceable(rule)} | _CONSULTED
-    prepare()
-    woven |= {rule for rule in _CONSULTED if not rule.is_section}  # which language a section tells is looked at apart
-    touched = Touched(woven=woven & {*every})
+    sections = {rule for rule in CONSULTED if rule.is_section}
+    prepare()  # which language a section's words tell is looked at apart
+    used = {rule for rule in CONSULTED if not rule.is_section}
+    untraceable = {rule for rule in every if _is_untraceable(rule)}
+    touched = Touched(
+        woven=sections.intersection(every) | untraceable, reads_files=used.intersection(every) - untraceable
+    )
     numbers = {rule: number for number, rule in enumerate(every)}
+    gc.freeze()  # a process of one question is to copy little
+    running = deque[tuple[int, Connection, int]]()
     for at, row in enumerate(rows):
-        for number in _consulted(row, plan, numbers):
-            touched.questions.setdefault(every[number], []).append(at)
+        running.append((at, *_started(row, plan, numbers)))
+        if len(running) > _BESIDE:
+            _end(*running.popleft(), every, touched)
+    while running:
+        _end(*running.popleft(), every, touched)
     return touched
 
 
-def _consulted(row: Any, plan: Callable[[Any], object], numbers: dict[Rule, int]) -> list[int]:
+def _started(row: Any, plan: Callable[[Any], object], numbers: dict[Rule, int]) -> tuple[Connection, int]:
+    """Plan a row in a process that sends the numbers of the rules which it consulted."""
     reading, writing = Pipe(duplex=False)
     if not (child := os.fork()):
         try:
-            _CONSULTED.clear()
+            CONSULTED.clear()
             plan(row)
-            writing.send([numbers[rule] for rule in _CONSULTED if rule in numbers])
+            writing.send([numbers[rule] for rule in CONSULTED if rule in numbers])
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(0)
     writing.close()
+    return reading, child
+
+
+def _end(at: int, reading: Connection, child: int, every: Sequence[Rule], touched: Touched) -> None:
     try:
-        found: list[int] = reading.recv()
+        for number in reading.recv():
+            touched.questions.setdefault(every[number], []).append(at)
     finally:
         reading.close()
         os.waitpid(child, 0)
-    return found
 
 
 def _is_untraceable(rule: Rule) -> bool:
@@ -180,10 +116,10 @@ def _note_sections(every: set[Rule]) -> None:
         places = (f"reading/{data.language}/phrases.txt", "reading/shared.txt", f"reading/{data.language}/patterns.txt")
         return {rule for place in places if (rule := Rule(place, f"[{name}]")) in every}
 
-    def word(data: Any, name: str, text: str) -> _Word:
+    def word(data: Any, name: str, text: str) -> Word:
         rules = listed[data.language, text]
         rules |= rules_of(data, name)
-        return _Word(text, rules)
+        return Word(text, rules)
 
     def collected(method: str, kind: Any) -> Callable[[Any, str], Any]:
         def read(data: Any, name: str) -> Any:
@@ -194,25 +130,26 @@ def _note_sections(every: set[Rule]) -> None:
         return read
 
     def table(data: Any, name: str) -> Any:
-        found = _Dict((word(data, name, text), value) for text, value in plain["table"](data, name).items())
+        found = Dict((word(data, name, text), value) for text, value in plain["table"](data, name).items())
         found.rules = rules_of(data, name)
         return found
 
-    def patterns(data: Any, prefix: str) -> list[tuple[str, _Pattern]]:
+    def patterns(data: Any, prefix: str) -> list[tuple[str, Pattern]]:
         found = plain["patterns"](data, prefix)
-        return [(name, _Pattern(pattern, rules_of(data, prefix + name))) for name, pattern in found]
+        return [(name, Pattern(pattern, rules_of(data, prefix + name))) for name, pattern in found]
 
-    for method, kind in (("words", _Set), ("spelt", _Set), ("phrases", _List)):
+    for method, kind in (("words", Set), ("spelt", Set), ("phrases", List)):
         setattr(LanguageData, method, collected(method, kind))
-    LanguageData.table = table  # type: ignore[method-assign]
+    LanguageData.table = table  # type: ignore[method-assign, assignment]
     LanguageData.patterns = patterns  # type: ignore[method-assign, assignment]
     build = Trie.__init__
 
     def labelled(self: Any, phrases: dict[str, str], **options: Any) -> None:
-        labels = {}
+        labels: dict[str, str] = {}
         for phrase, name in dict.items(phrases):
-            labels[phrase] = label = _Label(name)
-            label.rules = phrase.rules if isinstance(phrase, _Word) else set()
+            label = Label(name)
+            label.rules = phrase.rules if isinstance(phrase, Word) else set()
+            labels[phrase] = label
         build(self, labels, **options)
 
     Trie.__init__ = labelled  # type: ignore[method-assign]
@@ -220,8 +157,6 @@ def _note_sections(every: set[Rule]) -> None:
 
 def _note_python(rule: Rule) -> None:
     """Have a constant or function note that it says something."""
-    import sys
-
     module = sys.modules[rule.module]
     *owners, name = rule.name.split(".")
     if owners:
@@ -229,8 +164,7 @@ def _note_python(rule: Rule) -> None:
         setattr(owner, name, _noting_method(owner.__dict__[name], rule))
         return
     value = getattr(module, name)
-    is_function = callable(value) and not isinstance(value, _Pattern)
-    noting = _noting_function(value, rule) if is_function else _noting_value(value, rule)
+    noting = _noting_function(value, rule) if is_function(value) else _noting_value(value, rule)
     if noting is not None:
         put_in_place_of(value, name, noting)
 
@@ -238,15 +172,15 @@ def _note_python(rule: Rule) -> None:
 def _noting_value(value: Any, rule: Rule) -> Any:
     from service.planner.reading.phrase_file import Trie
 
-    if isinstance(value, re.Pattern | Trie | _Pattern):
-        return _Pattern(value, {rule})
+    if isinstance(value, re.Pattern | Trie | Pattern):
+        return Pattern(value, {rule})
     found: Any
     if isinstance(value, frozenset):
-        found = _Set(_also(item, rule) for item in frozenset.__iter__(value))
-    elif type(value) in (dict, _Dict):
-        found = _Dict((_also(key, rule), item) for key, item in dict.items(value))
+        found = Set(_also(item, rule) for item in frozenset.__iter__(value))
+    elif type(value) in (dict, Dict):
+        found = Dict((_also(key, rule), item) for key, item in dict.items(value))
     elif type(value) in (tuple, list):
-        found = _Tuple(value) if isinstance(value, tuple) else _noting_list(value)
+        found = Tuple(value) if isinstance(value, tuple) else _noting_list(value)
     else:
         return None
     found.rules = {rule, *getattr(value, "rules", ())}
@@ -254,11 +188,11 @@ def _noting_value(value: Any, rule: Rule) -> Any:
 
 
 def _noting_list(value: list[Any]) -> Any:
-    return _noting(list, ("__iter__", "__len__", "__getitem__", "__contains__"))(value)
+    return noting(list, ("__iter__", "__len__", "__getitem__", "__contains__"))(value)
 
 
 def _also(item: Any, rule: Rule) -> Any:
-    return _Word(item, {rule, *getattr(item, "rules", ())}) if isinstance(item, str) else item
+    return Word(item, {rule, *getattr(item, "rules", ())}) if isinstance(item, str) else item
 
 
 def _noting_function(function: Any, rule: Rule) -> Callable[..., Any]:
@@ -266,12 +200,12 @@ def _noting_function(function: Any, rule: Rule) -> Callable[..., Any]:
         try:
             answer = function(*arguments, **named)
         except BaseException:
-            _CONSULTED.add(rule)
+            CONSULTED.add(rule)
             raise
         if isgenerator(answer):
             return _noting_items(answer, rule)
         if not says_nothing(rule, answer):
-            _CONSULTED.add(rule)
+            CONSULTED.add(rule)
         return answer
 
     return wraps(function)(noting) if isinstance(function, FunctionType) else noting
@@ -279,7 +213,7 @@ def _noting_function(function: Any, rule: Rule) -> Callable[..., Any]:
 
 def _noting_items(items: Iterator[Any], rule: Rule) -> Iterator[Any]:
     for item in items:
-        _CONSULTED.add(rule)
+        CONSULTED.add(rule)
         yield item
 
 

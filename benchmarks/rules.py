@@ -13,6 +13,7 @@ import os
 import re
 import resource
 import sys
+import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import rule_traces
+from benchmarks.rule_judging import asked, judges
 from benchmarks.rule_list import PACKAGE, Rule, import_rooms, is_rule, rules, take_away
 
 FIGURE = Path("docs/figures/rules.json")
@@ -66,6 +68,10 @@ def _forked(items: Callable[[], Iterable[Any]]) -> tuple[Connection, int]:
                 writing.send(item)
             writing.send(None)
             code = 0
+        except BrokenPipeError:  # who asked has heard enough
+            code = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
     writing.close()
@@ -106,7 +112,7 @@ class _Ablation:
         self.with_all = _one_of(lambda: [self._plans(range(len(self.rows)))])
         self.languages = _one_of(lambda: [self._languages()])
         running: deque[tuple[Rule, Sequence[int], Connection, int]] = deque()
-        for rule in filter(is_rule, chosen):
+        for rule in (rule for rule in chosen if is_rule(rule) and rule not in self.touched.reads_files):
             running.append((rule, *self._started(rule)))
             if len(running) > (os.cpu_count() or 1):
                 yield from self._ended(*running.popleft())
@@ -229,8 +235,8 @@ def _remember_what_is_compiled() -> None:
     """Compile a pattern and part a phrase once for all processes; nearly all are the same with each rule."""
     from service.planner.reading import tokens
 
-    re.compile = cache(re.compile)  # type: ignore[assignment]
-    tokens.tokens_of = cache(tokens.tokens_of)  # type: ignore[assignment]
+    re.compile = cache(re.compile)
+    tokens.tokens_of = cache(tokens.tokens_of)
 
 
 def _forget() -> None:
@@ -259,11 +265,11 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=FIGURE)
     arguments = parser.parse_args()
     rows = [json.loads(line) for line in arguments.plans.read_text(encoding="utf-8").splitlines()]
-    judged = _judged(arguments.cases)
-    rows = [row for row in rows if arguments.dev or _asked(row) in judged]
+    judged = judges(arguments.cases)
+    rows = [row for row in rows if arguments.dev or asked(row) in judged]
 
     def passes(row: dict[str, Any], plan: str) -> bool:
-        return all(judge(json.loads(plan)) for judge in judged.get(_asked(row), ()))
+        return all(judge(json.loads(plan)) for judge in judged.get(asked(row), ()))
 
     found = _earlier(arguments.earlier, arguments.only)
     for rule, count in counts(rows, arguments.model, passes, lambda rule: bool(re.search(arguments.only, str(rule)))):
@@ -279,35 +285,6 @@ def _earlier(files: list[Path], only: str) -> dict[str, Any]:
     kept = {str(rule) for rule in rules() if not re.search(only, str(rule))}
     figures = (json.loads(path.read_text(encoding="utf-8"))["rules"] for path in files)
     return {name: count for figure in figures for name, count in figure.items() if name in kept}
-
-
-def _judged(cases: Path) -> dict[tuple[str, ...], list[Callable[[dict[str, Any]], bool]]]:
-    """Return what judges the plan of each question of the cases."""
-    from benchmarks.behaviour import checker
-
-    holds = checker(cases)
-
-    def expected(expect: list[Any], plan: dict[str, Any]) -> bool:
-        return all(holds(plan, assertion) for assertion in expect)
-
-    def fair(intents: list[str], plan: dict[str, Any]) -> bool:
-        return plan["intent"] in intents
-
-    found: dict[tuple[str, ...], list[Callable[[dict[str, Any]], bool]]] = {}
-    folder = Path(__file__).with_name("cases")
-    for path in sorted(folder.glob("*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
-            case = json.loads(line)
-            found.setdefault(_asked(case), []).append(partial(expected, case["expect"]))
-    for line in (folder / "scope.tsv").read_text(encoding="utf-8").splitlines():
-        _, intents, text = line.split("\t")
-        found.setdefault(_asked({"query": text}), []).append(partial(fair, intents.split("|")))
-    return found
-
-
-def _asked(row: Row) -> tuple[str, ...]:
-    """Return what tells the questions of cases and of plans apart."""
-    return (row.get("locale") or "", *(" ".join(text.split()) for text in (row["query"], *row.get("history", ()))))
 
 
 if __name__ == "__main__":
