@@ -14,7 +14,7 @@ import yaml
 from infra.fleet.settings import FleetSettings
 from tests.infra.deployment import CDK, Deployment, bake, deploy, prepare, synthesise
 from tests.infra.fleet.fleets import dev_with
-from tests.infra.moto_server import MotoServer, running_moto
+from tests.infra.moto_server import running_moto
 
 FILE, ASSEMBLY = "dev.yaml", "assembly"
 EVENT = {"name": "sale", "start": "2030-07-13T07:00:00Z", "end": "2030-07-14T07:00:00Z", "multiplier": 2}
@@ -30,11 +30,12 @@ CHANGES: dict[str, Any] = {
 
 
 @pytest.fixture(scope="session")
-def standing_assembly(tmp_path_factory: pytest.TempPathFactory, moto_server: MotoServer) -> Path:
+def standing_assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The fleet's file, dev.yaml, and what a deploy synthesises of it: it is deployed in more than one account."""
     folder = tmp_path_factory.mktemp("standing-assembly")
     (folder / FILE).write_text(yaml.safe_dump(dev_with(CHANGES)), encoding="utf-8")
-    synthesise(moto_server, str(folder / FILE), folder / ASSEMBLY)
+    with running_moto(folder / "server.log") as server:
+        synthesise(server, str(folder / FILE), folder / ASSEMBLY)
     return folder
 
 
