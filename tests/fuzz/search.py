@@ -49,16 +49,16 @@ class FoundError(AssertionError):
         self.conversation = list(conversation)
 
 
-def check(name: str, conversation: Conversation) -> int:
-    """Return the operations that a target takes. Raises FoundError."""
-    work = TARGETS[name]
+def check(name: str, conversation: Conversation, ceiling: int | None = None) -> int:
+    """Return the operations that a target takes, at most its budget or `ceiling`. Raises FoundError."""
+    work, most = TARGETS[name], ceiling or BUDGETS[name]
     try:
         count = operations(lambda: work(conversation))
-        if count > BUDGETS[name]:  # the first time it may have read a list
+        if count > most:  # the first time it may have read a list
             count = operations(lambda: work(conversation))
     except Exception as error:
         raise FoundError(name, conversation, f"{type(error).__name__}: {error}") from error
-    if count > BUDGETS[name]:
+    if count > most:
         raise FoundError(name, conversation, f"{count} operations")
     return count
 
@@ -79,7 +79,13 @@ def hunt(name: str, examples: int, number: int) -> None:
 
 
 def main() -> None:
-    """Hunt one target until the time is up: `python -m tests.fuzz.search TARGET SECONDS`."""
+    """Hunt one target until the time is up: `python -m tests.fuzz.search TARGET SECONDS`.
+
+    With "-" instead of seconds, try the conversation of standard input.
+    """
+    if sys.argv[2] == "-":
+        check(sys.argv[1], json.load(sys.stdin))
+        return
     name, end, number = sys.argv[1], time.monotonic() + float(sys.argv[2]), 0
     while time.monotonic() < end:
         try:

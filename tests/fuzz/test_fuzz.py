@@ -1,10 +1,12 @@
 """A short hunt from the committed corpus; `make fuzz` hunts for an hour."""
 
+import io
 import json
 
 import pytest
 
 from benchmarks.question_cost import CORPUS
+from tests.fuzz import search
 from tests.fuzz.search import FoundError, check, hunt
 from tests.fuzz.targets import BUDGETS, TARGETS
 
@@ -33,3 +35,15 @@ def test_a_fault_and_a_cost_would_be_found(monkeypatch: pytest.MonkeyPatch) -> N
         monkeypatch.setitem(TARGETS, "reading", target)
         with pytest.raises(FoundError, match=why):
             hunt("reading", examples=200, number=1)
+
+
+def test_one_conversation_is_tried_again_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What atheris finds is: the code that it adds takes operations, too, and made four finds of nothing."""
+    monkeypatch.setattr("sys.argv", ["search", "grammar", "-"])
+    monkeypatch.setattr("sys.stdin", io.StringIO('["red shoes"]'))
+    search.main()
+    monkeypatch.setitem(BUDGETS, "grammar", 10)
+    monkeypatch.setattr("sys.stdin", io.StringIO('["red shoes"]'))
+    with pytest.raises(FoundError, match="operations"):
+        search.main()
+    assert check("grammar", ["red shoes"], 10_000_000) > 10
