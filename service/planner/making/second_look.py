@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import cache
 
-from service.planner.plan_text import PlanDraft
+from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
 from service.planner.reading.conversation import Conversation
 from service.planner.reading.en import lists
@@ -12,6 +12,7 @@ from service.planner.reading.en.spelling import words
 from service.planner.rules.draft import UNTELLING, draft_by_rule
 from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 
+_QUALITIES = ("color", "material")  # whose words are closed lists
 _OF_THE_WORLD = ("who ", "when ", "where ", "why ")  # questions that name a brand and are about something else
 
 
@@ -50,7 +51,21 @@ def second_look(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabu
         return replace(draft, spans=rules.spans) if _parts(rules) > 1 else draft
     if draft.intent == "compare_products" and parts < 2 and draft.mode == "keyword" and len(question.utterances) == 1:
         return replace(draft, intent=DEFAULT_INTENT)
+    if draft.intent == DEFAULT_INTENT and not parts and conversation.refusals:
+        return replace(draft, spans=_with_wanted(draft.spans, by_rule().spans))
     return draft
+
+
+def _with_wanted(spans: list[FacetSpan], by_rule: list[FacetSpan]) -> list[FacetSpan]:
+    """Return a model's spans with the colors and materials that rules read as wanted beside a refusal.
+
+    A model may overlook them there, or take them for refused, too: "navy" of "not red, make it navy".
+    """
+    wanted = [span for span in by_rule if span.facet in _QUALITIES and not span.refused and not span.part]
+    sure = {index for span in wanted for index in span.indices}
+    kept = [span for span in spans if not (span.refused and sure.issuperset(span.indices))]
+    said = {index for span in kept for index in span.indices}
+    return sorted([*kept, *(span for span in wanted if said.isdisjoint(span.indices))], key=lambda span: span.first)
 
 
 def _is_for_a_shop(conversation: Conversation, text: str) -> bool:

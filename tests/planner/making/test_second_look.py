@@ -63,3 +63,26 @@ def test_several_things_that_a_model_overlooks(query: str, text: str, things: li
     parts = [part.queries[0] for part in complete_plan(draft, Conversation(question), VOCABULARY).parts]
     assert not draft.foreign
     assert len(parts) > 1 if things is None else parts == things
+
+
+@pytest.mark.parametrize(
+    ("query", "history", "text", "wanted"),
+    [
+        ("sneakers in black, not white", [], " find Type sneakers Not Color white Any", {"color": ["black"]}),
+        (
+            "not red, make it navy",
+            ["red dress"],
+            " find Type dress Not Color red Not Color navy Any",
+            {"color": ["navy"]},
+        ),
+        ("no leather or suede boots", [], " find Not Material leather Not Material suede Type boots Any", {}),
+    ],
+)
+def test_a_color_or_material_beside_a_refusal_is_wanted_where_rules_read_it_so(
+    query: str, history: list[str], text: str, wanted: dict[str, list[str]]
+) -> None:
+    conversation = Conversation(Question.parse(query, history))
+    draft = second_look(parse(text, conversation.question, VOCABULARY), conversation, VOCABULARY)
+    plan = complete_plan(draft, conversation, VOCABULARY)
+    assert {facet: plan.facets[facet] for facet in ("color", "material") if facet in plan.facets} == wanted
+    assert not any(set(values) & set(plan.exclude.get(facet, ())) for facet, values in wanted.items())
