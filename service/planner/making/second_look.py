@@ -51,17 +51,22 @@ def second_look(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabu
         return replace(draft, spans=rules.spans) if _parts(rules) > 1 else draft
     if draft.intent == "compare_products" and parts < 2 and draft.mode == "keyword" and len(question.utterances) == 1:
         return replace(draft, intent=DEFAULT_INTENT)
-    if draft.intent == DEFAULT_INTENT and not parts and conversation.refusals:
+    if draft.intent == DEFAULT_INTENT and not parts and conversation.refusals and not conversation.turn.allowed:
         return replace(draft, spans=_with_wanted(draft.spans, by_rule().spans))
     return draft
 
 
 def _with_wanted(spans: list[FacetSpan], by_rule: list[FacetSpan]) -> list[FacetSpan]:
-    """Return a model's spans with the colors and materials that rules read as wanted beside a refusal.
+    """Return a model's spans with what rules read as wanted beside a refusal.
 
-    A model may overlook them there, or take them for refused, too: "navy" of "not red, make it navy".
+    A model may take it for refused, too ("navy" of "not red, make it navy"), or overlook a color or a material there.
     """
-    wanted = [span for span in by_rule if span.facet in _QUALITIES and not span.refused and not span.part]
+    refused = {index for span in spans if span.refused for index in span.indices}
+    wanted = [
+        span
+        for span in by_rule
+        if not (span.refused or span.part) and (span.facet in _QUALITIES or refused.issuperset(span.indices))
+    ]
     sure = {index for span in wanted for index in span.indices}
     kept = [span for span in spans if not (span.refused and sure.issuperset(span.indices))]
     said = {index for span in kept for index in span.indices}

@@ -75,14 +75,21 @@ def test_several_things_that_a_model_overlooks(query: str, text: str, things: li
             " find Type dress Not Color red Not Color navy Any",
             {"color": ["navy"]},
         ),
+        (
+            "i don't want nike, adidas please",
+            ["nike shoes"],
+            " find Type shoes Not Brand nike Not Brand adidas Any",
+            {"brand": ["adidas"]},
+        ),
+        ("peanuts are ok", ["protein bars no peanuts"], " find Type protein bars Not Feature peanuts Any", {}),
         ("no leather or suede boots", [], " find Not Material leather Not Material suede Type boots Any", {}),
     ],
 )
-def test_a_color_or_material_beside_a_refusal_is_wanted_where_rules_read_it_so(
+def test_what_rules_read_as_wanted_beside_a_refusal_is_wanted(
     query: str, history: list[str], text: str, wanted: dict[str, list[str]]
 ) -> None:
     conversation = Conversation(Question.parse(query, history))
     draft = second_look(parse(text, conversation.question, VOCABULARY), conversation, VOCABULARY)
     plan = complete_plan(draft, conversation, VOCABULARY)
-    assert {facet: plan.facets[facet] for facet in ("color", "material") if facet in plan.facets} == wanted
+    assert {facet: plan.facets[facet] for facet in ("color", "material", "brand") if facet in plan.facets} == wanted
     assert not any(set(values) & set(plan.exclude.get(facet, ())) for facet, values in wanted.items())
