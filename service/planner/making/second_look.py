@@ -23,7 +23,7 @@ def second_look(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabu
     are no facets; a comparison has two things, and two things "side by side" are compared.
     """
     question = conversation.question
-    text = question.text.lower()
+    text, refusals = question.text.lower(), conversation.refusals
 
     @cache  # two of the looks below may need it, and it costs as much as all the rest
     def by_rule() -> PlanDraft:
@@ -51,7 +51,7 @@ def second_look(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabu
         return replace(draft, spans=rules.spans) if _parts(rules) > 1 else draft
     if draft.intent == "compare_products" and parts < 2 and draft.mode == "keyword" and len(question.utterances) == 1:
         return replace(draft, intent=DEFAULT_INTENT)
-    if draft.intent == DEFAULT_INTENT and not parts and conversation.refusals and not conversation.turn.allowed:
+    if draft.intent == DEFAULT_INTENT and not parts and refusals and not conversation.turn.allowed:
         return replace(draft, spans=_with_wanted(draft.spans, by_rule().spans))
     return draft
 
