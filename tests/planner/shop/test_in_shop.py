@@ -17,6 +17,7 @@ from service.planner.reading.en.spelling import correct, sounds
 from service.planner.shop.folder import ShopFolder, ShopFolderError, seal
 from service.planner.shop.lexicon import Lexicon, write_lexicon
 from service.planner.vocabulary import shipped_vocabulary
+from tests.processes import eventually
 from tests.server_process import serving
 
 NAMES = {
@@ -126,7 +127,7 @@ def test_the_service_reads_it_reloads_it_and_refuses_a_damaged_one(tmp_path: Pat
         damaged.unlink()
         answer = server.control("/reload")
         assert answer.status_code == 503
-        assert any("words.marisa" in line for line in server.lines)
+        eventually(lambda: any("words.marisa" in line for line in server.lines), "the log does not name the file")
         assert "zorvex" in plan("zorvexx")["queries"]  # what was read stays
         damaged.write_bytes(whole)
         for path in folder.iterdir():
