@@ -11,8 +11,9 @@ def render_rules(figure: dict[str, Any]) -> str:
     rules: dict[str, Counts] = figure["rules"]
     idle = sum(not _sum(count, "changed") for count in rules.values())
     harmful = [f"`{name}`" for name, count in rules.items() if _gain(count) < 0]
-    rows = ["| taken away alone | plans that change | cases lost | cases gained |", "|---|---:|---:|---:|"]
-    for name, count in sorted(rules.items(), key=lambda item: -_gain(item[1]))[:_MOST]:
+    rows = ["| words or patterns taken away | plans that change | cases lost | cases gained |", "|---|---:|---:|---:|"]
+    sections = [item for item in rules.items() if "[" in item[0]]  # of words and patterns: what is known of a language
+    for name, count in sorted(sections, key=lambda item: -_gain(item[1]))[:_MOST]:
         cells = (", ".join(str(one[key]) for one in count.values()) for key in ("changed", "better", "worse"))
         rows.append(f"| `{name}` | {' | '.join(cells)} |")
     told = (
