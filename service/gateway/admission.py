@@ -29,6 +29,10 @@ _HOPELESS_UNDER_PRESSURE = 0.2  # or this share while another request, which may
 # A less likely request is tried anyway while such trials cost at most this share of all replicas' time: the
 # estimate may be wrong or outdated. A trial that succeeds costs nothing: it is a plan.
 _TRIAL_SHARE = 0.2
+# While other generations end whole the estimate is as new as they are, and what it rules out is most often hopeless:
+# questions far too long, which callers may ask for ever.
+_TRIAL_SHARE_BESIDE = 0.02
+_NEW_SECONDS = 1.0  # since a generation ended whole
 
 
 class Pressure:
@@ -97,7 +101,7 @@ class Admission:
         self._clock = clock
         self._pressure = Pressure(clock)
         self._arrivals = itertools.count()
-        self._next_trial = -math.inf
+        self._next_trial = self._last_whole = -math.inf
         self._replicas = 1  # when it was asked last
 
     @property
@@ -113,7 +117,8 @@ class Admission:
     def ask(self, request: QueuedRequest, *, idle: bool, replicas: int) -> list[QueuedRequest]:
         """Admit a new request, given idle and total replicas; return the refused ones, possibly itself.
 
-        Unless refused, it starts now where a replica is idle, and has joined the queue where none is.
+        Unless refused, it starts now where a replica is idle, and has joined the queue where none is. One that no
+        idle replica would take asks for no part of the replicas' time: others' parts are not less for it.
         """
         self._pressure.asked()
         request.arrival = next(self._arrivals)
@@ -124,9 +129,14 @@ class Admission:
         request.seconds = self.times.expected(request.length) or FIRST_EXPECTATION
         scale = self._scale(request)
         request.seconds *= scale
-        self._shares.asked(request)
+        is_likely = self._is_likely(request, scale)
         if idle:
-            return [] if self._may_start(request, scale) else self._counted([self._refused_as_hopeless(request)])
+            if not is_likely and not self._is_tried(request):
+                return self._counted([self._refused_as_hopeless(request)])
+            self._shares.asked(request)
+            return []
+        if is_likely:
+            self._shares.asked(request)
         needed = self.times.quantile(self._quantile, request.length) or FIRST_EXPECTATION
         request.latest_start = request.deadline - needed * scale
         if request.latest_start < self._clock():
@@ -204,18 +214,24 @@ class Admission:
         """Record a generation's duration, `whole` or cut short; `seconds` None says nothing about other generations."""
         self._shares.ended(request, whole=whole)
         if seconds is not None:
-            self.times.add(seconds, request.length, whole=whole)
+            is_late = not whole and self._clock() >= request.deadline
+            self.times.add(seconds, request.length, whole=whole, late=is_late)
+        if whole:
+            self._last_whole = self._clock()
         if request.is_trial:
-            pause = (seconds or 0.0) * max(1 / (_TRIAL_SHARE * max(replicas, 1)) - 1, 0.0)
+            is_new = self._clock() - self._last_whole < _NEW_SECONDS
+            share = _TRIAL_SHARE_BESIDE if is_new else _TRIAL_SHARE
+            pause = (seconds or 0.0) * max(1 / (share * max(replicas, 1)) - 1, 0.0)
             self._next_trial = self._clock() + (0.0 if whole else pause)
 
-    def _may_start(self, request: QueuedRequest, scale: float) -> bool:
-        """Tell whether an idle replica should run this. An unlikely request is a trial; one runs at a time."""
-        remaining = request.deadline - self._clock()
+    def _is_likely(self, request: QueuedRequest, scale: float) -> bool:
+        """Tell whether an idle replica would run this because it may well end in time."""
         enough = _HOPELESS_UNDER_PRESSURE if self._pressure.high else _HOPELESS
-        if self.times.chance(remaining / scale, request.length) >= enough:
-            return True
-        if remaining <= 0 or self._clock() < self._next_trial:
+        return self.times.chance((request.deadline - self._clock()) / scale, request.length) >= enough
+
+    def _is_tried(self, request: QueuedRequest) -> bool:
+        """Tell whether an unlikely request is run all the same: a trial; one runs at a time."""
+        if request.deadline <= self._clock() or self._clock() < self._next_trial:
             return False
         request.is_trial = True
         self._next_trial = math.inf

@@ -13,6 +13,8 @@ from typing import NamedTuple
 WINDOW = 128  # in generations
 MAX_AGE_SECONDS = 15.0  # older ones say little about the present,
 KEPT = 16  # but this many are kept: after a quiet minute they are still the best available
+_MOST_LATE = 64  # generations cut short by their deadlines that are remembered
+_ABOUT = 1.25  # times as long, in characters or seconds, is about as long
 _OUTLIER = 4  # times the median; slower ones count as this slow in the fit
 # The fit of seconds by length adds four imaginary generations, 40 characters from the mean, without a slope: two or
 # three real ones must not determine an estimate for lengths not seen yet.
@@ -23,6 +25,7 @@ class _Seen(NamedTuple):
     at: float
     seconds: float
     length: int
+    whole: bool = False
 
 
 class ServiceTimes:
@@ -32,7 +35,8 @@ class ServiceTimes:
     for all lengths, so that a few generations inform every length. `length` is the prompt's, in characters.
 
     A generation that was cut short counts as lasting until then, and only when that exceeds the expectation: a client
-    that left at once carries no information, a deadline that passed carries much.
+    that left at once carries no information, a deadline that passed carries much. For the chance of another one that
+    is not enough: what never ends in time would seem to end just in time, and be begun again and again.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -41,16 +45,20 @@ class ServiceTimes:
         self._sorted: list[float] = []  # their durations in seconds
         self._shares: list[float] | None = None  # sorted ratios of seconds to the fit; None when it has to be refitted
         self._base = self._slope = 0.0
+        self._late: deque[_Seen] = deque(maxlen=_MOST_LATE)  # cut short by their deadlines, oldest first
 
     def __len__(self) -> int:
         self._forget()
         return len(self._window)
 
-    def add(self, seconds: float, length: int = 0, *, whole: bool = True) -> None:
-        """Record a generation's duration; `whole` False means that it was cut short then."""
+    def add(self, seconds: float, length: int = 0, *, whole: bool = True, late: bool = False) -> None:
+        """Record a generation's duration; `whole` False means that it was cut short then, `late` by its deadline."""
+        if late:
+            self._late.append(_Seen(self._clock(), seconds, length))
+            whole = False
         if not whole and seconds <= self.quantile(0.5, length):
             return
-        self._window.append(_Seen(self._clock(), seconds, length))
+        self._window.append(_Seen(self._clock(), seconds, length, whole))
         insort(self._sorted, seconds)
         self._shares = None
         self._forget()
@@ -67,9 +75,20 @@ class ServiceTimes:
         return self._line(length) if self._fitted() else 0.0
 
     def chance(self, seconds: float, length: int) -> float:
-        """Return the share of generations of this length that take at most `seconds`; 1 when unknown."""
+        """Return the share of generations of this length that take at most `seconds`; 1 when unknown.
+
+        Where some of about this length or shorter were late with about as much time, it is at most the share that ended
+        of those that tell: a longer one that was cut short tells nothing of this length, nor a shorter one that ended.
+        """
         shares = self._fitted()
-        return bisect_right(shares, seconds / self._line(length)) / len(shares) if shares else 1.0
+        if not any(each.whole or each.length <= _ABOUT * length for each in self._window):
+            return 1.0
+        chance = bisect_right(shares, seconds / self._line(length)) / len(shares)
+        late = sum(each.length <= _ABOUT * length and _ABOUT * each.seconds >= seconds for each in self._late)
+        if not late:
+            return chance
+        ended = sum(each.whole and _ABOUT * each.length >= length and each.seconds <= seconds for each in self._window)
+        return min(chance, ended / (ended + late))
 
     @property
     def mean(self) -> float:
@@ -88,6 +107,7 @@ class ServiceTimes:
         """Forget everything: another process, perhaps another model, answers from now on."""
         self._window.clear()
         self._sorted.clear()
+        self._late.clear()
         self._shares = None
 
     def _line(self, length: int) -> float:
@@ -99,7 +119,7 @@ class ServiceTimes:
         if self._shares is None:
             self._fit()
             base, slope = self._base, self._slope
-            self._shares = sorted([seconds / (base + slope * length) for _, seconds, length in self._window])
+            self._shares = sorted([seconds / (base + slope * length) for _, seconds, length, _ in self._window])
         return self._shares
 
     def _fit(self) -> None:
@@ -107,7 +127,7 @@ class ServiceTimes:
             return
         most = _OUTLIER * _quantile(self._sorted, 0.5)
         lengths = [seen.length for seen in self._window]
-        seconds = [each if each < most else most for _, each, _ in self._window]
+        seconds = [each if each < most else most for _, each, *_ in self._window]
         mean_length, mean_seconds = sum(lengths) / count, sum(seconds) / count
         longer = [length - mean_length for length in lengths]
         covariance = sum(map(mul, longer, [each - mean_seconds for each in seconds]))
@@ -121,6 +141,8 @@ class ServiceTimes:
         while (count := len(self._window)) > KEPT and (count > WINDOW or self._window[0].at < oldest):
             self._sorted.remove(self._window.popleft().seconds)
             self._shares = None
+        while self._late and self._late[0].at < oldest:
+            self._late.popleft()
 
 
 def _quantile(ordered: list[float], share: float) -> float:

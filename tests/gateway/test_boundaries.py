@@ -1,6 +1,7 @@
 """Where admission, its queue, its estimates and a slot's health change their mind, worked by hand on our own clock."""
 
 import types
+from unittest.mock import ANY
 
 import pytest
 
@@ -98,6 +99,23 @@ def test_trials_take_a_fifth_of_the_replicas_time(replicas: int, whole: bool, pa
     made.ended(first, 0.5, whole=whole, replicas=replicas)
     assert not pause or not tried(0.499 + pause)
     assert tried(0.5 + pause)
+
+
+@pytest.mark.parametrize(("ago", "pause"), [(0.0, 24.5), (0.999, 24.5), (1.0, 2.0)])
+def test_they_take_a_fiftieth_while_others_generations_end_whole(ago: float, pause: float) -> None:
+    clock = Clock()
+    made = admission(clock, *[1.0] * 100)
+    other, tried = QueuedRequest(9.0), QueuedRequest(2.0)
+    assert made.ask(other, idle=True, replicas=1) == []
+    made.ended(other, 1.0, whole=True, replicas=1)
+    clock.now = 1.5
+    assert made.ask(tried, idle=True, replicas=1) == []
+    assert tried.is_trial
+    clock.now = ago
+    made.ended(tried, 0.5, whole=False, replicas=1)
+    for at, begins in ((ago + pause - 0.001, False), (ago + pause + 0.001, True)):
+        clock.now = at
+        assert made.ask(QueuedRequest(at + 0.5), idle=True, replicas=1) == ([] if begins else [ANY])
 
 
 def test_nothing_is_tried_after_its_deadline() -> None:

@@ -97,3 +97,38 @@ def test_whatever_was_seen_longer_prompts_take_no_less(seen: list[tuple[float, i
     assert 0 < times.quantile(0.05, length) <= times.quantile(0.7, length) <= times.quantile(1.0, length)
     assert times.chance(times.quantile(0.5, length) * 1.001, length) >= 0.4
     assert times.chance(times.quantile(1.0, length) * 1.001, length) == 1
+
+
+def test_what_is_always_late_has_no_chance_and_says_nothing_of_less() -> None:
+    """Remembered as lasting until its deadline alone, it seemed to end just in time."""
+    times = ServiceTimes()
+    for _ in range(20):
+        times.add(0.1, 40)
+    for _ in range(4):
+        times.add(0.3, 600, whole=False, late=True)
+    assert times.chance(0.3, 600) == 0.0
+    assert times.chance(0.3, 480) == 0.0, "about as long"
+    assert times.chance(0.3, 479) > 0.0, "shorter"
+    assert times.chance(0.376, 600) > 0.0, "with far more time"
+    assert times.chance(0.3, 40) == 1.0
+    times.add(0.25, 700)
+    assert times.chance(0.3, 600) == pytest.approx(1 / 5), "one that ended tells as well"
+    times.add(0.25, 479)
+    assert times.chance(0.3, 600) == pytest.approx(1 / 5), "not a shorter one"
+
+
+def test_what_was_late_is_forgotten_in_time_and_when_everything_is() -> None:
+    clock = Clock()
+    times = ServiceTimes(clock)
+    for forget in (times.clear, lambda: setattr(clock, "now", MAX_AGE_SECONDS + 0.1)):
+        times.add(0.1, 600)
+        times.add(0.1, 600, whole=False, late=True)
+        assert times.chance(0.1, 600) == pytest.approx(0.5)
+        forget()
+        assert times.chance(0.1, 600) == 1.0
+
+
+def test_where_only_longer_ones_were_cut_short_nothing_is_known() -> None:
+    times = ServiceTimes()
+    times.add(0.3, 600, whole=False)
+    assert (times.chance(0.2, 600), times.chance(0.2, 40)) == (0.0, 1.0)

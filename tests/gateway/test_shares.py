@@ -154,6 +154,52 @@ def test_without_shares_they_do(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sum(outcome.by_model for outcome in ours) < 0.8 * len(ours)
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_questions_that_no_replica_plans_in_time_take_nothing_from_others(replicas: int) -> None:
+    """They once had two thirds of the replicas: each was cut short by its deadline and remembered as taking that long.
+
+    What they asked for in vain counted, too, and left a bystander on a slow machine a fifth of what there is.
+    """
+    rng = random.Random(4)
+    ours = [
+        Arrival(at, rng.uniform(0.11, 0.19), length=rng.randrange(25, 90), client="shop")
+        for at in accumulate(rng.expovariate(2.0 * replicas) for _ in range(150 * replicas))
+    ]
+    hopeless = [
+        Arrival(at, rng.uniform(0.6, 0.9), length=600, client=f"costly {number}")
+        for number in range(4)
+        for at in accumulate(rng.expovariate(6.0) for _ in range(int(6.0 * ours[-1].at)))
+    ]
+    alone = of_the_shop(Simulation(replicas).run(ours))
+    outcomes = Simulation(replicas).run(sorted([*ours, *hopeless], key=lambda one: one.at))
+    beside = of_the_shop(outcomes)
+    lost = sum(outcome.by_model for outcome in alone) - sum(outcome.by_model for outcome in beside)
+    assert lost <= 0.03 * len(alone)
+    theirs = [outcome for outcome in outcomes if outcome.arrival.length == 600 and outcome.began >= 0]
+    assert 0 < sum(outcome.ends - outcome.began for outcome in theirs) < 0.1 * replicas * ours[-1].at
+
+
+def test_what_no_idle_replica_would_take_is_no_part_of_what_is_asked_for() -> None:
+    clock = Clock()
+    admission = Admission(clock=clock)
+    for _ in range(20):
+        admission.times.add(0.2)
+    admission._shares.saw("shop")
+    for number, idle in enumerate((True, False)):  # the first is tried
+        hopeless = [QueuedRequest(0.1, client="costly") for _ in range(100)]
+        refused = [admission.ask(each, idle=idle, replicas=1) for each in hopeless]
+        assert sum(map(len, refused)) == 99 + number
+    assert admission._shares.use(1) is None
+    crowded = [QueuedRequest(0.21, client="costly") for _ in range(100)]
+    clock.now = 0.02  # time for a generation, though not for waiting
+    assert sum(len(admission.ask(each, idle=False, replicas=1)) for each in crowded) == 100
+    assert admission._shares.use(1) is None
+    clock.now = 0.0
+    for each in crowded:
+        admission.ask(each, idle=False, replicas=1)
+    assert admission._shares.use(1) is not None
+
+
 def test_while_there_is_enough_for_all_nobody_gives_way_and_the_oldest_goes_first() -> None:
     rng = random.Random(2)
     drawn = [
@@ -233,6 +279,7 @@ def test_a_request_within_its_share_takes_a_place_from_one_beyond_it() -> None:
         admission.times.add(SECONDS)
     for _ in range(400):  # nothing can be done in zero time: pressure is high
         admission.ask(QueuedRequest(deadline=0.0, client="costly"), idle=True, replicas=1)
+        admission._shares.asked(QueuedRequest(10.0, seconds=SECONDS, client="costly"))
     most = [QueuedRequest(10.0, worth=0.9, client="costly") for _ in range(2)]
     assert [admission.ask(each, idle=False, replicas=1) for each in most] == [[], []]
     assert admission.certain_refusal(10.0, 0, 1, worth=0.9, client="costly") is not None

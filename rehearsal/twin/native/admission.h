@@ -124,9 +124,11 @@ public:
     }
 
     void ended(const Request& request, double now, double seconds, bool whole, int replicas) {
-        times.add(now, seconds, request.length, whole);
+        times.add(now, seconds, request.length, whole, !whole && now >= request.deadline);
+        if (whole) last_whole_ = now;
         if (!request.is_trial) return;
-        const double pause = seconds * std::max(1 / (rules_->trial_share * std::max(replicas, 1)) - 1, 0.0);
+        const double share = now - last_whole_ < rules_->fresh ? rules_->trial_share_beside : rules_->trial_share;
+        const double pause = seconds * std::max(1 / (share * std::max(replicas, 1)) - 1, 0.0);
         next_trial_ = now + (whole ? 0.0 : pause);
     }
 
@@ -220,6 +222,7 @@ private:
     double arrivals_ = 0.0;
     int replicas_ = 1;  // when it was asked last
     double next_trial_ = -std::numeric_limits<double>::infinity();
+    double last_whole_ = -std::numeric_limits<double>::infinity();  // when a generation last ended whole
 };
 
 }  // namespace twin

@@ -52,10 +52,13 @@ class Rules(ctypes.Structure):
 
     _fields_ = (
         *((name, ctypes.c_double) for name in (
-            "quantile", "first_expectation", "hopeless", "hopeless_under_pressure", "trial_share", "half_life",
-            "high_share", "fewest", "overload_seconds", "max_age", "outlier", "flat_prior",
+            "quantile", "first_expectation", "hopeless", "hopeless_under_pressure", "trial_share", "trial_share_beside",
+            "fresh", "half_life", "high_share", "fewest", "overload_seconds", "max_age", "outlier", "flat_prior",
+            "about",
         )),
-        *((name, ctypes.c_int) for name in ("window", "kept", "by_worth", "waiting_by_worth", "refit_every")),
+        *((name, ctypes.c_int) for name in (
+            "window", "kept", "most_late", "by_worth", "waiting_by_worth", "refit_every",
+        )),
     )  # fmt: skip
 
 

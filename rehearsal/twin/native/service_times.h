@@ -10,10 +10,10 @@ namespace twin {
 
 // The gateway's own constants; Python fills them in from the gateway's modules, so that each has one source.
 struct Rules {
-    double quantile, first_expectation, hopeless, hopeless_under_pressure, trial_share;
+    double quantile, first_expectation, hopeless, hopeless_under_pressure, trial_share, trial_share_beside, fresh;
     double half_life, high_share, fewest, overload_seconds;
-    double max_age, outlier, flat_prior;
-    int window, kept;
+    double max_age, outlier, flat_prior, about;
+    int window, kept, most_late;
     int by_worth, waiting_by_worth;  // whether those that wait go in the order of their worth, and how many a replica
     int refit_every;  // 1: after each generation, as the gateway
 };
@@ -21,12 +21,18 @@ struct Rules {
 class ServiceTimes {
 public:
     explicit ServiceTimes(const Rules& rules)
-        : rules_(&rules), seen_(rules.window), ratios_(rules.window) {}
+        : rules_(&rules), seen_(rules.window), ratios_(rules.window), late_(rules.most_late) {}
 
-    void add(double now, double seconds, double length, bool whole) {
+    // `late`: cut short by its deadline.
+    void add(double now, double seconds, double length, bool whole, bool late = false) {
+        if (late) {
+            if (late_count_ == rules_->most_late) pop_late();
+            late_[late_place(late_count_++)] = {now, seconds, length, false};
+            whole = false;
+        }
         if (!whole && seconds <= quantile(now, 0.5, length)) return;
         if (count_ == rules_->window) pop();
-        seen_[place(count_++)] = {now, seconds, length};
+        seen_[place(count_++)] = {now, seconds, length, whole};
         ++changes_;
         forget(now);
     }
@@ -45,14 +51,23 @@ public:
     // The mean duration of a generation of this length; 0 when unknown.
     double expected(double now, double length) { return known(now) ? line(length) : 0.0; }
 
-    // The share of generations of this length that take at most `seconds`; 1 when unknown.
+    // The share of generations of this length that take at most `seconds`; 1 when unknown. Where some were late, it is at
+    // most the share that ended of those that tell.
     double chance(double now, double seconds, double length) {
-        if (!known(now)) return 1.0;
-        const double ratio = seconds / line(length);
-        if (ratio >= longest_) return 1.0;
-        int within = 0;
-        for (int index = 0; index < fitted_; ++index) within += ratios_[index] <= ratio;
-        return static_cast<double>(within) / fitted_;
+        if (!known(now) || !tells_of(length)) return 1.0;
+        const double fitted = fitted_chance(seconds / line(length));
+        int late = 0;
+        for (int index = 0; index < late_count_; ++index) {
+            const Seen& each = late_[late_place(index)];
+            late += each.length <= rules_->about * length && rules_->about * each.seconds >= seconds;
+        }
+        if (late == 0) return fitted;
+        int ended = 0;
+        for (int index = 0; index < count_; ++index) {
+            const Seen& each = entry(index);
+            ended += each.whole && rules_->about * each.length >= length && each.seconds <= seconds;
+        }
+        return std::min(fitted, static_cast<double>(ended) / (ended + late));
     }
 
     double mean(double now) {
@@ -65,6 +80,7 @@ public:
 private:
     struct Seen {
         double at, seconds, length;
+        bool whole;
     };
 
     // A window of more than so many is fitted after every `refit_every` changes: an eighth of the window moves its
@@ -76,6 +92,8 @@ private:
         return place < rules_->window ? place : place - rules_->window;
     }
 
+    int late_place(int index) const { return (late_head_ + index) % rules_->most_late; }
+
     const Seen& entry(int index) const { return seen_[place(index)]; }
     double line(double length) const { return base_ + slope_ * length; }
 
@@ -85,8 +103,28 @@ private:
         ++changes_;
     }
 
+    void pop_late() {
+        late_head_ = late_place(1);
+        --late_count_;
+    }
+
     void forget(double now) {
         while (count_ > rules_->kept && entry(0).at < now - rules_->max_age) pop();
+        while (late_count_ > 0 && late_[late_head_].at < now - rules_->max_age) pop_late();
+    }
+
+    // Longer ones that were cut short tell nothing of this length.
+    bool tells_of(double length) const {
+        for (int index = 0; index < count_; ++index)
+            if (entry(index).whole || entry(index).length <= rules_->about * length) return true;
+        return false;
+    }
+
+    double fitted_chance(double ratio) const {
+        if (ratio >= longest_) return 1.0;
+        int within = 0;
+        for (int index = 0; index < fitted_; ++index) within += ratios_[index] <= ratio;
+        return static_cast<double>(within) / fitted_;
     }
 
     bool known(double now) {
@@ -152,6 +190,8 @@ private:
     const Rules* rules_;
     std::vector<Seen> seen_;      // a ring
     std::vector<double> ratios_;  // of the last fit, `fitted_` of them
+    std::vector<Seen> late_;      // a ring
+    int late_head_ = 0, late_count_ = 0;
     int head_ = 0, count_ = 0, changes_ = 0, fitted_ = 0;
     double base_ = 0.0, slope_ = 0.0, longest_ = 0.0;
     double quantile_share_ = -1.0, quantile_ratio_ = 0.0;  // the last one asked for since the fit
