@@ -91,7 +91,9 @@ def test_alertmanager_sends_pages_and_tickets_to_different_receivers() -> None:
 def test_envoy_adds_to_its_histograms_at_least_as_often_as_prometheus_looks() -> None:
     """Otherwise each window of a rule may lie between two additions: p99 had no number in a whole rehearsal."""
     envoy = yaml.safe_load((PARTS / "envoy.yaml").read_text(encoding="utf-8"))
-    shortest = re.search(r"scrape_interval: (\d+)ms", hurried((PARTS / "prometheus.yml").read_text(encoding="utf-8"), 15))
+    shortest = re.search(
+        r"scrape_interval: (\d+)ms", hurried((PARTS / "prometheus.yml").read_text(encoding="utf-8"), 15)
+    )
 
     assert shortest
     assert 1000 * float(envoy["stats_flush_interval"].removesuffix("s")) <= int(shortest.group(1))
