@@ -3,16 +3,17 @@
 from dataclasses import replace
 from functools import cache
 
+from service.planner.making.reconciling import QUALITIES, beside_refusals, without_qualities
 from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.question import Question
 from service.planner.reading.conversation import Conversation
 from service.planner.reading.en import lists
+from service.planner.reading.en.facets import facet_of
 from service.planner.reading.en.language import is_english, is_foreign
 from service.planner.reading.en.spelling import words
 from service.planner.rules.draft import UNTELLING, draft_by_rule
 from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 
-_QUALITIES = ("color", "material")  # whose words are closed lists
 _OF_THE_WORLD = ("who ", "when ", "where ", "why ")  # questions that name a brand and are about something else
 
 
@@ -51,26 +52,12 @@ def second_look(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabu
         return replace(draft, spans=rules.spans) if _parts(rules) > 1 else draft
     if draft.intent == "compare_products" and parts < 2 and draft.mode == "keyword" and len(question.utterances) == 1:
         return replace(draft, intent=DEFAULT_INTENT)
-    if draft.intent == DEFAULT_INTENT and not parts and refusals and not conversation.turn.allowed:
-        return replace(draft, spans=_with_wanted(draft.spans, by_rule().spans))
+    if draft.intent == DEFAULT_INTENT and not parts and not draft.foreign:
+        if any(_may_begin_with_quality(span, question) for span in draft.spans):
+            draft = replace(draft, spans=without_qualities(draft.spans, by_rule().spans))
+        if refusals and not conversation.turn.allowed:
+            draft = replace(draft, spans=beside_refusals(draft.spans, by_rule().spans, question))
     return draft
-
-
-def _with_wanted(spans: list[FacetSpan], by_rule: list[FacetSpan]) -> list[FacetSpan]:
-    """Return a model's spans with what rules read as wanted beside a refusal.
-
-    A model may take it for refused, too ("navy" of "not red, make it navy"), or overlook a color or a material there.
-    """
-    refused = {index for span in spans if span.refused for index in span.indices}
-    wanted = [
-        span
-        for span in by_rule
-        if not (span.refused or span.part) and (span.facet in _QUALITIES or refused.issuperset(span.indices))
-    ]
-    sure = {index for span in wanted for index in span.indices}
-    kept = [span for span in spans if not (span.refused and sure.issuperset(span.indices))]
-    said = {index for span in kept for index in span.indices}
-    return sorted([*kept, *(span for span in wanted if said.isdisjoint(span.indices))], key=lambda span: span.first)
 
 
 def _is_for_a_shop(conversation: Conversation, text: str) -> bool:
@@ -90,6 +77,11 @@ def _is_for_a_shop(conversation: Conversation, text: str) -> bool:
 
 def _names_a_kind(question: Question) -> bool:
     return any(words().facets.get(word.text) == "type" for word in question.own_words if word.text not in UNTELLING)
+
+
+def _may_begin_with_quality(span: FacetSpan, question: Question) -> bool:
+    """Tell whether rules are worth asking: of a span of several words the first may be a color or a material."""
+    return span.first < span.last and facet_of(question.words[span.first].text) in QUALITIES
 
 
 def _may_be_several(draft: PlanDraft, question: Question) -> bool:

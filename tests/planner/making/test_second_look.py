@@ -4,6 +4,7 @@ import pytest
 
 from service.planner.making.completion import complete_plan
 from service.planner.making.second_look import second_look
+from service.planner.plan import Plan
 from service.planner.plan_text import parse
 from service.planner.question import Question
 from service.planner.reading.conversation import Conversation
@@ -93,3 +94,78 @@ def test_what_rules_read_as_wanted_beside_a_refusal_is_wanted(
     plan = complete_plan(draft, conversation, VOCABULARY)
     assert {facet: plan.facets[facet] for facet in ("color", "material", "brand") if facet in plan.facets} == wanted
     assert not any(set(values) & set(plan.exclude.get(facet, ())) for facet, values in wanted.items())
+
+
+@pytest.mark.parametrize(
+    ("query", "history", "text", "facets", "exclude"),
+    [
+        (
+            "not leather but canvas backpack",
+            [],
+            " find Not Material leather but canvas Type backpack Any",
+            {"material": ["canvas"], "type": ["backpack"]},
+            {"material": ["leather"]},
+        ),
+        (
+            "no samsung. lg in white",
+            ["samsung washing machine"],
+            " find Type washing machine Not Brand samsung Color white Any",
+            {"brand": ["lg"], "type": ["washing machine"], "color": ["white"]},
+            {"brand": ["samsung"]},
+        ),
+        (
+            "in velvet rather than leather",
+            ["leather armchair"],
+            " find Type armchair Material velvet Any",
+            {"type": ["armchair"], "material": ["velvet"]},
+            {"material": ["leather"]},
+        ),
+        (
+            "in black after all",
+            ["plain backpack not black"],
+            " find Type backpack Color black Any",
+            {"type": ["backpack"], "color": ["black"]},
+            {},
+        ),
+    ],
+)
+def test_what_a_model_overlooks_beside_a_refusal_is_as_rules_read_it(
+    query: str, history: list[str], text: str, facets: dict[str, list[str]], exclude: dict[str, list[str]]
+) -> None:
+    plan = _planned(query, history, text)
+
+    assert plan.facets == facets
+    assert plan.exclude == exclude
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "facets"),
+    [
+        ("cotton bed sheets", " find Type cotton bed sheets Any", {"material": ["cotton"], "type": ["bed sheets"]}),
+        (
+            "red nike running shoes",
+            " find Brand red nike Type running shoes Any",
+            {"color": ["red"], "brand": ["nike"], "type": ["running shoes"]},
+        ),
+        (
+            "black and decker vacuum",
+            " find Brand black and decker Type vacuum Any",
+            {"brand": ["black and decker"], "type": ["vacuum"]},
+        ),
+        (
+            "white elephant gift",
+            " find Event white elephant Any",
+            {"occasion": ["white elephant"]},
+        ),
+    ],
+)
+def test_a_color_or_material_is_no_part_of_what_both_readings_name(
+    query: str, text: str, facets: dict[str, list[str]]
+) -> None:
+    assert _planned(query, [], text).facets == facets
+
+
+def _planned(query: str, history: list[str], text: str) -> Plan:
+    conversation = Conversation(Question.parse(query, history))
+    draft = second_look(parse(text, conversation.question, VOCABULARY), conversation, VOCABULARY)
+    return complete_plan(draft, conversation, VOCABULARY)
