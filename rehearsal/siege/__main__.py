@@ -30,9 +30,10 @@ from benchmarks.questions import own_questions
 from rehearsal.load.arrivals import poisson
 from rehearsal.load.server import Server, serving
 from rehearsal.siege import bystanders, stopping
-from rehearsal.siege.attacks import HEAD, Attack, Tally, exchange
+from rehearsal.siege.attacks import Attack, Tally, exchange
 from rehearsal.siege.costly import ATTACKS
 from rehearsal.siege.health import MOST_SECONDS, watch_health
+from rehearsal.siege.shapes import HEAD
 
 FIGURE = Path("docs/figures/siege.json")
 FRESH_RATE = 500  # connections a second

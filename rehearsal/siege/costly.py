@@ -4,7 +4,8 @@ import json
 import random
 
 from rehearsal.siege import streams
-from rehearsal.siege.attacks import MIX, Attack, Tally, attempt, request_with
+from rehearsal.siege.attacks import MIX, Attack, Tally, attempt
+from rehearsal.siege.shapes import request_with
 
 # Words of which each is many tokens, a phrase, or a misspelling.
 _PIECES = ("$1", "1-", "$1 ", "a'b ", "red or blue ", "without leather, ", "under $1 ", "not a or b ", "xqzzvk ", "x ")

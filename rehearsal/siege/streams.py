@@ -5,7 +5,8 @@ import contextlib
 import json
 import random
 
-from rehearsal.siege.attacks import HANG_SECONDS, Attack, Tally, connection, request_with
+from rehearsal.siege.attacks import HANG_SECONDS, Attack, Tally, connection
+from rehearsal.siege.shapes import request_with
 
 _AT_ONCE = 40  # streams that one attacker holds open
 _BYTES = 256  # that a slow reader reads at a time,

@@ -11,7 +11,7 @@ import pytest
 
 from service.__main__ import Server
 from service.api.protocol import HttpProtocol
-from tests.api.test_protocol import GET, HEAD, PLAN, Client, connected, engine, port, server
+from tests.api.connections import GET, HEAD, PLAN, Client, connected, engine, port, server
 from tests.fake_engines import FakeEngine, until
 
 __all__ = ["engine", "port", "server"]

@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn.functional import silu
 
 from service.decoding.heads import MedusaHeads
+from service.decoding.linear import Linear, linear
 from service.decoding.lm_head import LmHead
 
 HIDDEN, VOCABULARY = 8, 30
@@ -36,6 +37,25 @@ def test_each_head_is_a_residual_block(count: int) -> None:
     for head in range(count):
         block = silu(state[f"{head}.0.linear.weight"] @ hidden + state[f"{head}.0.linear.bias"])
         torch.testing.assert_close(states[head], hidden + block)
+
+
+def test_other_products_make_the_same_heads_and_leave_the_first_as_they_were() -> None:
+    heads = MedusaHeads.from_state_dict(random_state(3))
+    hidden = torch.randn(HIDDEN, generator=torch.Generator().manual_seed(9))
+    shapes = []
+
+    def make(weight: Tensor) -> Linear:
+        shapes.append(tuple(weight.shape))
+        return linear(2 * weight)
+
+    doubled = heads.with_products(make)
+
+    assert shapes == [(3 * HIDDEN, HIDDEN)]
+    before, after = heads.hidden(hidden), doubled.hidden(hidden)
+    bias = torch.stack([random_state(3)[f"{head}.0.linear.bias"] for head in range(3)])
+    weight = torch.stack([random_state(3)[f"{head}.0.linear.weight"] for head in range(3)])
+    torch.testing.assert_close(before, hidden + silu(weight @ hidden + bias))
+    torch.testing.assert_close(after, hidden + silu(2 * weight @ hidden + bias))
 
 
 def test_half_precision_states_are_read_in_float32() -> None:

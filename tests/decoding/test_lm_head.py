@@ -52,3 +52,19 @@ def test_large_sets_find_the_best_as_small_ones_do(
         assert best.tolist() == np.argsort(-gathered[row])[:4].tolist()
         np.testing.assert_allclose(of_row[best], gathered[row][best], rtol=1e-5)
         np.testing.assert_allclose(of_row, gathered[row], atol=0.1)
+
+
+def test_sixteen_tokens_that_tie_once_rounded_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lm_head, "MOST_GATHERED_TOKENS", 10)
+    places = np.random.default_rng(0).choice(VOCABULARY, 16, replace=False)
+    weight = torch.zeros(VOCABULARY, HIDDEN)
+    weight[places, 0] = 1
+    weight[places, 1] = torch.arange(16.0)
+    state = torch.zeros(1, HIDDEN)
+    state[0, :2] = torch.tensor([1, 2**-12])  # bfloat16 knows nothing between 1 and 1 + 2**-7
+    head = LmHead(weight.bfloat16())
+    assert set(head.logits(state)[0, places].tolist()) == {1.0}
+
+    scores = HiddenScores(head, state).of(0, np.arange(VOCABULARY))
+
+    assert np.argsort(-scores)[:16].tolist() == places[::-1].tolist()

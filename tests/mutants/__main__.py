@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -89,10 +90,13 @@ def judge(name: str, seed: int, size: int) -> dict[str, Any]:
     return {"date": day, "seed": seed, "tried": len(tried), "noticed": noticed, "survivors": survivors}
 
 
-def judge_again(name: str, row: dict[str, Any]) -> dict[str, Any]:
-    """Return an area's row with what is known of its survivors by now; its share stays that of the first sight."""
+def judge_again(name: str, row: dict[str, Any], tests: Sequence[str] = ()) -> dict[str, Any]:
+    """Return an area's row with what is known of its survivors by now; its share stays that of the first sight.
+
+    What some `tests` of the area notice the area notices.
+    """
     with tempfile.TemporaryDirectory(prefix="peakplan-mutants-") as folder:
-        workshop, baseline = _prepared(name, Path(folder))
+        workshop, baseline = _prepared(name, Path(folder), tests)
         every = {mutant.key: mutant for mutant in sample(name, 0, sys.maxsize, workshop.root)}
         keys = [_key(told) for told in row["survivors"]]
         tried = [every[key] for key in keys if key in every]
@@ -104,10 +108,11 @@ def judge_again(name: str, row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "survivors": survivors}
 
 
-def _prepared(name: str, folder: Path) -> tuple[Workshop, Baseline]:
-    """Return where an area's mutants are tried. Exits where its tests fail with nothing changed."""
-    workshop = Workshop(folder)
-    baseline = workshop.baseline(_arguments(AREAS[name]), AREAS[name].files(), _BASELINE_SECONDS)
+def _prepared(name: str, folder: Path, tests: Sequence[str] = ()) -> tuple[Workshop, Baseline]:
+    """Return where an area's mutants are tried, by its tests or some. Exits where they fail with nothing changed."""
+    workshop, area = Workshop(folder), AREAS[name]
+    asked = replace(area, tests=tuple(tests) or area.tests)
+    baseline = workshop.baseline(_arguments(asked), area.files(), _BASELINE_SECONDS)
     if not baseline.passed:
         sys.exit(f"{name}: its tests fail with nothing changed:\n{workshop.output.read_text('utf-8')[-3000:]}")
     return workshop, baseline
@@ -135,10 +140,11 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=40, help="mutants an area")
     parser.add_argument("--output", type=Path, help="the figure in which the areas' rows are replaced")
     parser.add_argument("--again", action="store_true", help="draw nothing: try the survivors of that figure again")
+    parser.add_argument("--by", nargs="+", default=(), metavar="TEST", help="with --again: by these files alone")
     given = parser.parse_args()
     for name in given.areas:
         figure = json.loads(given.output.read_text("utf-8")) if given.output and given.output.exists() else {}
-        row = judge_again(name, figure[name]) if given.again else judge(name, given.seed, given.sample)
+        row = judge_again(name, figure[name], given.by) if given.again else judge(name, given.seed, given.sample)
         if given.output:
             figure[name] = row
             given.output.write_text(json.dumps(dict(sorted(figure.items())), indent=1) + "\n", encoding="utf-8")

@@ -1,16 +1,23 @@
 """What a siege says of bystanders and of stops, and a real stop while everything attacks."""
 
 import asyncio
+import json
+import os
+import random
 import socket
 import struct
+import threading
+from collections import Counter
 from typing import Any
 
 import pytest
 import uvloop
 
 from benchmarks.readme import _render_neighbours
+from rehearsal.load.client import Sample
 from rehearsal.siege import attacks, bystanders, stopping
 from tests.faults.under_load import MODULE
+from tests.processes import PATIENCE, eventually
 
 
 def found(p99: float, by_rule: int, unanswered: int = 0) -> dict[str, Any]:
@@ -30,6 +37,60 @@ def test_bystanders_give_way_where_their_p99_doubles_or_rules_plan_for_them() ->
 def test_beside_other_work_only_a_lost_plan_is_judged() -> None:
     assert bystanders.given_way(found(500.0, 90), shared=True) == []
     assert bystanders.given_way(found(500.0, 90, unanswered=3), shared=True) == ["bystanders: 3 without a plan"]
+
+
+def answered(source: str, milliseconds: float) -> Sample:
+    body = json.dumps({"source": source, "reason": None, "timing_ms": {"model": 20, "queue": 1}}).encode()
+    return Sample(1.0, 1.0, 1.0 + milliseconds / 1000, 0.3, 200, body)
+
+
+def test_what_rules_plan_by_choice_is_not_lost_to_an_attack() -> None:
+    samples = [answered("model", 40), answered("rules", 2), answered("rules", 2), answered("fallback", 100)]
+    assert bystanders.told([*samples, Sample(1.0, 1.0, 1.3, 0.3, error="reset")]) == {
+        "asked": 5,
+        "p50_ms": 40.0,
+        "p99_ms": pytest.approx(292, abs=1),
+        "by_rule": 1,
+        "by_choice": 2,
+        "unanswered": 1,
+    }
+
+
+def test_callers_have_begun_once_every_one_of_them_was_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "nice", lambda _: 0)
+    begun, ended, open_to_all = (threading.Event() for _ in range(3))
+    tried: Counter[str] = Counter()
+
+    async def attack(_port: int, _rng: random.Random, tally: attacks.Tally) -> None:
+        await asyncio.sleep(0.001)
+        source = attacks.SOURCE.get()
+        tried[source] += 1
+        tally.answered += source == "127.0.0.2" or open_to_all.is_set()
+
+    target = (1, attack, 2, 0, begun, ended)
+    callers = threading.Thread(target=bystanders.attack_until, args=target)
+    callers.start()
+    try:
+        eventually(lambda: min(tried["127.0.0.2"], tried["127.0.0.3"]) > 3, "both never attacked")
+        assert not begun.is_set(), "the second was never answered"
+        open_to_all.set()
+        assert begun.wait(PATIENCE)
+    finally:
+        ended.set()
+        callers.join(PATIENCE)
+    assert not callers.is_alive()
+
+
+def test_beside_callers_who_never_came_nothing_is_measured() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = int(listener.getsockname()[1])
+    began = False
+    with (
+        pytest.raises(bystanders.NoAttackError, match=r"not all of 4 callers were answered within 0\.2 s"),
+        bystanders.attacked(port, attacks.short_deadlines, seed=1, patience=0.2),
+    ):
+        began = True
+    assert not began
 
 
 def test_a_stop_that_is_killed_or_takes_longer_than_promised_gives_way() -> None:

@@ -48,6 +48,16 @@ def test_replicas_are_as_busy_as_the_slo_lets_them(mean_ms: float, p99_ms: float
     assert sizing.target_utilisation(DEV, timed(mean_ms, p99_ms)) == pytest.approx(utilisation)
 
 
+@pytest.mark.parametrize("utilisation", [0.19, 0.21])
+def test_a_model_that_must_stand_idle_for_four_fifths_of_its_time_is_refused(utilisation: float) -> None:
+    time = {"mean_ms": (1 - utilisation) * 2 * (300 - 100) / math.log(100), "p99_ms": 100, "source": "stated: a test"}
+    with pytest.raises(ValidationError) as refused:
+        dev_fleet({"model.service_time": time})
+    # Just above the line only what follows from so slow a model is wrong: it takes more hosts than the file allows.
+    assert ("only 19% busy inside an SLO of 300" in str(refused.value)) == (utilisation < 0.2)
+    assert ("an ordinary day" in str(refused.value)) == (utilisation > 0.2)
+
+
 def test_rates_are_a_second_s() -> None:
     assert sizing.full_rate(DEV, INF2) == 2 * 1000 / 40
     assert sizing.instance_rate(DEV, INF2) == pytest.approx(50 * UTILISATION)
