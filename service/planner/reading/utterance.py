@@ -40,7 +40,6 @@ class Utterances:
         self.numbered = data.trie(*data.names("offer."), of_numbers=True)
         self.lifts = data.patterns("lift.")
         self.withdraw = data.trie("withdraw", backwards=True)
-        self.withdraw_articles = data.words("word.withdraw.articles")
         self.remove = data.trie("remove")
         self.begins = self.closed.starts | self.remove.starts | self.indifference.attributes
         self.remove_end = data.trie("remove.end", backwards=True)
@@ -48,8 +47,6 @@ class Utterances:
         self.quotes = data.words("word.quote")
         self.statements = {cue: frozenset(words.split()) for cue, words in data.table("refuse.statements").items()}
         self.denials = {cue: frozenset(words.split()) for cue, words in data.table("refuse.denials").items()}
-        self.answers = data.words("word.refuse.answers")
-        self.turns = data.words("word.refuse.turns")
         self.unsorted = data.words("word.sort.alone")
         self.free = data.words("word.free")
 
@@ -232,12 +229,8 @@ class Reading:
 
     def _withdrawn(self, first: int) -> int | None:
         """Return the first token of the words that withdraw a phrase: "it doesn't have to be on sale"."""
-        starts = [first, first - 1] if self.words.at(first - 1) in self._language.withdraw_articles else [first]
-        for start in starts:
-            match = self._language.withdraw.match(self.words, start - 1)
-            if match and start - match[0] not in self.taken:
-                return start - match[0]
-        return None
+        match = self._language.withdraw.match(self.words, first - 1)
+        return first - match[0] if match and first - match[0] not in self.taken else None
 
     def _remove(self, first: int, length: int) -> int:
         """Take "quita lo de impermeable", "es muss nicht blau sein": the rest names what is taken back."""
@@ -271,16 +264,12 @@ class Reading:
             self.refused.append(Value(self._language.values.facet_at(words, start) or "feature", start, end))
 
     def _is_no_refusal(self, first: int, end: int) -> bool:
-        """Tell whether a cue refuses no thing: in an answer, a statement, or before a sort or an offer."""
+        """Tell whether a cue refuses no thing: in a statement, or before a sort or an offer."""
         words, language = self.words, self._language
-        cue, before, after = words.at(first), words.at(first - 1), words.at(end)
-        if end - first == 1 and cue in language.answers and (after in (",", ".", "!") or after in language.turns):
-            return True  # "no, the blue one", "no make that orange"
+        cue, before = words.at(first), words.at(first - 1)
         if not language.denials.get(cue, _NONE).isdisjoint(words.texts[max(0, first - _NEAR) : first]):
             self.names.update(range(first, min(end + 1, len(words.texts))))
             return True  # "can't live without coffee"
         if before in language.statements.get(cue, _NONE):
             return True  # "i am not", "my kitchen has no shelf" say what is
-        while words.at(end) in language.withdraw_articles:
-            end += 1
         return language.spoken.match(words, end) is not None
