@@ -35,7 +35,7 @@ class Utterances:
         self.ratings = Ratings(data)
         self.indifference = Indifference(data)
         spoken = (*data.names("sort."), *data.names("offer."))
-        self.closed = data.trie("indifferent", *CUES, "drop", *spoken, *data.names("lift."), "slogan", "name")
+        self.closed = data.trie("indifferent", *CUES, "drop", *spoken, *data.names("lift."), "name")
         self.spoken = data.trie(*spoken)
         self.numbered = data.trie(*data.names("offer."), of_numbers=True)
         self.lifts = data.patterns("lift.")
@@ -44,7 +44,6 @@ class Utterances:
         self.begins = self.closed.starts | self.remove.starts | self.indifference.attributes
         self.remove_end = data.trie("remove.end", backwards=True)
         self.apart = data.trie("price.apart")
-        self.quotes = data.words("word.quote")
         self.statements = {cue: frozenset(words.split()) for cue, words in data.table("refuse.statements").items()}
         self.denials = {cue: frozenset(words.split()) for cue, words in data.table("refuse.denials").items()}
         self.unsorted = data.words("word.sort.alone")
@@ -72,11 +71,10 @@ class Reading:
 
     def phrases(self) -> Phrases:
         """Read the utterance, once. Total, and linear in its length but for its longest phrases."""
-        quoted = self._quoted()
         self._read_lifts()
         self._read_ratings()
-        prices, together = self._read_prices(quoted)
-        self._scan(quoted)
+        prices, together = self._read_prices()
+        self._scan()
         words = self.words
         if not (self.taken or self.names or self._lifted):
             return _NOTHING
@@ -105,18 +103,6 @@ class Reading:
     def is_free(self, first: int, end: int) -> bool:
         return self.taken.isdisjoint(range(first, end))
 
-    def _quoted(self) -> set[int]:
-        """Return the tokens inside quotation marks: text printed on a product does not describe it."""
-        words, quotes = self.words, self._language.quotes
-        if quotes.isdisjoint(words.texts):
-            return set()
-        marks = [
-            at
-            for at, text in enumerate(words.texts)
-            if text in quotes and not (at and words.texts[at - 1][:1].isdigit() and words.touches(at - 1))
-        ]
-        return {at for first, last in zip(marks[::2], marks[1::2], strict=False) for at in range(first, last + 1)}
-
     def _read_lifts(self) -> None:
         for name, pattern in self._language.lifts:
             for match in pattern.finditer(self.words.joined):
@@ -131,9 +117,9 @@ class Reading:
                 self._rating = rating.min if self._rating is None else self._rating
                 self.take(rating.first, rating.end)
 
-    def _read_prices(self, quoted: set[int]) -> tuple[list[PricePhrase], PricePhrase]:
+    def _read_prices(self) -> tuple[list[PricePhrase], PricePhrase]:
         """Return the price phrases, and what they say together."""
-        skipped = frozenset(self.taken | quoted | self._numbers_of_offers())
+        skipped = frozenset(self.taken | self._numbers_of_offers())
         prices = self._language.prices.find(self.words, skipped, self._territory)
         together = merge(prices) if prices else NO_PRICE
         for price in prices:
@@ -160,7 +146,7 @@ class Reading:
             if match and self.is_free(at, at + match[0]):
                 self.take(at, at + match[0])
 
-    def _scan(self, quoted: set[int]) -> None:
+    def _scan(self) -> None:
         """Read sort, offers, refusals and what is taken back, token by token, the longest phrase first."""
         words, language = self.words, self._language
         if language.begins.isdisjoint(words.texts):
@@ -170,7 +156,7 @@ class Reading:
             beginnings = [at for at, text in enumerate(words.texts) if text in begins or text[0].isdigit()]
         end = 0  # of what was read last
         for at in beginnings:
-            if at < end or at in self.taken or at in quoted:
+            if at < end or at in self.taken:
                 continue
             text = words.texts[at]
             if text in language.indifference.attributes and (tokens := language.indifference.before_cue(words, at)):
@@ -183,8 +169,6 @@ class Reading:
             if back and (match is None or back[0] >= match[0]):
                 end = self._remove(at, back[0])
             elif match is not None:
-                if match[1] == "slogan":
-                    return
                 end = self._say(match[1], at, at + match[0])
 
     def _say(self, label: str, first: int, end: int) -> int:
