@@ -118,12 +118,11 @@ class _Turn:
         phrases, lifted = self._said.phrases, self._said.lifted
         standing = tuple(offer for offer in before.offers if offer not in lifted)
         sort = "relevance" if "sort" in lifted else before.sort
-        rating = None if "rating" in lifted else before.rating
         return Topic(
             pieces,
             excluded,
             self._price(before),
-            rating if phrases.rating_min is None else phrases.rating_min,
+            before.rating if phrases.rating_min is None else phrases.rating_min,
             sort if phrases.sort == "relevance" else phrases.sort,
             tuple(offer for offer in OFFERS if offer in (*standing, *phrases.offers)),
         )
@@ -244,14 +243,6 @@ class _Turn:
             price = Price()
         if phrases.price_min is not None or phrases.price_max is not None:
             return Price(min=phrases.price_min, max=phrases.price_max, currency=phrases.currency or price.currency)
-        alone = self._said.amount
-        has_bound = price.min is not None or price.max is not None
-        is_size = any(piece.facet == "size" for piece in before.pieces)
-        if alone and has_bound and not self._starts_afresh and not is_size:
-            currency = alone[1] or price.currency
-            bound = {"max": alone[0]} if price.max is not None else {"min": alone[0]}
-            self._pieces = []
-            return Price(**bound, currency=currency)
         return price
 
 

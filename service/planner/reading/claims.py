@@ -19,9 +19,7 @@ class Claims:
 
     def __init__(self, data: LanguageData) -> None:
         self._others = data.trie("price.not.money")
-        self._far_others = data.trie("price.not.money.far")
         self._topics = data.words("word.price.topics")
-        self._other_before = data.trie("price.not.money.before", backwards=True)
         self._tail = data.trie("price.tail")
         self._units = data.words("word.units") | data.words("word.counted")
         self._weak_units = data.words("word.units.weak")
@@ -71,13 +69,8 @@ class Claims:
         return not people.isdisjoint(self._children) and amount.value in _CHILD_AGES
 
     def is_off(self, words: Words, amount: Amount) -> bool:
-        """Tell whether the amount is not the product's price: "20 € de descuento", "bon d'achat de 50 €"."""
-        after, before = amount.end, amount.first - 1
-        return (
-            (words.at(after) in self._others.starts and self._others.match(words, after) is not None)
-            or (words.at(after + 1) in self._far_others.starts and self._far_others.match(words, after + 1) is not None)
-            or (words.at(before) in self._other_before.starts and self._other_before.match(words, before) is not None)
-        )
+        """Tell whether the amount is not the product's price: "20 € de descuento", "$50 gift card"."""
+        return words.at(amount.end) in self._others.starts and self._others.match(words, amount.end) is not None
 
     def ends(self, words: Words, end: int, taken: frozenset[int]) -> bool:
         """Tell whether a phrase may end before a token."""

@@ -174,8 +174,6 @@ class Conversation:
 def _lift(stands: DialogueState, said: Phrases) -> None:
     if "price" in said.lifted:
         stands.price, stands.prices = SpokenPrice(None, None, None, (0, 0)), []
-    if "rating" in said.lifted:
-        stands.rating = None
     if "sort" in said.lifted:
         stands.sort = "relevance"
     stands.offers = tuple(offer for offer in stands.offers if offer not in said.lifted)

@@ -11,37 +11,22 @@ class Indifference:
         self.attributes = data.words("word.indifferent.attributes")
         self._after = data.trie("indifferent.after")
         self._between = data.words("word.indifferent.between")
-        self._joins = data.words("word.indifferent.joins")
-        self._before = data.words("word.indifferent.before")
         self._denies = data.words("word.indifferent.denies")
 
     def after_cue(self, words: Words, first: int, end: int) -> tuple[int, int] | None:
         """Return the tokens of a phrase whose cue is [first, end); None where no attribute follows it."""
         while words.at(end) in self._between:
             end += 1
-        reached = self._attributes(words, end)
-        if reached is None:
+        if not self._is_attribute(words, end):
             return None
-        tail = self._after.match(words, reached)
-        return self._lead_in(words, first), reached + (tail[0] if tail else 0)
+        tail = self._after.match(words, end + 1)
+        return first, end + 1 + (tail[0] if tail else 0)
 
     def before_cue(self, words: Words, at: int) -> tuple[int, int] | None:
         """Return the tokens of a phrase that begins with an attribute at `at`: "the colour isn't important"."""
-        reached = self._attributes(words, at)
-        tail = self._after.match(words, reached) if reached is not None else None
-        if reached is None or tail is None:
-            return None
-        return self._lead_in(words, at - (words.at(at - 1) == "the")), reached + tail[0]
+        tail = self._after.match(words, at + 1) if self._is_attribute(words, at) else None
+        return (at - (words.at(at - 1) == "the"), at + 1 + tail[0]) if tail else None
 
-    def _attributes(self, words: Words, at: int) -> int | None:
-        """Return the end of the attributes that begin at `at`: "brand", "colour or size"."""
-        if words.at(at) not in self.attributes or words.at(at + 1) in self._denies:
-            return None
-        while words.at(at + 1) in self._joins and words.at(at + 2) in self.attributes:
-            at += 2
-        return at + 1
-
-    def _lead_in(self, words: Words, first: int) -> int:
-        while words.at(first - 1) in self._before:
-            first -= 1
-        return first
+    def _is_attribute(self, words: Words, at: int) -> bool:
+        """Tell whether an attribute stands at `at`, and not what a thing is: "any kind of rice"."""
+        return words.at(at) in self.attributes and words.at(at + 1) not in self._denies

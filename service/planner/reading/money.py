@@ -79,16 +79,6 @@ def code_of(text: str) -> str | None:
     return code if is_code else None
 
 
-def words_of(language: str, others: frozenset[str]) -> dict[str, str | None]:
-    """Return the single words for money in a language, and the codes, with the currency that each surely means.
-
-    `others` are words that mean something else at least as often: "mark", "sol".
-    """
-    named = {word: certain(found, None) for word, found in names(language).items() if " " not in word}
-    coded = {code.lower(): code for code in codes() if code.lower() not in _CODES_THAT_ARE_WORDS}
-    return {word: code for word, code in (named | coded).items() if word not in others}
-
-
 @cache
 def codes() -> frozenset[str]:
     """Return the codes of all currencies that are money somewhere."""

@@ -33,7 +33,7 @@ class Phrases:
     """The meaning of one text's closed phrases. Positions are [start, end) of its characters.
 
     `prices` are all price phrases in order, for each of several things may have its own; `price_min`, `price_max` and
-    `currency` are what they say together. `lifted` are fields that the shopper takes back: "price", "rating", "sort",
+    `currency` are what they say together. `lifted` are fields that the shopper takes back: "price", "sort",
     or an offer. `spans` are what to leave out of search queries, refusals included; `names` only look like refusals or
     offers ("not your mother's").
     """

@@ -18,7 +18,7 @@ _LEAST_RANGE: Final = 100  # without a cue: "tv 300-500" is a price, "boys 10-12
 _NEAR_BY: Final = 4  # tokens
 _HIGH, _LOW, _NEAR, _BETWEEN, _FROM = "price.high", "price.low", "price.around", "price.between", "price.from"
 _WEAK, _OTHER = "price.weak", "price.other"
-_MONEY: Final = ".money"  # ends the name of a section whose cues need a currency: "like 50 bucks"
+_MONEY: Final = ".money"  # ends the name of a section whose cues need a currency: "from 50 bucks"
 _SIGNS: Final = {"<": _HIGH, "≤": _HIGH, ">": _LOW, "≥": _LOW, "~": _NEAR, "≈": _NEAR}
 _DASHES: Final = ("-", "–", "—", "~", "/")
 _BESIDE_BREAKS: Final = frozenset((":", "="))
@@ -54,10 +54,10 @@ class Prices:
     def __init__(self, data: LanguageData, amounts: Amounts) -> None:
         self._amounts = amounts
         self._claims = Claims(data)
-        moneyed = (_FROM + _MONEY, _NEAR + _MONEY)
-        self._cues = data.trie(_HIGH, _LOW, _NEAR, _BETWEEN, _FROM, _WEAK, _OTHER, *moneyed, backwards=True)
+        kinds = (_HIGH, _LOW, _NEAR, _BETWEEN, _FROM, _WEAK, _OTHER, _FROM + _MONEY)
+        self._cues = data.trie(*kinds, backwards=True)
         self._after = data.trie("price.after.high", "price.after.low", "price.after.around")
-        self._lead = data.trie("price.lead", "price.lead.weak", "price.lead.not", backwards=True)
+        self._lead = data.trie("price.lead", backwards=True)
         self._tail = data.trie("price.tail")
         self._soft = data.words("word.price.soft")
         self._fill = data.words("word.price.fill")
@@ -255,16 +255,15 @@ class _Reading:
             and not self._leads_on(end + match[0])
         ):
             end += match[0]
-        at = first = price.first
+        first = price.first
         floor = self._floor
-        while at > floor:
-            is_lead = self._words.at(at - 1) in language._lead.starts
-            match = language._lead.match(self._words, at - 1) if is_lead else None
-            if match and match[1] != "price.lead.not" and at - match[0] >= floor:
-                at -= match[0]
-                first = first if match[1] == "price.lead.weak" else at
-            elif self._words.texts[at - 1] in _BESIDE_BREAKS:
-                at = first = at - 1
+        while first > floor:
+            is_lead = self._words.at(first - 1) in language._lead.starts
+            match = language._lead.match(self._words, first - 1) if is_lead else None
+            if match and first - match[0] >= floor:
+                first -= match[0]
+            elif self._words.texts[first - 1] in _BESIDE_BREAKS:
+                first -= 1
             else:
                 break
         return replace(price, first=first, end=end)

@@ -37,19 +37,14 @@ class Refusals:
         self.has_exact = bool(data.phrases("refuse.exact"))
         self.most_words = int(data.table("refuse.most").get("words", "3"))
         self.skip = data.words("word.refuse.skip")
-        self.relative = data.words("word.relative")
         self.joins = data.words("word.refuse.joins")
         self.weak_joins = data.words("word.refuse.joins.weak")
         self.adds = data.words("word.refuse.adds")
-        self.answers = data.words("word.refuse.answers")
         self.stop = (
             data.words("word.refuse.stop") | data.words("word.function") | self.joins | self.weak_joins | self.adds
         )
-        self.empty = data.words("word.refuse.empty")
         self.tail = data.words("word.refuse.tail")
-        self.attributes = data.words("word.refuse.attributes")
         self.wishes = data.words("word.refuse.wishes")
-        self.adjectives = tuple(data.words("word.refuse.adjectives"))
         self.deeds = tuple(data.words("word.refuse.deeds"))
         self.things = data.words("word.refuse.things.in.ing")
 
@@ -87,7 +82,7 @@ class _Refusal:
         end = at
         while len(values) < _MOST_VALUES:
             value = self._value(at, is_listed=bool(values))
-            if value is None or not self._is_meant(first, value, is_listed=bool(values)):
+            if value is None or not self._is_meant(value, is_listed=bool(values)):
                 break
             values.append(value)
             end = self._after_tail(value[1])
@@ -102,25 +97,16 @@ class _Refusal:
         is_thing = after in self._language.things or len(after) <= _LONGEST_NOUN
         return self._words.at(first) == "without" and not is_thing
 
-    def _is_meant(self, cue: int, value: tuple[int, int], *, is_listed: bool) -> bool:
+    def _is_meant(self, value: tuple[int, int], *, is_listed: bool) -> bool:
         """Tell whether a value is refused, and no wish that only follows: "without laces and waterproof"."""
         words, language, (first, end) = self._words, self._language, value
         before = words.at(first - 1)
         if is_listed and before in language.adds:
-            last = words.at(end - 1)
-            is_adjective = bool(language.adjectives) and last.endswith(language.adjectives)
-            return not (is_adjective or is_number(words.at(first)) or end - first > 2)
+            return not is_number(words.at(first)) and end - first <= 2
         is_weak = is_listed and before == "," and "," in language.weak_joins
         if not self._known and not is_weak:
             return True
-        return language.values.facet_at(words, first) is not None or (not is_listed and self._is_last(cue, value))
-
-    def _is_last(self, first: int, value: tuple[int, int]) -> bool:
-        """Tell whether a single word ends the phrase: the "skinny" of "jeans nicht skinny", but not of "que no …"."""
-        follows = self._words.at(value[1])
-        is_end = not follows or follows in BREAKS
-        is_relative = self._words.at(first - 1) in self._language.relative
-        return is_end and first > 0 and value == (first + 1, first + 2) and not is_relative
+        return language.values.facet_at(words, first) is not None
 
     def _value(self, at: int, *, is_listed: bool) -> tuple[int, int] | None:
         words, language = self._words, self._language
@@ -137,10 +123,8 @@ class _Refusal:
             at += 1
         while at > first and self._is_trailing(at - 1):
             at -= 1
-        if at == first or all(text in language.empty for text in words.texts[first:at]):
+        if at == first:
             return None
-        if at - first == 1 and is_number(words.at(first)) and words.at(first - 1) in language.answers:
-            return None  # "chanel no 5"
         return first, first + 1 if self._one else at
 
     def _known_end(self, first: int) -> int:
@@ -156,8 +140,6 @@ class _Refusal:
 
     def _is_trailing(self, at: int) -> bool:
         text, before = self._words.at(at), self._words.at(at - 1)
-        if text in self._language.attributes:
-            return self._language.values.facet_at(self._words, at - 1) == "color"  # but not of "no artificial colors"
         return text in ("-", "'", '"', "&", "+") or (text in self._language.tail and before != "-")
 
     def _is_content(self, at: int, first: int) -> bool:
@@ -172,7 +154,7 @@ class _Refusal:
             return False
         if text in language.stop or (at > first and language.cues.match(words, at)):
             return False
-        if at > first and text in language.tail and text not in language.attributes:
+        if at > first and text in language.tail:
             return False
         return language.closed.match(words, at) is None
 

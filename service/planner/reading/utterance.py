@@ -35,21 +35,17 @@ class Utterances:
         self.ratings = Ratings(data)
         self.indifference = Indifference(data)
         spoken = (*data.names("sort."), *data.names("offer."))
-        self.closed = data.trie("indifferent", *CUES, "drop", *spoken, *data.names("lift."), "slogan", "name")
+        self.closed = data.trie("indifferent", *CUES, "drop", *spoken, *data.names("lift."), "name")
         self.spoken = data.trie(*spoken)
         self.numbered = data.trie(*data.names("offer."), of_numbers=True)
         self.lifts = data.patterns("lift.")
         self.withdraw = data.trie("withdraw", backwards=True)
-        self.withdraw_articles = data.words("word.withdraw.articles")
         self.remove = data.trie("remove")
         self.begins = self.closed.starts | self.remove.starts | self.indifference.attributes
         self.remove_end = data.trie("remove.end", backwards=True)
         self.apart = data.trie("price.apart")
-        self.quotes = data.words("word.quote")
         self.statements = {cue: frozenset(words.split()) for cue, words in data.table("refuse.statements").items()}
         self.denials = {cue: frozenset(words.split()) for cue, words in data.table("refuse.denials").items()}
-        self.answers = data.words("word.refuse.answers")
-        self.turns = data.words("word.refuse.turns")
         self.unsorted = data.words("word.sort.alone")
         self.free = data.words("word.free")
 
@@ -75,11 +71,10 @@ class Reading:
 
     def phrases(self) -> Phrases:
         """Read the utterance, once. Total, and linear in its length but for its longest phrases."""
-        quoted = self._quoted()
         self._read_lifts()
         self._read_ratings()
-        prices, together = self._read_prices(quoted)
-        self._scan(quoted)
+        prices, together = self._read_prices()
+        self._scan()
         words = self.words
         if not (self.taken or self.names or self._lifted):
             return _NOTHING
@@ -108,18 +103,6 @@ class Reading:
     def is_free(self, first: int, end: int) -> bool:
         return self.taken.isdisjoint(range(first, end))
 
-    def _quoted(self) -> set[int]:
-        """Return the tokens inside quotation marks: text printed on a product does not describe it."""
-        words, quotes = self.words, self._language.quotes
-        if quotes.isdisjoint(words.texts):
-            return set()
-        marks = [
-            at
-            for at, text in enumerate(words.texts)
-            if text in quotes and not (at and words.texts[at - 1][:1].isdigit() and words.touches(at - 1))
-        ]
-        return {at for first, last in zip(marks[::2], marks[1::2], strict=False) for at in range(first, last + 1)}
-
     def _read_lifts(self) -> None:
         for name, pattern in self._language.lifts:
             for match in pattern.finditer(self.words.joined):
@@ -134,9 +117,9 @@ class Reading:
                 self._rating = rating.min if self._rating is None else self._rating
                 self.take(rating.first, rating.end)
 
-    def _read_prices(self, quoted: set[int]) -> tuple[list[PricePhrase], PricePhrase]:
+    def _read_prices(self) -> tuple[list[PricePhrase], PricePhrase]:
         """Return the price phrases, and what they say together."""
-        skipped = frozenset(self.taken | quoted | self._numbers_of_offers())
+        skipped = frozenset(self.taken | self._numbers_of_offers())
         prices = self._language.prices.find(self.words, skipped, self._territory)
         together = merge(prices) if prices else NO_PRICE
         for price in prices:
@@ -163,7 +146,7 @@ class Reading:
             if match and self.is_free(at, at + match[0]):
                 self.take(at, at + match[0])
 
-    def _scan(self, quoted: set[int]) -> None:
+    def _scan(self) -> None:
         """Read sort, offers, refusals and what is taken back, token by token, the longest phrase first."""
         words, language = self.words, self._language
         if language.begins.isdisjoint(words.texts):
@@ -173,7 +156,7 @@ class Reading:
             beginnings = [at for at, text in enumerate(words.texts) if text in begins or text[0].isdigit()]
         end = 0  # of what was read last
         for at in beginnings:
-            if at < end or at in self.taken or at in quoted:
+            if at < end or at in self.taken:
                 continue
             text = words.texts[at]
             if text in language.indifference.attributes and (tokens := language.indifference.before_cue(words, at)):
@@ -186,8 +169,6 @@ class Reading:
             if back and (match is None or back[0] >= match[0]):
                 end = self._remove(at, back[0])
             elif match is not None:
-                if match[1] == "slogan":
-                    return
                 end = self._say(match[1], at, at + match[0])
 
     def _say(self, label: str, first: int, end: int) -> int:
@@ -232,12 +213,8 @@ class Reading:
 
     def _withdrawn(self, first: int) -> int | None:
         """Return the first token of the words that withdraw a phrase: "it doesn't have to be on sale"."""
-        starts = [first, first - 1] if self.words.at(first - 1) in self._language.withdraw_articles else [first]
-        for start in starts:
-            match = self._language.withdraw.match(self.words, start - 1)
-            if match and start - match[0] not in self.taken:
-                return start - match[0]
-        return None
+        match = self._language.withdraw.match(self.words, first - 1)
+        return first - match[0] if match and first - match[0] not in self.taken else None
 
     def _remove(self, first: int, length: int) -> int:
         """Take "quita lo de impermeable", "es muss nicht blau sein": the rest names what is taken back."""
@@ -271,16 +248,12 @@ class Reading:
             self.refused.append(Value(self._language.values.facet_at(words, start) or "feature", start, end))
 
     def _is_no_refusal(self, first: int, end: int) -> bool:
-        """Tell whether a cue refuses no thing: in an answer, a statement, or before a sort or an offer."""
+        """Tell whether a cue refuses no thing: in a statement, or before a sort or an offer."""
         words, language = self.words, self._language
-        cue, before, after = words.at(first), words.at(first - 1), words.at(end)
-        if end - first == 1 and cue in language.answers and (after in (",", ".", "!") or after in language.turns):
-            return True  # "no, the blue one", "no make that orange"
+        cue, before = words.at(first), words.at(first - 1)
         if not language.denials.get(cue, _NONE).isdisjoint(words.texts[max(0, first - _NEAR) : first]):
             self.names.update(range(first, min(end + 1, len(words.texts))))
             return True  # "can't live without coffee"
         if before in language.statements.get(cue, _NONE):
             return True  # "i am not", "my kitchen has no shelf" say what is
-        while words.at(end) in language.withdraw_articles:
-            end += 1
         return language.spoken.match(words, end) is not None

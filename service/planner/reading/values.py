@@ -32,7 +32,6 @@ class Values:
         self._units = data.words("word.units")
         self._counted = data.words("word.counted")
         self._labels = data.words("word.size.labels")
-        self._modifiers = data.words("word.color.modifiers.after")
         self._leading = data.words("word.color.modifiers") | data.words("word.material.modifiers")
 
     def find(self, words: Words, taken: set[int]) -> list[Value]:
@@ -68,10 +67,7 @@ class Values:
         match = self._trie.match(words, first)
         if match is None or (first > at and match[1] not in ("color", "material")):
             return None
-        end = first + match[0]
-        while match[1] == "color" and words.at(end) in self._modifiers:
-            end += 1
-        return Value(match[1], at, end)
+        return Value(match[1], at, first + match[0])
 
     def _size(self, words: Words, at: int) -> Value | None:
         texts = words.texts

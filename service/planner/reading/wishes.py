@@ -31,7 +31,6 @@ class Said:
     turns: bool = False
     begins: bool = False
     asks: bool = False  # it has a lead-in such as "busco", or is a question
-    amount: tuple[float, str | None] | None = None  # the one amount of an utterance that says no more
 
 
 class Wishes:
@@ -49,7 +48,6 @@ class Wishes:
         self.prepositions = data.words("word.prepositions")
         self.trim_end = data.words("word.trim.end")
         self.trim_start = data.words("word.trim.start")
-        self.restating = data.words("word.restating")
 
     def read(self, text: str, region: Region = ANYWHERE) -> Said:
         """Read one utterance. Total."""
@@ -86,7 +84,6 @@ class _Wish:
             turns or turned,
             begins,
             asks or start > 0 or "?" in words.texts,
-            self._amount_alone(),
         )
 
     def _opening(self) -> bool:
@@ -188,14 +185,3 @@ class _Wish:
             return False
         glued = words.texts[index] in "-'\"”″" and index > 0 and words.touches(index - 1)
         return not (glued and (words.touches(index) or words.texts[index - 1][:1].isdigit()))
-
-    def _amount_alone(self) -> tuple[float, str | None] | None:
-        words = self._words
-        found = self._language.utterances.amounts.find(words, frozenset(), self._territory)
-        if len(found) != 1:
-            return None
-        (amount,) = found
-        rest = [*words.texts[: amount.first], *words.texts[amount.end :]]
-        if any(text.isalnum() and text not in self._language.restating for text in rest):
-            return None
-        return amount.value, amount.currency

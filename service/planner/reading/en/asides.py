@@ -37,9 +37,11 @@ _MARK = re.compile(
     r"(?:^|(?<=\s))[,.;:!?(){}\[\]<>|#\"“”\\/*=]+|(?:(?<!\d)[\"“”]|[,.;:!?(){}\[\]<>|#\\/*=])+(?=[\s\"“”]|$)"
     r"|\s[-–—]+(?=\s)|—|--+"
 )
-_TAGGED = re.compile(r"<(system|assistant|admin|instructions?|prompt)\b[^<>]*>.*?(?:</\1>|$)", re.IGNORECASE)
-_JOINT = re.compile(r"\s(?:and|then|but)\s")
-_LEAD = re.compile(r"^(?:(?:and|then|but|also)\s+)+", re.IGNORECASE)
+_SIGNS = re.compile("|".join(map(re.escape, sorted(PHRASES.spelt("word.aside.signs")))))  # of an order
+_TAGS, _JOINS = ("|".join(sorted(PHRASES.words(f"word.aside.{name}"))) for name in ("tags", "joins"))
+_TAGGED = re.compile(rf"<({_TAGS})\b[^<>]*>.*?(?:</\1>|$)", re.IGNORECASE)
+_JOINT = re.compile(rf"\s(?:{_JOINS})\s")
+_LEAD = re.compile(rf"^(?:(?:{_JOINS})\s+)+", re.IGNORECASE)
 _NAMING = frozenset(("type", "brand", "color", "material", "audience"))
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 
@@ -47,7 +49,7 @@ _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 def without_asides(question: Question) -> Question:
     """Return the question without what is no part of its wish; itself where nothing is."""
     texts = [word.text for word in question.words]
-    orders = not (_TOLD.isdisjoint(texts) or _TELLS.isdisjoint(texts)) or any(map(_is_marked, question.utterances))
+    orders = not (_TOLD.isdisjoint(texts) or _TELLS.isdisjoint(texts)) or any(map(_SIGNS.search, question.utterances))
     if not orders and _IF.isdisjoint(texts):
         return question  # as nearly all are
     utterances = question.utterances
@@ -61,11 +63,6 @@ def without_asides(question: Question) -> Question:
 def _said(question: Question, utterances: tuple[str, ...]) -> Question:
     *history, newest = utterances
     return Question.parse(newest, history, question.locale)
-
-
-def _is_marked(text: str) -> bool:
-    """Tell whether a text has what orders look like where no word of it does."""
-    return "_" in text or "<" in text or "[" in text or "intent" in text
 
 
 def _without_orders(text: str) -> str:
