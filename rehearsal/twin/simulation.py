@@ -178,7 +178,7 @@ class Run:
         """Read what the last window did, hand telemetry on, and let every group decide."""
         cell, now = self._cell, self._cell.now
         readings = [self._reading(group) for group in self._groups]
-        self._history.append((now, [reading for reading, _ in readings]))
+        self._history.append((now, self._with_others(readings)))
         serving = [len(group.serving) for group in self._groups]
         totals = [sum(column) for column in zip(*(counts for _, counts in readings), strict=True)]
         offered, replica_seconds, answered, degraded, shed = totals
@@ -204,6 +204,17 @@ class Run:
             group.paid += len(group.hosts) + len(group.refilling)
         if self._waves and self._scenario.fault.endswith("release"):
             self._watch_release(known)
+
+    def _with_others(self, readings: list[tuple[Metrics | None, tuple[float, ...]]]) -> list[Metrics | None]:
+        """Return what each group's policies read: one that stands in reads the work of all others, too."""
+        whole = np.array([counts for _, counts in readings]).sum(axis=0)
+        found = []
+        for group, (reading, counts) in zip(self._settings.groups, readings, strict=True):
+            offered, seconds = whole[0] - counts[0], whole[1] - counts[1]
+            if reading is not None and group.stands_in and seconds:
+                reading = replace(reading, others_work=float(offered / seconds))
+            found.append(reading)
+        return found
 
     def _needed(self, rate: float) -> float:
         """Return the hosts that carry a load at the law's target, with every zone alive."""
