@@ -220,7 +220,7 @@ def _standing_in(group: Group) -> Iterator[StepPolicy]:
         steps = tuple(
             Step(
                 round(sizing.FULL_UTILISATION * full, 3),
-                max(50, round(100 * (share * group.maximum / group.minimum - 1))),
+                max(100, round(100 * (share * group.maximum / group.minimum - 1))),
             )
             for full, share in STAND_IN_STEPS
         )
