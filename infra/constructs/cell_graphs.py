@@ -24,7 +24,7 @@ from infra.fleet.alarms import (
 from infra.fleet.cost import Prices
 from infra.fleet.metrics import metrics
 from infra.fleet.settings import FleetSettings
-from infra.fleet.surroundings_alarms import reserves_for_events
+from infra.fleet.surroundings_alarms import reserves_for_events, standing_in
 
 BALANCER, GROUP = ("LoadBalancer",), ("AutoScalingGroupName",)
 RUNNING = {"running": Reading("GroupInServiceInstances", GROUP)}
@@ -80,6 +80,9 @@ def _machine_graphs(settings: FleetSettings, names: CellNames, graph: Callable[[
         ("warm wanted", "WarmPoolDesiredCapacity"),
     ):
         capacity.curve(label, "count", {"count": Reading(metric, GROUP)}, cell)
+    for group in settings.groups:
+        if group.stands_in:
+            capacity.curve("standing in", *standing_in(settings, group), cell)
     for number, group in enumerate(settings.groups):
         price = dollars(group.instance_type)
         capacity.curve(f"$ {group.chip}", price, RUNNING, [with_one_group(names, number)], right=True)

@@ -24,10 +24,19 @@ _READINGS: dict[Signal, dict[str, str]] = {
     Signal.MODEL_P99: {"model_p99": "ModelLatency"},
     Signal.QUEUE_P99: {"queue_p99": "QueueTime"},
     Signal.BY_RULE: {"degraded": "Degraded", "requests": "Requests"},
+    Signal.OTHERS_WORK: {
+        "offered": "OfferedWork",
+        "replica_seconds": "ReplicaSeconds",
+        "cell_offered": "OfferedWork",
+        "cell_replica_seconds": "ReplicaSeconds",
+    },
 }
+_OF_THE_CELL = "cell_"  # begins the names of readings of all groups
 FEWEST_REQUESTS = 20  # in a period; a share of fewer requests is not significant
 _EXPRESSIONS: dict[Signal, str] = {
     Signal.WORK: "offered / replica_seconds",
+    # All groups less this one: a sum over the others would be missing wherever one of them has no host at all.
+    Signal.OTHERS_WORK: "(cell_offered - offered) / (cell_replica_seconds - replica_seconds)",
     Signal.BY_RULE: f"IF(requests >= {FEWEST_REQUESTS}, degraded, 0) / IF(requests > 0, requests, 1)",
 }
 
@@ -207,7 +216,10 @@ class GroupScaling(Construct):
     def _query(
         self, id: str, metric: str, period: int, *, returned: bool
     ) -> cloudwatch.CfnAlarm.MetricDataQueryProperty:
-        known = metrics().metric(metric, tuple(self._dimensions))
+        dimensions = dict(self._dimensions)
+        if id.startswith(_OF_THE_CELL):
+            del dimensions["Group"]
+        known = metrics().metric(metric, tuple(dimensions))
         return _Query(
             id=id,
             metric_stat=cloudwatch.CfnAlarm.MetricStatProperty(
@@ -216,7 +228,7 @@ class GroupScaling(Construct):
                     metric_name=metric,
                     dimensions=[
                         cloudwatch.CfnAlarm.DimensionProperty(name=name, value=value)
-                        for name, value in self._dimensions.items()
+                        for name, value in dimensions.items()
                     ],
                 ),
                 stat=known.statistic,

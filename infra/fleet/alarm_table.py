@@ -38,9 +38,9 @@ nobody: [decision 22](decisions/0022-scaling-on-offered-work.md).
 
 If you monitor elsewhere, use the equivalent [Prometheus rules](monitoring/prometheus-rules.yaml) and the
 [Grafana dashboard](monitoring/grafana.json) that reads what they record. They expect the labels `fleet` and `cell` on
-every target, the service scraped as job `peakplan`, and the metrics of the load balancer and Auto Scaling from the
-CloudWatch exporter. A rule's `runbook_url` is a path in this repository unless `runbooks:` in the fleet file says where
-they are published.
+every target, `group` too on hosts that stand in, the service scraped as job `peakplan`, and the metrics of the load
+balancer and Auto Scaling from the CloudWatch exporter. A rule's `runbook_url` is a path in this repository unless
+`runbooks:` in the fleet file says where they are published.
 """
 
 

@@ -15,7 +15,7 @@ from infra.fleet.alarms import cell_alarms
 from infra.fleet.calendar import Calendar
 from infra.fleet.metrics import metrics
 from infra.fleet.parts import Group
-from infra.fleet.policies import PERIOD_SECONDS
+from infra.fleet.policies import PERIOD_SECONDS, Signal
 from infra.fleet.reservations import AHEAD, reserved
 from infra.fleet.runbooks import pages
 from infra.fleet.scaling import ScalingLaw
@@ -32,6 +32,7 @@ ACCESS_LOG_A_PLAN, FLOW_LOG_A_HOST_MINUTE = 120, 1500
 CANARY_SECONDS = 3  # stated: a run, its start and its report
 RELEASES = 2  # in service at once, while one follows another
 FREE_DASHBOARDS = 3
+METRICS_OF = {Signal.WORK: 2, Signal.BY_RULE: 2, Signal.OTHERS_WORK: 4}  # in an alarm on a signal; one where not named
 
 
 class Prices(BaseModel):
@@ -214,9 +215,10 @@ def alarm_metrics(settings: FleetSettings) -> tuple[int, int, int]:
     fast = 0
     for group in settings.groups:
         law = ScalingLaw.for_group(settings, group)
-        fast += sum(2 if policy.signal.name in ("WORK", "BY_RULE") else 1 for policy in law.steps)
+        fast += sum(METRICS_OF.get(policy.signal, 1) for policy in law.steps)
         fast += 2 * sum(bool(policy.pressed_by) for policy in law.steps) + 2  # target tracking adds two of its own
-        slow += 5 + 3  # the removal policy has five, the stops of a refresh three
+        # The removal policy has five, and two of the whole cell where the group stands in; a refresh has three stops.
+        slow += 5 + 2 * group.stands_in + 3
     return slow, fast, sum(not isinstance(alarm, MetricAlarm) for alarm in alarms)
 
 

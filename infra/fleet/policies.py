@@ -29,6 +29,7 @@ class Signal(StrEnum):
     MODEL_P99 = "model_p99_ms"
     QUEUE_P99 = "queue_p99_ms"
     BY_RULE = "by_rule_share"
+    OTHERS_WORK = "others_work"
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,15 @@ class Metrics:
 
     Units: service seconds that requests asked for in each second of a replica in service, refused requests included (1
     is all that the replicas can do); 99th percentiles in milliseconds, of plans by the model and of their time in the
-    queue; plans by rule as a share of all requests, 0..1.
+    queue; plans by rule as a share of all requests, 0..1; and offered work once more, of the cell's other groups, which
+    a group that stands in for them watches.
     """
 
     offered_work: float
     model_p99_ms: float
     queue_p99_ms: float
     by_rule_share: float
+    others_work: float = 0.0
 
     def of(self, signal: Signal) -> float:
         """Return the reading of one signal."""

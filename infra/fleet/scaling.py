@@ -6,6 +6,7 @@ docs/decisions/0022-scaling-on-offered-work.md says why each signal is in it.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -34,6 +35,9 @@ CALM_AT_MOST = 0.7
 # goes off and then once a minute only, so each step has an alarm of its own: a load that grows tenfold within a minute
 # passes them one after another, and each acts at once.
 SURGE_STEPS = ((1.2, 1.5), (1.8, 2.25), (2.7, 3.35), (4.0, 5.0), (6.0, 8.0))
+# What the others' offered work is, in times their full use, where a group that stands in goes to which share of its
+# maximum. It takes long steps because it is small: a share of its few hosts would be one host a minute.
+STAND_IN_STEPS = ((1.0, 1 / 3), (1.5, 2 / 3), (2.2, 1.0))
 # While plans by the model are slow or queue for long, the law aims this much lower.
 TIGHTENED = 0.8
 
@@ -77,7 +81,7 @@ class ScalingLaw:
             minimum=group.minimum,
             maximum=group.maximum,
             tracking=TargetTracking(Signal.WORK, round(utilisation, 3)),
-            steps=_step_policies(settings, group, utilisation),
+            steps=(*_step_policies(settings, group, utilisation), *_standing_in(group)),
             removal=_removal(settings, group, utilisation),
             warm_pool=_warm_pool(settings, group, calendar),
             calendar=calendar,
@@ -206,10 +210,28 @@ def _step_policies(settings: FleetSettings, group: Group, utilisation: float) ->
     )
 
 
+def _standing_in(group: Group) -> Iterator[StepPolicy]:
+    """Yield what a group that stands in watches beside its own hosts: whether those it stands in for are full.
+
+    Its own hosts do not show it. A balancer gives each host as many outstanding requests, so that sixteen processors
+    are nearly idle while a chip's two replicas answer by rule (`make rehearse SCENARIO=no-chips`).
+    """
+    if group.stands_in:
+        steps = tuple(
+            Step(
+                round(sizing.FULL_UTILISATION * full, 3),
+                max(100, round(100 * (share * group.maximum / group.minimum - 1))),
+            )
+            for full, share in STAND_IN_STEPS
+        )
+        yield StepPolicy("stand-in", Signal.OTHERS_WORK, steps, 2, 3)
+
+
 def _removal(settings: FleetSettings, group: Group, utilisation: float) -> Removal:
     calm = min(CALM_AT_MOST, CALM_MARGIN * group.minimum / (group.minimum + 1))
     return Removal(
         calm_below=(
+            *(((Signal.OTHERS_WORK, round(calm * _others_target(settings), 3)),) if group.stands_in else ()),
             (Signal.WORK, round(calm * utilisation, 3)),
             (Signal.MODEL_P99, _between(settings, group, 0.5)),
             (Signal.BY_RULE, round((1 - settings.slo.model_goal) / 10, 6)),
@@ -219,6 +241,11 @@ def _removal(settings: FleetSettings, group: Group, utilisation: float) -> Remov
         percent=5,
         cooldown_seconds=600,
     )
+
+
+def _others_target(settings: FleetSettings) -> float:
+    """Return the lowest utilisation at which the groups that are sized for the load are to run."""
+    return min(sizing.target_utilisation(settings, each) for each in settings.groups if not each.stands_in)
 
 
 def _warm_pool(settings: FleetSettings, group: Group, calendar: Calendar) -> WarmPool:

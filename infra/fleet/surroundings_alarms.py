@@ -1,4 +1,4 @@
-"""The alarms on what a cell's hosts stand beside: PrivateLink, capacity reserved, the shared cache, the canary.
+"""The alarms on what a cell's hosts stand beside: PrivateLink, capacity reserved or standing in, the cache, the canary.
 
 Most are tickets: hosts make plans without any of these, and where callers are harmed the cell's own alarms page.
 """
@@ -7,10 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from infra.fleet import sizing
 from infra.fleet.alarm_kinds import AT_LEAST, MetricAlarm, Missing, Reading, Severity
+from infra.fleet.parts import Group
 from infra.fleet.settings import FleetSettings
 from infra.fleet.shared_cache import BUSY_PERCENT, FULL_PERCENT
 from infra.fleet.synthetic_plans import ALARM
+
+# So many times its minimum are in service where a group stands in; a refresh may have a host or two more.
+MORE_STAND_IN = 1.5
 
 
 def surroundings(settings: FleetSettings) -> Iterator[MetricAlarm]:
@@ -19,6 +24,9 @@ def surroundings(settings: FleetSettings) -> Iterator[MetricAlarm]:
         yield _private_link()
     if reserves_for_events(settings):
         yield _reservations()
+    for group in settings.groups:
+        if group.stands_in:
+            yield _standing_in(settings, group)
     if settings.shared_cache.enabled:
         yield _cache_down()
         yield _cache_full(settings.shared_cache.nodes)
@@ -84,6 +92,28 @@ def _reservations() -> MetricAlarm:
         evaluation=(300, 2, 6),
         severity=Severity.PAGE,
         comparison=AT_LEAST,
+    )
+
+
+def standing_in(settings: FleetSettings, group: Group) -> tuple[str, dict[str, Reading]]:
+    """Return metric math for a minute's hosts in service of a group that stands in, and its reading."""
+    of_group = ("Fleet", "Cell", "Group"), (("Group", group.chip),)
+    replicas = sizing.replicas_per_instance(group, settings.model.tensor_parallel)
+    return f"standing_in / {60 * replicas}", {"standing_in": Reading("ReplicaSeconds", *of_group, none_is_zero=False)}
+
+
+def _standing_in(settings: FleetSettings, group: Group) -> MetricAlarm:
+    """Return the alarm on what stands in, of which shoppers notice nothing: that the others lack hosts shows here."""
+    expression, readings = standing_in(settings, group)
+    return _ticket(
+        "stand-in",
+        "Hosts that stand in carry load, because those that are sized for it are full: chips are not to be had, or a "
+        "load came that nobody scheduled.",
+        readings,
+        expression,
+        (60, 10, 15),
+        line=MORE_STAND_IN * group.minimum,
+        unit="hosts",
     )
 
 

@@ -18,8 +18,10 @@ _MINUTE = 60
 _WINDOWS = 6  # of ten seconds in a minute
 BEFORE = 6 * 60  # minutes of calm that are taken to lie before the course, for the longest windows
 # Metrics that hosts report; the others are the balancer's and Auto Scaling's.
+OF_STAND_INS = "ReplicaSeconds of groups that stand in"
 _OF_HOSTS = (
-    "SloGood", "SloBad", "Degraded", "Shed", "Requests", "OfferedWork", "ReplicaSeconds", "SharedCacheDown",
+    "SloGood", "SloBad", "Degraded", "Shed", "Requests", "OfferedWork", "ReplicaSeconds", OF_STAND_INS,
+    "SharedCacheDown",
 )  # fmt: skip
 
 
@@ -105,12 +107,17 @@ def _value(alarm: MetricAlarm, minutes: dict[str, list[Value]], begin: int, end:
 
 def _statistic(reading: Reading, minutes: dict[str, list[Value]], begin: int, end: int) -> Value:
     """Return the reading's statistic over the minutes; metrics that the twin does not know are 0."""
-    known = minutes.get(reading.metric)
+    known = minutes.get(_named(reading))
     values = [0.0] if known is None else [value for value in known[begin:end] if value is not None]
     if not values:
         return 0.0 if reading.none_is_zero else None
     statistic = reading.asked or reading.statistic
     return sum(values) if statistic == "Sum" else sum(values) / len(values) if statistic == "Average" else max(values)
+
+
+def _named(reading: Reading) -> str:
+    """Return the name of a reading here: what one group alone reports has a name of its own."""
+    return OF_STAND_INS if ("Group" in dict(reading.fixed)) else reading.metric
 
 
 def _minutes(course: Course, scenario: Scenario) -> dict[str, list[Value]]:
@@ -136,6 +143,7 @@ def _minutes(course: Course, scenario: Scenario) -> dict[str, list[Value]]:
         "HTTPCode_ELB_5XX_Count": summed("failed") * refused,
         "OfferedWork": summed("offered"),
         "ReplicaSeconds": summed("replica_seconds"),
+        OF_STAND_INS: summed("stand_in_seconds"),
         "TargetResponseTime": course.column("p99_ms")[: count * _WINDOWS].reshape(count, -1).max(axis=1) / 1000,
         "HealthyHostCount": healthy,
         "UnHealthyHostCount": np.maximum(in_service - healthy, 0),

@@ -7,7 +7,8 @@ shows them.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import numpy as np
@@ -51,6 +52,20 @@ def notices(node: int, host: int, moment: float, *, silent: bool) -> float:
     phase = check_phase(node, host)
     first = phase + np.ceil(max(moment - phase, 0.0) / CHECK_SECONDS) * CHECK_SECONDS
     return float(first + (CHECKS - 1) * CHECK_SECONDS + (CHECK_TIMEOUT if silent else 0.0))
+
+
+def with_others(
+    groups: Sequence[Group], readings: Sequence[tuple[Metrics | None, tuple[float, ...]]]
+) -> list[Metrics | None]:
+    """Return what each group's policies read, of its reading and counts: one that stands in reads all others' work."""
+    whole = np.array([counts for _, counts in readings]).sum(axis=0)
+    found = []
+    for group, (reading, counts) in zip(groups, readings, strict=True):
+        offered, seconds = whole[0] - counts[0], whole[1] - counts[1]
+        if reading is not None and group.stands_in and seconds:
+            reading = replace(reading, others_work=float(offered / seconds))
+        found.append(reading)
+    return found
 
 
 @dataclass(eq=False)

@@ -111,10 +111,11 @@ class Asked:
         """Return dollars an hour over the day if the law asked for what its target needs, at once."""
         curve, own = self.plan.curve.relative, event_of(made)
         rates = curve * self._peak() * sizing.cell_rate(made)
-        shares = [group.maximum * sizing.full_rate(made, group) for group in made.groups]
+        shares = [0.0 if group.stands_in else group.maximum * sizing.full_rate(made, group) for group in made.groups]
         running = {}
         for group, share in zip(made.groups, shares, strict=True):
-            floor = sizing.instances_wanted(made, group, own[1]) if own else sizing.floor_for(made, group)
+            wanted = sizing.instances_wanted(made, group, own[1]) if own else sizing.floor_for(made, group)
+            floor = max(wanted, group.minimum if group.stands_in else 0)
             asked = np.ceil(rates * share / sum(shares) / sizing.instance_rate(made, group))
             running[group.instance_type] = float(np.clip(asked, floor, group.maximum).mean()) * made.cells
         return self._bill(made, running)
@@ -249,20 +250,24 @@ def _event_floor(settings: FleetSettings, group: Group) -> tuple[int, int]:
 
 
 def _mixes(settings: FleetSettings) -> Iterator[tuple[str, tuple[Group, ...]]]:
-    """Yield the file's groups, each alone with the room of all, and less of the second."""
-    groups = settings.groups
+    """Yield the file's groups, each alone with the room of all, and less of the second; what stands in stays as it is."""
+    groups, beside = _sized(settings), tuple(group for group in settings.groups if group.stands_in)
     rates = [sizing.full_rate(settings, group) for group in groups]
     room = sum(rate * group.maximum for rate, group in zip(rates, groups, strict=True))
     if len(groups) == 1:
-        yield f"{groups[0].instance_type} alone", groups
+        yield f"{groups[0].instance_type} alone", (*groups, *beside)
         return
-    yield "the file's types", groups
+    yield "the file's types", (*groups, *beside)
     for group, rate in zip(groups, rates, strict=True):
-        yield f"{group.instance_type} alone", (group.model_copy(update={"maximum": int(room / rate)}),)
+        yield f"{group.instance_type} alone", (group.model_copy(update={"maximum": int(room / rate)}), *beside)
     fewer = groups[1].maximum // 2
     more = int((room - rates[1] * fewer) / rates[0])
     both = (groups[0].model_copy(update={"maximum": more}), groups[1].model_copy(update={"maximum": fewer}))
-    yield f"the file's types with half of the {groups[1].instance_type}", both
+    yield f"the file's types with half of the {groups[1].instance_type}", (*both, *beside)
+
+
+def _sized(settings: FleetSettings) -> tuple[Group, ...]:
+    return tuple(group for group in settings.groups if not group.stands_in)
 
 
 def _processors(settings: FleetSettings) -> Iterator[Group]:
@@ -270,9 +275,9 @@ def _processors(settings: FleetSettings) -> Iterator[Group]:
 
     A processor that nobody has measured is left out: where the formula flatters it, it would win.
     """
-    if any(group.engine == "torch" for group in settings.groups):
+    if any(group.engine == "torch" for group in _sized(settings)):
         return
-    room = sum(sizing.full_rate(settings, group) * group.maximum for group in settings.groups)
+    room = sum(sizing.full_rate(settings, group) * group.maximum for group in _sized(settings))
     for kind in CPU_TYPES:
         time = cpu_service_time(kind)
         if time is None or not time.is_measured:
@@ -290,7 +295,8 @@ def _variant(settings: FleetSettings, groups: tuple[Group, ...], share: float) -
         event.model_dump() | {"multiplier": max(1.0, round(event.multiplier * share, 4))} for event in settings.events
     ]
     trial = settings.model_copy(update={"groups": groups})
-    content["groups"] = [group.model_dump() | {"minimum": sizing.floor_for(trial, group, quietest)} for group in groups]
+    floors = [group.minimum if group.stands_in else sizing.floor_for(trial, group, quietest) for group in groups]
+    content["groups"] = [group.model_dump() | {"minimum": floor} for group, floor in zip(groups, floors, strict=True)]
     try:
         return FleetSettings.model_validate(content)
     except ValidationError:

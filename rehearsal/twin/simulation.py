@@ -30,7 +30,7 @@ from rehearsal.twin.cell import (
     routed,
 )
 from rehearsal.twin.curves import DAY, flash
-from rehearsal.twin.hosts import WARM_UP, AutoScalingGroup, Host, Numbers, notices
+from rehearsal.twin.hosts import WARM_UP, AutoScalingGroup, Host, Numbers, notices, with_others
 from rehearsal.twin.memories import Memories
 from rehearsal.twin.releases import FAILING, SLOWDOWN, WAVES, goes_off
 from rehearsal.twin.situation import BEFORE, Course, Situation, begins, peak_rate
@@ -178,10 +178,11 @@ class Run:
         """Read what the last window did, hand telemetry on, and let every group decide."""
         cell, now = self._cell, self._cell.now
         readings = [self._reading(group) for group in self._groups]
-        self._history.append((now, [reading for reading, _ in readings]))
+        self._history.append((now, with_others(self._settings.groups, readings)))
         serving = [len(group.serving) for group in self._groups]
         totals = [sum(column) for column in zip(*(counts for _, counts in readings), strict=True)]
         offered, replica_seconds, answered, degraded, shed = totals
+        by_group = [counts[1] for _, counts in readings]
         model, queue = cell.model_latencies.sum(axis=0), cell.queue_times.sum(axis=0)
         rate = float(self._rates[int(now) - PERIOD_SECONDS : int(now)].mean())
         self._rows.append(
@@ -191,6 +192,7 @@ class Run:
             + [sum(sum(group.warm.values()) for group in self._groups), sum(serving)]
             + [offered, replica_seconds, answered, degraded, shed]
             + [1000 * percentile(model, 0.99), 1000 * percentile(queue, 0.99)]
+            + [sum(seconds for group, seconds in zip(self._groups, by_group, strict=True) if group.group.stands_in)]
         )
         for array in (cell.latencies, cell.model_latencies, cell.queue_times, cell.host_counts):
             array[:] = 0

@@ -21,7 +21,7 @@ BEFORE, AFTER = 300, 1500  # seconds of a scenario before its fault and after it
 # Columns of a course: what each window of ten seconds looked like at its end.
 COLUMNS = (
     "requests", *OUTCOMES, "p99_ms", "desired", "in_service", "needed", "warm", "healthy", "offered", "replica_seconds",
-    "answered", "degraded", "reported_shed", "model_p99_ms", "queue_p99_ms",
+    "answered", "degraded", "reported_shed", "model_p99_ms", "queue_p99_ms", "stand_in_seconds",
 )  # fmt: skip
 
 

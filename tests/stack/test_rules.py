@@ -46,6 +46,8 @@ TROUBLES = {
         aws_autoscaling_group_desired_capacity_average=(4, 4),
         aws_autoscaling_group_in_service_instances_average=(3, 4),
     ),
+    # Ten hosts of sixteen replicas each, of which three are always in service.
+    "StandIn": _trouble(grows={'peakplan_replica_seconds_total{group="cpu"}': (10 * 16 * STEP, 3 * 16 * STEP)}),
     "DegradedShare": _trouble(grows={REQUESTS: (100, 100), DEGRADED: (10, 0)}),
     "MostlyDegraded": _trouble(grows={REQUESTS: (100, 100), DEGRADED: (60, 0)}),
     "RulesDiffer": _trouble(

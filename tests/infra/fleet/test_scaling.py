@@ -18,28 +18,32 @@ PRIME_DAY = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
 ORDINARY = datetime(2027, 3, 1, tzinfo=UTC)
 LAWS = [ScalingLaw.for_group(PRIME_DAY, group) for group in PRIME_DAY.groups]
 LAWS += [ScalingLaw.for_group(dev_fleet(), group) for group in dev_fleet().groups]
+STANDS_IN = PRIME_DAY.groups[-1]
+STANDING_IN = ScalingLaw.for_group(PRIME_DAY, STANDS_IN)
 
 laws = st.sampled_from(LAWS)
+of_chips = st.sampled_from([law for law in LAWS if law != STANDING_IN])
 times = st.datetimes(datetime(2027, 1, 1), datetime(2028, 1, 1), timezones=st.just(UTC))
 milliseconds = st.floats(0, 5000)
-readings = st.builds(Metrics, st.floats(0, 20), milliseconds, milliseconds, st.floats(0, 1))
+readings = st.builds(Metrics, st.floats(0, 20), milliseconds, milliseconds, st.floats(0, 1), st.floats(0, 20))
 instances = st.integers(1, 300)
 
 
-def worse(reading: Metrics, by: tuple[float, float, float, float]) -> Metrics:
+def worse(reading: Metrics, by: tuple[float, float, float, float, float]) -> Metrics:
     return Metrics(
         reading.offered_work + by[0],
         reading.model_p99_ms + by[1],
         reading.queue_p99_ms + by[2],
         min(1.0, reading.by_rule_share + by[3]),
+        reading.others_work + by[4],
     )
 
 
-@given(laws, readings, st.tuples(*[st.floats(0, 1000)] * 4), times, instances, st.booleans())
+@given(laws, readings, st.tuples(*[st.floats(0, 1000)] * 5), times, instances, st.booleans())
 def test_more_load_never_wants_less(
     law: ScalingLaw,
     reading: Metrics,
-    by: tuple[float, float, float, float],
+    by: tuple[float, float, float, float, float],
     time: datetime,
     in_service: int,
     may_remove: bool,
@@ -92,6 +96,15 @@ def queue_each(work: float) -> Metrics:
     return Metrics(work, 60 + wait_99, wait_99, 0.0)
 
 
+def queue_each_host(work: float) -> Metrics:
+    """A host of processors, whose sixteen replicas share one line: sizing.target_utilisation's bound on its wait."""
+    time, replicas = sizing.service_time(PRIME_DAY, STANDS_IN), sizing.replicas_per_instance(STANDS_IN, 1)
+    if work >= 0.95:
+        return Metrics(work, 290, 290 - time.p99_ms, max(0.0, 1 - 0.95 / work))
+    wait_99 = max(0.0, math.log(100 * max(work, 0.01))) * time.mean_ms / (replicas * (1 - work))
+    return Metrics(work, time.p99_ms + wait_99, wait_99, 0.0)
+
+
 def run_law(law: ScalingLaw, load: float, start: int, plant: Callable[[float], Metrics], hours: float) -> list[int]:
     """Capacity every ten seconds under a constant `load` (busy instances); what is asked for serves 90 s later."""
     tick, boot_ticks = 10, 9
@@ -110,11 +123,47 @@ def run_law(law: ScalingLaw, load: float, start: int, plant: Callable[[float], M
 
 @pytest.mark.parametrize("plant", [pooled, queue_each])
 @settings(deadline=None, max_examples=40)
-@given(law=laws, load_share=st.floats(0, 1.3), start_share=st.floats(0, 1))
+@given(law=of_chips, load_share=st.floats(0, 1.3), start_share=st.floats(0, 1))
 def test_a_constant_load_does_not_oscillate(
     plant: Callable[[float], Metrics], law: ScalingLaw, load_share: float, start_share: float
 ) -> None:
-    """Once something was removed, nothing is added again."""
+    _never_adds_after_a_removal(plant, law, load_share, start_share)
+
+
+@settings(deadline=None, max_examples=40)
+@given(load_share=st.floats(0, 1.3), start_share=st.floats(0, 1))
+def test_processors_that_stand_in_do_not_oscillate_either(load_share: float, start_share: float) -> None:
+    _never_adds_after_a_removal(queue_each_host, STANDING_IN, load_share, start_share)
+
+
+def test_a_group_that_stands_in_grows_where_the_others_are_full_and_stays_while_they_are_busy() -> None:
+    """Its own hosts are nearly idle meanwhile, and would have it shrink."""
+
+    def settled(others: float, seconds: int, before: int) -> int:
+        reading, state, desired = Metrics(0.1, 170, 5, 0.0, others), STANDING_IN.initial_state(), before
+        for passed in range(0, seconds, 10):
+            time = ORDINARY + timedelta(seconds=passed)
+            desired, state = STANDING_IN.advance(state, reading, time, 10, before, desired)
+        return desired
+
+    least, most = STANDS_IN.minimum, STANDS_IN.maximum
+    assert settled(0.9, 600, least) == least
+    assert settled(1.0, 30, least) == most / 3, "at once, not host by host"
+    assert settled(1.5, 30, least) == most * 2 / 3
+    assert settled(2.5, 30, least) == most
+    assert settled(0.6, 3600, most) == most
+    assert settled(0.2, 3600, most) < most
+
+
+def test_no_group_that_is_sized_for_the_load_watches_the_others() -> None:
+    for law in LAWS:
+        signals = {policy.signal for policy in law.steps} | {signal for signal, _ in law.removal.calm_below}
+        assert (Signal.OTHERS_WORK in signals) == (law == STANDING_IN)
+
+
+def _never_adds_after_a_removal(
+    plant: Callable[[float], Metrics], law: ScalingLaw, load_share: float, start_share: float
+) -> None:
     start = round(law.minimum + start_share * (law.maximum - law.minimum))
     course = run_law(law, load_share * law.maximum, start, plant, hours=2)
     changes = [later - earlier for earlier, later in zip([start, *course], course, strict=False) if later != earlier]
@@ -232,7 +281,7 @@ def test_alarms_are_patient_and_removal_is_slower_than_addition() -> None:
 
 
 def test_every_signal_but_the_main_one_can_add_and_all_of_them_keep_from_removing() -> None:
-    assert {policy.signal for policy in INF2.steps} == set(Signal)
+    assert {policy.signal for policy in INF2.steps} == set(Signal) - {Signal.OTHERS_WORK}
     assert {signal for signal, _ in INF2.removal.calm_below} == {Signal.WORK, Signal.MODEL_P99, Signal.BY_RULE}
 
 

@@ -9,7 +9,6 @@ import pytest
 from infra.fleet import sizing
 from infra.fleet.alarm_kinds import MetricAlarm
 from infra.fleet.alarms import cell_alarms
-from infra.fleet.demand import ServiceTime
 from infra.fleet.parts import Group
 from infra.fleet.policies import Metrics, Signal
 from infra.fleet.replacement import stops
@@ -27,13 +26,13 @@ from rehearsal.twin.situation import COLUMNS, Course, Situation, begins, event_o
 from rehearsal.twin.work import stated
 
 PRIME_DAY = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
-# A quarter of prime-day without its forecast by hour, so that a test takes a second.
+# A quarter of prime-day without its forecast by hour or what stands in, so that a test takes a second.
 SMALL = PRIME_DAY.model_copy(
     update={
         "traffic": PRIME_DAY.traffic.model_copy(update={"plans_per_minute": 60_000, "forecast": ()}),
         "groups": tuple(
             group.model_copy(update={"minimum": minimum})
-            for group, minimum in zip(PRIME_DAY.groups, (9, 3), strict=True)
+            for group, minimum in zip(PRIME_DAY.groups[:2], (9, 3), strict=True)
         ),
     }
 )
@@ -219,23 +218,35 @@ def test_a_lost_reservation_leaves_a_zone_without_chips_and_the_event_holds() ->
     assert sum(trial.course.mean_hosts[:2]) == pytest.approx(2 / 3 * chips)
 
 
+def with_groups(*groups: Group) -> FleetSettings:
+    """Half of prime-day with these groups, which absorb twice the load and not three times."""
+    traffic = SMALL.traffic.model_copy(update={"plans_per_minute": 120_000})
+    surge = SMALL.surge.model_copy(update={"absorb": 2.0})
+    return SMALL.model_copy(update={"groups": groups, "traffic": traffic, "surge": surge})
+
+
 def test_processors_take_over_where_no_chip_can_be_started() -> None:
-    processors = Group(
-        instance_type="c7a.4xlarge",
-        engine="torch",
-        minimum=4,
-        maximum=4,
-        stands_in=True,
-        service_time=ServiceTime(mean_ms=74.3, p99_ms=200, source="stated: for a test"),
-    )
-    chips = tuple(
-        group.model_copy(update={"maximum": most}) for group, most in zip(SMALL.groups, (39, 10), strict=True)
-    )
-    trial = attempt(situation("no-chips", SMALL.model_copy(update={"groups": (*chips, processors)})))
+    """They grow by themselves: what is asked of chips that are full is what shows them the lack."""
+    *chips, shipped = PRIME_DAY.groups
+    assert shipped.stands_in
+    processors = shipped.model_copy(update={"instance_type": "c7a.2xlarge"})
+    trial = attempt(situation("no-chips", with_groups(*chips, processors), after=300))
     assert trial.verdict.holds, [str(each) for each in trial.verdict.judgements]
-    alone = SMALL.model_copy(update={"groups": chips})
-    assert not attempt(situation("no-chips", alone)).verdict.holds
-    assert "no-chips" in chosen("all", alone)[1]
+    hosts = trial.course.column("stand_in_seconds") / (8 * 10)
+    assert hosts[0] == hosts[25] == shipped.minimum, "an ordinary peak needs none of them"
+    assert hosts.max() > 2 * shipped.minimum
+    for groups in (chips, [*chips, processors.model_copy(update={"maximum": shipped.minimum})]):
+        assert not attempt(situation("no-chips", with_groups(*groups), after=300)).verdict.holds
+    assert "no-chips" in chosen("all", with_groups(*chips))[1]
+    assert "no-chips" in {scenario.name for scenario in chosen("all", PRIME_DAY)[0]}
+
+
+def test_a_ticket_tells_where_processors_stand_in() -> None:
+    lacking = attempt(situation("no-chips", with_groups(*PRIME_DAY.groups), after=1200))
+    enough = attempt(situation("nominal", with_groups(*PRIME_DAY.groups)))
+    fleet = with_groups(*PRIME_DAY.groups)
+    assert "stand-in" in {alarm.key for alarm in fired(lacking.course, SCENARIOS["no-chips"], fleet)}
+    assert "stand-in" not in {alarm.key for alarm in fired(enough.course, SCENARIOS["nominal"], fleet)}
 
 
 def test_a_fleet_without_a_shared_cache_has_none_to_lose() -> None:
