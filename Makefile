@@ -204,7 +204,7 @@ rehearse-validate: $(VENV)/training.stamp $(VENV)/fleet.stamp ## the twin agains
 event-load: $(VENV)/cdk.stamp ## a load test of the deployed FLEET weeks before its event, as a stack of its own that is bounded in time and dollars (VPC= SUBNETS= of a caller's network, PEAK= MINUTES= DOLLARS=); DO=deploy|start|stop|remove (need AWS credentials)
 	@$(PEAKPLAN) fleet load $(FLEET) $(or $(DO),plan) $(foreach option,EVENT PEAK MINUTES FRESH CURVE CALLER VPC SUBNETS AUTHORITY IDENTITY DOLLARS,$(if $($(option)),--$(shell echo $(option) | tr A-Z a-z) "$($(option))"))
 
-stack: $(VENV)/training.stamp $(STACK_VENV)/stamp ## HOSTS= (1) hosts in each of two cells, Envoy, caches, Prometheus, Alertmanager here until Ctrl-C; RECORDED=1: light hosts (docs/stack.md)
+stack: $(VENV)/training.stamp $(VENV)/postgres.stamp $(STACK_VENV)/stamp ## HOSTS= (1) hosts in each of two cells, Envoy, caches, Prometheus, Alertmanager, PostgreSQL here until Ctrl-C; RECORDED=1: light hosts (docs/stack.md)
 	@$(BIN)/python -m stack $(if $(HOSTS),--hosts $(HOSTS)) $(if $(RECORDED),--recorded)
 
 rehearse-live: $(VENV)/training.stamp $(VENV)/fleet.stamp $(STACK_VENV)/stamp ## SCENARIO=all|surge,cell-lost,... on eight light hosts behind Envoy, the twin beside them, into docs/figures/stack.json (half an hour, an idle machine; RUNS=3 times that); BROKEN=health-checks|deadline|alert must fail
@@ -317,6 +317,7 @@ lock: $(VENV)/test.stamp ## resolve pyproject.toml anew into requirements/lock.t
 	$(call LOCK,--constraint requirements/lock.txt --extra service --extra torch --extra train --extra load,requirements/training.txt)
 	$(call LOCK,--constraint requirements/lock.txt --extra service --extra shop --extra shop-engines,requirements/shop.txt)
 	$(call LOCK,--constraint requirements/lock.txt --extra fleet,requirements/fleet.txt)
+	$(call LOCK,--constraint requirements/lock.txt --extra postgres,requirements/postgres.txt)
 	$(call LOCK,--constraint requirements/lock.txt --extra service --extra triton --no-emit-package numpy,requirements/triton.txt)
 	$(call LOCK,--constraint requirements/lock.txt --extra replica --no-emit-package numpy,requirements/replica.txt)
 
@@ -353,6 +354,11 @@ $(VENV)/fleet.stamp: requirements/fleet.txt $(VENV)/command.stamp
 
 $(VENV)/training.stamp: requirements/training.txt $(VENV)/service.stamp
 	$(PIP) --quiet --requirement requirements/training.txt
+	@touch $@
+
+# psycopg, which no other command's environment has: its licence is for whoever wants it (benchmarks/licences.py).
+$(VENV)/postgres.stamp: requirements/postgres.txt $(VENV)/pip.stamp
+	$(PIP) --quiet --requirement requirements/postgres.txt
 	@touch $@
 
 $(VENV)/test.stamp: requirements/lock.txt $(VENV)/service.stamp

@@ -1,4 +1,4 @@
-"""`make stack`: planner hosts in two cells, Envoy, shared caches, Prometheus, Alertmanager here, until Ctrl-C.
+"""`make stack`: planner hosts in two cells, Envoy, caches, Prometheus, Alertmanager, PostgreSQL here, until Ctrl-C.
 
 Hosts run the model; with --recorded they take recorded times instead, so that eight of them fit on two cores.
 """
@@ -31,6 +31,7 @@ from stack.folder import (
 )
 from stack.parts_here import MissingPartError, missing
 from stack.processes import StoppedError, running, trusting
+from stack.shop_database import PORT, ShopDatabase, why_none
 
 _LOOK_SECONDS = 0.5  # between two looks whether every program still runs
 QUESTION = "waterproof hiking boots under $150"
@@ -50,12 +51,15 @@ def main() -> int:
     started = time.monotonic()
     try:
         folder = make_folder(options.folder, Shape(options.hosts))
-        print(f"starting {options.hosts * len(CELLS)} hosts, Envoy, caches, Prometheus, Alertmanager", file=sys.stderr)
-        with running(folder, host_variables(recorded=options.recorded), light=options.recorded, stop=stop) as programs:
+        shop = _shop(folder)
+        parts = ["Envoy", "caches", "Prometheus", "Alertmanager", *(["PostgreSQL"] if shop else [])]
+        print(f"starting {options.hosts * len(CELLS)} hosts, {', '.join(parts)}", file=sys.stderr)
+        variables = host_variables(recorded=options.recorded)
+        with running(folder, variables, light=options.recorded, shop=shop, stop=stop) as programs:
             answer = first_plan(folder)
             print(f"first plan through Envoy after {time.monotonic() - started:.1f} s, by {answer['source']}:")
             print(json.dumps(answer["plan"]))
-            _say(folder)
+            _say(folder, shop)
             while not options.once and not stop.wait(_LOOK_SECONDS):
                 if ended := programs.ended():
                     raise StackError(f"{ended} ended: {programs.log_of(ended) or 'it said nothing'}")
@@ -103,13 +107,23 @@ def first_plan(folder: Folder) -> dict[str, object]:
         raise StackError(f"Envoy is up and gives no plan: {error}") from error
 
 
-def _say(folder: Folder) -> None:
+def _shop(folder: Folder) -> ShopDatabase | None:
+    if lacking := why_none():
+        print(f"without the sample shop in PostgreSQL: {lacking}. Each host has its own, in SQLite", file=sys.stderr)
+        return None
+    return ShopDatabase(folder)
+
+
+def _say(folder: Folder, shop: ShopDatabase | None) -> None:
     authority = os.path.relpath(folder.path / "certificates" / "authority.pem")
+    where = f"{shop.address}:{PORT}, with the sample shop" if shop else "none: each host has a sample shop of its own"
     print(f"""
   plans         curl --cacert {authority} {folder.url}/plan --json '{{"query": "{QUESTION}"}}'
+  products      curl --cacert {authority} {folder.url}/answer --json '{{"query": "{QUESTION}"}}'
   the page      {folder.url}
   Prometheus    http://{folder.address(PROMETHEUS)}:9090/alerts
   Alertmanager  http://{folder.address(ALERTMANAGER)}:9093
+  PostgreSQL    {where}
   files, logs   {os.path.relpath(folder.path)}
   Ctrl-C stops all of it.""")
 

@@ -49,6 +49,13 @@ def found(name: str) -> str:
     return path
 
 
+def postgres_programs() -> Path | None:
+    """Return the folder of PostgreSQL's newest server; None where there is none. Debian keeps it off the PATH."""
+    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    found = str(debian[-1]) if debian else shutil.which("initdb")
+    return Path(found).parent if found else None
+
+
 def clock_library() -> str:
     """Return the path of libfaketime, which moves one program's clock. Raises MissingPartError."""
     places = sorted(Path("/usr").glob("lib*/**/faketime/libfaketimeMT.so.1"))

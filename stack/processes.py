@@ -27,6 +27,7 @@ from stack.folder import (
     StackError,
 )
 from stack.parts_here import ROOT, clock_library, found
+from stack.shop_database import ShopDatabase
 
 START_SECONDS = 300.0
 _STOP_SECONDS = 20.0
@@ -47,14 +48,19 @@ class Programs:
         self.folder, self._environment, self._light = folder, dict(environment), light
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, name: str, command: list[str], environment: Mapping[str, str] | None = None) -> None:
-        """Start a program whose output goes to its log."""
+    def start(
+        self, name: str, command: list[str], environment: Mapping[str, str] | None = None, user: str | None = None
+    ) -> None:
+        """Start a program whose output goes to its log, as another user where one is named."""
         with (self.folder.path / "logs" / f"{name.replace('/', '-')}.log").open("ab") as log:
             variables = {**os.environ, **(environment or {})}
             # A session of its own: Ctrl-C is ours alone, and what a host starts is found by its group.
             self._running[name] = subprocess.Popen(
                 command,
-                cwd=ROOT,
+                cwd=ROOT if user is None else "/",
+                user=user,
+                group=user,
+                extra_groups=[] if user else None,
                 env=variables,
                 stdout=log,
                 stderr=log,
@@ -209,23 +215,37 @@ def _times(process: Path) -> tuple[float, float]:
 
 @contextlib.contextmanager
 def running(
-    folder: Folder, environment: Mapping[str, str], *, light: bool, stop: threading.Event | None = None
+    folder: Folder,
+    environment: Mapping[str, str],
+    *,
+    light: bool,
+    shop: ShopDatabase | None = None,
+    stop: threading.Event | None = None,
 ) -> Iterator[Programs]:
-    """Run a stack whose parts are all ready; stop it on exit, whatever happens.
+    """Run a stack whose parts are all ready; stop it on exit, whatever happens, and remove its `shop`.
 
     Raises StackError, and StoppedError where `stop` is set before it is ready.
     """
-    programs = Programs(folder, environment, light=light)
+    shared = {"PEAKPLAN_SAMPLE_SHOP_URL": shop.url} if shop else {}
+    programs = Programs(folder, {**environment, **shared}, light=light)
     try:
         for cell in CELLS:
             programs.start_cache(cell)
             for address in folder.hosts(cell):
                 programs.start_host(cell, address)
         programs.start_rest()
+        if shop:  # hosts start meanwhile, and ask it at the first search
+            programs.start("shop", shop.make(), user=shop.user)
+            try:
+                shop.fill()
+            except StackError as error:  # the catalogue cannot be downloaded, say; plans need none
+                print(f"the sample shop is empty: {error}", file=sys.stderr)
         wait_until_ready(programs, stop or threading.Event())
         yield programs
     finally:
         programs.stop()
+        if shop:
+            shop.remove()
 
 
 def wait_until_ready(programs: Programs, stop: threading.Event, seconds: float = START_SECONDS) -> None:

@@ -10,22 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from stack.parts_here import postgres_programs
 from tests.processes import PATIENCE
 
 _USER = "postgres"  # whom Debian's package makes: the server does not run as root
-
-
-def binaries() -> Path | None:
-    """Return the folder of the newest server that Debian has installed here."""
-    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
-    return found[-1].parent if found else None
 
 
 @contextlib.contextmanager
 def postgresql() -> Iterator[str]:
     """Start a server and yield the connection string of its database. Skips where none is installed."""
     pytest.importorskip("psycopg", reason="psycopg is not installed: pip install -e .[shop-engines]")
-    programs = binaries()
+    programs = postgres_programs()
     if programs is None:
         pytest.skip("there is no PostgreSQL: apt-get install postgresql")
     folder = Path(tempfile.mkdtemp(prefix="peakplan-pg-"))

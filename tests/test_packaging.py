@@ -17,6 +17,7 @@ GENERATED = {
     "requirements/fleet.txt": ("fleet",),
     "requirements/triton.txt": ("service", "triton"),
     "requirements/replica.txt": ("replica",),
+    "requirements/postgres.txt": ("postgres",),
 }
 _NAME = re.compile(r"[-_.]+")
 

@@ -1,25 +1,25 @@
-"""A shop to try plans on: the sample catalogue in SQLite, searched with a plan or with the shopper's words alone."""
+"""A shop to try plans on: the sample catalogue, searched with a plan or with the shopper's words alone.
 
-import contextlib
+It is in SQLite, one for each process, or in PostgreSQL, which many share.
+"""
+
 import hashlib
 import itertools
-import sqlite3
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Protocol, Self
 
 from peakplan_client import catalogue
 from peakplan_client.catalogue import Product
-from peakplan_client.engines import sqlite
-from peakplan_client.errors import SearchTimeoutError
+from peakplan_client.errors import CatalogueError
 from peakplan_client.indexing import build_index
 from peakplan_client.kinds import KIND
 from peakplan_client.mapping import CatalogueMapping, words
 from peakplan_client.plan import Plan
 from peakplan_client.searching import Search, Text
+from peakplan_client.sqlite_products import SqliteProducts
 from peakplan_client.translating import translate
 from peakplan_client.wishes import Judged, Wishes
 
@@ -30,7 +30,7 @@ SNIPPET_CHARACTERS = 160
 _NEAREST = 3  # kinds that are named where the shop has nothing of the kind asked for
 _SCHEMA_VERSION = 1
 _COLUMNS = [field.name for field in fields(Product)]
-_STEPS_BETWEEN_CHECKS = 2000  # of SQLite's virtual machine: well under a millisecond
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Option(Hit):
 class Findings:
     """What a search found with a plan. Judging costs as much as searching, so that only what is asked for is judged."""
 
-    def __init__(self, found: Found, rows: Sequence[sqlite3.Row], wishes: Wishes) -> None:
+    def __init__(self, found: Found, rows: Sequence[Row], wishes: Wishes) -> None:
         """Take the rows of `found.hits`."""
         self.found = found
         self._rows = rows
@@ -77,14 +77,41 @@ class Findings:
     def options(self, first: int = 0, end: int | None = None) -> tuple[Option, ...]:
         """Return the products of these ranks, which begin with 0, and how each has the wishes."""
         hits, rows = self.found.hits[first:end], self._rows[first:end]
-        return tuple(_option(hit, self._wishes.judge(dict(row))) for hit, row in zip(hits, rows, strict=True))
+        return tuple(_option(hit, self._wishes.judge(row)) for hit, row in zip(hits, rows, strict=True))
+
+
+class Products(Protocol):
+    """Where a shop's products are, and who searches them."""
+
+    @property
+    def engine(self) -> Literal["sqlite", "postgresql"]:
+        """The name by which plans are translated for it."""
+        ...
+
+    def request(self, search: Search, mapping: CatalogueMapping, limit: int) -> Any:
+        """Return the statement of a search."""
+        ...
+
+    def run(
+        self, statements: Sequence[Any], seconds: float, given_up: Callable[[], bool]
+    ) -> list[list[dict[str, Any]]]:
+        """Return each statement's rows. Raises PeakplanError."""
+        ...
+
+    def most_of(self, field: str, among: str, values: Sequence[str], index: str, seconds: float) -> list[str]:
+        """Return what `field` holds where the field `among` has one of the values, the most frequent first."""
+        ...
+
+    def close(self) -> None:
+        """Give back what is kept between searches."""
+        ...
 
 
 class Shop:
-    """The sample catalogue, open for searches. Threads may share it: each search has a connection of its own."""
+    """The sample catalogue, open for searches. Threads may share it."""
 
-    def __init__(self, database: Path, mapping: CatalogueMapping) -> None:
-        self._database = database
+    def __init__(self, products: Products, mapping: CatalogueMapping) -> None:
+        self._products = products
         self._mapping = mapping
 
     @classmethod
@@ -101,11 +128,28 @@ class Shop:
         if not database.is_file():
             products = (astuple(product) for product in catalogue.read(file))
             build_index(database, _COLUMNS, products, mapping)
-        return cls(database, mapping)
+        return cls(SqliteProducts(database), mapping)
+
+    @classmethod
+    def connect(cls, url: str) -> Self:
+        """Open the shop in PostgreSQL that `postgres_products` filled. Raises CatalogueError."""
+        try:  # a library that only this needs, and whose licence is for whoever wants it
+            from peakplan_client.postgres_products import PostgresProducts
+        except ModuleNotFoundError as error:
+            todo = "pip install 'peakplan[postgres]'"
+            raise CatalogueError(
+                f"A sample shop in PostgreSQL needs {error.name}, which is missing: {todo}."
+            ) from error
+        mapping = CatalogueMapping.load(MAPPING)
+        return cls(PostgresProducts(url, mapping.index), mapping)
 
     def with_mapping(self, mapping: CatalogueMapping) -> Self:
         """Return the same shop searched through another mapping; its text fields must be the same."""
-        return type(self)(self._database, mapping)
+        return type(self)(self._products, mapping)
+
+    def close(self) -> None:
+        """Give back what is kept between searches: a connection, where the shop is in PostgreSQL."""
+        self._products.close()
 
     def search_raw(self, question: str, limit: int = LIMIT, timeout: float = TIMEOUT_SECONDS) -> Found:
         """Find products by the words of the question alone, any of which may match, ranked by BM25.
@@ -116,7 +160,7 @@ class Shop:
         if not text:
             return Found(())
         search = Search((Text(text, 1.0),))
-        statement = sqlite.request(search, self._mapping, limit=limit, note=lambda _: None)
+        statement = self._products.request(search, self._mapping, limit)
         return Found(tuple(map(_hit, self._run([statement], limit, timeout))))
 
     def search_plan(
@@ -141,18 +185,18 @@ class Shop:
         Raises SearchTimeoutError, also once `given_up` says that nobody waits any more.
         """
         plan = plan if isinstance(plan, Plan) else Plan.model_validate(plan)
-        translation = translate(plan, self._mapping, "sqlite", question, limit=limit)
+        translation = translate(plan, self._mapping, self._products.engine, question, limit=limit)
         rows = self._run(translation.requests, limit, timeout, given_up)
         nothing, nearest = False, tuple[str, ...]()
-        if any(translation.is_wanted(dict(row)) for row in rows) or not translation.requests:
+        if any(translation.is_wanted(row) for row in rows) or not translation.requests:
             if translation.knows_kind:  # what is the thing before what is not
-                rows.sort(key=lambda row: not translation.is_wanted(dict(row)))
+                rows.sort(key=lambda row: not translation.is_wanted(row))
         else:
             nothing, nearest = True, self._nearest(plan, rows, timeout)
         found = Found(tuple(map(_hit, rows)), translation.notes, nothing, nearest)
         return Findings(found, rows, Wishes(plan, self._mapping))
 
-    def _nearest(self, plan: Plan, rows: Sequence[sqlite3.Row], timeout: float) -> tuple[str, ...]:
+    def _nearest(self, plan: Plan, rows: Sequence[Row], timeout: float) -> tuple[str, ...]:
         """Return the kinds that the shop has most of where the plan's vertical is, else those of what shares a word."""
         kind, vertical = self._mapping.facets.get(KIND), self._mapping.vertical
         if kind is None or kind.field is None:
@@ -160,60 +204,27 @@ class Shop:
         found = Counter(str(row[kind.field]) for row in rows)
         places = vertical.values.get(plan.vertical or "", []) if vertical else []
         if vertical and places:
-            marks = ", ".join("?" * len(places))
-            statement = sqlite.Statement(
-                f'SELECT "{kind.field}" AS kind, COUNT(*) AS products FROM {self._mapping.index} '
-                f'WHERE "{vertical.field}" IN ({marks}) GROUP BY kind ORDER BY products DESC',
-                tuple(places),
-            )
-            with _reading(self._database, timeout) as connection:
-                there = connection.execute(statement.sql, statement.parameters).fetchall()
-            near = [row["kind"] for row in there if row["kind"] in found]
-            return tuple(dict.fromkeys([*near, *(row["kind"] for row in there)]))[:_NEAREST]
+            there = self._products.most_of(kind.field, vertical.field, places, self._mapping.index, timeout)
+            return tuple(dict.fromkeys([*(held for held in there if held in found), *there]))[:_NEAREST]
         return tuple(name for name, _ in found.most_common(_NEAREST))
 
     def _run(
         self,
-        statements: Sequence[sqlite.Statement],
+        statements: Sequence[Any],
         limit: int,
         timeout: float,
         given_up: Callable[[], bool] = lambda: False,
-    ) -> list[sqlite3.Row]:
+    ) -> list[Row]:
         """Return each product once: of the parts' hits in turn, then those of the whole question."""
-        with _reading(self._database, timeout, given_up) as connection:
-            *parts, whole = [connection.execute(each.sql, each.parameters).fetchall() for each in statements] or [[]]
+        *parts, whole = self._products.run(statements, timeout, given_up) or [[]]
         in_turn = (row for rank in itertools.zip_longest(*parts) for row in rank if row is not None)
-        found: dict[str, sqlite3.Row] = {}
+        found: dict[str, Row] = {}
         for row in (*in_turn, *whole):
             found.setdefault(row["id"], row)
         return list(found.values())[:limit]
 
 
-@contextlib.contextmanager
-def _reading(
-    database: Path, timeout: float, given_up: Callable[[], bool] = lambda: False
-) -> Iterator[sqlite3.Connection]:
-    """Open a database that nobody writes any more.
-
-    Raises SearchTimeoutError when `timeout` seconds are over, or as soon as nobody waits.
-    """
-    end = time.monotonic() + timeout
-    connection = sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
-    connection.row_factory = sqlite3.Row
-    connection.set_progress_handler(lambda: int(given_up() or time.monotonic() > end), _STEPS_BETWEEN_CHECKS)
-    try:
-        yield connection
-    except sqlite3.OperationalError as error:
-        if given_up():
-            raise SearchTimeoutError("Nobody waits for this search of the sample shop any more.") from error
-        if time.monotonic() <= end:
-            raise
-        raise SearchTimeoutError(f"The sample shop did not answer within {timeout:g} s.") from error
-    finally:
-        connection.close()
-
-
-def _hit(row: sqlite3.Row) -> Hit:
+def _hit(row: Row) -> Hit:
     text = row["description"]
     if len(text) > SNIPPET_CHARACTERS:
         text = text[:SNIPPET_CHARACTERS].rsplit(" ", 1)[0].rstrip(" ,.;:") + " …"

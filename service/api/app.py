@@ -173,7 +173,7 @@ def wire(pool: ReplicaPool, settings: Settings, source: ModelSource | None = Non
         events=event_keeper(settings.outcomes, sessions, request_ids, metrics),
         experiment=experiment(settings.experiment, sessions),
         request_ids=request_ids,
-        shop=SampleShop(settings.cache_dir, is_on=settings.sample_shop),
+        shop=SampleShop(settings.cache_dir, is_on=settings.sample_shop, url=settings.sample_shop_url),
     )
 
 

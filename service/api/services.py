@@ -80,6 +80,7 @@ class Services:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.shop.close()
         if self.shared_memory is not None:
             await self.shared_memory.close()
         if self.tracer is not None:

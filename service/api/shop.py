@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from service.api.models import MAX_TEXT_CHARACTERS
 from service.gateway.request_queue import CapacityError
@@ -113,8 +113,8 @@ class SampleShop:
     Only so many may wait for their turn: it is a demonstration beside the planner.
     """
 
-    def __init__(self, cache_dir: Path, *, is_on: bool = True) -> None:
-        self._cache_dir = cache_dir
+    def __init__(self, cache_dir: Path, *, is_on: bool = True, url: SecretStr | None = None) -> None:
+        self._cache_dir, self._url = cache_dir, url
         self._is_on = is_on
         self._turn = asyncio.Lock()
         self._inside = 0
@@ -126,6 +126,11 @@ class SampleShop:
         if self._is_on and await asyncio.to_thread(self._is_at_hand):
             with contextlib.suppress(_NoAnswerError):  # the first search says why
                 await self._opened()
+
+    async def close(self) -> None:
+        """Give back what the shop keeps between searches."""
+        if self._shop is not None:
+            await asyncio.to_thread(self._shop.close)
 
     async def search(self, asked: ShopRequest) -> ShopAnswer:
         """Search with the plan and with the words; where that is not possible, the answer says why.
@@ -223,13 +228,19 @@ class SampleShop:
         await asyncio.shield(self._opening)
 
     def _is_at_hand(self) -> bool:
+        if self._url is not None:
+            return True
         try:
             return import_module("peakplan_client.catalogue").at_hand(self._cache_dir) is not None
         except ImportError:
             return False
 
     def _open(self) -> Any:
-        return self._asked("", lambda _: import_module("peakplan_client.shop").Shop.open(self._cache_dir))
+        def opened(_: Any) -> Any:
+            shop = import_module("peakplan_client.shop").Shop
+            return shop.open(self._cache_dir) if self._url is None else shop.connect(self._url.get_secret_value())
+
+        return self._asked("", opened)
 
     def _has_opened(self, opening: asyncio.Future[Any]) -> None:
         self._opening = None  # where it failed, the next search tries again

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from service.environment import FlatEnvironment, Named, Prefix
@@ -119,6 +119,10 @@ class Settings(BaseSettings):
         description="the shop folder whose words are read, as `peakplan shop learn` wrote it (docs/shop.md)",
     )
     sample_shop: bool = Field(default=True, description="let the web page search a sample catalogue")
+    sample_shop_url: SecretStr | None = Field(
+        default=None,
+        description="postgresql://... of a sample catalogue that hosts share, instead of one in SQLite on each",
+    )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="lowest level that is logged"
     )

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import sqlite3
 import sys
 import threading
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from peakplan_client import catalogue, shop
+from peakplan_client import catalogue, shop, sqlite_products
 from peakplan_client.errors import CatalogueError, SearchTimeoutError
 from peakplan_client.shop import Shop
 
@@ -104,13 +105,13 @@ def test_threads_share_it(open_shop: Shop) -> None:
 
 
 def test_a_search_ends_in_time(open_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shop, "_STEPS_BETWEEN_CHECKS", 1)
+    monkeypatch.setattr(sqlite_products, "_STEPS_BETWEEN_CHECKS", 1)
     with pytest.raises(SearchTimeoutError, match="within 0 s"):
         open_shop.search_raw("leather", timeout=0)
 
 
 def test_a_search_that_has_time_is_not_ended(open_shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shop, "_STEPS_BETWEEN_CHECKS", 1)
+    monkeypatch.setattr(sqlite_products, "_STEPS_BETWEEN_CHECKS", 1)
     assert len(names(open_shop.search_raw("leather", timeout=60))) == 2
 
 
@@ -155,7 +156,7 @@ def test_a_build_that_breaks_leaves_nothing_behind(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shop, "_COLUMNS", ["id", "name", "no-column"])
-    with pytest.raises(shop.sqlite3.Error):  # type: ignore[attr-defined]
+    with pytest.raises(sqlite3.Error):
         Shop.open(tmp_path / "cache", source)
 
     assert not list((tmp_path / "cache").iterdir())

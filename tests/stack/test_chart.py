@@ -141,6 +141,19 @@ def test_prometheus_has_the_alarms_rules_and_the_labels_that_they_ask_for() -> N
 
 
 @needs_helm
+def test_a_shop_in_ones_own_postgresql_is_filled_and_searched_by_every_host() -> None:
+    values = '{"shop": {"urlSecret": "shop-url"}}'
+    wanted = {"secretKeyRef": {"name": "shop-url", "key": "url"}}
+    job = _of("Job", values)["shop-shop-products"]["spec"]["template"]["spec"]
+
+    pods = [_of("Deployment", values)[f"shop-{cell}"]["spec"]["template"]["spec"] for cell in CELLS]
+    for pod in (job, *pods):
+        variables = {each["name"]: each.get("valueFrom") for each in pod["containers"][0]["env"]}
+        assert variables["PEAKPLAN_SAMPLE_SHOP_URL"] == wanted
+    assert not _of("Job"), "without a database of one's own each host keeps its sample shop in SQLite"
+
+
+@needs_helm
 def test_nobody_but_envoy_and_prometheus_reaches_a_host() -> None:
     policy = _of("NetworkPolicy")["shop-hosts"]["spec"]
 

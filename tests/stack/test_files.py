@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import jsonschema
@@ -177,6 +178,20 @@ def test_hosts_send_traces_where_the_collector_takes_them() -> None:
     for kind in ("receivers", "processors", "exporters"):
         for pipeline in collector["service"]["pipelines"].values():
             assert set(pipeline[kind]) <= set(collector[kind])
+
+
+def test_composes_hosts_and_what_fills_it_find_the_shop_and_can_speak_to_it() -> None:
+    services = _compose()["services"]
+    shop, filling = services["shop"], services["shop-products"]
+    hosts = [service for name, service in services.items() if "-host-" in name]
+    user, password = shop["environment"]["POSTGRES_USER"], shop["environment"]["POSTGRES_PASSWORD"]
+    place = f"{shop['networks']['peakplan']['ipv4_address']}:5432/{shop['environment']['POSTGRES_DB']}"
+
+    for service in (*hosts, filling):
+        assert service["environment"]["PEAKPLAN_SAMPLE_SHOP_URL"] == f"postgresql://{user}:{password}@{place}"
+        assert service["build"]["args"] == {"POSTGRES": "requirements/postgres.txt"}
+    assert "python -m peakplan_client.postgres_products" in filling["entrypoint"][-1]
+    assert find_spec("peakplan_client.postgres_products") is not None
 
 
 def test_compose_mounts_what_is_there() -> None:

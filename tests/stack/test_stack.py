@@ -4,12 +4,17 @@ import json
 import signal
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 
 import pytest
 
 from benchmarks.stack_table import render_balancer
+from stack.__main__ import host_variables, make_folder
+from stack.folder import CELLS, HOST_PORT, Shape
 from stack.parts_here import ROOT
+from stack.processes import running, trusting
+from stack.shop_database import ShopDatabase, why_none
 from tests.processes import PATIENCE, eventually
 from tests.stack.parts import needs_parts
 
@@ -41,6 +46,28 @@ def test_the_command_answers_a_plan_through_envoy_and_leaves_nothing_running(tmp
     assert '"intent": "find_product"' in done.stdout
     assert "nothing of it is left running" in done.stderr
     assert _running_in(folder) == []
+
+
+@needs_parts
+@pytest.mark.skipif(bool(why_none()), reason=why_none())
+def test_every_host_searches_the_one_shop_in_postgresql(tmp_path: Path) -> None:
+    import psycopg
+
+    folder = make_folder(tmp_path / "stack", Shape(1))
+    shop = ShopDatabase(folder)
+    with running(folder, host_variables(recorded=True), light=True, shop=shop):
+        with psycopg.connect(shop.url, autocommit=True) as database:
+            database.execute("UPDATE products SET price = 12345 WHERE style = 'sneaker'")
+        plan = {"mode": "keyword", "intent": "find_product", "queries": ["sneakers"], "price": {"min": 12000}}
+        asked = json.dumps({"query": "sneakers", "plan": plan}).encode()
+        for url in (folder.url, *(f"http://{folder.hosts(cell)[0]}:{HOST_PORT}" for cell in CELLS)):
+            request = urllib.request.Request(f"{url}/shop/search", asked, {"Content-Type": "application/json"})
+            with urllib.request.urlopen(request, timeout=PATIENCE, context=trusting(folder)) as response:
+                found = json.loads(response.read())
+            assert found["reason"] is None
+            assert {hit["price"] for hit in found["by_plan"]} == {12345.0}, url
+
+    assert _running_in(folder.path) == []
 
 
 @needs_parts
