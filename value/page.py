@@ -3,6 +3,7 @@
 import base64
 import html
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import matplotlib
@@ -36,6 +37,7 @@ def page(told: dict[str, Any]) -> str:
     for experiment in told["experiments"]:
         parts.append(f"<h2>Experiment {html.escape(experiment['name'])}</h2>")
         parts.append(f"<p>{html.escape(_shoppers(experiment))}</p>")
+        parts.append(f"<ul>{''.join(f'<li>{html.escape(each)}</li>' for each in _makers(experiment))}</ul>")
         if experiment["comparisons"]:
             parts += [_comparisons(experiment), _image(_lifts(experiment), "Lifts with their always-valid intervals")]
     if told["currency"]:
@@ -52,6 +54,16 @@ def _shoppers(experiment: dict[str, Any]) -> str:
     several = experiment["shoppers_in_several_arms"]
     note = f" Note: {experiment['note']}." if "note" in experiment else ""
     return f"Shoppers by arm: {arms}; {several:,} were in several arms and are left out.{note}"
+
+
+def _makers(experiment: dict[str, Any]) -> Iterator[str]:
+    """Yield what made each arm's plans."""
+    for arm, told in experiment["made_by"].items():
+        for each in told["makers"]:
+            shop = "" if each["shop"] == "-" else f", shop folder {each['shop']}"
+            yield f"{arm}: {each['plans']:,} plans by release {each['release']}, {each['model']}{shop}"
+        if told["missed"]:
+            yield f"{arm}: {told['missed']:.2%} of its plans were made by a host of another arm"
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

@@ -13,7 +13,8 @@ import duckdb
 
 _PLANS = {
     "record": "VARCHAR", "request_id": "VARCHAR", "caller": "VARCHAR", "time": "DOUBLE", "source": "VARCHAR",
-    "release": "VARCHAR", "experiment": "VARCHAR", "arm": "VARCHAR", "client_id": "VARCHAR",
+    "release": "VARCHAR", "experiment": "VARCHAR", "arm": "VARCHAR", "client_id": "VARCHAR", "model": "VARCHAR",
+    "shop": "VARCHAR", "missed": "BOOLEAN",
 }  # fmt: skip
 _EVENTS = {
     "record": "VARCHAR", "event_id": "VARCHAR", "caller": "VARCHAR", "time": "DOUBLE", "action_name": "VARCHAR",
@@ -55,12 +56,12 @@ _TABLE = """
 CREATE TABLE asked AS
 SELECT plan, coalesce(p.planned_at, j.time) AS time, j.first_ms, j.results, j.shown, j.click, j.cart, j.bought, j.back,
   coalesce(nullif(p.release, ''), '-') AS release, coalesce(m.value, 0) AS value,
-  coalesce(p.experiment, j.experiment) AS in_experiment, coalesce(p.arm, j.arm) AS in_arm,
+  coalesce(p.experiment, j.experiment) AS in_experiment, coalesce(p.arm, j.arm) AS in_arm, p.model, p.shop, p.missed,
   coalesce(CASE WHEN p.client_id IS NOT NULL THEN hash(p.caller, p.client_id) END, j.shopper, plan) AS unit
 FROM judged j
 FULL JOIN (SELECT hash(caller, request_id) AS plan, any_value(caller) AS caller, any_value(release) AS release,
              any_value(experiment) AS experiment, any_value(arm) AS arm, any_value(client_id) AS client_id,
-             min(time) AS planned_at
+             min(time) AS planned_at, any_value(model) AS model, any_value(shop) AS shop, bool_or(missed) AS missed
            FROM plans WHERE record = 'plan' GROUP BY ALL) p USING (plan)
 LEFT JOIN (SELECT plan, value FROM paid WHERE currency = $currency) m USING (plan)
 """
@@ -90,6 +91,15 @@ WHERE arms = 1 GROUP BY ALL ORDER BY ALL
 """
 
 
+# What made an arm's plans: an arm that is a release, a model or a shop folder should have its own alone.
+_MAKERS = """
+SELECT in_experiment AS experiment, in_arm AS arm, release, coalesce(model, '-') AS model, coalesce(shop, '-') AS shop,
+  count(*) AS plans, count(*) FILTER (missed) AS missed
+FROM asked WHERE in_experiment IS NOT NULL AND in_arm IS NOT NULL AND model IS NOT NULL
+GROUP BY ALL ORDER BY experiment, arm, plans DESC, release, model, shop
+"""
+
+
 class FilesError(Exception):
     """Files that cannot be read; the message names them and what to do."""
 
@@ -101,6 +111,7 @@ class Sums:
     releases: list[dict[str, Any]]
     arms: list[dict[str, Any]]
     halves: list[dict[str, Any]]  # one row an experiment, an arm and a half of its time
+    makers: list[dict[str, Any]]  # one row an experiment, an arm, a release, a model and a shop folder
     several: dict[str, int]  # shoppers in more than one arm, by experiment
     currency: str
     other_currencies: int  # plans whose purchases are in another
@@ -146,6 +157,7 @@ def _sums(database: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> Sums:
         releases=_rows(database, _PARTS.format(column="release", where="true")),
         arms=_rows(database, _PARTS.format(column=arm, where="in_arm IS NOT NULL AND in_experiment IS NOT NULL")),
         halves=_rows(database, _ARMS),
+        makers=_rows(database, _MAKERS),
         several={row["experiment"]: row["n"] for row in several},
         currency=currency,
         other_currencies=others[0]["n"],

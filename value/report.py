@@ -15,6 +15,7 @@ _NAMES = {
 }  # fmt: skip
 MAIN = "conversion"
 _MAIN_SHARE = 0.6  # of an experiment's chance of a false verdict; the other measures share the rest
+_MOST_MISSED = 0.01  # of an arm's plans that hosts of another made, beyond which the report warns
 _VERDICTS = {1: "better", -1: "worse", 0: "not known yet"}
 
 
@@ -72,6 +73,7 @@ def _experiment(
         "shoppers": dict(zip(arms, map(int, counts), strict=True)),
         "shoppers_in_several_arms": found.several.get(name, 0),
         "sample_ratio_mismatch": times > MISMATCH,
+        "made_by": _makers(name, arms, found),
         "comparisons": [],
     }
     if control not in arms:
@@ -83,8 +85,24 @@ def _experiment(
                 _compared(rows, control, arm, measure, effect, planned, level(measure, main, len(arms)))
                 for measure in MEASURES
             ]
+    missed = [arm for arm, each in told["made_by"].items() if each["missed"] > _MOST_MISSED]
     if told["sample_ratio_mismatch"]:
         told["note"] = "the arms' sizes are not what they should be: mend that before believing any comparison"
+    elif missed:
+        told["note"] = f"hosts of another arm made plans of {', '.join(missed)}, so that lifts come out too small"
+    return told
+
+
+def _makers(name: str, arms: list[str], found: Sums) -> dict[str, Any]:
+    """Return for each arm which releases, models and shop folders made its plans, and the share it missed its own."""
+    told = {}
+    for arm in arms:
+        rows = [row for row in found.makers if (row["experiment"], row["arm"]) == (name, arm)]
+        plans = sum(row["plans"] for row in rows)
+        told[arm] = {
+            "missed": round(sum(row["missed"] for row in rows) / plans, 5) if plans else 0.0,
+            "makers": [{part: row[part] for part in ("release", "model", "shop", "plans")} for row in rows],
+        }
     return told
 
 

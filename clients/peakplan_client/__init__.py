@@ -14,7 +14,7 @@ from peakplan_client.errors import (
     UnexpectedAnswerError,
 )
 from peakplan_client.events import EventSender
-from peakplan_client.experiments import Interleaved, assigned, interleave
+from peakplan_client.experiments import Interleaved, Trial, assigned, interleave
 from peakplan_client.mapping import CatalogueMapping
 from peakplan_client.plan import Answer, Part, Plan, Price
 from peakplan_client.translating import Translation, translate
@@ -42,6 +42,7 @@ __all__ = [
     "Question",
     "RateLimitedError",
     "Translation",
+    "Trial",
     "UnauthorizedError",
     "UnavailableError",
     "UnexpectedAnswerError",

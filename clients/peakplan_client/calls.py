@@ -7,9 +7,9 @@ pause, and never past the call's timeout. It knows no input or output: `client.p
 import random
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Mapping
+from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import httpx
 from pydantic import BaseModel, ValidationError
@@ -59,6 +59,12 @@ class Call(ABC, Generic[T]):
         self._ask_last_until = ask_last_until
         self._headers = headers
         self._end = time.monotonic() + timeout
+        self._preferred: Collection[httpx.URL] = tuple(ask_last_until)
+
+    def prefer(self, endpoints: Collection[httpx.URL]) -> Self:
+        """Ask these before the others, as long as they do not fail."""
+        self._preferred = frozenset(endpoints)
+        return self
 
     @abstractmethod
     def _send(self, endpoint: httpx.URL, left: float) -> Send | None:
@@ -106,9 +112,9 @@ class Call(ABC, Generic[T]):
         return error
 
     def _by_preference(self) -> list[httpx.URL]:
-        """Return the endpoints as they were given, those that failed of late last."""
-        now = time.monotonic()
-        return sorted(self._ask_last_until, key=lambda endpoint: self._ask_last_until[endpoint] > now)
+        """Return the endpoints: the preferred as they were given, then the others, and what failed of late last."""
+        now, until = time.monotonic(), self._ask_last_until
+        return sorted(until, key=lambda endpoint: (until[endpoint] > now, endpoint not in self._preferred))
 
     def _request(self, endpoint: httpx.URL, path: str, body: Mapping[str, Any]) -> httpx.Request:
         return httpx.Request("POST", f"{endpoint}{path}", json=body, headers=dict(self._headers))

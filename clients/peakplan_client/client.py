@@ -12,6 +12,7 @@ from peakplan_client.answering import ANSWER_TIMEOUT_SECONDS, AnswerCall, Event,
 from peakplan_client.batch import PLANS_TIMEOUT_SECONDS, Planned, PlansCall, Question, batches, newest
 from peakplan_client.body import ENCODINGS, Body
 from peakplan_client.calls import LEAST_DEADLINE_MS, Outcome, PlanCall, Send, Sleep, Steps
+from peakplan_client.experiments import Trial
 from peakplan_client.plan import Answer
 from peakplan_client.tracing import trace_headers
 
@@ -39,11 +40,12 @@ class CallOptions(TypedDict, total=False):
 
 
 class _Base:
-    def __init__(self, endpoints: str | Sequence[str], token: str | None, deadline_ms: int, timeout: float) -> None:
-        given = [endpoints] if isinstance(endpoints, str) else list(endpoints)
-        urls = [httpx.URL(url.rstrip("/")) for url in given]
-        if not urls or any(url.scheme not in ("http", "https") or not url.host for url in urls):
-            raise ValueError(f"{endpoints!r} names no endpoint such as http://127.0.0.1:8080")
+    def __init__(
+        self, endpoints: str | Sequence[str], token: str | None, deadline_ms: int, timeout: float, trial: Trial | None
+    ) -> None:
+        self._trial, self._usual = trial, _urls(endpoints)
+        self._of_arms = {arm: _urls(given) for arm, given in trial.endpoints.items()} if trial else {}
+        urls = [*self._usual, *(url for given in self._of_arms.values() for url in given)]
         self._ask_last_until = dict.fromkeys(urls, 0.0)
         self._headers = {"accept": "application/json", "accept-encoding": ENCODINGS, "user-agent": "peakplan-client"}
         if token:
@@ -52,11 +54,18 @@ class _Base:
 
     def _plan(self, query: str, history: Sequence[str], options: CallOptions) -> Steps[Answer]:
         headers, body = self._request(query, history, options)
-        return PlanCall(self._ask_last_until, headers, options.get("timeout", self._timeout), body).steps()
+        call = PlanCall(self._ask_last_until, headers, options.get("timeout", self._timeout), body)
+        return call.prefer(self._hosts(options)).steps()
 
     def _answer(self, query: str, history: Sequence[str], options: CallOptions) -> AnswerCall:
         headers, body = self._request(query, history, options)
-        return AnswerCall(self._ask_last_until, headers, options.get("timeout", ANSWER_TIMEOUT_SECONDS), body)
+        call = AnswerCall(self._ask_last_until, headers, options.get("timeout", ANSWER_TIMEOUT_SECONDS), body)
+        return call.prefer(self._hosts(options))
+
+    def _hosts(self, options: CallOptions) -> Sequence[httpx.URL]:
+        """Return the endpoints of the shopper's arm; others are asked where these fail."""
+        shopper = options.get("shopper")
+        return self._of_arms.get(self._trial.arm(shopper), self._usual) if self._trial and shopper else self._usual
 
     def _request(
         self, query: str, history: Sequence[str], options: CallOptions
@@ -74,7 +83,7 @@ class _Base:
         """Yield the steps of one batch after the other."""
         headers = self._headers | trace_headers(None, None)
         for batch in batches(requests):
-            yield PlansCall(self._ask_last_until, headers, timeout, batch).steps()
+            yield PlansCall(self._ask_last_until, headers, timeout, batch).prefer(self._usual).steps()
 
 
 class Client(_Base):
@@ -88,9 +97,13 @@ class Client(_Base):
         deadline_ms: int = DEADLINE_MS,
         timeout: float = TIMEOUT_SECONDS,
         transport: httpx.BaseTransport | None = None,
+        trial: Trial | None = None,
     ) -> None:
-        """Take endpoints in order of preference; `deadline_ms` and `timeout` are those of calls without their own."""
-        super().__init__(endpoints, token, deadline_ms, timeout)
+        """Take endpoints in order of preference; `deadline_ms` and `timeout` are those of calls without their own.
+
+        With a `trial`, whoever asks with `shopper` is asked for at the endpoints of their arm.
+        """
+        super().__init__(endpoints, token, deadline_ms, timeout, trial)
         self._http = httpx.Client(transport=transport)
 
     def plan(self, query: str, history: Sequence[str] = (), **options: Unpack[CallOptions]) -> Answer:
@@ -177,9 +190,13 @@ class AsyncClient(_Base):
         deadline_ms: int = DEADLINE_MS,
         timeout: float = TIMEOUT_SECONDS,
         transport: httpx.AsyncBaseTransport | None = None,
+        trial: Trial | None = None,
     ) -> None:
-        """Take endpoints in order of preference; `deadline_ms` and `timeout` are those of calls without their own."""
-        super().__init__(endpoints, token, deadline_ms, timeout)
+        """Take endpoints in order of preference; `deadline_ms` and `timeout` are those of calls without their own.
+
+        With a `trial`, whoever asks with `shopper` is asked for at the endpoints of their arm.
+        """
+        super().__init__(endpoints, token, deadline_ms, timeout, trial)
         self._http = httpx.AsyncClient(transport=transport)
 
     async def plan(self, query: str, history: Sequence[str] = (), **options: Unpack[CallOptions]) -> Answer:
@@ -250,6 +267,14 @@ class AsyncClient(_Base):
 
     async def __aexit__(self, *_: object) -> None:
         await self.aclose()
+
+
+def _urls(endpoints: str | Sequence[str]) -> list[httpx.URL]:
+    """Return endpoints as addresses. Raises ValueError."""
+    urls = [httpx.URL(url.rstrip("/")) for url in ([endpoints] if isinstance(endpoints, str) else endpoints)]
+    if not urls or any(url.scheme not in ("http", "https") or not url.host for url in urls):
+        raise ValueError(f"{endpoints!r} names no endpoint such as http://127.0.0.1:8080")
+    return urls
 
 
 async def _next(chunks: AsyncIterator[bytes], events: Events, end: float) -> bytes | None:

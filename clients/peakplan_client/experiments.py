@@ -39,6 +39,27 @@ def assigned(experiment: str, arms: Mapping[str, int], shopper: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Trial:
+    """An experiment whose arms are hosts: another model, release or shop folder each.
+
+    `endpoints` has the arms' own, by name; the client's endpoints are those of every other arm.
+    """
+
+    name: str
+    shares: Mapping[str, int]
+    endpoints: Mapping[str, Sequence[str]]
+
+    def __post_init__(self) -> None:
+        if unknown := set(self.endpoints) - set(self.shares):
+            raise ValueError(f"no share is given for {', '.join(sorted(unknown))}")
+        self.arm("")
+
+    def arm(self, shopper: str) -> str:
+        """Return the shopper's arm. Raises ValueError."""
+        return assigned(self.name, self.shares, shopper)
+
+
+@dataclass(frozen=True, slots=True)
 class Interleaved(Generic[T]):
     """One list made of two, and for every place whose product it is: "a", "b", or "" where both have it there."""
 

@@ -3,6 +3,10 @@
 Whoever asks says who the shopper is in a header, which is kept as a hash alone. The arm follows from the experiment's
 name and the shopper (`peakplan_client.experiments`), so that a web page can know it beforehand; the answer says it too.
 The exposure is kept with the plan (outcome_log.py).
+
+An arm that is another model, release or shop folder has hosts of its own, and callers send its shoppers to them. Who
+reaches another host all the same gets that host's plan, because a plan matters more than an experiment, and keeps the
+arm: to leave them out would compare those alone for whom nothing went wrong. They are told apart, and counted.
 """
 
 import re
@@ -23,23 +27,31 @@ _PLANNERS: dict[str, Planners] = {
 
 @dataclass(frozen=True, slots=True)
 class Exposure:
-    """What one shopper got: the arm, and who plans in it where that differs from the service's own setting."""
+    """What one shopper got: the arm, and who plans in it where that differs from the service's own setting.
+
+    `missed`: this host does not serve the arm, and its plan is one of another.
+    """
 
     experiment: str
     arm: str
     shopper: str
     planners: Planners | None
+    missed: bool = False
 
     @property
     def header(self) -> bytes:
-        return f"{self.experiment}={self.arm}".encode("ascii")
+        """The answer's header, a dictionary as RFC 9651 writes one."""
+        return f"{self.experiment}={self.arm}{';missed' if self.missed else ''}".encode("ascii")
 
 
 class Experiment:
     """Assigns shoppers to arms."""
 
-    def __init__(self, name: str, shares: Mapping[str, int], sessions: Sessions) -> None:
-        self._name, self._shares, self._sessions = name, shares, sessions
+    def __init__(
+        self, name: str, shares: Mapping[str, int], sessions: Sessions, served: frozenset[str] = frozenset()
+    ) -> None:
+        """Take the arms that this host serves; none is all of them."""
+        self._name, self._shares, self._sessions, self._served = name, shares, sessions, served
 
     def exposure(self, headers: Mapping[bytes, bytes], caller: str) -> Exposure | None:
         """Return what the shopper gets whom these headers name; None where they name none."""
@@ -48,4 +60,6 @@ class Experiment:
             return None
         shopper = given.decode("ascii")
         arm = assigned(self._name, self._shares, shopper)
-        return Exposure(self._name, arm, self._sessions.hashed(caller, shopper), _PLANNERS.get(arm))
+        missed = bool(self._served) and arm not in self._served
+        planners = None if missed else _PLANNERS.get(arm)
+        return Exposure(self._name, arm, self._sessions.hashed(caller, shopper), planners, missed)

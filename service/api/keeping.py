@@ -77,4 +77,4 @@ def _firehose(arn: str) -> Sink:
 
 def experiment(settings: ExperimentSettings, sessions: Sessions) -> Experiment | None:
     """Return what assigns shoppers to arms; None where there is no experiment."""
-    return Experiment(settings.name, settings.shares, sessions) if settings.name else None
+    return Experiment(settings.name, settings.shares, sessions, settings.served) if settings.name else None

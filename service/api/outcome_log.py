@@ -15,6 +15,7 @@ from service.api.experiment import Exposure
 from service.api.line_file import LineFile, LineFileError
 from service.planner.planner import Planned
 from service.planner.question import Question
+from service.planner.shop import current
 
 PLANS, OUTCOMES = "plans", "outcomes"
 MOST_OUTCOMES = 16  # of one plan: so many products of its results a shopper may look at
@@ -64,8 +65,12 @@ class OutcomeLog:
         }  # fmt: skip
         if self._release:
             line["release"] = self._release
+        if (shop := current.lexicon()) is not None:
+            line["shop"] = shop.digest
         if exposure is not None:
             line |= {"experiment": exposure.experiment, "arm": exposure.arm, "client_id": exposure.shopper}
+            if exposure.missed:
+                line["missed"] = True
         if self._keeps_text:
             *history, newest = question.utterances
             kept = plan.model_dump(include={"facets", "exclude", "parts", "sources"})

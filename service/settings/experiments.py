@@ -21,6 +21,12 @@ class ExperimentSettings(BaseModel):
         "routing-always change who plans; any other name is the shop's own arm",
     )
 
+    serves: str = Field(
+        default="",
+        description="the arms that this host serves, comma-separated, where its model, release or shop folder makes "
+        "them what they are; empty: all",
+    )
+
     @field_validator("arms")
     @classmethod
     def _arms_can_be_read(cls, arms: str) -> str:
@@ -35,7 +41,16 @@ class ExperimentSettings(BaseModel):
             raise ValueError(
                 "PEAKPLAN_EXPERIMENT_NAME (letters, digits and . _ -) and PEAKPLAN_EXPERIMENT_ARMS go together"
             )
+        if unknown := self.served - set(self.shares):
+            raise ValueError(
+                f"PEAKPLAN_EXPERIMENT_SERVES names {', '.join(sorted(unknown))}, which PEAKPLAN_EXPERIMENT_ARMS has not"
+            )
         return self
+
+    @property
+    def served(self) -> frozenset[str]:
+        """The arms that this host serves; none is all of them."""
+        return frozenset(filter(None, map(str.strip, self.serves.split(","))))
 
     @property
     def shares(self) -> dict[str, int]:

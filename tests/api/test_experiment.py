@@ -51,3 +51,12 @@ def test_an_experiment_that_nobody_records_is_refused() -> None:
         Settings(experiment=TRIAL)
     with pytest.raises(ValueError, match="go together"):
         ExperimentSettings(name="x")
+
+
+def test_a_host_that_serves_an_arm_which_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="PEAKPLAN_EXPERIMENT_SERVES names newer"):
+        ExperimentSettings(name="x", arms="control=1,rules=1", serves="control, newer")
+    assert ExperimentSettings(name="x", arms="control=1,rules=1", serves="control, rules").served == {
+        "control",
+        "rules",
+    }

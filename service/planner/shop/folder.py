@@ -43,7 +43,8 @@ class ShopFolder:
             if _digest(folder / name) != digest:
                 raise ShopFolderError(f"{folder / name} is missing or not what was sealed: {_LEARN}")
         try:
-            return cls(Lexicon(folder), hashlib.sha256(text.encode()).hexdigest()[:16], summary)
+            whole = hashlib.sha256(text.encode()).hexdigest()[:16]
+            return cls(Lexicon(folder, whole), whole, summary)
         except (OSError, RuntimeError, ValueError) as error:
             raise ShopFolderError(f"{folder} cannot be read ({error}): {_LEARN}") from error
 

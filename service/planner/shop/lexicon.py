@@ -43,8 +43,9 @@ class Name(NamedTuple):
 class Lexicon:
     """The names and words of one shop folder. Never changes; look-ups are in lower case."""
 
-    def __init__(self, folder: Path) -> None:
-        """Map the files of a folder. Raises OSError, RuntimeError where they are damaged."""
+    def __init__(self, folder: Path, digest: str = "") -> None:
+        """Map the files of a folder, which has this digest. Raises OSError, RuntimeError where they are damaged."""
+        self.digest = digest
         self._names = _tries().RecordTrie(_NAME)
         self._names.mmap(str(folder / NAMES_FILE))
         self._words = _tries().RecordTrie(_WORD)
