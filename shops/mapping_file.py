@@ -7,12 +7,12 @@ from pathlib import Path as FilePath
 from typing import Any, Final
 
 import yaml
-from peakplan_client.mapping import CatalogueMapping
+from peakplan_client.mapping import CatalogueMapping, normal
 
 from service.planner.reading.en.spelling import words as word_list
 from shops.counting import Path, by_first
 from shops.facets import facet_of_field, words_of_code
-from shops.lexicon import Learnt
+from shops.lexicon import Learnt, category_id
 from shops.products import levels_of
 from shops.roles import Roles
 from shops.texts import key
@@ -71,6 +71,8 @@ def _facets(learnt: Learnt, roles: Roles, levels: list[str], usable: Any) -> dic
     facets: dict[str, Any] = {}
     if levels:
         facets["type"] = {"field": levels[-1], "boost": _BOOSTS["type"], "values": _kinds(learnt)}
+        if ids := _ids(learnt):
+            facets["type"]["ids"] = ids
     if field := usable(roles.brand):
         facets["brand"] = _facet("brand", field, learnt.brand_of)
     filled = {name: values.total() for name, values in by_first(learnt.counts.values).items()}
@@ -103,11 +105,7 @@ def _facet(facet: str, field: str, value_of: dict[str, str]) -> dict[str, Any]:
 
 def _kinds(learnt: Learnt) -> dict[str, list[str]]:
     """Return the values of the field of the last category with the names of what is in each."""
-    counts = learnt.counts
-    of_path: dict[Path, Counter[str]] = defaultdict(Counter)
-    for (path, leaf), count in counts.leaves.items():
-        of_path[path][leaf] += count
-    value_of = {path: leaves.most_common(1)[0][0] for path, leaves in of_path.items()}
+    counts, value_of = learnt.counts, _values(learnt)
     totals: Counter[str] = Counter()
     size: Counter[str] = Counter()
     by_value: dict[str, Counter[str]] = defaultdict(Counter)
@@ -130,6 +128,27 @@ def _kinds(learnt: Learnt) -> dict[str, list[str]]:
         found[value] = named
     _add_synonyms(found)
     return {value: list(named) for value, named in found.items()}
+
+
+def _values(learnt: Learnt) -> dict[Path, str]:
+    """Return what the field of the last category most often holds, by category."""
+    of_path: dict[Path, Counter[str]] = defaultdict(Counter)
+    for (path, leaf), count in learnt.counts.leaves.items():
+        of_path[path][leaf] += count
+    return {path: leaves.most_common(1)[0][0] for path, leaves in of_path.items()}
+
+
+def _ids(learnt: Learnt) -> dict[str, str]:
+    """Return the values of categories by id, where others of another value have the same name.
+
+    Where the value is the same, too ("boots", below fields that say whose), no value of this field tells them apart.
+    """
+    called: dict[tuple[str, ...], dict[Path, str]] = defaultdict(dict)
+    for path, value in _values(learnt).items():
+        if path:
+            called[normal(path[-1])][path] = value
+    shared = (paths for paths in called.values() if len(set(paths.values())) > 1)
+    return {category_id(path): value for paths in shared for path, value in sorted(paths.items())}
 
 
 def _says_nothing(head: str, mine: Counter[str], totals: Counter[str]) -> bool:

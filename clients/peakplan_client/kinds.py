@@ -22,7 +22,7 @@ def kinds_of(part: Part, mapping: CatalogueMapping, note: Callable[[str], None])
         return []
     found = []
     for kind, share in zip(part.kinds, _SHARES, strict=False):
-        if values := facet.exact(kind.name):
+        if values := facet.of_category(kind.id, kind.name):
             found.append((facet.field, values, round(facet.boost * share, 6)))
         else:
             note("a kind of the plan is no value of the mapping: learn shop folder and mapping from one catalogue")

@@ -71,11 +71,13 @@ class FacetMapping(_Strict):
 
     `values` are catalogue values, each with the words that shoppers use for it; without them the field is taken to
     hold what shoppers say. A facet boosts by `boost`: 1 doubles a product's score. With `filter` a known value of it
-    removes every product that has none of those wanted.
+    removes every product that has none of those wanted. `ids` are values by the id of a shop folder's category, where
+    its name alone leads to several.
     """
 
     field: FieldName | None = None
     values: dict[str, list[str]] | None = None
+    ids: dict[str, str] = Field(default_factory=dict)
     boost: float = Field(default=0.5, ge=0, le=10)
     filter: bool = False
 
@@ -85,6 +87,8 @@ class FacetMapping(_Strict):
             raise ValueError("filters but names no `values`: a shopper's own words would hide what is called otherwise")
         if self.values is not None and self.field is None:
             raise ValueError("has values but no field that holds them: name the `field`, or remove `values`")
+        if absent := [value for value in self.ids.values() if value not in (self.values or {})]:
+            raise ValueError(f"has ids of {', '.join(absent)}, which `values` does not name: add it there")
         return self
 
     @cached_property
@@ -106,6 +110,10 @@ class FacetMapping(_Strict):
         if self.values is None:
             return [" ".join(words(said))] if self.field and words(said) else []
         return self._by_name.get(normal(said), [])
+
+    def of_category(self, identity: str, name: str) -> list[str]:
+        """Return the catalogue values of a category of the shop folder: by its id, else those that are called so."""
+        return [self.ids[identity]] if identity in self.ids else self.exact(name)
 
     def within(self, said: str) -> list[str]:
         """Return the catalogue values of the longest name that ends what was said: "boots" of "leather hiking boots".

@@ -250,7 +250,7 @@ def _event_floor(settings: FleetSettings, group: Group) -> tuple[int, int]:
 
 
 def _mixes(settings: FleetSettings) -> Iterator[tuple[str, tuple[Group, ...]]]:
-    """Yield the file's groups, each alone with the room of all, and less of the second; what stands in stays as it is."""
+    """Yield the file's groups, each alone with the room of all, and less of the second; what stands in stays."""
     groups, beside = _sized(settings), tuple(group for group in settings.groups if group.stands_in)
     rates = [sizing.full_rate(settings, group) for group in groups]
     room = sum(rate * group.maximum for rate, group in zip(rates, groups, strict=True))

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 from peakplan_client import CatalogueMapping, Plan, translate
-from peakplan_client.mapping import words
+from peakplan_client.mapping import FacetMapping, words
 from peakplan_client.searching import AnyOf, Boost, NoneOf, NotInText, Range, Search, Searches, searches
 from peakplan_client.shop import MAPPING as SHOP
+from pydantic import ValidationError
 
 from benchmarks.operations import operations
 
@@ -277,6 +278,19 @@ def test_kinds_lift_and_order_where_no_thing_is_named() -> None:
     assert told.notes == (
         "a kind of the plan is no value of the mapping: learn shop folder and mapping from one catalogue",
     )
+
+
+def test_kinds_of_one_name_are_told_apart_by_their_ids() -> None:
+    values = {"Men > Boots": ["Boots"], "Women > Boots": ["Boots"]}
+    type_ = {"field": "category", "values": values, "ids": {"m": "Men > Boots", "w": "Women > Boots"}}
+    shoes = CatalogueMapping.model_validate({"index": "shoes", "text": {"title": 1}, "facets": {"type": type_}})
+    named = [{"id": "w", "name": "Boots"}]
+
+    assert found("puddles", shoes, queries=["puddles"], kinds=named).searches[0].boosts == (
+        Boost("category", ("Women > Boots",), 0.5),
+    )
+    with pytest.raises(ValidationError, match="Kids > Boots"):
+        FacetMapping.model_validate(type_ | {"ids": {"k": "Kids > Boots"}})
 
 
 def test_what_the_shopper_names_is_what_is_wanted_whatever_kinds_say() -> None:

@@ -17,6 +17,7 @@ from peakplan_client import CatalogueMapping
 
 from service.planner.shop.folder import ShopFolder
 from service.planner.shop.kinds import Thing
+from shops import run
 from tests.processes import PATIENCE
 from tests.server_process import REPOSITORY
 
@@ -89,6 +90,20 @@ def test_a_shop_folder_is_whole_and_says_what_the_shop_sells(tmp_path: Path) -> 
     assert tree["Kitchen"]["products"] == 120
     assert ShopFolder.load(output).lexicon.count("tandry") == 60
     assert not (tmp_path / "mine.partial").exists()
+
+
+def test_categories_of_one_name_have_values_of_their_own(tmp_path: Path) -> None:
+    rows = [
+        row | {"category": f"{'Men' if number % 3 else 'Women'} > {row['category'].split(' > ')[1]}"}
+        for number, row in enumerate(catalogue())
+    ]
+    output = run.learn(run.Task(write_lines(tmp_path / "p.jsonl", rows), tmp_path / "mine", {}, quiet=True)).output
+
+    kinds = CatalogueMapping.load(output / "mapping.yaml").facets["type"]
+    tree = {tuple(row["path"]): row["id"] for row in rows_of(output / "categories.jsonl")}
+    assert kinds.exact("kettles") == ["Men > Kettles", "Women > Kettles"]
+    for path in (("Men", "Kettles"), ("Women", "Kettles"), ("Women", "Rakes")):
+        assert kinds.of_category(tree[path], path[-1]) == [" > ".join(path)]
 
 
 def _csv(path: Path, rows: list[dict[str, Any]]) -> None:
