@@ -14,6 +14,8 @@ from service.planner.vocabulary import Vocabulary
 
 def plan_from_draft(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabulary) -> Plan:
     """Return the plan of a model's draft. Total: every draft becomes a valid plan."""
+    if conversation.is_no_wish:
+        return _no_wish()
     if not conversation.is_english:
         return plan_in_language(conversation.question, conversation.reader, vocabulary)
     if current.SHOPS:
@@ -29,7 +31,14 @@ def plan_from_text(text: str, conversation: Conversation, vocabulary: Vocabulary
 
 def plan_by_rule(conversation: Conversation, vocabulary: Vocabulary, draft: PlanDraft | None = None) -> Plan:
     """Return the best plan that rules can make, of their `draft` if there is one. Total: every question gets one."""
+    if conversation.is_no_wish:
+        return _no_wish()
     if not conversation.is_english:
         return plan_in_language(conversation.question, conversation.reader, vocabulary)
     plan = complete_plan(draft or draft_by_rule(conversation, vocabulary), conversation, vocabulary)
     return with_kinds(plan, vocabulary) if current.SHOPS else plan
+
+
+def _no_wish() -> Plan:
+    """Return the plan of a text that gives orders to a machine and says nothing else, in any vocabulary."""
+    return Plan(mode="conversational", intent="out_of_scope")

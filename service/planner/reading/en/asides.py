@@ -11,11 +11,11 @@ from itertools import pairwise
 from typing import Final
 
 from service.planner.question import Question
-from service.planner.reading.en import lists
+from service.planner.reading.en import lists, orders
 from service.planner.reading.en.data import PHRASES
 from service.planner.reading.en.facets import KIND_OF
 from service.planner.reading.en.reader import ENGLISH
-from service.planner.reading.en.spelling import words
+from service.planner.reading.en.spelling import is_known, words
 from service.planner.reading.phrases import Phrases, Span
 from service.planner.reading.tokens import BREAKS, Words
 from service.planner.shop import current
@@ -38,6 +38,7 @@ _MARK = re.compile(
     r"|\s[-–—]+(?=\s)|—|--+"
 )
 _SIGNS = re.compile("|".join(map(re.escape, sorted(PHRASES.spelt("word.aside.signs")))))  # of an order
+_QUOTES = frozenset("\"'“‘")
 _TAGS, _JOINS = ("|".join(sorted(PHRASES.words(f"word.aside.{name}"))) for name in ("tags", "joins"))
 _TAGGED = re.compile(rf"<({_TAGS})\b[^<>]*>.*?(?:</\1>|$)", re.IGNORECASE)
 _JOINT = re.compile(rf"\s(?:{_JOINS})\s")
@@ -49,15 +50,36 @@ _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 def without_asides(question: Question) -> Question:
     """Return the question without what is no part of its wish; itself where nothing is."""
     texts = [word.text for word in question.words]
-    orders = not (_TOLD.isdisjoint(texts) or _TELLS.isdisjoint(texts)) or any(map(_SIGNS.search, question.utterances))
-    if not orders and _IF.isdisjoint(texts):
+    ordered = _may_order(question, texts)
+    if not ordered and _IF.isdisjoint(texts):
         return question  # as nearly all are
     utterances = question.utterances
-    if orders:
-        utterances = tuple(map(_without_orders, utterances))
+    if ordered:
+        *history, newest = map(_without_orders, utterances)
+        utterances = (*history, _without_orders(question.text, follows=True) if history else newest)
     if not _IF.isdisjoint(texts):
         utterances = tuple(map(_without_conditions, utterances))
     return question if utterances == question.utterances else _said(question, utterances)
+
+
+def gives_orders_alone(question: Question) -> bool:
+    """Tell whether the newest utterance speaks to the machine that reads it, and says nothing else."""
+    text = question.text.lower().replace("’", "'")
+    if not _may_order(question, [word.text for word in question.own_words]) or lists.STRONG_SUPPORT.search(text):
+        return False
+    tagged = _coded(text)
+    if any(_names(text[slice(*span)]) for span in tagged):
+        return False  # a wish as JSON
+    said = [text[slice(*clause)] for clause in _clauses(text, tagged)]
+    weights = [_weight(clause) for clause in said]
+    sure = bool(tagged) or any(weight >= orders.SURE for weight in weights)
+    return sure and not any(w < orders.BESIDE and _says(clause) for w, clause in zip(weights, said, strict=True))
+
+
+def _may_order(question: Question, texts: list[str]) -> bool:
+    if not (_TOLD.isdisjoint(texts) or _TELLS.isdisjoint(texts)) or orders.may_speak(texts):
+        return True
+    return any(_SIGNS.search(text) is not None or orders.may_have_code(text) for text in question.utterances)
 
 
 def _said(question: Question, utterances: tuple[str, ...]) -> Question:
@@ -65,22 +87,48 @@ def _said(question: Question, utterances: tuple[str, ...]) -> Question:
     return Question.parse(newest, history, question.locale)
 
 
-def _without_orders(text: str) -> str:
-    """Return a text without the clauses that give orders, and without those beside them that say nothing."""
+def _without_orders(text: str, follows: bool = False) -> str:
+    """Return a text without the clauses that give orders, and without those beside them that say nothing.
+
+    What `follows` an earlier utterance need name nothing: "what about 11?".
+    """
     lower = text.lower().replace("’", "'")
     if len(lower) != len(text):  # "İ" becomes two characters
         return text
-    tagged = [match.span() for match in _TAGGED.finditer(lower)]
+    tagged = _coded(lower)
     left: list[Span] = []
-    gives_orders = bool(tagged)
+    gives_orders, is_order = bool(tagged), False
     for clause in _clauses(lower, tagged):
+        if is_order and lower[clause[0] - 1 : clause[0]] in _QUOTES:
+            continue  # what the order before it says
         kept, is_order = _without_order(lower, clause)
         gives_orders |= is_order
         left += kept
     if not gives_orders:
         return text
-    left = [clause for clause in left if _says(lower[slice(*clause)])]
-    return _joined(text, left) if any(_names(lower[slice(*clause)]) for clause in left) else text
+    rest = [clause for clause in left if _weight(lower[slice(*clause)]) < orders.BESIDE]
+    said = [clause for clause in rest if _says(lower[slice(*clause)])]
+    if said and (follows or any(_names(lower[slice(*clause)]) for clause in said)):
+        return _joined(text, said)
+    foreign = [word for clause in rest for word in _WORD.findall(lower[slice(*clause)]) if not is_known(word)]
+    return _joined(text, rest) if foreign else text  # named in another language
+
+
+def _coded(text: str) -> list[Span]:
+    """Return where markup and code stand in a text, in order and apart."""
+    spans = sorted([match.span() for match in _TAGGED.finditer(text)] + orders.code(text))
+    found: list[Span] = []
+    for start, end in spans:
+        if found and start < found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((start, end))
+    return found
+
+
+def _weight(clause: str) -> int:
+    """Return how surely a clause speaks to a machine."""
+    return orders.weight(clause, _named) + orders.SURE * bool(_ORDER.search(clause))
 
 
 def _clauses(text: str, without: list[Span]) -> list[Span]:
@@ -98,6 +146,8 @@ def _without_order(text: str, clause: Span) -> tuple[list[Span], bool]:
     """Return what of a clause is no order, and whether some of it is one."""
     start, end = clause
     said = text[start:end]
+    if orders.weight(said, _named) >= orders.SURE:
+        return [], True
     order = _ORDER.search(said)
     match = order or _WEAK_ORDER.search(said)
     if match is None:
@@ -116,15 +166,19 @@ def _without_order(text: str, clause: Span) -> tuple[list[Span], bool]:
 
 def _names(clause: str) -> bool:
     """Tell whether a clause names a kind of product, a brand, a color, a material or an audience."""
+    return _named(clause) > 0
+
+
+def _named(clause: str) -> int:
+    """Return how many words of a clause name one of these, and no machine, order or answer."""
     facets = words().facets
+    found = 0
     for text in _WORD.findall(clause):
-        if text in _MACHINE or text in lists.FUNCTION_WORDS:
+        if text in _MACHINE or text in orders.MACHINES or text in lists.FUNCTION_WORDS:
             continue
-        if text in KIND_OF or (facets.get(text) or facets.get(text.removesuffix("s"))) in _NAMING:
-            return True
-        if current.SHOPS and current.name_of([text]):
-            return True
-    return False
+        is_named = text in KIND_OF or (facets.get(text) or facets.get(text.removesuffix("s"))) in _NAMING
+        found += is_named or bool(current.SHOPS and current.name_of([text]))
+    return found
 
 
 def _says(clause: str) -> bool:
