@@ -7,11 +7,13 @@ nothing, which unchanged.jsonl says and why, or it wants a test.
 import argparse
 import datetime
 import json
+import math
 import random
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,12 +80,26 @@ def _key(told: dict[str, str]) -> tuple[str, str, str, str]:
     return told["file"], told["function"], told["before"], told["after"]
 
 
-def judge(name: str, seed: int, size: int) -> dict[str, Any]:
-    """Try a sample of an area's mutants and return how many were noticed, and the others."""
+def judge(name: str, seed: int, size: int, seconds: float = math.inf) -> dict[str, Any]:
+    """Try a sample of an area's mutants and return how many were noticed, and the others.
+
+    After so many seconds no more are tried: they come in the order in which they were drawn, so a part is a sample too.
+    """
+    tried: list[Mutant] = []
+
+    def in_time(drawn: Sequence[Mutant]) -> Iterator[Mutant]:
+        for mutant in drawn:
+            if time.monotonic() >= end:
+                return
+            tried.append(mutant)
+            yield mutant
+
+    end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory(prefix="peakplan-mutants-") as folder:
         workshop, baseline = _prepared(name, Path(folder))
-        tried = sample(name, seed, size, workshop.root)
-        survivors = list(_survivors(tried, workshop, baseline))
+        survivors = list(_survivors(in_time(sample(name, seed, size, workshop.root)), workshop, baseline))
+    if not tried:
+        sys.exit(f"{name}: {seconds:g} s were over before the tests had passed with nothing changed: give it longer")
     noticed = len(tried) - len(survivors)
     print(f"{name}: {noticed} of {len(tried)} noticed ({noticed / len(tried):.2f}), seed {seed}", flush=True)
     day = datetime.date.today().isoformat()
@@ -118,7 +134,7 @@ def _prepared(name: str, folder: Path, tests: Sequence[str] = ()) -> tuple[Works
     return workshop, baseline
 
 
-def _survivors(tried: Sequence[Mutant], workshop: Workshop, baseline: Baseline) -> Iterator[dict[str, str]]:
+def _survivors(tried: Iterable[Mutant], workshop: Workshop, baseline: Baseline) -> Iterator[dict[str, str]]:
     """Yield the mutants that no test notices, and tell why each changes nothing where that is known."""
     known, noticed = reasons(), 0
     for number, mutant in enumerate(tried, 1):
@@ -138,13 +154,18 @@ def main() -> None:
     parser.add_argument("areas", nargs="*", default=list(AREAS), help=f"of {', '.join(AREAS)}")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000), help="draws the sample; one at random")
     parser.add_argument("--sample", type=int, default=40, help="mutants an area")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="an area; then the rest of its sample is left")
     parser.add_argument("--output", type=Path, help="the figure in which the areas' rows are replaced")
     parser.add_argument("--again", action="store_true", help="draw nothing: try the survivors of that figure again")
     parser.add_argument("--by", nargs="+", default=(), metavar="TEST", help="with --again: by these files alone")
     given = parser.parse_args()
     for name in given.areas:
         figure = json.loads(given.output.read_text("utf-8")) if given.output and given.output.exists() else {}
-        row = judge_again(name, figure[name], given.by) if given.again else judge(name, given.seed, given.sample)
+        row = (
+            judge_again(name, figure[name], given.by)
+            if given.again
+            else judge(name, given.seed, given.sample, given.seconds)
+        )
         if given.output:
             figure[name] = row
             given.output.write_text(json.dumps(dict(sorted(figure.items())), indent=1) + "\n", encoding="utf-8")

@@ -1,13 +1,15 @@
 """The judge is judged: what is changed, what is drawn, and that a mutant is told from what changes nothing."""
 
 import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.mutants import __main__ as judge
 from tests.mutants.areas import AREAS, REPOSITORY
-from tests.mutants.operations import mutants
+from tests.mutants.operations import Mutant, mutants
 from tests.mutants.warm import IMPORTED, Baseline, Workshop
 from tests.processes import PATIENCE
 
@@ -55,6 +57,23 @@ def test_a_seed_draws_the_same_sample_and_another_one_another() -> None:
     assert [mutant.key for mutant in drawn] == [mutant.key for mutant in judge.sample("sizing", 1, 5)]
     assert [mutant.key for mutant in drawn] != [mutant.key for mutant in judge.sample("sizing", 2, 5)]
     assert len(drawn) == 5
+
+
+def test_when_the_time_is_up_what_was_tried_of_a_sample_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, drawn = [0.0], judge.sample("sizing", 3, 9)
+
+    def survives(mutant: Mutant, *_: object) -> bool:
+        now[0] += 1.0
+        return mutant.key == drawn[1].key
+
+    monkeypatch.setattr(judge, "_prepared", lambda *_: (SimpleNamespace(root=REPOSITORY), Baseline()))
+    monkeypatch.setattr(judge, "survives", survives)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    row = judge.judge("sizing", 3, 9, seconds=4.0)
+    assert (row["tried"], row["noticed"]) == (4, 3)
+    assert [told["after"] for told in row["survivors"]] == [drawn[1].after]
+    with pytest.raises(SystemExit, match="give it longer"):
+        judge.judge("sizing", 3, 9, seconds=0.0)
 
 
 @pytest.mark.parametrize("area", AREAS)
