@@ -29,7 +29,7 @@ from service.planner.worth.differing import differ
 from service.planner.worth.features import Reading, numbers
 from service.planner.worth.scorer import Scorer
 from service.settings import Settings
-from training.worth import LOST, RISK, Compared, calibrated, write
+from training.worth_bound import LOST, RISK, Compared, calibrated, write
 
 CHECK = Path("../shared/behaviour/check.py")
 SHARES = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0)

@@ -3,8 +3,7 @@
 Questions of ours are planned both ways, and each plan is compared with what their labels know. Boosted trees
 (Friedman, 2001) learn from what rules read in a question whether the model alone gets it right; the serving side
 (`service/planner/worth`) needs their numbers only. What rules may plan by choice is then bounded on questions that no
-tree has seen: held-out sentences here, other writers' cases in `benchmarks/worth.py`, a shop's own rows in
-`training/own_data.py`. The same seed gives the same bytes.
+tree has seen (`worth_bound.py`). The same seed gives the same bytes.
 """
 
 import argparse
@@ -12,14 +11,10 @@ import json
 import math
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
-from scipy.optimize import brentq
-from scipy.stats import binom
 from sklearn.ensemble import GradientBoostingClassifier
 
 from service.decoding.tree import MedusaTree
@@ -30,42 +25,19 @@ from service.planner.reading.conversation import Conversation
 from service.planner.vocabulary import Vocabulary
 from service.planner.worth.differing import differ
 from service.planner.worth.features import NAMES, Reading, numbers
-from service.planner.worth.scorer import DEPTH, FILE_NAME, Bound, Scorer, Tree, Worth
+from service.planner.worth.scorer import DEPTH, Bound, Scorer, Tree, Worth
 from service.settings import Settings
-from service.weights.seal import seal_again
 from training.data import asked, behaviour_examples
 from training.data.examples import Example
 from training.data.rows import Split
-from training.export import RECORD, sha256
 from training.processes import run_processes
 from training.settings import WorthSettings
 from training.tuned import TunedModel
+from training.worth_bound import FEWEST, LOST, RISK, Compared, calibrated, write
 
 ROUNDS, RATE = 70, 0.1
 SEED = 7
-LOST, RISK = 0.01, 0.1  # what the bound promises
 Texts = dict[str, str | None]  # what the model writes, by the lines of the conversation
-_HISTORY = NAMES.index("history")
-_SHIFTING, _MOST_SHIFT = 4, 50.0
-# Questions: with fewer the bound rejects nothing, whatever they say.
-FEWEST = math.ceil(math.log(RISK) / math.log(1 - LOST) * _SHIFTING / (_SHIFTING - 1))
-_GROUPS = 10  # of questions by worth, each with its share of plans that differ
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """A question planned by the model and by rule: who was right, whether the plans differ, and the model's work."""
-
-    numbers: tuple[int, ...]
-    by_model: bool
-    by_rule: bool
-    differs: bool
-    work: float = 1.0  # in any unit: seconds where they were measured, else the words that it read and wrote
-
-    @property
-    def lost(self) -> bool:
-        """Whether a plan by rule loses what the model's has."""
-        return self.by_model and not self.by_rule
 
 
 def main() -> None:
@@ -250,80 +222,6 @@ def _tree(found: Any) -> Tree:
             number[at], over[at] = int(found.feature[node]), math.floor(found.threshold[node])
         todo += [(2 * at + 1, left if left >= 0 else node), (2 * at + 2, right if left >= 0 else node)]
     return Tree(number=tuple(number), over=tuple(over), leaf=tuple(leaf))
-
-
-def calibrated(worth: Worth, compared: Sequence[Compared], lost: float = LOST, risk: float = RISK) -> Worth:
-    """Return the worth as calibrated by questions that no tree has learnt from, with the bound that they give.
-
-    One in four says how much more, or less, questions alone and questions after others lose than ours do; the rest
-    bound what rules may plan, so that the bound holds whatever the first ones said.
-    """
-    shifted = worth.model_copy(update={"shift": _shift(worth, compared[::_SHIFTING])})
-    return bounded(shifted, [one for at, one in enumerate(compared) if at % _SHIFTING], lost, risk)
-
-
-def _shift(worth: Worth, compared: Sequence[Compared]) -> tuple[float, float]:
-    """Return the two most likely shifts of the log odds, each with half a question lost and half a one kept added."""
-    scorer = Scorer(worth.model_copy(update={"shift": (0.0, 0.0)}))
-    shifts = []
-    for is_later in (False, True):
-        group = [one for one in compared if (one.numbers[_HISTORY] > 0) == is_later]
-        odds = np.array([math.log(w / (1 - w)) for w in (scorer.of_numbers(one.numbers) for one in group)] + [0.0])
-        lost = np.array([float(one.lost) for one in group] + [0.5])
-
-        def excess(shift: float, odds: Any = odds, lost: Any = lost) -> float:
-            return float((1 / (1 + np.exp(-odds - shift)) - lost).sum())
-
-        shifts.append(round(float(brentq(excess, -_MOST_SHIFT, _MOST_SHIFT)), 4))
-    return shifts[0], shifts[1]
-
-
-def bounded(worth: Worth, compared: Sequence[Compared], lost: float = LOST, risk: float = RISK) -> Worth:
-    """Return the worth with the most that rules may plan while the share `lost` holds but for `risk`.
-
-    Learn then Test with a fixed sequence: one question more by rule at a time, the least worth first, until the exact
-    binomial test can no longer reject that more than `lost` is lost. None of the questions may be one learnt from.
-    """
-    scorer = Scorer(worth)
-    ranked = sorted(((scorer.of_numbers(one.numbers), one) for one in compared), key=lambda pair: pair[0])
-    most = 0.0
-    gone = count = before = 0
-    done = spared = 0.0
-    for value, same in groupby(ranked, key=lambda pair: pair[0]):
-        if binom.cdf(gone, len(ranked), lost) > risk:
-            break
-        most, before, spared = value, count, done
-        for _, one in same:
-            gone, count, done = gone + one.lost, count + 1, done + one.work
-    bound = Bound(
-        worth=round(most, 6),
-        lost=lost,
-        risk=risk,
-        questions=len(ranked),
-        by_rule=round(before / max(len(ranked), 1), 4),
-        work=round(1 - spared / max(sum(one.work for one in compared), 1e-9), 4),
-    )
-    return worth.model_copy(update={"bound": bound, "differs": _differing(ranked)})
-
-
-def _differing(ranked: Sequence[tuple[float, Compared]]) -> tuple[tuple[float, float], ...]:
-    """Return (worth at most, share of plans that differ) of equally large groups, the last up to 1."""
-    ends = [round(len(ranked) * (group + 1) / _GROUPS) for group in range(_GROUPS)]
-    groups = [ranked[start:end] for start, end in pairwise([0, *ends]) if end > start]
-    most = [round(group[-1][0], 6) for group in groups[:-1]] + [1.0]
-    shares = [round(sum(one.differs for _, one in group) / len(group), 4) for group in groups]
-    return tuple(zip(most, shares, strict=True)) if ranked else ()
-
-
-def write(worth: Worth, model: Path) -> None:
-    """Write worth.json, and its digest into the folder's record of parts and its seal, where it has them."""
-    text = json.dumps(worth.model_dump(mode="json"), separators=(",", ":"))
-    (model / FILE_NAME).write_text(text + "\n", encoding="utf-8")
-    record = model / RECORD
-    if record.is_file() and FILE_NAME in (made := json.loads(record.read_text(encoding="utf-8")))["parts"]:
-        made["parts"][FILE_NAME] = sha256(model / FILE_NAME)
-        record.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
-    seal_again(model)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import pytest
 from benchmarks.worth import judge, most, table
 from service.planner.worth.features import NAMES
 from service.planner.worth.scorer import Bound, Scorer, Tree, Worth
-from training.worth import Compared
+from training.worth_bound import Compared
 
 
 def scorer() -> Scorer:

@@ -1,5 +1,6 @@
 """An EAGLE-3 head learns its target's plans, computes when served what it computed when trained, and saves forwards."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,18 @@ from service.decoding.target import CausalLM
 from service.weights.eagle_head import read_eagle_head
 from tests.decoding.decode import DEEP, decode_drafted, decode_greedy
 from tests.decoding.tiny import compile_grammar, random_model, random_weights
-from training.eagle import EagleSettings, Seen, aux_layers, commonest, layer_of, learn, seen, write_head
+from training.eagle import (
+    EagleSettings,
+    Seen,
+    _Batch,
+    _judged,
+    aux_layers,
+    commonest,
+    layer_of,
+    learn,
+    seen,
+    write_head,
+)
 from training.eagle_model import TrainableEagle
 from training.tuned import GreedyPlan, choices_made
 
@@ -90,10 +102,8 @@ def test_a_trained_head_saves_forwards_and_changes_no_token(tmp_path: Path) -> N
     assert forwards < 0.8 * greedy, "on plans that it has seen"
 
 
-def test_a_choice_is_learnt_only_where_a_draft_can_foretell_it() -> None:
-    from training.eagle import _Batch
-
-    plan = Seen(torch.tensor([1, 2, 3, 4, 5, 6]), torch.zeros(6, 3), 3, [3, 4, 5], [torch.tensor([4, 5, 6])] * 3)
+def test_a_token_is_learnt_only_where_a_draft_can_foretell_it() -> None:
+    plan = Seen(torch.tensor([1, 2, 3, 4, 5, 6]), torch.zeros(6, 3), 3, [3, 4], [torch.tensor([4, 5])] * 2)
     index = torch.tensor([-1, -1, -1, -1, 0, 1, 2])
 
     batch = _Batch.of([plan], index, 3)
@@ -101,6 +111,24 @@ def test_a_choice_is_learnt_only_where_a_draft_can_foretell_it() -> None:
     assert batch.entries.tolist() == [2, 3], "the plan's first token follows the prompt, of which nothing is drafted"
     assert batch.labels.tolist() == [1, 2]
     assert batch.asked(1).tolist() == [False, True]
+    assert batch.open.tolist() == [True, False], "what the grammar forces is learnt for servers that draft without it"
+    assert batch.allowed.tolist() == [[True, True, False], [True, True, True]]
+
+
+def test_a_guess_that_the_grammar_would_have_barred_counts_too() -> None:
+    """vLLM drafts without our grammar: what only that rules out is as wrong there as any other token."""
+    torch.manual_seed(1)
+    module, tokens = untrained(), torch.tensor([3, 1, 4, 1, 5, 9])
+    plan = Seen(tokens, torch.randn(6, 3 * HIDDEN), 2, [4, 5], [torch.tensor([1, 5]), torch.tensor([9, 2])])
+    batch = _Batch.of([plan], torch.arange(VOCABULARY), VOCABULARY)
+    with torch.inference_mode():
+        logits = module.logits(module(batch.tokens, batch.states, 1)[0][batch.rows, batch.entries])
+        under, right = _judged(module, batch, replace(SETTINGS, steps=1, alone=0.0))
+        both, _ = _judged(module, batch, replace(SETTINGS, steps=1, alone=0.5))
+
+    assert batch.labels.tolist() == [1, 5, 9]
+    torch.testing.assert_close(both - under, 0.5 * torch.nn.functional.cross_entropy(logits, batch.labels))
+    assert right[0].alone == pytest.approx(float((logits.argmax(-1) == batch.labels).float().mean()), abs=1e-4)
 
 
 @pytest.mark.parametrize(("layers", "states"), [(30, (2, 15, 27)), (8, (2, 4, 5)), (4, (1, 2, 4)), (3, (1, 2, 3))])

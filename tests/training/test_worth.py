@@ -24,7 +24,8 @@ from service.settings.choices import SHIPPED_MODEL
 from training import worth as worth_module
 from training.data import behaviour_examples
 from training.data.examples import Example
-from training.worth import FEWEST, RATE, ROUNDS, SEED, Compared, bounded, calibrated, fit, is_right, recalibrate, write
+from training.worth import RATE, ROUNDS, SEED, fit, is_right, recalibrate
+from training.worth_bound import FEWEST, Compared, bounded, calibrated, write
 
 
 def compared(count: int, seed: int = 0) -> list[Compared]:
