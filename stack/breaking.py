@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import yaml
 
@@ -37,11 +38,26 @@ def _plan_route(loaded: dict[str, dict[str, list[dict[str, list[dict[str, list[d
     return found
 
 
-# What is left out, the scenario that shows it, and how Envoy's configuration goes without; "" leaves it as it is.
-BROKEN: dict[str, tuple[str, Callable[[str], str] | None]] = {
-    "health-checks": ("cell-lost", _without_health_checks),
-    "deadline": ("host-frozen", _without_deadline),
-    "alert": ("surge", None),
+@dataclass(frozen=True)
+class Broken:
+    """What is left out: the scenario that shows it, and the `sign` by which: words of a complaint.
+
+    `envoy` returns Envoy's configuration without it. `is_of_a_busy_machine`: the sign comes by itself where other
+    programs have the processors.
+    """
+
+    scenario: str
+    sign: str
+    envoy: Callable[[str], str] | None = None
+    is_of_a_busy_machine: bool = False
+
+
+BROKEN = {
+    "health-checks": Broken("cell-lost", "UnhealthyHosts did not fire", _without_health_checks),
+    "deadline": Broken(
+        "host-frozen", "answers came more than 50 ms after the deadline", _without_deadline, is_of_a_busy_machine=True
+    ),
+    "alert": Broken("surge", "Saturation did not fire"),
 }
 _ALERT = "PeakplanSaturation"
 
@@ -61,7 +77,7 @@ def break_envoy(folder: Folder, broken: str) -> None:
     """Rewrite Envoy's configuration before it starts. Raises StackError for what cannot be left out."""
     if broken not in BROKEN:
         raise StackError(f"{broken}: nothing of that name can be left out; there are {', '.join(BROKEN)}")
-    without = BROKEN[broken][1]
+    without = BROKEN[broken].envoy
     path = folder.path / "envoy.yaml"
     if without is not None:
         path.write_text(without(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import psycopg
 from psycopg import sql
@@ -39,7 +39,7 @@ class PostgresProducts:
     Its one connection is made anew where it broke.
     """
 
-    engine = "postgresql"
+    engine: Final = "postgresql"
 
     def __init__(self, url: str, table: str) -> None:
         """Look whether the table is there. Raises CatalogueError."""

@@ -5,7 +5,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from peakplan_client.engines import sqlite
 from peakplan_client.errors import SearchTimeoutError
@@ -18,7 +18,7 @@ _STEPS_BETWEEN_CHECKS = 2000  # of SQLite's virtual machine: well under a millis
 class SqliteProducts:
     """A database that nobody writes any more. Threads may share it: each search has a connection of its own."""
 
-    engine = "sqlite"
+    engine: Final = "sqlite"
 
     def __init__(self, database: Path) -> None:
         self._database = database

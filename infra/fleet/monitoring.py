@@ -165,6 +165,15 @@ def prometheus_rules(alarms: tuple[Alarm, ...], url: str) -> str:
     return HEADER + yaml.safe_dump({"groups": groups}, sort_keys=False, width=10**6, allow_unicode=True)
 
 
+def _grafana_unit(unit: str) -> str:
+    """Return Grafana's id of what an alarm's numbers are: its axis then says "Yes", "110%" or "300 ms"."""
+    if not unit:  # a condition, which holds or does not
+        return "bool_yes_no"
+    if "%" in unit:
+        return "percent"
+    return {"s": "s", "times": "percentunit"}.get(unit.partition(" ")[0], "short")
+
+
 def grafana_dashboard(alarms: tuple[Alarm, ...], url: str) -> str:
     """Return a Grafana dashboard with each alarm's expression and line, by cell.
 
@@ -186,7 +195,7 @@ def grafana_dashboard(alarms: tuple[Alarm, ...], url: str) -> str:
                 "targets": [{"refId": "A", "expr": expression, "legendFormat": "{{fleet}} {{cell}}"}],
                 "fieldConfig": {
                     "defaults": {
-                        "unit": {"%": "percent", "s": "s"}.get(alarm.unit.partition(" ")[0], "short"),
+                        "unit": _grafana_unit(alarm.unit),
                         "custom": {"thresholdsStyle": {"mode": "line"}},
                         "thresholds": {
                             "mode": "absolute",

@@ -158,9 +158,20 @@ def test_the_table_says_which_limits_the_twin_meets() -> None:
 def test_a_busy_machine_alone_proves_nothing_of_what_was_left_out() -> None:
     void = f"{VOID} the stack waited longer for a processor than it ran"
 
-    assert not is_red([{"complaints": []}])
-    assert not is_red([{"complaints": [void]}])
-    assert is_red([{"complaints": ["Saturation did not fire", void]}])
+    for broken in BROKEN.values():
+        assert not is_red([{"complaints": []}], broken)
+        assert not is_red([{"complaints": ["7 of 99 requests were lost", void]}], broken), "another fault than this one"
+    assert is_red([{"complaints": ["Saturation did not fire", void]}], BROKEN["alert"])
+    late = "9 answers came more than 50 ms after the deadline"
+    assert is_red([{"complaints": [late]}], BROKEN["deadline"])
+    assert not is_red([{"complaints": [late, void]}], BROKEN["deadline"]), "a busy machine is late by itself"
+
+
+def test_what_shows_that_a_part_is_left_out_is_what_the_judge_says() -> None:
+    """Otherwise a sign that is written differently would never be seen."""
+    said = {name: judge(SCENARIOS[broken.scenario], replace(CALM_ONES, late=9), []) for name, broken in BROKEN.items()}
+
+    assert all(any(BROKEN[name].sign in complaint for complaint in complaints) for name, complaints in said.items())
 
 
 def test_the_limits_are_held_to_the_worst_of_several_runs() -> None:
