@@ -142,6 +142,7 @@ def named(fleet: FleetSettings, name: str) -> FleetSettings:
 GRANTED = {
     "Running On-Demand Inf instances": 5000.0,
     "Running On-Demand Trn instances": 2500.0,
+    "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances": 4000.0,
     "Storage for General Purpose SSD (gp3) volumes, in TiB": 200.0,
 }
 

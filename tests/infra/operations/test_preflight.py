@@ -24,12 +24,13 @@ def test_default_quotas_list_what_prime_day_lacks(moto_server: MotoServer, monke
     account.prepare()
     certified(account, monkeypatch)
     lacking = account.found(Verdict.LACKS)
-    assert len(lacking) == 3, lacking
-    inf, trn, disks = lacking
+    assert len(lacking) == 4, lacking
+    inf, trn, standard, disks = lacking
     assert "4632 needed (vCPUs of 6 cells x 156 inf2.xlarge, and 37 a cell that a lost zone leaves reserved), 8" in inf
     assert "--service-code ec2 --quota-code L-1945791B --desired-value 4632" in inf
     assert "2352 needed (vCPUs of 6 cells x 39 trn1.2xlarge, and 10 a cell" in trn
-    assert "115 needed (root volumes of 1170 instances, the warm pool's too), 50 granted" in disks
+    assert "3456 needed (vCPUs of 6 cells x 36 c7a.4xlarge), 5 granted" in standard
+    assert "136 needed (root volumes of 1386 instances, the warm pool's too), 50 granted" in disks
 
 
 def test_granted_quotas_let_prime_day_through(moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
