@@ -19,7 +19,7 @@ from infra.fleet.dashboard_lines import whole
 from infra.fleet.settings import FleetSettings
 from rehearsal.cloudwatch import Value, compute
 from rehearsal.twin.__main__ import TRAFFIC
-from rehearsal.twin.alarms import minutes_of
+from rehearsal.twin.alarms import OF_STAND_INS, minutes_of
 from rehearsal.twin.board import draw
 from rehearsal.twin.curves import at_hand, read_curve
 from rehearsal.twin.rehearsal import Plan
@@ -30,7 +30,7 @@ from rehearsal.twin.work import stated
 
 FAULT, CALM, NODES = "zone-lost", "nominal", 24
 FIGURES = Path("docs/figures")
-_KNOWN_BY = {"Fleet", "Cell", "LoadBalancer", "TargetGroup", "AutoScalingGroupName"}
+_KNOWN_BY = {"Fleet", "Cell", "Group", "LoadBalancer", "TargetGroup", "AutoScalingGroupName"}
 Series = dict[str, list[Value]]  # a metric's values by minute
 Widget = dict[str, Any]
 
@@ -95,6 +95,8 @@ def _published(entry: list[Any], data: Mapping[str, Series], length: int) -> lis
         return [None] * length
     if namespace == "AWS/AutoScaling":
         name = f"{name} {dimensions[1].rpartition('-')[2]}"
+    if "Group" in dimensions:  # the simulation tells what stands in from the rest, and no more
+        name = OF_STAND_INS if name == "ReplicaSeconds" else f"{name} of a group"
     return data[cell.group().lower()].get(name, [None] * length)
 
 

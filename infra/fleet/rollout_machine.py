@@ -5,7 +5,7 @@ alarms and baked; then the names and alarms over them. Where an alarm tells of h
 goes back to the one before, all at once. Whoever starts it (infra/operations/handover.py) has rehearsed
 the fleet, holds its lock and hands that over: the machine renews it with every look at a stack, and stops before its
 next change where somebody else has it. What a cell has behind it is kept in a parameter, so that a later execution
-skips it. It knows nothing of the CDK.
+skips it where its stack is there and well. It knows nothing of the CDK.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from infra.fleet.rollout_states import (
     ANY_TASK,
     FAILED,
     LOST,
+    WELL,
     State,
     holding,
     looking,
@@ -122,6 +123,12 @@ def _stack_machine(settings: FleetSettings) -> State:
 
 
 def _beginning() -> State:
+    """Return the states that skip a stack which has the deploy behind it: its mark says so, and it is there and well.
+
+    Somebody may have deleted the stack since, which leaves its mark.
+    """
+    well = [{"Variable": "$.found.stack.StackStatus", "StringEquals": status} for status in WELL]
+    marked = {"Variable": "$.before.Parameter.Value", "StringEqualsPath": "$.item.deploy"}
     return {
         "Before": {
             **task("ssm:getParameter", {"Name.$": "$.item.done_in"}),
@@ -129,11 +136,13 @@ def _beginning() -> State:
             "Catch": [{**ANY_TASK, "ResultPath": "$.before", "Next": "Begin"}],
             "Next": "HasItAlready",
         },
-        "HasItAlready": {
-            "Type": "Choice",
-            "Choices": [{"Variable": "$.before.Parameter.Value", "StringEqualsPath": "$.item.deploy", "Next": "Done"}],
-            "Default": "Begin",
+        "HasItAlready": {"Type": "Choice", "Choices": [{**marked, "Next": "IsThere"}], "Default": "Begin"},
+        "IsThere": {
+            **looking()["Look"],
+            "Catch": [{**ANY_TASK, "ResultPath": "$.found", "Next": "Begin"}],
+            "Next": "IsWell",
         },
+        "IsWell": {"Type": "Choice", "Choices": [{"Or": well, "Next": "Done"}], "Default": "Begin"},
         "Begin": phase("move", then="Lock"),
         "Done": {"Type": "Succeed"},
     }

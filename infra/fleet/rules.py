@@ -159,9 +159,9 @@ def _groups_are_sane(fleet: FleetDescription) -> Iterator[Violation]:
         if group.stands_in and group.minimum < len(fleet.availability_zones):
             yield Violation(
                 f"groups.{index}.minimum",
-                f"{group.minimum} of a group that stands in: its own load is all that shows it the others' lack, so "
-                f"write {len(fleet.availability_zones)}, a host in each zone",
-                "infra/fleet/scaling.py: each group scales on what its own hosts are asked",
+                f"{group.minimum} of a group that stands in: what the others lack is the cell's work less its own, and "
+                f"its own hosts must report that, so write {len(fleet.availability_zones)}, one in each zone",
+                "infra/fleet/scaling.py: its steps are shares of the hosts that it has",
             )
     if all(group.stands_in for group in fleet.groups):
         yield Violation("groups", "all stand in, and none is sized for the load", "infra/fleet/sizing.py, group_rate")

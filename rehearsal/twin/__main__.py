@@ -26,6 +26,7 @@ from rehearsal.twin.rehearsal import SEEDS, Plan, processes, rehearse
 from rehearsal.twin.report import Report, as_json, write
 from rehearsal.twin.scenarios import SCENARIOS, ScenarioError, chosen
 from rehearsal.twin.search import search
+from rehearsal.twin.variants import untimed
 from rehearsal.twin.work import ServiceTimesError, measured, stated
 
 TRAFFIC = "world-cup-98-jun30"
@@ -153,7 +154,8 @@ def _rehearse(options: argparse.Namespace) -> int:
         plan = Plan(settings, curve, work, options.peak)
         with processes() as pool:
             found = search(plan, work_of, Prices.from_json(options.prices), pool, _say)
-        report = Report(found.plan, curve.name, 1, found.outcomes, chosen("all", settings)[1], found.rows)
+        left_out = chosen("all", settings)[1] | untimed(settings)
+        report = Report(found.plan, curve.name, 1, found.outcomes, left_out, found.rows)
         held = report.cheapest is not None
     else:
         scenarios, left_out = chosen(options.scenario, settings)

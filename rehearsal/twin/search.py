@@ -13,17 +13,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from infra.fleet import sizing
 from infra.fleet.cost import Prices, bill
-from infra.fleet.cost_report import CPU_TYPES, cpu_service_time
 from infra.fleet.parts import Group
 from infra.fleet.settings import FleetSettings
 from rehearsal.twin.alarms import fired
 from rehearsal.twin.rehearsal import NODES, Outcome, Plan, Trial, attempt, breaking_point
 from rehearsal.twin.scenarios import SCENARIOS, Scenario, chosen
 from rehearsal.twin.situation import event_of
+from rehearsal.twin.variants import event_floor, mixes, processors, variant
 from rehearsal.twin.work import Work
 
 # Those that break a fleet which is too small, the hardest first; all the others only for the cheapest fleet.
@@ -102,8 +101,8 @@ class Asked:
         Of processors the type is taken that should be cheapest. What the settings refuse is left out.
         """
         settings = self.plan.settings
-        own = [self._ladder(name, groups) for name, groups in _mixes(settings)]
-        others = [self._ladder(f"{each.instance_type} alone", (each,)) for each in _processors(settings)]
+        own = [self._ladder(name, groups) for name, groups in mixes(settings)]
+        others = [self._ladder(f"{each.instance_type} alone", (each,)) for each in processors(settings)]
         others = sorted((ladder for ladder in others if ladder), key=lambda ladder: ladder[-1].guess)
         return [ladder for ladder in own if ladder], others[:1]
 
@@ -217,9 +216,9 @@ class Asked:
     def _ladder(self, mix: str, groups: tuple[Group, ...]) -> list[Candidate]:
         found: dict[str, Candidate] = {}
         for share in SHARES:
-            if (made := _variant(self.plan.settings, groups, share)) is not None:
+            if (made := variant(self.plan.settings, groups, share)) is not None:
                 candidate = Candidate(mix, share, made, self.guess(made))
-                floors = [_event_floor(made, group) for group in made.groups]
+                floors = [event_floor(made, group) for group in made.groups]
                 found[str(floors)] = candidate  # of equal ones, the greater share: the least is changed
         return list(found.values())
 
@@ -242,62 +241,3 @@ def _outcomes(trials: Sequence[Trial], settings: FleetSettings, breaks_at: dict[
             outcome = Outcome(scenario, mine, (), breaks_at.get(name))
             outcomes.append(replace(outcome, alarms=tuple(fired(outcome.worst.course, scenario, settings))))
     return outcomes
-
-
-def _event_floor(settings: FleetSettings, group: Group) -> tuple[int, int]:
-    event = event_of(settings)
-    return group.minimum, sizing.instances_wanted(settings, group, event[1]) if event else 0
-
-
-def _mixes(settings: FleetSettings) -> Iterator[tuple[str, tuple[Group, ...]]]:
-    """Yield the file's groups, each alone with the room of all, and less of the second; what stands in stays."""
-    groups, beside = _sized(settings), tuple(group for group in settings.groups if group.stands_in)
-    rates = [sizing.full_rate(settings, group) for group in groups]
-    room = sum(rate * group.maximum for rate, group in zip(rates, groups, strict=True))
-    if len(groups) == 1:
-        yield f"{groups[0].instance_type} alone", (*groups, *beside)
-        return
-    yield "the file's types", (*groups, *beside)
-    for group, rate in zip(groups, rates, strict=True):
-        yield f"{group.instance_type} alone", (group.model_copy(update={"maximum": int(room / rate)}), *beside)
-    fewer = groups[1].maximum // 2
-    more = int((room - rates[1] * fewer) / rates[0])
-    both = (groups[0].model_copy(update={"maximum": more}), groups[1].model_copy(update={"maximum": fewer}))
-    yield f"the file's types with half of the {groups[1].instance_type}", (*both, *beside)
-
-
-def _sized(settings: FleetSettings) -> tuple[Group, ...]:
-    return tuple(group for group in settings.groups if not group.stands_in)
-
-
-def _processors(settings: FleetSettings) -> Iterator[Group]:
-    """Yield groups of processors with the room of the file's, if it has none: one core a replica.
-
-    A processor that nobody has measured is left out: where the formula flatters it, it would win.
-    """
-    if any(group.engine == "torch" for group in _sized(settings)):
-        return
-    room = sum(sizing.full_rate(settings, group) * group.maximum for group in _sized(settings))
-    for kind in CPU_TYPES:
-        time = cpu_service_time(kind)
-        if time is None or not time.is_measured:
-            continue
-        group = Group(instance_type=kind, engine="torch", service_time=time, minimum=0, maximum=1)
-        needed = sizing.floor_for(settings.model_copy(update={"groups": (group,)}), group)  # a host a zone at least
-        yield group.model_copy(update={"maximum": max(int(room / sizing.full_rate(settings, group)) + 1, needed)})
-
-
-def _variant(settings: FleetSettings, groups: tuple[Group, ...], share: float) -> FleetSettings | None:
-    """Return the fleet with these groups and this share of the events' capacity; None where the settings refuse it."""
-    quietest = min((block.share for block in settings.traffic.forecast), default=1.0)
-    content = settings.model_dump()
-    content["events"] = [
-        event.model_dump() | {"multiplier": max(1.0, round(event.multiplier * share, 4))} for event in settings.events
-    ]
-    trial = settings.model_copy(update={"groups": groups})
-    floors = [group.minimum if group.stands_in else sizing.floor_for(trial, group, quietest) for group in groups]
-    content["groups"] = [group.model_dump() | {"minimum": floor} for group, floor in zip(groups, floors, strict=True)]
-    try:
-        return FleetSettings.model_validate(content)
-    except ValidationError:
-        return None

@@ -26,7 +26,7 @@ def names() -> list[CellNames]:
             cell,
             f"app/{cell}/1",
             (f"targetgroup/{cell}/1",),
-            (f"{cell}-inf2", f"{cell}-trn1"),
+            tuple(f"{cell}-{group.chip}" for group in fleet().groups),
             network_load_balancer=f"net/{cell}/1",
             network_target_group=f"targetgroup/{cell}-front/1",
             cache_nodes=(f"{cell}-001", f"{cell}-002"),

@@ -13,13 +13,14 @@ import yaml
 
 from infra.fleet.settings import FleetSettings
 from tests.infra.deployment import CDK, Deployment, bake, deploy, prepare, synthesise
-from tests.infra.fleet.fleets import dev_with
+from tests.infra.fleet.fleets import PROCESSORS, dev_with
 from tests.infra.moto_server import running_moto
 
 FILE, ASSEMBLY = "dev.yaml", "assembly"
 EVENT = {"name": "sale", "start": "2030-07-13T07:00:00Z", "end": "2030-07-14T07:00:00Z", "multiplier": 2}
-# The dev fleet with another law: an event, more room, another SLO; and a cell to move callers to.
+# The dev fleet with another law: an event, more room, another SLO; processors that stand in, a cell to move callers to.
 CHANGES: dict[str, Any] = {
+    **PROCESSORS,
     "cells": 2,
     "caller_shard_cells": 2,
     "events": [EVENT],

@@ -167,7 +167,7 @@ def many_cells(count: int) -> list[CellNames]:
             f"cell-{n}",
             f"app/balancer-{n}/0123456789",
             (f"targetgroup/targets-{n}/0123456789",),
-            ("inf2", "trn1"),
+            tuple(group.chip for group in fleet().groups),
             network_load_balancer=f"net/balancer-{n}/0123456789",
             network_target_group=f"targetgroup/front-{n}/0123456789",
             cache_nodes=(f"cache-{n}-001", f"cache-{n}-002"),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from infra.fleet.replacement import stops
+from rehearsal.cloudwatch import compute
 from tests.infra.deployment import Deployment
 from tests.infra.moto_server import ACCOUNT
 
@@ -61,6 +62,29 @@ def test_scaling_alarms_fire_their_policies(standing_fleet: Deployment) -> None:
             assert (alarm["AlarmActions"], alarm["DatapointsToAlarm"]) == ([], 3), "minutes of harm, not ten seconds"
         else:
             assert ":scalingPolicy:" in alarm["AlarmActions"][0]
+
+
+def test_what_stands_in_grows_by_what_is_asked_of_the_others(standing_fleet: Deployment) -> None:
+    """Its alarm reads the cell's work less its own: what the other groups are asked, whichever of them has hosts."""
+    watching = standing_fleet.client("cloudwatch")
+    name = "peakplan-dev-cell-1-cpu-scale-stand-in"
+    (alarm,) = watching.describe_alarms(AlarmNames=[name])["MetricAlarms"]
+    assert ":scalingPolicy:" in alarm["AlarmActions"][0]
+    stats = {query["Id"]: query["MetricStat"]["Metric"] for query in alarm["Metrics"] if "MetricStat" in query}
+    read = {id: {each["Name"]: each["Value"] for each in metric["Dimensions"]} for id, metric in stats.items()}
+    cell = {"Fleet": "dev", "Cell": "cell-1"}
+    own = cell | {"Group": "cpu"}
+    assert read == {
+        "cell_offered": cell, "cell_replica_seconds": cell, "offered": own, "replica_seconds": own,
+    }  # fmt: skip
+    (expression,) = [query["Expression"] for query in alarm["Metrics"] if "Expression" in query]
+    asked = {"cell_offered": 95.0, "offered": 5.0, "cell_replica_seconds": 520.0, "replica_seconds": 420.0}
+    assert compute(expression, asked) == 0.9
+    others = watching.describe_alarms(AlarmNamePrefix="peakplan-dev-cell-1-inf2-scale-stand-in")["MetricAlarms"]
+    assert others == []
+    (told,) = watching.describe_alarms(AlarmNames=["peakplan-dev-cell-1-stand-in"])["MetricAlarms"]
+    (metric,) = [query["MetricStat"]["Metric"] for query in told["Metrics"] if "MetricStat" in query]
+    assert {each["Name"]: each["Value"] for each in metric["Dimensions"]} == own
 
 
 def test_an_event_s_capacity_is_scheduled(standing_fleet: Deployment) -> None:

@@ -21,6 +21,7 @@ from tests.infra.synthesis import (
 )
 
 FLEET_NAMES = ("dev", "prime-day")
+GROUP = "AWS::AutoScaling::AutoScalingGroup"
 
 
 @pytest.mark.parametrize("fleet", FLEET_NAMES)
@@ -60,6 +61,25 @@ def test_prime_day_has_at_least_four_cells_alike_but_for_their_names() -> None:
     first = _without_names(cells["Cell-1"], "Cell-1")
     for name, template in cells.items():
         assert _without_names(template, name) == first
+
+
+def test_prime_day_s_processors_stand_in_for_chips_from_the_same_image() -> None:
+    settings, stacks = FleetSettings.from_yaml(FLEETS / "prime-day.yaml"), templates("prime-day")
+    (stands_in,) = [group for group in settings.groups if group.stands_in]
+    cell = stacks["Cell-1"]
+    found = {each["Properties"]["AutoScalingGroupName"]: each for each in resources(cell, GROUP).values()}
+    processors = found["peakplan-prime-day-cell-1-cpu"]["Properties"]
+    assert (processors["MinSize"], processors["MaxSize"]) == (str(stands_in.minimum), str(stands_in.maximum))
+    templated = resources(cell, "AWS::EC2::LaunchTemplate").values()
+    hosts = [each["Properties"]["LaunchTemplateData"] for each in templated]
+    assert {json.dumps(each["ImageId"]) for each in hosts} == {json.dumps({"Ref": "MachineImageId"})}
+    assert {each["InstanceType"] for each in hosts} == {group.instance_type for group in settings.groups}
+    pools = {
+        json.dumps(each["Properties"]["AutoScalingGroupName"]): each["Properties"]["MaxGroupPreparedCapacity"]
+        for each in resources(cell, "AWS::AutoScaling::WarmPool").values()
+    }
+    assert stands_in.maximum in pools.values()
+    assert '"standing in"' in json.dumps(stacks["Observability"]).replace("\\", "")
 
 
 @pytest.mark.parametrize("fleet", FLEET_NAMES)

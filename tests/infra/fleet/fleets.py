@@ -19,6 +19,8 @@ GRAVITON: dict[str, Any] = {
     },
     "maximum_cell_instances": 20,
 }
+# Processors that do so, and boot the same image as the chips' hosts.
+PROCESSORS = GRAVITON | {"groups.2": GRAVITON["groups.2"] | {"instance_type": "c7a.4xlarge"}}
 
 
 def dev_with(changes: dict[str, Any]) -> dict[str, Any]:

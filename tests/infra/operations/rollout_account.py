@@ -19,7 +19,8 @@ from infra.operations.deployed_cell import DeployedCell
 from infra.operations.deployment_state import DeploymentState, StateStore
 from infra.operations.release import Release
 from infra.operations.rollback import roll_back, roll_back_alone
-from infra.operations.rollout import Rollout, start
+from infra.operations.rollout import start
+from infra.operations.rollout_steps import Rollout
 from tests.infra.fleet.fleets import dev_fleet
 from tests.infra.moto_server import MotoServer
 

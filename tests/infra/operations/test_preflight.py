@@ -4,177 +4,19 @@ Against moto, and for Service Quotas, of which moto knows little, against answer
 """
 
 import json
-from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from types import SimpleNamespace
+from datetime import UTC, datetime
 from typing import Any
 
-import boto3
 import pytest
-from botocore.stub import Stubber
 
-from infra.fleet.release_tags import release_tags
-from infra.fleet.reservations import reserved
 from infra.fleet.settings import FLEETS, FleetSettings
 from infra.operations import preflight
-from infra.operations.preflight import Verdict, inspect
-from infra.operations.quotas import needs
-from infra.operations.reserved import holdings
+from infra.operations.preflight import Verdict
 from tests.infra.fleet.fleets import dev_fleet
 from tests.infra.moto_server import MotoServer
+from tests.infra.operations.preflight_account import GRANTED, Account, certified, named
 
 PRIME_DAY = FleetSettings.from_yaml(FLEETS / "prime-day.yaml")
-# Names, codes and what a new account has, as Service Quotas lists them.
-DEFAULTS = {
-    "ec2": {
-        "Running On-Demand Standard (A, C, D, H, I, M, R, T, Z) instances": ("L-1216C47A", 5),
-        "Running On-Demand Inf instances": ("L-1945791B", 8),
-        "Running On-Demand Trn instances": ("L-2C3B7624", 8),
-    },
-    "ebs": {"Storage for General Purpose SSD (gp3) volumes, in TiB": ("L-7A658B76", 50)},
-    "elasticloadbalancing": {
-        "Application Load Balancers per Region": ("L-53DA6B97", 50),
-        "Targets per Application Load Balancer": ("L-7E6692B2", 1000),
-        "Network Load Balancers per Region": ("L-69A177A2", 50),
-        # The first of these is not the one that limits a region.
-        "Reserved Application Load Balancer Capacity Units (LCUs) per Application Load Balancer": ("L-0BB7B635", 15000),
-        "Reserved Application Load Balancer Capacity Units (LCU) per Region": ("L-8A66D0E6", 0),
-    },
-    "elasticache": {"Nodes per Region": ("L-DFE45DF3", 300)},
-    "vpc": {
-        "VPCs per Region": ("L-F678F1CE", 5),
-        "Network interfaces per Region": ("L-DF5E4CA3", 5000),
-        "Interface VPC endpoints per VPC": ("L-29B6F2EB", 50),
-        "Inbound or outbound rules per security group": ("L-0EA8095F", 60),
-    },
-}
-
-
-def quotas(settings: FleetSettings, granted: dict[str, float] | None = None) -> Any:
-    """A Service Quotas client that lists the defaults, and what was `granted` (by name) before them."""
-    client = boto3.client(
-        "service-quotas", region_name="us-east-1", aws_access_key_id="testing", aws_secret_access_key="testing"
-    )
-    stub = Stubber(client)
-    for service in dict.fromkeys(need.service for need in needs(settings) if need.code):
-        listed = {name: (code, value) for name, (code, value) in DEFAULTS[service].items()}
-        for operation, values in (("list_service_quotas", granted or {}), ("list_aws_default_service_quotas", None)):
-            found = [
-                {"ServiceCode": service, "QuotaCode": code, "QuotaName": name, "Value": float(value)}
-                for name, (code, default) in listed.items()
-                for value in [default if values is None else values.get(name, default)]
-            ]
-            stub.add_response(operation, {"Quotas": found}, {"ServiceCode": service})
-    stub.activate()
-    return client
-
-
-class Account:
-    """A region of moto with what the guide asks for, or without some of it."""
-
-    def __init__(self, server: MotoServer, settings: FleetSettings, granted: dict[str, float] | None = None) -> None:
-        self.server, self.settings = server, settings
-        self._quotas = quotas(settings, granted)
-        self.root_gib = 100
-        self.offered: set[str] = set(settings.availability_zones)
-
-    def client(self, name: str) -> Any:
-        if name == "service-quotas":
-            return self._quotas
-        return Offering(self) if name == "ec2" else self.server.client(name)
-
-    def put(self, name: str, value: str) -> None:
-        self.server.client("ssm").put_parameter(Name=name, Value=value, Type="String", Overwrite=True)
-
-    def prepare(self) -> None:
-        """Everything that a deploy needs beside quotas."""
-        settings, machine = self.settings, self.settings.machine_image
-        self.put("/cdk-bootstrap/hnb659fds/version", "25")
-        self.put(machine.base_parameter, "ami-12c6146b")
-        self.put(machine.parameter, self.image())
-        certificate = self.server.client("acm").request_certificate(
-            DomainName=f"plan.{settings.network.domain}", SubjectAlternativeNames=[f"*.plan.{settings.network.domain}"]
-        )["CertificateArn"]
-        self.server.client("acm").describe_certificate(CertificateArn=certificate)
-        self.put(settings.load_balancer.certificate_parameter, certificate)
-        if settings.load_balancer.authentication.trust_bundle:
-            bucket, key = settings.load_balancer.authentication.trusted("123456789012")
-            self.server.client("s3").create_bucket(Bucket=bucket)
-            self.server.client("s3").put_object(Bucket=bucket, Key=key, Body=b"PEM")
-
-    def image(self) -> str:
-        ec2 = self.server.client("ec2")
-        made: str = ec2.register_image(Name=f"{self.settings.name}-image", RootDeviceName="/dev/sda1")["ImageId"]
-        tags = release_tags(self.settings, {"service": "a" * 64, "model": "b" * 64, "host": "c" * 64}, "0123abcd")
-        ec2.create_tags(Resources=[made], Tags=[{"Key": key, "Value": value} for key, value in tags.items()])
-        return made
-
-    def found(self, verdict: Verdict) -> list[str]:
-        return [str(finding) for finding in inspect(self.settings, self.client) if finding.verdict is verdict]
-
-
-class Offering:
-    """moto's EC2, but for the zones that offer an instance type and the size of an image's root."""
-
-    def __init__(self, account: Account) -> None:
-        self._account, self._ec2 = account, account.server.client("ec2")
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._ec2, name)
-
-    def describe_images(self, **asked: Any) -> Any:
-        found = self._ec2.describe_images(**asked)
-        for image in found["Images"]:
-            root = {"DeviceName": image["RootDeviceName"], "Ebs": {"VolumeSize": self._account.root_gib}}
-            image["BlockDeviceMappings"] = [root]
-        return found
-
-    def get_paginator(self, name: str) -> "Offering":
-        assert name == "describe_instance_type_offerings"
-        return self
-
-    def paginate(self, *, LocationType: str, Filters: list[Any]) -> Iterator[dict[str, Any]]:  # noqa: N803  # boto3's
-        assert LocationType == "availability-zone"
-        kind = Filters[0]["Values"][0]
-        yield {"InstanceTypeOfferings": [{"InstanceType": kind, "Location": zone} for zone in self._account.offered]}
-
-
-def named(fleet: FleetSettings, name: str) -> FleetSettings:
-    """The fleet with parameters of its own in the one account."""
-    machine = fleet.machine_image.model_copy(
-        update={"parameter": f"/imagebuilder/{name}", "base_parameter": f"/{name}/base"}
-    )
-    balancer = fleet.load_balancer.model_copy(update={"certificate_parameter": f"/{name}/certificate"})
-    return fleet.model_copy(update={"name": name, "machine_image": machine, "load_balancer": balancer})
-
-
-# What prime-day asks of an account, granted.
-GRANTED = {
-    "Running On-Demand Inf instances": 5000.0,
-    "Running On-Demand Trn instances": 2500.0,
-    "Storage for General Purpose SSD (gp3) volumes, in TiB": 200.0,
-}
-
-
-def certified(account: Account, monkeypatch: pytest.MonkeyPatch, **found: Any) -> None:
-    """The account's certificate as ACM would describe it once it was imported."""
-    domain = account.settings.network.domain
-    imported = {
-        "DomainName": f"plan.{domain}",
-        "SubjectAlternativeNames": [f"plan.{domain}", f"*.plan.{domain}"],
-        "Status": "ISSUED",
-        "NotAfter": datetime.now(UTC) + timedelta(days=300),
-    }
-    given = account.client
-
-    def client(name: str) -> Any:
-        if name != "acm":
-            return given(name)
-        real = given(name)
-        real.describe_certificate = lambda **_: {"Certificate": imported | found}
-        return real
-
-    monkeypatch.setattr(account, "client", client)
 
 
 def test_default_quotas_list_what_prime_day_lacks(moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,12 +24,13 @@ def test_default_quotas_list_what_prime_day_lacks(moto_server: MotoServer, monke
     account.prepare()
     certified(account, monkeypatch)
     lacking = account.found(Verdict.LACKS)
-    assert len(lacking) == 3, lacking
-    inf, trn, disks = lacking
+    assert len(lacking) == 4, lacking
+    inf, trn, standard, disks = lacking
     assert "4632 needed (vCPUs of 6 cells x 156 inf2.xlarge, and 37 a cell that a lost zone leaves reserved), 8" in inf
     assert "--service-code ec2 --quota-code L-1945791B --desired-value 4632" in inf
     assert "2352 needed (vCPUs of 6 cells x 39 trn1.2xlarge, and 10 a cell" in trn
-    assert "115 needed (root volumes of 1170 instances, the warm pool's too), 50 granted" in disks
+    assert "3456 needed (vCPUs of 6 cells x 36 c7a.4xlarge), 5 granted" in standard
+    assert "136 needed (root volumes of 1386 instances, the warm pool's too), 50 granted" in disks
 
 
 def test_granted_quotas_let_prime_day_through(moto_server: MotoServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,50 +52,6 @@ def test_reserved_capacity_is_asked_for_where_a_fleet_reserves(
     assert "Reserved Application Load Balancer Capacity Units (LCU) per Region" in lacking
     assert ", 0 granted" in lacking
     assert "--quota-code L-8A66D0E6" in lacking
-
-
-def test_reservations_that_ec2_does_not_hold_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One zone's reservation did not grow for the event; another fleet's of the same type does not make up for it."""
-    event = next(iter(reserved(PRIME_DAY, PRIME_DAY.groups[0])))
-    other = next(iter(reserved(PRIME_DAY, PRIME_DAY.groups[1])))
-    counts = {"inf2.xlarge": event.instances, "trn1.2xlarge": other.instances}
-    held = {
-        f"cr-{kind}-{zone}": {
-            "State": "active", "InstanceType": kind, "AvailabilityZone": zone, "TotalInstanceCount": count,
-        }
-        for kind, count in counts.items()
-        for zone in PRIME_DAY.availability_zones
-    }  # fmt: skip
-    held["cr-inf2.xlarge-us-east-1d"]["TotalInstanceCount"] = 1
-
-    class Stacks:
-        def get_paginator(self, name: str) -> Any:
-            kind = {"ResourceType": "AWS::EC2::CapacityReservation"}
-            pages = {
-                "describe_stacks": [{"Stacks": [{"StackName": "peakplan-prime-day-cell-1"}]}],
-                "list_stack_resources": [
-                    {"StackResourceSummaries": [kind | {"PhysicalResourceId": name} for name in held]}
-                ],
-            }
-            return SimpleNamespace(paginate=lambda **_: pages[name])
-
-    class Ec2:
-        def describe_capacity_reservations(self, *, CapacityReservationIds: list[str]) -> Any:  # noqa: N803
-            return {"CapacityReservations": [held[name] for name in CapacityReservationIds]}
-
-    clients = {"cloudformation": Stacks(), "ec2": Ec2()}
-    found = {(each.instance_type, each.zone): each for each in holdings(PRIME_DAY, clients.__getitem__, event.starts)}
-    assert len(found) == 6
-    lacking = [each for each in found.values() if each.held < each.wanted]
-    assert [(each.zone, each.held, each.wanted, each.event) for each in lacking] == [
-        ("us-east-1d", 1, event.instances, "prime-day-2027")
-    ]
-    before = holdings(PRIME_DAY, clients.__getitem__, event.opens - timedelta(minutes=1))
-    assert {(each.wanted, each.event) for each in before} == {(1, None)}
-    monkeypatch.setattr(preflight, "holdings", lambda *_: lacking)
-    (said,) = preflight._reservations(PRIME_DAY, clients.__getitem__)
-    assert said.verdict is Verdict.LACKS
-    assert f"us-east-1d: 1 of {event.instances} reserved while prime-day-2027 is open" in said.what
 
 
 def test_an_empty_account_is_told_everything_that_it_lacks(moto_server: MotoServer) -> None:

@@ -197,14 +197,22 @@ def test_what_was_interrupted_goes_on_where_it_was(rollouts: Rollouts) -> None:
 def test_what_a_deploy_has_behind_it_is_skipped(rollouts: Rollouts) -> None:
     account = rollouts.account
     rollouts.ended(rollouts.hand_over(BEFORE))
-    ssm, stacks = account.client("ssm"), account.client("cloudformation")
+    ssm = account.client("ssm")
     for cell in CELLS[:3]:
         name = done_parameter(account.settings, cell)
         assert ssm.get_parameter(Name=name)["Parameter"]["Value"] == f"{BEFORE} one"
         ssm.put_parameter(Name=name, Value=f"{NEXT} one", Overwrite=True)
     assert rollouts.ended(rollouts.hand_over(NEXT))["status"] == "SUCCEEDED"
     assert account.running() == everywhere(BEFORE) | {"cell-4": NEXT}
-    del stacks
+
+
+def test_a_mark_whose_stack_is_gone_is_not_trusted(rollouts: Rollouts) -> None:
+    account = rollouts.account
+    rollouts.ended(rollouts.hand_over(BEFORE))
+    account.client("cloudformation").delete_stack(StackName=f"peakplan-{account.settings.name}-cell-2")
+    assert "cell-2" not in account.running()
+    assert rollouts.ended(rollouts.hand_over(BEFORE))["status"] == "SUCCEEDED"
+    assert account.running() == everywhere(BEFORE)
 
 
 def test_it_stops_where_a_rollback_takes_the_lock(rollouts: Rollouts) -> None:

@@ -35,6 +35,7 @@ def tiny(tmp_path: Path) -> Path:
         ("minimum: 6, maximum: 39", "minimum: 3, maximum: 6"),
         ("caller_shard_cells: 3", "caller_shard_cells: 1"),
         (", reserve: true", ""),
+        ("minimum: 3\n    maximum: 36", "minimum: 3\n    maximum: 6"),
         ("shared_cache: {node_type: cache.m7g.large}", "shared_cache: {enabled: false}"),
     ):
         assert old in text
@@ -73,6 +74,9 @@ def test_the_cheapest_fleets_that_hold_are_ranked_beside_the_shipped_one(
     event = event_of(settings)
     assert event is not None
     assert shipped["hourly"] == pytest.approx(bill(settings, PRICES, "", event[1]).hourly, rel=0.02), "its floor stands"
+    assert all("c7a.4xlarge 3..6" in row["change"] for row in own), "what stands in stays as it is"
+    assert {"c7g.4xlarge", "c8g.4xlarge"} <= set(found["left_out"])
+    assert "left out: c8g.4xlarge: not among the processors: no plan was timed on one" in captured.err
     html = (tmp_path / "out" / "search.html").read_text()
     assert html.index("Cost frontier") < html.index(own[0]["change"]) < html.index("Scenarios of the cheapest")
     assert "measured elsewhere" in html
