@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="+", help="plans*.jsonl and events*.jsonl")
     parser.add_argument("--html", type=Path, help="write a page with plots here; the JSON goes to stdout either way")
     parser.add_argument("--emf", type=Path, help="append CloudWatch's metrics to this file, as EMF lines")
-    parser.add_argument("--control", default="control", help="the arm that others are compared with")
+    parser.add_argument("--control", default="control", help="the arm, or team, that others are compared with")
     parser.add_argument(
         "--measure", choices=MEASURES, default=MAIN, help="what the experiment is for: narrowest intervals"
     )
@@ -42,8 +42,8 @@ def main() -> None:
         sys.exit("error: --effect, --planned and shares are above 0")
     try:
         told = report(
-            sums(given.files, given.threads), control=given.control, effect=given.effect, planned=given.planned,
-            shares=shares, main=given.measure,
+            sums(given.files, given.threads, given.control), control=given.control, effect=given.effect,
+            planned=given.planned, shares=shares, main=given.measure,
         )  # fmt: skip
     except FilesError as error:
         sys.exit(f"error: {error}")

@@ -153,6 +153,8 @@ class EventKeeper:
             return Refusal(place, "event_attributes.milliseconds", "is what first_shown is about: give it", 409)
         if event.action_name == "exposure" and None in (given.experiment, given.arm):
             return Refusal(place, "event_attributes.arm", "and experiment are what exposure is about: give both", 409)
+        if given.team is not None and given.experiment is None:
+            return Refusal(place, "event_attributes.experiment", "says whose team it is: give it", 409)
         return None
 
     def _line(self, event: Event, known: bytes, caller: str, now: float) -> bytes:

@@ -96,8 +96,11 @@ class EventAttributes(BaseModel):
     currency: Annotated[str, StringConstraints(pattern="^[A-Z]{3}$")] | None = Field(
         default=None, description="purchase: ISO 4217."
     )
-    experiment: ArmName | None = Field(default=None, description="exposure: the experiment's name.")
+    experiment: ArmName | None = Field(default=None, description="exposure and team: the experiment's name.")
     arm: ArmName | None = Field(default=None, description="exposure: what the shopper got.")
+    team: ArmName | None = Field(
+        default=None, description="click, of a list made of two searches: whose product it is; needs experiment."
+    )
 
 
 class Event(BaseModel):

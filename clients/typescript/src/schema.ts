@@ -347,7 +347,7 @@ export interface components {
             currency?: string | null;
             /**
              * Experiment
-             * @description exposure: the experiment's name.
+             * @description exposure and team: the experiment's name.
              */
             experiment?: string | null;
             /**
@@ -355,6 +355,11 @@ export interface components {
              * @description exposure: what the shopper got.
              */
             arm?: string | null;
+            /**
+             * Team
+             * @description click, of a list made of two searches: whose product it is; needs experiment.
+             */
+            team?: string | null;
         };
         /**
          * Facet
