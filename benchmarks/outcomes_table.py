@@ -1,4 +1,4 @@
-"""What docs/value.md says of docs/figures/outcomes_load.json and value_speed.json, for `benchmarks.readme`."""
+"""What docs/value.md says of docs/figures/outcomes_load.json, value_speed.json and interleaving.json."""
 
 from typing import Any
 
@@ -54,3 +54,18 @@ def render_value_speed(figure: dict[str, Any]) -> str:
         f"<sub>`python -m benchmarks.value_speed`, {figure['machine']['processor']}, two threads, "
         f"load {figure['load_before']:g} before it.</sub>"
     )
+
+
+def render_interleaving(figure: dict[str, Any]) -> str:
+    """Return how often the report is right about two searches in one list."""
+    equal, planted = figure["no_preference"], figure["planted"]
+    least = min(each["covered_at_every_look"] for each in (equal, planted))
+    said = [
+        f"Simulated with real drafts and the cascade model, {equal['runs']:,} tests with {figure['looks']} looks each:",
+        f"of two equal searches {equal['a_verdict']:.1%} end with a verdict, with {equal['shoppers']:,} shoppers; a",
+        f"planted preference of {planted['preference']:+.1%} is found in {planted['preferred']:.1%} and taken for its",
+        f"contrary in {planted['worse']:.1%}, with the {planted['shoppers']:,} that one of its size asks for, after",
+        f"{planted['median_shoppers_to_the_verdict']:,} in the median; and intervals cover the truth at every look in",
+        f"at least {least:.1%}. As with arms, that proves the instrument.",
+    ]
+    return " ".join(said) + "\n\n<sub>`python -m rehearsal.interleaving`</sub>"

@@ -11,7 +11,7 @@ from peakplan_client.engines import sqlite
 from peakplan_client.indexing import build_index
 from peakplan_client.mapping import CatalogueMapping, words
 from peakplan_client.plan import Plan as ToldPlan
-from peakplan_client.searching import Search, Text
+from peakplan_client.search import Search, Text
 from peakplan_client.translating import translate
 
 from service.planner.plan import Plan

@@ -14,6 +14,7 @@ from value.metrics import lines
 from value.page import page
 from value.reading import MEASURES, FilesError, sums
 from value.report import MAIN, report
+from value.ubi import bulk_lines
 
 
 def main() -> None:
@@ -23,7 +24,8 @@ def main() -> None:
     parser.add_argument("files", type=Path, nargs="+", help="plans*.jsonl and events*.jsonl")
     parser.add_argument("--html", type=Path, help="write a page with plots here; the JSON goes to stdout either way")
     parser.add_argument("--emf", type=Path, help="append CloudWatch's metrics to this file, as EMF lines")
-    parser.add_argument("--control", default="control", help="the arm that others are compared with")
+    parser.add_argument("--ubi", type=Path, help="write plans and events here as OpenSearch's UBI has them, for _bulk")
+    parser.add_argument("--control", default="control", help="the arm, or team, that others are compared with")
     parser.add_argument(
         "--measure", choices=MEASURES, default=MAIN, help="what the experiment is for: narrowest intervals"
     )
@@ -42,8 +44,8 @@ def main() -> None:
         sys.exit("error: --effect, --planned and shares are above 0")
     try:
         told = report(
-            sums(given.files, given.threads), control=given.control, effect=given.effect, planned=given.planned,
-            shares=shares, main=given.measure,
+            sums(given.files, given.threads, given.control), control=given.control, effect=given.effect,
+            planned=given.planned, shares=shares, main=given.measure,
         )  # fmt: skip
     except FilesError as error:
         sys.exit(f"error: {error}")
@@ -52,6 +54,9 @@ def main() -> None:
     if given.emf:
         with given.emf.open("a", encoding="utf-8") as file:
             file.writelines(f"{line}\n" for line in lines(told))
+    if given.ubi:
+        with given.ubi.open("w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in bulk_lines(given.files))
     print(json.dumps(told, indent=1))
 
 

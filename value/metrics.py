@@ -49,6 +49,13 @@ def _documents(told: Mapping[str, Any], at: int) -> Iterator[dict[str, Any]]:
             values["MoreShoppersNeeded"] = (compared.get("more_shoppers_needed"), "Count")
             who = {"Experiment": experiment["name"], "Arm": compared["arm"], "Measure": compared["measure"]}
             yield from _document(who, values, at)
+    for each in told["interleavings"]:
+        if "preference" in each:
+            low, high = each["interval"]
+            found = {"Preference": each["preference"]["mean"], "PreferenceLow": low, "PreferenceHigh": high}
+            values = {name: (value * 100, "Percent") for name, value in found.items()}
+            values["MoreShoppersNeeded"] = (each.get("more_shoppers_needed"), "Count")
+            yield from _document({"Experiment": each["name"], "Team": each["preference"]["for"]}, values, at)
 
 
 def _document(

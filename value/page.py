@@ -40,6 +40,7 @@ def page(told: dict[str, Any]) -> str:
         parts.append(f"<ul>{''.join(f'<li>{html.escape(each)}</li>' for each in _makers(experiment))}</ul>")
         if experiment["comparisons"]:
             parts += [_comparisons(experiment), _image(_lifts(experiment), "Lifts with their always-valid intervals")]
+    parts += [_interleaving(each) for each in told["interleavings"]]
     if told["currency"]:
         rest = told["plans_in_other_currencies"]
         parts.append(
@@ -64,6 +65,20 @@ def _makers(experiment: dict[str, Any]) -> Iterator[str]:
             yield f"{arm}: {each['plans']:,} plans by release {each['release']}, {each['model']}{shop}"
         if told["missed"]:
             yield f"{arm}: {told['missed']:.2%} of its plans were made by a host of another arm"
+
+
+def _interleaving(told: dict[str, Any]) -> str:
+    head = f"<h2>Interleaving {html.escape(told['name'])}</h2>"
+    if "note" in told:
+        return f"{head}<p>{html.escape(', '.join(told['teams']))}: {html.escape(told['note'])}.</p>"
+    (low, high), who = told["interval"], told["preference"]
+    lists = ", ".join(f"{team} {count:,}" for team, count in told["lists"].items())
+    more = told.get("more_shoppers_needed")
+    missing = f"; {more:,} more shoppers for {told['for_a_preference_of']:+.0%}" if more else ""
+    said = (
+        f"{told['verdict']}{missing}. {who['for']} over {who['over']}: {who['mean']:+.1%} ({low:+.1%} to {high:+.1%})"
+    )
+    return f"{head}<p>{html.escape(said)}, of {told['shoppers']:,} shoppers. Lists won: {html.escape(lists)}.</p>"
 
 
 def _table(rows: list[dict[str, Any]]) -> str:

@@ -11,6 +11,8 @@ from typing import Any
 
 import duckdb
 
+from value import interleaving
+
 _PLANS = {
     "record": "VARCHAR", "request_id": "VARCHAR", "caller": "VARCHAR", "time": "DOUBLE", "source": "VARCHAR",
     "release": "VARCHAR", "experiment": "VARCHAR", "arm": "VARCHAR", "client_id": "VARCHAR", "model": "VARCHAR",
@@ -20,7 +22,7 @@ _EVENTS = {
     "record": "VARCHAR", "event_id": "VARCHAR", "caller": "VARCHAR", "time": "DOUBLE", "action_name": "VARCHAR",
     "query_id": "VARCHAR", "client_id": "VARCHAR",
     "event_attributes": "STRUCT(position STRUCT(ordinal INTEGER), milliseconds DOUBLE, results INTEGER, "
-    "value DOUBLE, currency VARCHAR, experiment VARCHAR, arm VARCHAR)",
+    "value DOUBLE, currency VARCHAR, experiment VARCHAR, arm VARCHAR, team VARCHAR)",
 }  # fmt: skip
 IN_FRONT = 3  # results that a shopper sees without looking further
 MEMORY_MEGABYTES = 1400
@@ -39,7 +41,10 @@ SELECT hash(e.caller, e.query_id) AS plan,
   bool_or(e.action_name = 'purchase') AS bought,
   bool_or(e.action_name = 'came_back') AS back,
   any_value(a.experiment) FILTER (e.action_name = 'exposure') AS experiment,
-  any_value(a.arm) FILTER (e.action_name = 'exposure') AS arm
+  any_value(a.arm) FILTER (e.action_name = 'exposure') AS arm,
+  list(struct_pack(
+    experiment := a.experiment, team := a.team, place := coalesce(a.position.ordinal::VARCHAR, event_id)
+  )) FILTER (e.action_name IN ('click', 'click_through') AND a.team IS NOT NULL AND a.experiment IS NOT NULL) AS drafted
 FROM (SELECT *, event_attributes AS a FROM events WHERE record = 'event' AND action_name <> 'impression') e
 GROUP BY ALL
 """
@@ -112,13 +117,14 @@ class Sums:
     arms: list[dict[str, Any]]
     halves: list[dict[str, Any]]  # one row an experiment, an arm and a half of its time
     makers: list[dict[str, Any]]  # one row an experiment, an arm, a release, a model and a shop folder
+    interleaved: list[dict[str, Any]]  # one row an experiment: its teams, and where they are two, shoppers' credits
     several: dict[str, int]  # shoppers in more than one arm, by experiment
     currency: str
     other_currencies: int  # plans whose purchases are in another
     events: int
 
 
-def sums(files: Sequence[Path], threads: int = 2) -> Sums:
+def sums(files: Sequence[Path], threads: int = 2, control: str = "control") -> Sums:
     """Read files of plans and events, told apart by their lines. Raises FilesError."""
     if missing := [str(path) for path in files if not path.is_file()]:
         raise FilesError(f"{', '.join(missing)}: no such file; name plans*.jsonl and events*.jsonl")
@@ -126,12 +132,12 @@ def sums(files: Sequence[Path], threads: int = 2) -> Sums:
         database.execute(f"SET threads = {threads}; SET memory_limit = '{MEMORY_MEGABYTES}MB'")
         database.execute("SET preserve_insertion_order = false")
         try:
-            return _sums(database, files)
+            return _sums(database, files, control)
         except duckdb.InvalidInputException as error:
             raise FilesError(f"a file is not one of JSON lines: {str(error).splitlines()[0]}") from error
 
 
-def _sums(database: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> Sums:
+def _sums(database: duckdb.DuckDBPyConnection, files: Sequence[Path], control: str) -> Sums:
     for name, prefix, columns in (("plans", "plans", _PLANS), ("events", "events", _EVENTS)):
         # The service names its files; a file by any other name may have both kinds of lines.
         chosen = [str(path) for path in files if path.name.startswith(prefix)]
@@ -158,11 +164,24 @@ def _sums(database: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> Sums:
         arms=_rows(database, _PARTS.format(column=arm, where="in_arm IS NOT NULL AND in_experiment IS NOT NULL")),
         halves=_rows(database, _ARMS),
         makers=_rows(database, _MAKERS),
+        interleaved=_interleaved(database, control),
         several={row["experiment"]: row["n"] for row in several},
         currency=currency,
         other_currencies=others[0]["n"],
         events=_rows(database, "SELECT count(*) AS n FROM judged")[0]["n"],
     )
+
+
+def _interleaved(database: duckdb.DuckDBPyConnection, control: str) -> list[dict[str, Any]]:
+    """Return the credits of every interleaving, for its second team; the first is the control, or the first by name."""
+    database.execute(interleaving.CHOSEN)
+    found = []
+    for row in _rows(database, interleaving.TEAMS):
+        teams = sorted(row["teams"], key=lambda team: (team != control, team))
+        given = {"experiment": row["experiment"], "team": teams[-1]}
+        sums = _rows(database, interleaving.CREDITS, given)[0] if len(teams) == 2 else {}
+        found.append({"experiment": row["experiment"], "teams": teams, **sums})
+    return found
 
 
 def _rows(database: duckdb.DuckDBPyConnection, query: str, given: dict[str, Any] | None = None) -> list[dict[str, Any]]:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from value import interleaving
 from value.intervals import ALPHA, PLANNED, Arm, faded, lift, mismatch, shoppers_needed
 from value.reading import MEASURES, Sums
 
@@ -42,6 +43,7 @@ def report(
             _experiment(name, found, control=control, effect=effect, planned=planned, shares=shares or {}, main=main)
             for name in experiments
         ],
+        "interleavings": interleaving.told(found.interleaved, planned=planned),
     }
 
 

@@ -18,7 +18,7 @@ from peakplan_client.indexing import build_index
 from peakplan_client.kinds import KIND
 from peakplan_client.mapping import CatalogueMapping, words
 from peakplan_client.plan import Plan
-from peakplan_client.searching import Search, Text
+from peakplan_client.search import Search, Text
 from peakplan_client.sqlite_products import SqliteProducts
 from peakplan_client.translating import translate
 from peakplan_client.wishes import Judged, Wishes

@@ -7,7 +7,8 @@ from typing import Any, Literal
 from peakplan_client.engines import algolia, meilisearch, opensearch, postgresql, solr, sqlite, typesense, vespa
 from peakplan_client.mapping import CatalogueMapping
 from peakplan_client.plan import Plan
-from peakplan_client.searching import Wanted, searches
+from peakplan_client.search import Wanted
+from peakplan_client.searching import searches
 
 Engine = Literal[
     "opensearch", "elasticsearch", "solr", "typesense", "meilisearch", "algolia", "vespa", "postgresql", "sqlite"

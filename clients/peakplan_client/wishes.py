@@ -11,7 +11,8 @@ from typing import Any, Literal
 from peakplan_client.kinds import KIND
 from peakplan_client.mapping import CatalogueMapping, normal
 from peakplan_client.plan import Part, Plan, Price
-from peakplan_client.searching import AnyOf, Filter, NoneOf, NotInText, Range, Search, Wanted, searches
+from peakplan_client.search import AnyOf, Filter, NoneOf, NotInText, Range, Search, Wanted
+from peakplan_client.searching import searches
 
 Sort = Literal["kind", "facet", "price", "rating", "offer", "exclusion"]
 _ANY = "x"  # a query, without which nothing is searched

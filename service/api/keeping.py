@@ -5,6 +5,7 @@ from service.api.outcome_log import OutcomeLog, OutcomeLogError, plans_file
 from service.api.request_ids import RequestIds
 from service.events.journal import Journal, JournalError
 from service.events.keeper import EventKeeper
+from service.events.model import ACTIONS
 from service.events.sessions import Sessions
 from service.events.shipping import Sink
 from service.settings import Settings
@@ -30,6 +31,9 @@ def event_keeper(
     """Return what keeps events. Raises OutcomeLogError: a folder cannot be written, or a library is missing."""
     if outcomes.dir is None:
         return None
+    if wrong := [f"{name}={kept}" for name, kept in outcomes.own_actions.items() if kept not in (name, *ACTIONS)]:
+        known = ", ".join(ACTIONS)
+        raise OutcomeLogError(f"PEAKPLAN_OUTCOMES_ACTIONS: {', '.join(wrong)}: what is meant must be one of {known}")
     folders = [outcomes.dir, *([outcomes.spill_dir] if outcomes.spill_dir else [])]
     try:
         journal = Journal(folders, file_bytes=outcomes.file_megabytes * 1_000_000, files=outcomes.files)
@@ -42,6 +46,7 @@ def event_keeper(
         is_served=request_ids.is_of_late,
         planned_in=request_ids.planned_in,
         count=metrics.happened,
+        own_actions=outcomes.own_actions,
     )
     if outcomes.postgres is not None:
         keeper.ship(_postgres(outcomes.postgres.get_secret_value()))

@@ -10,6 +10,7 @@ from pydantic.json_schema import models_json_schema
 from service.api.answers import event_schemas
 from service.api.models import Problem
 from service.api.problems import REFERENCE
+from service.events.model import OwnEvent
 from service.planner.making.plans import plan_by_rule
 from service.planner.question import Question
 from service.planner.reading.conversation import Conversation
@@ -36,6 +37,7 @@ class Api(FastAPI):
                 operation["summary"] = _summary(operation)
             _, definitions = models_json_schema([(Problem, "serialization")], ref_template=REFERENCE)
             schemas |= definitions["$defs"] | event_schemas()
+            schemas.pop(OwnEvent.__name__, None)  # FastAPI lists it, though nothing refers to it: see outcomes.py
             schemas["PlanRequest"]["properties"]["deadline_ms"]["default"] = use.deadline_ms
             for name in [name for name in schemas if name.split("-")[0] in ("Plan", "Part")]:
                 _name_entries(schemas[name], use.planner.vocabulary)

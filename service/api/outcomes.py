@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Self
 from fastapi import APIRouter, Body
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, StringConstraints, Tag, TypeAdapter, model_validator
 from pydantic.config import JsonDict
+from pydantic.json_schema import SkipJsonSchema
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope
@@ -23,7 +24,7 @@ from service.api.outcome_log import MOST_OUTCOMES
 from service.api.problems import problem_response
 from service.api.services import Services, Use, problems
 from service.events.keeper import EventKeeper, Refusal, Taken
-from service.events.model import MOST_EVENTS, Event
+from service.events.model import ACTIONS, MOST_EVENTS, Event, Happened, OwnEvent
 from service.planner.vocabulary import Vocabulary
 
 OUTCOMES_PATH = "/outcomes"
@@ -104,13 +105,22 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 def _kind(body: Any) -> str:
     if isinstance(body, list):
         return "(events)"
-    return "(event)" if isinstance(body, Event) or (isinstance(body, dict) and "action_name" in body) else "(outcome)"
+    if isinstance(body, Happened) or (isinstance(body, dict) and "action_name" in body):
+        return _whose(body)
+    return "(outcome)"
 
 
-_Events = Annotated[list[Event], Field(min_length=1, max_length=MOST_EVENTS)]
+def _whose(body: Any) -> str:
+    action = body.get("action_name") if isinstance(body, dict) else getattr(body, "action_name", None)
+    return "(own)" if isinstance(action, str) and action not in ACTIONS else "(event)"
+
+
+# The document does not promise that an action of the shop's own is taken: most services take none.
+_Tagged = Annotated[Event, Tag("(event)")] | Annotated[SkipJsonSchema[OwnEvent], Tag("(own)")]
+_Events = Annotated[list[Annotated[_Tagged, Discriminator(_whose)]], Field(min_length=1, max_length=MOST_EVENTS)]
 _EVENTS = TypeAdapter(_Events)
 Report = Annotated[
-    Annotated[Outcome, Tag("(outcome)")] | Annotated[Event, Tag("(event)")] | Annotated[_Events, Tag("(events)")],
+    Annotated[Outcome, Tag("(outcome)")] | _Tagged | Annotated[_Events, Tag("(events)")],
     Discriminator(_kind),
     Body(description="An outcome to train on, an event, or a list of events."),
 ]
@@ -147,17 +157,19 @@ async def outcomes(body: Report, request: Request, use: Use) -> Response:
     return JSONResponse({"status": "kept"}, status_code=202)
 
 
-def read_events(body: bytes) -> list[Event]:
+def read_events(body: bytes) -> Sequence[Happened]:
     """Read one event or a list of them from JSON. Raises ValidationError: it is none, or an outcome to train on."""
     return _EVENTS.validate_json(body) if body.lstrip()[:1] == b"[" else [Event.model_validate_json(body)]
 
 
-async def answer_events(events: Sequence[Event], scope: Scope, _: Receive, use: Services) -> Response:
+async def answer_events(events: Sequence[Happened], scope: Scope, _: Receive, use: Services) -> Response:
     """Answer for events once they are in a file, or say that they are not."""
     request_id, caller = scope["state"]["request_id"], scope["state"].get("caller", "")
     if use.events is None:
         return _nothing_is_kept(request_id)
-    taken = await _take(use.events, events, caller)
+    if wrong := _unknown_actions(events, use.events.own_actions):
+        return problem_response(request_id, 422, " ".join(problem.detail for problem in wrong), wrong)
+    taken = await _take(use.events, [_as_kept(event, use.events.own_actions) for event in events], caller)
     if taken is None:
         detail = "The events were not kept, because no disk takes them now: send the same ones again."
         return problem_response(request_id, 503, detail, headers=_RETRY_AFTER)
@@ -173,7 +185,24 @@ def _nothing_is_kept(request_id: str) -> Response:
     return problem_response(request_id, 404, "This service keeps no outcomes: PEAKPLAN_OUTCOMES_DIR turns that on.")
 
 
-async def _take(keeper: EventKeeper, events: Sequence[Event], caller: str) -> Taken | None:
+def _unknown_actions(events: Sequence[Happened], own: Mapping[str, str]) -> list[FieldProblem]:
+    """Return which actions are neither UBI's nor ours nor of the shop's own that the operator named."""
+    return [
+        _told(Refusal(place, "action_name", f"{event.action_name!r} is no action{_nearest(event.action_name, known)}: "
+        f"there are {', '.join(ACTIONS)}, and what PEAKPLAN_OUTCOMES_ACTIONS names", 422), alone=len(events) == 1)
+        for known in ((*ACTIONS, *own),)
+        for place, event in enumerate(events)
+        if isinstance(event, OwnEvent) and event.action_name not in own
+    ]  # fmt: skip
+
+
+def _as_kept(event: Happened, own: Mapping[str, str]) -> Happened:
+    """Return an event by the name that it is kept by."""
+    kept = own.get(event.action_name, event.action_name) if isinstance(event, OwnEvent) else event.action_name
+    return event if kept == event.action_name else event.model_copy(update={"action_name": kept})
+
+
+async def _take(keeper: EventKeeper, events: Sequence[Happened], caller: str) -> Taken | None:
     """Return what became of events, once they are in a file; None where no disk takes them."""
     taken = Taken()
     for first in range(0, len(events), _AT_ONCE):

@@ -17,7 +17,8 @@ MEDIA_TYPE = "application/problem+json"
 REFERENCE = "#/components/schemas/{model}"  # where OpenAPI keeps a model's schema
 MAX_FIELD_PROBLEMS = 20
 MAX_FIELD_NAME_CHARACTERS = 64
-BODY_KINDS = ("(outcome)", "(event)", "(events)")  # of a body that may be one of several: no part of a field's path
+# Of a body, or an event of a list, that may be one of several: no part of a field's path.
+BODY_KINDS = ("(outcome)", "(event)", "(own)", "(events)")
 
 # Our messages for pydantic's errors; {names} come from the error itself. Other errors keep pydantic's message.
 _REASONS = {
@@ -92,7 +93,8 @@ def _field_problem(item: Mapping[str, Any]) -> FieldProblem:
     """Return the field as a path ("history[2]") and a sentence about it; "body" is the whole request."""
     path = ""
     inside = item["loc"]
-    for part in inside[1:] if inside[:1] and inside[0] in BODY_KINDS else inside:
+    kinds = (0, 2) if inside[:1] == ("(events)",) else (0,)  # of a list's events, too
+    for part in (each for place, each in enumerate(inside) if place not in kinds or each not in BODY_KINDS):
         path += f"[{part}]" if isinstance(part, int) else f".{part}"
     field = path.lstrip(".")[:MAX_FIELD_NAME_CHARACTERS] or "body"
     template = _REASONS.get(item["type"])

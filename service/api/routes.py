@@ -188,6 +188,7 @@ async def search_shop(body: ShopRequest, request: Request, use: Use) -> Response
         return problem_response(request.state.request_id, 503, f"Not now: {error}.", headers=_RETRY_AFTER)
     if answer.is_fault:
         use.observer.faulted(request.scope)
+    answer.counted = use.events is not None
     return Response(answer.model_dump_json(), media_type="application/json")
 
 

@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Generic, Literal, Self, TypeVar
 
+from peakplan_client.experiments import interleave
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
 from service.api.models import MAX_TEXT_CHARACTERS
@@ -27,12 +28,13 @@ T = TypeVar("T")
 
 
 class ShopRequest(BaseModel):
-    """A question and its plan, as POST /plan answered it."""
+    """A question and its plan, as POST /plan answered it; with the plan's id, both searches come in one list, too."""
 
     model_config = ConfigDict(extra="forbid")
 
     query: str = Field(min_length=1, max_length=MAX_TEXT_CHARACTERS)
     plan: Plan
+    request_id: str | None = Field(default=None, pattern="^[A-Za-z0-9._:-]{1,64}$")
 
 
 class Hit(BaseModel):
@@ -47,6 +49,12 @@ class Hit(BaseModel):
     snippet: str
 
 
+class Drafted(Hit):
+    """A product of the list that both searches made by team draft, and whose it is; "" where both began with it."""
+
+    team: Literal["plan", "words", ""]
+
+
 class ShopAnswer(BaseModel):
     """Products, best first, and what of the plan the catalogue cannot tell; `reason` says why there are none.
 
@@ -55,6 +63,8 @@ class ShopAnswer(BaseModel):
 
     by_plan: list[Hit] = []
     by_words: list[Hit] = []
+    interleaved: list[Drafted] = []
+    counted: bool = Field(default=False, description="whether clicks in the one list are kept")
     notes: list[str] = []
     nothing: bool = False
     nearest: list[str] = []
@@ -185,6 +195,7 @@ class SampleShop:
         return ShopAnswer(
             by_plan=hits[0],
             by_words=hits[1],
+            interleaved=_drafted(*hits, seed=asked.request_id) if asked.request_id else [],
             notes=list(found.notes),
             nothing=found.nothing,
             nearest=list(found.nearest),
@@ -261,6 +272,18 @@ class SampleShop:
         except Exception as fault:  # a bug of ours, or of SQLite's, at this plan
             tell_fault(question, fault)
             raise _NoAnswerError("The sample shop failed at this search: the log has more.", is_fault=True) from fault
+
+
+def _drafted(by_plan: list[Hit], by_words: list[Hit], *, seed: str) -> list[Drafted]:
+    """Return one list of both searches by team draft; the same seed gives the same list."""
+    known = {hit.id: hit for hit in (*by_plan, *by_words)}
+    length = max(len(by_plan), len(by_words))
+    made = interleave([hit.id for hit in by_plan], [hit.id for hit in by_words], length=length, seed=seed)
+    names: dict[str, Literal["plan", "words", ""]] = {"a": "plan", "b": "words", "": ""}
+    return [
+        Drafted(**known[product].model_dump(), team=names[team])
+        for product, team in zip(made.products, made.teams, strict=True)
+    ]
 
 
 class _NoAnswerError(Exception):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from service.events.journal import Journal
-from service.events.model import Event
+from service.events.model import Happened
 from service.events.sessions import Sessions
 from service.events.shipping import Shipper, Sink
 
@@ -44,7 +44,7 @@ class Refusal:
 class Taken:
     """What became of a request's events. `written` says once it is known whether the kept ones are in a file."""
 
-    kept: list[Event] = field(default_factory=list)
+    kept: list[Happened] = field(default_factory=list)
     repeated: int = 0
     refused: list[Refusal] = field(default_factory=list)
     written: "Future[bool] | None" = None
@@ -72,8 +72,13 @@ class EventKeeper:
         is_served: Callable[[str, float], bool],
         planned_in: Callable[[str], str],
         count: Count = lambda *_: None,
+        own_actions: Mapping[str, str] | None = None,
     ) -> None:
-        """Take `is_served`: whether an id is of a plan of the last seconds; and `planned_in`, the cell that made it."""
+        """Take `is_served`: whether an id is of a plan of the last seconds; and `planned_in`, the cell that made it.
+
+        `own_actions` are the shop's, each with the name that it is kept by.
+        """
+        self.own_actions = own_actions or {}
         self.journal, self.sessions = journal, sessions
         self._is_served, self._planned_in, self._count = is_served, planned_in, count
         self._left_out = _left_out(keeps_text)
@@ -81,14 +86,14 @@ class EventKeeper:
         self._seen: OrderedDict[bytes, None] = OrderedDict()
         self._plans: OrderedDict[tuple[str, str], _Plan] = OrderedDict()
 
-    def take(self, events: Sequence[Event], caller: str) -> Taken:
+    def take(self, events: Sequence[Happened], caller: str) -> Taken:
         """Judge a request's events and append those that are to be kept."""
         taken = Taken()
         self.judge(events, caller, taken)
         self.append(taken)
         return taken
 
-    def judge(self, events: Sequence[Event], caller: str, taken: Taken) -> None:
+    def judge(self, events: Sequence[Happened], caller: str, taken: Taken) -> None:
         """Judge the next of a request's events."""
         now = round(time.time(), 3)
         for place, event in enumerate(events, taken.judged):
@@ -133,17 +138,17 @@ class EventKeeper:
         self.shipper = Shipper([*self.journal.paths, *also], sink)
         self.journal.listener = self.shipper.wake
 
-    def _events_of(self, event: Event, caller: str) -> int:
+    def _events_of(self, event: Happened, caller: str) -> int:
         plan = self._plans.get((caller, event.query_id))
         return 0 if plan is None else plan.events
 
-    def _plan(self, event: Event, caller: str) -> _Plan:
+    def _plan(self, event: Happened, caller: str) -> _Plan:
         plan = self._plans.setdefault((caller, event.query_id), _Plan())
         self._plans.move_to_end((caller, event.query_id))
         plan.events += 1
         return plan
 
-    def _refusal(self, place: int, event: Event, room: int) -> Refusal | None:
+    def _refusal(self, place: int, event: Happened, room: int) -> Refusal | None:
         given = event.event_attributes
         if not self._is_served(event.query_id, RETURN_SECONDS):
             return Refusal(place, "query_id", "is of no plan that was served here in the last 30 days", 404)
@@ -153,9 +158,11 @@ class EventKeeper:
             return Refusal(place, "event_attributes.milliseconds", "is what first_shown is about: give it", 409)
         if event.action_name == "exposure" and None in (given.experiment, given.arm):
             return Refusal(place, "event_attributes.arm", "and experiment are what exposure is about: give both", 409)
+        if given.team is not None and given.experiment is None:
+            return Refusal(place, "event_attributes.experiment", "says whose team it is: give it", 409)
         return None
 
-    def _line(self, event: Event, known: bytes, caller: str, now: float) -> bytes:
+    def _line(self, event: Happened, known: bytes, caller: str, now: float) -> bytes:
         line: dict[str, Any] = {"record": "event", "event_id": event.event_id or known.hex(), "caller": caller}
         line["time"] = now
         shopper = event.client_id or event.user_id or event.session_id
@@ -167,7 +174,7 @@ class EventKeeper:
         given = event.model_dump_json(exclude_none=True, exclude=self._left_out)  # an object with an action_name
         return f"{ours[:-1]},{given[1:]}\n".encode(errors="replace")
 
-    def _counted(self, event: Event, plan: _Plan) -> None:
+    def _counted(self, event: Happened, plan: _Plan) -> None:
         name = _COUNTED.get(event.action_name)
         if name is None or name in plan.seen:
             return
@@ -190,7 +197,7 @@ def _left_out(keeps_text: bool) -> Mapping[str, Any]:
     return hidden | {"event_attributes": items}
 
 
-def event_key(event: Event, caller: str) -> bytes:
+def event_key(event: Happened, caller: str) -> bytes:
     """Return what tells whether two events are one: the shop's id of it, else its whole content."""
     said = event.event_id or event.model_dump_json(exclude_none=True)
     whole = f"{caller}\0{bool(event.event_id)}\0{said}"

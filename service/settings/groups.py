@@ -240,9 +240,25 @@ class OutcomeSettings(BaseModel):
         pattern=r"^(arn:aws[a-z-]*:firehose:[a-z0-9-]+:\d{12}:deliverystream/[A-Za-z0-9_.-]{1,64})?$",
         description="the ARN of an Amazon Data Firehose stream that gets every event and plan from the files",
     )
+    actions: str = Field(
+        default="",
+        description="the shop's own names of actions that are events, too, comma-separated; buy_now=purchase is kept "
+        "as purchase",
+    )
     salt_days: int = Field(
         default=28, ge=1, le=366, description="how long a shopper has the same hash in events; then the salt changes"
     )
+
+    @field_validator("actions")
+    @classmethod
+    def _actions_can_be_read(cls, actions: str) -> str:
+        _own_actions(actions)
+        return actions
+
+    @property
+    def own_actions(self) -> dict[str, str]:
+        """The shop's own actions, each with the name that it is kept by."""
+        return _own_actions(self.actions)
 
     @model_validator(mode="after")
     def _spilling_is_of_something(self) -> Self:
@@ -261,3 +277,13 @@ class OutcomeSettings(BaseModel):
         if self.text and self.dir is None:
             raise ValueError("PEAKPLAN_OUTCOMES_TEXT needs PEAKPLAN_OUTCOMES_DIR, the folder that keeps the words")
         return self
+
+
+def _own_actions(actions: str) -> dict[str, str]:
+    found = {}
+    for item in filter(None, map(str.strip, actions.split(","))):
+        name, means, kept = item.partition("=")
+        if not re.fullmatch(r"[!-~]{1,100}", name) or (means and not re.fullmatch(r"[a-z_]{1,100}", kept)):
+            raise ValueError(f"{item!r} must be a name of visible ASCII characters, or name=purchase")
+        found[name] = kept or name
+    return found

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
+from service.api.outcome_log import OutcomeLogError
 from service.events.keeper import MOST_OF_A_PLAN
 from service.events.model import MOST_EVENTS
 from service.settings.groups import OutcomeSettings
@@ -156,3 +157,52 @@ async def test_what_shoppers_do_is_counted_once_a_plan_under_the_cell_that_made_
     assert 'peakplan_answers_empty_total{plannedin="cell-7"} 1.0' in metrics
     assert "peakplan_first_answer_time_seconds_sum 0.25" in metrics
     assert "peakplan_events_kept_total 3.0" in metrics
+
+
+OWN_ACTIONS = "page_exit, buy_now=purchase"
+
+
+def ubi_page_exit(query_id: str) -> dict[str, Any]:
+    """Return an event as the plugin's README has one: no object that anybody could look up, and names of its own."""
+    return {
+        "action_name": "page_exit", "user_id": SHOPPER, "query_id": query_id, "page_id": "/docs/latest/",
+        "session_id": "c3d22be7", "timestamp": "2024-05-16T12:34:56.789Z", "message_type": "INFO",
+        "message": "On a secret page for 3.35 seconds",
+        "event_attributes": {"position": {}, "object": {"idleTimeoutMs": 5000, "currentPageName": "secret"}},
+    }  # fmt: skip
+
+
+async def test_actions_of_the_shop_s_own_that_the_operator_named_are_kept_too(tmp_path: Path) -> None:
+    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path, actions=OWN_ACTIONS)) as client:
+        query_id = await planned(client)
+        bought = click(query_id, action_name="buy_now")
+        bought["event_attributes"] |= {"value": 5.0, "currency": "EUR", "rank_feature": 3}
+        alone = await client.post("/outcomes", json=ubi_page_exit(query_id))
+        listed = await client.post("/outcomes", json=[bought, click(query_id)])
+        refused = assert_problem(
+            await client.post("/outcomes", json=[click(query_id), bought | {"action_name": "bye"}]), 422
+        )
+    assert (alone.json()["kept"], listed.json()["kept"]) == (1, 2)
+    assert [error["field"] for error in refused["errors"]] == ["[1].action_name"]
+    assert "PEAKPLAN_OUTCOMES_ACTIONS" in refused["errors"][0]["detail"]
+    left, paid, _ = kept(tmp_path)
+    assert (left["action_name"], left["event_attributes"]) == ("page_exit", {"position": {}})
+    assert (paid["action_name"], paid["event_attributes"]["value"]) == ("purchase", 5.0)
+    assert "secret" not in json.dumps(kept(tmp_path)) + json.dumps(left)
+
+
+async def test_what_ubis_own_collector_says_of_a_product_is_accepted_and_not_kept(tmp_path: Path) -> None:
+    async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path)) as client:
+        event = click(await planned(client), user_id="", message="", message_type="INFO")
+        event["event_attributes"]["object"] |= {"title": "secret", "price": 5, "search_config": "baseline"}
+        assert (await client.post("/outcomes", json=event)).json()["kept"] == 1
+    assert kept(tmp_path)[0]["event_attributes"]["object"] == {"object_id": "B07"}
+
+
+@pytest.mark.parametrize(
+    ("actions", "said"), [("a b", "visible ASCII"), ("buy=BUY!", "visible ASCII"), ("buy=stare", "stare")]
+)
+async def test_actions_that_cannot_be_are_refused_at_the_start(tmp_path: Path, actions: str, said: str) -> None:
+    with pytest.raises((ValueError, OutcomeLogError), match=said):
+        async with talking_to(SHOES, outcomes=OutcomeSettings(dir=tmp_path, actions=actions)):
+            pass

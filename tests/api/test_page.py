@@ -277,7 +277,35 @@ def test_what_the_shop_finds_with_plan_and_words_is_shown(visit: Visit) -> None:
     )
     expect(visit.shop.locator(".shelf").nth(1).locator("li")).to_have_count(1)
     expect(visit.shop.locator(".notes")).to_have_text("the mapping has no rating: ratings are not filtered")
-    assert dict(visit.posted)["/shop/search"] == {"query": ANSWERS["query"], "plan": ANSWERS["plan"]["plan"]}
+    plan = ANSWERS["plan"]
+    sent = {"query": ANSWERS["query"], "plan": plan["plan"], "request_id": plan["request_id"]}
+    assert dict(visit.posted)["/shop/search"] == sent
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_both_searches_come_in_one_list_and_a_choice_is_credited_to_whose_it_is(visit: Visit, counted: bool) -> None:
+    teams = {"Red Runner": "plan", "Shoe": "words", "Both": ""}
+    one = {**ANSWERS["shop"]["by_plan"][0], "id": "7"}
+    drafted = [{**one, "id": name, "name": name, "team": team} for name, team in teams.items()]
+    visit.answer_with(shop=ANSWERS["shop"] | {"interleaved": drafted, "counted": counted})
+    visit.page.route("**/outcomes", lambda route: route.fulfill(status=202, json={"status": "kept"}))
+    visit.ask(ANSWERS["query"])
+    visit.shop.get_by_text("Both searches in one list").click()
+    expect(visit.shop.locator(".draft")).not_to_contain_text("found with")
+    for name in ("Red Runner", "Both", "Red Runner"):  # what is chosen again counts once
+        visit.shop.locator(".draft").get_by_role("button", name=name).click()
+    expect(visit.shop.locator(".draft").get_by_role("status")).to_have_text(
+        "Chosen: found with the plan 1, with the words alone 0."
+    )
+    expect(visit.shop.locator(".draft li").nth(0)).to_contain_text("found with the plan")
+    events = [body for path, body in visit.posted if path == "/outcomes"]
+    assert len(events) == (2 if counted else 0)
+    if counted:
+        first, second = (event["event_attributes"] for event in events)
+        assert (first["experiment"], first["team"], first["position"]) == ("sample-shop", "plan", {"ordinal": 1})
+        assert "team" not in second
+        assert {event["query_id"] for event in events} == {ANSWERS["plan"]["request_id"]}
+        assert len({event["client_id"] for event in events}) == 1
 
 
 def test_a_shop_that_has_nothing_of_the_kind_says_so(visit: Visit) -> None:

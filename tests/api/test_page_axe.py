@@ -42,6 +42,8 @@ def test_the_page_before_and_after_an_answer(visit: Visit) -> None:
     visit.answer_with({**ANSWERS["plan"], "degraded": True, "reason": "capacity"})
     visit.ask(ANSWERS["query"])
     expect(visit.decoding).to_be_visible()
+    visit.shop.get_by_text("Both searches in one list").click()
+    visit.shop.get_by_role("button", name="Red Runner").click()
     assert objections(visit) == []
     visit.ask("a " * 300)
     assert objections(visit) == []

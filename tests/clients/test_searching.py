@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from peakplan_client import CatalogueMapping, Plan, translate
 from peakplan_client.mapping import FacetMapping, words
-from peakplan_client.searching import AnyOf, Boost, NoneOf, NotInText, Range, Search, Searches, searches
+from peakplan_client.search import AnyOf, Boost, NoneOf, NotInText, Range, Search, Searches
+from peakplan_client.searching import searches
 from peakplan_client.shop import MAPPING as SHOP
 from pydantic import ValidationError
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from peakplan_client.engines import number
 from peakplan_client.mapping import CatalogueMapping, Value
-from peakplan_client.searching import AnyOf, NoneOf, NotInText, Range, Search
+from peakplan_client.search import AnyOf, NoneOf, NotInText, Range, Search
 
 MAX_QUERY_BYTES = 512  # of Algolia
 SORTED_STRICTNESS = 60  # per cent, of virtual replicas: how relevant a result must be to be sorted

@@ -5,7 +5,7 @@ from typing import Any
 
 from peakplan_client.engines import number
 from peakplan_client.mapping import CatalogueMapping, Value
-from peakplan_client.searching import AnyOf, Filter, NotInText, Range, Search, Wanted
+from peakplan_client.search import AnyOf, Filter, NotInText, Range, Search, Wanted
 
 Query = dict[str, Any]
 ANY_WORD = "frequency"  # the matching strategy that drops the most frequent words first, whichever place they have

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from peakplan_client.mapping import CatalogueMapping
-from peakplan_client.searching import Boost, Filter, NoneOf, NotInText, Range, Search, Wanted
+from peakplan_client.search import Boost, Filter, NoneOf, NotInText, Range, Search, Wanted
 
 Clause = dict[str, Any]
 STRONG_MATCH = "60%"  # of a query's words, where results are sorted by something else than relevance

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from peakplan_client.errors import MappingError
 from peakplan_client.mapping import CatalogueMapping, Value
-from peakplan_client.searching import AnyOf, Filter, NotInText, Range, Search, Wanted
+from peakplan_client.search import AnyOf, Filter, NotInText, Range, Search, Wanted
 
 STRONG_MATCH = 0.5  # of the best score: so good is what comes first where a field sorts and nothing is of the kind
 LENGTH = 1  # ts_rank's normalization: a long text is worth less

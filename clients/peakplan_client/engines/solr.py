@@ -5,7 +5,7 @@ from typing import Any
 
 from peakplan_client.engines import number
 from peakplan_client.mapping import CatalogueMapping, Value
-from peakplan_client.searching import Filter, NoneOf, NotInText, Range, Search, Wanted
+from peakplan_client.search import Filter, NoneOf, NotInText, Range, Search, Wanted
 
 Clause = dict[str, Any]
 STRONG_MATCH = "60%"  # of a query's words, where results are sorted by something else than relevance

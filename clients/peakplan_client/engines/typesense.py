@@ -5,7 +5,7 @@ from typing import Any
 
 from peakplan_client.engines import number
 from peakplan_client.mapping import CatalogueMapping, Value
-from peakplan_client.searching import AnyOf, Filter, NotInText, Range, Search
+from peakplan_client.search import AnyOf, Filter, NotInText, Range, Search
 
 MOST_RANK = 127  # the largest weight of a field
 RELEVANCE_BUCKETS = 10

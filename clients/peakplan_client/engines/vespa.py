@@ -5,7 +5,7 @@ from typing import Any
 
 from peakplan_client.engines import number
 from peakplan_client.mapping import CatalogueMapping, Value
-from peakplan_client.searching import AnyOf, Boost, Filter, NotInText, Range, Search
+from peakplan_client.search import AnyOf, Boost, Filter, NotInText, Range, Search
 
 TARGET_HITS = 100  # how many products weakAnd offers to ranking at least
 

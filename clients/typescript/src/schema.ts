@@ -267,7 +267,7 @@ export interface components {
         Event: {
             /**
              * Action Name
-             * @description impression: a result was shown; first_shown: the first answer was; came_back: the shopper came again on a later day; exposure: the shopper got an arm of the shop's own experiment. The others are UBI's.
+             * @description impression: a result was shown; first_shown: the first answer was; came_back: the shopper came again on a later day; exposure: the shopper got an arm of the shop's own experiment. The others are UBI's; actions of the shop's own are taken where PEAKPLAN_OUTCOMES_ACTIONS names them.
              * @enum {string}
              */
             action_name: "impression" | "first_shown" | "click" | "click_through" | "add_to_cart" | "purchase" | "came_back" | "exposure" | "view" | "watch";
@@ -347,7 +347,7 @@ export interface components {
             currency?: string | null;
             /**
              * Experiment
-             * @description exposure: the experiment's name.
+             * @description exposure and team: the experiment's name.
              */
             experiment?: string | null;
             /**
@@ -355,6 +355,11 @@ export interface components {
              * @description exposure: what the shopper got.
              */
             arm?: string | null;
+            /**
+             * Team
+             * @description click, of a list made of two searches: whose product it is; needs experiment.
+             */
+            team?: string | null;
         };
         /**
          * Facet
@@ -404,6 +409,8 @@ export interface components {
         /**
          * Item
          * @description The product that the shopper saw or chose. Only its ids are kept, and its words where the operator wants them.
+         *
+         *     UBI's own collector puts whatever a shop knows of a product beside these: that is accepted, and never kept.
          */
         Item: {
             /** Object Id */

@@ -21,6 +21,7 @@ const EXAMPLES = [
   { kind: "Follow-up", text: "what about in blue?", after: "red rain jacket for women" },
 ];
 
+const SHOPPER = Math.random().toString(36).slice(2); // whose choices belong together, until the page is loaded again
 const SECTIONS = ["plan", "options", "shop", "decoding"];
 
 const byId = (id) => document.getElementById(id);
@@ -156,13 +157,26 @@ async function shop(body, answer, signal) {
   if (answer.plan.queries.length === 0) return;
   setBusy("Searching the sample shop…", ["shop", "decoding"]);
   try {
-    const found = await post("/shop/search", { query: body.query, plan: answer.plan }, signal);
-    byId("shop-body").replaceChildren(...shopView(found));
+    const asked = { query: body.query, plan: answer.plan, request_id: answer.request_id };
+    const found = await post("/shop/search", asked, signal);
+    const chosen = (hit, ordinal) => found.counted && credit(answer.request_id, hit, ordinal);
+    byId("shop-body").replaceChildren(...shopView(found, chosen));
   } catch (error) {
     if (!(error instanceof Failure)) throw error;
     byId("shop-body").replaceChildren(element("p", { class: "hint" }, error.message));
   }
   byId("shop").hidden = false;
+}
+
+/** Tells the service which search's product was chosen, for `peakplan value`. */
+function credit(queryId, { id, team }, ordinal) {
+  const whose = team === "" ? {} : { experiment: "sample-shop", team };
+  const attributes = { object: { object_id: id }, position: { ordinal }, ...whose };
+  const event = { action_name: "click", query_id: queryId, client_id: SHOPPER, event_attributes: attributes };
+  const lost = ({ message }) => {
+    byId("announcement").textContent = `The service did not keep this choice. ${message}`;
+  };
+  post("/outcomes", event, new AbortController().signal).catch(lost);
 }
 
 /** Shows how a question is decoded. Asked for after the plan, so as not to slow the plan whose time the page shows. */
