@@ -2,6 +2,7 @@
 
 A rule is a section of phrases.txt or patterns.txt, a collection or pattern that a module binds (without it, it is empty
 or matches nothing), or a function that says yes, no or nothing, or returns a collection (it says no, or returns none).
+What no function reads is none: it only makes another name while modules are imported, and that one is the rule.
 """
 
 import ast
@@ -62,7 +63,31 @@ def _parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
+@cache
+def _read_by_functions() -> frozenset[str]:
+    """Return the names that functions of the planner read."""
+    bodies = (
+        statement
+        for path in PLANNER.rglob("*.py")
+        for node in ast.walk(_parsed(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for statement in node.body
+    )
+    read = (node for body in bodies for node in ast.walk(body))
+    return frozenset(
+        node.attr if isinstance(node, ast.Attribute) else node.id
+        for node in read
+        if isinstance(node, ast.Name | ast.Attribute)
+    )
+
+
 def _named(module: ast.Module) -> Iterator[str]:
+    for name in _bound(module):
+        if "." in name or name in _read_by_functions():
+            yield name
+
+
+def _bound(module: ast.Module) -> Iterator[str]:
     for node in module.body:
         if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target

@@ -3,7 +3,8 @@
 Every named word list, pattern and function of reading, rules and making (`rule_list`) is taken away alone, and the
 questions of benchmarks/cases that it may change (`rule_traces`) are planned again: by rule, and of the texts that the
 model wrote once. A rule's counts are the plans that are others without it (`changed`), the cases that pass only with it
-(`better`), and those that pass only without it (`worse`). A rule that changes no plan should not stand.
+(`better`), and those that pass only without it (`worse`). A rule that changes no plan should not stand, unless
+rules_that_stay.tsv names the words of the contract that ask for it; the command ends with those that it does not name.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from typing import Any
 from benchmarks import rule_traces
 from benchmarks.rule_judging import asked, judges
 from benchmarks.rule_list import PACKAGE, Rule, import_rooms, is_rule, rules, take_away
+from benchmarks.rules_that_stay import LIST, without_reason
 
 FIGURE = Path("docs/figures/rules.json")
 MAKERS = ("model", "rules")
@@ -278,6 +280,8 @@ def main() -> None:
         print(f"{rule}: {told}", flush=True)
     figure = {"command": "make eval", "questions": len(rows), "rules": found}
     arguments.output.write_text(json.dumps(figure, indent=1) + "\n", encoding="utf-8")
+    for name in without_reason(found):
+        print(f"{name}: changes no plan, or more for worse: delete it, or say in {LIST.name} what asks for it")
 
 
 def _earlier(files: list[Path], only: str) -> dict[str, Any]:

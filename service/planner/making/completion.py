@@ -13,7 +13,7 @@ from service.planner.plan_text import FacetSpan, PlanDraft
 from service.planner.reading.conversation import Conversation, DialogueState, Refused
 from service.planner.reading.en.facets import facet_of
 from service.planner.reading.en.lists import FUNCTION_WORDS, NEGATIONS
-from service.planner.vocabulary import NAMING_FACETS, QUESTIONS, Vocabulary
+from service.planner.vocabulary import NAMING_FACETS, Vocabulary
 
 
 def complete_plan(draft: PlanDraft, conversation: Conversation, vocabulary: Vocabulary) -> Plan:
@@ -108,10 +108,8 @@ class _Products:
         return self._allowed.issuperset(self._question.words[index].text for index in indices)
 
     def _is_void(self, refusal: Refused) -> bool:
-        """Tell whether a refusal is none: in a question, or where a name includes its words ("no show socks")."""
+        """Tell whether a refusal is none: taken back, told as a trouble, or in a name ("no show socks")."""
         if self._allowed and all(self._is_allowed(value) for value in refusal.values):
-            return True
-        if self._draft.intent in QUESTIONS:
             return True
         if not self._newest and not any(span.facet in NAMING_FACETS for span in self._draft.spans):
             return not any(span.refused for span in self._draft.spans)  # "sleep outdoors without bugs" tells a trouble
@@ -140,7 +138,7 @@ class _Products:
         found: list[FacetSpan] = []
         for refusal in self._refusals:
             utterance = words[refusal.words.start].utterance
-            if utterance < self._first or self._is_named(refusal):
+            if utterance < self._first:
                 continue
             for value in refusal.values:
                 texts = [words[index].text for index in value]

@@ -17,7 +17,6 @@ from service.planner.vocabulary import DEFAULT_INTENT, Vocabulary
 _REPLACED = frozenset(("brand", "line", "model", "color", "size", "count", "material", "audience", "condition"))
 _MEASURED = frozenset(("size", "count"))
 _SURE = frozenset(("brand", "line", "model", "size"))  # whatever the question is about
-_NAMES = frozenset(("brand", "line", "model"))
 _LETTERS = frozenset("xs s m l xl xxl".split())  # sizes, after another size
 _LONG = 7  # words of an utterance that tells rather than names
 
@@ -167,8 +166,7 @@ class _Turn:
 
     def _merged(self, pieces: list[Piece]) -> list[Piece]:
         lifted = self._said.lifted
-        names = _NAMES if "brand" in lifted else frozenset()
-        pieces = self._without(pieces, lambda piece: piece.facet in lifted or piece.facet in names)
+        pieces = self._without(pieces, lambda piece: piece.facet in lifted)
         gone = {self._reader.fold(word) for word in self._said.removed} - self._reader.function_words
         pieces = self._without(
             pieces, lambda old: any(_is_same(word, part) for part in old.key.split() for word in gone)

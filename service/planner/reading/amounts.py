@@ -69,9 +69,7 @@ class Amounts:
         """Return the tokens at which an amount may begin."""
         if self._has_glue:  # "fünfundzwanzig" is one word
             return [at for at, text in enumerate(words.texts) if text[0].isalnum() or text in self._starts]
-        if self._starts.isdisjoint(words.texts):
-            return words.numbers
-        return [at for at, text in enumerate(words.texts) if text in self._starts or text[0].isdigit()]
+        return words.beginnings(self._starts)
 
     def _at(self, words: Words, first: int, territory: str | None) -> Amount | None:
         is_digit = words.texts[first][0].isdigit()

@@ -53,6 +53,11 @@ class Detector:
         return found
 
     @cached_property
+    def _small(self) -> frozenset[str]:
+        """Function words of the languages, which no English text has, though its word list may."""
+        return frozenset().union(*(reader.function_words for reader in self._readers.values())) - _ENGLISH_TOO
+
+    @cached_property
     def _plain(self) -> frozenset[str]:
         """Words of English that tell no other language: a text of these alone needs no closer look."""
         english = english_words()
@@ -116,7 +121,7 @@ class Detector:
         """Return what a token tells of languages, and what is guessed of one that no list has."""
         if len(token) < 2:
             return (), ()
-        is_english = len(token) > 2 and is_spelt_so and self._is_english(token)
+        is_english = len(token) > 2 and token not in self._small and is_spelt_so and self._is_english(token)
         weights = self._words.get(token)
         told = [
             # "table" and "robe" are French in a French text, and tell little of an English one

@@ -19,7 +19,6 @@ _NEAR_BY: Final = 4  # tokens
 _HIGH, _LOW, _NEAR, _BETWEEN, _FROM = "price.high", "price.low", "price.around", "price.between", "price.from"
 _WEAK, _OTHER = "price.weak", "price.other"
 _MONEY: Final = ".money"  # ends the name of a section whose cues need a currency: "from 50 bucks"
-_SIGNS: Final = {"<": _HIGH, "≤": _HIGH, ">": _LOW, "≥": _LOW, "~": _NEAR, "≈": _NEAR}
 _DASHES: Final = ("-", "–", "—", "~", "/")
 _BESIDE_BREAKS: Final = frozenset((":", "="))
 
@@ -193,9 +192,7 @@ class _Reading:
         found: _Cue | None = None
         at = end
         while at > 0 and at - 1 not in self._taken:
-            if texts[at - 1] in _SIGNS:
-                at, kind = at - 1, _SIGNS[texts[at - 1]]
-            elif match := language._cues.match(self._words, at - 1):
+            if match := language._cues.match(self._words, at - 1):
                 if found and language._claims.is_name(self._words, at - match[0], at):
                     break
                 at, kind = at - match[0], match[1]

@@ -12,7 +12,6 @@ from service.planner.reading.values import Values
 
 CUES: Final = ("refuse", "refuse.known", "refuse.one", "refuse.exact")
 _MOST_VALUES: Final = 6
-_DASHES: Final = ("/", "–", "—")
 _LONGEST_NOUN: Final = 5  # letters of a thing that ends like a deed: "ring", "icing"
 _PLAIN: Final = frozenset(("color", "material"))
 
@@ -144,7 +143,7 @@ class _Refusal:
 
     def _is_content(self, at: int, first: int) -> bool:
         words, language, text = self._words, self._language, self._words.at(at)
-        if not text or at in self._taken or text in BREAKS or text in _DASHES:
+        if not text or at in self._taken or text in BREAKS:
             return False
         if at > first and words.at(at - 1) == "-":
             return True  # "post-it"

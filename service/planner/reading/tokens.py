@@ -81,6 +81,13 @@ class Words:
         """Tell whether this token and the next one are adjacent."""
         return index + 1 < len(self.texts) and self.ends[index] == self.starts[index + 1]
 
+    def beginnings(self, starts: frozenset[str]) -> list[int]:
+        """Return the numbers and the tokens that are one of `starts`, in order: where a phrase may begin."""
+        if starts.isdisjoint(self.texts):
+            return self.numbers
+        found = [at for at, text in enumerate(self.texts) if text in starts]
+        return sorted({*found, *self.numbers}) if self.numbers else found
+
     def span(self, first: int, end: int) -> tuple[int, int]:
         """Return the position of tokens [first, end) in the source; (0, 0) for no tokens."""
         return (self.starts[first], self.ends[end - 1]) if end > first else (0, 0)

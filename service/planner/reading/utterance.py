@@ -149,13 +149,8 @@ class Reading:
     def _scan(self) -> None:
         """Read sort, offers, refusals and what is taken back, token by token, the longest phrase first."""
         words, language = self.words, self._language
-        if language.begins.isdisjoint(words.texts):
-            beginnings = words.numbers
-        else:
-            begins = language.begins
-            beginnings = [at for at, text in enumerate(words.texts) if text in begins or text[0].isdigit()]
         end = 0  # of what was read last
-        for at in beginnings:
+        for at in words.beginnings(language.begins):
             if at < end or at in self.taken:
                 continue
             text = words.texts[at]

@@ -6,7 +6,6 @@ The rest reads like text that a person would type: no "but" whose other half is 
 import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from typing import Final
 
 from service.planner.reading.en.data import PHRASES
 from service.planner.reading.tokens import BREAKS, Words
@@ -19,7 +18,6 @@ _LEFT, _RIGHT, _SMALL = (
 _START = PHRASES.trie("trim.start", "name")
 _END = PHRASES.trie("trim.end", backwards=True)
 _LOOSE_MARK = re.compile(r" ([,;.?!])(?=\s|$)")
-_GLUED_TO_NUMBER: Final = frozenset("\"'″%")
 
 
 def without(utterance: str, spans: Iterable[tuple[int, int]]) -> str:
@@ -89,7 +87,7 @@ def _trimmed(words: Words, run: range, *, is_first: bool, is_after_cut: bool, is
 
 
 def _drop_left_of_cut(words: Words, first: int, end: int) -> int:
-    while end > first and words.texts[end - 1] in _LEFT and not _belongs(words, end - 1):
+    while end > first and words.texts[end - 1] in _LEFT:
         end -= 1
     return end
 
@@ -129,11 +127,6 @@ def _drop_courtesy(words: Words, first: int, end: int) -> int:
         else:
             break
     return end
-
-
-def _belongs(words: Words, index: int) -> bool:
-    """Tell whether a mark is part of the adjacent word: `24"`, "c++"."""
-    return words.texts[index] in _GLUED_TO_NUMBER or (words.texts[index] == "+" and words.touches(index - 1))
 
 
 def _joined(words: Words, runs: list[range]) -> str:

@@ -27,12 +27,11 @@ _TAKES_BACK = re.compile(
     r"|(?:doesn'?t|does not|don'?t|do not|needn'?t|need not)(?: really| actually)?(?: (?:have|need|got) to)? be)"
     r" (?P<words>.+?)(?: (?:bit|part|thing|please|pls|anymore|any more|then|now|after all|though|tho))*[.!]*$"
 )
-# What takes a refusal back: "chocolate is fine actually". Of what stands before, to the last mark, these characters.
+# What takes a refusal back: "chocolate is fine actually". Of what stands before, these characters.
 _ALLOWS = re.compile(
     r"(?: (?:is|are|would be)|'s)(?: also| still| actually)? (?:ok|okay|fine|alright|all right|good|no problem)\b"
 )
 _FEWEST_ALLOWED, _MOST_ALLOWED = 2, 40
-_MARKS = re.compile(r"[,.!?]")
 # What says that the thing itself is another: "make it a ukulele", "wellies instead".
 _OTHER_THING = re.compile(r"\b(?:instead|i meant?|(?:make|change|switch) (?:it|that|them|this)?(?: to)?)\b")
 
@@ -68,7 +67,7 @@ def read_turn(utterance: str) -> Turn:
 def _allowed(text: str) -> frozenset[str]:
     """Return the words of what is said to be fine."""
     for fine in _ALLOWS.finditer(text):
-        said = _MARKS.split(text[max(0, fine.start() - _MOST_ALLOWED) : fine.start()])[-1]
+        said = text[max(0, fine.start() - _MOST_ALLOWED) : fine.start()]
         if len(said) >= _FEWEST_ALLOWED:
             return frozenset(said.split())
     return frozenset()
