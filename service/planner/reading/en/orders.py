@@ -52,6 +52,7 @@ _CODE = re.compile(
     r"|[|;]\s*(?:curl|wget|sudo|whoami|(?:rm|cat|ls|nc|sh) [-/]\S+)(?: -\S+)*"
     r"|\b\w+\s*=\s*(?:[\[{][^\]}]*[\]}]+|[a-z]+_[a-z]+)"  # settings
 )
+_SIGNS = frozenset("<{=`|;/($")
 _MARKS = re.compile(r"[<{=`|;]|/\*|://|\w\(|\$\(|\s/\w+/")  # one of these is in all of it
 
 
@@ -66,7 +67,7 @@ def may_speak(texts: Collection[str]) -> bool:
 
 def may_have_code(text: str) -> bool:
     """Tell cheaply whether a text may have markup or code."""
-    return _MARKS.search(text) is not None
+    return not _SIGNS.isdisjoint(text) and _MARKS.search(text) is not None
 
 
 def code(text: str) -> list[tuple[int, int]]:
