@@ -39,7 +39,7 @@ FLEET ?= dev
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/$(VENV)/bytecode
 
-.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-answers search-conformance siege fuzz mutants sbom sign sign-check site rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack event-load bench-vllm tutorials
+.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-answers search-conformance siege fuzz mutants sbom sign sign-check site lighthouse rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack event-load bench-vllm tutorials
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -305,11 +305,14 @@ client-types: $(VENV)/test.stamp $(TYPESCRIPT)/node_modules/stamp ## the types o
 site: $(DOCS_VENV)/stamp website/node_modules/stamp ## the documents as a site in build/site, with search and diagrams, offline; installs MkDocs Material (0.1 GB)
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet --config-file website/mkdocs.yml
 
+lighthouse: site website/lighthouse/node_modules/stamp $(VENV)/test.stamp ## what Lighthouse says of the page, /docs and the site, into docs/figures/lighthouse.json; installs it (0.2 GB)
+	$(BIN)/python -m benchmarks.lighthouse
+
 tutorials: $(VENV)/test.stamp $(TYPESCRIPT)/node_modules/stamp ## docs/tutorials followed to the letter in fresh folders, with the minutes each took; one trains a model
 	PEAKPLAN_TUTORIALS=1 $(BIN)/python -m pytest tests/website/test_tutorials.py --durations 0
 
 clean: ## forget the virtual environment and what tools cached here
-	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(VLLM_VENV) $(KERNELS_VENV) $(SEARCH_VENV) $(CHECKOV_VENV) $(STACK_VENV) $(DOCS_VENV) node_modules website/node_modules $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/dist cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(VLLM_VENV) $(KERNELS_VENV) $(SEARCH_VENV) $(CHECKOV_VENV) $(STACK_VENV) $(DOCS_VENV) node_modules website/node_modules website/lighthouse/node_modules $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/dist cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 lock: $(VENV)/test.stamp ## resolve pyproject.toml anew into requirements/lock.txt and the files that are parts of it
 	$(call LOCK,--all-extras,requirements/lock.txt)
@@ -432,6 +435,10 @@ $(TYPESCRIPT)/node_modules/stamp: $(TYPESCRIPT)/package-lock.json $(VENV)/fleet.
 # What draws the site's diagrams.
 website/node_modules/stamp: website/package-lock.json $(VENV)/fleet.stamp
 	@cd website && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --ignore-scripts --loglevel=error --no-audit --no-fund >/dev/null
+	@touch $@
+
+website/lighthouse/node_modules/stamp: website/lighthouse/package-lock.json $(VENV)/fleet.stamp
+	@cd website/lighthouse && PATH="$(CURDIR)/$(BIN):$$PATH" npm ci --ignore-scripts --loglevel=error --no-audit --no-fund >/dev/null
 	@touch $@
 
 $(VENV)/cdk.stamp: package-lock.json $(VENV)/fleet.stamp

@@ -42,6 +42,7 @@ from benchmarks.serving_tables import (
     render_triton,
 )
 from benchmarks.stack_table import render_balancer, render_stack
+from benchmarks.wheels import render_wheels
 from service.environment import Variable, variables
 from service.settings import Settings
 
@@ -283,6 +284,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "routing": lambda: measured("routing", "python -m benchmarks.routing", render_routing),
     "balancer": lambda: measured("balancer", "python -m stack.overhead", render_balancer),
     "stack": lambda: measured("stack", "make rehearse-live", render_stack),
+    "wheels": lambda: measured("wheels", "python -m benchmarks.wheels", render_wheels),
     "rules": lambda: measured("rules", "make eval", render_rules),
     "passed": lambda: measured("passed", 'make load CASES="benchmarks/cases/*.jsonl"', render_passed),
 }

@@ -1,8 +1,10 @@
 """`python -m service.weights export|import|seal`: export our model to other engines, import others', seal a folder."""
 
 import argparse
+import json
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -19,6 +21,13 @@ from service.weights.model_folder import ModelFolderError
 from service.weights.tokenizer_file import read_tokenizer
 
 FORMATS = [name for name in LAYOUTS if name != PEAKPLAN.name]
+
+
+class _Done(NamedTuple):
+    """What a command did: for programs, and for people."""
+
+    told: dict[str, Any]
+    lines: list[str]
 
 
 def _path(word: str) -> Path:
@@ -48,18 +57,24 @@ def _parser() -> argparse.ArgumentParser:
     sealed = commands.add_parser("seal", help="write what the files of a model folder, and its first answer, must be")
     sealed.add_argument("model", type=_path, help="a model folder")
     taken.add_argument("--id", default="", help="the model's name in answers; the checkpoint's folder otherwise")
+    for command in commands.choices.values():
+        command.add_argument("--json", action="store_true", help="print what was done as one line of JSON")
     return parser
 
 
-def _export(arguments: argparse.Namespace) -> list[str]:
+def _export(arguments: argparse.Namespace) -> _Done:
     settings = Settings()
     model = arguments.model or settings.model_dir
     exported = export_model(model, settings.cache_dir, LAYOUTS[arguments.format], arguments.output)
-    heads = ", ".join(str(path.relative_to(exported.folder)) for path in exported.heads) or "none: the model has none"
-    return [f"wrote {exported.folder}: a Hugging Face checkpoint; heads for {arguments.format}: {heads}"]
+    heads = [str(path.relative_to(exported.folder)) for path in exported.heads]
+    said = ", ".join(heads) or "none: the model has none"
+    return _Done(
+        {"folder": str(exported.folder), "format": arguments.format, "heads": heads},
+        [f"wrote {exported.folder}: a Hugging Face checkpoint; heads for {arguments.format}: {said}"],
+    )
 
 
-def _import(arguments: argparse.Namespace) -> list[str]:
+def _import(arguments: argparse.Namespace) -> _Done:
     vocabulary = Vocabulary.load(arguments.vocabulary)
     made = import_model(
         arguments.checkpoint,
@@ -76,30 +91,37 @@ def _import(arguments: argparse.Namespace) -> list[str]:
     except VocabularyError as error:
         made.notes.append(f"every word of the vocabulary that is several tokens makes plans slower: {error}")
     heads = "" if made.heads is None else f" with {made.heads.heads.count} heads of {made.heads.path}"
-    return [
-        f"wrote {made.folder}{heads}",
-        *(f"note: {note}" for note in made.notes),
-        f"serve it: PEAKPLAN_MODEL_DIR={made.folder} make serve",
-    ]
+    count = 0 if made.heads is None else made.heads.heads.count
+    return _Done(
+        {"folder": str(made.folder), "heads": count, "notes": list(made.notes)},
+        [
+            f"wrote {made.folder}{heads}",
+            *(f"note: {note}" for note in made.notes),
+            f"serve it: PEAKPLAN_MODEL_DIR={made.folder} make serve",
+        ],
+    )
 
 
-def _seal(arguments: argparse.Namespace) -> list[str]:
+def _seal(arguments: argparse.Namespace) -> _Done:
     from service.engines.torch.forward import seal_folder
 
     seal = seal_folder(arguments.model, Settings().cache_dir)
     unchecked = "" if seal.answer else "; without our kernels here, no known answer"
-    return [f"sealed {len(seal.files)} files of {arguments.model}{unchecked}"]
+    return _Done(
+        {"folder": str(arguments.model), "files": len(seal.files), "answer": bool(seal.answer)},
+        [f"sealed {len(seal.files)} files of {arguments.model}{unchecked}"],
+    )
 
 
 def main(words: list[str] | None = None) -> int:
     """Run the command line; return 0, or 2 with the reason on stderr when something cannot be used."""
     arguments = _parser().parse_args(words)
     try:
-        lines = {"export": _export, "import": _import, "seal": _seal}[arguments.command](arguments)
+        done = {"export": _export, "import": _import, "seal": _seal}[arguments.command](arguments)
     except (LayoutError, ModelFolderError, VocabularyError, BaseWeightsError, ValidationError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    print("\n".join(lines))
+    print(json.dumps(done.told, ensure_ascii=False) if arguments.json else "\n".join(done.lines))
     return 0
 
 

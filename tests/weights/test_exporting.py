@@ -95,3 +95,10 @@ def test_exported_heads_are_found_by_their_names(model: Path, tmp_path: Path) ->
 
     assert found.path == exported / "medusa_heads.pt"
     assert found.layout.name == "nxdi"
+
+
+def test_what_was_exported_is_told_to_programs(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "out"
+    assert main(["export", "--json", "--format", "nxdi", "--model", str(model), "--output", str(output)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == {"folder": str(output), "format": "nxdi", "heads": ["medusa_heads.pt", "medusa_tree.json"]}

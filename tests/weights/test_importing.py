@@ -190,3 +190,13 @@ def test_the_command_says_how_to_serve_and_does_not_overwrite(
     assert f"PEAKPLAN_MODEL_DIR={tmp_path / 'mine'} make serve" in capsys.readouterr().out
     assert main(words) == 2
     assert "is not empty" in capsys.readouterr().err
+
+
+def test_what_was_imported_is_told_to_programs(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "mine"
+    assert main(["import", "--json", "--checkpoint", str(checkpoint), "--output", str(output)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["folder"], told["heads"]) == (str(output), 0)
+    assert set(told) == {"folder", "heads", "notes"}

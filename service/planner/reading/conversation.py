@@ -10,7 +10,7 @@ from functools import cached_property
 
 from service.planner.question import Question
 from service.planner.reading.en import lists
-from service.planner.reading.en.asides import gives_orders_alone, without_asides
+from service.planner.reading.en.asides import split
 from service.planner.reading.en.lists import denies
 from service.planner.reading.en.reader import ENGLISH
 from service.planner.reading.en.spelling import begin_conversation
@@ -46,8 +46,8 @@ class Conversation:
     def __init__(self, question: Question) -> None:
         """Take a question; `self.question` is what is read of it, without what is no part of its wish."""
         begin_conversation()
-        self.is_no_wish = gives_orders_alone(question)
-        self.question = question = without_asides(question)
+        question, self.is_no_wish = split(question)
+        self.question = question
         self.reader: Reader = reader_of(question)
         # Drafted by a model or by rules; plans in other languages are made of what their reader says.
         self.is_english: bool = self.reader is ENGLISH

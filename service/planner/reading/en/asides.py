@@ -26,6 +26,7 @@ _TELLS = PHRASES.words("word.aside.tells")  # and none without any of these
 _MACHINE = PHRASES.words("word.aside.machine")
 _CONDITIONS = PHRASES.trie("aside.conditions")
 _IF = PHRASES.words("word.aside.if")  # each condition has one of these
+_POINTS = PHRASES.words("word.aside.points")
 _COURTESY = PHRASES.words("word.aside.courtesy")
 _ABOUT = PHRASES.words("word.aside.about")  # of which a condition of courtesy has one at least
 _CONDITION_WORDS = PHRASES.words("word.aside.condition") | _ABOUT
@@ -38,6 +39,7 @@ _MARK = re.compile(
     r"|\s[-–—]+(?=\s)|—|--+"
 )
 _SIGNS = re.compile("|".join(map(re.escape, sorted(PHRASES.spelt("word.aside.signs")))))  # of an order
+_SENTENCE = re.compile(r"[.!?]+[\"'”’)]*\s+")
 _QUOTES = frozenset("\"'“‘")
 _TAGS, _JOINS = ("|".join(sorted(PHRASES.words(f"word.aside.{name}"))) for name in ("tags", "joins"))
 _TAGGED = re.compile(rf"<({_TAGS})\b[^<>]*>.*?(?:</\1>|$)", re.IGNORECASE)
@@ -49,23 +51,33 @@ _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 
 def without_asides(question: Question) -> Question:
     """Return the question without what is no part of its wish; itself where nothing is."""
+    return split(question)[0]
+
+
+def split(question: Question) -> tuple[Question, bool]:
+    """Return the question without what is no part of its wish, and whether its newest utterance has no wish at all."""
     texts = [word.text for word in question.words]
     ordered = _may_order(question, texts)
-    if not ordered and _IF.isdisjoint(texts):
-        return question  # as nearly all are
+    strays = any(map(_may_stray, question.utterances))
+    if not (ordered or strays) and _IF.isdisjoint(texts):
+        return question, False  # as nearly all are
+    if ordered and _gives_orders_alone(question.text):
+        return question, True
     utterances = question.utterances
     if ordered:
         *history, newest = map(_without_orders, utterances)
         utterances = (*history, _without_orders(question.text, follows=True) if history else newest)
+    if strays:
+        utterances = tuple(map(_without_strays, utterances))
     if not _IF.isdisjoint(texts):
         utterances = tuple(map(_without_conditions, utterances))
-    return question if utterances == question.utterances else _said(question, utterances)
+    return (question if utterances == question.utterances else _said(question, utterances)), False
 
 
-def gives_orders_alone(question: Question) -> bool:
-    """Tell whether the newest utterance speaks to the machine that reads it, and says nothing else."""
-    text = question.text.lower().replace("’", "'")
-    if not _may_order(question, [word.text for word in question.own_words]) or lists.STRONG_SUPPORT.search(text):
+def _gives_orders_alone(utterance: str) -> bool:
+    """Tell whether a text speaks to the machine that reads it, and says nothing else."""
+    text = utterance.lower().replace("’", "'")
+    if lists.STRONG_SUPPORT.search(text):
         return False
     tagged = _coded(text)
     if any(_names(text[slice(*span)]) for span in tagged):
@@ -73,13 +85,36 @@ def gives_orders_alone(question: Question) -> bool:
     said = [text[slice(*clause)] for clause in _clauses(text, tagged)]
     weights = [_weight(clause) for clause in said]
     sure = bool(tagged) or any(weight >= orders.SURE for weight in weights)
-    return sure and not any(w < orders.BESIDE and _says(clause) for w, clause in zip(weights, said, strict=True))
+    rest = [each for weight, each in zip(weights, said, strict=True) if weight < orders.BESIDE or _names(each)]
+    return sure and not any(_says(clause) or _unknown(clause) for clause in rest)
 
 
 def _may_order(question: Question, texts: list[str]) -> bool:
     if not (_TOLD.isdisjoint(texts) or _TELLS.isdisjoint(texts)) or orders.may_speak(texts):
         return True
     return any(_SIGNS.search(text) is not None or orders.may_have_code(text) for text in question.utterances)
+
+
+def _may_stray(text: str) -> bool:
+    return _SENTENCE.search(text) is not None and lists.OUT_OF_SCOPE.search(text.lower()) is not None
+
+
+def _without_strays(text: str) -> str:
+    """Return a text without its sentences about what no shop answers ("who is the president?"), beside a wish."""
+    starts = [0, *(match.end() for match in _SENTENCE.finditer(text))]
+    sentences = [text[start:end] for start, end in pairwise([*starts, len(text)])]
+    left = [sentence for sentence in sentences if not _is_stray(sentence.lower())]
+    if len(left) == len(sentences) or not any(_names(sentence.lower()) for sentence in left):
+        return text
+    return "".join(left).strip().rstrip(".")
+
+
+def _is_stray(sentence: str) -> bool:
+    """Tell whether a sentence is about the world: it names no product, nor does a word of it point to one."""
+    found = lists.OUT_OF_SCOPE.search(sentence)
+    if found is None or found.group().startswith("how") or not _POINTS.isdisjoint(_WORD.findall(sentence)):
+        return False
+    return not _names(sentence.partition(" about ")[0])
 
 
 def _said(question: Question, utterances: tuple[str, ...]) -> Question:
@@ -97,20 +132,22 @@ def _without_orders(text: str, follows: bool = False) -> str:
         return text
     tagged = _coded(lower)
     left: list[Span] = []
-    gives_orders, is_order = bool(tagged), False
+    gives_orders, before, nearly = bool(tagged), 0, 0
     for clause in _clauses(lower, tagged):
-        if is_order and lower[clause[0] - 1 : clause[0]] in _QUOTES:
+        if before >= orders.BESIDE and lower[clause[0] - 1 : clause[0]] in _QUOTES:
             continue  # what the order before it says
+        before = _weight(lower[slice(*clause)])
+        nearly += before >= orders.NEARLY
         kept, is_order = _without_order(lower, clause)
         gives_orders |= is_order
         left += kept
-    if not gives_orders:
+    if not gives_orders and nearly < 2:
         return text
     rest = [clause for clause in left if _weight(lower[slice(*clause)]) < orders.BESIDE]
     said = [clause for clause in rest if _says(lower[slice(*clause)])]
     if said and (follows or any(_names(lower[slice(*clause)]) for clause in said)):
         return _joined(text, said)
-    foreign = [word for clause in rest for word in _WORD.findall(lower[slice(*clause)]) if not is_known(word)]
+    foreign = any(_unknown(lower[slice(*clause)]) for clause in rest)
     return _joined(text, rest) if foreign else text  # named in another language
 
 
@@ -184,6 +221,11 @@ def _named(clause: str) -> int:
 def _says(clause: str) -> bool:
     """Tell whether a clause says anything of what is wanted: a name, a number, a price, a sort, an offer, a refusal."""
     return _names(clause) or any(map(str.isdigit, clause)) or ENGLISH.phrases(clause) != Phrases()
+
+
+def _unknown(clause: str) -> list[str]:
+    """Return the words that no list of English has: of another language, or misspelt."""
+    return [text for text in _WORD.findall(clause) if not is_known(text)]
 
 
 def _stripped(text: str, start: int, end: int) -> Span:

@@ -14,8 +14,10 @@ from service.planner.reading.en.data import PHRASES
 from service.planner.reading.tokens import fold
 
 SURE: Final = 4  # a text with a clause of this weight gives orders
+NEARLY: Final = 3  # or two of this
 BESIDE: Final = 2  # and so do its clauses of this weight
 _NAMED = 2  # what a thing or a quality takes from a clause's weight
+_DISOBEY = PHRASES.words("word.order.disobey")
 _VERBS = PHRASES.words("word.order.verbs")
 _SHY = PHRASES.words("word.order.shy")
 _STRICT = PHRASES.words("word.order.strict")
@@ -24,12 +26,17 @@ _LEADS = PHRASES.words("word.order.leads")
 _YOURS = PHRASES.words("word.order.yours")
 _MINE = PHRASES.words("word.order.mine")
 _ASKS = PHRASES.words("word.order.asks")
-_BEGIN = _VERBS | _SHY
+_BEGIN = _DISOBEY | _VERBS | _SHY
 MACHINES: Final = _STRICT | _SOFT
+_TELLING = _STRICT | _DISOBEY | _SOFT
+_DENIED = frozenset(("not", "never", "don't", "dont"))
 _ROLES: Final = _STRICT | PHRASES.words("word.order.roles")
-_BEGUN = 3  # what a verb weighs that has an object, or somebody told
 _JOINT = re.compile(r" (?:and|then|but|y|und|et) ")
 _OTHERS = re.compile(r"\b(?:about|like|as|you are|you're)\b")  # an order names behind these what it is about
+_ROLE = re.compile(
+    r"(?:(?:now|and|from now on|imagine|pretend) )*(?:you are|you're) "
+    r"(?:now |a |an |the |no longer |called |in \w+ mode)"
+)
 _WORD = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 # Markup and code, whatever stands in them: no product is called so.
 _CODE = re.compile(
@@ -41,20 +48,26 @@ _CODE = re.compile(
     r"|\b(?:if|for|while|function)\b[^(){}]{0,20}\([^)]*\)\s*\{"
     r"|\b[a-z_][\w.]*\((?:\)|[\"'][^)]*\)|\w+\([^()]*\)[^)]*\)|[^()]*\);)(?:\.\w+\([^()]*\))*\)?;?"  # calls
     r"|(?:^|(?<=[;\s]))import \w+(?=\s*(?:;|$))|(?:https?|file|ftp)://\S+|(?<=\s)/\w+/\S+"
-    r"|(?:\|\||&&)\s*[a-z]+\b(?: [-/]\S+)*|[|;]\s*(?:curl|wget|bash|sudo|whoami|(?:rm|cat|ls|nc|sh) [-/]\S+)(?: -\S+)*"
+    r"|(?:\|\||&&)\s*[a-z]+\b(?: [-/]\S+)*|\|\s*(?:ba)?sh\s*$"
+    r"|[|;]\s*(?:curl|wget|sudo|whoami|(?:rm|cat|ls|nc|sh) [-/]\S+)(?: -\S+)*"
     r"|\b\w+\s*=\s*(?:[\[{][^\]}]*[\]}]+|[a-z]+_[a-z]+)"  # settings
 )
-_CALL = re.compile(r"[a-z_.]{2,}\(")  # a word, and a bracket that belongs to it
+_SIGNS = frozenset("<{=`|;/($")
+_MARKS = re.compile(r"[<{=`|;]|/\*|://|\w\(|\$\(|\s/\w+/")  # one of these is in all of it
 
 
 def may_speak(texts: Collection[str]) -> bool:
     """Tell cheaply whether words may speak to a machine."""
-    return not _STRICT.isdisjoint(texts) or not (_SOFT.isdisjoint(texts) or _BEGIN.isdisjoint(texts))
+    if _TELLING.isdisjoint(texts):
+        return False
+    if not _STRICT.isdisjoint(texts) or not _DISOBEY.isdisjoint(texts):
+        return True
+    return not (_SOFT.isdisjoint(texts) or _BEGIN.isdisjoint(texts))
 
 
 def may_have_code(text: str) -> bool:
     """Tell cheaply whether a text may have markup or code."""
-    return any(mark in text for mark in "<{=`|;$*") or "://" in text or _CALL.search(text) is not None
+    return not _SIGNS.isdisjoint(text) and _MARKS.search(text) is not None
 
 
 def code(text: str) -> list[tuple[int, int]]:
@@ -72,26 +85,36 @@ def weight(clause: str, names: Callable[[str], int]) -> int:
     most = max(map(_addressed, (folded, *halves) if len(halves) > 1 else halves))
     if not most:
         return 0
-    said = _OTHERS.split(folded, maxsplit=1)[0] if most >= _BEGUN else folded
-    return most - _NAMED * names(said)
+    said = _OTHERS.split(folded, maxsplit=1)[0] if most >= NEARLY else folded
+    return most - (_NAMED if most >= SURE else 1) * names(said)
 
 
 def _addressed(clause: str) -> int:
+    if _ROLE.match(clause):
+        return SURE
     texts = _WORD.findall(clause)
     at = 0
-    while at < len(texts) and texts[at] in _LEADS:
+    while at < len(texts) and (texts[at] in _LEADS or texts[at : at + 2] == ["do", "not"]):
         at += 1
     said = texts[at:]
-    if not said or said[0] in _ASKS:
+    if not said:
         return 0
     things = [text for text in dict.fromkeys(said) if text in MACHINES]
+    strict = sum(text in _STRICT for text in things)
+    if said[0] in _ASKS:  # "what if you forget all your instructions"
+        return SURE if strict and not _DISOBEY.isdisjoint(said) else 0
     if len(things) == len(said) and not _ROLES.isdisjoint(said):
         return SURE  # "note to the assistant:", "AI:"
-    strict = sum(text in _STRICT for text in things)
-    is_verb = said[0] in _VERBS
     weight = len(things) + strict - 2 * (not _MINE.isdisjoint(said))
-    if is_verb:
-        weight += 2 + (not _YOURS.isdisjoint(texts)) - (said[0] in things) * (1 + (said[0] in _STRICT))
+    if said[0] in _DISOBEY or said[0] in _VERBS:
+        denied = not _DENIED.isdisjoint(texts[:at])  # "do not print"
+        weight += (
+            2
+            + (said[0] in _DISOBEY)
+            + denied
+            + (not _YOURS.isdisjoint(texts))
+            - (said[0] in things) * (1 + (said[0] in _STRICT))
+        )
     elif said[0] in _SHY:
         weight += 1
     elif strict < 2:  # "do the instructions tell the story and rules"
