@@ -64,7 +64,8 @@ def compile_model(
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=".checkpoint-") as scratch:
         checkpoint = export_model(model_dir, cache_dir, PEAKPLAN, Path(scratch) / "checkpoint").folder
-        if problems := [*architecture_problems(read_config(checkpoint), settings.sequence_length)]:
+        described, int8 = read_config(checkpoint), settings.weights == "int8"
+        if problems := [*architecture_problems(described, settings.sequence_length, int8=int8)]:
             raise ConfigurationError(problems)
         model = medusa_shape(checkpoint)
         neuron_arguments(model, settings)  # before patching: errors here do not depend on the tree
@@ -81,7 +82,7 @@ def compile_model(
         arguments = neuron_arguments(model, settings)
         torch.save({}, checkpoint / _NXDI_HEADS)  # NxDI wants the file; the heads are multiplied on the host
         save_tensors(read_named(checkpoint, (EMBEDDING, LM_HEAD)), output / HOST_WEIGHTS)
-        if settings.weights == "int8":
+        if int8:
             quantise_checkpoint(checkpoint)
         driver.compile(checkpoint, output, arguments)
         shutil.copy(checkpoint / TOKENIZER, output / TOKENIZER)

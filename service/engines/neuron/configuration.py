@@ -13,6 +13,7 @@ from service.decoding.tree import MedusaTree
 from service.engines.neuron.forward import ForwardShape
 
 Chip = Literal["inf2", "trn1", "trn2"]
+Weights = Literal["as computed", "int8"]
 
 # Degrees of tensor parallelism that NxDI supports (docs of AWS Neuron, NxD Inference features).
 TENSOR_PARALLEL: dict[Chip, tuple[int, ...]] = {
@@ -66,7 +67,7 @@ class CompileSettings(BaseModel):
     batch_size: int = Field(default=1, ge=1, description="requests that a replica decodes together")
     speculation_length: int = Field(default=0, ge=0, description="rows per step; 0: the tree's nodes and the root")
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    weights: Literal["as computed", "int8"] = Field(
+    weights: Weights = Field(
         default="as computed",
         description="how the layers' weights are kept; int8: half the bytes, and some other tokens",
     )

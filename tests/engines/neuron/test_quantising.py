@@ -8,11 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from service.engines.neuron.architectures import architecture_problems
 from service.engines.neuron.compilation import compile_model
 from service.engines.neuron.configuration import INT8, CompileSettings
 from service.engines.neuron.manifest import HOST_WEIGHTS
 from service.engines.neuron.quantising import quantise_checkpoint, quantised
-from service.weights.checkpoint import EMBEDDING, read_weights
+from service.weights.checkpoint import EMBEDDING, read_config, read_weights
 from tests.bases import write_base
 from tests.engines.neuron.test_compiled import PACKAGES, FakeDriver
 
@@ -41,6 +42,17 @@ def test_layers_alone_are_quantised_and_biases_stay(architecture: str, tmp_path:
     assert after.keys() - before.keys() == {name.removesuffix("weight") + "scale" for name in products}
     for name in before.keys() - products:
         assert torch.equal(after[name], before[name])
+
+
+@pytest.mark.parametrize(("architecture", "is_refused"), [("qwen2", True), ("llama-biased", True), ("qwen3", False)])
+def test_an_attention_bias_beside_int8_is_refused(architecture: str, is_refused: bool, tmp_path: Path) -> None:
+    config = read_config(write_base(tmp_path / architecture, architecture))
+
+    problems = [*architecture_problems(config, 64, int8=True)]
+
+    assert bool(problems) == is_refused
+    assert all("leave out --int8" in problem for problem in problems)
+    assert not [*architecture_problems(config, 64)]
 
 
 class _Looking(FakeDriver):
