@@ -73,7 +73,9 @@ def test_its_plans_are_those_of_the_weights_as_they_are_multiplied(architecture:
 @pytest.mark.parametrize("architecture", BIASED)
 def test_a_bias_beside_int8_weights_cannot_be_sharded_and_is_refused(architecture: str, tmp_path: Path) -> None:
     nxdi_on_cpu.import_nxdi()
-    made = import_model(write_base(tmp_path / architecture, architecture), tmp_path / "made")
+    base = write_base(tmp_path / architecture, architecture)
+    beside = {FILE_NAME: SHIPPED_MODEL / FILE_NAME}
+    made = import_model(base, tmp_path / "made", write_heads(tmp_path / "heads", hidden_size(base)), beside=beside)
     with pytest.raises(NotImplementedError):
         neuron.shipped_model(made.folder, tmp_path, tmp_path / "checkpoint", "int8")
     (problem,) = architecture_problems(read_config(made.folder / "base"), 64, int8=True)
