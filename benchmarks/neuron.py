@@ -28,11 +28,12 @@ from service.decoding.lm_head import LmHead
 from service.decoding.medusa import MedusaProposer
 from service.decoding.tree import MedusaTree
 from service.engines.neuron.compilation import medusa_shape
-from service.engines.neuron.configuration import CANDIDATES, CompileSettings, chain, forward_shape
+from service.engines.neuron.configuration import CANDIDATES, CompileSettings, Weights, chain, forward_shape
 from service.engines.neuron.configuration import neuron_arguments as configured
 from service.engines.neuron.forward import CompiledTarget, ForwardShape
 from service.engines.neuron.hugging_face import Unconstrained
 from service.engines.neuron.model import NeuronModel
+from service.engines.neuron.quantising import quantise_checkpoint
 from service.engines.protocol import GenerationRequest
 from service.engines.torch.forward import build_forward
 from service.settings import Settings
@@ -211,12 +212,18 @@ def compare_on_xla(models: Sequence[RandomModel]) -> tuple[dict[str, Runs], dict
     return runs, operations
 
 
-def shipped_model(model_dir: Path, cache_dir: Path, folder: Path) -> tuple[NeuronModel, NeuronModel]:
+def shipped_model(
+    model_dir: Path, cache_dir: Path, folder: Path, weights: Weights = "as computed"
+) -> tuple[NeuronModel, NeuronModel]:
     """Return a model folder as the Neuron engine serves it: over the real NxDI in float32, and over our own forward."""
     checkpoint = export_model(model_dir, cache_dir, PEAKPLAN, folder).folder
     torch.save({}, checkpoint / "medusa_heads.pt")  # as `compile_model` does: the host multiplies the heads
-    settings = CompileSettings(max_prompt_tokens=128, max_new_tokens=64, sequence_length=256, dtype="float32")
+    settings = CompileSettings(
+        max_prompt_tokens=128, max_new_tokens=64, sequence_length=256, dtype="float32", weights=weights
+    )
     arguments = configured(medusa_shape(checkpoint), settings)
+    if weights == "int8":
+        quantise_checkpoint(checkpoint)
     loaded = load_model(model_dir, cache_dir)
     model, shape = build_forward(loaded, "float32", cache_dir), forward_shape(arguments)
     graphs: list[Any] = [nxdi_on_cpu.cpu_model(checkpoint, arguments), EmulatedGraph(model, shape)]

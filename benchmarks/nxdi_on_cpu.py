@@ -19,6 +19,7 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -162,11 +163,25 @@ def cpu_model(checkpoint: Path, arguments: Mapping[str, Any], *, stock: bool = F
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = Nxdi().model(checkpoint, {**arguments, **own}, stock=stock)
+        if arguments.get("quantized"):
+            model.models[0].model_cls = partial(_quantised, model.models[0].model_cls)
         model.to_cpu()
     # CPU mode alone needs this, and the release does not have it: it copies the cache to a model of this name.
     model.token_generation_model = model.medusa_speculation_model
     model._get_captured_tensors_offset = lambda: 0
     return model
+
+
+def _quantised(model_class: Any, config: Any) -> Any:
+    """Return a model with NxD's quantised layers, as NxDI makes one for a device (`load_module` in model_wrapper.py).
+
+    Its CPU mode alone leaves that out.
+    """
+    described = importlib.import_module(f"{_OTHER}.quantization.quantization_config")
+    quantize = importlib.import_module(f"{_OTHER}.quantization.quantize")
+    scheme = described.get_default_per_channel_custom_qconfig_dict()
+    scheme["quantized_dtype"] = described.QuantizedDtype.get_dtype(config.neuron_config.quantization_dtype)
+    return quantize.convert(model_class(config), q_config=scheme, inplace=True)
 
 
 class OnXla(torch.nn.Module):

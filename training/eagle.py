@@ -135,8 +135,8 @@ class _Batch:
                 asked.append((row, place - 2, plan.prompt - 1, label, is_open))
                 allowed.append(mask)
         stacked = torch.stack(allowed) if allowed else torch.zeros((0, vocabulary), dtype=torch.bool)
-        rows, entries, first, labels, is_open = torch.tensor(asked, dtype=torch.long).view(-1, 5).unbind(1)
-        return cls(tokens, states, rows, entries, first, labels, stacked, is_open.bool())
+        rows, entries, first, labels, opened = torch.tensor(asked, dtype=torch.long).view(-1, 5).unbind(1)
+        return cls(tokens, states, rows, entries, first, labels, stacked, opened.bool())
 
     def asked(self, step: int) -> Tensor:
         """Return the choices [C] bool whose draft may have begun `step` entries before."""

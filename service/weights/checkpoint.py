@@ -5,7 +5,7 @@ window is harmless while no sequence is longer than it, so it only limits how lo
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -138,13 +138,22 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     return weights
 
 
+def read_named(folder: Path, names: Collection[str]) -> dict[str, Tensor]:
+    """Return those of a checkpoint's tensors, reading no others. Raises LayoutError."""
+    found: dict[str, Tensor] = {}
+    for file in weight_files(folder):
+        try:
+            with safe_open(file, framework="pt") as tensors:
+                held: list[str] = tensors.keys()
+                found |= {name: tensors.get_tensor(name) for name in held if name in names}
+        except (SafetensorError, OSError) as error:
+            raise LayoutError(f"{file} is not a whole safetensors file: {error}") from error
+    return found
+
+
 def read_lm_head(folder: Path, config: LlamaConfig) -> Tensor:
     """Read only the base's LM head [V, H]: a checkpoint may exceed this machine's memory. Raises LayoutError."""
     name = EMBEDDING if config.tie_word_embeddings else LM_HEAD
-    for file in weight_files(folder):
-        with safe_open(file, framework="pt") as tensors:
-            names: list[str] = tensors.keys()
-            if name in names:
-                found: Tensor = tensors.get_tensor(name)
-                return found
+    if found := read_named(folder, {name}):
+        return found[name]
     raise LayoutError(f"{folder} holds no {name}")

@@ -51,6 +51,7 @@ def _parser(settings: Settings) -> argparse.ArgumentParser:
         "--allow-chain", action="store_true", help="compile a chain tree where the K/V patch does not know this NxDI"
     )
     compiling.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16")
+    compiling.add_argument("--int8", action="store_true", help=f"int8 weights: {described['weights']}")
 
     checking = commands.add_parser("check", help="whether compiled artifacts belong to this model and this SDK")
     checking.add_argument("--model", type=Path, default=settings.model_dir, help="a model folder")
@@ -71,8 +72,9 @@ def _compile(arguments: argparse.Namespace, settings: Settings) -> Manifest:
         batch_size=arguments.batch_size,
         speculation_length=arguments.speculation_length,
         dtype=arguments.dtype,
+        weights="int8" if arguments.int8 else "as computed",
     )
-    check_memory(arguments.model, arguments.chip, arguments.tensor_parallel)
+    check_memory(arguments.model, arguments.chip, arguments.tensor_parallel, int8=arguments.int8)
     return compile_model(
         *(arguments.model, settings.cache_dir, arguments.output, wanted, packages, NXDI),
         allow_chain=arguments.allow_chain,

@@ -40,7 +40,7 @@ def nxdi_class(model_type: str) -> NxdiClass:
     return _CLASSES[model_type]
 
 
-def architecture_problems(config: LlamaConfig, sequence_length: int) -> Iterator[str]:
+def architecture_problems(config: LlamaConfig, sequence_length: int, *, int8: bool = False) -> Iterator[str]:
     """Yield what NxDI would compute otherwise, silently, than the checkpoint says."""
     kind, scaling = config.model_type, config.rope_scaling
     if scaling is not None and (kind not in ("llama", "mistral") or scaling.kind != "llama3"):
@@ -50,6 +50,8 @@ def architecture_problems(config: LlamaConfig, sequence_length: int) -> Iterator
         yield f"NxDI 0.8 takes a qwen2's heads for {taken} wide, not {config.head_dim}: serve it on processors"
     if kind == "qwen3" and config.qkv_bias:
         yield "NxDI 0.8 leaves out the attention bias of a qwen3: serve it on processors"
+    if int8 and (config.qkv_bias or config.output_bias):
+        yield f"NxD 2.28 cannot shard the attention bias of a {kind} whose weights are int8: leave out --int8"
     if sequence_length > config.longest_sequence:
         yield (
             f"sequence_length {sequence_length} is more than the {config.longest_sequence} positions that the model "

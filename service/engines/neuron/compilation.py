@@ -34,7 +34,8 @@ from service.engines.neuron.manifest import (
 )
 from service.engines.neuron.nxdi import Driver
 from service.engines.neuron.packages import SDK
-from service.weights.checkpoint import EMBEDDING, LM_HEAD, read_config, read_lm_head, read_weights
+from service.engines.neuron.quantising import quantise_checkpoint
+from service.weights.checkpoint import EMBEDDING, LM_HEAD, read_config, read_lm_head, read_named
 from service.weights.exporting import export_model
 from service.weights.head_layouts import PEAKPLAN, read_heads, save_tensors
 from service.weights.model_folder import read_card
@@ -63,7 +64,8 @@ def compile_model(
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=output.parent, prefix=".checkpoint-") as scratch:
         checkpoint = export_model(model_dir, cache_dir, PEAKPLAN, Path(scratch) / "checkpoint").folder
-        if problems := [*architecture_problems(read_config(checkpoint), settings.sequence_length)]:
+        described, int8 = read_config(checkpoint), settings.weights == "int8"
+        if problems := [*architecture_problems(described, settings.sequence_length, int8=int8)]:
             raise ConfigurationError(problems)
         model = medusa_shape(checkpoint)
         neuron_arguments(model, settings)  # before patching: errors here do not depend on the tree
@@ -79,10 +81,11 @@ def compile_model(
             settings = settings.model_copy(update={"speculation_length": model.num_heads + 2})  # root and free row
         arguments = neuron_arguments(model, settings)
         torch.save({}, checkpoint / _NXDI_HEADS)  # NxDI wants the file; the heads are multiplied on the host
+        save_tensors(read_named(checkpoint, (EMBEDDING, LM_HEAD)), output / HOST_WEIGHTS)
+        if int8:
+            quantise_checkpoint(checkpoint)
         driver.compile(checkpoint, output, arguments)
         shutil.copy(checkpoint / TOKENIZER, output / TOKENIZER)
-        weights = read_weights(checkpoint)
-        save_tensors({name: weights[name] for name in (EMBEDDING, LM_HEAD) if name in weights}, output / HOST_WEIGHTS)
     return _write_manifest(model_dir, output, settings, packages, arguments, relocates=relocates)
 
 

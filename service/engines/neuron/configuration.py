@@ -13,6 +13,7 @@ from service.decoding.tree import MedusaTree
 from service.engines.neuron.forward import ForwardShape
 
 Chip = Literal["inf2", "trn1", "trn2"]
+Weights = Literal["as computed", "int8"]
 
 # Degrees of tensor parallelism that NxDI supports (docs of AWS Neuron, NxD Inference features).
 TENSOR_PARALLEL: dict[Chip, tuple[int, ...]] = {
@@ -25,6 +26,12 @@ _LOGICAL: dict[Chip, int] = {"inf2": 1, "trn1": 1, "trn2": 2}
 # Prompt lengths that are compiled beside the longest. Prompts average 11 tokens (99%: 27), and a graph reads a whole
 # bucket: padded to 384, a prompt costs some twelve times the arithmetic of 32.
 CONTEXT_BUCKETS = (32, 64, 128)
+# NeuronConfig's arguments for what `quantising.py` writes; where that lies is added when it is read (`nxdi.py`).
+INT8: Mapping[str, Any] = {
+    "quantized": True,
+    "quantization_type": "per_channel_symmetric",
+    "quantization_dtype": "int8",
+}
 # Positions of the KV cache where nobody says how many; where they are too few, the next multiple of the second.
 SEQUENCE_LENGTH, _SEQUENCE_STEP = 512, 64
 # NxDI has no Medusa graph without a sampler of so many best tokens (neuronx_distributed/utils/medusa_utils.py). Ours
@@ -60,6 +67,10 @@ class CompileSettings(BaseModel):
     batch_size: int = Field(default=1, ge=1, description="requests that a replica decodes together")
     speculation_length: int = Field(default=0, ge=0, description="rows per step; 0: the tree's nodes and the root")
     dtype: Literal["bfloat16", "float32"] = "bfloat16"
+    weights: Weights = Field(
+        default="as computed",
+        description="how the layers' weights are kept; int8: half the bytes, and some other tokens",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +115,8 @@ def neuron_arguments(model: MedusaShape, settings: CompileSettings) -> dict[str,
         "on_device_sampling_config": {"top_k": CANDIDATES, "global_topk": CANDIDATES},
         "save_sharded_checkpoint": True,
     }
+    if settings.weights == "int8":
+        arguments |= INT8
     if _LOGICAL[settings.chip] > 1:
         arguments["logical_nc_config"] = _LOGICAL[settings.chip]
     problems = [*_model_problems(model, settings), *argument_problems(arguments)]

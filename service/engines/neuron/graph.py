@@ -85,6 +85,11 @@ def planner_class(stock: Any, unrotated_layers: Sequence[int] = ()) -> Any:
         def update_state_dict_for_tied_weights(state_dict: dict[str, Tensor]) -> None:
             """Add no LM head."""
 
+        def enable_medusa_speculation(self) -> None:
+            """Let the compiler choose the weights' layout for trees, as NxDI does for every other kind of step."""
+            super().enable_medusa_speculation()
+            self.medusa_speculation_model.priority_model_idx = 0
+
         def get_compiler_args(self) -> None:
             """Leave the compiler's arguments to NxDI's wrapper: those of some models of its own name no target."""
 

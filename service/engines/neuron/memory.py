@@ -17,21 +17,23 @@ COPIES, BESIDE_GIB = 2, 4.0
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth")
 
 
-def check_memory(model_dir: Path, chip: Chip, cores: int) -> None:
+def check_memory(model_dir: Path, chip: Chip, cores: int, *, int8: bool = False) -> None:
     """Raise ConfigurationError with the GiB that lack. The default base, which no folder holds, fits every host."""
     base = (model_dir / read_card(model_dir).base).resolve()
     if base.is_dir():
         weights = sum(path.stat().st_size for path in base.iterdir() if path.suffix in _WEIGHTS)
-        if problems := list(_problems(weights, chip, cores, available_bytes())):
+        if problems := list(_problems(weights, chip, cores, available_bytes(), int8=int8)):
             raise ConfigurationError(problems)
 
 
-def _problems(weights: int, chip: Chip, cores: int, available: int | None) -> Iterator[str]:
+def _problems(weights: int, chip: Chip, cores: int, available: int | None, *, int8: bool) -> Iterator[str]:
     held, room = weights / GIB, USABLE * CORE_GIB[chip] * cores
-    if held > room:
+    # int8 halves the layers and not the embedding, and the LM head stays with the host: half of all of it together.
+    loaded, how = (held / 2, "") if int8 else (held, " or halve them (--int8)")
+    if loaded > room:
         yield (
-            f"{held:.1f} GiB of weights on {cores} core(s) of {chip}, which have {room:.1f} for them: "
-            f"{held - room:.1f} GiB lack. Span more cores (--tensor-parallel)"
+            f"{loaded:.1f} GiB of weights on {cores} core(s) of {chip}, which have {room:.1f} for them: "
+            f"{loaded - room:.1f} GiB lack. Span more cores (--tensor-parallel){how}"
         )
     needed = COPIES * held + BESIDE_GIB
     free = needed if available is None else available / GIB

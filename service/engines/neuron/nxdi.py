@@ -54,9 +54,12 @@ class Nxdi:
         adapter = import_module(f"{_PACKAGE}.utils.hf_adapter")
         llama.NeuronLlamaAttention.get_rope = rope_in_float32(llama)
         sampling = configuration.OnDeviceSamplingConfig(**arguments["on_device_sampling_config"])
+        own: dict[str, Any] = {"on_device_sampling_config": sampling}
+        if arguments.get("quantized"):
+            own["quantized_checkpoints_path"] = str(checkpoint)  # whose weights already are (`quantising.py`)
         described = LlamaConfig.from_dict(json.loads((checkpoint / "config.json").read_text(encoding="utf-8")))
         its_class = nxdi_class(described.model_type).load()
-        neuron = its_class.get_neuron_config_cls()(**{**arguments, "on_device_sampling_config": sampling})
+        neuron = its_class.get_neuron_config_cls()(**{**arguments, **own})
         config = its_class.get_config_cls()(neuron, load_config=adapter.load_pretrained_config(str(checkpoint)))
         if not stock:
             its_class = planner_class(its_class, described.unrotated_layers)

@@ -49,3 +49,5 @@ def test_every_one_is_compiled_for_its_chip(architecture: str, tmp_path: Path) -
     graphs = Nxdi().model(base, arguments).models
 
     assert all(" --target trn1" in graph.compiler_args for graph in graphs)
+    first = {graph.tag: graph.priority_model_idx for graph in graphs}
+    assert first == {"context_encoding_model": None, "medusa_speculation_model": 0}, "trees choose the weights' layout"
