@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from infra.constructs.names import CellNames
-from infra.constructs.readings import expand_all
+from infra.constructs.readings import NamedMetric, expand_all
 from infra.fleet.alarm_kinds import Reading
 from infra.fleet.metrics import metrics
 
@@ -30,6 +30,7 @@ class Graph:
         self._metrics: list[list[Any]] = []
         self._lines: dict[str, list[Any]] = {"horizontal": [], "vertical": []}
         self._curves = 0
+        self._ids: dict[Any, str] = {}  # of metrics and of sums over cells, which several curves read
 
     def curve(
         self,
@@ -46,23 +47,36 @@ class Graph:
         for identifier, reading in readings.items():
             sums = []
             for number, names in enumerate(cells, start=1):
-                own = f"c{self._curves}_{number}_{identifier}"
+                own = f"c{self._curves}_{number}_{identifier}" if len(cells) > 1 else f"c{self._curves}_{identifier}"
                 metrics, term = expand_all({own: reading}, own, self._fleet, names)
-                sums.append(term)
                 for metric in metrics:
-                    dimensions = [part for pair in metric.dimensions for part in pair]
-                    options = {"id": metric.id, "stat": metric.statistic, "visible": False}
-                    self._metrics.append([metric.namespace, metric.name, *dimensions, options])
+                    term = re.sub(rf"\b{metric.id}\b", self._fetched(metric), term)
+                sums.append(term)
             if len(sums) == 1:  # no line of its own: each is in the template, and SERVICE_QUOTA knows none of a sum
                 terms[identifier] = sums[0]
                 continue
-            terms[identifier] = f"s{self._curves}_{identifier}"
-            total = {"expression": " + ".join(sums), "id": terms[identifier], "visible": False}
-            self._metrics.append([total])  # named once, because CloudWatch bounds an expression's length
+            terms[identifier] = self._summed(" + ".join(sums), f"s{self._curves}_{identifier}")
         math = re.sub(r"[A-Za-z_]\w*", lambda match: terms.get(match.group(), match.group()), expression)
         shown = {"expression": math, "id": f"curve{self._curves}", "label": label}
         self._metrics.append([shown | ({"yAxis": "right"} if right else {})])
         return self
+
+    def _fetched(self, metric: NamedMetric) -> str:
+        """Return the id under which this graph fetches a metric, once for all curves: templates have a bound."""
+        key = (metric.namespace, metric.name, metric.dimensions, metric.statistic)
+        if key not in self._ids:
+            self._ids[key] = metric.id
+            dimensions = [part for pair in metric.dimensions for part in pair]
+            options = {"id": metric.id, "stat": metric.statistic, "visible": False}
+            self._metrics.append([metric.namespace, metric.name, *dimensions, options])
+        return self._ids[key]
+
+    def _summed(self, expression: str, id: str) -> str:
+        """Return the id of a sum over cells, which is named because CloudWatch bounds an expression's length."""
+        if expression not in self._ids:
+            self._ids[expression] = id
+            self._metrics.append([{"expression": expression, "id": id, "visible": False}])
+        return self._ids[expression]
 
     def search(self, metric: str, dimension: str, statistic: str) -> Self:
         """Add a curve for every value of a dimension.
