@@ -22,7 +22,7 @@ from peakplan_client import catalogue
 from peakplan_client.engines import postgresql
 from peakplan_client.errors import CatalogueError, SearchTimeoutError
 from peakplan_client.mapping import CatalogueMapping
-from peakplan_client.searching import Search
+from peakplan_client.search import Search
 
 MAPPING = Path(__file__).with_name("shop.yaml")
 CONFIGURATION = "pg_catalog.english"  # of the words in the column and of those that are asked for

@@ -10,7 +10,7 @@ from typing import Any, Final
 from peakplan_client.engines import sqlite
 from peakplan_client.errors import SearchTimeoutError
 from peakplan_client.mapping import CatalogueMapping
-from peakplan_client.searching import Search
+from peakplan_client.search import Search
 
 _STEPS_BETWEEN_CHECKS = 2000  # of SQLite's virtual machine: well under a millisecond
 
