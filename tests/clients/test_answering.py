@@ -35,6 +35,7 @@ EVENTS = [
     ("more", {"options": [PRODUCT]}),
     ("done", {"plan_ms": 40.0, "first_ms": 41.5, "total_ms": 43.0}),
 ]
+REFUSED = problem(429, {"retry-after": "9"})
 HEADERS = {"content-type": "text/event-stream; charset=utf-8"}
 
 
@@ -121,6 +122,8 @@ def test_another_endpoint_is_asked_until_one_streams(is_async: bool) -> None:
     ("response", "error", "words"),
     [
         (lambda: problem(429, {"retry-after": "9"}), RateLimitedError, "429"),
+        (lambda: httpx.Response(429, headers=dict(REFUSED.headers), stream=Stream([REFUSED.content])),
+         RateLimitedError, "what"),
         (lambda: httpx.Response(200, json=BODY), UnexpectedAnswerError, "no text/event-stream"),
         (lambda: httpx.Response(200, headers=HEADERS | {"content-encoding": "gzip"}, stream=Stream([b"x"])),
          UnexpectedAnswerError, "no text/event-stream"),

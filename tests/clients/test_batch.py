@@ -165,6 +165,17 @@ def test_deadlines_are_cut_to_what_is_left(plans: Plans) -> None:
     assert seen[2] == "x"
 
 
+def test_a_batch_is_waited_for_as_long_as_its_most_patient_question(plans: Plans) -> None:
+    waits: list[float] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        waits.append(request.extensions["timeout"]["read"])
+        return httpx.Response(200, json={"answers": [plan_of(each) for each in asked(request)]})
+
+    plans(handler, [{"query": "a", "deadline_ms": 300}, {"query": "b", "deadline_ms": 900}], timeout=60)
+    assert 0.9 < waits[0] < 3, "and not for all the time that the call has"
+
+
 def test_the_real_service_answers_a_batch(server: ServerProcess) -> None:
     with Client(server.url) as client:
         found = client.plans(

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import threading
+import time
 from collections import Counter
 from typing import Any
 
@@ -94,6 +95,32 @@ def test_events_arrive_once_they_can_with_the_ids_that_they_had_before() -> None
     assert [event["query_id"] for event in service.got] == [str(number) for number in range(100)]
     assert len({event["event_id"] for event in service.got}) == 100
     assert (sender.sent, sender.dropped, sender.refused) == (100, 0, 0)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_events_that_are_too_large_together_go_one_by_one(count: int) -> None:
+    sizes: list[int] = []
+
+    def service(request: httpx.Request) -> httpx.Response:
+        sizes.append(len(json.loads(request.content)))
+        return httpx.Response(413 if sizes[-1] > 1 else 202)
+
+    sender = EventSender("http://service", transport=httpx.MockTransport(service))
+    with sender._changed:  # until all of them wait
+        for number in range(count):
+            sender.put({"action_name": "click", "query_id": str(number)})
+    sender.close(timeout=PATIENCE)
+    assert (sender.sent, sender.refused, sizes.count(1)) == (count, 0, count)
+
+
+def test_the_end_waits_for_what_is_being_sent() -> None:
+    def slow(_: httpx.Request) -> httpx.Response:
+        time.sleep(0.2)
+        return httpx.Response(202)
+
+    with EventSender("http://service", transport=httpx.MockTransport(slow)) as sender:
+        sender.put({"action_name": "click"})
+    assert (sender.sent, sender.dropped) == (1, 0)
 
 
 def test_what_finds_no_room_is_counted_and_nobody_waits() -> None:

@@ -1,4 +1,5 @@
 import json
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from service.decoding.constraint import GrammarCompiler, GrammarConstraint, GrammarError, accept_forced
+from tests.decoding.decode import DeadEnd
 from tests.decoding.tiny import ALPHABET, EOS, compile_grammar, encode, grammars, ids, tokenizer
 
 
@@ -35,6 +37,24 @@ def test_the_only_legal_token_is_forced() -> None:
 
     assert constraint.legal().tolist() == ids("a")
     assert constraint.forced() == ids("a")
+
+
+class Hidden(DeadEnd):
+    """A grammar whose one token only a look at the vocabulary reveals: of the strings of llguidance few are so."""
+
+    def __init__(self) -> None:
+        self.left = [7]
+
+    def forced(self, *, look: bool = True) -> list[int]:
+        return list(self.left) if look else []
+
+    def accept(self, tokens: Sequence[int]) -> None:
+        del self.left[: len(tokens)]
+
+
+def test_what_only_a_look_at_the_vocabulary_reveals_is_accepted_unless_told_otherwise() -> None:
+    assert accept_forced(Hidden(), 9, look=False) == []
+    assert accept_forced(Hidden(), 9) == [7]
 
 
 def test_bad_grammars_and_illegal_tokens_are_refused() -> None:

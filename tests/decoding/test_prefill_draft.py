@@ -10,9 +10,9 @@ from service.decoding.constraint import Constraint
 from service.decoding.generation import generate
 from service.decoding.prefill_draft import PrefillDraft, PrefillProposer
 from service.decoding.prompt_copy import PromptCopyProposer
-from service.decoding.proposer import NO_PROPOSER
+from service.decoding.proposer import NO_PROPOSER, Budget
 from service.decoding.target import LlamaTarget
-from service.decoding.tree import MedusaTree
+from service.decoding.tree import MedusaTree, TokenTree
 from tests.decoding.decode import decode_greedy, decode_medusa, numbers
 from tests.decoding.tiny import CONFIG, compile_grammar, grammars, prompts, random_heads, random_model
 
@@ -64,6 +64,16 @@ def test_a_right_prefill_draft_saves_its_length_in_forwards(depth: int) -> None:
 
     assert medusa.tokens == greedy.tokens
     assert medusa.statistics.forwards == greedy.statistics.forwards - depth
+
+
+@pytest.mark.parametrize("room", [0, 1, 2, 3])
+def test_beside_a_grammar_that_is_being_compiled_all_the_room_is_used(room: int) -> None:
+    tree = TokenTree([4, 5], unchecked=True)
+    draft = PrefillProposer(PrefillDraft.from_sequences([[1, 2], [3]]), NO_PROPOSER)
+
+    draft.propose(tree, Future(), Budget(deepest=9, most_nodes=2 + room))
+
+    assert tree.tokens == [4, 5, 1, 2, 3][: 2 + room]
 
 
 @given(grammars(), prompts(), st.integers(1, 3), st.integers(0, 5), st.booleans())

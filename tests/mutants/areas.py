@@ -37,8 +37,8 @@ AREAS = {
         ),
         _modules(
             "tests/decoding",
-            "test_batch test_constraint test_generation test_heads test_kv_cache test_lm_head test_medusa test_pending "
-            "test_prefill_draft test_proposer test_trace test_tree test_verification",
+            "test_batch test_constraint test_generation test_heads test_interruption test_kv_cache test_lm_head "
+            "test_medusa test_pending test_prefill_draft test_proposer test_trace test_tree test_verification",
         ),
     ),
     "model": Area(

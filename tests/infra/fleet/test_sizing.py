@@ -58,6 +58,15 @@ def test_a_model_that_must_stand_idle_for_four_fifths_of_its_time_is_refused(uti
     assert ("an ordinary day" in str(refused.value)) == (utilisation > 0.2)
 
 
+def test_unless_told_otherwise_an_ordinary_day_is_meant() -> None:
+    traffic = DEV.traffic.model_copy(update={"plans_per_minute": 300_000})  # of which no rounding hides a multiple
+    busy = DEV.model_copy(update={"traffic": traffic})
+    for rate in (sizing.fleet_rate, sizing.cell_rate, sizing.balancer_units):
+        assert rate(busy) == rate(busy, 1.0) < rate(busy, 2.0)
+    for of_group in (sizing.group_rate, sizing.instances_wanted, sizing.floor_for):
+        assert of_group(busy, INF2) == of_group(busy, INF2, 1.0) < of_group(busy, INF2, 2.0)
+
+
 def test_rates_are_a_second_s() -> None:
     assert sizing.full_rate(DEV, INF2) == 2 * 1000 / 40
     assert sizing.instance_rate(DEV, INF2) == pytest.approx(50 * UTILISATION)
