@@ -20,6 +20,7 @@ KERNELS_VENV := .venv-kernels
 SEARCH_VENV := .venv-search
 CHECKOV_VENV := .venv-checkov
 STACK_VENV := .venv-stack
+LOCUST_VENV := .venv-locust
 DOCS_VENV := .venv-docs
 TYPESCRIPT := clients/typescript
 AWSCLI_VENV := .venv-awscli
@@ -39,7 +40,7 @@ FLEET ?= dev
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/$(VENV)/bytecode
 
-.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-answers search-conformance siege fuzz mutants sbom sign sign-check site rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack event-load bench-vllm tutorials
+.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-omission bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-answers search-conformance siege fuzz mutants sbom sign sign-check site rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack event-load bench-vllm tutorials
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -128,6 +129,10 @@ bench-batching: $(VENV)/training.stamp ## plans a second and p99 by batch size i
 
 bench-neighbour: $(VENV)/training.stamp ## plans a second beside a neighbour that eats memory bandwidth into docs/figures/neighbour.json
 	$(BIN)/python -m benchmarks.neighbour --model $(MODEL)
+	$(BIN)/python -m benchmarks.readme
+
+bench-omission: $(VENV)/training.stamp $(LOCUST_VENV)/stamp ## our load generator and Locust before a server that stalls on purpose, into docs/figures/omission.json (two minutes)
+	$(BIN)/python -m rehearsal.omission --python $(LOCUST_VENV)/bin/python
 	$(BIN)/python -m benchmarks.readme
 
 bench-neuron-loop: $(VENV)/training.stamp ## the Neuron engine's loop over an emulated graph into docs/figures/neuron_loop.json
@@ -309,7 +314,7 @@ tutorials: $(VENV)/test.stamp $(TYPESCRIPT)/node_modules/stamp ## docs/tutorials
 	PEAKPLAN_TUTORIALS=1 $(BIN)/python -m pytest tests/website/test_tutorials.py --durations 0
 
 clean: ## forget the virtual environment and what tools cached here
-	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(VLLM_VENV) $(KERNELS_VENV) $(SEARCH_VENV) $(CHECKOV_VENV) $(STACK_VENV) $(DOCS_VENV) node_modules website/node_modules $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/dist cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(VLLM_VENV) $(KERNELS_VENV) $(SEARCH_VENV) $(CHECKOV_VENV) $(STACK_VENV) $(LOCUST_VENV) $(DOCS_VENV) node_modules website/node_modules $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/dist cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 lock: $(VENV)/test.stamp ## resolve pyproject.toml anew into requirements/lock.txt and the files that are parts of it
 	$(call LOCK,--all-extras,requirements/lock.txt)
@@ -410,6 +415,10 @@ $(KERNELS_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp
 
 $(STACK_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp
 	$(call APART,$(STACK_VENV),stack)
+	@touch $@
+
+$(LOCUST_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp
+	$(call APART,$(LOCUST_VENV),locust)
 	@touch $@
 
 $(DOCS_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp
