@@ -212,8 +212,8 @@ event-load: $(VENV)/cdk.stamp ## a load test of the deployed FLEET weeks before 
 stack: $(VENV)/training.stamp $(VENV)/postgres.stamp $(STACK_VENV)/stamp ## HOSTS= (1) hosts in each of two cells, Envoy, caches, Prometheus, Alertmanager, PostgreSQL here until Ctrl-C; RECORDED=1: light hosts (docs/stack.md)
 	@$(BIN)/python -m stack $(if $(HOSTS),--hosts $(HOSTS)) $(if $(RECORDED),--recorded)
 
-rehearse-live: $(VENV)/training.stamp $(VENV)/fleet.stamp $(STACK_VENV)/stamp ## SCENARIO=all|surge,cell-lost,... on eight light hosts behind Envoy, the twin beside them, into docs/figures/stack.json (half an hour, an idle machine; RUNS=3 times that); BROKEN=health-checks|deadline|alert must fail
-	$(BIN)/python -m stack.rehearse $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(HOSTS),--hosts $(HOSTS)) $(if $(RUNS),--runs $(RUNS)) $(if $(BROKEN),--broken $(BROKEN),--output docs/figures/stack.json)
+rehearse-live: $(VENV)/training.stamp $(VENV)/fleet.stamp $(STACK_VENV)/stamp ## SCENARIO=all|surge,cell-lost,... on eight light hosts behind Envoy, the twin beside them, into docs/figures/stack.json (half an hour, an idle machine; RUNS=3 times that; OPTIONS="--hurry 15 --seconds 62": an eighth less); BROKEN=health-checks|deadline|alert must fail
+	$(BIN)/python -m stack.rehearse $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(HOSTS),--hosts $(HOSTS)) $(if $(RUNS),--runs $(RUNS)) $(OPTIONS) $(if $(BROKEN),--broken $(BROKEN),--output docs/figures/stack.json)
 	$(BIN)/python -m benchmarks.readme
 
 REHEARSED = $(if $(TRAFFIC),--traffic "$(TRAFFIC)") $(if $(PEAK),--peak $(PEAK)) $(if $(TIMES),--times $(TIMES))

@@ -15,7 +15,7 @@ def render_omission(figure: dict[str, Any]) -> str:
         "expected": "by arithmetic: every request is sent when it is due",
         "ours": "our generator",
         "locust_open": f"Locust, {users['open']} users, none of whom waits for another",
-        "locust_closed": f"Locust, {users['closed']} users, each of whom waits for the answer first",
+        "locust_closed": f"Locust, users: {users['closed']}, which waits for each answer first",
     }
     for name, said in words.items():
         found = figure[name]

@@ -2,7 +2,7 @@
 
 A server freezes for STALL of every EVERY seconds. Of requests that are sent evenly, whoever waits for whom, this share
 waits until the server goes on: the tail is known beforehand. Our generator, and Locust with so many users that none
-waits for another, must both report it. Locust with few users, at the same rate, sends the less the longer the server
+waits for another, must both report it. Locust with one user, at the same rate, sends the less the longer the server
 takes, which is called coordinated omission. Returns 1 where the two do not agree.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import subprocess
 import sys
@@ -29,7 +30,7 @@ from rehearsal.load.client import LoadGenerator, Shot
 FIGURE = Path("docs/figures/omission.json")
 RATE, SECONDS = 50.0, 30.0
 EVERY, STALL = 5.0, 0.5  # seconds
-PACING, FEW = 2.0, 2  # between two requests of a user, longer than a stall; users of the closed loop
+PACING, FEW = 2.0, 1  # between two requests of a user, longer than a stall; users of the closed loop
 SHARES = (0.5, 0.95, 0.99)
 TOLERANCE = 0.1  # of a stall, between what the two generators report
 _START_SECONDS = 5.0  # until Locust has all its users
@@ -40,9 +41,10 @@ def main() -> int:
     """Measure, print, write the figure."""
     options = _options()
     with stalling() as url:
+        began = time.time()
         ours = _ours(url, options.seconds)
-        opened = _locust(options.python, url, options.seconds, round(RATE * PACING), PACING)
-        closed = _locust(options.python, url, options.seconds, FEW)
+        opened = _locust(options.python, url, _next(began), options.seconds, round(RATE * PACING), PACING)
+        closed = _locust(options.python, url, _next(began), options.seconds, FEW)
     figure = {
         "command": "make bench-omission",
         "machine": describe_machine(),
@@ -101,12 +103,17 @@ def _ours(url: str, seconds: float) -> list[float]:
     return [1000 * sample.latency for sample in samples if sample.status == 200]
 
 
-def _locust(python: Path, url: str, seconds: float, users: int, pacing: float = 0.0) -> list[float]:
+def _next(began: float) -> float:
+    """Return when a period of the server begins, in Unix time, once Locust has had time to start all its users."""
+    return began + EVERY * math.ceil((time.time() - began + _START_SECONDS) / EVERY)
+
+
+def _locust(python: Path, url: str, start: float, seconds: float, users: int, pacing: float = 0.0) -> list[float]:
     """Return Locust's own response times in milliseconds. Raises SystemExit where it fails."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "times.json"
         variables = {
-            "OMISSION_START": time.time() + _START_SECONDS,
+            "OMISSION_START": start,
             "OMISSION_SECONDS": seconds,
             "OMISSION_RATE": RATE,
             "OMISSION_PACING": pacing,
@@ -115,7 +122,7 @@ def _locust(python: Path, url: str, seconds: float, users: int, pacing: float = 
         }
         file = Path(__file__).with_name("locustfile.py")
         words = ["--headless", "--only-summary", "--users", str(users), "--spawn-rate", str(users), "--host", url]
-        length = f"{_START_SECONDS + seconds + pacing:.0f}s"
+        length = f"{start - time.time() + seconds + pacing:.0f}s"
         done = subprocess.run(
             [python, "-m", "locust", "--locustfile", file, *words, "--run-time", length],
             env={**os.environ, **{name: str(value) for name, value in variables.items()}},

@@ -37,7 +37,7 @@ async def serve(every: float, stall: float) -> None:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(Answering, "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)
-    at = time.monotonic()
+    at = time.monotonic() - every / 2  # so that a load of whole periods that begins now has whole stalls
     while True:
         at += every
         await asyncio.sleep(at - time.monotonic())
