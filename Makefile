@@ -20,6 +20,7 @@ KERNELS_VENV := .venv-kernels
 SEARCH_VENV := .venv-search
 CHECKOV_VENV := .venv-checkov
 STACK_VENV := .venv-stack
+LOCUST_VENV := .venv-locust
 DOCS_VENV := .venv-docs
 TYPESCRIPT := clients/typescript
 AWSCLI_VENV := .venv-awscli
@@ -39,7 +40,7 @@ FLEET ?= dev
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX ?= $(CURDIR)/$(VENV)/bytecode
 
-.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-answers search-conformance siege fuzz mutants sbom sign sign-check site lighthouse rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack event-load bench-vllm tutorials
+.PHONY: help serve client-types dist lock triton bench-peers bench-batching bench-neighbour bench-neuron-loop bench-triton compile kernels kernels-check neuron-conformance neuron-day test test-rest test-all check format train eval first-answer gallery eval-precisions bench bench-costs load load-figures export import vllm clean synth diff deploy release rollback destroy drift bootstrap certificate bake preflight access cell-out cell-in alarms dashboards cost schema checkov aws-cli finetune bench-retrieval bench-answers search-conformance siege fuzz mutants sbom sign sign-check site lighthouse rehearse rehearse-figures rehearse-search rehearse-validate rehearse-live stack event-load bench-vllm tutorials bench-omission
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | column -t -s "$$(printf '\t')"
@@ -130,6 +131,10 @@ bench-neighbour: $(VENV)/training.stamp ## plans a second beside a neighbour tha
 	$(BIN)/python -m benchmarks.neighbour --model $(MODEL)
 	$(BIN)/python -m benchmarks.readme
 
+bench-omission: $(VENV)/training.stamp $(LOCUST_VENV)/stamp ## our load generator and Locust before a server that stalls on purpose, into docs/figures/omission.json (two minutes)
+	$(BIN)/python -m rehearsal.omission --python $(LOCUST_VENV)/bin/python
+	$(BIN)/python -m benchmarks.readme
+
 bench-neuron-loop: $(VENV)/training.stamp ## the Neuron engine's loop over an emulated graph into docs/figures/neuron_loop.json
 	$(BIN)/python -m benchmarks.neuron_loop --model $(MODEL) --questions 1000 --compare
 	$(BIN)/python -m benchmarks.readme
@@ -207,8 +212,8 @@ event-load: $(VENV)/cdk.stamp ## a load test of the deployed FLEET weeks before 
 stack: $(VENV)/training.stamp $(VENV)/postgres.stamp $(STACK_VENV)/stamp ## HOSTS= (1) hosts in each of two cells, Envoy, caches, Prometheus, Alertmanager, PostgreSQL here until Ctrl-C; RECORDED=1: light hosts (docs/stack.md)
 	@$(BIN)/python -m stack $(if $(HOSTS),--hosts $(HOSTS)) $(if $(RECORDED),--recorded)
 
-rehearse-live: $(VENV)/training.stamp $(VENV)/fleet.stamp $(STACK_VENV)/stamp ## SCENARIO=all|surge,cell-lost,... on eight light hosts behind Envoy, the twin beside them, into docs/figures/stack.json (half an hour, an idle machine; RUNS=3 times that); BROKEN=health-checks|deadline|alert must fail
-	$(BIN)/python -m stack.rehearse $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(HOSTS),--hosts $(HOSTS)) $(if $(RUNS),--runs $(RUNS)) $(if $(BROKEN),--broken $(BROKEN),--output docs/figures/stack.json)
+rehearse-live: $(VENV)/training.stamp $(VENV)/fleet.stamp $(STACK_VENV)/stamp ## SCENARIO=all|surge,cell-lost,... on eight light hosts behind Envoy, the twin beside them, into docs/figures/stack.json (half an hour, an idle machine; RUNS=3 times that; OPTIONS="--hurry 15 --seconds 62": an eighth less); BROKEN=health-checks|deadline|alert must fail
+	$(BIN)/python -m stack.rehearse $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(HOSTS),--hosts $(HOSTS)) $(if $(RUNS),--runs $(RUNS)) $(OPTIONS) $(if $(BROKEN),--broken $(BROKEN),--output docs/figures/stack.json)
 	$(BIN)/python -m benchmarks.readme
 
 REHEARSED = $(if $(TRAFFIC),--traffic "$(TRAFFIC)") $(if $(PEAK),--peak $(PEAK)) $(if $(TIMES),--times $(TIMES))
@@ -312,7 +317,7 @@ tutorials: $(VENV)/test.stamp $(TYPESCRIPT)/node_modules/stamp ## docs/tutorials
 	PEAKPLAN_TUTORIALS=1 $(BIN)/python -m pytest tests/website/test_tutorials.py --durations 0
 
 clean: ## forget the virtual environment and what tools cached here
-	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(VLLM_VENV) $(KERNELS_VENV) $(SEARCH_VENV) $(CHECKOV_VENV) $(STACK_VENV) $(DOCS_VENV) node_modules website/node_modules website/lighthouse/node_modules $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/dist cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TRITON) $(NXDI_VENV) $(PEERS_VENV) $(VLLM_VENV) $(KERNELS_VENV) $(SEARCH_VENV) $(CHECKOV_VENV) $(STACK_VENV) $(LOCUST_VENV) $(DOCS_VENV) node_modules website/node_modules website/lighthouse/node_modules $(TYPESCRIPT)/node_modules $(TYPESCRIPT)/dist cdk.out .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 lock: $(VENV)/test.stamp ## resolve pyproject.toml anew into requirements/lock.txt and the files that are parts of it
 	$(call LOCK,--all-extras,requirements/lock.txt)
@@ -413,6 +418,10 @@ $(KERNELS_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp
 
 $(STACK_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp
 	$(call APART,$(STACK_VENV),stack)
+	@touch $@
+
+$(LOCUST_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp
+	$(call APART,$(LOCUST_VENV),locust)
 	@touch $@
 
 $(DOCS_VENV)/stamp: pyproject.toml $(VENV)/pip.stamp

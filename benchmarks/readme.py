@@ -23,6 +23,7 @@ from benchmarks.gallery import render as render_gallery
 from benchmarks.kinds_table import render_kinds
 from benchmarks.licences import table as licence_table
 from benchmarks.mutants_table import known_reasons, render_mutants
+from benchmarks.omission_table import render_omission
 from benchmarks.outcomes_table import render_interleaving, render_outcomes, render_value_speed
 from benchmarks.peers.table import render_peers
 from benchmarks.quality_tables import FIGURES, behaviour_classes, render_precision, render_quality
@@ -282,6 +283,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "value_speed": lambda: measured("value_speed", "python -m benchmarks.value_speed", render_value_speed),
     "interleaving": lambda: measured("interleaving", "python -m rehearsal.interleaving", render_interleaving),
     "routing": lambda: measured("routing", "python -m benchmarks.routing", render_routing),
+    "omission": lambda: measured("omission", "make bench-omission", render_omission),
     "balancer": lambda: measured("balancer", "python -m stack.overhead", render_balancer),
     "stack": lambda: measured("stack", "make rehearse-live", render_stack),
     "wheels": lambda: measured("wheels", "python -m benchmarks.wheels", render_wheels),
