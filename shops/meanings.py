@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from service.planner.shop.kinds import plain_words
-from service.planner.shop.meanings import Floats, write_meanings
+from service.planner.shop.meanings import WORD_VECTORS, write_meanings
 from shops.counting import Path
 
-WORD_VECTORS: Final = FilePath(__file__).parents[1] / "models" / "word-vectors" / "word_vectors.npz"
+Floats = NDArray[np.float32]
 _NAME_WEIGHT: Final = 0.5  # of a category's own name, beside its products' titles and their texts
 
 

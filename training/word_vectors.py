@@ -17,7 +17,7 @@ import torch
 from torch.nn import functional
 
 from service.planner.shop.kinds import plain_words
-from shops.meanings import WORD_VECTORS
+from service.planner.shop.meanings import WORD_VECTORS
 from training.sentence_encoder import SentenceEncoder
 from training.word_texts import Texts, word_texts
 

@@ -20,8 +20,6 @@ from math import exp, log
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import numpy as np
-
 from service.planner.shop.meanings import WORDS_FILE, Meanings
 
 EVIDENCE_FILE: Final = "evidence.marisa"  # what words and names tell
@@ -35,11 +33,6 @@ _PARTING: Final = "\x1f"  # between id and name
 _LONGEST_NAME: Final = 5  # words
 _MOST_WORDS: Final = 24  # of a plan that are looked up
 _PART_OF_BEST: Final = 0.2  # of the best category's share: a second or third one is worth naming
-# What tells of a need, and the share from which on it is believed: fitted to the first set of
-# benchmarks/kinds_questions.jsonl, since products speak of themselves in other words than shoppers do.
-_CLOSENESS_WEIGHT: Final = 12.0  # of a cosine, in nats
-_WORDS_WEIGHT: Final = 0.2  # of the evidence of words, which say the same thing several times
-_LEAST_OF_NEED: Final = 0.4
 _WORDS: Final = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 _POSSESSIVE: Final = re.compile(r"['’]s?$")
 _PLURALS: Final = (("ies", "y"), ("sses", "ss"), ("shes", "sh"), ("ches", "ch"), ("xes", "x"))
@@ -131,18 +124,10 @@ class Kinds:
 
     def _of_need(self, need: str, most: int) -> list[int]:
         """Return the numbers of the categories that a need is about, by meaning and words; none where none is sure."""
-        close = self._meanings.closeness(plain_words(need)) if self._meanings else None
-        if close is None:
+        if self._meanings is None:
             return []
         told, _ = self.evidence(Thing(need))
-        logits = _CLOSENESS_WEIGHT * close
-        logits[list(told)] += _WORDS_WEIGHT * np.fromiter(told.values(), np.float32, len(told))
-        shares = np.exp(logits - logits.max())
-        shares /= shares.sum()
-        if shares.max() < _LEAST_OF_NEED:
-            return []
-        worth_naming = np.flatnonzero(shares >= _PART_OF_BEST * shares.max())
-        return [int(number) for number in worth_naming[np.argsort(-shares[worth_naming], kind="stable")][:most]]
+        return self._meanings.of_need(plain_words(need), told, _PART_OF_BEST)[:most]
 
     def evidence(self, thing: Thing) -> tuple[Mapping[int, float], bool]:
         """Return how much words tell of each category that they tell of, and whether a thing of the shop is named.
