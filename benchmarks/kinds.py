@@ -1,8 +1,9 @@
 """Whether plans name the right category of a shop: `python -m benchmarks.kinds` writes docs/figures/kinds.json.
 
 The sample catalogue is learnt anew. kinds_questions.jsonl has questions that name a thing, others that tell only what
-it is for, and some that are about no product; each has the categories that are right. Silence counts as wrong. Then the
-questions of the retrieval benchmark are searched with the plans' kinds and without them.
+it is for, some that are about no product, and some about things that the shop has not got; each has the categories that
+are right. Silence counts as wrong. The second set was written before any vector was trained. Then the questions
+of the retrieval benchmark are searched with the plans' kinds and without them.
 """
 
 import argparse
@@ -14,8 +15,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import Any, Final
 
+import numpy as np
 from peakplan_client import catalogue
 from peakplan_client.catalogue import Product
 from peakplan_client.shop import Shop
@@ -27,6 +30,7 @@ from service.planner.question import Question
 from service.planner.shop.folder import ShopFolder
 from service.planner.shop.kinds import Certainty, Kinds, Thing, write_kinds
 from service.planner.shop.lexicon import Lexicon
+from service.planner.shop.meanings import write_meanings
 from service.planner.vocabulary import Vocabulary
 from service.settings import Settings
 from shops.intervals import interval
@@ -35,15 +39,17 @@ from shops.run import Task, learn
 
 FIGURE: Final = Path("docs/figures/kinds.json")
 QUESTIONS: Final = Path(__file__).with_name("kinds_questions.jsonl")
-CLASSES: Final = ("named", "unnamed", "none")
+CLASSES: Final = ("named", "unnamed", "none", "absent")
+SETS: Final = ("first", "second")
 _MANY: Final = 50_000  # categories, for the time that a plan takes
 _WORDS: Final = 5000
-_TIMED: Final = 2000
+_TIMED: Final = 500
+_SIZE: Final = 128  # numbers of a vector
 Paths = dict[str, tuple[str, ...]]  # of categories by id
 
 
 def questions() -> list[dict[str, Any]]:
-    """Return the questions: id, class, query, and the paths of the right categories."""
+    """Return the questions: id, set, class, query, and the paths of the right categories."""
     return [json.loads(line) for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
 
 
@@ -67,12 +73,22 @@ def judge(asked: Sequence[dict[str, Any]], plans: Sequence[Plan], paths: Paths) 
     found: dict[str, Any] = {}
     for name in CLASSES:
         mine = [(each, plan) for each, plan in zip(asked, plans, strict=True) if each["class"] == name]
+        if not mine:
+            continue
         right = [float(_is_right(each, plan, paths)) for each, plan in mine]
         wrong = [float(bool(plan.kinds) and not _is_right(each, plan, paths)) for each, plan in mine]
         found[name] = {"questions": len(mine)} | {
             what: {"share": round(sum(each) / len(each), 4), "interval": [round(end, 4) for end in interval(each)]}
             for what, each in (("right", right), ("wrong", wrong))
         }
+    return found
+
+
+def _by_set(asked: Sequence[dict[str, Any]], plans: Sequence[Plan], paths: Paths) -> dict[str, Any]:
+    found = {}
+    for name in SETS:
+        mine = [(each, plan) for each, plan in zip(asked, plans, strict=True) if each.get("set", SETS[0]) == name]
+        found[name] = judge([each for each, _ in mine], [plan for _, plan in mine], paths)
     return found
 
 
@@ -101,8 +117,8 @@ def search(cases: Sequence[Case], plans: Sequence[Plan], shop: Shop) -> dict[str
     return found
 
 
-def microseconds() -> float:
-    """Return what naming kinds takes a plan of eight words, of a shop with 50,000 categories; the median."""
+def microseconds() -> tuple[float, float]:
+    """Return what naming kinds takes in a shop of 50,000 categories, of eight words and of a need; medians."""
     chance = random.Random(0)
     told = {
         f"word{number}": {chance.randrange(_MANY): chance.random() * 5 for _ in range(100)} for number in range(_WORDS)
@@ -110,13 +126,17 @@ def microseconds() -> float:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         write_kinds(folder, [(f"{one:x}", f"Kind {one}") for one in range(_MANY)], told, {}, Certainty(0.5, 0.0, 0.0))
-        kinds, taken = Kinds(folder), []
-        for _ in range(_TIMED):
+        vectors = np.random.default_rng(0).integers(-127, 127, (_WORDS, _SIZE)).astype(np.int8)
+        of_kinds = np.random.default_rng(1).standard_normal((_MANY, _SIZE)).astype(np.float32) / _SIZE**0.5
+        write_meanings(folder, list(told), vectors, of_kinds)
+        kinds, taken, needing = Kinds(folder), list[float](), list[float]()
+        for number in range(2 * _TIMED):
             query = " ".join(f"word{chance.randrange(_WORDS)}" for _ in range(8))
+            thing = Thing(query, (), query) if number % 2 else Thing(query)
             started = time.thread_time()
-            kinds.of([Thing(query)], MAX_KINDS)
-            taken.append(1e6 * (time.thread_time() - started))
-    return round(sorted(taken)[len(taken) // 2], 1)
+            kinds.of([thing], MAX_KINDS)
+            (needing if thing.need else taken).append(1e6 * (time.thread_time() - started))
+    return round(median(taken), 1), round(median(needing), 1)
 
 
 def measure(model: Path | None, cache: Path, source: Path | None) -> dict[str, Any]:
@@ -135,8 +155,9 @@ def measure(model: Path | None, cache: Path, source: Path | None) -> dict[str, A
             figure["model"], by_planner["model"] = made[0], made[1]
         for name, plans in by_planner.items():
             own, searched = plans[: len(asked)], plans[len(asked) :]
-            figure[f"by_{name}"] = {"first": judge(asked, own, paths), "search": search(cases, searched, shop)}
-    return figure | {"categories": len(paths), "microseconds": microseconds(), "many": _MANY}
+            figure[f"by_{name}"] = _by_set(asked, own, paths) | {"search": search(cases, searched, shop)}
+    named, needed = microseconds()
+    return figure | {"categories": len(paths), "microseconds": named, "microseconds_need": needed, "many": _MANY}
 
 
 def _by_model(told: Sequence[Question], model: Path, lexicon: Lexicon) -> tuple[str, list[Plan]]:

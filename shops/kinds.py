@@ -13,6 +13,7 @@ from service.planner.shop.kinds import Certainty, Kinds, Thing, lift, plain_word
 from shops.counting import Counts, Path, heads
 from shops.lexicon import category_id
 from shops.mapping_file import synonyms
+from shops.meanings import KindVectors
 from shops.products import Product
 
 _MOST_PRODUCTS: Final = 60_000  # that are read for their words: more would cost memory and tell little
@@ -45,6 +46,7 @@ class Evidence:
         self._words: dict[Path, Counter[str]] = defaultdict(Counter)
         self._asked: list[tuple[Path, list[str], str]] = []
         self._chance = random.Random(0)
+        self._vectors = KindVectors(self._paths)
 
     def add(self, one: Product) -> None:
         """Read a product, where it is one of those that are read: as many of each category, far from each other."""
@@ -61,6 +63,7 @@ class Evidence:
             unnamed = sorted(set(text) - set(title) - {word for level in path for word in plain_words(level)})
             self._asked.append((path, unnamed, one.title))
             return
+        self._vectors.add(path, title, text)
         words = self._words[path]
         words.update({*title, *text})
         for word in set(title):
@@ -75,6 +78,7 @@ class Evidence:
         write_kinds(folder, categories, words, names, Certainty(1.0, 0.0, 0.0))
         certainty = self._certainty(folder)
         write_kinds(folder, categories, words, names, certainty)
+        self._vectors.write(folder)
         return certainty
 
     def _word_evidence(self) -> dict[str, dict[int, float]]:

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+from service.planner.making.needs import need_of
 from service.planner.plan import MAX_KINDS, Kind, Plan
 from service.planner.plan_text import FacetSpan, PlanDraft
+from service.planner.question import Question
 from service.planner.reading.conversation import Conversation
 from service.planner.rules.draft import draft_by_rule
 from service.planner.shop import current
@@ -30,11 +32,12 @@ def _known(span: FacetSpan, conversation: Conversation, vocabulary: Vocabulary) 
     return replace(span, facet=name.facet)
 
 
-def with_kinds(plan: Plan, vocabulary: Vocabulary) -> Plan:
+def with_kinds(plan: Plan, question: Question, vocabulary: Vocabulary) -> Plan:
     """Return the plan with the categories of the shop that it is about, where it is about products and any is sure."""
     shop = current.lexicon()
     if shop is None or shop.kinds is None or not plan.queries or not vocabulary.intents[plan.intent].products:
         return plan
-    things = [Thing(" ".join(each.queries[:1]), each.facets.get("type", ())) for each in plan.parts or (plan,)]
+    need = need_of(plan, question)
+    things = [Thing(" ".join(each.queries[:1]), each.facets.get("type", ()), need) for each in plan.parts or (plan,)]
     kinds = [Kind(id=each.id, name=each.name) for each in shop.kinds.of(things, MAX_KINDS)]
     return plan.model_copy(update={"kinds": kinds}) if kinds else plan

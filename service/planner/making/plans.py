@@ -21,7 +21,7 @@ def plan_from_draft(draft: PlanDraft, conversation: Conversation, vocabulary: Vo
     if current.SHOPS:
         draft = in_shop_terms(draft, conversation, vocabulary)
     plan = complete_plan(second_look(draft, conversation, vocabulary), conversation, vocabulary)
-    return with_kinds(plan, vocabulary) if current.SHOPS else plan
+    return with_kinds(plan, conversation.question, vocabulary) if current.SHOPS else plan
 
 
 def plan_from_text(text: str, conversation: Conversation, vocabulary: Vocabulary) -> Plan:
@@ -36,7 +36,7 @@ def plan_by_rule(conversation: Conversation, vocabulary: Vocabulary, draft: Plan
     if not conversation.is_english:
         return plan_in_language(conversation.question, conversation.reader, vocabulary)
     plan = complete_plan(draft or draft_by_rule(conversation, vocabulary), conversation, vocabulary)
-    return with_kinds(plan, vocabulary) if current.SHOPS else plan
+    return with_kinds(plan, conversation.question, vocabulary) if current.SHOPS else plan
 
 
 def _no_wish() -> Plan:

@@ -1,8 +1,9 @@
 """The categories of a shop that a plan is about, by what `peakplan shop learn` found the words of its products to tell.
 
 What a thing is called leads to the categories whose things are called so. Where the shopper names no thing, every word
-tells of the categories in whose products it stands more often than elsewhere, or that are close to it in meaning. The
-evidence of words adds up, as in a naive Bayes classifier; where it does not single a category out, there is none.
+tells of the categories in whose products it stands more often than elsewhere, and the whole question of those that are
+close to it in meaning. The evidence adds up, as in a naive Bayes classifier; where it does not single a category out,
+there is none.
 
 Tries in memory-mapped files, as the lexicon's: a word leads to at most `MOST_CATEGORIES` of them, whatever the number
 of categories, so that a question takes some ten microseconds a word.
@@ -18,6 +19,8 @@ from importlib import import_module
 from math import exp, log
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from service.planner.shop.meanings import WORDS_FILE, Meanings
 
 EVIDENCE_FILE: Final = "evidence.marisa"  # what words and names tell
 KINDS_FILE: Final = "kinds.marisa"  # id and name of each category by its number
@@ -66,10 +69,14 @@ class Certainty(NamedTuple):
 
 
 class Thing(NamedTuple):
-    """One thing that is wanted: all words that say so, and those that name it."""
+    """One thing that is wanted: all words that say so, and those that name it.
+
+    `need` is what the shopper said where it tells what the thing is for, and names none.
+    """
 
     text: str
     named: Sequence[str] = ()
+    need: str = ""
 
 
 class Category(NamedTuple):
@@ -91,6 +98,8 @@ class Kinds:
         settings = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
         self._count = int(settings["categories"])
         self._certainty = Certainty(*(float(settings[name]) for name in Certainty._fields))
+        # A folder that was learnt before there were vectors has none.
+        self._meanings = Meanings(folder) if (folder / WORDS_FILE).is_file() else None
 
     def of(self, things: Sequence[Thing], most: int) -> list[Category]:
         """Return the categories of what is wanted, best first; none where none is sure.
@@ -103,6 +112,8 @@ class Kinds:
 
     def ranked(self, thing: Thing, most: int) -> list[int]:
         """Return the numbers of the likeliest categories of one thing, best first; none where none is sure."""
+        if thing.need and (numbers := self._of_need(thing.need, most)):
+            return numbers
         told, is_named = self.evidence(thing)
         best = nlargest(most, told.items(), key=lambda each: (each[1], -each[0]))
         shares = [(number, share(told, number, self._certainty.sharpness, self._count)) for number, _ in best]
@@ -110,6 +121,13 @@ class Kinds:
         if not shares or shares[0][1] < least:
             return []
         return [number for number, each in shares if each >= _PART_OF_BEST * shares[0][1]]
+
+    def _of_need(self, need: str, most: int) -> list[int]:
+        """Return the numbers of the categories that a need is about, by meaning and words; none where none is sure."""
+        if self._meanings is None:
+            return []
+        told, _ = self.evidence(Thing(need))
+        return self._meanings.of_need(plain_words(need), told, _PART_OF_BEST)[:most]
 
     def evidence(self, thing: Thing) -> tuple[Mapping[int, float], bool]:
         """Return how much words tell of each category that they tell of, and whether a thing of the shop is named.

@@ -40,7 +40,7 @@ def kinds(tmp_path: Path) -> Iterator[Kinds]:
 
 def plan(*queries: str, **fields: object) -> Plan:
     told = Plan.model_validate({"mode": "keyword", "intent": "find_product", "queries": list(queries), **fields})
-    return with_kinds(told, shipped_vocabulary())
+    return with_kinds(told, Question.parse(queries[0]), shipped_vocabulary())
 
 
 def by_rule(query: str) -> Plan:

@@ -1,0 +1,41 @@
+"""Whether a question names the thing that is wanted, or tells what it is for: "keep my feet dry in the mud"."""
+
+from typing import Final
+
+from service.planner.plan import Plan
+from service.planner.question import Question
+from service.planner.reading.en.lists import FUNCTION_WORDS, UNSEARCHED
+from service.planner.reading.en.spelling import words as word_list
+from service.planner.shop.kinds import singular
+
+_DROPPED: Final = FUNCTION_WORDS | frozenset(UNSEARCHED)
+
+
+def need_of(plan: Plan, question: Question) -> str:
+    """Return what a question says where it tells a need; nothing where it names a thing, or several.
+
+    What the planner takes for the thing is one if it is what things are called, and if nothing comes before it but
+    what says of which sort it is ("waterproof rain boots") and how one begins ("i am looking for a"). In "my boots
+    give me blisters" something else is wanted.
+    """
+    if plan.parts or not plan.queries:
+        return ""
+    said = [word.text for word in question.own_words]
+    searched = set(plan.queries[0].split())
+    for value in plan.facets.get("type", ()):
+        words = value.split()
+        if not words or not _names_things(words[-1]):
+            continue
+        first = next((at for at in range(len(said)) if said[at : at + len(words)] == words), None)
+        if first is not None and all(_is_before_a_thing(word, searched) for word in said[:first]):
+            return ""
+    return " ".join(said)
+
+
+def _names_things(word: str) -> bool:
+    facets = word_list().facets
+    return any(facets.get(form) == "type" for form in (word, singular(word), f"{singular(word)}s"))
+
+
+def _is_before_a_thing(word: str, searched: set[str]) -> bool:
+    return word not in FUNCTION_WORDS if word in searched else word in _DROPPED

@@ -1,0 +1,87 @@
+"""How close a question is in meaning to each category of a shop, by vectors of words.
+
+A text is the sum of its words' vectors, whose lengths say how much each tells (`training.word_vectors`). `peakplan shop
+learn` writes the words' vectors into the shop folder beside those of its categories, so that both always fit.
+"""
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:  # a gateway without a shop folder loads no numpy
+    import numpy as np
+    from numpy.typing import NDArray
+
+WORD_VECTORS: Final = Path(__file__).parents[3] / "models" / "word-vectors" / "word_vectors.npz"  # a learner's source
+WORDS_FILE: Final = "meanings.marisa"
+VECTORS_FILE: Final = "meanings-words.npy"  # int8, a row for each word by its number in the trie
+KINDS_FILE: Final = "meanings-kinds.npy"  # float32, a row of length 1 for each category by its number
+_MOST_WORDS: Final = 32  # of a question that are looked up
+# What tells of a need, and the share from which on it is believed: fitted to the first set of
+# benchmarks/kinds_questions.jsonl, since products speak of themselves in other words than shoppers do.
+_CLOSENESS_WEIGHT: Final = 12.0  # of a cosine, in nats
+_WORDS_WEIGHT: Final = 0.2  # of the evidence of words, which say the same thing several times
+_LEAST: Final = 0.4
+
+
+@cache
+def _tries() -> Any:
+    return import_module("marisa_trie")
+
+
+@cache
+def _numpy() -> Any:
+    return import_module("numpy")
+
+
+class Meanings:
+    """The vectors of one shop folder, mapped. Never changes."""
+
+    def __init__(self, folder: Path) -> None:
+        """Map the files of a folder. Raises OSError, RuntimeError or ValueError where they are damaged."""
+        self._words = _tries().Trie()
+        self._words.mmap(str(folder / WORDS_FILE))
+        self._vectors = _numpy().load(folder / VECTORS_FILE, mmap_mode="r")
+        self._kinds = _numpy().load(folder / KINDS_FILE, mmap_mode="r")
+        if self._vectors.shape != (len(self._words), self._kinds.shape[1]):
+            raise ValueError(f"{folder / VECTORS_FILE} does not fit its words")
+
+    def closeness(self, words: list[str]) -> "NDArray[np.float32] | None":
+        """Return the cosine of words, as `kinds.plain_words` has them, with each category; None where none is known."""
+        numpy = _numpy()
+        known = [self._words[word] for word in list(dict.fromkeys(words))[:_MOST_WORDS] if word in self._words]
+        summed = self._vectors[known].astype(numpy.float32).sum(0) if known else numpy.zeros(1, numpy.float32)
+        length = float(numpy.linalg.norm(summed))
+        found: NDArray[np.float32] | None = self._kinds @ (summed / length) if length else None
+        return found
+
+    def of_need(self, words: list[str], told: Mapping[int, float], part_of_best: float) -> list[int]:
+        """Return the numbers of the categories that a need is about, best first; none where none is sure.
+
+        `told` is what the words tell of each category; others are worth naming from a part of the best one's share on.
+        """
+        logits = self.closeness(words)
+        if logits is None:
+            return []
+        numpy = _numpy()
+        logits *= _CLOSENESS_WEIGHT
+        logits[list(told)] += _WORDS_WEIGHT * numpy.fromiter(told.values(), numpy.float32, len(told))
+        shares = numpy.exp(logits - logits.max())
+        shares /= shares.sum()
+        if shares.max() < _LEAST:
+            return []
+        numbers = numpy.flatnonzero(shares >= part_of_best * shares.max())
+        return [int(number) for number in numbers[numpy.argsort(-shares[numbers], kind="stable")]]
+
+
+def write_meanings(folder: Path, words: list[str], vectors: "NDArray[np.int8]", kinds: "NDArray[np.float32]") -> None:
+    """Write the files that `Meanings` maps: a vector for each word, and one for each category by its number."""
+    numpy = _numpy()
+    trie = _tries().Trie(words)
+    trie.save(str(folder / WORDS_FILE))
+    order = numpy.empty(len(words), numpy.int64)
+    order[[trie[word] for word in words]] = numpy.arange(len(words))
+    numpy.save(folder / VECTORS_FILE, vectors[order])
+    numpy.save(folder / KINDS_FILE, kinds.astype(numpy.float32))

@@ -1,0 +1,97 @@
+"""Needs, which name no thing, lead to a shop's categories by what their words mean, and to none where none is close."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from service.planner.making.needs import need_of
+from service.planner.making.plans import plan_by_rule
+from service.planner.plan import Plan
+from service.planner.question import Question
+from service.planner.reading import readers
+from service.planner.reading.conversation import Conversation
+from service.planner.shop.folder import ShopFolder, ShopFolderError, seal
+from service.planner.shop.kinds import Kinds, Thing, write_kinds
+from service.planner.shop.meanings import KINDS_FILE, VECTORS_FILE, Meanings, write_meanings
+from service.planner.vocabulary import shipped_vocabulary
+from tests.planner.shop.test_in_shop import write_folder
+from tests.planner.shop.test_kinds import CATEGORIES, CERTAINTY, NAMES, WORDS
+
+VECTORS = {"puddle": (0, 100, 0), "mud": (0, 90, 10), "trudge": (40, 40, 0), "sleep": (0, 0, 90), "my": (1, 1, 1)}
+OF_KINDS = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0, -1]], np.float32)  # hiking boots, rain boots, tents, ...
+
+
+def write(folder: Path) -> Path:
+    write_kinds(write_folder(folder), CATEGORIES, WORDS, NAMES, CERTAINTY)
+    write_meanings(folder, list(VECTORS), np.array(list(VECTORS.values()), np.int8), OF_KINDS)
+    seal(folder, {"products": 100})
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    path = write(tmp_path / "shop")
+    readers.use_shop(ShopFolder.load(path).lexicon)
+    yield path
+    readers.use_shop(None)
+
+
+def named(kinds: Kinds, need: str) -> list[str]:
+    return [kind.name for kind in kinds.of([Thing(need, (), need)], 3)]
+
+
+def test_each_word_keeps_its_own_vector(folder: Path) -> None:
+    meanings = Meanings(folder)
+    for word, vector in VECTORS.items():
+        expected = OF_KINDS @ (np.array(vector) / np.linalg.norm(vector))
+        assert meanings.closeness([word]) == pytest.approx(expected, abs=1e-6), word
+    assert meanings.closeness(["unheard"]) is None
+
+
+def test_a_need_leads_to_what_is_close_in_meaning(folder: Path) -> None:
+    kinds = Kinds(folder)
+
+    assert named(kinds, "trudge through the puddles") == ["Rain Boots"]
+    assert named(kinds, "sleep outside") == ["Tents"]
+    assert named(kinds, "my") == []  # as close to one as to another
+    assert named(kinds, "quantum entanglement") == []
+
+
+def test_what_is_said_is_a_need_only_where_it_names_no_thing(folder: Path) -> None:
+    del folder
+    for question, need in (
+        ("keep my boots dry in the mud", True),
+        ("my boots give me blisters", True),
+        ("trudge through puddles", True),
+        ("waterproof boots for the mud", False),
+        ("i am looking for a baby stroller", False),
+        ("baby stroller", False),
+    ):
+        plan = plan_by_rule(Conversation(Question.parse(question)), shipped_vocabulary())
+        assert bool(need_of(plan, Question.parse(question))) == need, question
+
+
+def test_the_plan_of_a_need_names_kinds_and_that_of_an_absent_thing_does_not(folder: Path) -> None:
+    del folder
+
+    def kinds_of(question: str) -> list[str]:
+        plan = plan_by_rule(Conversation(Question.parse(question)), shipped_vocabulary())
+        assert isinstance(plan, Plan)
+        return [kind.name for kind in plan.kinds]
+
+    assert kinds_of("keep me dry in the mud") == ["Rain Boots"]
+    assert kinds_of("baby stroller") == []
+    assert kinds_of("where is my order") == []
+
+
+def test_damaged_vectors_are_refused_by_name(folder: Path) -> None:
+    np.save(folder / VECTORS_FILE, np.zeros((1, 3), np.int8))
+    seal(folder, {"products": 100})
+    with pytest.raises(ShopFolderError, match=VECTORS_FILE):
+        ShopFolder.load(folder)
+
+    (folder / KINDS_FILE).unlink()
+    with pytest.raises(ShopFolderError, match=KINDS_FILE):
+        ShopFolder.load(folder)
