@@ -108,9 +108,11 @@ class _Products:
         return self._allowed.issuperset(self._question.words[index].text for index in indices)
 
     def _is_void(self, refusal: Refused) -> bool:
-        """Tell whether a refusal is none: taken back, told as a trouble, or in a name ("no show socks")."""
+        """Tell whether a refusal is none: taken back, asked about, told as a trouble, or in a name ("no show")."""
         if self._allowed and all(self._is_allowed(value) for value in refusal.values):
             return True
+        if self._draft.intent == "ask_product":
+            return True  # "does it work without wifi"
         if not self._newest and not any(span.facet in NAMING_FACETS for span in self._draft.spans):
             return not any(span.refused for span in self._draft.spans)  # "sleep outdoors without bugs" tells a trouble
         values = {index for value in refusal.values for index in value}
