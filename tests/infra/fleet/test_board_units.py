@@ -83,8 +83,8 @@ def _fitting(quantity: Quantity) -> set[str]:
     if quantity.flags:
         return {"bool_yes_no"} if quantity.flags == 1 else {"bool_yes_no", "short"}
     powers = dict(quantity.powers)
-    if powers == {SECONDS: 1}:
-        return {"s"}
+    if powers == {SECONDS: 1}:  # over the seconds that a host's replicas have, which an alarm says as a number: hosts
+        return {"s"} if quantity.scale == 1 else {"short"}
     if not powers:
         return {"percent" if quantity.scale == 100 else "percentunit"}
     assert set(powers) == {COUNT}, powers
