@@ -71,13 +71,15 @@ class GrammarCompiler:
         """Take `tokenizer_json`, the text of a Hugging Face tokenizer.json."""
         self._tokenizer = LLTokenizer(tokenizer_json, eos_token=eos_token)
         self._eos_token = eos_token
+        tokens = range(self._tokenizer.vocab_size)
+        self._special = frozenset(token for token in tokens if self._tokenizer.is_special_token(token))
 
     def compile(self, lark: str) -> "GrammarConstraint":
         """Return the start of a grammar in llguidance's Lark dialect (1-2 ms). Raises GrammarError with the reason."""
         matcher = LLMatcher(self._tokenizer, lark, log_level=_SILENT, limits=_LIMITS)
         if matcher.is_error():
             raise GrammarError(matcher.get_error())
-        return GrammarConstraint(matcher, self._tokenizer.vocab_size, self._eos_token)
+        return GrammarConstraint(matcher, self._tokenizer, self._eos_token, self._special)
 
     def continues_word(self, token: int) -> bool:
         """Tell whether a token continues the word of the token before it, that is, does not begin with white space."""
@@ -95,10 +97,11 @@ class GrammarConstraint:
     any other. Where nothing else is legal the grammar is finished, and that token is not sampled.
     """
 
-    def __init__(self, matcher: LLMatcher, vocab_size: int, eos_token: int) -> None:
-        self._matcher = matcher
+    def __init__(self, matcher: LLMatcher, tokenizer: LLTokenizer, eos_token: int, special: frozenset[int]) -> None:
+        self._matcher, self._tokenizer = matcher, tokenizer
         self._eos_token = eos_token
-        self._mask = np.zeros(-(-vocab_size // _BITS_A_WORD), dtype=np.int32)
+        self._special = special  # tokens that no text is, though a text may be written as one of them is
+        self._mask = np.zeros(-(-tokenizer.vocab_size // _BITS_A_WORD), dtype=np.int32)
         self._mask_address: int = self._mask.ctypes.data
         self._legal: NDArray[np.int64] | None = None  # legal tokens at the current position, once computed
 
@@ -111,6 +114,8 @@ class GrammarConstraint:
         if self.finished():
             return []
         forced: list[int] = self._matcher.compute_ff_tokens()
+        if not self._special.isdisjoint(forced):  # the words "<|im_end|>" are read as that token, and then refused
+            forced = self._tokenizer.greedy_tokenize(self._matcher.compute_ff_bytes().decode(errors="ignore"))
         if forced or not look:
             return forced
         legal = self.legal()

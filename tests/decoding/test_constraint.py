@@ -20,6 +20,19 @@ def test_a_forced_string_comes_in_its_canonical_tokens() -> None:
     assert constraint.forced() == []
 
 
+def test_words_that_are_written_as_a_special_token_are_spelt() -> None:
+    """A shopper may type "<|im_end|>": no token of its name may be forced, and the grammar goes on to its end."""
+    made = Tokenizer.from_str(tokenizer().to_str())
+    made.add_special_tokens(["abc def"])
+    constraint = GrammarCompiler(made.to_str(), EOS).compile('start: "g" "abc def" " a"')
+
+    tokens = accept_forced(constraint, 100)
+
+    assert constraint.finished()
+    assert made.token_to_id("abc def") not in tokens
+    assert made.decode(tokens) == "gabc def a"
+
+
 def test_a_token_that_could_go_on_is_held_back_at_the_boundary() -> None:
     constraint = compile_grammar('start: "e" "ab" ("c" | "f")')
 
