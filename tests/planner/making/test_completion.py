@@ -108,7 +108,8 @@ def test_facet_values_are_the_shoppers_own_spelling_and_come_once() -> None:
          {"theme": ["your mother's"], "type": ["shampoo"]}, {}, "not your mother's shampoo"),
         ("can't live without coffee mug", " find Not Type coffee Type mug Any", {"type": ["coffee", "mug"]}, {},
          "can't live without coffee mug"),
-        # A trouble refuses nothing.
+        # A question states such words, and a trouble refuses nothing.
+        ("does the tv work without wifi", " Ask answers Type tv Any", {"type": ["tv"]}, {}, "tv work without wifi"),
         ("get some sleep without noise", " Find Any", {}, {}, "sleep without noise"),
     ],
 )  # fmt: skip

@@ -169,9 +169,3 @@ def _planned(query: str, history: list[str], text: str) -> Plan:
     conversation = Conversation(Question.parse(query, history))
     draft = second_look(parse(text, conversation.question, VOCABULARY), conversation, VOCABULARY)
     return complete_plan(draft, conversation, VOCABULARY)
-
-
-def test_what_a_question_asks_about_is_not_refused() -> None:
-    assert not _planned(
-        "does the ring doorbell work without wifi", [], " Ask answers Type ring Feature doorbell Any"
-    ).exclude
