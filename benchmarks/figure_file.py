@@ -5,7 +5,9 @@
 Where a plot goes with it, "plotted" names the machine that the plot is of: the last that was not forced to a kernel.
 """
 
+import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,15 @@ def write_machine(path: Path, name: str, figure: dict[str, Any], *, is_plotted: 
     written["machines"] = dict(sorted({**read_machines(path), name: figure}.items()))
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+
+
+def write_simulated(figure: Callable[[int], dict[str, Any]], path: Path, runs: int, documentation: str | None) -> None:
+    """Be the command of a figure that as many runs as `--runs` says are simulated for, whatever the machine."""
+    parser = argparse.ArgumentParser(description=documentation, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=runs)
+    text = json.dumps(figure(parser.parse_args().runs), indent=1)
+    path.write_text(text + "\n", encoding="utf-8")
+    print(text)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -5,14 +5,13 @@ of the traffic that the report asked for somebody looks at all measures, as the 
 at the first verdict. It proves the instrument. It says nothing of any shop's lift. Writes docs/figures/value.json.
 """
 
-import argparse
-import json
 import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.figure_file import write_simulated
 from value.intervals import ALPHA, PLANNED, Arm, Lift, lift, shoppers_needed
 from value.reading import MEASURES
 from value.report import MAIN, level
@@ -97,12 +96,7 @@ def figure(runs: int = RUNS, seed: int = SEED) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=RUNS)
-    given = parser.parse_args()
-    found = figure(given.runs)
-    FIGURE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found, indent=1))
+    write_simulated(figure, FIGURE, RUNS, __doc__)
 
 
 if __name__ == "__main__":

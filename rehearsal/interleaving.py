@@ -6,8 +6,6 @@ lost and neither; mirrored, it is that of two equal searches. Then shoppers come
 times. It proves the instrument. It says nothing of any shop's searches. Writes docs/figures/interleaving.json.
 """
 
-import argparse
-import json
 import math
 import random
 from collections import Counter
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 from peakplan_client import interleave
 
+from benchmarks.figure_file import write_simulated
 from rehearsal.shoppers.behaviour import visit
 from value.interleaving import PLANNED_SHARE, WORTH_KNOWING, needed, preferred
 from value.intervals import ALPHA, PLANNED
@@ -84,12 +83,7 @@ def figure(runs: int = RUNS, lists: int = LISTS, seed: int = SEED) -> dict[str, 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=RUNS)
-    given = parser.parse_args()
-    found = figure(given.runs)
-    FIGURE.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    print(json.dumps(found, indent=1))
+    write_simulated(figure, FIGURE, RUNS, __doc__)
 
 
 if __name__ == "__main__":
