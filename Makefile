@@ -214,7 +214,7 @@ stack: $(VENV)/training.stamp $(VENV)/postgres.stamp $(STACK_VENV)/stamp ## HOST
 
 rehearse-live: $(VENV)/training.stamp $(VENV)/fleet.stamp $(STACK_VENV)/stamp ## SCENARIO=all|surge,cell-lost,... on eight light hosts behind Envoy, the twin beside them, into docs/figures/stack.json (half an hour, an idle machine; RUNS=3 times that; OPTIONS="--hurry 15 --seconds 62": an eighth less); BROKEN=health-checks|deadline|alert must fail
 	$(BIN)/python -m stack.rehearse $(if $(SCENARIO),--scenario $(SCENARIO)) $(if $(HOSTS),--hosts $(HOSTS)) $(if $(RUNS),--runs $(RUNS)) $(OPTIONS) $(if $(BROKEN),--broken $(BROKEN),--output docs/figures/stack.json)
-	$(BIN)/python -m benchmarks.readme
+	$(if $(BROKEN),,$(BIN)/python -m benchmarks.readme)
 
 REHEARSED = $(if $(TRAFFIC),--traffic "$(TRAFFIC)") $(if $(PEAK),--peak $(PEAK)) $(if $(TIMES),--times $(TIMES))
 

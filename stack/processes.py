@@ -13,6 +13,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from stack.folder import (
@@ -47,6 +48,9 @@ class Programs:
         """Take the variables of every planner host, and whether they take recorded times."""
         self.folder, self._environment, self._light = folder, dict(environment), light
         self._running: dict[str, subprocess.Popen[bytes]] = {}
+        # Envoy asks to end with its parent (PR_SET_PDEATHSIG), which to the kernel is the thread that started it: one
+        # that lives as long as all programs starts them, and not a scenario's, which ends when it has acted.
+        self._starter = ThreadPoolExecutor(1)
 
     def start(
         self, name: str, command: list[str], environment: Mapping[str, str] | None = None, user: str | None = None
@@ -55,7 +59,8 @@ class Programs:
         with (self.folder.path / "logs" / f"{name.replace('/', '-')}.log").open("ab") as log:
             variables = {**os.environ, **(environment or {})}
             # A session of its own: Ctrl-C is ours alone, and what a host starts is found by its group.
-            self._running[name] = subprocess.Popen(
+            self._running[name] = self._starter.submit(
+                subprocess.Popen,
                 command,
                 cwd=ROOT if user is None else "/",
                 user=user,
@@ -66,7 +71,7 @@ class Programs:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
-            )
+            ).result()
 
     def start_host(self, cell: str, address: str, **more: str) -> None:
         """Start one planner host; `more` are variables of its own."""
@@ -201,6 +206,7 @@ class Programs:
                     with contextlib.suppress(subprocess.TimeoutExpired):
                         process.wait(max(end - time.monotonic(), 0.01))
         self._running.clear()
+        self._starter.shutdown()
 
 
 def _kind(name: str) -> str:

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -259,3 +260,26 @@ def test_all_requests_of_a_lost_cell_may_be_retried_and_none_while_its_host_may_
     assert all(each["circuit_breakers"]["thresholds"][0]["max_retries"] >= 1000 for each in aggregates)
     tried, all_of_it = routes["plan"]["retry_policy"]["per_try_timeout"], routes["plan"]["timeout"]
     assert DEADLINE < float(tried.rstrip("s")) < float(all_of_it.rstrip("s"))
+
+
+def test_a_program_that_ends_with_its_parent_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None:
+    """Envoy is such a one: a successor that a scenario's thread starts went on only until the scenario had acted."""
+    programs = Programs(a_folder(tmp_path / "stack"), {}, light=True)
+    says = "print('asked', flush=True)"
+    ends_with_parent = f"import ctypes, time; ctypes.CDLL(None).prctl(1, 15, 0, 0, 0); {says}; time.sleep(60)"
+
+    def act() -> None:
+        programs.start("envoy", [sys.executable, "-c", ends_with_parent])
+        end = time.monotonic() + 20
+        while "asked" not in programs.log_of("envoy") and time.monotonic() < end:
+            time.sleep(0.02)
+
+    acts = threading.Thread(target=act)
+    acts.start()
+    acts.join()
+    try:
+        assert "asked" in programs.log_of("envoy")
+        with pytest.raises(subprocess.TimeoutExpired):
+            programs.wait("envoy", 0.5)
+    finally:
+        programs.stop()
