@@ -103,7 +103,7 @@ class Monitor:
             requests=completed,
             failed=grown(f'envoy_http_downstream_rq_xx{{{_ANSWERED},envoy_response_code_class="5"}}'),
             late=completed - grown(f'envoy_http_downstream_rq_time_bucket{{{_ANSWERED},le="{LATE_MS}"}}'),
-            limited=grown("envoy_callers_http_local_rate_limit_rate_limited"),
+            limited=grown('envoy_http_local_rate_limit_rate_limited{envoy_local_http_ratelimit_prefix="callers"}'),
             by_rule=by_rule / max(planned, 1.0),
             hits=hits / max(planned, 1.0),
             goodput=(planned - by_rule) / seconds,

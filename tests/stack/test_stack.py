@@ -4,14 +4,18 @@ import json
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from benchmarks.stack_table import render_balancer
+from rehearsal.load.client import LoadGenerator, Shot
 from stack.__main__ import host_variables, make_folder
-from stack.folder import CELLS, HOST_PORT, Shape
+from stack.folder import CELLS, FLOODER, HOST_PORT, Shape, limit_callers
+from stack.monitor import Monitor
 from stack.parts_here import ROOT
 from stack.processes import running, trusting
 from stack.shop_database import ShopDatabase, why_none
@@ -68,6 +72,24 @@ def test_every_host_searches_the_one_shop_in_postgresql(tmp_path: Path) -> None:
             assert {hit["price"] for hit in found["by_plan"]} == {12345.0}, url
 
     assert _running_in(folder.path) == []
+
+
+@needs_parts
+def test_a_caller_that_floods_is_limited_and_prometheus_has_counted_it(tmp_path: Path) -> None:
+    folder = make_folder(tmp_path / "stack", Shape(1, hurry=15))
+    limit_callers(folder, 20)
+    with running(folder, host_variables(recorded=True), light=True):
+        flooder = LoadGenerator(folder.url, trust=trusting(folder), source=folder.address(FLOODER))
+        asked = [Shot(number / 100, json.dumps({"query": "red shoes"}).encode()) for number in range(200)]
+        began = time.time()
+        refused = sum(sample.status == 429 for sample in uvloop.run(flooder.fire(asked)))
+        monitor = Monitor(folder)
+        ended = time.time()
+        eventually(lambda: monitor.has_seen(ended), "Prometheus has not scraped every part")
+        told = monitor.readings(began - 5, time.time(), 2.0).limited
+
+    assert refused > 100
+    assert told == pytest.approx(refused, rel=0.5)  # Prometheus reads between its scrapes
 
 
 @needs_parts
