@@ -1,7 +1,8 @@
 """The same scenario in the twin: a stack's cells with the same load, hosts, times and faults, and the same alarms.
 
 The twin knows nothing of the live run but its scenario and its rates. Each cell is simulated alone; where one is lost,
-the other gets its callers.
+the other gets its callers. As live, a calm load of a few seconds goes before the scenario, so that the shared caches
+know what is asked most.
 """
 
 from __future__ import annotations
@@ -12,20 +13,15 @@ import numpy as np
 import yaml
 
 from infra.fleet.settings import FLEETS, FleetSettings
-from rehearsal.cloudwatch import Value
 from rehearsal.load.mix import ZIPF
-from rehearsal.twin.alarms import BEFORE, states_of
+from rehearsal.twin.alarms import states_of
 from rehearsal.twin.cell import (
-    ANSWERED,
-    ASKED,
     BINS,
     BINS_PER_SECOND,
     BY_RULE,
     CACHED,
-    DEGRADED,
     FAILED,
     MODEL,
-    REPORTED_SHED,
     SHED,
     Cell,
     Constants,
@@ -35,20 +31,19 @@ from rehearsal.twin.cell import (
 )
 from rehearsal.twin.cell import Load as CellLoad
 from rehearsal.twin.work import measured, questions
-from service.gateway.admission import FIRST_EXPECTATION
-from stack.folder import CELLS, PARTS, RULES, Shape
-from stack.live import DEADLINE, TIMES, Load
+from stack.folder import BURST, CELLS, RULES, Shape
+from stack.live import DEADLINE, TIMES, WARM_UP, Load
 from stack.live import questions as asked_questions
 from stack.parts_here import ROOT
 from stack.scenarios import ENDS, FAULT, Scenario
+from stack.twin_metrics import minutes, quantile, row
 
-SEEN_SECONDS = 2.0  # until Envoy's checks have changed its mind: two of them, a second apart
 # A frozen host is out earlier, after three tries of PER_TRY unanswered. To callers, one that refuses is out at once:
 # Envoy asks another host in the same millisecond. The twin's balancer, which does not avoid the last one, would not.
 PER_TRY, EJECTED_SECONDS = 0.31, 0.1
 BOOT_SECONDS = 10.0  # from a host's start until it is healthy: stated
 _WARM_UP = 8  # generations of a gateway before its first request
-_STEP = 1  # second
+_STEPS = 4  # a second, after which what one host has planned is known to all
 _HALVINGS = 7
 _SLOWER = 3.0  # as scenarios.py writes it into the slow host's file
 
@@ -65,6 +60,33 @@ class Twin:
     hits: float
     failed: float
     alerts: dict[str, float]
+
+
+class SharedCache:
+    """What the hosts of a cell know of each other's plans, and what each has in its own memory once they do not."""
+
+    def __init__(self, cell: Cell, hosts: int, asked: np.ndarray) -> None:
+        """Take how often a host is asked each question before the cache is lost: what it was asked stays with it."""
+        self._rows, self.is_shared, self._oldest = cell.remembered_until, True, -1.0
+        self._own = np.random.default_rng(0).random((hosts, len(asked))) < 1 - np.exp(-asked)
+
+    def share(self) -> None:
+        """Let every host know what any of them has planned since the cache was empty."""
+        if self.is_shared:
+            known = np.where(self._rows > self._oldest, self._rows, -1.0).max(axis=0)
+            np.maximum(self._rows, known, out=self._rows)
+
+    def lose(self) -> None:
+        """Leave each host what it was asked itself."""
+        self.is_shared = False
+        hosts = len(self._own)
+        self._rows[:hosts] = np.where(self._own, self._rows[:hosts], -1.0)
+        self._rows[hosts:] = -1.0
+
+    def come_back(self, *, empty: bool) -> None:
+        """Share again: what is planned from now on, or where the cache was only away, what it has been given, too."""
+        self.is_shared = True
+        self._oldest = float(self._rows.max()) if empty else -1.0
 
 
 @dataclass(frozen=True)
@@ -93,6 +115,8 @@ def rehearsed(scenario: Scenario, load: Load, shape: Shape, overhead: float = Co
     courses = [_course(scenario, load, shape, index, settings, overhead) for index in range(len(CELLS))]
     outcomes = sum((course.outcomes for course in courses), np.zeros_like(courses[0].outcomes))
     latencies = sum((course.latencies for course in courses), np.zeros_like(courses[0].latencies))
+    if scenario.flood:
+        _flood(scenario, outcomes, latencies, overhead)
     planned = max(float(outcomes[:FAILED].sum() - outcomes[SHED]), 1.0)
     step = 60 / shape.hurry
     alerts: dict[str, float] = {}
@@ -115,6 +139,13 @@ def rehearsed(scenario: Scenario, load: Load, shape: Shape, overhead: float = Co
     )
 
 
+def _flood(scenario: Scenario, outcomes: np.ndarray, latencies: np.ndarray, overhead: float) -> None:
+    """Add a flood: one question that the caches know, asked as often as Envoy's bucket has tokens; 429 at once else."""
+    asked = round(scenario.flood * (ENDS - FAULT))
+    outcomes[CACHED] += min(asked, round(scenario.limit * (ENDS - FAULT + BURST)))
+    latencies[round(overhead * BINS_PER_SECOND)] += asked
+
+
 def alert_names() -> set[str]:
     """Return what Prometheus may fire, but for the canary's, which a stack lacks; composed alarms' parts are not it."""
     groups = yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
@@ -122,35 +153,12 @@ def alert_names() -> set[str]:
     return names - {"SyntheticPlans"}
 
 
-def quantile(latencies: np.ndarray, share: float) -> float:
-    """Return milliseconds as Prometheus estimates them from Envoy's buckets: linear within the bucket."""
-    edges = buckets()
-    bins = (np.arange(BINS) + 0.5) * 1000 / BINS_PER_SECOND
-    counts = np.histogram(bins, bins=[0.0, *edges, float("inf")], weights=latencies)[0]
-    cumulated = np.cumsum(counts)
-    wanted = share * cumulated[-1]
-    index = int(np.searchsorted(cumulated, wanted))
-    if not cumulated[-1] or index >= len(edges):
-        return edges[-1]
-    below = cumulated[index - 1] if index else 0.0
-    lower = edges[index - 1] if index else 0.0
-    return float(lower + (edges[index] - lower) * (wanted - below) / max(counts[index], 1e-9))
-
-
-def buckets() -> list[float]:
-    """Return the upper edges of Envoy's buckets in milliseconds."""
-    line = next(
-        line for line in (PARTS / "envoy.yaml").read_text(encoding="utf-8").splitlines() if "buckets: [" in line
-    )
-    return [float(edge) for edge in line.partition("[")[2].rstrip("] ").split(",")]
-
-
 def _rates(scenario: Scenario, load: Load, cell: int) -> np.ndarray:
     rates = np.array(load.rates) / len(CELLS)
     if scenario.name == "cell-lost":
         lost = slice(int(FAULT), int(ENDS + BOOT_SECONDS))
         rates[lost] *= 0.0 if cell == 0 else len(CELLS)
-    return rates
+    return np.concatenate([np.full(int(WARM_UP), load.rates[0] / len(CELLS)), rates])
 
 
 def _course(
@@ -162,22 +170,41 @@ def _course(
         _begin(cell, host)
     if number == 0:
         _inflict(cell, scenario, shape.hosts)
-    outcomes, latencies = _ended(cell, scenario), np.zeros(BINS, np.int64)
+    cache = SharedCache(cell, shape.hosts, _asked(load, shape.hosts))
+    for second in range(int(WARM_UP)):
+        _advance(cell, cache, second)
+    begun, outcomes, latencies = _ended(cell, scenario), _ended(cell, scenario), np.zeros(BINS, np.int64)
+    _forget_counts(cell)
     rows: list[dict[str, float]] = []
     for second in range(len(load.rates)):
-        _behave(cell, scenario, number, second)
-        cell.advance(float(second + _STEP))
-        is_shared = not (scenario.name in ("cache-lost", "cache-partitioned") and FAULT <= second < ENDS)
-        if is_shared:
-            cell.remembered_until[:] = cell.remembered_until.max(axis=0)
+        _behave(cell, cache, scenario, number, second)
+        _advance(cell, cache, WARM_UP + second)
         now = _ended(cell, scenario)
-        rows.append(_row(cell, now - outcomes, shape.hosts, away, second, is_shared))
+        rows.append(row(cell, now - outcomes, shape.hosts, away, second, cache.is_shared))
+        if scenario.name == "cell-lost":  # Envoy counts a cell's callers, whoever answers them
+            rows[-1]["RequestCount"] = load.rates[second] / len(CELLS)
         outcomes, latencies = now, latencies + cell.latencies
-        for counted in (cell.latencies, cell.host_counts):
-            counted[:] = 0
-    cell.advance(len(load.rates) + 5.0)
-    states = states_of(_minutes(rows, 60 // shape.hurry), settings)
-    return _Course(_ended(cell, scenario), latencies + cell.latencies, states)
+        _forget_counts(cell)
+    cell.advance(WARM_UP + len(load.rates) + 5.0)
+    states = states_of(minutes(rows, 60 // shape.hurry), settings)
+    return _Course(_ended(cell, scenario) - begun, latencies + cell.latencies, states)
+
+
+def _advance(cell: Cell, cache: SharedCache, second: float) -> None:
+    for step in range(_STEPS):
+        cell.advance(second + (step + 1) / _STEPS)
+        cache.share()
+
+
+def _asked(load: Load, hosts: int) -> np.ndarray:
+    """Return how often a host is asked each question before the fault, by expectation."""
+    a_host = load.rates[0] * (WARM_UP + FAULT) / len(CELLS) / hosts
+    return a_host * np.asarray(questions(len(asked_questions()), ZIPF))
+
+
+def _forget_counts(cell: Cell) -> None:
+    for counted in (cell.latencies, cell.host_counts):
+        counted[:] = 0
 
 
 def _ended(cell: Cell, scenario: Scenario) -> np.ndarray:
@@ -194,7 +221,7 @@ def _cell(scenario: Scenario, load: Load, shape: Shape, number: int, settings: F
     by_worth, _ = routed("overload", ROOT / settings.model.folder)
     given = CellLoad(
         times=TIMES * work.times[:1],
-        seconds=len(load.rates) + 20,
+        seconds=int(WARM_UP) + len(load.rates) + 20,
         rates=_rates(scenario, load, number),
         band_share=work.band_share,
         band_length=work.band_length,
@@ -227,62 +254,17 @@ def _inflict(cell: Cell, scenario: Scenario, hosts: int) -> None:
     mode = Mode.BLACK_HOLE if is_frozen else Mode.REFUSES
     ejected = begins + (PER_TRY + EJECTED_SECONDS if is_frozen else 0.0)
     for host in range(gone):
-        cell.schedule(begins, Kind.HOST_MODE, host, mode)
-        cell.schedule(ejected, Kind.TAKE_OUT, host, 0)
-        cell.schedule(ends, Kind.HOST_MODE, host, Mode.SERVES)
-        cell.schedule(ends, Kind.PUT_IN, host, 0)
+        cell.schedule(WARM_UP + begins, Kind.HOST_MODE, host, mode)
+        cell.schedule(WARM_UP + ejected, Kind.TAKE_OUT, host, 0)
+        cell.schedule(WARM_UP + ends, Kind.HOST_MODE, host, Mode.SERVES)
+        cell.schedule(WARM_UP + ends, Kind.PUT_IN, host, 0)
 
 
-def _behave(cell: Cell, scenario: Scenario, number: int, second: int) -> None:
-    if scenario.name == "host-slow" and number == 0 and second in (int(FAULT), int(ENDS)):
-        cell.set_behaviour(0, slowdown=_SLOWER if second == int(FAULT) else 1.0)
-
-
-def _row(
-    cell: Cell, ended: np.ndarray, hosts: int, away: tuple[int, float, float], second: int, is_shared: bool
-) -> dict[str, float]:
-    """Return a second under the names of CloudWatch's metrics."""
-    gone, begins, ends = away
-    unseen = gone if begins + SEEN_SECONDS <= second < ends else 0
-    down = gone if begins <= second < ends else 0
-    counts = cell.host_counts[:hosts].sum(axis=0)
-    means = np.array([cell.mean_seconds(host) or FIRST_EXPECTATION for host in range(hosts)])
-    return {
-        "SloGood": float(counts[ANSWERED]),
-        "SloBad": 0.0,
-        "Degraded": float(counts[DEGRADED]),
-        "Shed": float(counts[REPORTED_SHED]),
-        "Requests": float(counts[ANSWERED] + counts[REPORTED_SHED]),
-        "RequestCount": float(ended.sum()),
-        "HTTPCode_ELB_5XX_Count": float(ended[FAILED]),
-        "OfferedWork": float((cell.host_counts[:hosts, ASKED] * means).sum()),
-        "ReplicaSeconds": float(hosts - down),
-        "TargetResponseTime": quantile(cell.latencies, 0.99) / 1000 if cell.latencies.any() else 0.0,
-        "HealthyHostCount": float(hosts - unseen),
-        "UnHealthyHostCount": float(unseen),
-        "GroupDesiredCapacity": float(hosts),
-        "GroupInServiceInstances": float(hosts - down),
-        "FrontHealthyHostCount": float(hosts > unseen),
-        "SharedCacheDown": float(not is_shared),
-    }
-
-
-_LAST = (
-    "HealthyHostCount",
-    "UnHealthyHostCount",
-    "GroupDesiredCapacity",
-    "GroupInServiceInstances",
-    "FrontHealthyHostCount",
-)
-_WORST = ("TargetResponseTime", "SharedCacheDown")
-
-
-def _minutes(rows: list[dict[str, float]], seconds: int) -> dict[str, list[Value]]:
-    """Return each metric by what the rules call a minute, with calm hosts and no requests before the first one."""
-    found: dict[str, list[Value]] = {}
-    for name in rows[0]:
-        values = [[row[name] for row in rows[at : at + seconds]] for at in range(0, len(rows), seconds)]
-        last = name in _LAST
-        found[name] = [rows[0][name] if last else 0.0] * BEFORE
-        found[name] += [each[-1] if last else max(each) if name in _WORST else sum(each) for each in values]
-    return found
+def _behave(cell: Cell, cache: SharedCache, scenario: Scenario, number: int, second: int) -> None:
+    begins, ends = second == int(FAULT), second == int(ENDS)
+    if scenario.name == "host-slow" and number == 0 and (begins or ends):
+        cell.set_behaviour(0, slowdown=_SLOWER if begins else 1.0)
+    if scenario.name in ("cache-lost", "cache-partitioned") and begins:
+        cache.lose()
+    if scenario.name in ("cache-lost", "cache-partitioned") and ends:
+        cache.come_back(empty=scenario.name == "cache-lost")

@@ -25,6 +25,7 @@ CELLS = ("cell-1", "cell-2")
 MOST_HOSTS = 4  # of a cell, as hosts/cell-*.yaml list them
 FIRST_NETWORK, LAST_NETWORK = 20, 250
 PLAN_PORT, ADMIN_PORT, HOST_PORT, CACHE_PORT = 8443, 9901, 8080, 6379
+BURST = 2  # seconds of its rate that a caller may send at once
 # Which part has which last two numbers; compose.yaml has the same.
 BALANCER, PROMETHEUS, ALERTMANAGER, FLOODER = "0.10", "0.30", "0.40", "0.99"
 CLAIM = "0.2"  # nothing listens there: who has bound it has the network
@@ -119,9 +120,9 @@ def write(path: Path, shape: Shape, network: str, *, rules: str = "") -> Folder:
 
 
 def limit_callers(folder: Folder, rate: int) -> None:
-    """Let each caller send `rate` requests a second, and twice as many at once. Envoy must not run yet."""
+    """Let each caller send `rate` requests a second, and BURST times as many at once. Envoy must not run yet."""
     path = folder.path / "envoy.yaml"
-    text, count = _LIMIT.subn(f"max_tokens: {2 * rate}, tokens_per_fill: {rate},", path.read_text(encoding="utf-8"))
+    text, count = _LIMIT.subn(f"max_tokens: {BURST * rate}, tokens_per_fill: {rate},", path.read_text(encoding="utf-8"))
     assert count == 1, "the callers' bucket is in envoy.yaml"
     _put(path, text)
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from benchmarks.stack_table import errors, render_stack
-from stack.beside import buckets, quantile, rehearsed
+from stack.beside import rehearsed
 from stack.breaking import BROKEN, break_envoy, rules_without
 from stack.folder import Shape
 from stack.live import capacity, judge, make_load
@@ -18,6 +18,7 @@ from stack.monitor import Alert, Readings
 from stack.parts_here import ROOT, found
 from stack.rehearse import VOID, is_red, stale, with_twins
 from stack.scenarios import CALM, ENDS, FAULT, SCENARIOS
+from stack.twin_metrics import buckets, quantile
 from tests.processes import PATIENCE
 from tests.stack.parts import a_folder, needs_parts
 
