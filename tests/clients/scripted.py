@@ -44,3 +44,22 @@ class Fake:
     @property
     def hosts(self) -> list[str]:
         return [request.url.host for request in self.asked]
+
+
+class Clock:
+    """The client's clock. It moves where the client sleeps, and where a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.paused: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.paused.append(seconds)
+        self.now += seconds
+
+
+def waits(request: httpx.Request) -> float:
+    """Return how long the client waits for an answer."""
+    timeouts: dict[str, float] = request.extensions["timeout"]
+    assert len(set(timeouts.values())) == 1
+    return timeouts["read"]

@@ -173,6 +173,25 @@ def test_a_stream_that_never_ends_is_given_up() -> None:
     assert len(seen) == 1
 
 
+def test_a_stream_that_never_goes_on_is_given_up_before_its_first_event() -> None:
+    class Silent(Stream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            await asyncio.Event().wait()
+            yield b""
+
+    stream = Silent([])
+
+    async def read() -> None:
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=HEADERS, stream=stream))
+        async with AsyncClient(FIRST, transport=transport) as client:
+            async for _ in client.answer("red boots", timeout=0.1):
+                pass
+
+    with pytest.raises(UnavailableError, match="broke off in the middle"):
+        asyncio.run(read())
+    assert stream.closed, "its connection is free again"
+
+
 def test_the_real_service_streams(service_url: str) -> None:
     with Client(service_url) as client:
         events = list(client.answer("red boots under $80", deadline_ms=2000, timeout=60))
