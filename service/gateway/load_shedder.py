@@ -6,6 +6,7 @@ would come late, and a quick 503 helps its caller more.
 
 import asyncio
 import resource
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -83,5 +84,6 @@ def resident_bytes() -> int:
     try:
         pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
     except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024  # macOS tells bytes, all others KiB
     return int(pages) * resource.getpagesize()

@@ -2,6 +2,7 @@ import asyncio
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -112,3 +113,41 @@ def test_its_memory_is_measured() -> None:
         pytest.skip("only Linux tells")
     (told,) = [int(line.split()[1]) for line in status.read_text(encoding="ascii").splitlines() if "VmRSS" in line]
     assert resident_bytes() == pytest.approx(1024 * told, rel=0.05)
+
+
+@pytest.mark.parametrize(("platform", "told", "expected"), [("linux", 300, 300 * 1024), ("darwin", 300, 300)])
+def test_without_proc_it_is_the_most_that_the_process_ever_had(
+    platform: str, told: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On macOS a thousand times too much was read, so that every request was refused."""
+
+    def none(*_: object, **__: object) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "read_text", none)
+    monkeypatch.setattr("service.gateway.load_shedder.sys.platform", platform)
+    monkeypatch.setattr("service.gateway.load_shedder.resource.getrusage", lambda _: SimpleNamespace(ru_maxrss=told))
+    assert resident_bytes() == expected
+
+
+@pytest.mark.anyio
+async def test_lateness_is_forgotten_by_half_at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, open_at = 0.0, list[bool]()
+    late = iter([0.7, 0.0, 0.0, 0.0, 0.0])
+    shedder = LoadShedder(0.1, memory=lambda: 0)
+    with ExitStack() as inside:
+        for _ in range(32):
+            inside.enter_context(shedder)
+
+        async def sleep(seconds: float) -> None:
+            nonlocal now
+            open_at.append(shedder.is_open)
+            if (more := next(late, None)) is None:
+                raise asyncio.CancelledError
+            now += seconds + more
+
+        monkeypatch.setattr("service.gateway.load_shedder.asyncio.sleep", sleep)
+        monkeypatch.setattr("service.gateway.load_shedder.time.monotonic", lambda: now)
+        with pytest.raises(asyncio.CancelledError):
+            await shedder.watch()
+    assert open_at == [True, False, False, False, True, True], "0.7 s late, then 0.35, 0.175, 0.0875"
