@@ -16,6 +16,35 @@ _FIRST_COST = 0.0005  # seconds
 _FEWEST = 32  # requests that are always allowed inside
 _TICK_SECONDS = 0.02
 _TICKS_A_LOOK = 25  # at the memory
+# So many that come late one after another, for so long, and none of them after the queue was empty, say that it stands;
+# fewer say that the machine had a hiccup. For some time after a refusal each that is late says that it still does.
+_STANDING, _STANDING_SECONDS, _AGAIN_SECONDS = 64, 1.0, 10.0
+
+
+class _Queue:
+    """A queue of which only the wait is known, of who comes out of it: told as standing as by CoDel (RFC 8289)."""
+
+    def __init__(self) -> None:
+        self._late = 0  # one after another,
+        self._since = 0.0  # the first of them then
+        self._last = 0.0  # when anybody came out
+        self._refused = float("-inf")
+
+    def stands(self, now: float, waited: float, most: float) -> bool:
+        """Take the next one; tell whether it waited for longer than `most` because more come than are handled."""
+        was_empty, self._last = now - waited > self._last, now
+        if was_empty or waited <= most:
+            self._late = 0
+        if waited <= most:
+            return False
+        if not self._late:
+            self._since = now
+        self._late += 1
+        is_row = self._late >= _STANDING and now - self._since >= _STANDING_SECONDS
+        if not is_row and now - self._refused > _AGAIN_SECONDS:
+            return False
+        self._refused = now
+        return True
 
 
 class LoadShedder:
@@ -44,12 +73,22 @@ class LoadShedder:
         self._entered = 0.0
         self._cost = _FIRST_COST
         self._lag = 0.0
+        self._queues = {True: _Queue(), False: _Queue()}  # of connections, and of requests on those that are accepted
 
     @property
     def is_open(self) -> bool:
         if self._is_full:
             return False
         return self._inside < _FEWEST or max(self._inside * self._cost, self._lag) < self._seconds
+
+    def admits(self, waited: float, *, is_fresh: bool = False) -> bool:
+        """Tell whether a request is handled that waited so many seconds for the event loop, `is_fresh` to be accepted.
+
+        Whoever waits in the kernel or for a turn is not inside, and the loop need not be late: where more come than are
+        handled, each answer would come later than the one before, and none in time.
+        """
+        stands = self._queues[is_fresh].stands(time.monotonic(), waited, self._seconds)
+        return self.is_open and not stands
 
     async def watch(self) -> None:
         """Measure the event loop's lag, and now and then the memory, until cancelled."""

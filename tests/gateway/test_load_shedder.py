@@ -151,3 +151,72 @@ async def test_lateness_is_forgotten_by_half_at_each_look(monkeypatch: pytest.Mo
         with pytest.raises(asyncio.CancelledError):
             await shedder.watch()
     assert open_at == [True, False, False, False, True, True], "0.7 s late, then 0.35, 0.175, 0.0875"
+
+
+class Late:
+    """Requests that come out of a queue at some time, having waited for so long."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        self.shedder = LoadShedder(seconds=0.1)
+        monkeypatch.setattr("service.gateway.load_shedder.time.monotonic", lambda: self.now)
+
+    def come(self, count: int, waited: float, seconds: float = 0.0, *, is_fresh: bool = True) -> list[bool]:
+        """Return who is admitted of so many, who come within these seconds."""
+        admitted = []
+        for _ in range(count):
+            self.now += seconds / count
+            admitted.append(self.shedder.admits(waited, is_fresh=is_fresh))
+        return admitted
+
+
+@pytest.mark.parametrize(
+    ("count", "seconds", "refused"),
+    [(63, 6.0, 0), (200, 0.9, 0), (64, 1.02, 1), (65, 1.02, 1), (70, 1.2, 7), (200, 2.01, 100), (6400, 1.0, 0)],
+)
+def test_a_queue_stands_where_64_in_a_row_were_late_for_a_second(
+    count: int, seconds: float, refused: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admitted = Late(monkeypatch).come(count, 0.101, seconds)
+    assert (len(admitted), admitted.count(False)) == (count, refused)
+    assert admitted == sorted(admitted, reverse=True), "the first are admitted"
+
+
+def test_one_in_time_ends_the_row_and_just_in_time_is_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Late(monkeypatch)
+    for _ in range(5):
+        assert all(late.come(60, 5.0, 3.0))
+        assert late.come(1, 0.1) == [True]
+
+
+def test_after_a_refusal_a_queue_need_not_stand_again_for_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Late(monkeypatch)
+    assert not all(late.come(100, 1.0, 2.0))
+    assert late.come(2, 0.05, 0.1) == [True, True], "who came in time is welcome"
+    late.now += 9.9
+    assert late.come(2, 0.2) == [False, False]
+    late.now += 10.01
+    assert late.come(63, 0.2, 2.0).count(False) == 0
+
+
+def test_where_the_queue_was_empty_in_between_it_does_not_stand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few who ask a machine that is always slow are no crowd."""
+    late = Late(monkeypatch)
+    assert all(late.come(300, 0.2, 300 * 0.201))
+    assert not all(late.come(300, 0.2, 300 * 0.199))
+
+
+def test_connections_that_wait_to_be_accepted_are_a_queue_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is connected already is read in every turn of the event loop, and would hide that others are not accepted."""
+    late = Late(monkeypatch)
+    admitted = []
+    for _ in range(200):
+        admitted += late.come(1, 3.0, 0.02, is_fresh=True)
+        assert late.come(1, 0.01, is_fresh=False) == [True]
+    assert admitted.count(False) > 100
+
+
+def test_where_the_door_is_closed_nobody_is_admitted_however_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Late(monkeypatch)
+    monkeypatch.setattr(LoadShedder, "is_open", False)
+    assert late.come(1, 0.0) == [False]
