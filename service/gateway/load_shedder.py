@@ -8,16 +8,17 @@ import asyncio
 import resource
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
 _SAMPLE = 64  # requests between two measurements of a request's cost
 _FIRST_COST = 0.0005  # seconds
-_FEWEST = 32  # requests that are always allowed inside
+_FEWEST = 32  # requests that are always allowed inside, or to wait
 _TICK_SECONDS = 0.02
 _TICKS_A_LOOK = 25  # at the memory
-# So many that come late one after another, for so long, and none of them after the queue was empty, say that it stands;
-# fewer say that the machine had a hiccup. For some time after a refusal each that is late says that it still does.
+# So many that come late one after another, for so long, each behind that many others, say that a queue stands; fewer
+# say that the machine had a hiccup. For some time after a refusal each of them says that it still does.
 _STANDING, _STANDING_SECONDS, _AGAIN_SECONDS = 64, 1.0, 10.0
 
 
@@ -25,17 +26,17 @@ class _Queue:
     """A queue of which only the wait is known, of who comes out of it: told as standing as by CoDel (RFC 8289)."""
 
     def __init__(self) -> None:
+        self._out: deque[float] = deque(maxlen=_FEWEST)  # when the last ones came out
         self._late = 0  # one after another,
         self._since = 0.0  # the first of them then
-        self._last = 0.0  # when anybody came out
         self._refused = float("-inf")
 
     def stands(self, now: float, waited: float, most: float) -> bool:
         """Take the next one; tell whether it waited for longer than `most` because more come than are handled."""
-        was_empty, self._last = now - waited > self._last, now
-        if was_empty or waited <= most:
+        is_crowd = len(self._out) == _FEWEST and self._out[0] >= now - waited  # so many came out while it waited
+        self._out.append(now)
+        if waited <= most or not is_crowd:
             self._late = 0
-        if waited <= most:
             return False
         if not self._late:
             self._since = now

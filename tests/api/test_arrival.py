@@ -76,8 +76,7 @@ async def test_a_queue_that_stands_is_refused_and_health_is_not(
     assert server.started
     request = PLAN + b"\r\n" + BODY
     assert (await asked_while_the_loop_was_busy(port, request)).startswith(b"HTTP/1.1 200"), "one hiccup"
-    monkeypatch.setattr(load_shedder, "_STANDING", 1)
-    monkeypatch.setattr(load_shedder, "_STANDING_SECONDS", 0.0)
+    monkeypatch.setattr(load_shedder._Queue, "stands", lambda _queue, _now, waited, most: waited > most)
     refused = await asked_while_the_loop_was_busy(port, request)
     assert refused.startswith(b"HTTP/1.1 503")
     assert b"retry-after: 1\r\n" in refused.lower()

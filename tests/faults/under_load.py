@@ -23,8 +23,7 @@ MODULE = "tests.fake_server"
 @contextlib.contextmanager
 def fake_server(**environment: object) -> Iterator[ServerProcess]:
     """Run a server over fake replicas of known speed."""
-    chosen = {"PEAKPLAN_REPLICAS": REPLICAS, "PEAKPLAN_OVERSUBSCRIBE": 1, "FAKE_SECONDS": GENERATION_SECONDS,
-              "PEAKPLAN_BACKLOG_MS": 2000}  # a machine that is busy with something else refuses nobody  # fmt: skip
+    chosen = {"PEAKPLAN_REPLICAS": REPLICAS, "PEAKPLAN_OVERSUBSCRIBE": 1, "FAKE_SECONDS": GENERATION_SECONDS}
     with serving(MODULE, **chosen | environment) as server:
         yield server
 

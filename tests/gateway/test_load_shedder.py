@@ -172,38 +172,44 @@ class Late:
 
 @pytest.mark.parametrize(
     ("count", "seconds", "refused"),
-    [(63, 6.0, 0), (200, 0.9, 0), (64, 1.02, 1), (65, 1.02, 1), (70, 1.2, 7), (200, 2.01, 100), (6400, 1.0, 0)],
+    # The first 32 have nobody before them. Of the others the 64th is refused once a second has passed since the first.
+    [(32 + 63, 4.0, 0), (200, 1.0, 0), (32 + 70, 1.7, 7), (32 + 200, 2.3432, 200 - 100), (6400, 1.0, 0)],
 )
 def test_a_queue_stands_where_64_in_a_row_were_late_for_a_second(
     count: int, seconds: float, refused: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    admitted = Late(monkeypatch).come(count, 0.101, seconds)
+    admitted = Late(monkeypatch).come(count, 5.0, seconds)
     assert (len(admitted), admitted.count(False)) == (count, refused)
     assert admitted == sorted(admitted, reverse=True), "the first are admitted"
 
 
 def test_one_in_time_ends_the_row_and_just_in_time_is_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     late = Late(monkeypatch)
+    late.come(32, 0.0)
     for _ in range(5):
-        assert all(late.come(60, 5.0, 3.0))
+        assert all(late.come(63, 5.0, 3.0))
         assert late.come(1, 0.1) == [True]
+    assert late.come(64, 5.0, 1.1).count(False) == 1
 
 
 def test_after_a_refusal_a_queue_need_not_stand_again_for_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     late = Late(monkeypatch)
+    late.come(32, 0.0)
     assert not all(late.come(100, 1.0, 2.0))
-    assert late.come(2, 0.05, 0.1) == [True, True], "who came in time is welcome"
-    late.now += 9.9
-    assert late.come(2, 0.2) == [False, False]
+    assert late.come(40, 0.05, 0.1) == [True] * 40, "who came in time is welcome"
+    late.now += 9.8
+    assert late.come(2, 11.0) == [False, False]
     late.now += 10.01
-    assert late.come(63, 0.2, 2.0).count(False) == 0
+    assert late.come(61, 30.0, 2.0).count(False) == 0, "63 in a row"
 
 
-def test_where_the_queue_was_empty_in_between_it_does_not_stand(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few who ask a machine that is always slow are no crowd."""
+@pytest.mark.parametrize(("ahead", "refused"), [(31, 0), (32, 155)])
+def test_few_who_ask_a_machine_that_is_always_slow_are_no_crowd(
+    ahead: int, refused: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     late = Late(monkeypatch)
-    assert all(late.come(300, 0.2, 300 * 0.201))
-    assert not all(late.come(300, 0.2, 300 * 0.199))
+    late.come(32, 0.0)
+    assert late.come(264, 0.3, 264 * 0.3 / (ahead + 0.5)).count(False) == refused
 
 
 def test_connections_that_wait_to_be_accepted_are_a_queue_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
