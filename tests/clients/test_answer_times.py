@@ -1,14 +1,13 @@
 """What `answer()` does with its time and with the bytes of a stream, on a clock that stands still."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
 from peakplan_client import Answer, Client, Done, Event, UnavailableError, UnexpectedAnswerError
 
-from tests.clients.scripted import BODY, FIRST, Clock, Fake, Handler, problem, waits
+from tests.clients.scripted import BODY, FIRST, Clock, Fake, Handler, Pieces, problem, waits
 
 HEADERS = {"content-type": "text/event-stream"}
 PLAN = b"event: plan\ndata: %b\n\n" % json.dumps(BODY).encode()
@@ -34,20 +33,6 @@ class Service:
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.asked.append(request)
         return streams(PLAN, END)(request)
-
-
-class Pieces(httpx.SyncByteStream):
-    """A body in pieces; those that are numbers move the clock instead."""
-
-    def __init__(self, pieces: tuple[bytes | float, ...], clock: Clock | None = None) -> None:
-        self._pieces, self._clock = pieces, clock
-
-    def __iter__(self) -> Iterator[bytes]:
-        for piece in self._pieces:
-            if isinstance(piece, bytes):
-                yield piece
-            elif self._clock is not None:
-                self._clock.now += piece
 
 
 def test_it_asks_for_300_ms_and_waits_a_second_more_for_the_search(clock: Clock) -> None:
