@@ -144,6 +144,17 @@ def test_what_is_no_answer_says_so(
         collect(lambda _: response(), is_async=is_async, timeout=0.3)
 
 
+@both
+def test_a_connection_that_fails_once_everything_is_there_costs_nothing(is_async: bool) -> None:
+    def failing(events: list[tuple[str, Any]]) -> Callable[[httpx.Request], httpx.Response]:
+        return lambda _: httpx.Response(200, headers=HEADERS, stream=Stream([sent(events)], fails=True))
+
+    assert isinstance(collect(failing(EVENTS), is_async=is_async, timeout=20)[-1], Done)
+    with pytest.raises(UnavailableError, match="broke off in the middle") as raised:
+        collect(failing(EVENTS[:2]), is_async=is_async, timeout=20)
+    assert isinstance(raised.value.__cause__, httpx.ReadError)
+
+
 def test_who_stops_reading_ends_the_stream() -> None:
     stream = Stream([sent()])
     answer = Client(FIRST, transport=httpx.MockTransport(lambda _: httpx.Response(200, headers=HEADERS, stream=stream)))
