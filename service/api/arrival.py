@@ -18,6 +18,6 @@ def waited_seconds(transport: asyncio.BaseTransport) -> float:
         return 0.0
     try:
         told: bytes = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
-    except OSError:
+    except (OSError, ValueError):  # no TCP, or closed by now
         return 0.0
     return float(_TCP_INFO.unpack(told)[0]) / 1000 if len(told) == _TCP_INFO.size else 0.0

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+import uvloop
 
 from service.__main__ import Server
 from service.api.arrival import waited_seconds
@@ -63,10 +64,32 @@ async def test_what_tells_nothing_has_not_waited() -> None:
 
     transport = Without()
     assert waited_seconds(transport) == 0.0
-    for left, right in (socket.socketpair(), socket.socketpair()):
-        with left, right:
-            transport.connection = left
-            assert waited_seconds(transport) == 0.0, "a unix socket is no TCP"
+    left, right = socket.socketpair()
+    with left, right:
+        transport.connection = left
+        assert waited_seconds(transport) == 0.0, "a unix socket is no TCP"
+    assert waited_seconds(transport) == 0.0, "it is closed"
+
+
+def test_of_a_connection_that_uvloop_has_closed_it_tells_nothing() -> None:
+    """Whose descriptor is -1, for which Python raises a ValueError."""
+
+    async def ask() -> float:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(asyncio.Protocol, "127.0.0.1", 0)
+        transport, _ = await loop.create_connection(asyncio.Protocol, *server.sockets[0].getsockname())
+        connection = transport.get_extra_info("socket")
+        transport.abort()
+        await asyncio.sleep(0.01)
+        server.close()
+
+        class Kept(asyncio.BaseTransport):
+            def get_extra_info(self, name: str, default: Any = None) -> Any:
+                return connection if name == "socket" else default
+
+        return waited_seconds(Kept())
+
+    assert uvloop.run(ask()) == 0.0
 
 
 async def test_a_queue_that_stands_is_refused_and_health_is_not(
