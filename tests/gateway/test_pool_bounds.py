@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -108,6 +109,31 @@ async def test_a_timer_of_who_waited_goes_with_the_turn() -> None:
     dispatcher.release(held)
     assert await waiting is slot
     assert timer.cancelled()
+
+
+async def test_there_is_one_timer_for_who_gives_way_next_and_none_where_nobody_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each request looks anew when that is: a timer that stayed from before would start another one, for ever."""
+    admission, loop = Admission(), asyncio.get_running_loop()
+    dispatcher = Dispatcher([Slot(FakeEngine())], admission)
+
+    def timers() -> list[asyncio.TimerHandle]:
+        return [each for each in loop._scheduled if "_make_way" in repr(each) and not each.cancelled()]  # type: ignore[attr-defined]
+
+    again = time.monotonic() + LONG
+    monkeypatch.setattr(admission, "give_way", lambda: ([], again))
+    for _ in range(3):
+        dispatcher._make_way()
+        (timer,) = timers()
+        assert timer.when() == pytest.approx(again, abs=5)
+    again = math.inf
+    dispatcher._make_way()
+    assert timers() == []
+    again = time.monotonic() + LONG
+    dispatcher._make_way()
+    dispatcher.close()
+    assert timers() == []
 
 
 class Ends(FakeEngine):
