@@ -138,14 +138,10 @@ class Events:
             if name in _EVENTS:
                 yield self._event(name, data)
 
-    def close(self) -> None:
-        """Take the end of the bytes."""
+    def close(self, why: Exception | None = None) -> None:
+        """Take the end of the bytes, and `why` no more come; once everything is there that is no matter."""
         if not self._is_done:
-            raise self.broken_off()
-
-    def broken_off(self) -> UnavailableError:
-        """Return the error of an answer that ends before its end."""
-        return UnavailableError(f"{self._url} broke off in the middle of its answer.")
+            raise UnavailableError(f"{self._url} broke off in the middle of its answer.") from why
 
     def _event(self, name: str, data: bytes) -> Event:
         self._is_done = name == "done"

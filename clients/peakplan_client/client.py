@@ -126,7 +126,7 @@ class Client(_Base):
                 for chunk in response.iter_raw():
                     yield from events.add(chunk)
             except httpx.RequestError as error:
-                raise events.broken_off() from error
+                events.close(error)
             events.close()
 
     def plans(self, requests: Iterable[Question | str], *, timeout: float = PLANS_TIMEOUT_SECONDS) -> list[Planned]:
@@ -283,7 +283,8 @@ async def _next(chunks: AsyncIterator[bytes], events: Events, end: float) -> byt
         async with asyncio.timeout(max(0.0, end - time.monotonic())):
             return await anext(chunks, None)
     except (httpx.RequestError, TimeoutError) as error:
-        raise events.broken_off() from error
+        events.close(error)
+        return None
 
 
 def _whole(response: httpx.Response, body: bytes) -> httpx.Response:

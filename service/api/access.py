@@ -6,6 +6,7 @@ A refusal here costs next to nothing: no body is read, and nothing is parsed.
 import hmac
 import ipaddress
 import math
+import time
 from collections.abc import Collection
 from functools import partial
 
@@ -69,7 +70,8 @@ class Access:
             return await _refuse(*refusal, scope, receive, send)
         if path not in self._limited:
             return await self._app(scope, receive, send)
-        if not self._load_shedder.is_open:
+        state, now = scope["state"], time.monotonic()
+        if not self._load_shedder.admits(now - state.get("arrived", now), is_fresh=state.get("is_fresh", False)):
             detail = "More comes in than this host can even turn down with a plan by rule. Try again in a second."
             return await _refuse(503, detail, _RETRY_AFTER, scope, receive, send)
         with self._load_shedder:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Literal
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from service.api.arrival import waited_seconds
 from service.api.problems import problem_response
 from service.api.request_head import objection_to_head
 from service.api.turnstile import Turnstile
@@ -57,6 +58,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._running: RequestResponseCycle | None = None
         self._refusal: tuple[int, str] | None = None
         self._deaf = False  # nothing more is read
+        self._reads = False  # what has come is being parsed
+        self._is_fresh = True  # no request has begun here
         self._crowded = False
 
     @classmethod
@@ -104,6 +107,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._unset_keepalive_if_required()
         self._overhead += len(data)
         self._begun_here = 0 if self._owed == "body" else len(data)
+        self._reads = True
         while data and not self._deaf:
             try:
                 self.parser.feed_data(data)
@@ -112,6 +116,7 @@ class HttpProtocol(HttpToolsProtocol):
                 data = self._without_upgrade() + data[upgrade.args[0] :]
             except httptools.HttpParserError:
                 self._refuse(400, "This is no valid HTTP/1.1.")
+        self._reads = False
         if self._owed and self._overhead > self.max_header_bytes + _FRAMING * self._body_bytes:
             self._refuse(431, f"What is no body has more than {self.max_header_bytes} bytes.")
         if not self._owed and not self._busy and not self._deaf:  # line ends between two messages
@@ -203,7 +208,9 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self.idle.pop(self, None)
         self._running = cycle
-        cycle.scope["state"]["arrived"] = time.monotonic()
+        waited = waited_seconds(self.transport) if self._reads else 0.0  # else it was pipelined, and its turn comes now
+        cycle.scope["state"] |= {"arrived": time.monotonic() - waited, "is_fresh": self._is_fresh}
+        self._is_fresh = False
         begin = partial(super()._start_asgi_task, cycle, app)
         if cycle.scope["path"] in HEALTH_PATHS:
             begin()

@@ -6,15 +6,46 @@ would come late, and a quick 503 helps its caller more.
 
 import asyncio
 import resource
+import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
 _SAMPLE = 64  # requests between two measurements of a request's cost
 _FIRST_COST = 0.0005  # seconds
-_FEWEST = 32  # requests that are always allowed inside
+_FEWEST = 32  # requests that are always allowed inside, or to wait
 _TICK_SECONDS = 0.02
 _TICKS_A_LOOK = 25  # at the memory
+# So many that come late one after another, for so long, each behind that many others, say that a queue stands; fewer
+# say that the machine had a hiccup. For some time after a refusal each of them says that it still does.
+_STANDING, _STANDING_SECONDS, _AGAIN_SECONDS = 64, 1.0, 10.0
+
+
+class _Queue:
+    """A queue of which only the wait is known, of who comes out of it: told as standing as by CoDel (RFC 8289)."""
+
+    def __init__(self) -> None:
+        self._out: deque[float] = deque(maxlen=_FEWEST)  # when the last ones came out
+        self._late = 0  # one after another,
+        self._since = 0.0  # the first of them then
+        self._refused = float("-inf")
+
+    def stands(self, now: float, waited: float, most: float) -> bool:
+        """Take the next one; tell whether it waited for longer than `most` because more come than are handled."""
+        is_crowd = len(self._out) == _FEWEST and self._out[0] >= now - waited  # so many came out while it waited
+        self._out.append(now)
+        if waited <= most or not is_crowd:
+            self._late = 0
+            return False
+        if not self._late:
+            self._since = now
+        self._late += 1
+        is_row = self._late >= _STANDING and now - self._since >= _STANDING_SECONDS
+        if not is_row and now - self._refused > _AGAIN_SECONDS:
+            return False
+        self._refused = now
+        return True
 
 
 class LoadShedder:
@@ -43,12 +74,22 @@ class LoadShedder:
         self._entered = 0.0
         self._cost = _FIRST_COST
         self._lag = 0.0
+        self._queues = {True: _Queue(), False: _Queue()}  # of connections, and of requests on those that are accepted
 
     @property
     def is_open(self) -> bool:
         if self._is_full:
             return False
         return self._inside < _FEWEST or max(self._inside * self._cost, self._lag) < self._seconds
+
+    def admits(self, waited: float, *, is_fresh: bool = False) -> bool:
+        """Tell whether a request is handled that waited so many seconds for the event loop, `is_fresh` to be accepted.
+
+        Whoever waits in the kernel or for a turn is not inside, and the loop need not be late: where more come than are
+        handled, each answer would come later than the one before, and none in time.
+        """
+        stands = self._queues[is_fresh].stands(time.monotonic(), waited, self._seconds)
+        return self.is_open and not stands
 
     async def watch(self) -> None:
         """Measure the event loop's lag, and now and then the memory, until cancelled."""
@@ -83,5 +124,6 @@ def resident_bytes() -> int:
     try:
         pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
     except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak if sys.platform == "darwin" else peak * 1024  # macOS tells bytes, all others KiB
     return int(pages) * resource.getpagesize()

@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import logging
 import time
+from functools import partial
 from typing import Any
 
 import httpx
@@ -11,6 +12,7 @@ import pytest
 from pydantic import SecretStr
 
 from service.api.app import create_app, wire
+from service.api.rates import RateLimiter
 from service.gateway.load_shedder import LoadShedder
 from service.gateway.pool import ReplicaPool
 from service.gateway.request_queue import CapacityError
@@ -57,7 +59,13 @@ async def test_the_log_names_the_caller_and_no_token(caplog: pytest.LogCaptureFi
     assert not any("very-secret" in repr(vars(record)) for record in caplog.records)
 
 
-async def test_a_caller_that_asks_too_often_is_told_when_to_come_back() -> None:
+def _stop_the_rates_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine gives callers time to ask again."""
+    monkeypatch.setattr("service.api.access.RateLimiter", partial(RateLimiter, lambda: 0.0))
+
+
+async def test_a_caller_that_asks_too_often_is_told_when_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    _stop_the_rates_clock(monkeypatch)
     engine = FakeEngine()
     async with talking_to(engine, auth=AuthSettings(rate=2.0, api_keys=SecretStr(listed(a="one", b="two")))) as client:
         answers = [await client.post("/plan", json=BODY, headers=bearer("one")) for _ in range(3)]
@@ -217,8 +225,9 @@ async def test_replicas_are_shared_among_those_whom_a_rate_counts() -> None:
     assert [request.client for request in engine.served] == ["127.0.0.1"]
 
 
-async def test_a_long_question_counts_as_the_ordinary_ones_it_is_worth() -> None:
+async def test_a_long_question_counts_as_the_ordinary_ones_it_is_worth(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four such callers once took the rules' time from everybody, each within its rate."""
+    _stop_the_rates_clock(monkeypatch)
     for path in ("/plan", "/trace"):
         async with talking_to(FakeEngine(text=" Find Any"), auth=AuthSettings(rate=3)) as client:
             answers = [await client.post(path, json={"query": "$1" * 256, "history": ["$1" * 22]}) for _ in range(2)]

@@ -1,6 +1,8 @@
-"""A way to ask that is the same for both clients."""
+"""A way to ask that is the same for both clients, and a clock that stands still."""
 
 import asyncio
+import random
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -8,7 +10,16 @@ import httpx
 import pytest
 from peakplan_client import Answer, AsyncClient, Client
 
-from tests.clients.scripted import FIRST, SECOND, Handler
+from tests.clients.scripted import FIRST, SECOND, Clock, Handler
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(time, "sleep", clock.sleep)
+    monkeypatch.setattr(random, "uniform", lambda _low, high: high)
+    return clock
 
 
 @pytest.fixture(params=["sync", "async"])

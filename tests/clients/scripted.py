@@ -1,7 +1,7 @@
 """Endpoints that answer by a script, and what they answer. No tests in here."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
@@ -44,3 +44,36 @@ class Fake:
     @property
     def hosts(self) -> list[str]:
         return [request.url.host for request in self.asked]
+
+
+class Clock:
+    """The client's clock. It moves where the client sleeps, and where a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.paused: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.paused.append(seconds)
+        self.now += seconds
+
+
+def waits(request: httpx.Request) -> float:
+    """Return how long the client waits for an answer."""
+    timeouts: dict[str, float] = request.extensions["timeout"]
+    assert len(set(timeouts.values())) == 1
+    return timeouts["read"]
+
+
+class Pieces(httpx.SyncByteStream):
+    """A body in pieces; those that are numbers move the clock instead."""
+
+    def __init__(self, pieces: tuple[bytes | float, ...], clock: Clock | None = None) -> None:
+        self._pieces, self._clock = pieces, clock
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self._pieces:
+            if isinstance(piece, bytes):
+                yield piece
+            elif self._clock is not None:
+                self._clock.now += piece

@@ -144,6 +144,17 @@ def test_what_is_no_answer_says_so(
         collect(lambda _: response(), is_async=is_async, timeout=0.3)
 
 
+@both
+def test_a_connection_that_fails_once_everything_is_there_costs_nothing(is_async: bool) -> None:
+    def failing(events: list[tuple[str, Any]]) -> Callable[[httpx.Request], httpx.Response]:
+        return lambda _: httpx.Response(200, headers=HEADERS, stream=Stream([sent(events)], fails=True))
+
+    assert isinstance(collect(failing(EVENTS), is_async=is_async, timeout=20)[-1], Done)
+    with pytest.raises(UnavailableError, match="broke off in the middle") as raised:
+        collect(failing(EVENTS[:2]), is_async=is_async, timeout=20)
+    assert isinstance(raised.value.__cause__, httpx.ReadError)
+
+
 def test_who_stops_reading_ends_the_stream() -> None:
     stream = Stream([sent()])
     answer = Client(FIRST, transport=httpx.MockTransport(lambda _: httpx.Response(200, headers=HEADERS, stream=stream)))
@@ -171,6 +182,25 @@ def test_a_stream_that_never_ends_is_given_up() -> None:
     with pytest.raises(UnavailableError, match="broke off"):
         asyncio.run(read())
     assert len(seen) == 1
+
+
+def test_a_stream_that_never_goes_on_is_given_up_before_its_first_event() -> None:
+    class Silent(Stream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            await asyncio.Event().wait()
+            yield b""
+
+    stream = Silent([])
+
+    async def read() -> None:
+        transport = httpx.MockTransport(lambda _: httpx.Response(200, headers=HEADERS, stream=stream))
+        async with AsyncClient(FIRST, transport=transport) as client:
+            async for _ in client.answer("red boots", timeout=0.1):
+                pass
+
+    with pytest.raises(UnavailableError, match="broke off in the middle"):
+        asyncio.run(read())
+    assert stream.closed, "its connection is free again"
 
 
 def test_the_real_service_streams(service_url: str) -> None:

@@ -161,7 +161,9 @@ def test_the_current_span_is_the_parent() -> None:
     assert fake.asked[0].headers["traceparent"] == f"00-{0xABC:032x}-{0xDEF:016x}-01"
 
 
-@pytest.mark.parametrize("endpoints", [[], "", "127.0.0.1:8080", ["ftp://there"]])
+@pytest.mark.parametrize(
+    "endpoints", [[], "", "127.0.0.1:8080", ["ftp://there"], "http://", ["http://there", "https:///x"]]
+)
 def test_what_is_no_endpoint_is_refused(endpoints: Any) -> None:
     with pytest.raises(ValueError, match="names no endpoint"):
         Client(endpoints)

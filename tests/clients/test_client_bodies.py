@@ -112,6 +112,21 @@ def test_an_answer_is_bounded_once_it_is_unfolded(ask: Callable[..., Answer], en
         ask(answer(fair + b" " * (MOST_BYTES + 1 - len(fair))), endpoints=FIRST, timeout=0.2)
 
 
+@pytest.mark.parametrize("encoding", [None, "identity", " GZip ", "deflate"])
+def test_a_body_has_its_most_bytes_and_not_one_more_in_however_many_parts(encoding: str | None) -> None:
+    fold: dict[str | None, Callable[[bytes], bytes]] = {" GZip ": gzip.compress, "deflate": zlib.compress}
+
+    def read(content: bytes) -> bytes:
+        body = Body(httpx.Headers({"content-encoding": encoding} if encoding else {}), 10)
+        for byte in fold.get(encoding, bytes)(content):
+            body.add(bytes([byte]))
+        return body.whole()
+
+    assert read(b"0123456789") == b"0123456789"
+    with pytest.raises(httpx.ReadError, match="more than 10 bytes"):
+        read(b"0123456789x")
+
+
 def test_few_bytes_that_would_become_many_never_do() -> None:
     body = Body(httpx.Headers({"content-encoding": "gzip"}), 1000)
     bomb = gzip.compress(bytes(20_000_000))

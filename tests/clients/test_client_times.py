@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-import random
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,39 +9,11 @@ import httpx
 import pytest
 from peakplan_client import AsyncClient, Client, RateLimitedError, UnavailableError, UnexpectedAnswerError
 
-from tests.clients.scripted import FIRST, OK, SECOND, Fake, problem
-
-
-class Clock:
-    """The client's clock. It moves where the client sleeps, and where a test says so."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.paused: list[float] = []
-
-    def sleep(self, seconds: float) -> None:
-        self.paused.append(seconds)
-        self.now += seconds
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
-    monkeypatch.setattr(time, "sleep", clock.sleep)
-    monkeypatch.setattr(random, "uniform", lambda _low, high: high)
-    return clock
+from tests.clients.scripted import BODY, FIRST, OK, SECOND, Clock, Fake, Pieces, problem, waits
 
 
 def client(fake: Callable[[httpx.Request], httpx.Response], *endpoints: str, **options: Any) -> Client:
     return Client(endpoints or FIRST, transport=httpx.MockTransport(fake), **options)
-
-
-def waits(request: httpx.Request) -> float:
-    """Return how long the client waits for an answer."""
-    timeouts: dict[str, float] = request.extensions["timeout"]
-    assert len(set(timeouts.values())) == 1
-    return timeouts["read"]
 
 
 def test_a_call_asks_for_300_ms_and_waits_a_tenth_of_a_second_more(clock: Clock) -> None:
@@ -91,6 +61,23 @@ def test_a_call_that_has_no_time_does_not_ask(clock: Clock, milliseconds: float,
             with pytest.raises(UnavailableError, match="no time to ask the planner: give the call a longer timeout"):
                 asking.plan("red boots")
     assert len(fake.asked) == asked
+
+
+@pytest.mark.parametrize(("seconds", "is_late"), [(0.4, False), (0.41, True)])
+def test_an_answer_that_comes_in_drops_has_as_long_as_any(clock: Clock, seconds: float, is_late: bool) -> None:
+    """A tenth of a second more than the deadline, however often something comes."""
+    body = json.dumps(BODY).encode()
+
+    def handler(_: httpx.Request) -> httpx.Response:
+        pieces = Pieces((body[:40], seconds, body[40:]), clock)
+        return httpx.Response(200, headers={"content-type": "application/json"}, stream=pieces)
+
+    with client(handler, timeout=0.42) as asking:
+        if is_late:
+            with pytest.raises(UnavailableError, match=r"too slow \(ReadTimeout: the answer does not end\)"):
+                asking.plan("red boots")
+        else:
+            assert asking.plan("red boots").request_id == "r1"
 
 
 @pytest.mark.parametrize("deadline_ms", [10, 2000])

@@ -70,6 +70,14 @@ def test_what_only_a_look_at_the_vocabulary_reveals_is_accepted_unless_told_othe
     assert accept_forced(Hidden(), 9) == [7]
 
 
+def test_a_grammar_looks_for_what_is_forced_unless_told_not_to() -> None:
+    """There is no capital letter in the vocabulary, which only a scan of it shows."""
+    constraint = compile_grammar('start: "a"i "d"')
+
+    assert constraint.forced(look=False) == []
+    assert constraint.forced() == ids("a")
+
+
 def test_bad_grammars_and_illegal_tokens_are_refused() -> None:
     with pytest.raises(GrammarError, match="lexer error"):
         compile_grammar("start: 'a'")

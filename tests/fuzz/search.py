@@ -1,6 +1,7 @@
 """Searches for conversations that fail a target or cost most: hypothesis, led to more work by each byte."""
 
 import json
+import random
 import sys
 import time
 
@@ -87,9 +88,10 @@ def main() -> None:
         check(sys.argv[1], json.load(sys.stdin))
         return
     name, end, number = sys.argv[1], time.monotonic() + float(sys.argv[2]), 0
+    first = random.randrange(2**32)  # what an earlier search tried is not for this one
     while time.monotonic() < end:
         try:
-            hunt(name, 100, number)
+            hunt(name, 100, first + number)
         except FoundError as found:
             with CORPUS.open("a", encoding="utf-8") as corpus:
                 corpus.write(json.dumps(found.conversation) + "\n")

@@ -2,6 +2,7 @@ import asyncio
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -112,3 +113,116 @@ def test_its_memory_is_measured() -> None:
         pytest.skip("only Linux tells")
     (told,) = [int(line.split()[1]) for line in status.read_text(encoding="ascii").splitlines() if "VmRSS" in line]
     assert resident_bytes() == pytest.approx(1024 * told, rel=0.05)
+
+
+@pytest.mark.parametrize(("platform", "told", "expected"), [("linux", 300, 300 * 1024), ("darwin", 300, 300)])
+def test_without_proc_it_is_the_most_that_the_process_ever_had(
+    platform: str, told: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On macOS a thousand times too much was read, so that every request was refused."""
+
+    def none(*_: object, **__: object) -> str:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Path, "read_text", none)
+    monkeypatch.setattr("service.gateway.load_shedder.sys.platform", platform)
+    monkeypatch.setattr("service.gateway.load_shedder.resource.getrusage", lambda _: SimpleNamespace(ru_maxrss=told))
+    assert resident_bytes() == expected
+
+
+@pytest.mark.anyio
+async def test_lateness_is_forgotten_by_half_at_each_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, open_at = 0.0, list[bool]()
+    late = iter([0.7, 0.0, 0.0, 0.0, 0.0])
+    shedder = LoadShedder(0.1, memory=lambda: 0)
+    with ExitStack() as inside:
+        for _ in range(32):
+            inside.enter_context(shedder)
+
+        async def sleep(seconds: float) -> None:
+            nonlocal now
+            open_at.append(shedder.is_open)
+            if (more := next(late, None)) is None:
+                raise asyncio.CancelledError
+            now += seconds + more
+
+        monkeypatch.setattr("service.gateway.load_shedder.asyncio.sleep", sleep)
+        monkeypatch.setattr("service.gateway.load_shedder.time.monotonic", lambda: now)
+        with pytest.raises(asyncio.CancelledError):
+            await shedder.watch()
+    assert open_at == [True, False, False, False, True, True], "0.7 s late, then 0.35, 0.175, 0.0875"
+
+
+class Late:
+    """Requests that come out of a queue at some time, having waited for so long."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 1000.0
+        self.shedder = LoadShedder(seconds=0.1)
+        monkeypatch.setattr("service.gateway.load_shedder.time.monotonic", lambda: self.now)
+
+    def come(self, count: int, waited: float, seconds: float = 0.0, *, is_fresh: bool = True) -> list[bool]:
+        """Return who is admitted of so many, who come within these seconds."""
+        admitted = []
+        for _ in range(count):
+            self.now += seconds / count
+            admitted.append(self.shedder.admits(waited, is_fresh=is_fresh))
+        return admitted
+
+
+@pytest.mark.parametrize(
+    ("count", "seconds", "refused"),
+    # The first 32 have nobody before them. Of the others the 64th is refused once a second has passed since the first.
+    [(32 + 63, 4.0, 0), (200, 1.0, 0), (32 + 70, 1.7, 7), (32 + 200, 2.3432, 200 - 100), (6400, 1.0, 0)],
+)
+def test_a_queue_stands_where_64_in_a_row_were_late_for_a_second(
+    count: int, seconds: float, refused: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admitted = Late(monkeypatch).come(count, 5.0, seconds)
+    assert (len(admitted), admitted.count(False)) == (count, refused)
+    assert admitted == sorted(admitted, reverse=True), "the first are admitted"
+
+
+def test_one_in_time_ends_the_row_and_just_in_time_is_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Late(monkeypatch)
+    late.come(32, 0.0)
+    for _ in range(5):
+        assert all(late.come(63, 5.0, 3.0))
+        assert late.come(1, 0.1) == [True]
+    assert late.come(64, 5.0, 1.1).count(False) == 1
+
+
+def test_after_a_refusal_a_queue_need_not_stand_again_for_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Late(monkeypatch)
+    late.come(32, 0.0)
+    assert not all(late.come(100, 1.0, 2.0))
+    assert late.come(40, 0.05, 0.1) == [True] * 40, "who came in time is welcome"
+    late.now += 9.8
+    assert late.come(2, 11.0) == [False, False]
+    late.now += 10.01
+    assert late.come(61, 30.0, 2.0).count(False) == 0, "63 in a row"
+
+
+@pytest.mark.parametrize(("ahead", "refused"), [(31, 0), (32, 155)])
+def test_few_who_ask_a_machine_that_is_always_slow_are_no_crowd(
+    ahead: int, refused: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late = Late(monkeypatch)
+    late.come(32, 0.0)
+    assert late.come(264, 0.3, 264 * 0.3 / (ahead + 0.5)).count(False) == refused
+
+
+def test_connections_that_wait_to_be_accepted_are_a_queue_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who is connected already is read in every turn of the event loop, and would hide that others are not accepted."""
+    late = Late(monkeypatch)
+    admitted = []
+    for _ in range(200):
+        admitted += late.come(1, 3.0, 0.02, is_fresh=True)
+        assert late.come(1, 0.01, is_fresh=False) == [True]
+    assert admitted.count(False) > 100
+
+
+def test_where_the_door_is_closed_nobody_is_admitted_however_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Late(monkeypatch)
+    monkeypatch.setattr(LoadShedder, "is_open", False)
+    assert late.come(1, 0.0) == [False]

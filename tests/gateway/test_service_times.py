@@ -66,6 +66,15 @@ def test_the_fastest_of_the_last_says_whether_all_were_slow() -> None:
     assert times.fastest_of_last(3) == 0.2
     assert times.fastest_of_last(4) == 0.01
     assert times.fastest_of_last(5) == 0.0
+    times.add(0.1)
+    assert [times.fastest_of_last(count) for count in (1, 2, 4, 5)] == [0.1, 0.1, 0.1, 0.01]
+
+
+def test_what_nobody_asks_for_is_forgotten_as_well() -> None:
+    times = ServiceTimes()
+    for _ in range(WINDOW + 10):
+        times.add(1.0)
+    assert len(times._window) == len(times._sorted) == WINDOW
 
 
 def test_long_prompts_say_little_of_short_ones() -> None:

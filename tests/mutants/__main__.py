@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 
 from tests.mutants.areas import AREAS, REPOSITORY, Area
 from tests.mutants.operations import Mutant, mutants
-from tests.mutants.warm import IMPORTED, Baseline, Workshop
+from tests.mutants.warm import IMPORTED, Baseline, Outcome, Workshop
 
 NOTICED, GONE = "Noticed since: it has a test now.", "The code has changed since."
 UNCHANGED = Path(__file__).with_name("unchanged.jsonl")
@@ -28,6 +29,7 @@ _BASELINE_SECONDS = 1500
 # A mutant that hangs is noticed after these, or five times what its tests take; one that loops once it has used as much
 # of the processor, which a busy machine does not hasten.
 _LEAST_SECONDS, _LEAST_OF_PROCESSOR = 60, 10
+_ATTEMPTS = 3
 _HYPOTHESIS = ("--hypothesis-seed=0",)  # the same examples for every mutant
 
 
@@ -51,19 +53,31 @@ def judging(mutant: Mutant, baseline: Baseline) -> list[str]:
     return sorted(names, key=lambda name: (mirror not in name, baseline.seconds[name]))
 
 
-def survives(mutant: Mutant, workshop: Workshop, baseline: Baseline) -> bool:
-    """Tell whether the tests that `judging` names pass with the change.
+def survives(mutant: Mutant, workshop: Workshop, baseline: Baseline) -> bool | None:
+    """Tell whether the tests that `judging` names pass with the change; None where the machine was too busy to tell.
 
-    What hides who enters it (a fixture that tests share, a cache, another process) makes survivors, never the contrary.
+    Tests that hang or fail because others keep the processor notice nothing. So the one that failed has to fail once
+    more by itself, and to pass right after with nothing changed. What hides who enters a function (a fixture that
+    tests share, a cache, another process) makes survivors, never the contrary.
     """
     judges = judging(mutant, baseline)
-    seconds, processor = (sum(times[name] for name in judges) for times in (baseline.seconds, baseline.processor))
-    with workshop.changed(mutant.file, mutant.source):
-        return workshop.passes(
-            ["-x", *_HYPOTHESIS, *judges],
-            _LEAST_SECONDS + 5 * seconds,
-            processor=_LEAST_OF_PROCESSOR + 3 * processor,
-        )
+    for _ in range(_ATTEMPTS):
+        with workshop.changed(mutant.file, mutant.source):
+            if _outcome(workshop, baseline, judges) is Outcome.PASSED:
+                return True
+            if not (suspect := workshop.last_begun):
+                return False  # it cannot even be imported
+            again = _outcome(workshop, baseline, [suspect])
+        if again is not Outcome.PASSED and _outcome(workshop, baseline, [suspect]) is Outcome.PASSED:
+            return False
+    return None
+
+
+def _outcome(workshop: Workshop, baseline: Baseline, names: Sequence[str]) -> Outcome:
+    plain = {name.partition("[")[0] for name in names}
+    seconds, processor = (sum(times[name] for name in plain) for times in (baseline.seconds, baseline.processor))
+    limits = _LEAST_SECONDS + 5 * seconds, _LEAST_OF_PROCESSOR + 3 * processor
+    return workshop.run(["-x", *_HYPOTHESIS, *names], limits[0], processor=limits[1])
 
 
 def _arguments(area: Area) -> list[str]:
@@ -85,25 +99,29 @@ def judge(name: str, seed: int, size: int, seconds: float = math.inf) -> dict[st
 
     After so many seconds no more are tried: they come in the order in which they were drawn, so a part is a sample too.
     """
-    tried: list[Mutant] = []
 
     def in_time(drawn: Sequence[Mutant]) -> Iterator[Mutant]:
         for mutant in drawn:
             if time.monotonic() >= end:
                 return
-            tried.append(mutant)
             yield mutant
 
     end = time.monotonic() + seconds
     with tempfile.TemporaryDirectory(prefix="peakplan-mutants-") as folder:
         workshop, baseline = _prepared(name, Path(folder))
-        survivors = list(_survivors(in_time(sample(name, seed, size, workshop.root)), workshop, baseline))
+        judged = list(_judged(in_time(sample(name, seed, size, workshop.root)), workshop, baseline))
+    survivors = [_told(mutant) for mutant, alive in judged if alive]
+    undecided = sum(alive is None for _, alive in judged)
+    tried = len(judged) - undecided
     if not tried:
-        sys.exit(f"{name}: {seconds:g} s were over before the tests had passed with nothing changed: give it longer")
-    noticed = len(tried) - len(survivors)
-    print(f"{name}: {noticed} of {len(tried)} noticed ({noticed / len(tried):.2f}), seed {seed}", flush=True)
+        sys.exit(f"{name}: {seconds:g} s were over before a mutant could be judged: give it longer")
+    noticed = tried - len(survivors)
+    print(
+        f"{name}: {noticed} of {tried} noticed ({noticed / tried:.2f}), {undecided} undecided, seed {seed}", flush=True
+    )
     day = datetime.date.today().isoformat()
-    return {"date": day, "seed": seed, "tried": len(tried), "noticed": noticed, "survivors": survivors}
+    row = {"date": day, "seed": seed, "tried": tried, "noticed": noticed, "survivors": survivors}
+    return row | ({"undecided": undecided} if undecided else {})
 
 
 def judge_again(name: str, row: dict[str, Any], tests: Sequence[str] = ()) -> dict[str, Any]:
@@ -116,7 +134,9 @@ def judge_again(name: str, row: dict[str, Any], tests: Sequence[str] = ()) -> di
         every = {mutant.key: mutant for mutant in sample(name, 0, sys.maxsize, workshop.root)}
         keys = [_key(told) for told in row["survivors"]]
         tried = [every[key] for key in keys if key in every]
-        alive = {_key(told): told for told in _survivors(tried, workshop, baseline)}
+        alive = {
+            mutant.key: _told(mutant) for mutant, alive in _judged(tried, workshop, baseline) if alive is not False
+        }
     survivors = [
         alive.get(key, {**told, "since": NOTICED if key in every else GONE})
         for key, told in zip(keys, row["survivors"], strict=True)
@@ -134,18 +154,22 @@ def _prepared(name: str, folder: Path, tests: Sequence[str] = ()) -> tuple[Works
     return workshop, baseline
 
 
-def _survivors(tried: Iterable[Mutant], workshop: Workshop, baseline: Baseline) -> Iterator[dict[str, str]]:
-    """Yield the mutants that no test notices, and tell why each changes nothing where that is known."""
-    known, noticed = reasons(), 0
-    for number, mutant in enumerate(tried, 1):
-        if survives(mutant, workshop, baseline):
-            told = dict(zip(("file", "function", "before", "after"), mutant.key, strict=True))
-            print(f"{mutant.file}:{mutant.line}: {json.dumps(told)} {known.get(mutant.key, '')}", flush=True)
-            yield told
-        else:
-            noticed += 1
-        if number % 10 == 0:
-            print(f"{noticed} of {number} noticed so far", flush=True)
+def _judged(tried: Iterable[Mutant], workshop: Workshop, baseline: Baseline) -> Iterator[tuple[Mutant, bool | None]]:
+    """Yield each mutant and whether it survives; print those that do, and why they change nothing where it is known."""
+    known, counts = reasons(), Counter[bool | None]()
+    for mutant in tried:
+        alive = survives(mutant, workshop, baseline)
+        counts[alive] += 1
+        if alive is not False:
+            words = known.get(mutant.key, "") if alive else "undecided: the machine was too busy"
+            print(f"{mutant.file}:{mutant.line}: {json.dumps(_told(mutant))} {words}", flush=True)
+        if counts.total() % 10 == 0:
+            print(f"{counts[False]} of {counts[False] + counts[True]} noticed so far", flush=True)
+        yield mutant, alive
+
+
+def _told(mutant: Mutant) -> dict[str, str]:
+    return dict(zip(("file", "function", "before", "after"), mutant.key, strict=True))
 
 
 def main() -> None:

@@ -1,7 +1,9 @@
 """The judge is judged: what is changed, what is drawn, and that a mutant is told from what changes nothing."""
 
+import contextlib
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +12,7 @@ import pytest
 from tests.mutants import __main__ as judge
 from tests.mutants.areas import AREAS, REPOSITORY
 from tests.mutants.operations import Mutant, mutants
-from tests.mutants.warm import IMPORTED, Baseline, Workshop
+from tests.mutants.warm import IMPORTED, Baseline, Outcome, Workshop
 from tests.processes import PATIENCE
 
 HANGS = "while True: pass"
@@ -98,9 +100,7 @@ def test_who_enters_what_changed_is_asked_the_file_that_mirrors_it_first() -> No
     assert [asked(9), asked(5), asked(0)] == [every] * 3, "computed at import, entered by none, or of the module"
 
 
-def test_a_mutant_dies_where_its_tests_fail_and_everything_is_as_before(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_mutant_dies_where_its_tests_fail_and_everything_is_as_before(tmp_path: Path) -> None:
     workshop = Workshop(tmp_path)
     file, tests = "infra/fleet/roofline.py", ["tests/infra/fleet/test_roofline.py"]
     source = (workshop.root / file).read_text(encoding="utf-8")
@@ -108,16 +108,73 @@ def test_a_mutant_dies_where_its_tests_fail_and_everything_is_as_before(
     assert baseline.passed
     assert any(name.endswith("a_forward") for name in baseline.entered[file, _line(source, "def plan_bytes")])
     half, comment = source.replace("planner.layer_bytes / 2", "planner.layer_bytes / 3"), source + "# and no more\n"
-    for text, alive, limit in ((half, False, 60), (comment, True, 60), ("syntax error", False, 60), (HANGS, False, 3)):
+    passed, failed, stopped = Outcome.PASSED, Outcome.FAILED, Outcome.STOPPED
+    for text, outcome, limit in ((half, failed, 60), (comment, passed, 60), ("syntax error", failed, 60),
+                                 (HANGS, stopped, 3)):  # fmt: skip
         with workshop.changed(file, text):
-            assert workshop.passes(["-x", *tests], limit) is alive
-    told = capsys.readouterr().out
-    assert told.count("stopped after 3 s") == 1
-    with workshop.changed(file, HANGS):
-        assert not workshop.passes(["-x", *tests], PATIENCE, processor=2)
-    assert "stopped after" not in capsys.readouterr().out, "who loops is stopped by the processor's clock"
+            assert workshop.run(["-x", *tests], limit) is outcome
+            assert bool(workshop.last_begun) is (text in (half, comment))
+    with workshop.changed(file, HANGS):  # who loops is stopped by the processor's clock
+        assert workshop.run(["-x", *tests], PATIENCE, processor=2) is failed
     assert (workshop.root / file).read_text(encoding="utf-8") == source
     assert (REPOSITORY / file).read_text(encoding="utf-8") == source
+
+
+class BusyMachine:
+    """A workshop whose runs end as told, one after another: those with the change and those without any."""
+
+    def __init__(self, changed: str, unchanged: str) -> None:
+        self._ends = {True: iter(changed), False: iter(unchanged)}
+        self._is_changed = False
+        self.last_begun = ""
+        self.asked: list[list[str]] = []
+
+    @contextlib.contextmanager
+    def changed(self, _file: str, _source: str) -> Iterator[None]:
+        self._is_changed = True
+        yield
+        self._is_changed = False
+
+    def run(self, arguments: list[str], *_: object, **__: object) -> Outcome:
+        self.asked.append([each for each in arguments if not each.startswith("-")])
+        self.last_begun = "t/test_f.py::slow[2]"
+        return {"p": Outcome.PASSED, "f": Outcome.FAILED, "s": Outcome.STOPPED}[next(self._ends[self._is_changed])]
+
+
+@pytest.mark.parametrize(
+    ("changed", "unchanged", "survives"),
+    [
+        ("p", "", True),
+        ("ff", "p", False),
+        ("ss", "p", False),  # it hangs, and what hangs passes with nothing changed
+        ("ssssp", "ss", True),  # nothing had time to pass, and then it had
+        ("fpp", "", True),  # it failed once, and never again
+        ("ffssff", "fsf", None),
+    ],
+)
+def test_what_fails_for_want_of_a_processor_notices_nothing(
+    changed: str, unchanged: str, survives: bool | None
+) -> None:
+    names = ["t/test_f.py::quick", "t/test_f.py::slow"]
+    times = dict(zip(names, (0.1, 2.0), strict=True))
+    baseline = Baseline({("f.py", 1): set(names)}, seconds=times, processor=times, passed=True)
+    mutant = next(each for each in mutants("f.py", "def f():\n    return 1 < 2\n") if each.function == "f")
+    machine = BusyMachine(changed, unchanged)
+    assert judge.survives(mutant, machine, baseline) is survives  # type: ignore[arg-type]
+    assert machine.asked[0] == names
+    assert all(asked in (names, ["t/test_f.py::slow[2]"]) for asked in machine.asked), "who failed is asked alone"
+
+
+def test_who_is_undecided_is_neither_noticed_nor_a_survivor(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = judge.sample("sizing", 3, 4)
+    fates = dict(zip((mutant.key for mutant in drawn), (False, None, True, False), strict=True))
+    monkeypatch.setattr(judge, "_prepared", lambda *_: (SimpleNamespace(root=REPOSITORY), Baseline()))
+    monkeypatch.setattr(judge, "survives", lambda mutant, *_: fates[mutant.key])
+    row = judge.judge("sizing", 3, 4)
+    assert (row["tried"], row["noticed"], row["undecided"]) == (3, 2, 1)
+    again = judge.judge_again("sizing", {**row, "survivors": [judge._told(mutant) for mutant in drawn]})
+    since = [told.get("since") for told in again["survivors"]]
+    assert since == [judge.NOTICED, None, None, judge.NOTICED]
 
 
 def _line(source: str, start: str) -> int:

@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import Enum, auto
 from pathlib import Path
 from types import FrameType
 
@@ -39,6 +40,12 @@ _MOST_EXAMPLES = 15
 # pytest's own plugins were imported before it starts, on purpose.
 _QUIETLY = ["-q", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning"]
 _BROKEN = 70  # how a fork ends that did not come to run its tests: no mutant's doing
+
+
+class Outcome(Enum):
+    PASSED = auto()
+    FAILED = auto()
+    STOPPED = auto()  # by the clock on the wall: it hangs, or the machine has no time for it
 
 
 @dataclass
@@ -95,12 +102,23 @@ class Recorder:
         path.write_text(json.dumps({"entered": entered, **times, "libraries": libraries}), "utf-8")
 
 
+class Follower:
+    """Keeps the name of the test that began last: where a run stops at the first failure, the one that failed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._path.write_text(nodeid, "utf-8")
+
+
 class Workshop:
-    """A copy of the repository in which tests run; use it as a context."""
+    """A copy of the repository in which tests run."""
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "repository"
         self._told = folder / "told.json"
+        self._began = folder / "began.txt"
         self.output = folder / "output.txt"  # of the last run
         done = subprocess.run(
             ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
@@ -118,7 +136,7 @@ class Workshop:
         stopped by the clock on the wall, and said to fail.
         """
         recorder = Recorder(self.root, files)
-        baseline = Baseline(passed=self.passes(arguments, _BUSY * limit, recorder, processor=limit))
+        baseline = Baseline(passed=self.run(arguments, _BUSY * limit, recorder, processor=limit) is Outcome.PASSED)
         if baseline.passed:
             told = json.loads(self._told.read_text("utf-8"))
             baseline.entered = {(file, line): set(tests) for file, line, tests in told["entered"]}
@@ -128,7 +146,7 @@ class Workshop:
                     importlib.import_module(name)
             quickest = sorted(baseline.seconds, key=lambda name: baseline.seconds[name])[:_CONTROLS]
             # As the mutants will run: a fork of what is imported now.
-            baseline.passed = self.passes(quickest, _BUSY * limit, processor=limit)
+            baseline.passed = self.run(quickest, _BUSY * limit, processor=limit) is Outcome.PASSED
         return baseline
 
     @contextlib.contextmanager
@@ -145,33 +163,38 @@ class Workshop:
             path.write_bytes(before)
             os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
-    def passes(
+    @property
+    def last_begun(self) -> str:
+        """The test that the last run began last; "" where it came to none."""
+        return self._began.read_text("utf-8") if self._began.exists() else ""
+
+    def run(
         self, arguments: Sequence[str], limit: float, recorder: Recorder | None = None, processor: float | None = None
-    ) -> bool:
+    ) -> Outcome:
         """Run pytest in a fork, for at most `limit` seconds, `processor` of its own; what it started ends with it."""
+        self._began.unlink(missing_ok=True)
         shutil.rmtree(self.root / ".hypothesis", ignore_errors=True)  # what one mutant taught is not for the next
         pid = os.fork()
         if pid == 0:
             self._run(arguments, recorder, processor)
-        waited, looked, status = 0.0, time.monotonic(), 1
+        waited, looked = 0.0, time.monotonic()
         while waited < limit:
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 break
-            status = 1
             time.sleep(_POLL_SECONDS)
             now = time.monotonic()
             waited, looked = waited + min(now - looked, _LONGEST_POLL_SECONDS), now
         else:
-            print(f"stopped after {limit:.0f} s: it hangs, or the machine is too busy to judge it", flush=True)
             os.killpg(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+            return Outcome.STOPPED
         with contextlib.suppress(ProcessLookupError):
             os.killpg(pid, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(status)
         if code == _BROKEN:
             raise RuntimeError(f"the tests could not start:\n{self.output.read_text('utf-8')}")
-        return code == 0
+        return Outcome.FAILED if code else Outcome.PASSED
 
     def _run(self, arguments: Sequence[str], recorder: Recorder | None, processor: float | None) -> None:
         """Be the fork: never return."""
@@ -197,7 +220,7 @@ class Workshop:
                 del sys.modules[name]
             sys.dont_write_bytecode = recorder is None
             _hold_to_few_examples()
-            code = int(pytest.main([*_QUIETLY, *arguments], [recorder] if recorder else []))
+            code = int(pytest.main([*_QUIETLY, *arguments], [Follower(self._began), *([recorder] if recorder else [])]))
             if recorder and code == 0:
                 recorder.write(self._told)
         except BaseException:
