@@ -120,7 +120,8 @@ def replica_pool(settings: Settings, source: ModelSource | None = None) -> Repli
         quantile=settings.queue.admission_quantile,
         hang_seconds=settings.queue.hang_seconds,
         warm_up=warm_up_requests(settings.strategy, settings_vocabulary(settings)),
-        by_worth=settings.routing != "off" and settings_scorer(settings) is not None,
+        by_worth=(settings.routing != "off" or settings.experiment.routes_by_worth)
+        and settings_scorer(settings) is not None,
     )
 
 
