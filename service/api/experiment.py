@@ -12,18 +12,16 @@ Where arms of one process differ in who plans, each has cached plans of its own:
 otherwise answer the same question in an arm whose rules plan it.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from peakplan_client.experiments import assigned
+from peakplan_client.experiments import assigned, is_unit
 
 from service.events.sessions import Sessions
 from service.planner.prompt import Planners
 from service.settings.experiments import ROUTED
 
 SHOPPER_HEADER, ANSWER_HEADER = "x-experiment-unit", "x-experiment"
-_SHOPPER = re.compile(rb"[\x21-\x7e]{1,100}")
 _PLANNERS: dict[str, Planners] = {
     "rules": "rules", "routing-off": "off", "routing-overload": "overload", "routing-always": "always",
 }  # fmt: skip
@@ -62,10 +60,9 @@ class Experiment:
 
     def exposure(self, headers: Mapping[bytes, bytes], caller: str) -> Exposure | None:
         """Return what the shopper gets whom these headers name; None where they name none."""
-        given = headers.get(SHOPPER_HEADER.encode("ascii"), b"")
-        if not _SHOPPER.fullmatch(given):
+        shopper = headers.get(SHOPPER_HEADER.encode("ascii"), b"").decode("latin-1")
+        if not is_unit(shopper):
             return None
-        shopper = given.decode("ascii")
         arm = assigned(self._name, self._shares, shopper)
         missed = bool(self._served) and arm not in self._served
         planners = None if missed else _PLANNERS.get(arm)
