@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Message
 from service.api.app import create_app, replica_pool, wire
 from service.engines.worker.messages import ModelSource
 from service.settings import Settings
-from service.settings.groups import OutcomeSettings
+from service.settings.groups import HttpSettings, OutcomeSettings
 
 _ROUNDS, _REQUESTS, _AT_ONCE, _LIST = 7, 300, 10, 32
 _HEADERS = [(b"host", b"127.0.0.1:8080"), (b"content-type", b"application/json")]
@@ -56,7 +56,7 @@ async def measure() -> dict[str, float]:
     """Return microseconds an event, by kind."""
     with tempfile.TemporaryDirectory() as folder:
         kept = OutcomeSettings(dir=Path(folder), actions="buy_now=purchase")
-        settings = Settings(replicas=1, outcomes=kept, http={"max_body_bytes": 2**16})
+        settings = Settings(replicas=1, outcomes=kept, http=HttpSettings(max_body_bytes=2**16))
         services = wire(replica_pool(settings, ModelSource("none", {})), settings)
         app, ids = create_app(services, settings), [services.request_ids.new() for _ in range(10_000)]
         kinds: dict[str, tuple[Callable[[int], object], int, int]] = {
